@@ -1,0 +1,47 @@
+"""Every environment variable that crosses a process border, by name.
+
+The launcher sets them for its ranks, the hooks read them. Nothing else is passed this way.
+"""
+
+from __future__ import annotations
+
+JOB = "HOLDFAST_JOB"
+"""Name of the job (metric label `run`)."""
+
+NODE = "HOLDFAST_NODE"
+"""Name of this node inside the job; the host name unless several nodes share a host."""
+
+ATTEMPT = "HOLDFAST_ATTEMPT"
+"""Number of this attempt, from 0."""
+
+EPOCH = "HOLDFAST_EPOCH"
+"""Leader epoch under which this attempt was opened; with ATTEMPT it is the fence."""
+
+PAGE_DIR = "HOLDFAST_PAGE_DIR"
+"""Directory (0700, shared memory) in which the ranks of this job and node put their pages."""
+
+EVIDENCE_DIR = "HOLDFAST_EVIDENCE_DIR"
+"""Directory in which a rank keeps its stack dumps of this attempt."""
+
+CHECKPOINT_DIR = "HOLDFAST_CHECKPOINT_DIR"
+"""Directory under which this job's checkpoints lie; unset when none was configured."""
+
+RESUME = "HOLDFAST_RESUME"
+"""JSON list of checkpoint directories to try in this order; empty list: start from nothing."""
+
+CLAIMED = "HOLDFAST_CLAIMED"
+"""`pid:start_ticks` of the process that claimed the page; children inherit it and stay inert."""
+
+HOOKS = "HOLDFAST_HOOKS"
+"""`0` switches the hooks off in every rank."""
+
+REDIS_URL = "HOLDFAST_REDIS"
+REDIS_USER = "HOLDFAST_REDIS_USER"
+REDIS_PASSWORD = "HOLDFAST_REDIS_PASSWORD"  # noqa: S105 - a name, not a secret
+REDIS_PASSWORD_FILE = "HOLDFAST_REDIS_PASSWORD_FILE"  # noqa: S105 - a name, not a secret
+
+SETTINGS_PREFIX = "HOLDFAST_SET_"
+"""`HOLDFAST_SET_<SETTING>` overrides a setting of holdfast.toml."""
+
+NEVER_FOR_RANKS = (REDIS_URL, REDIS_USER, REDIS_PASSWORD, REDIS_PASSWORD_FILE)
+"""The training process never talks to Redis, so the launcher removes these."""

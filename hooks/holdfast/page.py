@@ -1,0 +1,354 @@
+"""Layout of the rank page: one file of shared memory per rank, written by its hooks.
+
+The hooks write words, records, replies and last words; the sidecar reads them with pread and
+writes orders into the same page. This file packs and parses, and touches neither file nor clock.
+Layout (bytes, little endian), page size 20,480:
+
+    0     identity   magic, version, who this is, checksum; written once, before the rename
+    512   words      64 unsigned 64-bit words, each stored at once
+    1024  orders     one slot of 128 bytes per kind of order; its first word is a sequence number
+    1536  reply      the rank's answer to the newest checkpoint order
+    2048  last words what an exception said, as JSON
+    4096  ring       256 records of 64 bytes; the word PUBLISHED counts them
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+from typing import Any
+
+MAGIC = b"HOLDFAST"
+VERSION = 1
+PAGE_SIZE = 20_480
+
+
+class Phase(IntEnum):
+    """What a rank is doing. The numbers are part of the layout."""
+
+    STARTING = 0
+    RESTORING = 1
+    COMPILING = 2
+    DATA = 3
+    FORWARD = 4
+    BACKWARD = 5
+    COMMUNICATING = 6
+    OPTIMIZER = 7
+    SAVING = 8
+    EVALUATING = 9
+    IDLE = 10
+    FINISHED = 11
+
+
+class Word(IntEnum):
+    """Index of each word; a word is stored by one aligned 8-byte store."""
+
+    PUBLISHED = 0  # records published so far
+    STEP = 1  # steps completed (see `step` in the glossary)
+    PHASE = 2
+    PHASE_SINCE_NS = 3  # CLOCK_MONOTONIC
+    PROGRESS = 4  # grows at every change of phase
+    COLLECTIVES_ENTERED = 5
+    COLLECTIVES_LEFT = 6
+    OPTIMIZER_CALLS = 7
+    BOUNDARY_NS = 8  # CLOCK_MONOTONIC at the newest step boundary
+    LOSS_BITS = 9  # float64 of the newest reported loss
+    NONFINITE = 10  # NaN or Inf seen in losses so far
+    ENDING = 11  # see Ending
+    HOOK_ERRORS = 12
+    FLAGS = 13  # see Flag
+    RESUMED_STEP = 14  # step this attempt resumed from; 0 = from nothing
+    RESUME_FAILURES = 15  # bit i: candidate i of HOLDFAST_RESUME failed to load
+    LOSS_STEP = 16  # step at which LOSS_BITS was reported
+
+
+class Flag(IntFlag):
+    """Facts about the process that the sidecar or the launcher wants to know."""
+
+    TORCH_IMPORTED = 1
+    DYNAMO_IMPORTED = 2
+    STATE_REGISTERED = 4
+    GROUP_INITIALISED = 8
+    LOOP_WRAPPED = 16
+
+
+class Ending(IntEnum):
+    """How the process said it would end; RUNNING when it said nothing."""
+
+    RUNNING = 0
+    FINISHED = 1
+    EXCEPTION = 2
+
+
+class OrderKind(IntEnum):
+    """What a sidecar may ask of a rank; the number is the slot."""
+
+    CHECKPOINT = 0
+    STOP = 1
+
+
+class ReplyState(IntEnum):
+    """How far a rank got with a checkpoint order."""
+
+    NONE = 0
+    ARMED = 1  # will save when it reaches the step
+    MISSED = 2  # was already past the step
+    SAVING = 3  # all ranks arrived: saving
+    SAVED = 4
+    VOID = 5  # not all ranks arrived in time, or the order was withdrawn
+    FAILED = 6
+
+
+WORDS_OFFSET = 512
+WORD_COUNT = 64
+ORDERS_OFFSET = 1024
+ORDER_SIZE = 128
+REPLY_OFFSET = 1536
+LAST_WORDS_OFFSET = 2048
+LAST_WORDS_SIZE = 2048
+RING_OFFSET = 4096
+RECORD_SIZE = 64
+RING_CAPACITY = (PAGE_SIZE - RING_OFFSET) // RECORD_SIZE
+
+_IDENTITY = struct.Struct("<8sQQQQQQQQQ64s128s")
+_WORDS = struct.Struct(f"<{WORD_COUNT}Q")
+_ORDER_BODY = struct.Struct("<QQQQQ48s")  # kind, attempt, epoch, step, deadline_ns, identifier
+_ORDER = struct.Struct("<Q I 4x 88s")
+_REPLY_BODY = struct.Struct("<QQQQ48s")  # state, step, bytes, duration_ns, identifier
+_RECORD_BODY = struct.Struct("<QQ8IdI")
+_CHECKSUM = struct.Struct("<I")
+_LENGTH_AND_CHECKSUM = struct.Struct("<II")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who wrote a page. Times are CLOCK_MONOTONIC nanoseconds."""
+
+    pid: int
+    start_ticks: int
+    attempt: int
+    epoch: int
+    rank: int
+    local_rank: int
+    world_size: int
+    claimed_ns: int
+    node: str
+    job: str
+
+
+def pack_identity(identity: Identity) -> bytes:
+    """Pack the identity zone, checksum last."""
+    body = _IDENTITY.pack(
+        MAGIC,
+        VERSION,
+        identity.pid,
+        identity.start_ticks,
+        identity.attempt,
+        identity.epoch,
+        identity.rank,
+        identity.local_rank,
+        identity.world_size,
+        identity.claimed_ns,
+        identity.node.encode()[:64],
+        identity.job.encode()[:128],
+    )
+    return body + _CHECKSUM.pack(zlib.crc32(body))
+
+
+def parse_identity_zone(page: bytes) -> Identity | None:
+    """Parse the identity zone; None when it is no page, torn, or of another version."""
+    body = page[: _IDENTITY.size]
+    tail = page[_IDENTITY.size : _IDENTITY.size + 4]
+    if len(tail) < 4 or _CHECKSUM.unpack(tail)[0] != zlib.crc32(body):
+        return None
+    magic, version, *numbers, node, job = _IDENTITY.unpack(body)
+    if magic != MAGIC or version != VERSION:
+        return None
+    return Identity(*numbers, node=_text(node), job=_text(job))
+
+
+def parse_words(page: bytes) -> tuple[int, ...]:
+    """All words of a page, to be indexed by `Word`."""
+    return _WORDS.unpack_from(page, WORDS_OFFSET)
+
+
+def float_bits(value: float) -> int:
+    """The bits of a float64 as an unsigned word."""
+    return int(struct.unpack("<Q", struct.pack("<d", value))[0])
+
+
+def bits_float(bits: int) -> float:
+    """The float64 whose bits are this word."""
+    return float(struct.unpack("<d", struct.pack("<Q", bits))[0])
+
+
+@dataclass(frozen=True)
+class Record:
+    """One step of one rank. Durations are microseconds, `end_ns` is CLOCK_MONOTONIC."""
+
+    step: int
+    end_ns: int
+    total_us: int
+    data_us: int
+    forward_us: int
+    backward_us: int
+    communicating_us: int
+    optimizer_us: int
+    saving_us: int
+    other_us: int
+    loss: float
+    flags: int = 0
+
+
+def pack_record(record: Record) -> bytes:
+    """Pack a record, checksum last (the hot path packs the same struct in place)."""
+    body = _RECORD_BODY.pack(
+        record.step,
+        record.end_ns,
+        record.total_us,
+        record.data_us,
+        record.forward_us,
+        record.backward_us,
+        record.communicating_us,
+        record.optimizer_us,
+        record.saving_us,
+        record.other_us,
+        record.loss,
+        record.flags,
+    )
+    return body + _CHECKSUM.pack(zlib.crc32(body))
+
+
+def parse_record(data: bytes) -> Record | None:
+    """Parse 64 bytes; None when torn."""
+    body = data[: _RECORD_BODY.size]
+    if _CHECKSUM.unpack_from(data, _RECORD_BODY.size)[0] != zlib.crc32(body):
+        return None
+    return Record(*_RECORD_BODY.unpack(body))
+
+
+def parse_records(page: bytes, after: int) -> Iterator[tuple[int, Record]]:
+    """Records published after index `after`, as far as the ring still holds them.
+
+    Torn records are left out. The caller re-reads PUBLISHED afterwards and drops what was lapped.
+    """
+    published = parse_words(page)[Word.PUBLISHED]
+    for index in range(max(after, published - RING_CAPACITY), published):
+        start = RING_OFFSET + index % RING_CAPACITY * RECORD_SIZE
+        record = parse_record(page[start : start + RECORD_SIZE])
+        if record is not None:
+            yield index, record
+
+
+@dataclass(frozen=True)
+class Order:
+    """What the sidecar asks of its rank; refused unless it carries this attempt.
+
+    `deadline_ns` is CLOCK_MONOTONIC (same node, same clock).
+    """
+
+    kind: OrderKind
+    attempt: int
+    epoch: int
+    step: int
+    deadline_ns: int
+    identifier: str
+
+
+def order_offset(kind: OrderKind) -> int:
+    """Where the slot of this kind of order lies."""
+    return ORDERS_OFFSET + int(kind) * ORDER_SIZE
+
+
+def pack_order(order: Order, sequence: int) -> tuple[bytes, bytes]:
+    """The slot's body (to be written first, at offset + 8) and its sequence word (at offset)."""
+    body = _ORDER_BODY.pack(
+        order.kind,
+        order.attempt,
+        order.epoch,
+        order.step,
+        order.deadline_ns,
+        order.identifier.encode()[:48],
+    )
+    whole = _ORDER.pack(sequence, zlib.crc32(body), body)
+    return whole[8:], whole[:8]
+
+
+def parse_order(slot: bytes) -> tuple[int, Order | None]:
+    """Sequence number and order of a slot; the order is None when none was written or it is torn."""
+    sequence, checksum, body = _ORDER.unpack_from(slot)
+    if sequence == 0 or zlib.crc32(body) != checksum:
+        return sequence, None
+    kind, attempt, epoch, step, deadline_ns, identifier = _ORDER_BODY.unpack(body)
+    return sequence, Order(OrderKind(kind), attempt, epoch, step, deadline_ns, _text(identifier))
+
+
+@dataclass(frozen=True)
+class Reply:
+    """How far this rank got with the checkpoint order `identifier`."""
+
+    state: ReplyState
+    step: int
+    size_bytes: int
+    duration_ns: int
+    identifier: str
+
+
+def pack_reply(reply: Reply) -> bytes:
+    """Pack a reply, checksum last."""
+    body = _REPLY_BODY.pack(
+        reply.state, reply.step, reply.size_bytes, reply.duration_ns, reply.identifier.encode()[:48]
+    )
+    return body + _CHECKSUM.pack(zlib.crc32(body))
+
+
+def parse_reply(page: bytes) -> Reply | None:
+    """The rank's newest reply; None when there is none yet or it is torn (look again)."""
+    body = page[REPLY_OFFSET : REPLY_OFFSET + _REPLY_BODY.size]
+    checksum = _CHECKSUM.unpack_from(page, REPLY_OFFSET + _REPLY_BODY.size)[0]
+    if checksum != zlib.crc32(body):
+        return None
+    state, step, size_bytes, duration_ns, identifier = _REPLY_BODY.unpack(body)
+    if state == ReplyState.NONE:
+        return None
+    return Reply(ReplyState(state), step, size_bytes, duration_ns, _text(identifier))
+
+
+def pack_last_words(words: dict[str, Any]) -> bytes:
+    """Pack last words; long values are cut so that the whole always fits."""
+    room = LAST_WORDS_SIZE - _LENGTH_AND_CHECKSUM.size
+    text = json.dumps(words).encode()
+    for limit in (1024, 512, 256, 64):
+        if len(text) <= room:
+            break
+        cut = {key: str(value)[-limit:] for key, value in words.items()}
+        text = json.dumps(cut).encode()
+    text = text[:room]
+    return _LENGTH_AND_CHECKSUM.pack(len(text), zlib.crc32(text)) + text
+
+
+def parse_last_words(page: bytes) -> dict[str, Any] | None:
+    """What an exception said; None when nothing was said or it is torn."""
+    length, checksum = _LENGTH_AND_CHECKSUM.unpack_from(page, LAST_WORDS_OFFSET)
+    start = LAST_WORDS_OFFSET + _LENGTH_AND_CHECKSUM.size
+    text = page[start : start + length]
+    if length == 0 or zlib.crc32(text) != checksum:
+        return None
+    try:
+        words = json.loads(text)
+    except ValueError:
+        return None
+    return words if isinstance(words, dict) else None
+
+
+def page_name(attempt: int, local_rank: int) -> str:
+    """File name of a rank's page inside its node's directory."""
+    return f"attempt-{attempt}-local-{local_rank}.page"
+
+
+def _text(field: bytes) -> str:
+    return field.rstrip(b"\0").decode(errors="replace")

@@ -1,0 +1,60 @@
+"""Every Redis key of a job, its writer and its lifetime. Command set: Redis 7.0.
+
+All keys of a job share the hash tag `{job}`, so that a cluster keeps them on one shard and one
+script may touch them all. Every key expires: RUNNING_TTL_S after its last refresh while the job
+lives (sidecars refresh), ENDED_TTL_S once it has ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+PREFIX = "holdfast"
+
+RUNNING_TTL_S = 24 * 3600
+ENDED_TTL_S = 3600
+
+
+class Section(str, Enum):
+    """One hash per section. In brackets: field, and who writes it."""
+
+    AGENTS = "agents"  # [node; its launcher or rendezvous handler] AgentReport
+    NODES = "nodes"  # [node; its sidecar] NodeReport
+    PLAN = "plan"  # ["current"; the leader] Plan
+    CHECKPOINT = "checkpoint"  # ["current"; the leader] CheckpointOrder
+    ENDPOINTS = "endpoints"  # [attempt; agent of node rank 0] host:port of the attempt's TCPStore
+    LEDGER = "ledger"  # [checkpoint identifier; the leader] LedgerEntry
+    INCIDENTS = "incidents"  # [incident identifier; the leader] Incident
+    REQUESTS = "requests"  # [request identifier; the command line] Request; the leader removes it
+    SETTINGS = "settings"  # ["current"; whoever comes first] Settings that all nodes must share
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The keys of one job."""
+
+    job: str
+
+    @property
+    def leader(self) -> str:
+        """String `epoch candidate`, living as long as the lease; written by campaign."""
+        return f"{PREFIX}:{{{self.job}}}:leader"
+
+    @property
+    def epoch(self) -> str:
+        """String, the highest epoch ever granted; written by campaign."""
+        return f"{PREFIX}:{{{self.job}}}:epoch"
+
+    def section(self, section: Section) -> str:
+        """The hash of this section."""
+        return f"{PREFIX}:{{{self.job}}}:{section.value}"
+
+    @property
+    def wake(self) -> str:
+        """Pub/sub channel: something changed, look again. Messages carry nothing."""
+        return f"{PREFIX}:{{{self.job}}}:wake"
+
+    def all(self) -> list[str]:
+        """Every key that lives in the keyspace (the channel does not)."""
+        return [self.leader, self.epoch, *(self.section(section) for section in Section)]

@@ -1,0 +1,282 @@
+"""What the parts tell each other through the store: plain records, JSON on the wire.
+
+Everything is level, not event: a report says what is so now, the plan says what shall be, and
+whoever missed a wake-up reads the same truth a moment later.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from holdfast_sidecar.findings import Finding
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How one rank's process ended, as its parent saw it. `at_unix_s` is the node's wall clock."""
+
+    rank: int
+    local_rank: int
+    pid: int
+    exit_code: int
+    """Negative: ended by that signal."""
+    at_unix_s: float
+    order: int
+    """0 for the first rank of this node and attempt that ended."""
+    message: str = ""
+    """Type and text of the exception, when it left one."""
+    forced: bool = False
+    """The launcher itself ended it while tearing down."""
+
+
+@dataclass(frozen=True)
+class AgentReport:
+    """A launcher (or torchrun's agent through our rendezvous handler) about its node.
+
+    state: `joining` (wants into an attempt; a spare stays so), `running` (its ranks run attempt
+    `attempt`), `failed` (a rank of `attempt` ended badly; the others are being ended), `succeeded`
+    (all ranks of `attempt` ended well), `left` (it is going away).
+    """
+
+    node: str
+    incarnation: str
+    state: str
+    attempt: int
+    beat: int
+    slots: int
+    address: str
+    min_nodes: int
+    max_nodes: int
+    spares: int = 0
+    max_restarts: int | None = None
+    last_call_s: float = 30.0
+    version: str = ""
+    torch_version: str = ""
+    machine: str = ""
+    pid: int = 0
+    exits: list[Exit] = field(default_factory=list)
+    plan: str = ""
+    """The plan it obeys, verbatim: an emptied server gets it back from here."""
+
+
+@dataclass(frozen=True)
+class RankReport:
+    """A rank as its sidecar sees it."""
+
+    rank: int
+    local_rank: int
+    pid: int
+    step: int
+    phase: str
+    phase_age_s: float
+    step_s: float
+    """Median wall time of its latest steps, seconds; 0 when unknown."""
+    own_s: float
+    """Median own time (waiting for others removed), seconds; 0 when unknown."""
+    loss: float | None = None
+    ending: int = 0
+    alive: bool = True
+    state_registered: bool = False
+    resumed_step: int = 0
+    resume_failures: int = 0
+
+
+@dataclass(frozen=True)
+class SavedPart:
+    """This node's part of a coordinated checkpoint."""
+
+    identifier: str
+    states: dict[str, str] = field(default_factory=dict)
+    """rank -> page.ReplyState name, lower case."""
+    files: dict[str, FileFact] = field(default_factory=dict)
+    """Relative path -> size and hash, of the files that this node's ranks wrote."""
+    seconds: float = 0.0
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class FileFact:
+    """Size in bytes and SHA-256 in hex."""
+
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class NodeReport:
+    """A sidecar about its node."""
+
+    node: str
+    incarnation: str
+    beat: int
+    floor_attempt: int
+    floor_epoch: int
+    """The highest fence this node ever obeyed, from its disk."""
+    attempt: int
+    launcher_alive: bool
+    ranks: list[RankReport] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    evidence_for: str = ""
+    """Incident whose evidence this node has finished collecting."""
+    saved: SavedPart | None = None
+    metrics_address: str = ""
+    mode: str = "act"
+    pid: int = 0
+    version: str = ""
+
+
+@dataclass(frozen=True)
+class Member:
+    """A node's place in an attempt."""
+
+    node: str
+    incarnation: str
+    node_rank: int
+    first_rank: int
+    slots: int
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A checkpoint that ranks may try to load."""
+
+    identifier: str
+    path: str
+    step: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the leader wants of everyone; the only thing that starts or ends an attempt.
+
+    state: `running` (members run attempt `attempt`), `evidence` (keep what would die; then the
+    sidecar of `culprit_node` ends `culprit_ranks`), `ended` (members end their ranks and join
+    again), `done` (every rank ended well), `stopped` (end everything, leave with `exit_code`).
+    """
+
+    attempt: int
+    epoch: int
+    state: str
+    members: list[Member] = field(default_factory=list)
+    world_size: int = 0
+    resume: list[Candidate] = field(default_factory=list)
+    incident: str = ""
+    cause: str = ""
+    culprit_node: str = ""
+    culprit_ranks: list[int] = field(default_factory=list)
+    not_before_unix_s: float = 0.0
+    exit_code: int = 0
+    message: str = ""
+    restarts: int = 0
+
+
+@dataclass(frozen=True)
+class CheckpointOrder:
+    """A coordinated checkpoint. state: `armed`, `complete`, `void`."""
+
+    identifier: str
+    attempt: int
+    epoch: int
+    step: int
+    path: str
+    state: str
+    deadline_s: float
+    """Time from arming until it is void unless every rank saved, seconds."""
+    requested_by: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a person asked for on the command line. kind: `checkpoint` or `stop`."""
+
+    identifier: str
+    kind: str
+    by: str = ""
+    at_unix_s: float = 0.0
+    save_first: bool = False
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """A checkpoint in the ledger; the manifest beside its files is the truth.
+
+    verdict: `complete` or `poisoned` (later also `good`).
+    """
+
+    identifier: str
+    path: str
+    step: int
+    attempt: int
+    epoch: int
+    parent: str
+    verdict: str
+    size_bytes: int
+    world_size: int
+    at_unix_s: float
+    load_failures: int = 0
+
+
+@dataclass(frozen=True)
+class Incident:
+    """One failure from first finding to first new step. Times are the leader's wall clock."""
+
+    identifier: str
+    attempt: int
+    cause: str
+    culprit_node: str = ""
+    culprit_ranks: list[int] = field(default_factory=list)
+    confidence: float = 0.0
+    since_unix_s: float = 0.0
+    detected_unix_s: float = 0.0
+    decided: str = ""
+    ended_unix_s: float = 0.0
+    reopened_unix_s: float = 0.0
+    recovered_unix_s: float = 0.0
+    step_reached: int = 0
+    step_resumed: int = 0
+    evidence: list[str] = field(default_factory=list)
+    signature: str = ""
+
+
+def encode(record: Any) -> str:
+    """A record as compact JSON."""
+    return json.dumps(dataclasses.asdict(record), separators=(",", ":"), sort_keys=True)
+
+
+def decode(kind: type[T], text: str) -> T | None:
+    """A record from JSON; None when it is not one. Unknown fields are left out (newer writers)."""
+    try:
+        value = json.loads(text)
+        return _build(kind, value)
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _build(kind: Any, value: Any) -> Any:
+    if value is None:
+        return None
+    if get_origin(kind) in (list,):
+        return [_build(get_args(kind)[0], item) for item in value]
+    if get_origin(kind) in (dict,):
+        return {key: _build(get_args(kind)[1], item) for key, item in value.items()}
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind(value)
+    if dataclasses.is_dataclass(kind):
+        hints = get_type_hints(kind)
+        known = {f.name for f in dataclasses.fields(kind)} & value.keys()
+        return kind(**{name: _build(_plain(hints[name]), value[name]) for name in known})  # type: ignore[operator]
+    return value
+
+
+def _plain(hint: Any) -> Any:
+    """`X | None` as X: None is answered before the hint is looked at."""
+    if get_origin(hint) is Union or type(hint).__name__ == "UnionType":
+        return next(arg for arg in get_args(hint) if arg is not type(None))
+    return hint

@@ -1,0 +1,79 @@
+"""What coordination asks of a store. Two twins keep this contract: memory and Redis.
+
+Nothing here decides; who may lead and what is ordered is judged in `decisions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from holdfast_sidecar.coordination.keys import Section
+
+
+class StoreUnavailable(Exception):
+    """The store can't be asked right now: refused, timed out, failing over, loading."""
+
+
+@dataclass(frozen=True)
+class Lease:
+    """Who leads. `candidate` is empty when nobody does."""
+
+    epoch: int
+    candidate: str
+
+
+@dataclass(frozen=True)
+class View:
+    """Everything a store holds about the job, read in one go.
+
+    `server` names the server's run and replication history: when it changes, deadlines counted
+    from older readings start again.
+    """
+
+    lease: Lease
+    server: str
+    sections: Mapping[Section, Mapping[str, str]] = field(default_factory=dict)
+
+    def section(self, section: Section) -> Mapping[str, str]:
+        """Fields of a section; empty when it does not exist."""
+        return self.sections.get(section, {})
+
+
+class Store(Protocol):
+    """One job's place to agree. Every call may raise StoreUnavailable."""
+
+    def campaign(self, candidate: str, lease_s: float, floor: int) -> Lease:
+        """Renew this candidate's lease, or take a free one; answer who leads.
+
+        A newly taken lease gets epoch max(highest granted, floor) + 1; a renewed one keeps its
+        epoch unless that is below `floor`, then it too is raised past it.
+        """
+
+    def resign(self, candidate: str) -> None:
+        """Give the lease back if this candidate holds it."""
+
+    def report(self, section: Section, field: str, value: str | None) -> None:
+        """Write (None: remove) an unguarded field that has one writer, and wake everyone."""
+
+    def claim(self, section: Section, field: str, value: str) -> str:
+        """Write the field if it is absent; answer what it holds afterwards."""
+
+    def order(
+        self, lease: Lease, section: Section, field: str, value: str | None, expected: str | None
+    ) -> bool:
+        """Write (None: remove) a guarded field and wake everyone, in one atomic step.
+
+        Done only while `lease` is the one in force and the field holds `expected` (None: is
+        absent); answers whether it was done.
+        """
+
+    def read(self) -> View:
+        """Everything about the job."""
+
+    def wait(self, timeout_s: float) -> bool:
+        """Sleep until someone wrote, or the time is over. Wake-ups may be lost or be spurious."""
+
+    def keep(self, ttl_s: float) -> None:
+        """Let every key of the job expire this long from now."""

@@ -1,0 +1,42 @@
+"""Something judged wrong: kind, who, since when, how sure, on what evidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+
+class Kind(str, Enum):
+    """What was judged wrong."""
+
+    CRASH = "crash"  # a rank's process is gone
+    HANG = "hang"  # no progress, with positive evidence (stopped, or peers wait for it)
+    STALL = "stall"  # no progress beyond what the phase's history allows; silence alone
+    STRAGGLER = "straggler"
+    NONFINITE = "nonfinite"  # NaN or Inf in a reported loss
+    NODE_LOST = "node_lost"
+    LAUNCHER_LOST = "launcher_lost"
+    MEMORY_PRESSURE = "memory_pressure"
+    DISK_FULL = "disk_full"
+    LINK_DOWN = "link_down"
+    STORE_AWAY = "store_away"
+    PROBE_FAILED = "probe_failed"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One judgement. `since_unix_s` is the node's wall clock; confidence is 0 to 1."""
+
+    kind: Kind
+    node: str
+    since_unix_s: float
+    confidence: float
+    ranks: list[int] = field(default_factory=list)
+    evidence: list[str] = field(default_factory=list)
+    acts: bool = False
+    """Sure enough to end a rank for (declaring and acting are separate)."""
+
+    @property
+    def key(self) -> tuple[str, str, tuple[int, ...]]:
+        """Same key: the same trouble, seen again."""
+        return (self.kind.value, self.node, tuple(self.ranks))

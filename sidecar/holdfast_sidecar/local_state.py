@@ -1,0 +1,40 @@
+"""What the node's loop tells coordination, and what coordination tells the loop.
+
+Both are immutable and replaced whole, so the two threads share no state but these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast_sidecar.coordination.reports import CheckpointOrder, Plan, RankReport, SavedPart
+from holdfast_sidecar.coordination.store import Lease, View
+from holdfast_sidecar.findings import Finding
+
+
+@dataclass(frozen=True)
+class LocalState:
+    """The node as its own loop sees it now."""
+
+    launcher_alive: bool
+    attempt: int
+    """Attempt of the pages that were read; -1: no rank has claimed a page yet."""
+    ranks: list[RankReport] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
+    evidence_for: str = ""
+    saved: SavedPart | None = None
+    metrics_address: str = ""
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What coordination last agreed on, as far as this node may obey it (stale fences are gone)."""
+
+    plan: Plan | None = None
+    checkpoint: CheckpointOrder | None = None
+    is_leader: bool = False
+    lease: Lease = Lease(0, "")
+    store_up: bool = False
+    """False while Redis is away: nothing may be killed then."""
+    view: View | None = None
+    """The newest reading, for metrics; kept while Redis is away."""

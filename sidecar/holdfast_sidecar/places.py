@@ -1,0 +1,68 @@
+"""Where a job's files lie on a node. Names only; making and locking them is for others."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast_sidecar.settings import PathSettings
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,62}")
+"""What a job or node may be called: it becomes a directory, a Redis key and a metric label."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """The directories of one job on one node."""
+
+    shm: Path
+    state: Path
+
+    @property
+    def lock(self) -> Path:
+        """Held (flock) by whoever owns this node of this job."""
+        return self.shm / "owner.lock"
+
+    @property
+    def fence(self) -> Path:
+        """Highest fence this node obeyed."""
+        return self.state / "fence.json"
+
+    @property
+    def sidecar_record(self) -> Path:
+        """Pid and metrics address of the running sidecar."""
+        return self.state / "sidecar.json"
+
+    @property
+    def sidecar_log(self) -> Path:
+        """Where the launcher sends the sidecar's log."""
+        return self.state / "sidecar.log"
+
+    @property
+    def server_record(self) -> Path:
+        """Where this job's Redis is (0600); shared by the job's nodes on this machine."""
+        return self.state.parent / "server.json"
+
+    def evidence(self, attempt: int) -> Path:
+        """Stack dumps of this attempt's ranks."""
+        return self.state / "evidence" / f"attempt-{attempt}"
+
+    def incident(self, identifier: str) -> Path:
+        """What was kept of an incident."""
+        return self.state / "incidents" / identifier
+
+
+def state_root(settings: PathSettings) -> Path:
+    """Directory of all jobs' state."""
+    if settings.state_dir:
+        return Path(settings.state_dir).expanduser()
+    base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(base).expanduser() / "holdfast"
+
+
+def places(settings: PathSettings, job: str, node: str) -> Places:
+    """Places of this job and node."""
+    shm = Path(settings.shm_dir) / f"holdfast-{os.getuid()}" / job / node
+    return Places(shm=shm, state=state_root(settings) / job / node)

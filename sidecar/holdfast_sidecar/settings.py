@@ -1,0 +1,110 @@
+"""All settings with their defaults and meaning. Loading and precedence: `configuration`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class RedisSettings:
+    """How to reach the coordination server."""
+
+    url: str = ""
+    """redis://, rediss://, unix:// or redis+sentinel://; empty: an embedded server (one node)."""
+    user: str = ""
+    password_file: str = ""
+    timeout_s: float = 1.0
+    """A call that takes longer counts as 'Redis is away'."""
+
+
+@dataclass(frozen=True)
+class SidecarSettings:
+    """The node's watcher."""
+
+    tick_s: float = 0.5
+    heartbeat_s: float = 0.3
+    node_timeout_s: float = 1.5
+    """A node whose heartbeat stood still this long on the leader's clock is lost: five beats."""
+    lease_s: float = 2.0
+    grace_s: float = 10.0
+    """How long the sidecar outlives its launcher."""
+    listen: str = "127.0.0.1:0"
+    mode: str = "act"
+    """act, suggest or observe."""
+
+
+@dataclass(frozen=True)
+class PolicySettings:
+    """When to restart, and when to stop."""
+
+    max_restarts: int = -1
+    """Restarts of the job in all; -1: no cap beside the budget."""
+    budget: int = 10
+    """Restarts per cause within `budget_window_s`."""
+    budget_window_s: float = 3600.0
+    backoff_s: float = 1.0
+    """Pause before the third restart of a cause within the window; doubles from there."""
+    backoff_limit_s: float = 60.0
+    same_signature_limit: int = 2
+    """The same exception at the same step this often is the user's own bug: stop."""
+    join_timeout_s: float = 600.0
+    evidence_timeout_s: float = 10.0
+
+
+@dataclass(frozen=True)
+class StallSettings:
+    """How long silence may last before it is called a stall, and before it is acted on."""
+
+    factor: float = 3.0
+    """Times the largest recent duration of the phase."""
+    floor_s: float = 1.0
+    first_step_s: float = 600.0
+    """Allowance before the first step, for saving, evaluating and restoring."""
+    act_after_s: float = 120.0
+    """Silence without positive evidence is acted on only after this long."""
+
+
+@dataclass(frozen=True)
+class StragglerSettings:
+    """When a rank is called slow against its peers."""
+
+    ratio: float = 1.25
+    steps: int = 8
+
+
+@dataclass(frozen=True)
+class CheckpointSettings:
+    """Coordinated checkpoints (they need the three lines in the script)."""
+
+    dir: str = ""
+    every_s: float = 300.0
+    every_steps: int = 0
+    """When given, every so many steps instead of every `every_s`."""
+    keep: int = 3
+    deadline_s: float = 120.0
+    load_failures: int = 2
+    """A checkpoint that failed to load in this many attempts is poisoned."""
+
+
+@dataclass(frozen=True)
+class PathSettings:
+    """Where files go."""
+
+    shm_dir: str = "/dev/shm"  # noqa: S108 - made 0700 and opened without following links
+    shm_reserve_bytes: int = 64 * 2**20
+    """Room that must be left beside the pages: DataLoader workers and gloo need some."""
+    state_dir: str = ""
+    """Default: $XDG_STATE_HOME/holdfast or ~/.local/state/holdfast."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All of them; the sections of holdfast.toml."""
+
+    redis: RedisSettings = field(default_factory=RedisSettings)
+    sidecar: SidecarSettings = field(default_factory=SidecarSettings)
+    policy: PolicySettings = field(default_factory=PolicySettings)
+    stall: StallSettings = field(default_factory=StallSettings)
+    straggler: StragglerSettings = field(default_factory=StragglerSettings)
+    checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
+    paths: PathSettings = field(default_factory=PathSettings)
