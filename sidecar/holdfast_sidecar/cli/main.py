@@ -1,0 +1,102 @@
+"""The `holdfast` command: finds the subcommand, and turns bad input into one line and exit 2.
+
+Subcommands live in modules of their own, imported only when used: `holdfast --help` and
+`holdfast sidecar` load nothing they don't need.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Any, NoReturn
+
+import click
+
+from holdfast_sidecar import __version__
+from holdfast_sidecar.bad_input import BadInput
+
+COMMANDS = {
+    "run": "Start a training script on this node as torchrun would, and keep it running.",
+    "status": "Show a job: its attempt, leader, nodes, ranks, findings, last checkpoint.",
+    "explain": "Tell the story of an incident: what happened, who, how sure, what it cost.",
+    "checkpoint": "Ask for a checkpoint now; list and verify those there are.",
+    "stop": "Stop a job on all its nodes, after a checkpoint if you like.",
+    "doctor": "Check this machine and the settings before a job does.",
+    "config": "Print every effective setting and where it came from.",
+    "sidecar": "Watch a node by itself (systemd, Slurm, a DaemonSet); `run` does this for you.",
+    "demo": "See a real job survive kills, freezes and a lost node, on this machine.",
+}
+"""Name -> one line. Module `cli.<name>` holds a click command called `<name>`."""
+
+
+class Commands(click.Group):
+    """A group whose subcommands are imported when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order a person meets them."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one subcommand; None when there is none of this name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"holdfast_sidecar.cli.{cmd_name}")
+        command = getattr(module, cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the subcommands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def main(self, *args: Any, **extra: Any) -> NoReturn:
+        """Run, and leave: 2 for what the person can mend, else what the command said."""
+        extra["standalone_mode"] = False
+        try:
+            code = super().main(*args, **extra)
+        except (BadInput, click.ClickException) as error:
+            click.echo(f"holdfast: {one_line(error)}", err=True)
+            sys.exit(getattr(error, "exit_code", 2))
+        except click.Abort:
+            sys.exit(130)
+        except BrokenPipeError:
+            # Whoever read our output (head, less) has gone; nothing is left to say.
+            sys.stdout = None
+            sys.exit(0)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def one_line(error: BadInput | click.ClickException) -> str:
+    """The error in one line; for a wrong option also where the right ones are listed."""
+    text = error.format_message() if isinstance(error, click.ClickException) else str(error)
+    text = " ".join(text.split()).rstrip(".")
+    if isinstance(error, click.UsageError) and error.ctx is not None:
+        text += f" (see `{error.ctx.command_path} --help`)"
+    return text
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="`holdfast COMMAND --help` has examples. Exit code 2: something you gave is wrong; the "
+    "line on stderr says what.",
+)
+@click.version_option(__version__, message="holdfast %(version)s")
+def cli() -> None:
+    """Keep a PyTorch distributed training job running, and explain it.
+
+    \b
+      holdfast run --nproc-per-node 2 train.py        instead of torchrun
+      holdfast status                                 how is it doing?
+      holdfast explain                                what happened?
+    """
+
+
+def main() -> NoReturn:
+    """Entry point of the `holdfast` script."""
+    cli.main(prog_name="holdfast")
+
+
+if __name__ == "__main__":
+    main()

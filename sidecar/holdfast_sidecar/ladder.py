@@ -1,0 +1,144 @@
+"""Which settings fit together: the timeout ladder, ranges, choices. Pure.
+
+Each rung must end before the one above it starts to doubt; a ladder in the wrong order makes a
+healthy node look lost, or lets two parts act on the same trouble.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from holdfast_sidecar.settings import Settings
+
+MODES = ("act", "suggest", "observe")
+
+
+@dataclass(frozen=True)
+class Rung:
+    """`lower` (seconds) must be below `upper`; `why` says what breaks when it is not."""
+
+    lower_name: str
+    lower_s: float
+    upper_name: str
+    upper_s: float
+    why: str
+
+    @property
+    def holds(self) -> bool:
+        """Whether the rungs are in order."""
+        return self.lower_s < self.upper_s
+
+
+def rungs(settings: Settings) -> list[Rung]:
+    """The timeout ladder of these settings, lowest first."""
+    sidecar, policy, stall = settings.sidecar, settings.policy, settings.stall
+    return [
+        Rung(
+            "three heartbeats (3 * sidecar.heartbeat_s)",
+            3 * sidecar.heartbeat_s,
+            "sidecar.node_timeout_s",
+            sidecar.node_timeout_s,
+            "one late heartbeat would look like a lost node",
+        ),
+        Rung(
+            "sidecar.node_timeout_s",
+            sidecar.node_timeout_s,
+            "policy.join_timeout_s",
+            policy.join_timeout_s,
+            "an attempt would be given up before a lost node is noticed",
+        ),
+        Rung(
+            "three heartbeats (3 * sidecar.heartbeat_s)",
+            3 * sidecar.heartbeat_s,
+            "sidecar.lease_s",
+            sidecar.lease_s,
+            "a healthy leader would lose its lease between two renewals",
+        ),
+        Rung(
+            "a call and a heartbeat (redis.timeout_s + sidecar.heartbeat_s)",
+            settings.redis.timeout_s + sidecar.heartbeat_s,
+            "sidecar.lease_s",
+            sidecar.lease_s,
+            "one slow call would cost the leader its lease",
+        ),
+        Rung(
+            "sidecar.lease_s",
+            sidecar.lease_s,
+            "sidecar.grace_s",
+            sidecar.grace_s,
+            "a sidecar would leave before a new leader has read its last report",
+        ),
+        Rung(
+            "stall.floor_s",
+            stall.floor_s,
+            "stall.act_after_s",
+            stall.act_after_s,
+            "silence would be acted on before it is declared",
+        ),
+        Rung(
+            "policy.evidence_timeout_s",
+            policy.evidence_timeout_s,
+            "stall.act_after_s",
+            stall.act_after_s,
+            "ranks would be judged again while evidence is still being kept",
+        ),
+    ]
+
+
+def problems(settings: Settings) -> list[str]:
+    """One line for everything that can't work; empty when the settings fit together."""
+    return [
+        *_out_of_order(settings),
+        *_out_of_range(settings),
+        *_unknown_choices(settings),
+    ]
+
+
+def _out_of_order(settings: Settings) -> Iterator[str]:
+    for rung in rungs(settings):
+        if not rung.holds:
+            yield (
+                f"timeouts in the wrong order: {rung.lower_name} = {rung.lower_s:g} s must be "
+                f"below {rung.upper_name} = {rung.upper_s:g} s, else {rung.why}"
+            )
+
+
+def _out_of_range(settings: Settings) -> Iterator[str]:
+    positive = {
+        "redis.timeout_s": settings.redis.timeout_s,
+        "sidecar.tick_s": settings.sidecar.tick_s,
+        "sidecar.heartbeat_s": settings.sidecar.heartbeat_s,
+        "policy.budget_window_s": settings.policy.budget_window_s,
+        "checkpoint.deadline_s": settings.checkpoint.deadline_s,
+    }
+    for name, value in positive.items():
+        if value <= 0:
+            yield f"{name} = {value:g} must be above zero"
+    for name, value, least in _at_least(settings):
+        if value < least:
+            yield f"{name} = {value:g} must be at least {least:g}"
+
+
+def _at_least(settings: Settings) -> list[tuple[str, float, float]]:
+    policy, checkpoint = settings.policy, settings.checkpoint
+    return [
+        ("policy.max_restarts", policy.max_restarts, -1),
+        ("policy.budget", policy.budget, 0),
+        ("policy.backoff_limit_s", policy.backoff_limit_s, policy.backoff_s),
+        ("policy.same_signature_limit", policy.same_signature_limit, 1),
+        ("stall.factor", settings.stall.factor, 1),
+        ("straggler.ratio", settings.straggler.ratio, 1),
+        ("straggler.steps", settings.straggler.steps, 1),
+        ("checkpoint.every_steps", checkpoint.every_steps, 0),
+        ("checkpoint.keep", checkpoint.keep, 1),
+        ("checkpoint.load_failures", checkpoint.load_failures, 1),
+    ]
+
+
+def _unknown_choices(settings: Settings) -> Iterator[str]:
+    if settings.sidecar.mode not in MODES:
+        yield f"sidecar.mode = {settings.sidecar.mode!r} must be one of {', '.join(MODES)}"
+    host, colon, port = settings.sidecar.listen.rpartition(":")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        yield f"sidecar.listen = {settings.sidecar.listen!r} must be address:port (port 0: any)"
