@@ -1,0 +1,67 @@
+# Every word does its own set-up first, on a fresh machine too: a virtual environment with the
+# pinned packages, and Debian packages when root. CI calls the same words (.ci/run).
+
+PYTHON ?= python3
+SEEDS ?= 100
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+# One thing at a time: the tests and the demo time what they see.
+.NOTPARALLEL:
+.PHONY: help setup check format test coverage demo bench build soak clean
+
+help:
+	@echo 'make setup          virtual environment in $(VENV), Debian packages when root'
+	@echo 'make check          formatting, lint, types, imports, spelling'
+	@echo 'make format         apply formatting and the mechanical lint fixes'
+	@echo 'make test           the unit tests against the wheel, then all tests with coverage'
+	@echo 'make coverage       what the last make test covered, file by file'
+	@echo 'make demo           four ranks survive a kill, a freeze and a lost node'
+	@echo 'make bench          every benchmark, into bench/results/'
+	@echo 'make build          wheel and source archive, into dist/'
+	@echo 'make soak SEEDS=n   the long seeded runs'
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt scripts/setup.sh
+	@PYTHON='$(PYTHON)' scripts/setup.sh $(VENV)
+	@touch $@
+
+check: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+
+format: $(READY)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+test: build
+	scripts/test_wheel.sh $(VENV)
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -m 'not soak'
+	@$(BIN)/coverage combine --quiet
+	@echo "covered: $$($(BIN)/coverage report --format=total) % (make coverage shows where)"
+
+coverage: $(READY)
+	$(BIN)/coverage report --skip-covered --show-missing
+
+demo: $(READY)
+	$(BIN)/holdfast demo
+
+bench: $(READY)
+	$(BIN)/python -m bench all
+
+build: $(READY)
+	rm -rf dist
+	PIP_CONSTRAINT='$(CURDIR)/constraints.txt' $(BIN)/python -m build --outdir dist . >/dev/null
+	@ls dist
+
+soak: $(READY)
+	HOLDFAST_SOAK_SEEDS=$(SEEDS) $(BIN)/python -m pytest -m soak --timeout 0 tests
+
+clean:
+	rm -rf $(VENV) dist build htmlcov .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -1,0 +1,76 @@
+"""The import contracts must be able to fail: each gets an import that breaks it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+tomllib = pytest.importorskip("tomllib", reason="reads pyproject.toml; Python 3.11 has tomllib")
+pytest.importorskip("importlinter")
+
+ROOT = Path(__file__).parents[3]
+
+PLANTED = {
+    "hooks never import the sidecar, nor anything that it needs": (
+        "hooks/holdfast/planted.py",
+        "import psutil",
+    ),
+    "the sidecar imports the contract from hooks, the launcher its attachment too": (
+        "sidecar/holdfast_sidecar/actions/planted.py",
+        "import holdfast.planted",
+    ),
+    "detectors and decisions are pure": (
+        "sidecar/holdfast_sidecar/decisions/planted.py",
+        "def answer() -> None:\n    import socket",
+    ),
+    "probes, actions and coordination share records, and don't know each other": (
+        "sidecar/holdfast_sidecar/probes/planted.py",
+        "import holdfast_sidecar.actions.planted",
+    ),
+    "nothing imports the command line": (
+        "sidecar/holdfast_sidecar/metrics/planted.py",
+        "import holdfast_sidecar.cli",
+    ),
+    "nothing on the sidecar's path imports the launcher": (
+        "sidecar/holdfast_sidecar/server/planted.py",
+        "import holdfast_sidecar.launcher",
+    ),
+    "in the sidecar's package only the launcher imports torch": (
+        "sidecar/holdfast_sidecar/checkpoints/planted.py",
+        "def answer() -> None:\n    import torch",
+    ),
+}
+
+
+def lint(tree: Path) -> str:
+    environment = {**os.environ, "PYTHONPATH": f"{tree}/hooks:{tree}/sidecar"}
+    answer = subprocess.run(
+        [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
+        cwd=tree,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return answer.stdout + answer.stderr
+
+
+def test_every_import_contract_notices_a_planted_import(tmp_path: Path) -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    names = [contract["name"] for contract in settings["tool"]["importlinter"]["contracts"]]
+    assert names == list(PLANTED)
+
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    for source in ("hooks", "sidecar"):
+        shutil.copytree(ROOT / source, tmp_path / source)
+    for path, code in PLANTED.values():
+        (tmp_path / path).write_text(f'"""Planted."""\n\n{code}\n')
+
+    verdicts = lint(tmp_path)
+
+    assert [name for name in names if f"{name} BROKEN" not in verdicts] == []
