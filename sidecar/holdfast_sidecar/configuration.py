@@ -36,6 +36,9 @@ _FROM_ENVIRONMENT = {
     names.REDIS_PASSWORD_FILE: "redis.password_file",
 }
 
+_PATHS = ("redis.password_file", "checkpoint.dir", "paths.shm_dir", "paths.state_dir")
+"""Made absolute here, because launcher, sidecar and ranks need not share a working directory."""
+
 
 @dataclass(frozen=True)
 class Effective:
@@ -61,7 +64,24 @@ def load(
     flags: Mapping[str, str | None] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Effective:
-    """Load the settings; BadInput names what is wrong in one line.
+    """Read the settings and refuse those that don't fit together (see `ladder`).
+
+    Parameters and errors as in `read`.
+    """
+    effective = read(policy, sets, flags, environment)
+    wrong = ladder.problems(effective.settings)
+    if wrong:
+        raise BadInput(wrong[0])
+    return effective
+
+
+def read(
+    policy: str | os.PathLike[str] | None = None,
+    sets: Sequence[str] = (),
+    flags: Mapping[str, str | None] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Effective:
+    """Read the settings; BadInput names an unknown one or a wrong value in one line.
 
     `policy` is the file of `--policy` (default: the first holdfast.toml found), `sets` are the
     `section.name=value` of `--set`, `flags` maps `section.name` to the text of a flag of its own
@@ -74,11 +94,7 @@ def load(
         *_from_environment(environment),
         *_from_command_line(sets, flags or {}),
     ]
-    effective = _apply(layers, file)
-    wrong = ladder.problems(effective.settings)
-    if wrong:
-        raise BadInput(wrong[0])
-    return effective
+    return _apply(layers, file)
 
 
 def find_file(policy: str | os.PathLike[str] | None, environment: Mapping[str, str]) -> Path | None:
@@ -183,6 +199,8 @@ def _apply(layers: Sequence[_Given], file: Path | None) -> Effective:
             value = read_value(name, kinds[given.name], given.value)
         except ValueError as error:
             raise BadInput(f"{given.name} = {given.value!r} ({given.origin}): {error}") from None
+        if given.name in _PATHS:
+            value = _absolute(str(value))
         changed.setdefault(section, {})[name] = value
         origins[given.name] = given.origin
     defaults = Settings()
@@ -200,6 +218,10 @@ def _kinds() -> dict[str, type]:
         for section, part in sections.items()
         for name, kind in get_type_hints(part).items()
     }
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).expanduser().absolute()) if path and "://" not in path else path
 
 
 def _variable(name: str) -> str:

@@ -1,0 +1,118 @@
+"""What must hold on a node before anything is started: its directories can be used and have room.
+
+Each failure is one line (BadInput) that says how to mend it. Judging is apart from reading.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.page import PAGE_SIZE
+from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.places import state_root
+from holdfast_sidecar.settings import Settings
+
+_OWN_FILES = 4
+"""Inodes beside the pages: three directories and the owner's lock."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a file system has left for us. `inodes` is None where it does not count them."""
+
+    total_bytes: int
+    free_bytes: int
+    inodes: int | None
+
+
+def check_node(settings: Settings, ranks: int) -> None:
+    """Refuse a node on which `ranks` ranks could not run; leaves nothing but empty directories."""
+    for problem in (
+        shm_problem(settings, ranks, read_room),
+        _directory_problem("state directory", state_root(settings.paths), "paths.state_dir"),
+        checkpoint_problem(settings),
+    ):
+        if problem:
+            raise BadInput(problem)
+
+
+def shm_problem(
+    settings: Settings, ranks: int, read_room: Callable[[Path], Room | None]
+) -> str | None:
+    """Why the ranks' pages can't live in the shared-memory directory; None when they can."""
+    path = Path(settings.paths.shm_dir)
+    room = read_room(path)
+    if room is None:
+        return (
+            f"{path} is no directory: mount a tmpfs there, or choose another shared-memory "
+            f"directory with paths.shm_dir"
+        )
+    problem = room_problem(path, room, ranks, settings.paths.shm_reserve_bytes)
+    return problem or _probe_problem("shared-memory directory", path, "paths.shm_dir")
+
+
+def room_problem(path: Path, room: Room, ranks: int, reserve_bytes: int) -> str | None:
+    """Why this much room is too little for the pages of so many ranks; None when it is enough."""
+    pages_bytes = PAGE_SIZE * ranks
+    if room.free_bytes < pages_bytes + reserve_bytes:
+        return (
+            f"{path} has {_mebibytes(room.free_bytes)} free of {_mebibytes(room.total_bytes)}, "
+            f"but {ranks} rank{'s' * (ranks != 1)} need {_mebibytes(pages_bytes)} for pages and "
+            f"{_mebibytes(reserve_bytes)} to spare: enlarge it (docker --shm-size=1g), or set "
+            f"paths.shm_reserve_bytes lower or paths.shm_dir elsewhere"
+        )
+    if room.inodes is not None and room.inodes < ranks + _OWN_FILES:
+        return f"{path} has only {room.inodes} free inodes: remove files, or set paths.shm_dir"
+    return None
+
+
+def checkpoint_problem(settings: Settings) -> str | None:
+    """Why checkpoints can't be written; None when they can, or none were asked for."""
+    if not settings.checkpoint.dir:
+        return None
+    return _directory_problem("checkpoint path", Path(settings.checkpoint.dir), "checkpoint.dir")
+
+
+def read_room(path: Path) -> Room | None:
+    """Room left at a directory; None when there is no such directory."""
+    if not path.is_dir():
+        return None
+    facts = os.statvfs(path)
+    return Room(
+        total_bytes=facts.f_blocks * facts.f_frsize,
+        free_bytes=facts.f_bavail * facts.f_frsize,
+        inodes=facts.f_favail if facts.f_files else None,
+    )
+
+
+def _directory_problem(what: str, path: Path, setting: str) -> str | None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        return _cant_write(what, path, error, setting)
+    return _probe_problem(what, path, setting)
+
+
+def _probe_problem(what: str, path: Path, setting: str) -> str | None:
+    """Write and remove a small file: permission bits alone say nothing about read-only mounts."""
+    probe = path / f".holdfast-probe-{os.getpid()}-{secrets.token_hex(4)}"
+    try:
+        with probe.open("xb") as file:
+            file.write(bytes(4096))
+    except OSError as error:
+        probe.unlink(missing_ok=True)
+        return _cant_write(what, path, error, setting)
+    probe.unlink(missing_ok=True)
+    return None
+
+
+def _cant_write(what: str, path: Path, error: OSError, setting: str) -> str:
+    return f"can't write to the {what} {path}: {error.strerror}; choose another with {setting}"
+
+
+def _mebibytes(size: int) -> str:
+    return f"{size / 2**20:.3g} MiB" if size < 1000 * 2**20 else f"{size / 2**30:.3g} GiB"
