@@ -1,7 +1,9 @@
-"""The one exception for what a person can mend: one clear line, exit code 2."""
+"""What the person who started Holdfast can mend: one clear line, exit code 2."""
 
 from __future__ import annotations
 
+EXIT_CODE = 2
 
-class BadInput(Exception):  # noqa: N818 - reads as what it is where it is raised
-    """What is wrong and how to mend it, in one line; the command line prints it and exits 2."""
+
+class BadInput(Exception):  # noqa: N818 - what it is, not that it is an error
+    """Wrong input; the message is one line that says what is wrong and how to mend it."""

@@ -1,0 +1,225 @@
+"""The store in memory: the twin by which coordination is tested without a server.
+
+It obeys the same contract as Redis, and can be paused, emptied and failed over by a test.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from holdfast_sidecar.coordination.keys import RUNNING_TTL_S, Section
+from holdfast_sidecar.coordination.store import Lease, StoreUnavailable, View
+
+NOBODY = Lease(0, "")
+REMEMBERED_WRITES = 64
+"""How far back a failover can lose writes."""
+
+
+@dataclass
+class _Fields:
+    """A hash and when it expires, on the server's clock."""
+
+    values: dict[str, str]
+    expires_at: float
+
+
+@dataclass
+class _JobKeys:
+    """What the server holds of one job."""
+
+    lease: Lease = NOBODY
+    lease_until: float = 0.0
+    highest: int = 0
+    highest_until: float = 0.0
+    sections: dict[Section, _Fields] = field(default_factory=dict)
+
+    def expire(self, now: float) -> None:
+        """Forget what is over, as a server does."""
+        if now >= self.lease_until:
+            self.lease = NOBODY
+        if now >= self.highest_until:
+            self.highest = 0
+        for section in [s for s, fields in self.sections.items() if now >= fields.expires_at]:
+            del self.sections[section]
+
+    def write(self, section: Section, name: str, value: str | None, now: float) -> None:
+        """Set or remove a field; an empty hash does not exist."""
+        fields = self.sections.setdefault(section, _Fields({}, now + RUNNING_TTL_S))
+        if value is None:
+            fields.values.pop(name, None)
+        else:
+            fields.values[name] = value
+        if not fields.values:
+            del self.sections[section]
+
+
+class MemoryServer:
+    """What several MemoryStores share. `clock` answers seconds; leases and lifetimes end by it."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._jobs: dict[str, _JobKeys] = {}
+        self._earlier: list[dict[str, _JobKeys]] = []
+        self._is_paused = False
+        self._generation = 0
+        self._writes = 0
+        self._changed = threading.Condition()
+
+    def pause(self) -> None:
+        """Every call raises StoreUnavailable until `resume`."""
+        with self._changed:
+            self._is_paused = True
+
+    def resume(self) -> None:
+        """Answer again, with everything still there."""
+        with self._changed:
+            self._is_paused = False
+
+    def empty(self) -> None:
+        """Lose every key, as after FLUSHALL: the identity stays."""
+        with self._changed:
+            self._jobs = {}
+
+    def restart(self) -> None:
+        """Lose every key and come back as another run of the server."""
+        with self._changed:
+            self._jobs = {}
+            self._generation += 1
+
+    def fail_over(self, lost_writes: int = 0) -> None:
+        """Another server takes over, and has never seen the last writes."""
+        with self._changed:
+            if lost_writes:
+                self._jobs = self._earlier[max(0, len(self._earlier) - lost_writes)]
+            self._earlier = []
+            self._generation += 1
+
+    @property
+    def identity(self) -> str:
+        """Changes with a restart or a failover."""
+        return f"memory:{self._generation}"
+
+    @contextmanager
+    def reading(self, job: str) -> Iterator[tuple[_JobKeys, float]]:
+        """The job's keys and the time, with the server to oneself."""
+        with self._changed:
+            if self._is_paused:
+                raise StoreUnavailable("the memory server is paused")
+            now = self._clock()
+            keys = self._jobs.setdefault(job, _JobKeys())
+            keys.expire(now)
+            yield keys, now
+
+    @contextmanager
+    def writing(self, job: str) -> Iterator[tuple[_JobKeys, float]]:
+        """As `reading`, and a failover may lose what is done inside."""
+        with self.reading(job) as (keys, now):
+            self._earlier = [*self._earlier[1 - REMEMBERED_WRITES :], copy.deepcopy(self._jobs)]
+            yield keys, now
+
+    def wake(self) -> None:
+        """Tell whoever waits that something changed."""
+        with self._changed:
+            self._writes += 1
+            self._changed.notify_all()
+
+    def wait(self, heard: int, timeout_s: float) -> int:
+        """How many wake-ups there were; returns at once when they are more than `heard`."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._writes != heard, timeout_s)
+            return self._writes
+
+
+class MemoryStore:
+    """One job on a MemoryServer. Any thread may call anything."""
+
+    def __init__(self, server: MemoryServer, job: str = "job") -> None:
+        self._server = server
+        self._job = job
+        self._heard = 0
+
+    def campaign(self, candidate: str, lease_s: float, floor: int) -> Lease:
+        """Renew or take the lease."""
+        with self._server.writing(self._job) as (keys, now):
+            held = keys.lease
+            if held.candidate not in ("", candidate):
+                return held
+            keys.lease_until = now + lease_s
+            if held.candidate == candidate and held.epoch >= floor:
+                return held
+            if keys.highest == 0:
+                keys.highest_until = now + RUNNING_TTL_S
+            keys.highest = max(keys.highest, floor) + 1
+            keys.lease = Lease(keys.highest, candidate)
+            taken = keys.lease
+        self._server.wake()
+        return taken
+
+    def resign(self, candidate: str) -> None:
+        """Give the lease back if this candidate holds it."""
+        with self._server.writing(self._job) as (keys, _):
+            if keys.lease.candidate != candidate:
+                return
+            keys.lease = NOBODY
+        self._server.wake()
+
+    def report(self, section: Section, field: str, value: str | None) -> None:
+        """Write or remove an unguarded field."""
+        with self._server.writing(self._job) as (keys, now):
+            keys.write(section, field, value, now)
+        self._server.wake()
+
+    def claim(self, section: Section, field: str, value: str) -> str:
+        """Write the field if it is absent; answer what it holds."""
+        with self._server.writing(self._job) as (keys, now):
+            held = _value(keys, section, field)
+            if held is not None:
+                return held
+            keys.write(section, field, value, now)
+        self._server.wake()
+        return value
+
+    def order(
+        self, lease: Lease, section: Section, field: str, value: str | None, expected: str | None
+    ) -> bool:
+        """Write or remove a guarded field, while `lease` is in force and `expected` is there."""
+        with self._server.writing(self._job) as (keys, now):
+            if keys.lease == NOBODY or keys.lease != lease:
+                return False
+            if _value(keys, section, field) != expected:
+                return False
+            keys.write(section, field, value, now)
+        self._server.wake()
+        return True
+
+    def read(self) -> View:
+        """Everything about the job."""
+        with self._server.reading(self._job) as (keys, _):
+            return View(
+                lease=keys.lease,
+                server=self._server.identity,
+                sections={section: dict(held.values) for section, held in keys.sections.items()},
+            )
+
+    def wait(self, timeout_s: float) -> bool:
+        """Sleep until someone wrote, or the time is over."""
+        writes = self._server.wait(self._heard, timeout_s)
+        was_woken, self._heard = writes != self._heard, writes
+        return was_woken
+
+    def keep(self, ttl_s: float) -> None:
+        """Let every key of the job but the lease expire this long from now."""
+        with self._server.writing(self._job) as (keys, now):
+            keys.highest_until = now + ttl_s
+            for fields in keys.sections.values():
+                fields.expires_at = now + ttl_s
+
+
+def _value(keys: _JobKeys, section: Section, name: str) -> str | None:
+    fields = keys.sections.get(section)
+    return None if fields is None else fields.values.get(name)

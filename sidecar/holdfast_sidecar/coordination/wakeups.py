@@ -1,0 +1,94 @@
+"""Listening for wake-ups on a job's channel. They only make things faster: keys are the truth."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import redis
+from redis.client import PubSub
+from redis.exceptions import RedisError
+
+RETRY_S = 0.1
+"""Pause between attempts to subscribe while the server is away: short beside a heartbeat."""
+
+CONFIRM_S = 1.0
+"""A subscription not confirmed in this time is given up: the server is paused or gone."""
+
+LOOK_S = 1.0
+"""How often a long wait looks whether it must subscribe anew."""
+
+
+class Wakeups:
+    """A subscription with a connection of its own.
+
+    One thread listens at a time; a second one that waits gets its turn after the first.
+    """
+
+    def __init__(self, client: redis.Redis, channel: str) -> None:
+        self._client = client
+        self._channel = channel
+        self._listener: PubSub | None = None
+        self._lock = threading.Lock()
+        self._must_renew = threading.Event()
+
+    def renew(self) -> None:
+        """Subscribe anew at the next wait: the connection or the server may have changed."""
+        self._must_renew.set()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether something may have been written, within this time.
+
+        A new subscription answers True at once, since writes before it went unheard. While the
+        server is away this only sleeps.
+        """
+        deadline = time.monotonic() + timeout_s
+        if not self._lock.acquire(timeout=max(0.0, timeout_s)):
+            return False
+        try:
+            while True:
+                left = max(0.0, deadline - time.monotonic())
+                try:
+                    if self._needs_subscription():
+                        return self._subscribe()
+                    if self._hear(min(left, LOOK_S)):
+                        return True
+                except (RedisError, OSError):
+                    self._drop()
+                    time.sleep(min(RETRY_S, left))
+                if time.monotonic() >= deadline:
+                    return False
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        """Give the connection back. Not while another thread waits: it would be cut off."""
+        with self._lock:
+            self._drop()
+
+    def _needs_subscription(self) -> bool:
+        if self._must_renew.is_set():
+            self._must_renew.clear()
+            self._drop()
+        return self._listener is None
+
+    def _subscribe(self) -> bool:
+        self._listener = self._client.pubsub()  # type: ignore[no-untyped-call]
+        self._listener.subscribe(self._channel)
+        if self._listener.get_message(timeout=CONFIRM_S) is None:
+            raise redis.exceptions.TimeoutError("the subscription was not confirmed")
+        return True
+
+    def _hear(self, timeout_s: float) -> bool:
+        """One wake-up for however many messages are there: the caller reads everything anyway."""
+        assert self._listener is not None
+        if self._listener.get_message(timeout=timeout_s) is None:
+            return False
+        while self._listener.get_message(timeout=0) is not None:
+            pass
+        return True
+
+    def _drop(self) -> None:
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
