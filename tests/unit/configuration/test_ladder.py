@@ -1,0 +1,44 @@
+import dataclasses
+
+import pytest
+
+from holdfast_sidecar.ladder import problems, rungs
+from holdfast_sidecar.settings import Settings
+
+
+def changed(name: str, value: object) -> Settings:
+    section, _, field = name.partition(".")
+    part = dataclasses.replace(getattr(Settings(), section), **{field: value})
+    return dataclasses.replace(Settings(), **{section: part})
+
+
+def test_the_defaults_fit_together() -> None:
+    assert problems(Settings()) == []
+    assert all(rung.holds for rung in rungs(Settings()))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("sidecar.heartbeat_s", 0.5, "one late heartbeat would look like a lost node"),
+        ("sidecar.node_timeout_s", 601.0, "given up before a lost node is noticed"),
+        ("sidecar.lease_s", 0.5, "lose its lease between two renewals"),
+        ("redis.timeout_s", 1.9, "one slow call would cost the leader its lease"),
+        ("sidecar.grace_s", 2.0, "leave before a new leader"),
+        ("stall.floor_s", 120.0, "acted on before it is declared"),
+        ("policy.evidence_timeout_s", 200.0, "evidence is still being kept"),
+        ("redis.timeout_s", 0.0, "redis.timeout_s = 0 must be above zero"),
+        ("sidecar.tick_s", 0.0, "must be above zero"),
+        ("checkpoint.deadline_s", 0.0, "must be above zero"),
+        ("policy.max_restarts", -2, "policy.max_restarts = -2 must be at least -1"),
+        ("policy.backoff_limit_s", 0.5, "must be at least 1"),
+        ("stall.factor", 0.9, "must be at least 1"),
+        ("checkpoint.keep", 0, "must be at least 1"),
+        ("sidecar.mode", "watch", "must be one of act, suggest, observe"),
+        ("sidecar.listen", "9400", "must be address:port"),
+        ("sidecar.listen", "0.0.0.0:99999", "must be address:port"),
+    ],
+)
+def test_each_misfit_is_named(name: str, value: object, says: str) -> None:
+    found = problems(changed(name, value))
+    assert any(says in line for line in found), found

@@ -1,0 +1,66 @@
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from holdfast.page import PAGE_SIZE
+from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.preflight import Room, check_node, read_room, room_problem, shm_problem
+from holdfast_sidecar.settings import CheckpointSettings, PathSettings, Settings
+
+SHM = Path("/dev/shm")
+RESERVE = 64 * 2**20
+
+
+def settings(tmp_path: Path, **paths: object) -> Settings:
+    given = {"shm_dir": str(tmp_path), "state_dir": str(tmp_path / "state"), "shm_reserve_bytes": 0}
+    return Settings(paths=dataclasses.replace(PathSettings(), **(given | paths)))  # type: ignore[arg-type]
+
+
+def test_a_64_mb_dev_shm_is_refused_with_advice() -> None:
+    problem = room_problem(SHM, Room(64 * 2**20, 64 * 2**20, 1000), 1, RESERVE)
+    assert problem is not None
+    assert "64 MiB free of 64 MiB" in problem
+    assert "--shm-size" in problem
+    assert "paths.shm_reserve_bytes" in problem
+    assert "paths.shm_dir" in problem
+
+
+def test_room_for_the_pages_and_the_reserve_is_enough_and_a_byte_less_is_not() -> None:
+    enough = PAGE_SIZE * 8 + RESERVE
+    assert room_problem(SHM, Room(2**30, enough, 1000), 8, RESERVE) is None
+    assert room_problem(SHM, Room(2**30, enough - 1, 1000), 8, RESERVE) is not None
+
+
+def test_inodes_count_where_the_file_system_counts_them() -> None:
+    assert "inodes" in str(room_problem(SHM, Room(2**30, 2**30, 8), 8, RESERVE))
+    assert room_problem(SHM, Room(2**30, 2**30, None), 8, RESERVE) is None
+
+
+def test_a_missing_shared_memory_directory_is_named(tmp_path: Path) -> None:
+    given = settings(tmp_path, shm_dir=str(tmp_path / "none"))
+    assert "is no directory" in str(shm_problem(given, 1, read_room))
+
+
+def test_a_usable_node_passes_and_no_probe_file_is_left(tmp_path: Path) -> None:
+    given = dataclasses.replace(
+        settings(tmp_path), checkpoint=CheckpointSettings(dir=str(tmp_path / "a/b"))
+    )
+    check_node(given, 4)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert (tmp_path / "a/b").is_dir()
+
+
+@pytest.mark.parametrize("what", ["state", "checkpoint"])
+def test_an_unwritable_directory_is_one_line(tmp_path: Path, what: str) -> None:
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("")
+    below = str(in_the_way / "below")
+    given = (
+        settings(tmp_path, state_dir=below)
+        if what == "state"
+        else dataclasses.replace(settings(tmp_path), checkpoint=CheckpointSettings(dir=below))
+    )
+    with pytest.raises(BadInput, match=f"can't write to the {what} .*Not a directory") as refused:
+        check_node(given, 1)
+    assert "\n" not in str(refused.value)
