@@ -350,5 +350,10 @@ def page_name(attempt: int, local_rank: int) -> str:
     return f"attempt-{attempt}-local-{local_rank}.page"
 
 
+def checkpoint_name(step: int, identifier: str) -> str:
+    """Directory name of a checkpoint below the checkpoint directory; both packages use it."""
+    return f"step-{step:08d}-{identifier}"
+
+
 def _text(field: bytes) -> str:
     return field.rstrip(b"\0").decode(errors="replace")

@@ -17,6 +17,8 @@ class LocalState:
     """The node as its own loop sees it now."""
 
     launcher_alive: bool
+    launcher_pid: int
+    """0 when no launcher is watched."""
     attempt: int
     """Attempt of the pages that were read; -1: no rank has claimed a page yet."""
     ranks: list[RankReport] = field(default_factory=list)

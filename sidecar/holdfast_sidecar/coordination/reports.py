@@ -42,6 +42,10 @@ class AgentReport:
     state: `joining` (wants into an attempt; a spare stays so), `running` (its ranks run attempt
     `attempt`), `failed` (a rank of `attempt` ended badly; the others are being ended), `succeeded`
     (all ranks of `attempt` ended well), `left` (it is going away).
+
+    While joining, `attempt` is the newest attempt whose end this agent knows of: the one it last
+    ran, or, at its start, the one a plan already `done` or `stopped` speaks of; else -1. A plan
+    that ends a later attempt than that is meant for this agent too (a waiting spare leaves then).
     """
 
     node: str
@@ -128,6 +132,8 @@ class NodeReport:
     metrics_address: str = ""
     mode: str = "act"
     pid: int = 0
+    launcher_pid: int = 0
+    """Launcher this sidecar watches; `launcher_alive` says nothing about any other."""
     version: str = ""
 
 

@@ -54,8 +54,13 @@ class Store(Protocol):
     def resign(self, candidate: str) -> None:
         """Give the lease back if this candidate holds it."""
 
-    def report(self, section: Section, field: str, value: str | None) -> None:
-        """Write (None: remove) an unguarded field that has one writer, and wake everyone."""
+    def report(
+        self, section: Section, field: str, value: str | None, *, wake: bool = True
+    ) -> None:
+        """Write (None: remove) an unguarded field that has one writer.
+
+        `wake` is for news; a mere heartbeat passes False, or n nodes would wake n nodes each beat.
+        """
 
     def claim(self, section: Section, field: str, value: str) -> str:
         """Write the field if it is absent; answer what it holds afterwards."""

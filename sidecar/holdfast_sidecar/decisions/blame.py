@@ -1,0 +1,67 @@
+"""Whose exit began a failure: the first to die is told from those that died of its death."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from holdfast_sidecar.coordination.reports import Exit
+
+OF_A_PEER = re.compile(
+    r"connection (closed|reset|refused)|broken pipe|socket|recv|timed out|timeout"
+    r"|gloo|nccl|DistBackendError|DistNetworkError|TCPStore|process group",
+    re.IGNORECASE,
+)
+"""What a rank says when another one went away. A survivor of gloo raises within 20 ms of a peer's
+death, so its exit may well be reported first."""
+
+
+@dataclass(frozen=True)
+class Blame:
+    """The rank that most likely began it. `confidence` is 0 to 1."""
+
+    node: str
+    rank: int
+    exit: Exit
+    confidence: float
+
+
+def find_culprit(exits: Iterable[tuple[str, Exit]]) -> Blame | None:
+    """The likely first cause among (node, exit) pairs; None when nobody ended by itself."""
+    own = [(node, exit_) for node, exit_ in exits if not exit_.forced and exit_.exit_code != 0]
+    if not own:
+        return None
+    ranked = sorted(own, key=lambda pair: (-weight(pair[1]), pair[1].at_unix_s, pair[1].rank))
+    node, first = ranked[0]
+    rivals = sum(weight(exit_) == weight(first) for _, exit_ in ranked)
+    return Blame(node, first.rank, first, _confidence(weight(first), rivals))
+
+
+def weight(exit_: Exit) -> int:
+    """How much an exit speaks for a cause of its own: 3 killed, 2 own error, 1 may be a victim."""
+    if exit_.exit_code == -signal.SIGABRT:
+        return 1  # C++ terminate after a lost peer looks like this, too
+    if exit_.exit_code < 0 and exit_.exit_code != -signal.SIGTERM:
+        return 3
+    if exit_.message and not OF_A_PEER.search(exit_.message):
+        return 2
+    return 1
+
+
+def signature(blame: Blame, step: int) -> str:
+    """What makes two failures the same; empty when the cause lies outside the job.
+
+    A SIGKILL or SIGTERM comes from outside (a person, the OOM killer), so it is never the same bug.
+    """
+    code = blame.exit.exit_code
+    if code in (-signal.SIGKILL, -signal.SIGTERM) or weight(blame.exit) == 1:
+        return ""
+    words = blame.exit.message.splitlines()[0] if blame.exit.message else f"exit code {code}"
+    return f"{re.sub(r'0x[0-9a-f]+|[0-9]+', '#', words)} at step {step}"
+
+
+def _confidence(top: int, rivals: int) -> float:
+    certainty = {3: 0.95, 2: 0.9, 1: 0.5}[top]
+    return round(certainty / rivals, 2) if rivals > 1 else certainty

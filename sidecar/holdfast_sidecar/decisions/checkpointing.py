@@ -1,0 +1,125 @@
+"""When to arm a coordinated checkpoint, at which future step, and what became of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from holdfast_sidecar.coordination.reports import (
+    CheckpointOrder,
+    NodeReport,
+    Plan,
+    RankReport,
+    SavedPart,
+)
+from holdfast_sidecar.settings import CheckpointSettings, SidecarSettings
+
+BUSY_ENDINGS = frozenset({"missed", "void", "failed"})
+
+LARGEST_MARGIN_DOUBLINGS = 4
+
+
+@dataclass(frozen=True)
+class Complete:
+    """Every rank saved and every node hashed its part."""
+
+    parts: tuple[SavedPart, ...]
+
+
+@dataclass(frozen=True)
+class Void:
+    """The order came to nothing, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Pending:
+    """Still under way."""
+
+
+def obstacle(plan: Plan, ranks: Mapping[int, RankReport]) -> str:
+    """Why no checkpoint can be armed now; empty when one can."""
+    if len(ranks) < plan.world_size:
+        return f"{len(ranks)} of {plan.world_size} ranks are up"
+    if unregistered := [r.rank for r in ranks.values() if not r.state_registered]:
+        return (
+            f"rank {min(unregistered)} has not said what to save"
+            " (a coordinated checkpoint needs the three lines)"
+        )
+    if not all(r.alive and r.ending == 0 for r in ranks.values()):
+        return "a rank has ended"
+    if any(r.phase in ("starting", "restoring") for r in ranks.values()):
+        return "the ranks are still starting"
+    return ""
+
+
+def margin_s(settings: SidecarSettings, doublings: int) -> float:
+    """How far ahead a step must lie so that every rank hears of it in time.
+
+    A rank's step may be a tick and a heartbeat old when the leader reads it, and the order takes
+    as long on its way back if the wake-up is lost. Doubled after each order that came too late.
+    """
+    once: float = 2 * (settings.tick_s + settings.heartbeat_s)
+    return once * 2.0 ** min(doublings, LARGEST_MARGIN_DOUBLINGS)
+
+
+def step_to_arm(ranks: Mapping[int, RankReport], margin: float, every_steps: int) -> int:
+    """The future step to save at: beyond the margin, on the grid when there is one."""
+    furthest = max(r.step for r in ranks.values())
+    pace = [r.step_s for r in ranks.values() if r.step_s > 0]
+    ahead = math.ceil(margin / min(pace)) if pace else 1
+    earliest = furthest + ahead + 1
+    return math.ceil(earliest / every_steps) * every_steps if every_steps > 0 else earliest
+
+
+def is_due(
+    settings: CheckpointSettings,
+    ranks: Mapping[int, RankReport],
+    last_step: int,
+    since_last_s: float,
+) -> bool:
+    """Whether the schedule asks for one (a grid of steps is armed ahead, as soon as it is free)."""
+    furthest = max((r.step for r in ranks.values()), default=0)
+    if furthest <= last_step and last_step > 0:
+        return False
+    if settings.every_steps > 0:
+        return True
+    return settings.every_s > 0 and since_last_s >= settings.every_s
+
+
+def judge(
+    order: CheckpointOrder,
+    plan: Plan,
+    nodes: Mapping[str, NodeReport],
+    ranks: Mapping[int, RankReport],
+    armed_for_s: float,
+) -> Complete | Void | Pending:
+    """What became of an armed order."""
+    if plan.attempt != order.attempt or plan.state != "running":
+        return Void("the attempt ended")
+    parts = [
+        node.saved
+        for member in plan.members
+        if (node := nodes.get(member.node)) is not None
+        and node.saved is not None
+        and node.saved.identifier == order.identifier
+    ]
+    states = {rank: state for part in parts for rank, state in part.states.items()}
+    for rank, state in sorted(states.items()):
+        if state in BUSY_ENDINGS:
+            return Void(f"rank {rank}: {state}")
+    if errors := [part.error for part in parts if part.error]:
+        return Void(errors[0])
+    if sick := [r.rank for r in ranks.values() if r.loss is not None and not math.isfinite(r.loss)]:
+        return Void(f"rank {min(sick)} has a loss that is not finite")
+    saved = sum(state == "saved" for state in states.values())
+    hashed = len(parts) == len(plan.members) and all(part.files for part in parts)
+    if saved == plan.world_size and hashed:
+        return Complete(tuple(parts))
+    if early := [r.rank for r in ranks.values() if r.ending and r.step < order.step]:
+        return Void(f"rank {min(early)} ended before step {order.step}")
+    if armed_for_s > order.deadline_s:
+        return Void(f"{saved} of {plan.world_size} ranks saved within {order.deadline_s:g} s")
+    return Pending()

@@ -1,0 +1,124 @@
+"""The job as the leader reads it: a store's view parsed into reports, and who of them is alive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.reports import (
+    AgentReport,
+    CheckpointOrder,
+    Incident,
+    LedgerEntry,
+    NodeReport,
+    Plan,
+    RankReport,
+    Request,
+    decode,
+)
+from holdfast_sidecar.coordination.store import View
+from holdfast_sidecar.decisions.liveness import Beat, Heartbeats
+
+T = TypeVar("T")
+
+CURRENT = "current"
+
+UNRESPONSIVE_FACTOR = 10.0
+"""A launcher that is silent while its sidecar says it exists may just be starved: wait longer."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Everything the leader judges by, parsed."""
+
+    agents: Mapping[str, AgentReport] = field(default_factory=dict)
+    nodes: Mapping[str, NodeReport] = field(default_factory=dict)
+    plan: Plan | None = None
+    plan_text: str | None = None
+    checkpoint: CheckpointOrder | None = None
+    checkpoint_text: str | None = None
+    ledger: Mapping[str, LedgerEntry] = field(default_factory=dict)
+    incidents: Mapping[str, Incident] = field(default_factory=dict)
+    incident_texts: Mapping[str, str] = field(default_factory=dict)
+    requests: Mapping[str, Request] = field(default_factory=dict)
+    request_texts: Mapping[str, str] = field(default_factory=dict)
+    lost: frozenset[str] = frozenset()
+    """Nodes whose agent is known to be gone or silent for too long."""
+
+    def is_alive(self, node: str) -> bool:
+        """Whether this node's agent takes part."""
+        agent = self.agents.get(node)
+        return agent is not None and agent.state != "left" and node not in self.lost
+
+    def ranks(self, plan: Plan) -> dict[int, RankReport]:
+        """The ranks of this plan's attempt, as their sidecars report them."""
+        return {
+            rank.rank: rank
+            for member in plan.members
+            if (node := self.nodes.get(member.node)) is not None and node.attempt == plan.attempt
+            for rank in node.ranks
+        }
+
+
+def parse_cluster(view: View) -> Cluster:
+    """Parse a view; what can't be read is left out."""
+    plan_text = view.section(Section.PLAN).get(CURRENT)
+    checkpoint_text = view.section(Section.CHECKPOINT).get(CURRENT)
+    return Cluster(
+        agents=_parse_all(AgentReport, view.section(Section.AGENTS)),
+        nodes=_parse_all(NodeReport, view.section(Section.NODES)),
+        plan=None if plan_text is None else decode(Plan, plan_text),
+        plan_text=plan_text,
+        checkpoint=None if checkpoint_text is None else decode(CheckpointOrder, checkpoint_text),
+        checkpoint_text=checkpoint_text,
+        ledger=_parse_all(LedgerEntry, view.section(Section.LEDGER)),
+        incidents=_parse_all(Incident, view.section(Section.INCIDENTS)),
+        incident_texts=view.section(Section.INCIDENTS),
+        requests=_parse_all(Request, view.section(Section.REQUESTS)),
+        request_texts=view.section(Section.REQUESTS),
+    )
+
+
+def beats(cluster: Cluster) -> dict[str, Beat]:
+    """Every counter there is, by `agent/NODE` and `node/NODE`."""
+    agents = {f"agent/{a.node}": Beat(a.incarnation, a.beat) for a in cluster.agents.values()}
+    nodes = {f"node/{n.node}": Beat(n.incarnation, n.beat) for n in cluster.nodes.values()}
+    return agents | nodes
+
+
+def lost_nodes(
+    cluster: Cluster, heartbeats: Heartbeats, timeout_s: float, now: float
+) -> frozenset[str]:
+    """Nodes whose agent is gone.
+
+    Its sidecar saw it die; or both are silent; or it alone is silent for very long.
+    """
+    return frozenset(
+        name
+        for name, agent in cluster.agents.items()
+        if _is_lost(agent, cluster.nodes.get(name), heartbeats, timeout_s, now)
+    )
+
+
+def _is_lost(
+    agent: AgentReport,
+    node: NodeReport | None,
+    heartbeats: Heartbeats,
+    timeout_s: float,
+    now: float,
+) -> bool:
+    agent_still = heartbeats.still_for(f"agent/{agent.node}", now)
+    node_still = heartbeats.still_for(f"node/{agent.node}", now)
+    vouched = node is not None and node_still < timeout_s and node.launcher_pid == agent.pid
+    if vouched and node is not None and not node.launcher_alive:
+        return True
+    if vouched:
+        return agent_still >= timeout_s * UNRESPONSIVE_FACTOR
+    return agent_still >= timeout_s
+
+
+def _parse_all(kind: type[T], fields: Mapping[str, str]) -> dict[str, T]:
+    parsed = {name: decode(kind, text) for name, text in fields.items()}
+    return {name: record for name, record in parsed.items() if record is not None}

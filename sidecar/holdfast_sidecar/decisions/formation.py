@@ -1,0 +1,111 @@
+"""Who is in the next attempt, under which ranks: survivors keep theirs, a spare fills gaps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from holdfast_sidecar.coordination.reports import AgentReport, Member
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """No attempt can be formed yet, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """These nodes can never run together."""
+
+    message: str
+
+
+@dataclass(frozen=True)
+class Formation:
+    """The members of the next attempt, by node rank."""
+
+    members: tuple[Member, ...]
+
+    @property
+    def world_size(self) -> int:
+        """Ranks in all."""
+        return sum(member.slots for member in self.members)
+
+
+def form(
+    joining: Sequence[AgentReport],
+    previous: Sequence[Member],
+    awaited: frozenset[str],
+    needed: int,
+    waited_s: float,
+) -> Formation | Waiting | Mismatch:
+    """Form an attempt out of the nodes that wait.
+
+    joining: living agents that want in. previous: members of the last attempt (empty at first).
+    awaited: nodes still alive that will join once their ranks are down. needed: fewest nodes that
+    may decide. waited_s: how long enough nodes have been here (last call, first attempt only).
+    """
+    if not joining:
+        return Waiting("no node has joined yet")
+    wanted = joining[0]
+    least = max(wanted.min_nodes, needed)
+    if (mismatch := find_mismatch(joining)) is not None:
+        return mismatch
+    if awaited:
+        return Waiting(f"waiting for {', '.join(sorted(awaited))} to end its ranks")
+    if len(joining) < least:
+        return Waiting(f"{len(joining)} of {least} nodes are here")
+    if not previous and len(joining) < wanted.max_nodes and waited_s < wanted.last_call_s:
+        return Waiting(f"last call: {len(joining)} of at most {wanted.max_nodes} nodes are here")
+    return Formation(_number(_seat(joining, previous, wanted.max_nodes)))
+
+
+def find_mismatch(joining: Iterable[AgentReport]) -> Mismatch | None:
+    """Different versions of Holdfast or torch don't run together: say who has what."""
+    agents = list(joining)
+    for what, versions in (
+        ("Holdfast", {a.node: a.version for a in agents}),
+        ("torch", {a.node: a.torch_version for a in agents}),
+    ):
+        if len(set(versions.values())) > 1:
+            each = ", ".join(f"{node} has {v or 'unknown'}" for node, v in sorted(versions.items()))
+            return Mismatch(f"the nodes have different versions of {what}: {each}")
+    return None
+
+
+def natural_order(name: str) -> list[tuple[int, str]]:
+    """Sort key that puts host2 before host10."""
+    return [
+        (int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)
+    ]
+
+
+def _seat(
+    joining: Sequence[AgentReport], previous: Sequence[Member], most: int
+) -> list[AgentReport]:
+    """The agents in order of node rank; vacant seats go to the others, in order of name."""
+    by_node = {agent.node: agent for agent in joining}
+    seats = [by_node.get(m.node) for m in sorted(previous, key=lambda m: m.node_rank)]
+    seated = {agent.node for agent in seats if agent is not None}
+    others = sorted(
+        (a for a in joining if a.node not in seated), key=lambda a: natural_order(a.node)
+    )
+    filled: list[AgentReport] = []
+    for seat in seats:
+        if seat is not None:
+            filled.append(seat)
+        elif others:
+            filled.append(others.pop(0))
+    return (filled + others)[:most]
+
+
+def _number(agents: Sequence[AgentReport]) -> tuple[Member, ...]:
+    members: list[Member] = []
+    first_rank = 0
+    for node_rank, agent in enumerate(agents):
+        members.append(Member(agent.node, agent.incarnation, node_rank, first_rank, agent.slots))
+        first_rank += agent.slots
+    return tuple(members)

@@ -1,0 +1,70 @@
+"""Restart or stop: budgets per cause, backoff, and an end to a bug that repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from holdfast_sidecar.coordination.reports import Incident
+from holdfast_sidecar.settings import PolicySettings
+
+EXIT_FAILED = 1
+EXIT_DO_NOT_REQUEUE = 65
+"""The job itself is broken (sysexits' EX_DATAERR): starting it again can't help."""
+
+PLANNED = frozenset({"grow", "stop"})
+"""Causes that are nobody's fault: they use up no budget."""
+
+
+@dataclass(frozen=True)
+class Restart:
+    """Start again, but not before the pause is over."""
+
+    pause_s: float
+
+
+@dataclass(frozen=True)
+class Stop:
+    """End the job, and say why."""
+
+    exit_code: int
+    message: str
+
+
+def decide(
+    incident: Incident,
+    earlier: Iterable[Incident],
+    cap: int,
+    settings: PolicySettings,
+    now_unix_s: float,
+) -> Restart | Stop:
+    """What to do about `incident`, given those before it (of any age, in any order).
+
+    cap: most restarts of this job in all, -1 for none beside the budget.
+    """
+    if incident.cause in PLANNED:
+        return Restart(0.0)
+    faults = [i for i in earlier if i.decided == "restart" and i.cause not in PLANNED]
+    repeats = sum(bool(i.signature) and i.signature == incident.signature for i in faults) + 1
+    if incident.signature and repeats >= settings.same_signature_limit:
+        return Stop(EXIT_DO_NOT_REQUEUE, f"the same failure {repeats} times: {incident.signature}")
+    if 0 <= cap <= len(faults):
+        return Stop(EXIT_FAILED, f"{len(faults)} of {cap} restarts are used up")
+    recent = [
+        i
+        for i in faults
+        if i.cause == incident.cause and now_unix_s - i.detected_unix_s <= settings.budget_window_s
+    ]
+    if len(recent) >= settings.budget:
+        return Stop(
+            EXIT_FAILED,
+            f"{len(recent)} restarts for {incident.cause} within {settings.budget_window_s:g} s",
+        )
+    return Restart(pause_s(len(recent), settings))
+
+
+def pause_s(recent: int, settings: PolicySettings) -> float:
+    """No pause for the first two restarts of a cause, then doubling up to the limit."""
+    if recent < 2:
+        return 0.0
+    return min(settings.backoff_s * 2.0 ** (recent - 2), settings.backoff_limit_s)
