@@ -1,0 +1,218 @@
+"""A server of our own for one job: private directory, password of its own, dies with its parent."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+import socket
+import stat
+import subprocess
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Literal
+from urllib.parse import quote
+
+import redis
+from redis.exceptions import RedisError
+
+from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.coordination.connection import connect
+from holdfast_sidecar.server.binary import ServerBinary, find_binary
+from holdfast_sidecar.server.parent_death import die_with
+from holdfast_sidecar.settings import RedisSettings
+
+SOCKET = "redis.sock"
+PASSWORD = "password"  # noqa: S105 - a file's name
+LOG = "server.log"
+
+SOCKET_PATH_LIMIT = 107
+"""Bytes of a Unix socket's path: sun_path less its final zero (unix(7))."""
+
+SHORT_PARENT = Path("/tmp")  # noqa: S108 - the directory inside is made 0700 and checked
+READY_S = 10.0
+"""Measured: ready after 40 to 150 ms; the rest is for a machine under load."""
+PORT_ATTEMPTS = 3
+"""A free port may be taken by someone else before the server binds it."""
+
+
+@dataclass(frozen=True)
+class EmbeddedServer:
+    """A running server. Others reach it by `settings`."""
+
+    url: str
+    password_file: Path
+    directory: Path
+    process: subprocess.Popen[bytes] = field(repr=False)
+
+    @property
+    def pid(self) -> int:
+        """Process id of the server."""
+        return self.process.pid
+
+    @property
+    def settings(self) -> RedisSettings:
+        """How to connect to it."""
+        return RedisSettings(url=self.url, password_file=str(self.password_file))
+
+    def is_running(self) -> bool:
+        """Whether its process is still there."""
+        return self.process.poll() is None
+
+    def stop(self) -> None:
+        """End it and remove its files."""
+        _end(self.process)
+        _remove_files(self.directory)
+
+
+def start_server(
+    directory: Path,
+    listen: Literal["unix", "tcp"] = "unix",
+    binary: ServerBinary | None = None,
+) -> EmbeddedServer:
+    """Start a server in `directory` (made 0700) and wait until it answers.
+
+    Call it from a thread that lives as long as the server shall: the kernel ends the server with
+    the thread that started it. Files that a killed server left in the directory are replaced.
+    BadInput when there is no server to start, or it does not come up.
+    """
+    binary = find_binary() if binary is None else binary
+    home = _make_private(_roomy(directory) if listen == "unix" else directory)
+    password_file = _write_password(home)
+    with contextlib.ExitStack() as undo:  # whatever goes wrong, nothing is left behind
+        undo.callback(_remove_files, home)
+        for _ in range(PORT_ATTEMPTS):
+            port = _free_port() if listen == "tcp" else 0
+            url = f"redis://127.0.0.1:{port}" if port else f"unix://{quote(str(home / SOCKET))}"
+            process = _launch(binary, home, configuration(home, port, password_file.read_text()))
+            undo.callback(_end, process)
+            server = EmbeddedServer(url, password_file, home, process)
+            if _wait_until_ready(server):
+                undo.pop_all()
+                return server
+            _end(process)
+        reason = _last_line(home / LOG)
+        raise BadInput(f"{binary.path} does not start ({reason}): give --redis URL instead")
+
+
+def configuration(home: Path, port: int, password: str) -> str:
+    """The server's configuration: in memory, nothing evicted, loopback or private socket."""
+    lines = [
+        f"port {port}",
+        "bind 127.0.0.1",
+        "protected-mode yes",
+        f"requirepass {password}",
+        'save ""',
+        "appendonly no",
+        "maxmemory-policy noeviction",
+        f"dir {_quoted(home)}",
+        "daemonize no",
+    ]
+    if not port:
+        lines += [f"unixsocket {_quoted(home / SOCKET)}", "unixsocketperm 600"]
+    return "\n".join(lines) + "\n"
+
+
+def _launch(binary: ServerBinary, home: Path, text: str) -> subprocess.Popen[bytes]:
+    """The configuration goes through a pipe, so that neither `ps` nor the disk shows it."""
+    with (home / LOG).open("wb") as log:
+        process = subprocess.Popen(
+            [binary.path, "-"],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C is for the launcher, which still needs the server
+            preexec_fn=partial(die_with, os.getpid()),
+        )
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError), process.stdin:
+        process.stdin.write(text.encode())
+    return process
+
+
+def _wait_until_ready(server: EmbeddedServer) -> bool:
+    """False when it ended; an end because of a taken port is worth another attempt."""
+    client = connect(server.settings, {})
+    deadline = time.monotonic() + READY_S
+    try:
+        while server.is_running() and time.monotonic() < deadline:
+            if _answers(client):
+                return True
+            time.sleep(0.01)
+        return False
+    finally:
+        client.close()
+
+
+def _answers(client: redis.Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except (RedisError, OSError):
+        return False
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(timeout=2)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _remove_files(home: Path) -> None:
+    for name in (SOCKET, PASSWORD, LOG):
+        (home / name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # the caller keeps other files there
+        home.rmdir()
+
+
+def _roomy(directory: Path) -> Path:
+    """The directory itself, or a short one that is always the same for it."""
+    if len(os.fsencode(directory / SOCKET)) <= SOCKET_PATH_LIMIT:
+        return directory
+    digest = hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]
+    return SHORT_PARENT / f"holdfast-{os.getuid()}-{digest}"
+
+
+def _make_private(directory: Path) -> Path:
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = directory.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+            raise BadInput(f"{directory} is not a directory of ours: remove it")
+        directory.chmod(0o700)
+    except OSError as error:
+        raise BadInput(
+            f"cannot use {directory} for the embedded server: {error.strerror}; "
+            "choose another state directory"
+        ) from None
+    return directory
+
+
+def _write_password(home: Path) -> Path:
+    path = home / PASSWORD
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(secrets.token_hex(32))
+    return path
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _quoted(path: Path) -> str:
+    escaped = str(path).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
+    return lines[-1].strip() if lines else "it left no message"
