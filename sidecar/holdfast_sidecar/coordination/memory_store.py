@@ -168,11 +168,14 @@ class MemoryStore:
             keys.lease = NOBODY
         self._server.wake()
 
-    def report(self, section: Section, field: str, value: str | None) -> None:
-        """Write or remove an unguarded field."""
+    def report(
+        self, section: Section, field: str, value: str | None, *, wake: bool = True
+    ) -> None:
+        """Write or remove an unguarded field; a heartbeat wakes nobody."""
         with self._server.writing(self._job) as (keys, now):
             keys.write(section, field, value, now)
-        self._server.wake()
+        if wake:
+            self._server.wake()
 
     def claim(self, section: Section, field: str, value: str) -> str:
         """Write the field if it is absent; answer what it holds."""

@@ -41,10 +41,13 @@ class RedisStore:
         """Give the lease back if this candidate holds it."""
         self._run(scripts.RESIGN, [self._keys.leader, self._keys.wake], [candidate])
 
-    def report(self, section: Section, field: str, value: str | None) -> None:
-        """Write or remove an unguarded field."""
+    def report(
+        self, section: Section, field: str, value: str | None, *, wake: bool = True
+    ) -> None:
+        """Write or remove an unguarded field; a heartbeat wakes nobody."""
         arguments = [field] if value is None else [field, value]
-        self._run(scripts.REPORT, [self._keys.section(section), self._keys.wake], arguments)
+        keys = [self._keys.section(section), *([self._keys.wake] if wake else [])]
+        self._run(scripts.REPORT, keys, arguments)
 
     def claim(self, section: Section, field: str, value: str) -> str:
         """Write the field if it is absent; answer what it holds."""

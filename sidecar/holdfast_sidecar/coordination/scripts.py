@@ -70,14 +70,14 @@ end
 REPORT = Script(
     _MORTAL
     + """
--- KEYS: section, wake channel. ARGV: field, value (absent: remove the field).
+-- KEYS: section, wake channel (absent: wake nobody). ARGV: field, value (absent: remove the field).
 if ARGV[2] then
   redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
   mortal(KEYS[1])
 else
   redis.call('HDEL', KEYS[1], ARGV[1])
 end
-redis.call('PUBLISH', KEYS[2], '')
+if KEYS[2] then redis.call('PUBLISH', KEYS[2], '') end
 """
 )
 
