@@ -1,0 +1,96 @@
+"""`holdfast demo`: see a real job survive, on this machine, in two minutes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.cli.table import BAD, GOOD, paint, table
+from holdfast_sidecar.demo.outcome import Outcome, Verdict
+from holdfast_sidecar.demo.performance import perform
+from holdfast_sidecar.demo.scenario import scenario
+from holdfast_sidecar.demo.screen import screen
+from holdfast_sidecar.demo.workspace import open_workspace
+
+HEADINGS = (
+    "done to the job",
+    "to",
+    "at step",
+    "detected after",
+    "culprit",
+    "recovered after",
+    "steps lost",
+)
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="The result as JSON; progress on stderr.")
+@click.option(
+    "--keep",
+    metavar="DIR",
+    type=click.Path(path_type=Path),
+    help="Keep logs, checkpoints and evidence in this new directory.",
+)
+@click.pass_context
+def demo(context: click.Context, as_json: bool, keep: Path | None) -> None:
+    """Train a small GPT on two nodes of this machine, and hurt it.
+
+    Two nodes with two ranks each and a spare node train a character-level GPT on the text of
+    Python's own standard library. One rank is killed, one is frozen, a checkpoint is asked for,
+    and a whole node is killed. At the end the weights are compared, bit by bit, with those of the
+    same training under plain torchrun that nothing disturbed.
+
+    Exit code 1 when anything failed: not noticed, wrong culprit, not recovered, other weights.
+    """
+    if find_spec("torch") is None:
+        raise BadInput("the demonstration trains: pip install 'holdfast[train,server]'")
+    if keep is not None and keep.exists():
+        raise BadInput(f"{keep} exists already; --keep wants a new directory")
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    started = time.monotonic()
+    shown = screen(sys.stderr if as_json else sys.stdout, started)
+    try:
+        with open_workspace(keep) as workspace:
+            verdict = perform(scenario(), workspace, shown, started)
+    finally:
+        shown.close()
+    click.echo(json.dumps(verdict.as_json(), indent=2) if as_json else page(verdict))
+    context.exit(1 if verdict.all_problems else 0)
+
+
+def page(verdict: Verdict) -> str:
+    """The table and the proof."""
+    lines = ["", table(HEADINGS, [_row(outcome) for outcome in verdict.outcomes]), ""]
+    if verdict.identical:
+        proof = "the final weights are bit-identical to those of the undisturbed run"
+        lines += [paint(proof, GOOD), f"sha256 {verdict.survived_weights}"]
+    elif verdict.survived_weights:
+        lines += [
+            f"undisturbed  sha256 {verdict.undisturbed_weights}",
+            f"with faults  sha256 {verdict.survived_weights}",
+        ]
+    lines += [paint(f"failed: {problem}", BAD) for problem in verdict.all_problems]
+    return "\n".join([*lines, f"{verdict.seconds:.0f} s in all"])
+
+
+def _row(outcome: Outcome) -> list[str]:
+    return [
+        outcome.event,
+        outcome.where,
+        str(outcome.step),
+        _seconds(outcome.detected_s),
+        outcome.culprit,
+        _seconds(outcome.recovered_s),
+        "-" if outcome.steps_lost is None else str(outcome.steps_lost),
+    ]
+
+
+def _seconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f} s"

@@ -1,0 +1,1 @@
+"""The demonstration: a real job on this machine, real faults, and what Holdfast made of them."""

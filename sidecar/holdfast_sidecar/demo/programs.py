@@ -1,0 +1,75 @@
+"""The command lines of the demonstration, and the environment they run in."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from holdfast_sidecar.assets import asset
+from holdfast_sidecar.demo.scenario import NODES, RANKS_PER_NODE, TRAINING_NODES, WORLD_SIZE
+from holdfast_sidecar.demo.workspace import Workspace
+from holdfast_sidecar.settings import RedisSettings
+
+UNDISTURBED = "undisturbed"
+SURVIVED = "survived"
+
+
+def undisturbed_run(workspace: Workspace, steps: int) -> list[str]:
+    """The plain script under plain torchrun: nothing of Holdfast in it."""
+    return [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc-per-node={WORLD_SIZE}",
+        str(asset("examples/chargpt.py")),
+        f"--steps={steps}",
+        f"--out={workspace.weights(UNDISTURBED)}",
+    ]
+
+
+def node_of_the_job(
+    workspace: Workspace, redis: RedisSettings, job: str, node: str, steps: int
+) -> list[str]:
+    """`holdfast run` of the script with the three lines, as one node of the job."""
+    return [
+        *holdfast("run", redis, job),
+        f"--node={node}",
+        f"--policy={workspace.settings_file}",
+        f"--nnodes={TRAINING_NODES}",
+        f"--spares={len(NODES) - TRAINING_NODES}",
+        f"--nproc-per-node={RANKS_PER_NODE}",
+        str(asset("examples/chargpt_resumable.py")),
+        f"--steps={steps}",
+        f"--out={workspace.weights(SURVIVED)}",
+    ]
+
+
+def ask_for_checkpoint(redis: RedisSettings, job: str) -> list[str]:
+    """What a person would type."""
+    return holdfast("checkpoint", redis, job)
+
+
+def holdfast(command: str, redis: RedisSettings, job: str) -> list[str]:
+    """A command of Holdfast about this job, with this interpreter."""
+    return [
+        sys.executable,
+        "-m",
+        "holdfast_sidecar.cli.main",
+        command,
+        f"--redis={redis.url}",
+        f"--redis-password-file={redis.password_file}",
+        f"--job={job}",
+    ]
+
+
+def environment() -> dict[str, str]:
+    """This process's environment, made the same for both runs."""
+    return os.environ | {
+        # Bits depend on how many threads share a sum, and two cores have four ranks to carry.
+        "OMP_NUM_THREADS": "1",
+        # DDP warns that no parameter was unused; the script says why it asks.
+        "TORCH_CPP_LOG_LEVEL": "ERROR",
+        # All ranks are on this machine, whatever its host name resolves to.
+        "GLOO_SOCKET_IFNAME": "lo",
+    }

@@ -1,0 +1,125 @@
+"""What the demonstration shows while it runs: news as lines, and on a terminal a live picture."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TextIO
+
+import click
+
+PLAIN_EVERY_S = 5.0
+"""Without a terminal, how often the progress is a line of its own."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is. `details` are lines below the bar, one per node."""
+
+    what: str
+    step: int
+    steps: int
+    details: tuple[str, ...] = ()
+
+
+class Screen(Protocol):
+    """Where it is shown."""
+
+    def tell(self, news: str) -> None:
+        """Something happened: a line that stays."""
+
+    def show(self, progress: Progress) -> None:
+        """How things stand: replaces what was shown before."""
+
+    def close(self) -> None:
+        """Nothing more is shown."""
+
+
+def screen(stream: TextIO, started: float) -> Screen:
+    """The right screen for this stream; times are shown since `started` (monotonic)."""
+    return LiveScreen(stream, started) if stream.isatty() else LineScreen(stream, started)
+
+
+@dataclass
+class LineScreen:
+    """Plain lines, for files and pipes."""
+
+    stream: TextIO
+    started: float
+    shown_at: float = 0.0
+
+    def tell(self, news: str) -> None:
+        """One line."""
+        _print(self.stream, _stamped(news, self.started))
+
+    def show(self, progress: Progress) -> None:
+        """One line every few seconds."""
+        now = time.monotonic()
+        if now - self.shown_at >= PLAIN_EVERY_S:
+            self.shown_at = now
+            self.tell(f"{progress.what}: step {progress.step} of {progress.steps}")
+
+    def close(self) -> None:
+        """Nothing to tidy."""
+
+
+@dataclass
+class LiveScreen:
+    """A bar and the nodes below the news, redrawn in place."""
+
+    stream: TextIO
+    started: float
+    drawn: int = 0
+    latest: list[str] = field(default_factory=list)
+
+    def tell(self, news: str) -> None:
+        """Put the line above the picture."""
+        self._erase()
+        _print(self.stream, _stamped(news, self.started))
+        self._draw()
+
+    def show(self, progress: Progress) -> None:
+        """Draw the picture anew."""
+        width = shutil.get_terminal_size().columns
+        self.latest = picture(progress, width, time.monotonic() - self.started)
+        self._erase()
+        self._draw()
+
+    def close(self) -> None:
+        """Take the picture away."""
+        self._erase()
+        self.latest = []
+
+    def _erase(self) -> None:
+        if self.drawn:
+            self.stream.write(f"\x1b[{self.drawn}F\x1b[J")
+            self.drawn = 0
+
+    def _draw(self) -> None:
+        for line in self.latest:
+            _print(self.stream, line)
+        self.drawn = len(self.latest)
+        self.stream.flush()
+
+
+def picture(progress: Progress, width: int, seconds: float) -> list[str]:
+    """Bar and details, none wider than the terminal."""
+    room = max(10, min(40, width - 50))
+    filled = round(room * min(1.0, progress.step / progress.steps))
+    bar = "█" * filled + "░" * (room - filled)
+    head = f"{seconds:5.0f} s  {progress.what} {bar} {progress.step}/{progress.steps}"
+    return [line[: width - 1] for line in ("", head, *_indented(progress.details))]
+
+
+def _indented(details: Sequence[str]) -> list[str]:
+    return [f"         {line}" for line in details]
+
+
+def _stamped(news: str, started: float) -> str:
+    return f"{time.monotonic() - started:5.1f} s  {news}"
+
+
+def _print(stream: TextIO, line: str) -> None:
+    click.echo(line, file=stream)

@@ -1,0 +1,75 @@
+"""The demonstration's own files: one directory on disk, one in shared memory, both removed."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast_sidecar.demo.scenario import SAVE_EVERY_STEPS
+from holdfast_sidecar.settings import PathSettings
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Where everything of one demonstration lies."""
+
+    root: Path
+    shm: Path
+
+    @property
+    def settings_file(self) -> Path:
+        """holdfast.toml of the three nodes."""
+        return self.root / "holdfast.toml"
+
+    @property
+    def server(self) -> Path:
+        """Directory of the Redis-compatible server."""
+        return self.root / "server"
+
+    def log(self, name: str) -> Path:
+        """What a node, or the undisturbed run, printed."""
+        return self.root / f"{name}.log"
+
+    def weights(self, name: str) -> Path:
+        """SHA-256 of a run's final weights."""
+        return self.root / f"{name}.sha256"
+
+    def weights_hash(self, name: str) -> str:
+        """What that file holds; empty when the run never got there."""
+        path = self.weights(name)
+        return path.read_text().strip() if path.exists() else ""
+
+
+def write_settings(workspace: Workspace) -> None:
+    """Checkpoints on a grid of steps; every file of the job inside the workspace."""
+    workspace.settings_file.write_text(
+        "[checkpoint]\n"
+        f"dir = '{workspace.root / 'checkpoints'}'\n"
+        f"every_steps = {SAVE_EVERY_STEPS}\n"
+        "[paths]\n"
+        f"shm_dir = '{workspace.shm}'\n"
+        f"state_dir = '{workspace.root / 'state'}'\n"
+    )
+
+
+@contextmanager
+def open_workspace(keep: Path | None) -> Iterator[Workspace]:
+    """A fresh workspace; `keep` names a directory whose files stay."""
+    if keep is None:
+        root = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
+    else:
+        root = keep.absolute()
+        root.mkdir(parents=True)
+    shm = Path(tempfile.mkdtemp(prefix="holdfast-demo-", dir=PathSettings().shm_dir))
+    try:
+        workspace = Workspace(root, shm)
+        write_settings(workspace)
+        yield workspace
+    finally:
+        shutil.rmtree(shm, ignore_errors=True)
+        if keep is None:
+            shutil.rmtree(root, ignore_errors=True)
