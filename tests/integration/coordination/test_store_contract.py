@@ -1,0 +1,360 @@
+"""The contract of a store, kept by both twins: memory, and a real server."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from typing import Protocol
+
+import pytest
+from tests.servers import Server
+
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
+from holdfast_sidecar.coordination.store import Lease, Store
+
+LONG_S = 30.0
+SHORT_S = 0.05
+
+
+class Twin(Protocol):
+    def store(self, job: str = "job") -> Store: ...
+
+    def elapse(self, seconds: float) -> None: ...
+
+    def empty(self) -> None: ...
+
+
+class InMemory:
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.server = MemoryServer(clock=lambda: self.now)
+
+    def store(self, job: str = "job") -> Store:
+        return MemoryStore(self.server, job)
+
+    def elapse(self, seconds: float) -> None:
+        self.now += seconds
+
+    def empty(self) -> None:
+        self.server.empty()
+
+
+class OnServer:
+    def __init__(self, server: Server) -> None:
+        self.server = server
+
+    def store(self, job: str = "job") -> Store:
+        return self.server.store(job)
+
+    def elapse(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def empty(self) -> None:
+        self.server.client().flushall()
+
+
+@pytest.fixture(params=["memory", "redis"])
+def twin(request: pytest.FixtureRequest) -> Iterator[Twin]:
+    if request.param == "memory":
+        yield InMemory()
+    else:
+        yield OnServer(request.getfixturevalue("server"))
+
+
+@pytest.fixture
+def store(twin: Twin) -> Store:
+    return twin.store()
+
+
+def test_nobody_leads_before_anyone_campaigned(store: Store) -> None:
+    view = store.read()
+    assert view.lease == Lease(0, "")
+    assert view.sections == {}
+
+
+def test_the_first_candidate_leads_and_the_second_is_told_so(twin: Twin) -> None:
+    lease = twin.store().campaign("a", LONG_S, 0)
+    assert lease == Lease(1, "a")
+    assert twin.store().campaign("b", LONG_S, 0) == lease
+    assert twin.store().read().lease == lease
+
+
+def test_a_new_lease_is_above_the_floor(store: Store) -> None:
+    assert store.campaign("a", LONG_S, 41) == Lease(42, "a")
+
+
+def test_renewing_keeps_the_epoch(store: Store) -> None:
+    lease = store.campaign("a", LONG_S, 7)
+    assert store.campaign("a", LONG_S, 0) == lease
+    assert store.campaign("a", LONG_S, lease.epoch) == lease
+
+
+def test_renewing_below_the_floor_raises_the_epoch_past_it(store: Store) -> None:
+    store.campaign("a", LONG_S, 0)
+    assert store.campaign("a", LONG_S, 9) == Lease(10, "a")
+
+
+def test_renewing_lengthens_the_lease(twin: Twin) -> None:
+    store = twin.store()
+    store.campaign("a", SHORT_S, 0)
+    store.campaign("a", LONG_S, 0)
+    twin.elapse(2 * SHORT_S)
+    assert store.campaign("b", LONG_S, 0) == Lease(1, "a")
+
+
+def test_an_expired_lease_goes_to_the_next_with_a_higher_epoch(twin: Twin) -> None:
+    store = twin.store()
+    store.campaign("a", SHORT_S, 0)
+    twin.elapse(2 * SHORT_S)
+    assert store.read().lease == Lease(0, "")
+    assert store.campaign("b", LONG_S, 0) == Lease(2, "b")
+
+
+def test_whoever_let_the_lease_expire_gets_a_new_epoch(twin: Twin) -> None:
+    store = twin.store()
+    store.campaign("a", SHORT_S, 0)
+    twin.elapse(2 * SHORT_S)
+    assert store.campaign("a", LONG_S, 0) == Lease(2, "a")
+
+
+def test_a_resigned_lease_is_free_at_once(store: Store) -> None:
+    store.campaign("a", LONG_S, 0)
+    store.resign("a")
+    assert store.campaign("b", LONG_S, 0) == Lease(2, "b")
+
+
+def test_only_the_leader_can_resign(store: Store) -> None:
+    lease = store.campaign("a", LONG_S, 0)
+    store.resign("b")
+    assert store.read().lease == lease
+
+
+def test_an_epoch_does_not_go_back_on_an_emptied_store(twin: Twin) -> None:
+    store = twin.store()
+    lease = store.campaign("a", LONG_S, 5)
+    twin.empty()
+    assert store.campaign("b", LONG_S, lease.epoch) == Lease(lease.epoch + 1, "b")
+
+
+def test_a_candidate_may_be_called_anything(store: Store) -> None:
+    lease = store.campaign("node one/4711 é", LONG_S, 0)
+    assert store.read().lease == lease == Lease(1, "node one/4711 é")
+
+
+def test_a_report_is_read_by_everyone_and_can_be_removed(twin: Twin) -> None:
+    twin.store().report(Section.NODES, "a", "ü 1")
+    twin.store().report(Section.NODES, "b", "")
+    assert twin.store().read().section(Section.NODES) == {"a": "ü 1", "b": ""}
+    twin.store().report(Section.NODES, "a", None)
+    twin.store().report(Section.NODES, "b", None)
+    assert twin.store().read().sections == {}
+
+
+def test_jobs_do_not_see_each_other(twin: Twin) -> None:
+    twin.store("one").report(Section.NODES, "a", "1")
+    twin.store("one").campaign("a", LONG_S, 0)
+    assert twin.store("two").read().sections == {}
+    assert twin.store("two").campaign("b", LONG_S, 0) == Lease(1, "b")
+
+
+def test_the_first_claim_holds(twin: Twin) -> None:
+    assert twin.store().claim(Section.ENDPOINTS, "0", "host:1") == "host:1"
+    assert twin.store().claim(Section.ENDPOINTS, "0", "host:2") == "host:1"
+    assert twin.store().read().section(Section.ENDPOINTS) == {"0": "host:1"}
+
+
+def test_the_leader_writes_replaces_and_removes(store: Store) -> None:
+    lease = store.campaign("a", LONG_S, 0)
+    assert store.order(lease, Section.PLAN, "current", "1", None)
+    assert store.order(lease, Section.PLAN, "current", "2", "1")
+    assert store.read().section(Section.PLAN) == {"current": "2"}
+    assert store.order(lease, Section.PLAN, "current", None, "2")
+    assert store.read().section(Section.PLAN) == {}
+
+
+@pytest.mark.parametrize(
+    "stale", [Lease(1, "b"), Lease(2, "a"), Lease(0, ""), Lease(0, "a")], ids=str
+)
+def test_an_order_under_another_lease_is_refused(store: Store, stale: Lease) -> None:
+    store.campaign("a", LONG_S, 0)
+    assert not store.order(stale, Section.PLAN, "current", "1", None)
+    assert store.read().section(Section.PLAN) == {}
+
+
+def test_an_order_is_refused_once_the_lease_is_over(twin: Twin) -> None:
+    store = twin.store()
+    lease = store.campaign("a", SHORT_S, 0)
+    twin.elapse(2 * SHORT_S)
+    assert not store.order(lease, Section.PLAN, "current", "1", None)
+
+
+def test_without_a_leader_no_order_is_taken(store: Store) -> None:
+    assert not store.order(Lease(0, ""), Section.PLAN, "current", "1", None)
+
+
+def test_an_order_under_the_lease_before_a_raise_is_refused(store: Store) -> None:
+    before = store.campaign("a", LONG_S, 0)
+    store.campaign("a", LONG_S, 5)
+    assert not store.order(before, Section.PLAN, "current", "1", None)
+
+
+def test_an_order_that_expected_something_else_is_refused(store: Store) -> None:
+    lease = store.campaign("a", LONG_S, 0)
+    assert not store.order(lease, Section.PLAN, "current", "2", "1")
+    assert store.order(lease, Section.PLAN, "current", "1", None)
+    assert not store.order(lease, Section.PLAN, "current", "2", None)
+    assert not store.order(lease, Section.PLAN, "current", "2", "")
+    assert store.read().section(Section.PLAN) == {"current": "1"}
+
+
+def test_an_empty_value_is_not_an_absent_one(store: Store) -> None:
+    lease = store.campaign("a", LONG_S, 0)
+    assert store.order(lease, Section.PLAN, "current", "", None)
+    assert not store.order(lease, Section.PLAN, "current", "1", None)
+    assert store.order(lease, Section.PLAN, "current", "1", "")
+
+
+def test_kept_keys_expire_and_the_lease_has_its_own_lifetime(twin: Twin) -> None:
+    store = twin.store()
+    lease = store.campaign("a", LONG_S, 0)
+    store.report(Section.NODES, "a", "1")
+    store.keep(SHORT_S)
+    assert store.read().section(Section.NODES) == {"a": "1"}
+    twin.elapse(2 * SHORT_S)
+    assert store.read().sections == {}
+    assert store.read().lease == lease
+
+
+def test_every_kind_of_write_wakes_whoever_waits(twin: Twin) -> None:
+    store, other = twin.store(), twin.store()
+    drain(other)
+    lease = store.campaign("a", LONG_S, 0)
+    assert other.wait(5)
+    store.report(Section.NODES, "a", "1")
+    assert other.wait(5)
+    store.claim(Section.ENDPOINTS, "0", "host:1")
+    assert other.wait(5)
+    store.order(lease, Section.PLAN, "current", "1", None)
+    assert other.wait(5)
+    store.report(Section.NODES, "a", None)
+    assert other.wait(5)
+    store.resign("a")
+    assert other.wait(5)
+
+
+def test_what_writes_nothing_wakes_nobody(twin: Twin) -> None:
+    store, other = twin.store(), twin.store()
+    lease = store.campaign("a", LONG_S, 0)
+    store.claim(Section.ENDPOINTS, "0", "host:1")
+    drain(other)
+    store.campaign("a", LONG_S, 0)
+    store.campaign("b", LONG_S, 0)
+    store.claim(Section.ENDPOINTS, "0", "host:2")
+    store.order(lease, Section.PLAN, "current", "1", "other")
+    store.resign("b")
+    assert not other.wait(0.02)
+
+
+def test_many_writes_are_one_wake_up(twin: Twin) -> None:
+    store, other = twin.store(), twin.store()
+    drain(other)
+    for number in range(20):
+        store.report(Section.NODES, "a", str(number))
+    assert other.wait(5)
+    assert not other.wait(0.02)
+
+
+def test_a_waiter_is_woken_by_another_thread(twin: Twin) -> None:
+    store, other = twin.store(), twin.store()
+    drain(other)
+    woken: list[bool] = []
+    waiter = threading.Thread(target=lambda: woken.append(other.wait(30)))
+    waiter.start()
+    store.report(Section.NODES, "a", "1")
+    waiter.join(10)
+    assert woken == [True]
+
+
+def test_one_store_serves_a_caller_while_another_thread_waits(twin: Twin) -> None:
+    store = twin.store()
+    drain(store)
+    woken: list[bool] = []
+    waiter = threading.Thread(target=lambda: woken.append(store.wait(30)))
+    waiter.start()
+    lease = store.campaign("a", LONG_S, 0)
+    waiter.join(10)
+    assert woken == [True]
+    assert store.read().lease == lease
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_epochs_grow_and_have_one_leader_each_whatever_happens(twin: Twin, seed: int) -> None:
+    """Candidates come and go, leases expire, the server is emptied; floors are what was seen."""
+    chance = random.Random(seed)
+    stores = {name: twin.store() for name in "abc"}
+    leases: dict[str, Lease] = {}
+    leader_of: dict[int, str] = {}
+    highest, value = 0, None
+    for turn in range(60):
+        name = chance.choice("abc")
+        what = chance.choice(["campaign"] * 4 + ["order"] * 4 + ["resign", "expire", "empty"])
+        if what == "campaign":
+            answer = stores[name].campaign(name, LONG_S, highest)
+            assert leader_of.setdefault(answer.epoch, answer.candidate) == answer.candidate
+            assert answer.epoch >= highest
+            highest = max(highest, answer.epoch)
+            leases[name] = answer
+        elif what == "order" and name in leases:
+            in_force = stores[name].read().lease
+            done = stores[name].order(leases[name], Section.PLAN, "current", str(turn), value)
+            assert done == (leases[name] == in_force)
+            value = str(turn) if done else value
+        elif what == "resign":
+            stores[name].resign(name)
+        elif what == "expire":
+            holder = stores[name].read().lease.candidate or name
+            highest = stores[holder].campaign(holder, 0.002, highest).epoch
+            assert leader_of.setdefault(highest, holder) == holder
+            twin.elapse(0.004)
+        elif what == "empty":
+            twin.empty()
+            value = None
+
+
+def test_both_twins_answer_alike(server: Server) -> None:
+    """The same random calls, made to both, have the same answers and leave the same view."""
+    chance = random.Random(1)
+    memory = InMemory()
+    twins: list[Twin] = [memory, OnServer(server)]
+    stores = [twin.store() for twin in twins]
+    for turn in range(600):
+        name, value = chance.choice("ab"), chance.choice([None, "", "1"])
+        expected, floor = chance.choice([None, "", "1"]), chance.randrange(turn // 50 + 1)
+        lease = Lease(chance.randrange(turn // 30 + 1), chance.choice("ab"))
+        what = chance.choice(["campaign", "resign", "report", "claim", "order", "order", "lead"])
+        answers: list[object] = []
+        for store in stores:
+            if what == "campaign":
+                answers.append(store.campaign(name, LONG_S, floor))
+            elif what == "resign":
+                answers.append(store.resign(name))
+            elif what == "report":
+                answers.append(store.report(Section.NODES, name, value))
+            elif what == "claim":
+                answers.append(store.claim(Section.NODES, name, value or ""))
+            else:
+                under = lease if what == "order" else store.read().lease
+                answers.append(store.order(under, Section.PLAN, name, value, expected))
+        assert answers[0] == answers[1], (turn, what)
+        views = [store.read() for store in stores]
+        assert (views[0].lease, views[0].sections) == (views[1].lease, views[1].sections), turn
+
+
+def drain(store: Store) -> None:
+    """Wait until nothing more is heard; a first wait may be woken by nothing."""
+    store.read()
+    while store.wait(0.02):
+        pass
