@@ -18,7 +18,7 @@ from typing import Any, get_type_hints
 from holdfast import environment as names
 from holdfast_sidecar import ladder
 from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.setting_values import Value, read_value, write_value
+from holdfast_sidecar.setting_values import Value, parse_duration, read_value, write_value
 from holdfast_sidecar.settings import Settings
 
 if sys.version_info >= (3, 11):
@@ -135,6 +135,14 @@ def flatten(settings: Settings) -> Iterator[tuple[str, Value]]:
         part = getattr(settings, section.name)
         for field in dataclasses.fields(part):
             yield f"{section.name}.{field.name}", getattr(part, field.name)
+
+
+def read_seconds(what: str, text: str) -> float:
+    """A duration given to a command; BadInput names `what`."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise BadInput(f"{what} {text!r}: {error}") from None
 
 
 def known_names() -> list[str]:

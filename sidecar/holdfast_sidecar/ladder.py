@@ -88,11 +88,12 @@ def rungs(settings: Settings) -> list[Rung]:
 
 def problems(settings: Settings) -> list[str]:
     """One line for everything that can't work; empty when the settings fit together."""
-    return [
-        *_out_of_order(settings),
-        *_out_of_range(settings),
-        *_unknown_choices(settings),
-    ]
+    return [*_out_of_order(settings), *misfits(settings)]
+
+
+def misfits(settings: Settings) -> list[str]:
+    """Whatever can't work beside the ladder: ranges and choices."""
+    return [*_out_of_range(settings), *_unknown_choices(settings)]
 
 
 def _out_of_order(settings: Settings) -> Iterator[str]:

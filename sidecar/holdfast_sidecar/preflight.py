@@ -33,7 +33,7 @@ def check_node(settings: Settings, ranks: int) -> None:
     """Refuse a node on which `ranks` ranks could not run; leaves nothing but empty directories."""
     for problem in (
         shm_problem(settings, ranks, read_room),
-        _directory_problem("state directory", state_root(settings.paths), "paths.state_dir"),
+        state_problem(settings),
         checkpoint_problem(settings),
     ):
         if problem:
@@ -60,14 +60,19 @@ def room_problem(path: Path, room: Room, ranks: int, reserve_bytes: int) -> str 
     pages_bytes = PAGE_SIZE * ranks
     if room.free_bytes < pages_bytes + reserve_bytes:
         return (
-            f"{path} has {_mebibytes(room.free_bytes)} free of {_mebibytes(room.total_bytes)}, "
-            f"but {ranks} rank{'s' * (ranks != 1)} need {_mebibytes(pages_bytes)} for pages and "
-            f"{_mebibytes(reserve_bytes)} to spare: enlarge it (docker --shm-size=1g), or set "
+            f"{path} has {binary_size(room.free_bytes)} free of {binary_size(room.total_bytes)}, "
+            f"but {ranks} rank{'s' * (ranks != 1)} need {binary_size(pages_bytes)} for pages and "
+            f"{binary_size(reserve_bytes)} to spare: enlarge it (docker --shm-size=1g), or set "
             f"paths.shm_reserve_bytes lower or paths.shm_dir elsewhere"
         )
     if room.inodes is not None and room.inodes < ranks + _OWN_FILES:
         return f"{path} has only {room.inodes} free inodes: remove files, or set paths.shm_dir"
     return None
+
+
+def state_problem(settings: Settings) -> str | None:
+    """Why state can't be written; None when it can."""
+    return _directory_problem("state directory", state_root(settings.paths), "paths.state_dir")
 
 
 def checkpoint_problem(settings: Settings) -> str | None:
@@ -114,5 +119,6 @@ def _cant_write(what: str, path: Path, error: OSError, setting: str) -> str:
     return f"can't write to the {what} {path}: {error.strerror}; choose another with {setting}"
 
 
-def _mebibytes(size: int) -> str:
+def binary_size(size: int) -> str:
+    """Bytes as MiB or GiB, three digits."""
     return f"{size / 2**20:.3g} MiB" if size < 1000 * 2**20 else f"{size / 2**30:.3g} GiB"

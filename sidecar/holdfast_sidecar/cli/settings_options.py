@@ -10,24 +10,35 @@ import click
 
 from holdfast_sidecar import configuration
 
-FLAGS = {"redis": "redis.url", "redis_user": "redis.user"}
-FLAGS |= {"redis_password_file": "redis.password_file"}
+FLAGS = {
+    "redis": "redis.url",
+    "redis_user": "redis.user",
+    "redis_password_file": "redis.password_file",
+}
+
+Command = Callable[..., Any]
 
 
-def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def settings_options(command: Command) -> Command:
     """Add --redis…, --policy and --set; pass the command `effective: configuration.Effective`."""
+    return _with_options(command, configuration.load)
 
+
+def read_options(command: Command) -> Command:
+    """The same for a command that judges for itself whether the settings fit together."""
+    return _with_options(command, configuration.read)
+
+
+def _with_options(command: Command, source: Callable[..., configuration.Effective]) -> Command:
     @functools.wraps(command)
-    def loaded(
-        *args: Any, policy: str | None, sets: tuple[str, ...], **given: Any
-    ) -> Callable[..., Any]:
+    def loaded(*args: Any, policy: str | None, sets: tuple[str, ...], **given: Any) -> Any:
         flags = {name: given.pop(flag) for flag, name in FLAGS.items()}
-        effective = configuration.load(policy, sets, flags)
-        return command(*args, effective=effective, **given)  # type: ignore[no-any-return]
+        return command(*args, effective=source(policy, sets, flags), **given)
 
+    decorated: Command = loaded
     for option in reversed(_OPTIONS):
-        loaded = option(loaded)
-    return loaded
+        decorated = option(decorated)
+    return decorated
 
 
 _OPTIONS = (

@@ -1,0 +1,76 @@
+"""`holdfast doctor`: looks at this machine and the settings before a job does."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+
+import click
+
+from holdfast_sidecar.cli.settings_options import read_options
+from holdfast_sidecar.cli.table import BAD, DOUBTFUL, GOOD, paint, table
+from holdfast_sidecar.configuration import Effective
+from holdfast_sidecar.examination.check import FAIL, NOTE, OK, WARN, Check
+from holdfast_sidecar.examination.directories import check_directories
+from holdfast_sidecar.examination.machine import check_machine
+from holdfast_sidecar.examination.redis_server import check_redis
+from holdfast_sidecar.examination.software import check_software
+from holdfast_sidecar.examination.timeouts import check_timeouts
+from holdfast_sidecar.examination.torchrun import check_torchrun
+
+COLOURS = {OK: GOOD, NOTE: "", WARN: DOUBTFUL, FAIL: BAD}
+
+
+@click.command()
+@click.option("--ranks", default=8, show_default=True, help="Ranks this node is to run.")
+@click.option("--json", "as_json", is_flag=True, help="For scripts: a list of checks.")
+@read_options
+def doctor(effective: Effective, ranks: int, as_json: bool) -> None:
+    """Check this machine and the settings before a job does.
+
+    ok: fine. note: worth knowing in some setups. warn: something is lost. fail: it will not work.
+
+    \b
+      holdfast doctor
+      holdfast doctor --ranks 8 --redis rediss://redis.example:6379
+      holdfast doctor --json | jq '.[] | select(.verdict == "fail")'
+
+    \b
+    Exit code: 0 nothing failed
+               1 something failed
+               2 something you gave is wrong
+    """
+    checks = examine(effective, ranks)
+    if as_json:
+        click.echo(json.dumps([dataclasses.asdict(check) for check in checks], indent=2))
+    else:
+        click.echo(page(checks))
+    sys.exit(1 if any(check.verdict == FAIL for check in checks) else 0)
+
+
+def examine(effective: Effective, ranks: int) -> list[Check]:
+    """Look at everything."""
+    settings = effective.settings
+    return [
+        *check_software(),
+        *check_redis(settings.redis, os.environ),
+        *check_directories(settings, ranks),
+        *check_machine(),
+        *check_timeouts(settings),
+        *check_torchrun(os.environ),
+    ]
+
+
+def page(checks: list[Check]) -> str:
+    """The checks as a table, and a last line that sums them up."""
+    rows = [[_painted(check.verdict), check.what, check.line] for check in checks]
+    failed = sum(check.verdict == FAIL for check in checks)
+    warned = sum(check.verdict == WARN for check in checks)
+    total = f"{len(checks)} checks: {failed} failed, {warned} warned"
+    return f"{table(['', '', ''], rows).lstrip()}\n\n{total}"
+
+
+def _painted(verdict: str) -> str:
+    return paint(verdict, COLOURS[verdict]) if COLOURS[verdict] else verdict

@@ -1,0 +1,165 @@
+"""`holdfast explain`: an incident's story, from the store and from what this machine kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from pathlib import Path
+
+import click
+
+from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.cli import store_away
+from holdfast_sidecar.cli.finding_the_job import FoundJob, find_job
+from holdfast_sidecar.cli.settings_options import settings_options
+from holdfast_sidecar.cli.table import BAD, GOOD, paint, size, span, table
+from holdfast_sidecar.configuration import Effective
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.reports import Incident
+from holdfast_sidecar.coordination.store import StoreUnavailable, View
+from holdfast_sidecar.standing import exists, incidents
+from holdfast_sidecar.story import Story, tell, whom
+
+
+@click.command()
+@click.argument("incident", required=False)
+@click.option("--job", envvar="HOLDFAST_JOB", metavar="NAME", help="Default: the only one here.")
+@click.option("--list", "as_list", is_flag=True, help="All incidents, one line each.")
+@click.option("--json", "as_json", is_flag=True, help="For scripts.")
+@settings_options
+def explain(
+    effective: Effective, incident: str | None, job: str | None, as_list: bool, as_json: bool
+) -> None:
+    """Tell the story of an incident: the newest, or INCIDENT (the beginning of its name is enough).
+
+    What happened when, who is to blame and how sure that is, what was done, what it cost, and
+    which evidence lies on this machine.
+
+    \b
+      holdfast explain
+      holdfast explain --list
+      holdfast explain 3f2a --job chargpt
+    """
+    found = find_job(effective, job)
+    view = _read(found)
+    known = incidents(view)
+    nodes = {*view.section(Section.AGENTS), *view.section(Section.NODES)}
+    if as_list:
+        stories = [tell(one, nodes) for one in known]
+        click.echo(_json(stories) if as_json else _list(stories, time.time()))
+        return
+    if not known and incident is None:
+        click.echo("[]" if as_json else f"job {found.job}: no incident so far")
+        return
+    story = tell(choose(known, incident), nodes)
+    kept = evidence_files(found.state, story)
+    if as_json:
+        files = [str(path) for path, _ in kept]
+        click.echo(json.dumps(dataclasses.asdict(story) | {"files": files}, indent=2))
+    else:
+        click.echo(page(story, kept))
+
+
+def choose(known: list[Incident], wanted: str | None) -> Incident:
+    """The newest incident, or the one whose name begins so; BadInput when it isn't one."""
+    if wanted is None:
+        return known[-1]
+    matching = [one for one in known if one.identifier.startswith(wanted)]
+    if len(matching) == 1:
+        return matching[0]
+    names = ", ".join(one.identifier for one in matching or known) or "none"
+    what = "several incidents begin" if matching else "no incident begins"
+    raise BadInput(f"{what} with {wanted!r}; known: {names}")
+
+
+def evidence_files(state: Path, story: Story) -> list[tuple[Path, int]]:
+    """Files (and sizes) that the nodes of this machine kept of the incident."""
+    if not state.is_dir():
+        return []
+    directories = [
+        *state.glob(f"*/incidents/{story.identifier}"),
+        *state.glob(f"*/evidence/attempt-{story.attempt}"),
+    ]
+    files = (path for directory in directories for path in sorted(directory.rglob("*")))
+    return [(path, path.stat().st_size) for path in files if path.is_file()]
+
+
+def page(story: Story, kept: list[tuple[Path, int]]) -> str:
+    """The story for people."""
+    parts = [
+        f"incident {story.identifier}, attempt {story.attempt}: {story.cause}, {_outcome(story)}",
+        _chapters(story),
+        "\n".join(_summary(story)),
+    ]
+    if kept:
+        rows = [[str(path), size(count)] for path, count in kept]
+        parts.append(table(["evidence on this machine", "size"], rows))
+    return "\n\n".join(parts)
+
+
+def _read(found: FoundJob) -> View:
+    store = found.open_store()
+    try:
+        view = store.read()
+    except StoreUnavailable as error:
+        raise store_away.explanation(found, error) from None
+    finally:
+        store.close()
+    if not exists(view):
+        raise store_away.unknown(found)
+    return view
+
+
+def _outcome(story: Story) -> str:
+    if story.decided == "stop":
+        return paint("the job was stopped", BAD)
+    return paint("recovered", GOOD) if story.is_over else paint("not over yet", BAD)
+
+
+def _chapters(story: Story) -> str:
+    rows = [
+        [_clock(chapter.at_unix_s), f"+{span(chapter.after_s)}", chapter.what]
+        for chapter in story.chapters
+    ]
+    return table(["time", "after", "what happened"], rows)
+
+
+def _summary(story: Story) -> list[str]:
+    who = whom(story.culprit_node, story.culprit_ranks)
+    lines = [f"to blame  {who}, {story.confidence:.0%} sure"]
+    lines += [f"because   {reason}" for reason in [story.signature, *story.reasons] if reason]
+    if story.kept_by:
+        lines.append(f"kept      evidence of it, on {', '.join(story.kept_by)}")
+    lines.append(f"done      {story.decided or 'nothing yet'}")
+    if story.lost_s is not None:
+        steps = f"{story.lost_steps} step{'s' * (story.lost_steps != 1)}"
+        lines.append(f"cost      {span(story.lost_s)} without progress, {steps} done again")
+    return lines
+
+
+def _list(stories: list[Story], now_unix_s: float) -> str:
+    rows = [
+        [
+            story.identifier,
+            f"{span(now_unix_s - story.chapters[0].at_unix_s)} ago",
+            str(story.attempt),
+            story.cause,
+            whom(story.culprit_node, story.culprit_ranks),
+            story.decided or "-",
+            "-" if story.lost_s is None else span(story.lost_s),
+            "-" if story.lost_steps is None else str(story.lost_steps),
+        ]
+        for story in stories
+    ]
+    headings = ["incident", "when", "attempt", "cause", "to blame", "done", "time", "steps"]
+    return table(headings, rows)
+
+
+def _clock(unix_s: float) -> str:
+    milliseconds = int(unix_s * 1000) % 1000
+    return f"{time.strftime('%H:%M:%S', time.localtime(unix_s))}.{milliseconds:03d}"
+
+
+def _json(stories: list[Story]) -> str:
+    return json.dumps([dataclasses.asdict(story) for story in stories], indent=2)

@@ -1,0 +1,108 @@
+"""A job's standing as a page for people. Pure, except that paint looks at the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast_sidecar.cli.table import BAD, DOUBTFUL, GOOD, paint, size, span, table
+from holdfast_sidecar.coordination.reports import Incident, RankReport
+from holdfast_sidecar.findings import Finding
+from holdfast_sidecar.standing import NodeStanding, Standing
+from holdfast_sidecar.story import whom
+
+
+def page(standing: Standing, now_unix_s: float) -> str:
+    """Everything `status` prints."""
+    parts = [
+        "\n".join(_heading(standing, now_unix_s)),
+        _nodes(standing.nodes) if standing.nodes else "",
+        _ranks(standing) if any(node.ranks for node in standing.nodes) else "",
+        "\n".join(_finding(finding, now_unix_s) for finding in standing.findings),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _heading(standing: Standing, now_unix_s: float) -> Iterator[str]:
+    verdict = paint("healthy", GOOD) if standing.is_healthy else paint("in trouble", BAD)
+    attempt = "" if standing.attempt is None else f", attempt {standing.attempt}"
+    restarts = f" after {_count(standing.restarts, 'restart')}" if standing.restarts else ""
+    ranks = f", {_count(standing.world_size, 'rank')}" if standing.world_size else ""
+    yield f"job {standing.job}: {standing.state}{attempt}{restarts}{ranks}, {verdict}"
+    for line in standing.trouble:
+        yield f"  {paint('!', BAD)} {line}"
+    if standing.message:
+        yield f"said        {standing.message}"
+    if not standing.has_ended:
+        leads = f"{standing.leader} (epoch {standing.epoch})" if standing.leader else "nobody"
+        yield f"leader      {leads}"
+    if standing.order is not None:
+        yield f"saving      at step {standing.order.step}"
+    if standing.checkpoint is not None:
+        saved = standing.checkpoint
+        ago = span(now_unix_s - saved.at_unix_s)
+        yield f"checkpoint  step {saved.step}, {ago} ago, {size(saved.size_bytes)}, {saved.path}"
+    if standing.incident is not None:
+        yield f"incident    {_incident(standing.incident, now_unix_s)}"
+
+
+def _incident(incident: Incident, now_unix_s: float) -> str:
+    ago = span(now_unix_s - incident.detected_unix_s)
+    recovered = "not recovered"
+    if incident.recovered_unix_s:
+        recovered = f"recovered in {span(incident.recovered_unix_s - incident.detected_unix_s)}"
+    who = whom(incident.culprit_node, incident.culprit_ranks)
+    return f"{incident.cause}, {who}, {ago} ago, {recovered} (holdfast explain)"
+
+
+def _nodes(nodes: list[NodeStanding]) -> str:
+    rows = [
+        [
+            node.node,
+            "spare" if node.node_rank is None else str(node.node_rank),
+            _life(node.launcher, node.state),
+            _life(node.sidecar, "alive"),
+            node.mode,
+            node.metrics_address,
+        ]
+        for node in nodes
+    ]
+    return table(["node", "node rank", "launcher", "sidecar", "mode", "metrics"], rows)
+
+
+def _life(is_alive: bool | None, state: str) -> str:
+    if is_alive is None:
+        return "-"
+    return state if is_alive or state == "left" else paint("silent", BAD)
+
+
+def _ranks(standing: Standing) -> str:
+    rows = [_rank(node.node, rank) for node in standing.nodes for rank in node.ranks]
+    rows.sort(key=lambda row: int(row[0]))
+    return table(["rank", "node", "pid", "step", "phase", "for", "step time", "loss"], rows)
+
+
+def _rank(node: str, rank: RankReport) -> list[str]:
+    phase = rank.phase if rank.alive or rank.ending == 1 else paint("gone", BAD)
+    return [
+        str(rank.rank),
+        node,
+        str(rank.pid),
+        str(rank.step),
+        phase,
+        span(rank.phase_age_s),
+        span(rank.step_s) if rank.step_s else "-",
+        "-" if rank.loss is None else f"{rank.loss:.4g}",
+    ]
+
+
+def _finding(finding: Finding, now_unix_s: float) -> str:
+    since = span(now_unix_s - finding.since_unix_s)
+    evidence = f": {'; '.join(finding.evidence)}" if finding.evidence else ""
+    return (
+        f"{paint(finding.kind.value, DOUBTFUL)}  {whom(finding.node, finding.ranks)}, for {since}, "
+        f"{finding.confidence:.0%} sure{evidence}"
+    )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"

@@ -1,0 +1,67 @@
+"""`holdfast status`: reads the store twice, judges, prints."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import time
+
+import click
+
+from holdfast_sidecar.cli import store_away
+from holdfast_sidecar.cli.finding_the_job import find_job
+from holdfast_sidecar.cli.settings_options import settings_options
+from holdfast_sidecar.cli.standing_page import page
+from holdfast_sidecar.configuration import Effective
+from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
+from holdfast_sidecar.standing import all_moved, exists, judge
+
+
+@click.command()
+@click.option("--job", envvar="HOLDFAST_JOB", metavar="NAME", help="Default: the only one here.")
+@click.option("--json", "as_json", is_flag=True, help="For scripts: one JSON object.")
+@settings_options
+def status(effective: Effective, job: str | None, as_json: bool) -> None:
+    """Show how a job stands.
+
+    Takes a second or two where something is dead: a heartbeat proves life only by moving.
+
+    \b
+      holdfast status
+      holdfast status --job chargpt --redis rediss://redis.example:6379
+      holdfast status --json | jq .trouble
+
+    \b
+    Exit code: 0 the job is healthy (running, or ended well)
+               1 it is in trouble (the reasons are printed)
+               2 something you gave is wrong
+               3 there is no such job
+    """
+    found = find_job(effective, job)
+    store = found.open_store()
+    try:
+        before, after = look_twice(store, effective.settings.sidecar.node_timeout_s)
+    except StoreUnavailable as error:
+        raise store_away.explanation(found, error) from None
+    finally:
+        store.close()
+    if not exists(after):
+        raise store_away.unknown(found)
+    standing = judge(found.job, before, after)
+    if as_json:
+        healthy = {"is_healthy": standing.is_healthy}
+        click.echo(json.dumps(dataclasses.asdict(standing) | healthy, indent=2))
+    else:
+        click.echo(page(standing, time.time()))
+    sys.exit(0 if standing.is_healthy else 1)
+
+
+def look_twice(store: Store, patience_s: float) -> tuple[View, View]:
+    """Two readings, far enough apart that every living heartbeat has moved between them."""
+    before = after = store.read()
+    end_s = time.monotonic() + patience_s
+    while not all_moved(before, after) and time.monotonic() < end_s:
+        store.wait(0.1)
+        after = store.read()
+    return before, after

@@ -1,0 +1,43 @@
+"""Shared memory, state and checkpoints: writable, and with room."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast_sidecar import preflight
+from holdfast_sidecar.examination.check import FAIL, NOTE, OK, WARN, Check
+from holdfast_sidecar.places import state_root
+from holdfast_sidecar.settings import Settings
+
+LITTLE_BYTES = 10 * 2**30
+"""One checkpoint of a model worth the trouble: below this a warning costs less than a full disk."""
+
+
+def check_directories(settings: Settings, ranks: int) -> list[Check]:
+    """Look at every directory that a node with this many ranks will use."""
+    shm, state = Path(settings.paths.shm_dir), state_root(settings.paths)
+    return [
+        _judge("shared memory", shm, preflight.shm_problem(settings, ranks, preflight.read_room)),
+        _judge("state", state, preflight.state_problem(settings)),
+        _check_checkpoints(settings),
+    ]
+
+
+def _check_checkpoints(settings: Settings) -> Check:
+    if not settings.checkpoint.dir:
+        line = "no checkpoint.dir is set: a restart begins from nothing"
+        return Check("checkpoints", NOTE, line)
+    path = Path(settings.checkpoint.dir)
+    found = _judge("checkpoints", path, preflight.checkpoint_problem(settings))
+    room = preflight.read_room(path)
+    if found.verdict == OK and room is not None and room.free_bytes < LITTLE_BYTES:
+        return Check("checkpoints", WARN, f"{found.line}: room for little more than one")
+    return found
+
+
+def _judge(what: str, path: Path, problem: str | None) -> Check:
+    if problem:
+        return Check(what, FAIL, problem)
+    room = preflight.read_room(path)
+    free = "" if room is None else f", {preflight.binary_size(room.free_bytes)} free"
+    return Check(what, OK, f"{path}{free}")

@@ -1,0 +1,101 @@
+"""The kernel's rules: whom we may trace, how much we may open, how deaths and time are told."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+from pathlib import Path
+
+from holdfast_sidecar.examination.check import NOTE, OK, WARN, Check
+
+PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
+
+FEW_FILES = 4096
+"""A rank with 8 DataLoader workers and gloo to 64 peers holds several hundred; 1,024 breaks."""
+
+CLOCK_UNSYNCHRONISED = 5
+"""TIME_ERROR of adjtimex(2)."""
+
+
+def check_machine() -> list[Check]:
+    """Look at this machine's kernel and limits."""
+    return [
+        judge_pidfd(_has_pidfd()),
+        judge_ptrace(_read_ptrace_scope(), os.geteuid() == 0),
+        judge_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
+        judge_core_dumps(resource.getrlimit(resource.RLIMIT_CORE)[0]),
+        judge_clock(_read_clock_state()),
+    ]
+
+
+def judge_pidfd(has_pidfd: bool) -> Check:
+    """A pidfd is how a signal reaches the process that was meant, and no later one."""
+    if has_pidfd:
+        return Check("pidfd", OK, "deaths are told by the kernel, signals can't hit a reused pid")
+    line = "the kernel has no pidfd_open (Linux 5.3): deaths are found by looking, not told"
+    return Check("pidfd", WARN, line)
+
+
+def judge_ptrace(scope: int | None, is_root: bool) -> Check:
+    """Ranks dump their own stacks; ptrace is for native stacks only (py-spy, gdb)."""
+    if not scope or (is_root and scope < 3):
+        return Check("ptrace", OK, "native stacks of a hung rank can be read")
+    line = (
+        f"kernel.yama.ptrace_scope = {scope}: Python stacks still work, native ones (py-spy, gdb) "
+        "do not; `sysctl kernel.yama.ptrace_scope=0` allows them"
+    )
+    return Check("ptrace", NOTE, line)
+
+
+def judge_open_files(limit: int) -> Check:
+    """Whether a rank, its workers and its sockets can be open at once."""
+    if limit != resource.RLIM_INFINITY and limit < FEW_FILES:
+        line = (
+            f"only {limit} open files per process: `ulimit -n 65536` (or LimitNOFILE) allows more"
+        )
+        return Check("open files", WARN, line)
+    shown = "unlimited" if limit == resource.RLIM_INFINITY else str(limit)
+    return Check("open files", OK, f"{shown} per process")
+
+
+def judge_core_dumps(limit: int) -> Check:
+    """The kernel tells of a death only after the core is written."""
+    if limit == 0:
+        return Check("core dumps", OK, "off: a crash is seen at once")
+    line = "on: a crashed rank is seen only after its core is written; `ulimit -c 0` turns them off"
+    return Check("core dumps", NOTE, line)
+
+
+def judge_clock(state: int | None) -> Check:
+    """Nothing is decided by wall clocks; stories and metrics of several nodes are told by them."""
+    if state == CLOCK_UNSYNCHRONISED:
+        line = "not synchronised: times of different nodes can't be compared; run chrony or ntpd"
+        return Check("clock", WARN, line)
+    if state is None:
+        return Check("clock", NOTE, "whether it is synchronised can't be read here")
+    return Check("clock", OK, "synchronised")
+
+
+def _has_pidfd() -> bool:
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):
+        return False
+    return True
+
+
+def _read_ptrace_scope() -> int | None:
+    try:
+        return int(PTRACE_SCOPE.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _read_clock_state() -> int | None:
+    """adjtimex(2) with no mode set only reads; struct timex has 208 bytes on 64-bit Linux."""
+    try:
+        state = int(ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(512)))
+    except (AttributeError, OSError):
+        return None
+    return None if state < 0 else state

@@ -1,0 +1,59 @@
+"""The coordination server: one that was named, or the one we would start ourselves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import redis
+from redis.exceptions import RedisError
+
+from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.coordination.address import describe
+from holdfast_sidecar.coordination.connection import connect
+from holdfast_sidecar.coordination.server_checks import check_server
+from holdfast_sidecar.examination.check import FAIL, OK, WARN, Check
+from holdfast_sidecar.server.binary import find_binary
+from holdfast_sidecar.settings import RedisSettings
+
+LARGE_SKEW_S = 1.0
+"""Wall clocks decide nothing; beyond this the order of events in a story can't be trusted."""
+
+
+def check_redis(settings: RedisSettings, environment: Mapping[str, str]) -> list[Check]:
+    """Look at the server these settings lead to."""
+    try:
+        if not settings.url:
+            return [_check_embedded()]
+        client = connect(settings, environment)
+        problems = check_server(client)
+    except BadInput as error:
+        return [Check("redis", FAIL, str(error))]
+    if problems:
+        return [Check("redis", FAIL, problem.line) for problem in problems]
+    found = Check("redis", OK, f"{describe(settings.url)} answers, keeps keys, allows all we need")
+    return [found, *_check_skew(client)]
+
+
+def judge_skew(skew_s: float) -> Check:
+    """Whether this machine's clock and the server's tell the same time."""
+    if abs(skew_s) > LARGE_SKEW_S:
+        line = f"{abs(skew_s):.1f} s {'ahead of' if skew_s > 0 else 'behind'} the Redis server's"
+        return Check("clock", WARN, f"{line}: times of different nodes can't be compared")
+    return Check("clock", OK, "agrees with the Redis server's")
+
+
+def _check_embedded() -> Check:
+    binary = find_binary()
+    line = f"none named: `run` on a single node starts {binary.path}; several nodes need --redis"
+    return Check("redis", OK, line)
+
+
+def _check_skew(client: redis.Redis) -> list[Check]:
+    try:
+        before = time.time()
+        seconds, micros = client.time()  # type: ignore[misc]
+        after = time.time()
+    except (RedisError, OSError):  # an ACL may forbid it; nothing rests on it
+        return []
+    return [judge_skew((before + after) / 2 - (float(seconds) + float(micros) / 1e6))]

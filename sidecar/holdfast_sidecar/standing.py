@@ -1,0 +1,214 @@
+"""How a job stands, judged from two readings of the store. Pure; `status` prints it.
+
+A heartbeat proves life only by moving, so a single reading can't tell the living from the dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.reports import (
+    AgentReport,
+    CheckpointOrder,
+    Incident,
+    LedgerEntry,
+    Member,
+    NodeReport,
+    Plan,
+    RankReport,
+    decode,
+)
+from holdfast_sidecar.coordination.store import View
+from holdfast_sidecar.findings import Finding
+
+T = TypeVar("T")
+
+ENDED = ("done", "stopped")
+
+
+@dataclass(frozen=True)
+class NodeStanding:
+    """One node. `launcher` and `sidecar` are None when there is none, else whether it is alive."""
+
+    node: str
+    node_rank: int | None
+    """None: a spare, or waiting to be taken in."""
+    state: str
+    """What its launcher last reported; empty without one."""
+    launcher: bool | None
+    sidecar: bool | None
+    mode: str = ""
+    metrics_address: str = ""
+    ranks: list[RankReport] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A job. `trouble` says in one line each why it is not healthy."""
+
+    job: str
+    state: str
+    """`waiting` before the first attempt, then the plan's state."""
+    attempt: int | None
+    restarts: int
+    message: str
+    leader: str
+    epoch: int
+    world_size: int
+    nodes: list[NodeStanding]
+    findings: list[Finding]
+    order: CheckpointOrder | None
+    """A coordinated checkpoint on its way."""
+    checkpoint: LedgerEntry | None
+    """The newest complete one."""
+    incident: Incident | None
+    """The newest."""
+    trouble: list[str]
+
+    @property
+    def is_healthy(self) -> bool:
+        """Running well, or ended well."""
+        return not self.trouble
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more will happen in this job."""
+        return self.state in ENDED
+
+
+def exists(view: View) -> bool:
+    """Whether the store knows this job at all."""
+    return any(view.section(section) for section in (Section.AGENTS, Section.NODES, Section.PLAN))
+
+
+def all_moved(before: View, after: View) -> bool:
+    """Whether every heartbeat of the earlier reading has moved: nobody is left to wait for."""
+    moved = [
+        _is_alive(before, after, section, node)
+        for section in (Section.AGENTS, Section.NODES)
+        for node in after.section(section)
+    ]
+    return all(moved)
+
+
+def judge(job: str, before: View, after: View) -> Standing:
+    """How the job stands at the later of two readings, a few heartbeats apart."""
+    plan = decode(Plan, after.section(Section.PLAN).get("current", ""))
+    nodes = _nodes(plan, before, after)
+    reports = _records(after, Section.NODES, NodeReport)
+    findings = [finding for report in reports for finding in report.findings]
+    order = decode(CheckpointOrder, after.section(Section.CHECKPOINT).get("current", ""))
+    return Standing(
+        job=job,
+        state=plan.state if plan else "waiting",
+        attempt=plan.attempt if plan else None,
+        restarts=plan.restarts if plan else 0,
+        message=plan.message if plan else "",
+        leader=after.lease.candidate,
+        epoch=after.lease.epoch,
+        world_size=plan.world_size if plan else 0,
+        nodes=nodes,
+        findings=[] if plan and plan.state in ENDED else findings,
+        order=order if order and order.state == "armed" else None,
+        checkpoint=newest_checkpoint(after),
+        incident=newest_incident(after),
+        trouble=list(_trouble(plan, nodes, findings, after)),
+    )
+
+
+def newest_checkpoint(view: View) -> LedgerEntry | None:
+    """The newest checkpoint that may be resumed from, by the attempt and step that wrote it."""
+    entries = _records(view, Section.LEDGER, LedgerEntry)
+    usable = [entry for entry in entries if entry.verdict != "poisoned"]
+    return max(usable, key=lambda entry: (entry.attempt, entry.epoch, entry.step), default=None)
+
+
+def newest_incident(view: View) -> Incident | None:
+    """The incident detected last."""
+    return max(incidents(view), key=lambda one: one.detected_unix_s, default=None)
+
+
+def incidents(view: View) -> list[Incident]:
+    """All incidents the store still holds, oldest first."""
+    found = _records(view, Section.INCIDENTS, Incident)
+    return sorted(found, key=lambda one: one.detected_unix_s)
+
+
+def _trouble(
+    plan: Plan | None, nodes: list[NodeStanding], findings: list[Finding], view: View
+) -> Iterator[str]:
+    if plan is None:
+        yield "no attempt has been formed yet"
+        return
+    if plan.state == "stopped" and plan.exit_code != 0:
+        yield f"stopped with exit code {plan.exit_code}: {plan.message or plan.cause}"
+    if plan.state in ENDED:
+        return
+    if plan.state != "running":
+        yield f"attempt {plan.attempt} is ending: {plan.cause or plan.state}"
+    if not view.lease.candidate:
+        yield "nobody leads"
+    for node in nodes:
+        yield from _node_trouble(node)
+    for finding in findings:
+        yield f"{finding.kind.value} on {finding.node}"
+
+
+def _node_trouble(node: NodeStanding) -> Iterator[str]:
+    if node.node_rank is None and node.state == "left":
+        return
+    where = f"node {node.node}"
+    if node.launcher is False:
+        yield f"{where}: its launcher's heartbeat stands still"
+    if node.sidecar is False:
+        yield f"{where}: its sidecar's heartbeat stands still"
+    if node.node_rank is not None and node.launcher is None and node.sidecar is None:
+        yield f"{where}: a member of the attempt, but nobody there reports"
+    for rank in node.ranks:
+        if not rank.alive and rank.ending != 1:
+            yield f"rank {rank.rank} on {node.node} is gone"
+
+
+def _nodes(plan: Plan | None, before: View, after: View) -> list[NodeStanding]:
+    members = {member.node: member for member in plan.members} if plan else {}
+    names = {*members, *after.section(Section.AGENTS), *after.section(Section.NODES)}
+    nodes = [_node(name, members.get(name), plan, before, after) for name in names]
+    return sorted(nodes, key=lambda node: (node.node_rank is None, node.node_rank or 0, node.node))
+
+
+def _node(
+    name: str, member: Member | None, plan: Plan | None, before: View, after: View
+) -> NodeStanding:
+    agent = decode(AgentReport, after.section(Section.AGENTS).get(name, ""))
+    sidecar = decode(NodeReport, after.section(Section.NODES).get(name, ""))
+    is_current = sidecar is not None and plan is not None and sidecar.attempt == plan.attempt
+    ranks = sidecar.ranks if sidecar is not None and is_current else []
+    return NodeStanding(
+        node=name,
+        node_rank=None if member is None else member.node_rank,
+        state="" if agent is None else agent.state,
+        launcher=None if agent is None else _is_alive(before, after, Section.AGENTS, name),
+        sidecar=None if sidecar is None else _is_alive(before, after, Section.NODES, name),
+        mode="" if sidecar is None else sidecar.mode,
+        metrics_address="" if sidecar is None else sidecar.metrics_address,
+        ranks=sorted(ranks, key=lambda rank: rank.rank),
+    )
+
+
+def _is_alive(before: View, after: View, section: Section, node: str) -> bool:
+    kind = AgentReport if section is Section.AGENTS else NodeReport
+    now = decode(kind, after.section(section).get(node, ""))
+    then = decode(kind, before.section(section).get(node, ""))
+    if not isinstance(now, (AgentReport, NodeReport)):
+        return False
+    if not isinstance(then, (AgentReport, NodeReport)):
+        return True
+    return (now.incarnation, now.beat) != (then.incarnation, then.beat)
+
+
+def _records(view: View, section: Section, kind: type[T]) -> list[T]:
+    decoded = (decode(kind, text) for text in view.section(section).values())
+    return [record for record in decoded if record is not None]
