@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from functools import cache, lru_cache
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from holdfast_sidecar.findings import Finding
 
@@ -63,6 +65,8 @@ class AgentReport:
     version: str = ""
     torch_version: str = ""
     machine: str = ""
+    role: str = "default"
+    """torchrun's --role: torch numbers ranks inside their role too."""
     pid: int = 0
     exits: list[Exit] = field(default_factory=list)
     plan: str = ""
@@ -257,32 +261,44 @@ def encode(record: Any) -> str:
 
 
 def decode(kind: type[T], text: str) -> T | None:
-    """A record from JSON; None when it is not one. Unknown fields are left out (newer writers)."""
+    """A record from JSON; None when it is not one. Unknown fields are left out (newer writers).
+
+    Remembered by text, because most fields have not changed since the last reading: a record is
+    not to be altered.
+    """
+    return cast("T | None", _decode(kind, text))
+
+
+@lru_cache(maxsize=512)
+def _decode(kind: Any, text: str) -> Any:
     try:
-        value = json.loads(text)
-        return _build(kind, value)
-    except (ValueError, TypeError, KeyError):
+        return _reader(kind)(json.loads(text))
+    except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
-def _build(kind: Any, value: Any) -> Any:
-    if value is None:
-        return None
-    if get_origin(kind) in (list,):
-        return [_build(get_args(kind)[0], item) for item in value]
-    if get_origin(kind) in (dict,):
-        return {key: _build(get_args(kind)[1], item) for key, item in value.items()}
+@cache
+def _reader(kind: Any) -> Callable[[Any], Any]:
+    """A function that builds a value of this type from plain JSON; made once per type."""
+    if get_origin(kind) is Union or type(kind).__name__ == "UnionType":
+        inner = _reader(next(arg for arg in get_args(kind) if arg is not type(None)))
+        return lambda value: None if value is None else inner(value)
+    if get_origin(kind) is list:
+        item = _reader(get_args(kind)[0])
+        return lambda value: [item(each) for each in value]
+    if get_origin(kind) is dict:
+        item = _reader(get_args(kind)[1])
+        return lambda value: {key: item(each) for key, each in value.items()}
     if isinstance(kind, type) and issubclass(kind, Enum):
-        return kind(value)
+        return kind
     if dataclasses.is_dataclass(kind):
-        hints = get_type_hints(kind)
-        known = {f.name for f in dataclasses.fields(kind)} & value.keys()
-        return kind(**{name: _build(_plain(hints[name]), value[name]) for name in known})  # type: ignore[operator]
-    return value
+        return _record_reader(kind)
+    return lambda value: value
 
 
-def _plain(hint: Any) -> Any:
-    """`X | None` as X: None is answered before the hint is looked at."""
-    if get_origin(hint) is Union or type(hint).__name__ == "UnionType":
-        return next(arg for arg in get_args(hint) if arg is not type(None))
-    return hint
+def _record_reader(kind: Any) -> Callable[[Any], Any]:
+    hints = get_type_hints(kind)
+    readers = {f.name: _reader(hints[f.name]) for f in dataclasses.fields(kind)}
+    return lambda value: kind(
+        **{name: read(value[name]) for name, read in readers.items() if name in value}
+    )

@@ -1,0 +1,345 @@
+"""A whole job without processes: agents and sidecars as small state machines on a MemoryServer.
+
+Time is a number that the test moves. The leader is the real one; faults are planted by name.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
+from holdfast_sidecar.coordination.reports import (
+    AgentReport,
+    Candidate,
+    CheckpointOrder,
+    Exit,
+    FileFact,
+    Incident,
+    LedgerEntry,
+    Plan,
+    RankReport,
+    SavedPart,
+    encode,
+)
+from holdfast_sidecar.coordination.store import StoreUnavailable
+from holdfast_sidecar.coordinator import Coordinator, NodeIdentity
+from holdfast_sidecar.decisions.cluster import parse_cluster
+from holdfast_sidecar.fence import FenceFile
+from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.leadership import Leadership
+from holdfast_sidecar.local_state import LocalState
+from holdfast_sidecar.settings import CheckpointSettings, PolicySettings, Settings, SidecarSettings
+
+TICK_S = 0.1
+STEP_S = 0.1
+
+
+class MemoryStorage:
+    """The checkpoint directory, as a dictionary."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, LedgerEntry] = {}
+        self.poisoned: set[str] = set()
+
+    def candidates(self) -> list[Candidate]:
+        good = [e for e in self.entries.values() if e.identifier not in self.poisoned]
+        newest_first = sorted(good, key=lambda e: (e.attempt, e.step), reverse=True)
+        return [Candidate(e.identifier, e.path, e.step) for e in newest_first]
+
+    def path(self, step: int, identifier: str) -> str:
+        return f"/checkpoints/step-{step}-{identifier}"
+
+    def finish(self, order: CheckpointOrder, plan: Plan, parts: Sequence[SavedPart]) -> LedgerEntry:
+        entry = LedgerEntry(
+            order.identifier,
+            order.path,
+            order.step,
+            order.attempt,
+            order.epoch,
+            "",
+            "complete",
+            1,
+            plan.world_size,
+            0.0,
+        )
+        self.entries[order.identifier] = entry
+        return entry
+
+    def failed_to_load(self, identifier: str, attempt: int) -> LedgerEntry | None:
+        self.poisoned.add(identifier)
+        return None
+
+
+@dataclass
+class SimulatedNode:
+    """A launcher, its ranks and its sidecar."""
+
+    name: str
+    incarnation: str
+    store: MemoryStore
+    coordinator: Coordinator
+    slots: int
+    nodes: tuple[int, int]
+    registered: bool
+    attempt: int = -1
+    beat: int = 0
+    state: str = "joining"
+    exits: list[Exit] = field(default_factory=list)
+    plan: Plan | None = None
+    step: float = 0.0
+    resumed: int = 0
+    frozen: set[int] = field(default_factory=set)
+    dead: bool = False
+    """The whole machine is gone."""
+    launcher_dead: bool = False
+    message: str = ""
+    """What the next crash says."""
+    until: int = 10**9
+    exit_code: int | None = None
+    saved: SavedPart | None = None
+    evidence_for: str = ""
+    attempts_run: list[int] = field(default_factory=list)
+    samples: list[int] = field(default_factory=list)
+    fault: str = ""
+
+    def crash(self, local_rank: int, exit_code: int, now: float, message: str = "") -> None:
+        """End one rank; its peers follow as survivors of gloo do."""
+        if self.state != "running" or self.plan is None:
+            return
+        first = next(m.first_rank for m in self.plan.members if m.node == self.name)
+        order = len(self.exits)
+        ended = Exit(first + local_rank, local_rank, 100, exit_code, now, order, message)
+        self.exits = [*self.exits, ended]
+        self.state = "failed"
+
+    def obey(self, now: float) -> None:
+        """What launcher and ranks do with the plan."""
+        plan = self.coordinator.orders().plan
+        if plan is None or self.dead or self.launcher_dead or self.exit_code is not None:
+            return
+        member = next(
+            (m for m in plan.members if (m.node, m.incarnation) == (self.name, self.incarnation)),
+            None,
+        )
+        if plan.state in ("done", "stopped") and plan.attempt > self.known_end(plan):
+            self.exit_code = plan.exit_code
+            self.state = "left"
+        elif plan.state == "running" and member is not None and plan.attempt > self.attempt:
+            if self.state == "joining":
+                self.start(plan)
+        elif plan.state == "ended" and self.state in ("running", "failed", "succeeded"):
+            if self.plan is not None and plan.attempt == self.plan.attempt:
+                self.state, self.frozen = "joining", set()
+        elif plan.state == "evidence":
+            self.evidence_for = plan.incident
+
+    def known_end(self, plan: Plan) -> int:
+        """A member leaves at the end of the attempt it runs, a spare at any."""
+        ran = self.plan is not None and self.plan.attempt == plan.attempt
+        return plan.attempt - 1 if ran else self.attempt
+
+    def start(self, plan: Plan) -> None:
+        self.plan, self.attempt, self.state = plan, plan.attempt, "running"
+        self.exits, self.saved = [], None
+        self.resumed = plan.resume[0].step if plan.resume else 0
+        self.step = float(self.resumed)
+        self.attempts_run.append(plan.attempt)
+
+    def report(self, now: float) -> None:
+        """Both reports, as launcher and sidecar write them."""
+        if self.dead:
+            return
+        self.beat += 1
+        agent = AgentReport(
+            self.name,
+            self.incarnation,
+            self.state,
+            self.attempt,
+            self.beat,
+            self.slots,
+            "127.0.0.1",
+            *self.nodes,
+            pid=1,
+            last_call_s=1.0,
+            exits=self.exits,
+            plan=encode(self.plan) if self.plan is not None and self.state == "running" else "",
+        )
+        if not self.launcher_dead:
+            try:
+                self.store.report(Section.AGENTS, self.name, encode(agent))
+            except StoreUnavailable:
+                return
+        self.coordinator.tell(self.local_state(now))
+
+    def local_state(self, now: float) -> LocalState:
+        member = (
+            next((m for m in self.plan.members if m.node == self.name), None)
+            if self.plan is not None
+            else None
+        )
+        ranks = [
+            RankReport(
+                member.first_rank + local,
+                local,
+                100 + local,
+                int(self.step),
+                "forward",
+                0.0,
+                STEP_S,
+                STEP_S,
+                state_registered=self.registered,
+                resumed_step=self.resumed,
+                alive=self.state == "running",
+            )
+            for local in range(self.slots)
+            if member is not None
+        ]
+        findings = [
+            Finding(Kind.HANG, self.name, now, 0.95, [rank.rank], acts=True)
+            for rank in ranks
+            if rank.local_rank in self.frozen and self.state == "running"
+        ]
+        return LocalState(
+            launcher_alive=not self.launcher_dead,
+            launcher_pid=1,
+            attempt=self.attempt,
+            ranks=ranks,
+            findings=findings,
+            evidence_for=self.evidence_for,
+            saved=self.saved,
+        )
+
+
+class SimulatedJob:
+    """Nodes, one server, and a clock."""
+
+    def __init__(
+        self,
+        folder: Path,
+        nodes: int = 2,
+        spares: int = 0,
+        slots: int = 2,
+        least: int | None = None,
+        registered: bool = False,
+        every_steps: int = 0,
+        seed: int = 0,
+        policy: PolicySettings | None = None,
+    ) -> None:
+        self.now = 1000.0
+        self.random = random.Random(seed)
+        self.server = MemoryServer(clock=lambda: self.now)
+        self.storage = MemoryStorage()
+        self.folder = folder
+        self.settings = Settings(
+            sidecar=SidecarSettings(
+                tick_s=TICK_S, heartbeat_s=TICK_S, node_timeout_s=0.6, lease_s=0.6
+            ),
+            policy=policy or PolicySettings(),
+            checkpoint=CheckpointSettings(dir="/c", every_steps=every_steps, every_s=0.0),
+        )
+        self.slots, self.bounds = slots, (nodes if least is None else least, nodes)
+        self.registered = registered
+        self.identifiers = itertools.count(1)
+        self.until = 10**9
+        self.nodes: dict[str, SimulatedNode] = {}
+        for index in range(nodes + spares):
+            self.add(f"n{index}")
+
+    def add(self, name: str) -> SimulatedNode:
+        """Start a launcher and a sidecar under this name."""
+        incarnation = f"i{next(self.identifiers)}"
+        store = MemoryStore(self.server)
+        leadership = Leadership(
+            store, self.settings, self.storage, lambda: f"id{next(self.identifiers)}"
+        )
+        coordinator = Coordinator(
+            store,
+            NodeIdentity(name, incarnation, 1),
+            self.settings,
+            leadership,
+            FenceFile(self.folder / name / "fence.json"),
+        )
+        node = SimulatedNode(
+            name, incarnation, store, coordinator, self.slots, self.bounds, self.registered
+        )
+        if (plan := self.plan) is not None and plan.state in ("done", "stopped"):
+            node.attempt = plan.attempt
+        self.nodes[name] = node
+        return node
+
+    @property
+    def plan(self) -> Plan | None:
+        return parse_cluster(MemoryStore(self.server).read()).plan
+
+    def incidents(self) -> list[Incident]:
+        found = parse_cluster(MemoryStore(self.server).read()).incidents
+        return sorted(found.values(), key=lambda incident: incident.attempt)
+
+    def tick(self) -> None:
+        """A tenth of a second of everyone's life."""
+        self.now += TICK_S
+        for node in self.random.sample(list(self.nodes.values()), len(self.nodes)):
+            if node.dead:
+                continue
+            node.report(self.now)
+            try:
+                node.coordinator.exchange(self.now, self.now)
+            except StoreUnavailable as error:
+                node.coordinator._lose_store(error)
+            node.obey(self.now)
+        self._train()
+
+    def run(self, seconds: float) -> None:
+        for _ in range(round(seconds / TICK_S)):
+            self.tick()
+
+    def run_until(self, condition: Callable[[], bool], seconds: float = 30.0) -> None:
+        """Tick until the condition holds; fail when it does not in time."""
+        for _ in range(round(seconds / TICK_S)):
+            if condition():
+                return
+            self.tick()
+        raise AssertionError(f"not within {seconds} s; plan: {self.plan}")
+
+    def _train(self) -> None:
+        """One step for all ranks when all of the attempt are there: training is synchronous."""
+        running = [n for n in self.nodes.values() if n.state == "running" and not n.dead]
+        for attempt in {n.attempt for n in running}:
+            peers = [n for n in running if n.attempt == attempt]
+            plan = peers[0].plan
+            assert plan is not None
+            if len(peers) < len(plan.members):
+                self._fail_survivors(peers, plan)
+            elif not any(n.frozen for n in peers):
+                for node in peers:
+                    self._step(node)
+
+    def _fail_survivors(self, peers: list[SimulatedNode], plan: Plan) -> None:
+        """Gloo tells a survivor within a step that its peer is gone."""
+        missing = {m.node for m in plan.members} - {n.name for n in peers}
+        gone = [self.nodes[name] for name in missing if name in self.nodes]
+        if any(n.state == "succeeded" for n in gone):
+            return
+        if any(
+            (n.attempt == plan.attempt and n.state in ("failed", "left")) or n.dead for n in gone
+        ):
+            for node in peers:
+                node.crash(0, 1, self.now, "RuntimeError: gloo: Connection closed by peer")
+
+    def _step(self, node: SimulatedNode) -> None:
+        node.step += 1
+        order = node.coordinator.orders().checkpoint
+        if order is not None and order.state == "armed" and order.step == int(node.step):
+            first = next(m.first_rank for m in node.plan.members if m.node == node.name)  # type: ignore[union-attr]
+            node.saved = SavedPart(
+                order.identifier,
+                {str(first + local): "saved" for local in range(node.slots)},
+                {f"{node.name}.bin": FileFact(1, "aa")},
+            )
+        if node.step >= self.until:
+            node.state = "succeeded"

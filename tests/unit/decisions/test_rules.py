@@ -1,0 +1,231 @@
+"""The small rules, one by one."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast_sidecar.coordination.reports import (
+    AgentReport,
+    CheckpointOrder,
+    Exit,
+    FileFact,
+    Incident,
+    Member,
+    NodeReport,
+    Plan,
+    RankReport,
+    SavedPart,
+)
+from holdfast_sidecar.decisions import blame, checkpointing, formation, restart
+from holdfast_sidecar.decisions.liveness import Beat, Heartbeats
+from holdfast_sidecar.settings import CheckpointSettings, PolicySettings, SidecarSettings
+
+
+def test_a_counter_that_stands_still_is_measured_on_the_judges_clock() -> None:
+    heartbeats = Heartbeats(late_after_s=2)
+    heartbeats.observe({"a": Beat("x", 1)}, "server", 0)
+    heartbeats.observe({"a": Beat("x", 1)}, "server", 1)
+    assert heartbeats.still_for("a", 1) == 1
+    heartbeats.observe({"a": Beat("x", 2)}, "server", 1.5)
+    assert heartbeats.still_for("a", 1.5) == 0
+    assert heartbeats.still_for("never seen", 1.5) == float("inf")
+
+
+@pytest.mark.parametrize(
+    ("server", "looked_at"),
+    [("another server", 1.0), ("server", 9.0)],
+    ids=["the server changed", "the judge was late"],
+)
+def test_deadlines_start_again_when_the_judge_could_not_have_seen(
+    server: str, looked_at: float
+) -> None:
+    heartbeats = Heartbeats(late_after_s=2)
+    heartbeats.observe({"a": Beat("x", 1)}, "server", 0)
+    heartbeats.observe({"a": Beat("x", 1)}, server, looked_at)
+    assert heartbeats.still_for("a", looked_at) == 0
+
+
+def ended(rank: int, code: int, message: str = "", at: float = 0.0, forced: bool = False) -> Exit:
+    return Exit(rank, rank, 1, code, at, rank, message, forced)
+
+
+@pytest.mark.parametrize(
+    ("exits", "culprit"),
+    [
+        ([ended(0, 1, "RuntimeError: Connection closed by peer", 1), ended(1, -9, "", 2)], 1),
+        ([ended(0, 1, "gloo timed out", 1), ended(1, 1, "ValueError: bad", 2)], 1),
+        ([ended(0, -6, "", 1), ended(1, -11, "", 2)], 1),
+        ([ended(0, -9, "", 1, forced=True), ended(1, 1, "KeyError: 'x'", 2)], 1),
+        ([ended(0, 3, "", 2), ended(1, 3, "", 1)], 1),
+        ([ended(0, 0)], None),
+    ],
+    ids=[
+        "killed before a victim that reported first",
+        "an error of its own before a lost peer",
+        "a segfault before terminate",
+        "what the launcher ended itself does not count",
+        "else the first to end",
+        "ending well is no failure",
+    ],
+)
+def test_the_first_cause_is_told_from_its_victims(exits: list[Exit], culprit: int | None) -> None:
+    found = blame.find_culprit(("node", exit_) for exit_ in exits)
+    assert (None if found is None else found.rank) == culprit
+
+
+def test_a_signature_forgets_numbers_and_a_killing_from_outside_has_none() -> None:
+    own = blame.Blame("n", 0, ended(0, 1, "ValueError: sample 17 at 0x7f00"), 0.9)
+    assert blame.signature(own, 4) == "ValueError: sample # at # at step 4"
+    assert blame.signature(blame.Blame("n", 0, ended(0, -9), 0.9), 4) == ""
+
+
+def agent(node: str, **changes: object) -> AgentReport:
+    values: dict[str, object] = {
+        "node": node, "incarnation": "i", "state": "joining", "attempt": -1, "beat": 1,
+        "slots": 2, "address": "", "min_nodes": 2, "max_nodes": 3, "last_call_s": 30.0,
+    }  # fmt: skip
+    return AgentReport(**(values | changes))  # type: ignore[arg-type]
+
+
+def test_the_last_call_holds_a_first_attempt_open_for_more_nodes_only() -> None:
+    two = [agent("a"), agent("b")]
+    early = formation.form(two, (), frozenset(), 0, 29)
+    assert isinstance(early, formation.Waiting)
+    assert "last call" in early.reason
+    assert isinstance(formation.form(two, (), frozenset(), 0, 30), formation.Formation)
+    again = formation.form(two, (Member("a", "i", 0, 0, 2),), frozenset(), 0, 0)
+    assert isinstance(again, formation.Formation)
+
+
+def test_nodes_are_seated_in_natural_order_and_survivors_stay_seated() -> None:
+    first = formation.form([agent("n10"), agent("n2"), agent("n1")], (), frozenset(), 0, 0)
+    assert isinstance(first, formation.Formation)
+    assert [m.node for m in first.members] == ["n1", "n2", "n10"]
+    again = formation.form(
+        [agent("n10"), agent("n1"), agent("n3")], first.members, frozenset(), 0, 0
+    )
+    assert isinstance(again, formation.Formation)
+    assert [m.node for m in again.members] == ["n1", "n3", "n10"]
+
+
+def test_nodes_of_different_versions_are_refused_by_name() -> None:
+    mixed = [agent("a", torch_version="2.13.0"), agent("b", torch_version="2.12.0")]
+    refused = formation.form(mixed, (), frozenset(), 0, 99)
+    assert isinstance(refused, formation.Mismatch)
+    assert "a has 2.13.0, b has 2.12.0" in refused.message
+
+
+def failure(cause: str = "crash", signature: str = "", at: float = 0.0) -> Incident:
+    return Incident("i", 0, cause, detected_unix_s=at, decided="restart", signature=signature)
+
+
+def test_restarts_are_budgeted_per_cause_and_window() -> None:
+    settings = PolicySettings(budget=2, budget_window_s=100)
+    crashes = [failure(at=0), failure(at=1)]
+    assert isinstance(restart.decide(failure(), crashes, -1, settings, 50), restart.Stop)
+    assert isinstance(restart.decide(failure(), crashes, -1, settings, 500), restart.Restart)
+    assert isinstance(restart.decide(failure("hang"), crashes, -1, settings, 50), restart.Restart)
+
+
+def test_the_pause_starts_with_the_third_and_doubles_up_to_its_limit() -> None:
+    settings = PolicySettings(backoff_s=1, backoff_limit_s=3)
+    assert [restart.pause_s(n, settings) for n in range(6)] == [0, 0, 1, 2, 3, 3]
+
+
+@pytest.mark.parametrize(("cap", "stops"), [(0, True), (1, True), (2, False), (-1, False)])
+def test_a_cap_counts_all_restarts(cap: int, stops: bool) -> None:
+    verdict = restart.decide(failure(), [failure()], cap, PolicySettings(), 0)
+    assert isinstance(verdict, restart.Stop) == stops
+
+
+def rank(number: int, **changes: object) -> RankReport:
+    values: dict[str, object] = {
+        "rank": number, "local_rank": number, "pid": 1, "step": 10, "phase": "forward",
+        "phase_age_s": 0.0, "step_s": 0.1, "own_s": 0.1, "state_registered": True,
+    }  # fmt: skip
+    return RankReport(**(values | changes))  # type: ignore[arg-type]
+
+
+def test_a_step_is_armed_beyond_the_margin_of_the_fastest_rank_and_on_the_grid() -> None:
+    ranks = {0: rank(0, step=10), 1: rank(1, step=12, step_s=0.2)}
+    assert checkpointing.step_to_arm(ranks, 1.0, 0) == 12 + 10 + 1
+    assert checkpointing.step_to_arm(ranks, 1.0, 50) == 50
+
+
+def test_the_margin_doubles_after_each_order_that_came_too_late() -> None:
+    settings = SidecarSettings()
+    once = checkpointing.margin_s(settings, 0)
+    assert checkpointing.margin_s(settings, 2) == 4 * once
+    assert checkpointing.margin_s(settings, 99) == checkpointing.margin_s(settings, 4)
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"state_registered": False}, "three lines"),
+        ({"ending": 1}, "ended"),
+        ({"phase": "restoring"}, "starting"),
+    ],
+)
+def test_a_checkpoint_is_not_armed_while_some_rank_can_not_save(
+    changed: dict[str, object], says: str
+) -> None:
+    plan = Plan(0, 1, "running", world_size=2)
+    assert says in checkpointing.obstacle(plan, {0: rank(0), 1: rank(1, **changed)})
+    assert "1 of 2" in checkpointing.obstacle(plan, {0: rank(0)})
+
+
+ORDER = CheckpointOrder("c", 0, 1, 20, "/c", "armed", deadline_s=10)
+PLAN = Plan(
+    0, 1, "running", members=[Member("a", "i", 0, 0, 1), Member("b", "i", 1, 1, 1)], world_size=2
+)
+
+
+def judged(
+    states: dict[str, str],
+    files: bool = True,
+    plan: Plan = PLAN,
+    ranks: dict[int, RankReport] | None = None,
+    armed_for_s: float = 1,
+) -> object:
+    facts = {"f": FileFact(1, "aa")} if files else {}
+    nodes = {
+        name: NodeReport(
+            name, "i", 1, 0, 1, 0, True, saved=SavedPart("c", {str(i): states[name]}, facts)
+        )
+        for i, name in enumerate(("a", "b"))
+        if name in states
+    }
+    return checkpointing.judge(ORDER, plan, nodes, ranks or {0: rank(0), 1: rank(1)}, armed_for_s)
+
+
+def test_a_checkpoint_is_complete_only_when_all_ranks_saved_and_all_nodes_hashed() -> None:
+    assert isinstance(judged({"a": "saved", "b": "saved"}), checkpointing.Complete)
+    assert isinstance(judged({"a": "saved", "b": "saving"}), checkpointing.Pending)
+    assert isinstance(judged({"a": "saved"}), checkpointing.Pending)
+    assert isinstance(judged({"a": "saved", "b": "saved"}, files=False), checkpointing.Pending)
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        judged({"a": "saved", "b": "missed"}),
+        judged({"a": "armed", "b": "armed"}, armed_for_s=11),
+        judged({"a": "saved", "b": "saved"}, plan=Plan(1, 1, "running")),
+        judged({"a": "saved", "b": "saved"}, ranks={0: rank(0, loss=float("nan")), 1: rank(1)}),
+        judged({"a": "armed", "b": "armed"}, ranks={0: rank(0, ending=1), 1: rank(1)}),
+    ],
+    ids=["missed", "deadline", "attempt over", "not finite", "ended early"],
+)
+def test_an_order_is_void_for_all_as_soon_as_it_can_not_be_complete(verdict: object) -> None:
+    assert isinstance(verdict, checkpointing.Void)
+    assert verdict.reason
+
+
+def test_a_schedule_by_time_waits_and_one_by_steps_arms_ahead() -> None:
+    ranks = {0: rank(0, step=10)}
+    by_time = CheckpointSettings(every_s=60)
+    assert not checkpointing.is_due(by_time, ranks, 5, 59)
+    assert checkpointing.is_due(by_time, ranks, 5, 60)
+    assert not checkpointing.is_due(by_time, ranks, 10, 60), "nothing new to save"
+    assert checkpointing.is_due(CheckpointSettings(every_steps=50), ranks, 5, 0)
