@@ -76,6 +76,12 @@ class Flag(IntFlag):
     LOOP_WRAPPED = 16
 
 
+class RecordFlag(IntFlag):
+    """What to know about one record."""
+
+    LOSS = 1  # a loss became known during this step; without it `loss` is an older one, or 0
+
+
 class Ending(IntEnum):
     """How the process said it would end; RUNNING when it said nothing."""
 
@@ -119,7 +125,8 @@ _WORDS = struct.Struct(f"<{WORD_COUNT}Q")
 _ORDER_BODY = struct.Struct("<QQQQQ48s")  # kind, attempt, epoch, step, deadline_ns, identifier
 _ORDER = struct.Struct("<Q I 4x 88s")
 _REPLY_BODY = struct.Struct("<QQQQ48s")  # state, step, bytes, duration_ns, identifier
-_RECORD_BODY = struct.Struct("<QQ8IdI")
+RECORD_BODY = struct.Struct("<QQ8IdI")
+"""A record without its checksum; public because the hot path packs it without a `Record`."""
 _CHECKSUM = struct.Struct("<I")
 _LENGTH_AND_CHECKSUM = struct.Struct("<II")
 
@@ -168,7 +175,7 @@ def parse_identity_zone(page: bytes) -> Identity | None:
     magic, version, *numbers, node, job = _IDENTITY.unpack(body)
     if magic != MAGIC or version != VERSION:
         return None
-    return Identity(*numbers, node=_text(node), job=_text(job))
+    return Identity(*[*numbers, _text(node), _text(job)])
 
 
 def parse_words(page: bytes) -> tuple[int, ...]:
@@ -202,11 +209,12 @@ class Record:
     other_us: int
     loss: float
     flags: int = 0
+    """See RecordFlag."""
 
 
 def pack_record(record: Record) -> bytes:
     """Pack a record, checksum last (the hot path packs the same struct in place)."""
-    body = _RECORD_BODY.pack(
+    body = RECORD_BODY.pack(
         record.step,
         record.end_ns,
         record.total_us,
@@ -225,10 +233,10 @@ def pack_record(record: Record) -> bytes:
 
 def parse_record(data: bytes) -> Record | None:
     """Parse 64 bytes; None when torn."""
-    body = data[: _RECORD_BODY.size]
-    if _CHECKSUM.unpack_from(data, _RECORD_BODY.size)[0] != zlib.crc32(body):
+    body = data[: RECORD_BODY.size]
+    if _CHECKSUM.unpack_from(data, RECORD_BODY.size)[0] != zlib.crc32(body):
         return None
-    return Record(*_RECORD_BODY.unpack(body))
+    return Record(*RECORD_BODY.unpack(body))
 
 
 def parse_records(page: bytes, after: int) -> Iterator[tuple[int, Record]]:
@@ -279,7 +287,7 @@ def pack_order(order: Order, sequence: int) -> tuple[bytes, bytes]:
 
 
 def parse_order(slot: bytes) -> tuple[int, Order | None]:
-    """Sequence number and order of a slot; the order is None when none was written or it is torn."""
+    """Sequence number and order of a slot; no order when none was written or it is torn."""
     sequence, checksum, body = _ORDER.unpack_from(slot)
     if sequence == 0 or zlib.crc32(body) != checksum:
         return sequence, None

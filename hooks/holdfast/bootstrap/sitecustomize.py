@@ -1,0 +1,40 @@
+"""Found by the interpreter of a rank because the launcher put this directory on PYTHONPATH.
+
+Attaches Holdfast, then runs the sitecustomize that this one hides, if there is another.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def _attach() -> None:
+    try:
+        from holdfast.attachment import arm
+    except ImportError as error:
+        if os.environ.get("HOLDFAST_PAGE_DIR") and os.environ.get("HOLDFAST_HOOKS") != "0":
+            sys.stderr.write(f"holdfast: this Python runs without hooks: {error}\n")
+        return
+    arm()
+
+
+def _run_the_hidden_one() -> None:
+    from importlib.machinery import PathFinder
+
+    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100,PTH120 - no pathlib at start
+    elsewhere = [path for path in sys.path if os.path.abspath(path) != here]  # noqa: PTH100
+    spec = PathFinder.find_spec("sitecustomize", elsewhere)
+    if spec is None or spec.loader is None:
+        return
+    from importlib.util import module_from_spec
+
+    module = module_from_spec(spec)
+    sys.modules["sitecustomize"] = module
+    spec.loader.exec_module(module)
+
+
+try:
+    _attach()
+finally:
+    _run_the_hidden_one()

@@ -1,0 +1,78 @@
+"""The one guard of the hooks: an error of ours becomes one log line and a count, never a failure.
+
+What a signal handler of the script raised while one of our hooks ran belongs to the script.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from types import CodeType, TracebackType
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+LIMIT = 10
+"""Errors of one hook until it is switched off: an odd tensor now and then must not blind us, and
+what fails at every step shall not cost at every step."""
+
+
+class Guard:
+    """Runs hooks. `count` is told of every error of ours."""
+
+    def __init__(self, count: Callable[[], None]) -> None:
+        self._count = count
+
+    def wrap(self, name: str, hook: Callable[..., T], otherwise: T) -> Callable[..., T]:
+        """The hook, made harmless: it answers `otherwise` when it fails or is switched off."""
+        errors = 0
+
+        def guarded(*args: Any) -> T:
+            nonlocal errors
+            if errors >= LIMIT:
+                return otherwise
+            try:
+                return hook(*args)
+            except Exception as error:
+                if _came_from_a_signal_handler(error.__traceback__):
+                    raise
+                errors += 1
+                self._note(name, error, errors)
+                return otherwise
+
+        return guarded
+
+    def run(self, name: str, hook: Callable[[], object]) -> None:
+        """Run something once."""
+        self.wrap(name, hook, None)()
+
+    def _note(self, name: str, error: Exception, errors: int) -> None:
+        self._count()
+        if errors == 1:
+            import logging
+
+            logging.getLogger(__name__).warning(
+                "holdfast: the hook %s failed and training goes on without it: %s: %s",
+                name,
+                type(error).__name__,
+                error,
+            )
+
+
+def _came_from_a_signal_handler(traceback: TracebackType | None) -> bool:
+    handlers = {_code(signal.getsignal(number)) for number in signal.valid_signals()}
+    handlers.discard(None)
+    while traceback is not None:
+        if traceback.tb_frame.f_code in handlers:
+            return True
+        traceback = traceback.tb_next
+    return False
+
+
+def _code(handler: object) -> CodeType | None:
+    """The code that runs when a handler (a function, a method, an object) is called."""
+    function = getattr(handler, "__func__", handler)
+    code = getattr(function, "__code__", None) or getattr(
+        vars(type(handler)).get("__call__"), "__code__", None
+    )
+    return code if isinstance(code, CodeType) else None

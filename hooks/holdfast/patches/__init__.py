@@ -1,0 +1,20 @@
+"""What is hooked in torch, in this order. Each patch leaves out what this torch does not have.
+
+A patch is `install(torch, recorder, guard)`. Inside a graph that torch.compile traces every hook
+is nothing at all: a graph break of ours would fail `fullgraph=True`, and a compiled region is
+timed as a whole by what encloses it.
+"""
+
+from __future__ import annotations
+
+from holdfast.patches import backward, collectives, compiling, data, group, optimizer, waiting
+
+PATCHES = (
+    ("optimizer", optimizer.install),
+    ("backward", backward.install),
+    ("data", data.install),
+    ("collectives", collectives.install),
+    ("waiting", waiting.install),
+    ("group", group.install),
+    ("compiling", compiling.install),
+)

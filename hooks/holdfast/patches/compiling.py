@@ -1,0 +1,60 @@
+"""torch.compile at work: a phase that may last minutes, and the fact that its machinery is loaded.
+
+`torch._dynamo.reset()` forgets the callbacks; compiling counts as forward from then on.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+from holdfast import importing
+from holdfast.guard import Guard
+from holdfast.page import Flag, Phase
+from holdfast.recorder import Recorder
+
+
+def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
+    """Hook the compiler once it is imported; many scripts never do (AdamW does it for them)."""
+
+    def listen() -> None:
+        guard.run("compiling", lambda: _listen(recorder, guard))
+
+    if "torch._dynamo" in sys.modules:
+        listen()
+    else:
+        importing.watch("torch._dynamo", before=lambda: None, after=listen)
+
+
+def _listen(recorder: Recorder, guard: Guard) -> None:
+    recorder.add_flag(Flag.DYNAMO_IMPORTED)
+    dynamo = sys.modules["torch._dynamo"]
+    if not hasattr(dynamo, "on_compile_start"):
+        return
+    compilation = Compilation(recorder)
+    start = guard.wrap("compiling begins", compilation.start, None)
+    end = guard.wrap("compiling ends", compilation.end, None)
+    # Some versions of torch pass arguments to these, others don't.
+    dynamo.on_compile_start(lambda *_: start())
+    dynamo.on_compile_end(lambda *_: end())
+
+
+class Compilation:
+    """Remembers what compiling interrupted."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._interrupted: Phase | None = None
+
+    def start(self) -> None:
+        """The compiler starts."""
+        recorder = self._recorder
+        if threading.get_ident() == recorder.thread and recorder.phase is not Phase.COMPILING:
+            self._interrupted = recorder.enter(Phase.COMPILING)
+
+    def end(self) -> None:
+        """The compiler has ended."""
+        if self._interrupted is not None:
+            self._recorder.enter(self._interrupted)
+            self._interrupted = None

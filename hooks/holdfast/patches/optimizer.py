@@ -1,0 +1,73 @@
+"""The optimizer's step: a phase, and without a wrapped loop also the end of a training step.
+
+Uses torch's public global hooks. GradScaler's skipped steps never reach them, nor do steps that
+torch.compile traced: those are counted only in a wrapped loop.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any
+
+from holdfast.guard import Guard
+from holdfast.page import Phase, Word
+from holdfast.patches.timed import after
+from holdfast.recorder import Recorder
+
+
+def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
+    """Hook every optimizer."""
+    from torch.optim import optimizer as hooks
+
+    steps = OptimizerSteps(recorder)
+    is_compiling = torch.compiler.is_compiling
+    begin = guard.wrap("optimizer begins", steps.begin, None)
+    end = guard.wrap("optimizer ends", steps.end, None)
+
+    def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if not is_compiling():
+            begin(optimizer)
+
+    def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if not is_compiling():
+            end(optimizer)
+
+    hooks.register_optimizer_step_pre_hook(before_step)
+    hooks.register_optimizer_step_post_hook(after_step)
+
+
+class OptimizerSteps:
+    """Steps are the calls of the first optimizer that was seen; others only take their time."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._first: weakref.ref[Any] | None = None
+        self._calls = 0
+        self._outermost = 0
+        self._previous = Phase.STARTING
+
+    def begin(self, optimizer: Any) -> None:
+        """An optimizer starts to step; one may call another inside."""
+        recorder = self._recorder
+        if self._first is None or self._first() is None:
+            self._first = weakref.ref(optimizer)
+            recorder.thread = threading.get_ident()  # who steps the optimizer is who trains
+        elif threading.get_ident() != recorder.thread:
+            return
+        if recorder.phase is not Phase.OPTIMIZER:
+            self._outermost = id(optimizer)
+            self._previous = recorder.enter(Phase.OPTIMIZER)
+
+    def end(self, optimizer: Any) -> None:
+        """An optimizer has stepped."""
+        recorder = self._recorder
+        if threading.get_ident() != recorder.thread:
+            return
+        if id(optimizer) == self._outermost:
+            recorder.enter(after(self._previous))
+        if self._first is not None and self._first() is optimizer:
+            self._calls += 1
+            recorder.set_word(Word.OPTIMIZER_CALLS, self._calls)
+            if not recorder.loop_is_wrapped:
+                recorder.end_step(self._calls)

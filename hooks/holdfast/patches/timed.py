@@ -1,0 +1,75 @@
+"""A call that is a phase of its own: entered before, left after, however it ends."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.guard import Guard
+from holdfast.page import Phase, Word
+from holdfast.recorder import Recorder
+
+Enter = Callable[[], "Phase | None"]
+Leave = Callable[[Phase], None]
+
+
+def after(previous: Phase) -> Phase:
+    """The phase to return to: once a step's parts are seen, what surrounds them is the forward."""
+    return Phase.FORWARD if previous in (Phase.STARTING, Phase.RESTORING) else previous
+
+
+def entering(recorder: Recorder, phase: Phase, counted: Word | None = None) -> Enter:
+    """Enter the phase; None when it is not to be left again: nested, or not the thread that trains.
+
+    The order of the tests is their price.
+    """
+    own_thread = threading.get_ident
+
+    def enter() -> Phase | None:
+        if recorder.phase is phase or own_thread() != recorder.thread:
+            return None
+        if counted is not None:
+            recorder.count(counted)
+        return recorder.enter(phase)
+
+    return enter
+
+
+def leaving(recorder: Recorder, counted: Word | None = None) -> Leave:
+    """Return to the phase before."""
+
+    def leave(previous: Phase) -> None:
+        if counted is not None:
+            recorder.count(counted)
+        recorder.enter(previous)
+
+    return leave
+
+
+def timed(
+    function: Callable[..., Any],
+    is_compiling: Callable[[], bool],
+    guard: Guard,
+    enter: Enter,
+    leave: Leave,
+) -> Callable[..., Any]:
+    """The function, timed. Its results, errors and name stay its own."""
+    name = function.__name__
+    guarded_enter = guard.wrap(f"{name} begins", enter, None)
+    guarded_leave = guard.wrap(f"{name} ends", leave, None)
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return function(*args, **kwargs)
+        previous = guarded_enter()
+        if previous is None:
+            return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            guarded_leave(previous)
+
+    return wrapper
