@@ -266,7 +266,7 @@ def decode(kind: type[T], text: str) -> T | None:
     Remembered by text, because most fields have not changed since the last reading: a record is
     not to be altered.
     """
-    return cast("T | None", _decode(kind, text))
+    return cast("T | None", _decode(cast("Any", kind), text))
 
 
 @lru_cache(maxsize=512)
