@@ -1,0 +1,67 @@
+"""`python -m holdfast_sidecar.launcher`: what `holdfast run` becomes.
+
+Turns what ended the launch into a line and an exit code.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+
+OLDEST_TORCH = (2, 6)
+"""Older ones lack RendezvousInfo's bootstrap store in the shape used here."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Launch, and answer with the exit code."""
+    if (problem := torch_problem()) is not None:
+        return refuse(problem)
+    # Only now: with no torch, or one too old, these imports would fail less clearly.
+    from holdfast_sidecar.bad_input import BadInput
+    from holdfast_sidecar.launcher.ending_line import exit_code_of
+
+    logging.basicConfig(format="holdfast: %(message)s", level=logging.WARNING)
+    logging.getLogger("holdfast_sidecar").setLevel(os.environ.get("HOLDFAST_LOG_LEVEL", "INFO"))
+    try:
+        from holdfast_sidecar.launcher.arguments import parse_arguments
+
+        parsed = parse_arguments(sys.argv[1:] if arguments is None else arguments)
+        return exit_code_of(parsed)
+    except BadInput as error:
+        return refuse(" ".join(str(error).split()))
+
+
+def torch_problem() -> str | None:
+    """Why this torch can't be used; None when it can. Doesn't import it."""
+    try:
+        version = metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return "PyTorch is not installed here: pip install holdfast[train]"
+    return judge_torch(version)
+
+
+def judge_torch(version: str) -> str | None:
+    """Why this version of torch is too old; None when it is not."""
+    major, _, rest = version.partition(".")
+    minor = rest.partition(".")[0]
+    if major.isdecimal() and minor.isdecimal() and (int(major), int(minor)) < OLDEST_TORCH:
+        needed = ".".join(map(str, OLDEST_TORCH))
+        return f"PyTorch {version} is too old: Holdfast needs {needed} or later"
+    return None
+
+
+def refuse(line: str) -> int:
+    """Say what is wrong in one line."""
+    print(f"holdfast: {line}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    # `python -m` put the current directory first: a redis.py there is the user's, not ours.
+    if sys.path[:1] == [str(Path.cwd())]:
+        del sys.path[0]
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""The attempt's own TCPStore: fresh for every attempt, so that no key of an earlier one is left.
+
+It listens only on the address that was advertised; torch's default is every interface.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from dataclasses import dataclass
+from datetime import timedelta
+
+from torch.distributed import TCPStore
+
+BACKLOG = 1024
+TIMEOUT = timedelta(seconds=300)
+"""torch's own default for a key that others set."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where the store of an attempt listens, and which launcher opened it."""
+
+    incarnation: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.incarnation} {self.host} {self.port}"
+
+
+def parse_endpoint(text: str | None) -> Endpoint | None:
+    """Parse what `str(Endpoint)` wrote; None when it is not that."""
+    parts = (text or "").split(" ")
+    if len(parts) != 3 or not parts[2].isdecimal():
+        return None
+    return Endpoint(parts[0], parts[1], int(parts[2]))
+
+
+def open_store(host: str, port: int = 0) -> TCPStore:
+    """Serve a new store on this address; port 0 lets the kernel choose a free one."""
+    listener = _listen(host, port)
+    return TCPStore(
+        host,
+        listener.getsockname()[1],
+        is_master=True,
+        wait_for_workers=False,
+        timeout=TIMEOUT,
+        master_listen_fd=listener.detach(),
+    )
+
+
+def is_reachable(endpoint: Endpoint, timeout_s: float) -> bool:
+    """Whether the store answers; tried first, because TCPStore itself would wait for minutes."""
+    with contextlib.suppress(OSError):
+        socket.create_connection((endpoint.host, endpoint.port), timeout_s).close()
+        return True
+    return False
+
+
+def connect_store(endpoint: Endpoint) -> TCPStore:
+    """Connect to the store that node rank 0 opened."""
+    return TCPStore(
+        endpoint.host, endpoint.port, is_master=False, wait_for_workers=False, timeout=TIMEOUT
+    )
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family, kind, protocol, _, address = socket.getaddrinfo(
+        host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )[0]
+    listener = socket.socket(family, kind, protocol)
+    # A fixed --master-port must be free again at once for the next attempt.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(address)
+    listener.listen(BACKLOG)
+    return listener

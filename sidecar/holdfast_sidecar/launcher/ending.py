@@ -1,0 +1,98 @@
+"""Ends the ranks of this node: all groups at once, with a grace that holds, then for good.
+
+Ranks are children that nobody has reaped, so their process groups are surely theirs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import signal
+import time
+from collections.abc import Iterable, Sequence
+
+from holdfast.identity import read_status
+from holdfast_sidecar.launcher.rank_ends import read_exit_code
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 0.05
+"""How often a stopped rank is looked for while the grace runs."""
+
+KILL_PATIENCE_S = 5.0
+"""After SIGKILL a process ends at once, unless the kernel holds it (D state): not waited for."""
+
+
+def end_ranks(pids: Iterable[int], first: signal.Signals, grace_s: float) -> None:
+    """Signal every rank's group with `first`, wait at most `grace_s`, then SIGKILL what is left.
+
+    Also kills what the ranks left behind in their groups (workers of theirs). A second signal to
+    the launcher, which arrives here as an exception, cuts the grace short.
+    """
+    ranks = list(pids)
+    try:
+        if grace_s > 0:
+            for pid in alive(ranks):
+                signal_group(pid, first)
+            _wait_for_end(ranks, grace_s)
+    finally:
+        late = alive(ranks)
+        if late and grace_s > 0:
+            logger.warning("%d ranks did not end within %g s: killed", len(late), grace_s)
+        for pid in ranks:
+            signal_group(pid, signal.SIGKILL)
+        wait_for_exit(ranks, KILL_PATIENCE_S)
+
+
+def alive(pids: Sequence[int]) -> list[int]:
+    """Those that have not ended."""
+    return [pid for pid in pids if read_exit_code(pid) is None]
+
+
+def signal_group(pid: int, number: signal.Signals) -> None:
+    """Signal the group that a rank leads; the rank alone when it leads none (--run-path)."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        if os.getpgid(pid) == pid:
+            os.killpg(pid, number)
+        else:
+            os.kill(pid, number)
+
+
+def wait_for_exit(pids: Sequence[int], timeout_s: float) -> bool:
+    """Wait until all have ended; False when the time was over first."""
+    poller = select.poll()
+    handles: dict[int, int] = {}
+    try:
+        for pid in alive(pids):
+            with contextlib.suppress(ProcessLookupError):
+                handles[os.pidfd_open(pid)] = pid
+        for handle in handles:
+            poller.register(handle, select.POLLIN)
+        waiting = set(handles)
+        end = time.monotonic() + timeout_s
+        while waiting and (left := end - time.monotonic()) > 0:
+            for handle, _ in poller.poll(left * 1000):
+                poller.unregister(handle)
+                waiting.discard(handle)
+        return not waiting
+    finally:
+        for handle in handles:
+            os.close(handle)
+
+
+def _wait_for_end(ranks: Sequence[int], grace_s: float) -> None:
+    end = time.monotonic() + grace_s
+    while (left := end - time.monotonic()) > 0:
+        _kill_stopped(alive(ranks))
+        if wait_for_exit(ranks, min(LOOK_S, left)):
+            return
+
+
+def _kill_stopped(pids: Iterable[int]) -> None:
+    """A stopped process can't act on SIGTERM: the grace would be waited for nothing."""
+    for pid in pids:
+        status = read_status(pid)
+        if status is not None and status.state in ("T", "t"):
+            signal_group(pid, signal.SIGKILL)

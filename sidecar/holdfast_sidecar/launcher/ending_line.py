@@ -1,0 +1,43 @@
+"""How a launch ended, as a person and a scheduler see it: one line, torch's summary, exit code."""
+
+from __future__ import annotations
+
+import sys
+
+from torch.distributed.elastic.multiprocessing import SignalException
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
+from torch.distributed.elastic.rendezvous import RendezvousTimeoutError
+
+from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.launcher.arguments import Arguments
+from holdfast_sidecar.launcher.launch import launch
+from holdfast_sidecar.launcher.rendezvous import JobStopped
+from holdfast_sidecar.launcher.signals import handle
+
+
+def exit_code_of(arguments: Arguments) -> int:
+    """Launch; say what ended it. BadInput goes to the caller."""
+    try:
+        handle(arguments.torch.signals_to_handle)
+        # torch's decorator leaves the first failure's error file to a launcher above this one.
+        record(launch)(arguments)
+    except ChildFailedError as failed:
+        stopped = failed.__cause__
+        print(failed, file=sys.stderr)
+        if isinstance(stopped, JobStopped):
+            return leave(stopped)
+        return 1
+    except JobStopped as stopped:
+        return leave(stopped)
+    except RendezvousTimeoutError as late:
+        raise BadInput(str(late)) from late
+    except SignalException as received:
+        print(f"holdfast: {received}: the ranks of this node were ended", file=sys.stderr)
+        return 1
+    return 0
+
+
+def leave(stopped: JobStopped) -> int:
+    """The plan's reason and exit code."""
+    print(f"holdfast: {' '.join(str(stopped).split())}", file=sys.stderr)
+    return stopped.plan.exit_code

@@ -1,0 +1,78 @@
+"""Which coordination server this launcher uses: the one it was given, or one of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from holdfast import environment as names
+from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.coordination.address import SCHEMES
+from holdfast_sidecar.coordination.connection import connect, describe
+from holdfast_sidecar.coordination.server_checks import check_server
+from holdfast_sidecar.places import Places
+from holdfast_sidecar.server.embedded import EmbeddedServer, start_server
+from holdfast_sidecar.settings import RedisSettings
+
+
+@dataclass(frozen=True)
+class JobServer:
+    """How to reach the server; `own` when this launcher started it and ends it."""
+
+    settings: RedisSettings
+    own: EmbeddedServer | None = None
+
+    def write_record(self, where: Places) -> None:
+        """Leave word for `holdfast status` and the others. Holds no secret, only where it lies."""
+        record = {
+            "url": describe(self.settings.url),
+            "user": self.settings.user,
+            "password_file": self.settings.password_file,
+        }
+        path = where.server_record
+        temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as f:
+            json.dump(record, f)
+        temporary.rename(path)
+
+    def close(self, where: Places) -> None:
+        """End a server of our own; its record would lead nowhere then."""
+        if self.own is None:
+            return
+        where.server_record.unlink(missing_ok=True)
+        self.own.stop()
+        with contextlib.suppress(OSError):
+            self.own.directory.rmdir()
+
+
+def given_url(settings: RedisSettings, rdzv_endpoint: str) -> str:
+    """URL from flag, environment or file, else an --rdzv-endpoint that is one; empty: none."""
+    is_url = urlsplit(rdzv_endpoint).scheme in SCHEMES
+    return settings.url or (rdzv_endpoint if is_url else "")
+
+
+def reach(settings: RedisSettings) -> JobServer:
+    """Check a server that was given. BadInput says in one line what to mend."""
+    client = connect(settings, os.environ)
+    try:
+        problems = check_server(client)
+    finally:
+        client.close()
+    if problems:
+        raise BadInput(f"{describe(settings.url)}: {problems[0].line}")
+    return JobServer(settings)
+
+
+def start_own(settings: RedisSettings, directory: Path) -> JobServer:
+    """Start a server for this job alone. Call it from the main thread: it dies with the caller."""
+    for name in names.NEVER_FOR_RANKS:
+        # The password that waits there is for another server.
+        os.environ.pop(name, None)
+    server = start_server(directory)
+    own = replace(settings, url=server.url, user="", password_file=str(server.password_file))
+    return JobServer(own, server)

@@ -1,0 +1,154 @@
+"""Who owns a node of a job on this machine: a locked file, never a pid.
+
+Makes the private directories, finds a free node name, and sweeps what nobody owns any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import socket
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.places import NAME, Places, places
+from holdfast_sidecar.settings import PathSettings
+
+EXPIRED_S = 3600.0
+"""Pages of a run that was killed are kept this long: its evidence, should anyone look."""
+
+MOST_NODES = 1000
+"""Names tried for a node before something else must be wrong."""
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """A node of a job, owned by this process until `release`."""
+
+    node: str
+    places: Places
+    lock_fd: int
+
+    def release(self) -> None:
+        """Remove what lies in shared memory and give the node up."""
+        shutil.rmtree(self.places.shm, ignore_errors=True)
+        for folder in (self.places.shm.parent, self.places.shm.parent.parent):
+            with contextlib.suppress(OSError):  # other nodes or jobs are there
+                folder.rmdir()
+        os.close(self.lock_fd)
+
+
+def own_node(settings: PathSettings, job: str, name: str | None) -> Ownership:
+    """Own the node called `name`, or the first free one named after this host."""
+    for node in [name] if name else host_names():
+        where = places(settings, job, node)
+        lock_fd = _lock(where)
+        if lock_fd is not None:
+            where.state.mkdir(parents=True, exist_ok=True, mode=0o700)
+            return Ownership(node, where, lock_fd)
+    raise BadInput(
+        f"a launcher of job {job!r} runs on node {name or socket.gethostname()!r} of this machine "
+        "already: choose another --node, or end that one first"
+    )
+
+
+def host_names() -> Iterator[str]:
+    """The host's name, then host~2, host~3, … for more nodes of one job on one machine."""
+    host = as_name(socket.gethostname())
+    yield host
+    for number in range(2, MOST_NODES):
+        yield f"{host[: 62 - len(str(number))]}~{number}"
+
+
+def as_name(text: str) -> str:
+    """The text as the name of a job or node: whatever a name may not hold becomes a dash."""
+    name = re.sub(r"[^A-Za-z0-9._~-]", "-", text).lstrip("-._~")[:63]
+    return name if NAME.fullmatch(name) else "node"
+
+
+def sweep(settings: PathSettings, now_unix_s: float | None = None) -> None:
+    """Remove what earlier runs of this user left in shared memory, if unowned and expired."""
+    now = time.time() if now_unix_s is None else now_unix_s
+    root = Path(settings.shm_dir) / f"holdfast-{os.getuid()}"
+    for node in root.glob("*/*"):
+        if is_owned(node / "owner.lock"):
+            continue
+        if now - _newest(node) > EXPIRED_S:
+            shutil.rmtree(node, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                node.parent.rmdir()
+
+
+def sweep_pages(shm: Path, now_unix_s: float | None = None) -> None:
+    """Remove expired pages of earlier runs from a node's directory that we own."""
+    now = time.time() if now_unix_s is None else now_unix_s
+    for page in shm.glob("*.page"):
+        if not is_owned(page) and now - page.stat().st_mtime > EXPIRED_S:
+            page.unlink(missing_ok=True)
+
+
+def is_owned(path: Path) -> bool:
+    """Whether a living process holds the lock of this file."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
+def _lock(where: Places) -> int | None:
+    """Lock the node's directory; None when somebody holds it."""
+    while True:
+        for folder in (where.shm.parent.parent, where.shm.parent, where.shm):
+            _make_private(folder)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            handle = os.open(where.lock, flags, 0o600)
+        except FileNotFoundError:
+            continue  # its owner is just removing the directory
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(handle)
+            return None
+        with contextlib.suppress(FileNotFoundError):
+            if os.fstat(handle).st_ino == where.lock.stat().st_ino:
+                return handle
+        os.close(handle)  # the file we locked was removed meanwhile: it protects nothing
+
+
+def _make_private(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        pass
+    except FileNotFoundError:
+        raise BadInput(f"{folder.parent} is no directory: set paths.shm_dir to one") from None
+    except OSError as error:
+        raise BadInput(f"can't make {folder}: {error.strerror}") from None
+    facts = folder.lstat()
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():
+        raise BadInput(f"{folder} is not a directory of yours: remove it, or set paths.shm_dir")
+    if facts.st_mode & 0o077:
+        folder.chmod(0o700)
+
+
+def _newest(folder: Path) -> float:
+    times = [folder.stat().st_mtime]
+    for path in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            times.append(path.stat().st_mtime)
+    return max(times)

@@ -1,0 +1,117 @@
+"""Keeps the newest view of the job at hand, in a thread, and wakes whoever waits for news.
+
+A store that is away changes nothing: the last plan stays in force until a newer one is read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.reports import Plan, decode
+from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+CURRENT = "current"
+
+RETRY_S = 0.2
+"""Pause before a store that is away is asked again; recovery should not wait for more."""
+
+
+class PlanWatch:
+    """Reads the store whenever it may have changed. The store belongs to this thread alone."""
+
+    def __init__(self, store: Store, look_every_s: float) -> None:
+        self._store = store
+        self._look_every_s = look_every_s
+        self._view: View | None = None
+        self._plan: Plan | None = None
+        self._plan_text = ""
+        self._is_up = True
+        self._stopping = threading.Event()
+        self._changed = threading.Condition()
+        self._news = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._thread = threading.Thread(target=self._run, name="holdfast-plan", daemon=True)
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop watching; returns before the thread's last wait is over."""
+        self._stopping.set()
+
+    @property
+    def plan(self) -> Plan | None:
+        """The newest plan that was read; kept while the store is away or was emptied."""
+        return self._plan
+
+    @property
+    def plan_text(self) -> str:
+        """The same plan, verbatim."""
+        return self._plan_text
+
+    @property
+    def view(self) -> View | None:
+        """The newest reading."""
+        return self._view
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the last call to the store was answered."""
+        return self._is_up
+
+    @property
+    def news_fd(self) -> int:
+        """Becomes readable at every new view; `drain` makes it quiet again."""
+        return self._news
+
+    def drain(self) -> None:
+        """Forget news that was noticed."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._news)
+
+    def wait_for(self, answer: Callable[[], T | None], timeout_s: float) -> T | None:
+        """Ask `answer` at every new view until it is not None; None when the time is over."""
+        with self._changed:
+            self._changed.wait_for(lambda: answer() is not None, timeout_s)
+            return answer()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._take(self._store.read())
+                self._store.wait(self._look_every_s)
+            except StoreUnavailable as error:
+                self._lose(error)
+                self._stopping.wait(RETRY_S)
+
+    def _take(self, view: View) -> None:
+        text = view.section(Section.PLAN).get(CURRENT)
+        with self._changed:
+            if not self._is_up:
+                logger.info("the coordination server is back")
+            self._is_up = True
+            self._view = view
+            if text is not None and text != self._plan_text:
+                plan = decode(Plan, text)
+                if plan is not None:
+                    self._plan, self._plan_text = plan, text
+            self._changed.notify_all()
+        os.eventfd_write(self._news, 1)
+
+    def _lose(self, error: StoreUnavailable) -> None:
+        with self._changed:
+            if self._is_up:
+                logger.warning("the coordination server is away: %s; the ranks run on", error)
+            self._is_up = False
+            self._changed.notify_all()
+        os.eventfd_write(self._news, 1)

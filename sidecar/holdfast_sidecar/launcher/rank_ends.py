@@ -1,0 +1,71 @@
+"""How the ranks of this node ended, in the order in which they did.
+
+A rank's exit status is looked at without reaping it: as long as it stays a zombie, neither its pid
+nor its process group can be taken by anyone else, so that the group may still be signalled.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast import page
+
+
+@dataclass(frozen=True)
+class RankEnd:
+    """One ended rank. A negative exit code is the signal that ended it."""
+
+    local_rank: int
+    pid: int
+    exit_code: int
+    at_unix_s: float
+    forced: bool = False
+
+
+def read_exit_code(pid: int) -> int | None:
+    """Exit code of a child that has ended, without reaping it; None while it lives.
+
+    A child that somebody else reaped has an unknown end, which counts as a failure.
+    """
+    try:
+        status = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return 1
+    if status is None:
+        return None
+    return status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
+
+
+def in_order(ends: Iterable[RankEnd], said_at: Mapping[int, float]) -> list[RankEnd]:
+    """Ends that were noticed in one look, the likeliest cause first.
+
+    Who was ended by a signal had no say; whose exception came first, by its error file, is next:
+    the others' are mostly that of having lost a peer.
+    """
+    return sorted(
+        ends,
+        key=lambda end: (end.exit_code >= 0, said_at.get(end.local_rank, end.at_unix_s)),
+    )
+
+
+def forgive(exit_code: int, said_finished: bool) -> int:
+    """0 for the abort of a rank that had said it was finished.
+
+    torch aborts at interpreter exit when a process group was destroyed under a living DDP object.
+    """
+    return 0 if exit_code == -signal.SIGABRT and said_finished else exit_code
+
+
+def read_said_finished(path: Path) -> bool:
+    """Whether the page says that its rank ended well; False when there is no whole page."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return False
+    if len(content) < page.PAGE_SIZE or page.parse_identity_zone(content) is None:
+        return False
+    return page.parse_words(content)[page.Word.ENDING] == page.Ending.FINISHED

@@ -1,0 +1,57 @@
+"""What a rank finds in its environment beside torchrun's own variables: pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from holdfast import environment as names
+from holdfast_sidecar.coordination.reports import Candidate
+from holdfast_sidecar.places import Places
+
+SHARED_STORE_OFF = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
+
+
+@dataclass(frozen=True)
+class RankContext:
+    """The attempt a rank is started for."""
+
+    job: str
+    node: str
+    attempt: int
+    epoch: int
+    places: Places
+    hooks_path: str
+    """Directory whose sitecustomize attaches the hooks."""
+    checkpoint_dir: str = ""
+    resume: tuple[Candidate, ...] = ()
+
+
+def rank_environment(environment: Mapping[str, str], context: RankContext) -> dict[str, str]:
+    """The environment torch made, with ours added and what is no business of a rank removed."""
+    hidden = {*names.NEVER_FOR_RANKS, names.CLAIMED}
+    clean = {name: value for name, value in environment.items() if name not in hidden}
+    clean.setdefault(SHARED_STORE_OFF, "1")
+    return clean | holdfast_environment(context, environment.get("PYTHONPATH", ""))
+
+
+def holdfast_environment(context: RankContext, python_path: str) -> dict[str, str]:
+    """The variables of ours alone. `python_path` is the PYTHONPATH there was."""
+    # An empty entry means the current directory, so none may be added.
+    entries = [entry for entry in python_path.split(":") if entry != context.hooks_path]
+    kept = ":".join(entries)
+    ours = {
+        names.JOB: context.job,
+        names.NODE: context.node,
+        names.ATTEMPT: str(context.attempt),
+        names.EPOCH: str(context.epoch),
+        names.PAGE_DIR: str(context.places.shm),
+        names.EVIDENCE_DIR: str(context.places.evidence(context.attempt)),
+        names.RESUME: json.dumps([dataclasses.asdict(c) for c in context.resume]),
+        "PYTHONPATH": f"{context.hooks_path}:{kept}" if kept else context.hooks_path,
+    }
+    if context.checkpoint_dir:
+        ours[names.CHECKPOINT_DIR] = context.checkpoint_dir
+    return ours

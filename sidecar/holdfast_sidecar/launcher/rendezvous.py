@@ -1,0 +1,268 @@
+"""torch's RendezvousHandler on the leader's plan: join, wait for a place, meet on a fresh store."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from torch.distributed import TCPStore
+from torch.distributed.elastic.rendezvous import (
+    RendezvousClosedError,
+    RendezvousGracefulExitError,
+    RendezvousHandler,
+    RendezvousTimeoutError,
+)
+from torch.distributed.elastic.rendezvous.api import RendezvousInfo, RendezvousStoreInfo
+
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.reports import AgentReport, Member, Plan, decode
+from holdfast_sidecar.launcher import attempt_store
+from holdfast_sidecar.launcher.address import advertised
+from holdfast_sidecar.launcher.plan_watch import PlanWatch
+from holdfast_sidecar.launcher.reporting import Reporter
+from holdfast_sidecar.launcher.standing import (
+    LIVE,
+    Fence,
+    Standing,
+    known_end,
+    seat,
+    while_joining,
+    while_running,
+)
+
+LOOK_S = 1.0
+"""Longest sleep between two looks at the deadline; news wake earlier."""
+
+REACH_S = 1.0
+"""Patience with one connection attempt to the attempt's store, before the plan is looked at."""
+
+
+class JobStopped(RendezvousClosedError):  # type: ignore[misc]  # noqa: N818
+    """The leader stopped the job; the plan says why and with which exit code to leave."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan.message or plan.cause or "the job was stopped")
+        self.plan = plan
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """This node's place in the attempt it takes part in."""
+
+    plan: Plan
+    member: Member
+    roles: dict[str, str] = field(default_factory=dict)
+    """node -> its --role, for torch's role ranks."""
+
+
+@dataclass
+class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
+    """One node's way into every attempt of the job.
+
+    `prepare` is called with each assignment before the rendezvous returns; `idle` whenever this
+    node waits without a place, which is when a spare may warm up.
+    """
+
+    reporter: Reporter
+    watch: PlanWatch
+    run_id: str
+    join_timeout_s: float
+    master_address: str = ""
+    master_port: int = 0
+    prepare: Callable[[Assignment], None] = lambda assignment: None
+    idle: Callable[[], None] = lambda: None
+    fence: Fence = field(default_factory=Fence)
+    assignment: Assignment | None = None
+    _known: int | None = None
+    _store: TCPStore | None = None
+
+    def get_backend(self) -> str:
+        """Name of the backend, as given to --rdzv-backend."""
+        return "holdfast"
+
+    @property
+    def use_agent_store(self) -> bool:
+        """Ranks use the store that node rank 0's agent opened for the attempt."""
+        return True
+
+    def next_rendezvous(self) -> RendezvousInfo:
+        """Join, wait until the plan has a place for this node, and meet the other members."""
+        self._let_the_attempt_end()
+        while True:
+            assignment = self._join()
+            self._store = self._meet(assignment)
+            if self._store is not None:
+                break
+        self.assignment = assignment
+        self.prepare(assignment)
+        self.reporter.say(state="running", attempt=assignment.plan.attempt, exits=[])
+        endpoint = RendezvousStoreInfo(self._store.host, self._store.port)
+        member, plan = assignment.member, assignment.plan
+        return RendezvousInfo(self._store, member.node_rank, len(plan.members), endpoint)
+
+    def num_nodes_waiting(self) -> int:
+        """1 once the running attempt is over: torch's own agent then restarts, uncounted."""
+        if self.assignment is None:
+            return 0
+        standing = while_running(self.watch.plan, self.assignment.plan.attempt, self.fence)
+        return int(standing in (Standing.END, Standing.STOPPED))
+
+    def is_closed(self) -> bool:
+        """Whether the job is over."""
+        return self._joining_standing() in (Standing.DONE, Standing.STOPPED)
+
+    def set_closed(self) -> None:
+        """Only the leader closes a job; an agent that gives up reports that it left."""
+
+    def get_run_id(self) -> str:
+        """The job's name."""
+        return self.run_id
+
+    def shutdown(self) -> bool:
+        """Leave. torch calls this in a `finally`: an exception under way tells how it ended."""
+        self._leave(ended_well=sys.exc_info()[0] is None)
+        self.reporter.close(timeout_s=LOOK_S)
+        self.watch.stop()
+        self._store = None
+        return True
+
+    def obey(self, plan: Plan) -> None:
+        """Refuse from now on whatever is older than this plan."""
+        self.fence = Fence(plan.attempt, plan.epoch)
+        self.reporter.say(plan=self.watch.plan_text)
+
+    def _leave(self, ended_well: bool) -> None:
+        if ended_well and self.assignment is not None and self.reporter.report.state == "running":
+            self.reporter.say(state="succeeded")
+            self.watch.wait_for(self._is_over, self.join_timeout_s)
+        elif self.reporter.report.state != "succeeded":
+            self.reporter.say(state="left")
+
+    def _let_the_attempt_end(self) -> None:
+        """Under torch's own agent, coming here while the attempt lives means that ranks failed."""
+        if self.assignment is None or self._is_over():
+            return
+        if self.reporter.report.state == "running":
+            self.reporter.say(state="failed")
+        while self.watch.wait_for(self._is_over, LOOK_S) is None:
+            pass
+
+    def _is_over(self) -> bool | None:
+        assert self.assignment is not None
+        standing = while_running(self.watch.plan, self.assignment.plan.attempt, self.fence)
+        return None if standing is Standing.WAIT else True
+
+    def _join(self) -> Assignment:
+        if self._known is None:
+            self._first_reading()
+        self._store = None
+        if self.assignment is not None:
+            self._known = max(self._known or -1, self.assignment.plan.attempt)
+        self.reporter.say(state="joining", attempt=self._known, exits=[])
+        return self._assign(self._wait_for_a_place())
+
+    def _first_reading(self) -> None:
+        """What was over before this launcher came must not end it."""
+        has_read = self.watch.wait_for(lambda: self.watch.view, self.join_timeout_s)
+        if has_read is None:
+            raise RendezvousTimeoutError("the coordination server did not answer")
+        self._known = known_end(self.watch.plan, self.reporter.report.incarnation)
+
+    def _wait_for_a_place(self) -> Plan:
+        deadline = time.monotonic() + self.join_timeout_s
+        while True:
+            standing = self.watch.wait_for(self._news, LOOK_S)
+            plan = self.watch.plan
+            if standing is None or plan is None:
+                if self._is_hopeful(plan):
+                    deadline = time.monotonic() + self.join_timeout_s
+                elif time.monotonic() > deadline:
+                    raise RendezvousTimeoutError(self._who_is_missing())
+                self.idle()
+                continue
+            self.obey(plan)
+            if standing is Standing.RUN:
+                return plan
+            if standing is Standing.DONE:
+                raise RendezvousGracefulExitError("the job is done")
+            raise JobStopped(plan)
+
+    def _is_hopeful(self, plan: Plan | None) -> bool:
+        """Beside a live attempt a spare waits as long as that lasts; without a store all do."""
+        return (plan is not None and plan.state in LIVE) or not self.watch.is_up
+
+    def _news(self) -> Standing | None:
+        standing = self._joining_standing()
+        return None if standing is Standing.WAIT else standing
+
+    def _joining_standing(self) -> Standing:
+        incarnation = self.reporter.report.incarnation
+        known = -1 if self._known is None else self._known
+        return while_joining(self.watch.plan, incarnation, known, self.fence)
+
+    def _who_is_missing(self) -> str:
+        own = self.reporter.report
+        view = self.watch.view
+        if view is not None and not view.lease.candidate:
+            return (
+                f"no sidecar leads job {self.run_id}: none could be started or reached "
+                f"within {self.join_timeout_s:g} s"
+            )
+        here = [agent.node for agent in self._agents() if agent.state == "joining"]
+        return (
+            f"{len(here)} of the {own.min_nodes} nodes that --nnodes needs joined job "
+            f"{self.run_id} within {self.join_timeout_s:g} s (here: {', '.join(sorted(here))})"
+        )
+
+    def _agents(self) -> list[AgentReport]:
+        view = self.watch.view
+        fields = {} if view is None else view.section(Section.AGENTS)
+        reports = (decode(AgentReport, text) for text in fields.values())
+        return [report for report in reports if report is not None]
+
+    def _assign(self, plan: Plan) -> Assignment:
+        member = seat(plan, self.reporter.report.incarnation)
+        assert member is not None
+        roles = {agent.node: agent.role for agent in self._agents()}
+        roles[member.node] = self.reporter.report.role
+        return Assignment(plan, member, roles)
+
+    def _meet(self, assignment: Assignment) -> TCPStore | None:
+        """Open or find the attempt's store; None when the attempt ended meanwhile."""
+        plan = assignment.plan
+        if assignment.member.node_rank == 0:
+            store = attempt_store.open_store(self._own_host(plan), self.master_port)
+            endpoint = attempt_store.Endpoint(assignment.member.incarnation, store.host, store.port)
+            self.reporter.publish_endpoint(plan.attempt, str(endpoint))
+            return store
+        first = next(m for m in plan.members if m.node_rank == 0)
+        while while_running(self.watch.plan, plan.attempt, self.fence) is Standing.WAIT:
+            found = self.watch.wait_for(lambda: self._endpoint(plan.attempt, first), LOOK_S)
+            if found is not None and attempt_store.is_reachable(found, REACH_S):
+                return attempt_store.connect_store(found)
+        # The attempt is known now, and over: the next one has to be a later one.
+        self._known = plan.attempt
+        return None
+
+    def _own_host(self, plan: Plan) -> str:
+        if self.master_address:
+            return self.master_address
+        nodes = {member.node for member in plan.members} - {self.reporter.report.node}
+        others = [agent.address for agent in self._agents() if agent.node in nodes]
+        return advertised(self.reporter.report.address, others)
+
+    def _endpoint(self, attempt: int, first: Member) -> attempt_store.Endpoint | None:
+        view = self.watch.view
+        fields = {} if view is None else view.section(Section.ENDPOINTS)
+        endpoint = attempt_store.parse_endpoint(fields.get(str(attempt)))
+        if endpoint is None or endpoint.incarnation != first.incarnation:
+            return None
+        return endpoint
+
+
+def new_incarnation() -> str:
+    """A name for one start of a launcher."""
+    return f"{os.getpid():x}-{os.urandom(6).hex()}"

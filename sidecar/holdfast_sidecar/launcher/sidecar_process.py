@@ -1,0 +1,106 @@
+"""The node's sidecar as a child: started, started again when it dies, told when to leave.
+
+It has no parent-death signal: it outlives a killed launcher for a grace, to report and tidy up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.identity import ProcessIdentity, is_alive, read_identity
+from holdfast_sidecar.places import Places
+
+logger = logging.getLogger(__name__)
+
+FIRST_PAUSE_S = 0.2
+LONGEST_PAUSE_S = 5.0
+"""Between starts. Nobody waits for a sidecar, but without any no failure is answered."""
+
+LEAVE_S = 5.0
+"""Giving up the lease takes milliseconds; a store that is away costs it a timeout or two."""
+
+
+class SidecarProcess:
+    """Keeps one sidecar running beside this launcher."""
+
+    def __init__(self, arguments: Sequence[str], log: Path) -> None:
+        self._arguments = list(arguments)
+        self._log = log
+        self._process: subprocess.Popen[bytes] | None = None
+        self._leaving = threading.Event()
+        self._keeper = threading.Thread(target=self._keep, name="holdfast-sidecar", daemon=True)
+
+    def start(self) -> None:
+        """Start it, and keep it running in a thread."""
+        self._process = self._launch()
+        self._keeper.start()
+
+    def stop(self) -> None:
+        """Tell it to leave and wait briefly."""
+        self._leaving.set()
+        process = self._process
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()
+        try:
+            process.wait(LEAVE_S)
+        except subprocess.TimeoutExpired:
+            logger.warning("the sidecar did not leave within %g s: killed", LEAVE_S)
+            process.kill()
+        self._keeper.join(LEAVE_S)
+
+    def _keep(self) -> None:
+        pause_s = FIRST_PAUSE_S
+        while True:
+            assert self._process is not None
+            code = self._process.wait()
+            if self._leaving.wait(pause_s):
+                return
+            logger.warning("the sidecar ended with code %d and is started again", code)
+            self._process = self._launch()
+            if self._leaving.is_set():
+                self._process.terminate()
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        self._log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "holdfast_sidecar.cli.main", "sidecar", *self._arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                # The user's directory may hold a redis.py: it must not be on the sidecar's path.
+                env={**os.environ, "PYTHONSAFEPATH": "1"},
+            )
+
+
+def find_sidecar(where: Places) -> int | None:
+    """Pid of a sidecar that serves this node already (systemd, DaemonSet); None when none does.
+
+    One that watches an earlier launcher is about to leave: it is hurried, and not counted.
+    """
+    try:
+        record = json.loads(where.sidecar_record.read_text())
+        pid, launcher_pid = int(record["pid"]), int(record.get("launcher_pid", 0))
+        identity = ProcessIdentity(pid, int(record["start_ticks"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if not is_alive(identity):
+        return None
+    if launcher_pid and read_identity(launcher_pid) is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
+        return None
+    return pid

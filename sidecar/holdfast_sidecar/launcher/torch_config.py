@@ -1,0 +1,123 @@
+"""torch's LaunchConfig and WorkerSpec from our command line: every option keeps its meaning."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import os
+import shutil
+import sys
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any
+
+from torch.distributed.elastic.agent.server.api import WorkerSpec
+from torch.distributed.launcher.api import LaunchConfig
+from torch.distributed.run import config_from_args
+
+from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.launcher.arguments import OURS, Arguments
+from holdfast_sidecar.launcher.function_rank import run_path
+from holdfast_sidecar.settings import PolicySettings
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What torch's agent shall do on this node."""
+
+    config: LaunchConfig
+    entrypoint: str | Callable[..., Any]
+    arguments: tuple[str, ...]
+    script: str
+
+    def make_spec(self, rendezvous: Any) -> WorkerSpec:
+        """The worker spec, as torch's own launcher makes it."""
+        config = self.config
+        address, port = None, None
+        if config.rdzv_backend == "static":
+            host, _, number = config.rdzv_endpoint.rpartition(":")
+            address, port = host, int(number)
+        return WorkerSpec(
+            **supported(
+                WorkerSpec,
+                role=config.role,
+                local_world_size=config.nproc_per_node,
+                entrypoint=self.entrypoint,
+                args=self.arguments,
+                rdzv_handler=rendezvous,
+                max_restarts=config.max_restarts,
+                monitor_interval=config.monitor_interval,
+                master_addr=address,
+                master_port=port,
+                local_addr=config.local_addr,
+                event_log_handler=config.event_log_handler,
+                numa_options=getattr(config, "numa_options", None),
+                duplicate_stdout_filters=getattr(config, "duplicate_stdout_filters", None),
+                duplicate_stderr_filters=getattr(config, "duplicate_stderr_filters", None),
+                virtual_local_rank=getattr(config, "virtual_local_rank", False),
+            )
+        )
+
+    def agent_options(self) -> dict[str, Any]:
+        """The options of torch's agent beside its spec."""
+        return {
+            "logs_specs": self.config.logs_specs,
+            "start_method": self.config.start_method,
+            "log_line_prefix_template": self.config.log_line_prefix_template,
+            "shutdown_timeout": getattr(self.config, "shutdown_timeout", 30),
+        }
+
+
+def supported(callee: Any, **options: Any) -> dict[str, Any]:
+    """Those options that this version of torch knows."""
+    known = inspect.signature(callee).parameters
+    return {name: value for name, value in options.items() if name in known}
+
+
+def make_launch(arguments: Arguments, job: str, policy: PolicySettings) -> Launch:
+    """Turn the command line into torch's configuration. BadInput in one line where it is wrong."""
+    given = Namespace(**vars(arguments.torch))
+    check_script(given)
+    given.rdzv_id = job
+    given.max_restarts = int(
+        given.max_restarts if given.max_restarts is not None else policy.budget
+    )
+    if arguments.uses_own_rendezvous:
+        given.rdzv_backend = OURS
+        # torch warns about a missing endpoint; ours is the coordination server.
+        given.rdzv_endpoint = given.rdzv_endpoint or "redis"
+    elif given.master_port is None:
+        given.master_port = 29500  # torchrun's default, which its parser leaves to its caller
+    try:
+        config, entrypoint, args = config_from_args(given)
+    except (ValueError, AssertionError, RuntimeError, OSError) as error:
+        raise BadInput(str(error) or type(error).__name__) from error
+    if callable(entrypoint):
+        entrypoint = run_path
+    return Launch(config, entrypoint, tuple(args), given.training_script)
+
+
+def check_script(given: Namespace) -> None:
+    """Refuse a script, module or program that is not there."""
+    name = given.training_script
+    if given.no_python and not given.run_path:
+        if shutil.which(name) is None:
+            raise BadInput(f"there is no program {name} to run")
+    elif given.module and not given.run_path:
+        # PYTHON_EXEC may name an interpreter with other packages.
+        if "PYTHON_EXEC" not in os.environ and not has_module(name):
+            raise BadInput(f"there is no module {name} to run")
+    elif not Path(name).exists():
+        raise BadInput(f"there is no script {name}")
+
+
+def has_module(name: str) -> bool:
+    """Whether the top-level package of a module can be found from the current directory."""
+    top = name.partition(".")[0]
+    return (
+        PathFinder.find_spec(top, [str(Path.cwd()), *sys.path]) is not None
+        or importlib.util.find_spec(top) is not None
+    )
