@@ -22,4 +22,4 @@ def _roots() -> list[Path]:
     checkout = Path(__file__).parents[2]
     packed = find_spec("holdfast_assets")
     places = [] if packed is None else packed.submodule_search_locations
-    return [checkout, *(Path(place) for place in places or [])]
+    return [*(Path(place) for place in places or []), checkout]
