@@ -84,22 +84,25 @@ def exists(view: View) -> bool:
     return any(view.section(section) for section in (Section.AGENTS, Section.NODES, Section.PLAN))
 
 
-def all_moved(before: View, after: View) -> bool:
-    """Whether every heartbeat of the earlier reading has moved: nobody is left to wait for."""
-    moved = [
+def is_settled(before: View, after: View) -> bool:
+    """Whether a later reading would tell no more: every heartbeat moved, or none will."""
+    plan = decode(Plan, after.section(Section.PLAN).get("current", ""))
+    if plan is not None and plan.state in ENDED:
+        return True
+    return all(
         _is_alive(before, after, section, node)
         for section in (Section.AGENTS, Section.NODES)
         for node in after.section(section)
-    ]
-    return all(moved)
+    )
 
 
 def judge(job: str, before: View, after: View) -> Standing:
     """How the job stands at the later of two readings, a few heartbeats apart."""
     plan = decode(Plan, after.section(Section.PLAN).get("current", ""))
     nodes = _nodes(plan, before, after)
+    living = {node.node for node in nodes if node.sidecar}
     reports = _records(after, Section.NODES, NodeReport)
-    findings = [finding for report in reports for finding in report.findings]
+    findings = [one for report in reports if report.node in living for one in report.findings]
     order = decode(CheckpointOrder, after.section(Section.CHECKPOINT).get("current", ""))
     return Standing(
         job=job,
@@ -158,14 +161,15 @@ def _trouble(
 
 
 def _node_trouble(node: NodeStanding) -> Iterator[str]:
-    if node.node_rank is None and node.state == "left":
+    """Members only: a node that was lost and replaced is shown, but the job is well without it."""
+    if node.node_rank is None:
         return
     where = f"node {node.node}"
     if node.launcher is False:
         yield f"{where}: its launcher's heartbeat stands still"
     if node.sidecar is False:
         yield f"{where}: its sidecar's heartbeat stands still"
-    if node.node_rank is not None and node.launcher is None and node.sidecar is None:
+    if node.launcher is None and node.sidecar is None:
         yield f"{where}: a member of the attempt, but nobody there reports"
     for rank in node.ranks:
         if not rank.alive and rank.ending != 1:

@@ -9,17 +9,18 @@ import time
 
 import click
 
+from holdfast import environment
 from holdfast_sidecar.cli import store_away
 from holdfast_sidecar.cli.finding_the_job import find_job
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.standing_page import page
 from holdfast_sidecar.configuration import Effective
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
-from holdfast_sidecar.standing import all_moved, exists, judge
+from holdfast_sidecar.standing import is_settled, exists, judge
 
 
 @click.command()
-@click.option("--job", envvar="HOLDFAST_JOB", metavar="NAME", help="Default: the only one here.")
+@click.option("--job", envvar=environment.JOB, metavar="NAME", help="Default: the only one here.")
 @click.option("--json", "as_json", is_flag=True, help="For scripts: one JSON object.")
 @settings_options
 def status(effective: Effective, job: str | None, as_json: bool) -> None:
@@ -61,7 +62,7 @@ def look_twice(store: Store, patience_s: float) -> tuple[View, View]:
     """Two readings, far enough apart that every living heartbeat has moved between them."""
     before = after = store.read()
     end_s = time.monotonic() + patience_s
-    while not all_moved(before, after) and time.monotonic() < end_s:
+    while not is_settled(before, after) and time.monotonic() < end_s:
         store.wait(0.1)
         after = store.read()
     return before, after

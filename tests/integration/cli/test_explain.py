@@ -1,0 +1,104 @@
+import json
+
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.reports import Incident
+
+
+def hang(identifier="3f2a77", start=1000.0, **given):
+    facts = {
+        "identifier": identifier,
+        "attempt": 2,
+        "cause": "hang",
+        "culprit_node": "b",
+        "culprit_ranks": [3],
+        "confidence": 0.9,
+        "since_unix_s": start,
+        "detected_unix_s": start + 0.9,
+        "ended_unix_s": start + 1.4,
+        "reopened_unix_s": start + 1.5,
+        "recovered_unix_s": start + 3.0,
+        "decided": "restart",
+        "step_reached": 123,
+        "step_resumed": 120,
+        "evidence": ["process is stopped", "a", "b"],
+    }
+    return Incident(**(facts | given))
+
+
+def begin(job, *incidents):
+    job.leave_record()
+    job.add_node("a", 0)
+    job.add_node("b", 1)
+    job.plan()
+    for incident in incidents:
+        job.write(Section.INCIDENTS, incident.identifier, incident)
+
+
+def test_the_newest_incident_is_told(job, run, home):
+    begin(job, hang("old", start=10.0, cause="crash"), hang())
+    kept = home / "chargpt" / "b" / "incidents" / "3f2a77" / "stacks-rank-3.txt"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("x" * 2048)
+    told = run("explain").output
+    assert "incident 3f2a77, attempt 2: hang, recovered" in told
+    lines = [" ".join(line.split()[1:]) for line in told.splitlines()]
+    assert "+0 ms first sign of trouble, after step 123" in lines
+    assert (
+        "+900 ms declared: a rank stands still while its peers wait for it; "
+        "rank 3 on node b (90% sure)"
+    ) in lines
+    assert "+1.4 s attempt 2 ended" in lines
+    assert "+1.5 s decided: restart; the next attempt was opened" in lines
+    assert "+3.0 s every rank was stepping again, from step 120" in lines
+    assert "because   process is stopped" in told
+    assert "kept      evidence of it, on a, b" in told
+    assert "cost      3.0 s without progress, 3 steps done again" in told
+    assert f"{kept}  2.0 KiB" in told
+
+
+def test_an_incident_can_be_named_by_its_beginning(job, run):
+    begin(job, hang("old", start=10.0, cause="crash"), hang("older", start=5.0), hang())
+    assert "incident old," not in run("explain").output
+    assert "incident 3f2a77, " in run("explain", "3f").output
+    result = run("explain", "ol")
+    assert result.exit_code == 2
+    assert "several incidents begin with 'ol'; known: older, old" in result.output
+    assert "no incident begins with 'zz'" in run("explain", "zz").output
+
+
+def test_one_that_is_not_over_says_so_and_names_no_cost(job, run):
+    open_one = hang(recovered_unix_s=0.0, reopened_unix_s=0.0, decided="", step_resumed=0)
+    begin(job, open_one)
+    told = run("explain").output
+    assert "not over yet" in told
+    assert "cost" not in told
+    assert "done      nothing yet" in told
+
+
+def test_a_job_that_was_stopped_is_not_called_recovered(job, run):
+    begin(job, hang(recovered_unix_s=0.0, reopened_unix_s=0.0, decided="stop"))
+    told = run("explain").output
+    assert "the job was stopped" in told
+    assert "recovered" not in told
+
+
+def test_a_node_whose_clock_is_ahead_does_not_turn_time_round(job, run):
+    begin(job, hang(since_unix_s=2000.0))
+    (story,) = json.loads(run("explain", "--list", "--json").output)
+    assert all(chapter["after_s"] >= 0 for chapter in story["chapters"])
+
+
+def test_json_and_the_list_tell_the_same(job, run):
+    begin(job, hang("old", start=10.0, cause="crash"), hang())
+    story = json.loads(run("explain", "--json").output)
+    assert (story["lost_s"], story["lost_steps"]) == (3.0, 3)
+    assert story["files"] == []
+    listed = run("explain", "--list").output.splitlines()
+    assert [line.split()[0] for line in listed] == ["incident", "old", "3f2a77"]
+
+
+def test_no_incident_is_said_plainly(job, run):
+    begin(job)
+    result = run("explain")
+    assert result.exit_code == 0
+    assert result.output == "job chargpt: no incident so far\n"

@@ -1,0 +1,73 @@
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.preflight import check_node
+from holdfast_sidecar.settings import CheckpointSettings, PathSettings, Settings
+
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.skipif(
+        os.geteuid() != 0 and not os.environ.get("CI"), reason="mounting a tmpfs needs root"
+    ),
+]
+
+
+@pytest.fixture
+def mount(tmp_path: Path):
+    """Mounts a tmpfs with these options and takes it away again."""
+    mounted = []
+
+    def make(options: str) -> Path:
+        path = tmp_path / f"tmpfs-{len(mounted)}"
+        path.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(path)], check=True)
+        mounted.append(path)
+        return path
+
+    yield make
+    for path in mounted:
+        subprocess.run(["umount", str(path)], check=True)
+
+
+def settings(tmp_path: Path, shm: Path, checkpoints: str = "", **paths) -> Settings:
+    return Settings(
+        paths=PathSettings(shm_dir=str(shm), state_dir=str(tmp_path / "state"), **paths),
+        checkpoint=CheckpointSettings(dir=checkpoints),
+    )
+
+
+def test_a_64_mb_shared_memory_is_refused_and_a_larger_one_is_not(mount, tmp_path):
+    with pytest.raises(BadInput, match=r"64 MiB free of 64 MiB.*--shm-size"):
+        check_node(settings(tmp_path, mount("size=64m")), 1)
+    check_node(settings(tmp_path, mount("size=65m")), 8)
+
+
+def test_a_smaller_reserve_makes_the_small_one_do(mount, tmp_path):
+    check_node(settings(tmp_path, mount("size=64m"), shm_reserve_bytes=2**20), 8)
+
+
+def test_a_full_shared_memory_is_refused(mount, tmp_path):
+    shm = mount("size=1m")
+    (shm / "full").write_bytes(bytes(2**20))
+    with pytest.raises(BadInput, match="0 MiB free of 1 MiB"):
+        check_node(settings(tmp_path, shm, shm_reserve_bytes=0), 1)
+
+
+def test_inodes_run_out_too(mount, tmp_path):
+    with pytest.raises(BadInput, match="free inodes"):
+        check_node(settings(tmp_path, mount("size=65m,nr_inodes=4"), shm_reserve_bytes=0), 4)
+
+
+def test_a_checkpoint_path_that_is_full_or_read_only_is_refused(mount, tmp_path):
+    full = mount("size=4k")
+    (full / "full").write_bytes(bytes(4096))
+    with pytest.raises(BadInput, match=r"can't write to the checkpoint path .*No space left"):
+        check_node(settings(tmp_path, Path("/dev/shm"), str(full)), 1)
+    assert [path.name for path in full.iterdir()] == ["full"]
+    read_only = mount("size=64k,ro")
+    with pytest.raises(BadInput, match="Read-only file system"):
+        check_node(settings(tmp_path, Path("/dev/shm"), str(read_only / "below")), 1)

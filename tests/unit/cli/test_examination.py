@@ -1,0 +1,64 @@
+import resource
+
+import pytest
+
+from holdfast_sidecar.examination import machine, redis_server, software, timeouts, torchrun
+from holdfast_sidecar.settings import Settings, SidecarSettings
+
+
+@pytest.mark.parametrize(
+    ("version", "verdict"),
+    [("2.13.0+cpu", "ok"), ("2.6.0", "ok"), ("2.5.1", "fail"), ("1.13", "fail"), (None, "warn")],
+)
+def test_a_torch_too_old_fails_and_none_is_enough_to_watch(
+    version: str | None, verdict: str
+) -> None:
+    assert software.judge_torch(version).verdict == verdict
+
+
+def test_a_python_too_old_fails() -> None:
+    assert software.judge_python((3, 9, 1), "0").verdict == "fail"
+    assert software.judge_python((3, 10, 0), "0").verdict == "ok"
+
+
+@pytest.mark.parametrize(
+    ("scope", "is_root", "verdict"),
+    [(None, False, "ok"), (0, False, "ok"), (1, False, "note"), (2, True, "ok"), (3, True, "note")],
+)
+def test_ptrace_scope_costs_native_stacks_only(
+    scope: int | None, is_root: bool, verdict: str
+) -> None:
+    assert machine.judge_ptrace(scope, is_root).verdict == verdict
+
+
+def test_limits_that_bite_are_warned_of() -> None:
+    assert machine.judge_open_files(1024).verdict == "warn"
+    assert machine.judge_open_files(65536).verdict == "ok"
+    assert machine.judge_open_files(resource.RLIM_INFINITY).verdict == "ok"
+    assert machine.judge_core_dumps(0).verdict == "ok"
+    assert machine.judge_core_dumps(-1).verdict == "note"
+    assert machine.judge_pidfd(False).verdict == "warn"
+
+
+def test_a_clock_that_is_not_synchronised_is_warned_of() -> None:
+    assert [machine.judge_clock(state).verdict for state in (0, 5, None)] == ["ok", "warn", "note"]
+    assert redis_server.judge_skew(0.5).verdict == "ok"
+    behind = redis_server.judge_skew(-2.0)
+    assert (behind.verdict, "2.0 s behind" in behind.line) == ("warn", True)
+
+
+def test_every_rung_is_shown_and_one_in_the_wrong_order_fails() -> None:
+    assert {check.verdict for check in timeouts.check_timeouts(Settings())} == {"ok"}
+    wrong = Settings(sidecar=SidecarSettings(lease_s=11.0, mode="watch"))
+    failed = [check for check in timeouts.check_timeouts(wrong) if check.verdict == "fail"]
+    assert [check.what for check in failed] == ["timeouts", "settings"]
+    assert "sidecar.grace_s = 10 s does not hold" in failed[0].line
+
+
+def test_plain_torchrun_is_told_what_it_needs() -> None:
+    unset = torchrun.check_torchrun({})
+    assert {check.verdict for check in unset} == {"note"}
+    assert "--max-restarts 1 or more" in unset[1].line
+    good = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "PET_MAX_RESTARTS": "3"}
+    assert {check.verdict for check in torchrun.check_torchrun(good)} == {"ok"}
+    assert torchrun.check_torchrun({"PET_MAX_RESTARTS": "0"})[1].verdict == "fail"

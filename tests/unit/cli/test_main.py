@@ -1,0 +1,84 @@
+import subprocess
+import sys
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from holdfast_sidecar import __version__
+from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.cli import main
+from holdfast_sidecar.cli.main import COMMANDS, cli
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, arguments, prog_name="holdfast")
+
+
+def test_help_names_every_command_without_importing_any() -> None:
+    code = (
+        "import sys; from holdfast_sidecar.cli.main import cli\n"
+        "try: cli.main(['--help'])\n"
+        "except SystemExit as end: assert not end.code\n"
+        "loaded = [name for name in sys.modules if name.split('.')[0] in ('torch', 'redis')]\n"
+        "loaded += [n for n in sys.modules if n.startswith('holdfast_sidecar.cli.') "
+        "and not n.endswith('main')]\n"
+        "sys.exit(str(loaded) if loaded else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    for name, line in COMMANDS.items():
+        assert name in done.stdout
+        assert line.split()[0] in done.stdout
+
+
+def test_the_version_is_printed() -> None:
+    assert run("--version").output == f"holdfast {__version__}\n"
+
+
+def test_bad_input_is_one_line_and_exit_2() -> None:
+    result = run("config", "--set", "checkpoint.keep=many")
+    assert result.exit_code == 2
+    assert result.output == (
+        "holdfast: checkpoint.keep = 'many' (command line): expected a whole number\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["nonsense"], "No such command 'nonsense' (see `holdfast --help`)"),
+        (["config", "--nonsense"], "(see `holdfast config --help`)"),
+        (["status", "--job", "a b"], "can't be the name of a job"),
+    ],
+)
+def test_a_wrong_word_is_one_line_and_exit_2(arguments: list[str], says: str) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert result.output.startswith("holdfast: ")
+    assert says in result.output
+    assert result.output.count("\n") == 1
+
+
+def test_an_error_of_ours_is_not_dressed_up_as_bad_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    def config() -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(main.Commands, "get_command", lambda *_: config)
+    result = run("config")
+    assert isinstance(result.exception, ZeroDivisionError)
+
+
+def test_exit_codes_of_commands_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    @click.command()
+    @click.pass_context
+    def config(ctx: click.Context) -> None:
+        ctx.exit(7)
+
+    monkeypatch.setattr(main.Commands, "get_command", lambda *_: config)
+    assert run("config").exit_code == 7
+
+
+def test_several_lines_of_bad_input_become_one() -> None:
+    assert main.one_line(BadInput("one\n  two")) == "one two"

@@ -1,0 +1,101 @@
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.reports import (
+    AgentReport,
+    Member,
+    NodeReport,
+    Plan,
+    RankReport,
+    encode,
+)
+from holdfast_sidecar.coordination.store import Lease, View
+from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.standing import is_settled, judge
+
+RANK = RankReport(0, 0, 1, 5, "forward", 0.0, 0.1, 0.1)
+FINDING = Finding(Kind.HANG, "a", 0.0, 0.9, [0])
+
+
+def view(
+    beat: int, plan: Plan | None = None, leader: str = "a/i", **nodes: dict[str, object]
+) -> View:
+    """Nodes by name; `sidecar` and `launcher` False: that heartbeat stands still."""
+    agents, reports = {}, {}
+    for name, given in nodes.items():
+        report = given.get("report", NodeReport(name, "i", 0, 0, 0, 0, True, ranks=[RANK]))
+        assert isinstance(report, NodeReport)
+        still = NodeReport(**{**vars(report), "beat": beat if given.get("sidecar", True) else 0})
+        reports[name] = encode(still)
+        moved = beat if given.get("launcher", True) else 0
+        agents[name] = encode(AgentReport(name, "i", "running", 0, moved, 1, "", 1, 1))
+    sections = {Section.AGENTS: agents, Section.NODES: reports}
+    if plan is not None:
+        sections[Section.PLAN] = {"current": encode(plan)}
+    return View(Lease(1, leader), "s", sections)
+
+
+def plan(state: str = "running", **given: object) -> Plan:
+    facts = {"attempt": 0, "epoch": 1, "state": state, "members": [Member("a", "i", 0, 0, 1)]}
+    return Plan(**(facts | {"world_size": 1} | given))  # type: ignore[arg-type]
+
+
+def judged(running: Plan | None, leader: str = "a/i", **nodes: dict[str, object]) -> list[str]:
+    before, after = view(1, running, leader, **nodes), view(2, running, leader, **nodes)
+    return judge("j", before, after).trouble
+
+
+def test_a_running_job_whose_heartbeats_move_is_healthy() -> None:
+    assert judged(plan(), a={}) == []
+
+
+def test_each_kind_of_trouble_is_named() -> None:
+    assert judged(None, a={}) == ["no attempt has been formed yet"]
+    assert judged(plan(), leader="", a={}) == ["nobody leads"]
+    assert judged(plan(), a={"launcher": False}) == [
+        "node a: its launcher's heartbeat stands still"
+    ]
+    assert judged(plan(), a={"sidecar": False}) == ["node a: its sidecar's heartbeat stands still"]
+    assert judged(plan()) == ["node a: a member of the attempt, but nobody there reports"]
+    assert judged(plan("ended", cause="crash"), a={}) == ["attempt 0 is ending: crash"]
+    gone = RankReport(**{**vars(RANK), "alive": False})
+    report = NodeReport("a", "i", 0, 0, 0, 0, True, ranks=[gone])
+    assert judged(plan(), a={"report": report}) == ["rank 0 on a is gone"]
+
+
+def test_a_rank_that_finished_is_not_called_gone() -> None:
+    finished = RankReport(**{**vars(RANK), "alive": False, "ending": 1})
+    report = NodeReport("a", "i", 0, 0, 0, 0, True, ranks=[finished])
+    assert judged(plan(), a={"report": report}) == []
+
+
+def test_a_lost_node_that_was_replaced_is_no_trouble_any_more() -> None:
+    report = NodeReport("z", "i", 0, 0, 0, 0, True, findings=[FINDING])
+    dead = {"launcher": False, "sidecar": False, "report": report}
+    running = plan()
+    assert judged(running, a={}, z=dead) == []
+    before, after = view(1, running, a={}, z=dead), view(2, running, a={}, z=dead)
+    standing = judge("j", before, after)
+    assert [(node.node, node.node_rank, node.launcher) for node in standing.nodes] == [
+        ("a", 0, True),
+        ("z", None, False),
+    ]
+    assert standing.findings == []
+
+
+def test_a_finding_of_a_living_sidecar_is_trouble() -> None:
+    report = NodeReport("a", "i", 0, 0, 0, 0, True, ranks=[RANK], findings=[FINDING])
+    assert judged(plan(), a={"report": report}) == ["hang on a"]
+
+
+def test_ranks_of_an_earlier_attempt_are_not_shown() -> None:
+    report = NodeReport("a", "i", 0, 0, 0, 0, True, ranks=[RANK])
+    running = plan(attempt=1)
+    before, after = view(1, running, a={"report": report}), view(2, running, a={"report": report})
+    assert judge("j", before, after).nodes[0].ranks == []
+
+
+def test_a_reading_settles_once_every_heartbeat_moved_or_the_job_has_ended() -> None:
+    assert is_settled(view(1, plan(), a={}), view(2, plan(), a={}))
+    dead = {"launcher": False}
+    assert not is_settled(view(1, plan(), a={}, b=dead), view(2, plan(), a={}, b=dead))
+    done = plan("done")
+    assert is_settled(view(1, done, a={}, b=dead), view(1, done, a={}, b=dead))
