@@ -156,11 +156,6 @@ class Sentinels:
         """A store that finds the master by asking the sentinels."""
         return open_store(self.settings, job, {})
 
-    @property
-    def master(self) -> Server:
-        """The server that takes writes now."""
-        return next(s for s in self.servers if s.process and s.client().role()[0] == b"master")
-
 
 def behind_sentinels(directory: Path, service: str = "training") -> Sentinels:
     """Start master, replica and sentinels, and wait until the sentinels know them all."""

@@ -31,7 +31,7 @@ PROBE_JOB = "~check"
 class Problem:
     """Something about the server that must be mended before a job may use it.
 
-    kind: `unreachable`, `refused`, `rights`, `too_old`, `evicts` or `replica`.
+    kind: `unreachable`, `untrusted`, `refused`, `rights`, `too_old`, `evicts` or `replica`.
     """
 
     kind: str
@@ -89,6 +89,7 @@ def try_commands(client: redis.Redis) -> list[Problem]:
         store.read()
         store.resign("check")
         store.keep(1.0)
+        client.eval("return 1", 0)  # the store needs it only where a script is not known yet
         listener = client.pubsub()  # type: ignore[no-untyped-call]
         try:
             listener.subscribe(Keys(PROBE_JOB).wake)
@@ -115,6 +116,12 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, NoPermissionError) or "permissions" in text:
         return Problem(
             "rights", f"Redis user lacks rights ({text}): give it those listed in docs/redis.md"
+        )
+    if "CERTIFICATE_VERIFY_FAILED" in text:
+        return Problem(
+            "untrusted",
+            f"Redis's certificate is not trusted ({text}): "
+            "name the authority's file in the URL (?ssl_ca_certs=FILE)",
         )
     if isinstance(error, MasterNotFoundError):
         return Problem(

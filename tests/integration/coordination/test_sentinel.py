@@ -1,0 +1,63 @@
+"""A failover behind real sentinels: the master dies, epochs go on."""
+
+from __future__ import annotations
+
+import pytest
+from tests.servers import Sentinels, wait_until
+
+from holdfast_sidecar.coordination.connection import connect
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.server_checks import check_server
+from holdfast_sidecar.coordination.store import Lease, Store, StoreUnavailable
+
+pytestmark = pytest.mark.redis_server
+
+
+def test_epochs_never_go_back_when_the_master_is_killed(sentinels: Sentinels) -> None:
+    store, other = sentinels.store(), sentinels.store()
+    first = store.campaign("a", 30, 41)
+    assert first == Lease(42, "a")
+    before = store.read().server
+    while other.wait(0.02):
+        pass
+    assert check_server(connect(sentinels.settings, {})) == []
+
+    sentinels.servers[0].kill()
+    with pytest.raises(StoreUnavailable):
+        store.read()
+    wait_until(lambda: is_back(store), "the replica was promoted")
+
+    assert store.read().server != before
+    # The promoted replica may or may not have seen the lease; the floor holds either way.
+    second = store.campaign("a", 30, first.epoch)
+    assert second.epoch >= first.epoch
+    store.resign("a")
+    third = store.campaign("b", 30, second.epoch)
+    assert third.epoch > second.epoch
+    assert not store.order(first, Section.PLAN, "current", "stale", None)
+    assert store.order(third, Section.PLAN, "current", "1", None)
+
+    # The other store's subscription died with the old master.
+    assert other.wait(5)
+    other.read()
+    while other.wait(0.02):
+        pass
+    store.report(Section.NODES, "a", "1")
+    assert other.wait(5)
+
+
+def is_back(store: Store) -> bool:
+    try:
+        store.report(Section.NODES, "probe", "1")
+    except StoreUnavailable:
+        return False
+    return True
+
+
+def test_an_unknown_service_is_told_so(sentinels: Sentinels) -> None:
+    settings = sentinels.sentinels[0].with_settings(
+        url=sentinels.settings.url.replace("/training", "/unknown")
+    )
+    (problem,) = check_server(connect(settings, {}))
+    assert problem.kind == "unreachable"
+    assert "unknown" in problem.line
