@@ -29,6 +29,20 @@ _LOSS_STEP = _WORDS + Word.LOSS_STEP
 _NONFINITE = _WORDS + Word.NONFINITE
 _FLAGS = _WORDS + Word.FLAGS
 
+_LOSS = int(RecordFlag.LOSS)
+# A member looked up in its enumeration costs as much as a clock: bound once, here.
+_STARTING = int(Phase.STARTING)
+_RESTORING = int(Phase.RESTORING)
+_DATA = int(Phase.DATA)
+_FORWARD = int(Phase.FORWARD)
+_BACKWARD = int(Phase.BACKWARD)
+_COMMUNICATING = int(Phase.COMMUNICATING)
+_OPTIMIZER = int(Phase.OPTIMIZER)
+_SAVING = int(Phase.SAVING)
+
+_ORDER_WORDS = tuple(page.order_offset(kind) // 8 for kind in OrderKind)
+_RING_OFFSET, _RING_CAPACITY, _RECORD_SIZE = page.RING_OFFSET, page.RING_CAPACITY, page.RECORD_SIZE
+
 _LONGEST_US = 2**32 - 1
 """A duration has 32 bits in the record: 71 minutes. Longer ones are cut to it."""
 
@@ -103,14 +117,13 @@ class Recorder:
         now = self._clock()
         spent = self._spent_ns
         spent[self.phase] += now - self._mark_ns
-        total, *parts = self._durations_us(now - self._boundary_ns)
-        body = _pack_body(step, now, total, *parts, self._loss, self._loss_flag)
+        body = self._pack(step, now)
         self._mark_ns = self._boundary_ns = now
         self._loss_flag = 0
         spent[:] = _NOTHING_SPENT
         words = self._words
         published = words[_PUBLISHED]
-        start = page.RING_OFFSET + published % page.RING_CAPACITY * page.RECORD_SIZE
+        start = _RING_OFFSET + published % _RING_CAPACITY * _RECORD_SIZE
         _pack_slot(self._memory, start, body, zlib.crc32(body))
         # The index comes last: a reader takes only records below it. x86-64 keeps this order;
         # elsewhere the checksum catches what overtook.
@@ -133,8 +146,7 @@ class Recorder:
 
         One that is being written now is seen at the next look.
         """
-        sequence = self._words[page.order_offset(kind) // 8]
-        if sequence != self._sequences[kind]:
+        if self._words[_ORDER_WORDS[kind]] != self._sequences[kind]:
             self._read_order(kind)
         return self._orders[kind]
 
@@ -188,26 +200,26 @@ class Recorder:
 
     def _note_loss(self, value: float, step: int | None) -> None:
         self._loss = self._doubles[_LOSS_BITS] = value
-        self._loss_flag = RecordFlag.LOSS
+        self._loss_flag = _LOSS
         words = self._words
         words[_LOSS_STEP] = words[_STEP] + 1 if step is None else step
         if value - value != 0.0:  # NaN and both infinities, and nothing else
             words[_NONFINITE] += 1
 
-    def _durations_us(self, elapsed_ns: int) -> tuple[int, ...]:
+    def _pack(self, step: int, now: int) -> bytes:
         spent = self._spent_ns
-        total = (elapsed_ns - spent[Phase.STARTING] - spent[Phase.RESTORING]) // 1000
-        data = spent[Phase.DATA] // 1000
-        forward = spent[Phase.FORWARD] // 1000
-        backward = spent[Phase.BACKWARD] // 1000
-        communicating = spent[Phase.COMMUNICATING] // 1000
-        optimizer = spent[Phase.OPTIMIZER] // 1000
-        saving = spent[Phase.SAVING] // 1000
+        total = (now - self._boundary_ns - spent[_STARTING] - spent[_RESTORING]) // 1000
+        data = spent[_DATA] // 1000
+        forward = spent[_FORWARD] // 1000
+        backward = spent[_BACKWARD] // 1000
+        communicating = spent[_COMMUNICATING] // 1000
+        optimizer = spent[_OPTIMIZER] // 1000
+        saving = spent[_SAVING] // 1000
         other = total - data - forward - backward - communicating - optimizer - saving
         durations = (total, data, forward, backward, communicating, optimizer, saving, other)
         if total > _LONGEST_US:
-            return tuple(min(duration, _LONGEST_US) for duration in durations)
-        return durations
+            durations = tuple(min(us, _LONGEST_US) for us in durations)  # type: ignore[assignment]
+        return _pack_body(step, now, *durations, self._loss, self._loss_flag)
 
     def _read_order(self, kind: OrderKind) -> None:
         start = page.order_offset(kind)

@@ -20,9 +20,10 @@ def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
     fetch = iterator.__next__
     is_compiling = torch.compiler.is_compiling
     is_grad_enabled = torch.is_grad_enabled
+    forward, evaluating = Phase.FORWARD, Phase.EVALUATING
 
     def fetched() -> None:
-        recorder.enter(Phase.FORWARD if is_grad_enabled() else Phase.EVALUATING)
+        recorder.enter(forward if is_grad_enabled() else evaluating)
 
     enter = guard.wrap("data begins", entering(recorder, Phase.DATA), None)
     leave_with_batch = guard.wrap("data ends", fetched, None)

@@ -38,10 +38,9 @@ class LossWatch:
             root = self._unscaled
         if type(root) is not self._tensor or root.numel() != 1 or not root.is_floating_point():
             return
-        device = root.device.type
-        if device == "cpu":
+        if root.is_cpu:
             recorder.see_loss(root.item())
-        elif device == "cuda" and not self._torch.cuda.is_current_stream_capturing():
+        elif root.is_cuda and not self._torch.cuda.is_current_stream_capturing():
             if self._copies is None:
                 self._copies = PinnedCopies(self._torch)
             self._copies.start(root.detach(), recorder.word(Word.STEP) + 1)

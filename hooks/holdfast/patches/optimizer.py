@@ -15,11 +15,12 @@ from holdfast.page import Phase, Word
 from holdfast.patches.timed import after
 from holdfast.recorder import Recorder
 
+_OPTIMIZER, _OPTIMIZER_CALLS = Phase.OPTIMIZER, Word.OPTIMIZER_CALLS
+
 
 def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
     """Hook every optimizer."""
-    from torch.optim import optimizer as hooks
-
+    hooks = torch.optim.optimizer
     steps = OptimizerSteps(recorder)
     is_compiling = torch.compiler.is_compiling
     begin = guard.wrap("optimizer begins", steps.begin, None)
@@ -55,9 +56,9 @@ class OptimizerSteps:
             recorder.thread = threading.get_ident()  # who steps the optimizer is who trains
         elif threading.get_ident() != recorder.thread:
             return
-        if recorder.phase is not Phase.OPTIMIZER:
+        if recorder.phase is not _OPTIMIZER:
             self._outermost = id(optimizer)
-            self._previous = recorder.enter(Phase.OPTIMIZER)
+            self._previous = recorder.enter(_OPTIMIZER)
 
     def end(self, optimizer: Any) -> None:
         """An optimizer has stepped."""
@@ -68,6 +69,6 @@ class OptimizerSteps:
             recorder.enter(after(self._previous))
         if self._first is not None and self._first() is optimizer:
             self._calls += 1
-            recorder.set_word(Word.OPTIMIZER_CALLS, self._calls)
+            recorder.set_word(_OPTIMIZER_CALLS, self._calls)
             if not recorder.loop_is_wrapped:
                 recorder.end_step(self._calls)

@@ -14,10 +14,13 @@ from holdfast.recorder import Recorder
 Enter = Callable[[], "Phase | None"]
 Leave = Callable[[Phase], None]
 
+_FORWARD = Phase.FORWARD
+_BEFORE_ANY_STEP = (Phase.STARTING, Phase.RESTORING)
+
 
 def after(previous: Phase) -> Phase:
     """The phase to return to: once a step's parts are seen, what surrounds them is the forward."""
-    return Phase.FORWARD if previous in (Phase.STARTING, Phase.RESTORING) else previous
+    return _FORWARD if previous in _BEFORE_ANY_STEP else previous
 
 
 def entering(recorder: Recorder, phase: Phase, counted: Word | None = None) -> Enter:
