@@ -50,18 +50,26 @@ class Address:
 
 def parse_address(url: str) -> Address:
     """Take a URL apart; BadInput when it is none of the known forms. Messages show no secret."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # unbalanced brackets
+        parts = urlsplit("")
     if parts.scheme not in SCHEMES:
         raise BadInput(
             f"not a Redis URL: {describe(url)}; known forms: "
             "redis://host:port, rediss://host:port, unix:///path, "
             "redis+sentinel://host:port,host:port/service"
         )
+    is_unix = parts.scheme == "unix"
+    if parts.fragment or "@" in parts.query or ("@" in parts.path and not is_unix):
+        raise BadInput(
+            f"cannot read {describe(url)}: "
+            "write / ? # @ inside a user or password as %2F %3F %23 %40"
+        )
     options = _options(url, parts.query)
     userinfo, _, location = parts.netloc.rpartition("@")
     user, _, password = userinfo.partition(":")
     path = unquote(parts.path)
-    is_unix = parts.scheme == "unix"
     uses_sentinel = parts.scheme.endswith("+sentinel")
     if is_unix and not path:
         raise BadInput(f"no socket in {describe(url)}; write unix:///path/to/redis.sock")
@@ -88,10 +96,9 @@ def describe(url: str) -> str:
     scheme, separator, rest = url.partition("://")
     if not separator or not scheme.replace("+", "").isalnum():
         return "(not a URL)"
-    rest = rest.partition("?")[0].partition("#")[0]
-    if scheme == "unix":
-        return f"unix://{rest[rest.find('/') :]}" if "/" in rest else "unix://"
-    return f"{scheme}://{rest.rpartition('@')[2]}"
+    if not rest.startswith("/"):  # a password may hold any of / ? # by mistake
+        rest = rest.rpartition("@")[2]
+    return f"{scheme}://{rest.partition('?')[0].partition('#')[0]}"
 
 
 def _options(url: str, query: str) -> dict[str, str]:

@@ -94,7 +94,7 @@ class MemoryServer:
     def fail_over(self, lost_writes: int = 0) -> None:
         """Another server takes over, and has never seen the last writes."""
         with self._changed:
-            if lost_writes:
+            if lost_writes and self._earlier:
                 self._jobs = self._earlier[max(0, len(self._earlier) - lost_writes)]
             self._earlier = []
             self._generation += 1
@@ -168,9 +168,7 @@ class MemoryStore:
             keys.lease = NOBODY
         self._server.wake()
 
-    def report(
-        self, section: Section, field: str, value: str | None, *, wake: bool = True
-    ) -> None:
+    def report(self, section: Section, field: str, value: str | None, *, wake: bool = True) -> None:
         """Write or remove an unguarded field; a heartbeat wakes nobody."""
         with self._server.writing(self._job) as (keys, now):
             keys.write(section, field, value, now)

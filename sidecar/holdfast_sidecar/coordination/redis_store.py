@@ -41,9 +41,7 @@ class RedisStore:
         """Give the lease back if this candidate holds it."""
         self._run(scripts.RESIGN, [self._keys.leader, self._keys.wake], [candidate])
 
-    def report(
-        self, section: Section, field: str, value: str | None, *, wake: bool = True
-    ) -> None:
+    def report(self, section: Section, field: str, value: str | None, *, wake: bool = True) -> None:
         """Write or remove an unguarded field; a heartbeat wakes nobody."""
         arguments = [field] if value is None else [field, value]
         keys = [self._keys.section(section), *([self._keys.wake] if wake else [])]

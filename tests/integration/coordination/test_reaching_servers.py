@@ -189,7 +189,7 @@ def test_the_documented_user_may_touch_nothing_else(acl_server: Server) -> None:
         lambda: client.keys("*"),
         lambda: client.config_get("*"),
     ):
-        with pytest.raises(Exception, match="NOPERM|permissions"):
+        with pytest.raises(Exception, match=r"NOPERM|permissions"):
             refused()
 
 
