@@ -1,0 +1,1 @@
+"""Benchmarks, run by `python -m bench NAME`; docs/benchmarks.md says how each one measures."""

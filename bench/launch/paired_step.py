@@ -1,0 +1,125 @@
+"""A training process that steps with Holdfast's hooks on and off in turn; prints its blocks."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from holdfast import attachment, process
+from holdfast.page import Word
+
+WARM_UP_STEPS = 50
+
+
+class Switch:
+    """Whatever attaching changes in torch, found by comparing before and after."""
+
+    def __init__(self, attach: Callable[[], None]) -> None:
+        from torch.optim import optimizer
+        from torch.utils.data import dataloader
+
+        self._owners: tuple[Any, ...] = (
+            torch,
+            torch.autograd,
+            torch.Tensor,
+            dist,
+            dist.distributed_c10d,
+            dataloader._BaseDataLoaderIter,
+            torch.optim.Optimizer,
+        )
+        self._hooks = (
+            optimizer._global_optimizer_pre_hooks,
+            optimizer._global_optimizer_post_hooks,
+        )
+        before = [dict(vars(owner)) for owner in self._owners]
+        hooks_before = [dict(hooks) for hooks in self._hooks]
+        attach()
+        self._changes = [
+            (owner, name, was[name], value)
+            for owner, was in zip(self._owners, before, strict=True)
+            for name, value in list(vars(owner).items())
+            if name in was and was[name] is not value
+        ]
+        self._hooks_on = [dict(hooks) for hooks in self._hooks]
+        self._hooks_off = hooks_before
+        if not self._changes or self._hooks_on == self._hooks_off:
+            raise SystemExit("attaching changed nothing in torch")
+
+    def turn(self, on: bool) -> None:
+        """Put torch as it is with hooks, or as it was without."""
+        for owner, name, was, now in self._changes:
+            setattr(owner, name, now if on else was)
+        wanted = self._hooks_on if on else self._hooks_off
+        for hooks, content in zip(self._hooks, wanted, strict=True):
+            hooks.clear()
+            hooks.update(content)
+
+
+def main(pairs: int, steps_per_block: int) -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    dist.init_process_group("gloo")
+    model = DistributedDataParallel(
+        torch.nn.Sequential(
+            torch.nn.Linear(256, 1024),
+            torch.nn.ReLU(),
+            torch.nn.Linear(1024, 1024),
+            torch.nn.ReLU(),
+            torch.nn.Linear(1024, 10),
+        )
+    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.001)
+    samples = torch.utils.data.TensorDataset(torch.randn(4096, 256))
+    switch = Switch(attachment.arm)
+
+    def batches() -> Any:
+        while True:
+            yield from torch.utils.data.DataLoader(samples, batch_size=32)
+
+    source = batches()
+
+    def block(steps: int) -> int:
+        started = time.perf_counter_ns()
+        for _ in range(steps):
+            (inputs,) = next(source)
+            loss = model(inputs).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        return time.perf_counter_ns() - started
+
+    for on in (True, False):
+        switch.turn(on)
+        block(WARM_UP_STEPS)
+    times: dict[bool, list[int]] = {True: [], False: []}
+    recorded = _steps_recorded()
+    for pair in range(pairs):
+        for on in (True, False) if pair % 2 else (False, True):
+            switch.turn(on)
+            times[on].append(block(steps_per_block))
+    _check(_steps_recorded() - recorded, pairs * steps_per_block)
+    print(json.dumps({"on_ns": times[True], "off_ns": times[False]}))
+
+
+def _steps_recorded() -> int:
+    recorder = process.current()
+    if recorder is None:
+        raise SystemExit("the hooks did not attach")
+    return recorder.word(Word.PUBLISHED)
+
+
+def _check(recorded: int, expected: int) -> None:
+    """The hooks must have worked in all blocks that are called on, and in none that are off."""
+    if recorded != expected:
+        raise SystemExit(f"{recorded} steps were recorded with hooks on, not {expected}")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))
