@@ -92,12 +92,25 @@ def test_every_environment_name_is_spelled_in_one_file_only() -> None:
 def test_only_four_places_catch_every_exception() -> None:
     """The hook guard, the probe runner, the action runner and the sidecar's tick."""
     catching = [
-        f"{path.relative_to(ROOT)}:{node.lineno}"
+        str(path.relative_to(ROOT))
         for path in modules()
         for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ExceptHandler) and catches_everything(node)
+        if isinstance(node, ast.Try) and raises_something_of_others(node)
+        for handler in node.handlers
+        if catches_everything(handler)
     ]
+    assert set(catching) <= {
+        "hooks/holdfast/guard.py",
+        "sidecar/holdfast_sidecar/actions/runner.py",
+        "sidecar/holdfast_sidecar/loop.py",
+        "sidecar/holdfast_sidecar/probes/runner.py",
+    }
     assert len(catching) <= 4, catching
+
+
+def raises_something_of_others(attempt: ast.Try) -> bool:
+    """False for `try: raise error`: what is caught there is known."""
+    return not all(isinstance(statement, ast.Raise) for statement in attempt.body)
 
 
 def catches_everything(handler: ast.ExceptHandler) -> bool:
