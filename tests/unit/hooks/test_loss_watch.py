@@ -1,0 +1,161 @@
+"""Which losses are read, and how one from a GPU arrives late; the GPU is a stand-in."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast import page
+from holdfast.page import Word
+from holdfast.patches.loss import LossWatch
+from holdfast.recorder import Recorder
+
+
+class Tensor:
+    """As much of a tensor as is asked for."""
+
+    def __init__(self, value: float, device: str = "cpu", numel: int = 1, real: bool = True):
+        self.value, self.count, self.real = value, numel, real
+        self.is_cpu, self.is_cuda = device == "cpu", device == "cuda"
+
+    def numel(self) -> int:
+        return self.count
+
+    def is_floating_point(self) -> bool:
+        return self.real
+
+    def item(self) -> float:
+        assert self.is_cpu, "reading from a GPU would wait for it"
+        return self.value
+
+    def detach(self) -> Tensor:
+        return self
+
+    def reshape(self, *_: int) -> Tensor:
+        return self
+
+
+class Gpu:
+    """Copies arrive only when the test says so."""
+
+    def __init__(self) -> None:
+        self.complete = 0
+        self.recorded = 0
+        self.capturing = False
+        outer = self
+
+        class Event:
+            def record(self) -> None:
+                outer.recorded += 1
+                self.number = outer.recorded
+
+            def query(self) -> bool:
+                return self.number <= outer.complete
+
+        class Numbers:
+            def __init__(self, count: int) -> None:
+                self.values = [0.0] * count
+
+            def __getitem__(self, key: Any) -> Any:
+                if not isinstance(key, slice):
+                    return self.values[key]
+
+                def copy(tensor: Tensor, *, non_blocking: bool) -> None:
+                    assert non_blocking
+                    self.values[key.start] = tensor.value
+
+                return SimpleNamespace(copy_=copy)
+
+        self.torch = SimpleNamespace(
+            Tensor=Tensor,
+            float32="float32",
+            cuda=SimpleNamespace(Event=Event, is_current_stream_capturing=lambda: self.capturing),
+            zeros=lambda count, **_: Numbers(count),
+        )
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder(bytearray(page.PAGE_SIZE), attempt=0)
+
+
+@pytest.fixture
+def gpu() -> Gpu:
+    return Gpu()
+
+
+@pytest.fixture
+def watch(gpu: Gpu, recorder: Recorder) -> LossWatch:
+    return LossWatch(gpu.torch, recorder)
+
+
+def seen(recorder: Recorder) -> float:
+    return page.bits_float(recorder.word(Word.LOSS_BITS))
+
+
+def test_a_loss_on_the_cpu_is_read_at_once(watch: LossWatch, recorder: Recorder) -> None:
+    watch.look((Tensor(0.25),))
+    assert seen(recorder) == 0.25
+
+
+class Subclass(Tensor):
+    """A tensor whose reading might communicate."""
+
+
+@pytest.mark.parametrize(
+    "root",
+    [Tensor(9.0, numel=2), Tensor(9.0, real=False), Tensor(9.0, "mps"), Subclass(9.0), None, [1]],
+)
+def test_what_is_not_plainly_a_loss_is_left_alone(
+    watch: LossWatch, recorder: Recorder, root: object
+) -> None:
+    watch.look((root,))
+    watch.look(())
+    assert recorder.word(Word.LOSS_STEP) == 0
+
+
+def test_a_loss_on_a_gpu_is_reported_for_its_own_step_once_it_has_arrived(
+    watch: LossWatch, recorder: Recorder, gpu: Gpu
+) -> None:
+    watch.look((Tensor(1.0, "cuda"),))
+    recorder.end_step(1)
+    watch.look((Tensor(2.0, "cuda"),))
+    assert recorder.word(Word.LOSS_STEP) == 0
+    gpu.complete = 1
+    recorder.end_step(2)
+    watch.look((Tensor(3.0, "cuda"),))
+    assert (seen(recorder), recorder.word(Word.LOSS_STEP)) == (1.0, 1)
+    gpu.complete = 3
+    recorder.end_step(3)
+    watch.look((Tensor(4.0, "cuda"),))
+    assert (seen(recorder), recorder.word(Word.LOSS_STEP)) == (3.0, 3)
+
+
+def test_when_the_gpu_is_far_behind_losses_are_left_out_and_nothing_is_overwritten(
+    watch: LossWatch, recorder: Recorder, gpu: Gpu
+) -> None:
+    for value in range(1, 21):
+        watch.look((Tensor(float(value), "cuda"),))
+    gpu.complete = 8
+    watch.look((Tensor(99.0, "cuda"),))
+    assert seen(recorder) == 8.0
+    gpu.complete = 9
+    watch.look((Tensor(100.0, "cuda"),))
+    assert seen(recorder) == 99.0
+
+
+def test_while_a_graph_is_captured_the_stream_is_left_alone(watch: LossWatch, gpu: Gpu) -> None:
+    gpu.capturing = True
+    watch.look((Tensor(1.0, "cuda"),))
+    assert gpu.recorded == 0
+
+
+def test_once_the_script_reports_its_loss_none_is_read(
+    watch: LossWatch, recorder: Recorder, gpu: Gpu
+) -> None:
+    recorder.report_loss(7.0)
+    watch.look((Tensor(1.0, "cuda"),))
+    watch.look((Tensor(1.0),))
+    assert (gpu.recorded, seen(recorder)) == (0, 7.0)

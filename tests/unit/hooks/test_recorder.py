@@ -1,0 +1,247 @@
+"""What the recorder writes, read back the way the sidecar reads it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from holdfast import page
+from holdfast.page import Ending, Flag, Order, OrderKind, Phase, RecordFlag, Reply, ReplyState, Word
+from holdfast.recorder import Recorder
+
+US = 1000
+
+
+class Clock:
+    """Time that the test moves."""
+
+    def __init__(self) -> None:
+        self.now_ns = 10_000 * US
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+    def spend(self, us: int) -> None:
+        self.now_ns += us * US
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def memory() -> bytearray:
+    return bytearray(page.PAGE_SIZE)
+
+
+@pytest.fixture
+def recorder(memory: bytearray, clock: Clock) -> Recorder:
+    return Recorder(memory, attempt=3, clock=clock)
+
+
+def records(memory: bytearray) -> list[page.Record]:
+    return [record for _, record in page.parse_records(bytes(memory), 0)]
+
+
+def write_order(memory: bytearray, order: Order, sequence: int) -> None:
+    body, word = page.pack_order(order, sequence)
+    start = page.order_offset(order.kind)
+    memory[start + 8 : start + 8 + len(body)] = body
+    memory[start : start + 8] = word
+
+
+def order_for(attempt: int, step: int = 7, identifier: str = "a") -> Order:
+    return Order(OrderKind.CHECKPOINT, attempt, 1, step, 99, identifier)
+
+
+def test_time_belongs_to_the_innermost_phase_and_is_counted_once(
+    recorder: Recorder, memory: bytearray, clock: Clock
+) -> None:
+    recorder.enter(Phase.DATA)
+    clock.spend(10)
+    recorder.enter(Phase.FORWARD)
+    clock.spend(20)
+    outer = recorder.enter(Phase.BACKWARD)
+    clock.spend(30)
+    inner = recorder.enter(Phase.COMMUNICATING)
+    clock.spend(40)
+    recorder.enter(inner)
+    clock.spend(5)
+    recorder.enter(outer)
+    recorder.enter(Phase.OPTIMIZER)
+    clock.spend(50)
+    recorder.enter(Phase.EVALUATING)
+    clock.spend(60)
+    recorder.end_step(1)
+    (record,) = records(memory)
+    assert (inner, outer) == (Phase.BACKWARD, Phase.FORWARD)
+    assert (record.data_us, record.forward_us, record.backward_us) == (10, 20, 35)
+    assert (record.communicating_us, record.optimizer_us, record.saving_us) == (40, 50, 0)
+    assert (record.other_us, record.total_us) == (60, 215)
+    assert record.end_ns == clock.now_ns
+
+
+def test_starting_and_restoring_are_no_part_of_the_first_step(
+    recorder: Recorder, memory: bytearray, clock: Clock
+) -> None:
+    clock.spend(5_000_000)
+    recorder.enter(Phase.RESTORING)
+    clock.spend(1_000_000)
+    recorder.enter(Phase.FORWARD)
+    clock.spend(30)
+    recorder.end_step(1)
+    (record,) = records(memory)
+    assert (record.total_us, record.other_us) == (30, 0)
+
+
+def test_a_phase_is_seen_with_its_start_and_every_change_is_progress(
+    recorder: Recorder, clock: Clock
+) -> None:
+    before = recorder.word(Word.PROGRESS)
+    clock.spend(3)
+    recorder.enter(Phase.DATA)
+    assert recorder.word(Word.PHASE) == Phase.DATA
+    assert recorder.word(Word.PHASE_SINCE_NS) == clock.now_ns
+    assert recorder.word(Word.PROGRESS) == before + 1
+
+
+def test_a_step_ends_in_the_middle_of_a_phase_without_restarting_it(
+    recorder: Recorder, memory: bytearray, clock: Clock
+) -> None:
+    recorder.enter(Phase.FORWARD)
+    since = clock.now_ns
+    clock.spend(10)
+    recorder.end_step(1)
+    clock.spend(7)
+    recorder.end_step(2)
+    assert recorder.word(Word.PHASE_SINCE_NS) == since
+    assert [record.forward_us for record in records(memory)] == [10, 7]
+
+
+def test_the_ring_keeps_the_newest_records(recorder: Recorder, memory: bytearray) -> None:
+    count = page.RING_CAPACITY + 10
+    for step in range(1, count + 1):
+        recorder.end_step(step)
+    assert recorder.word(Word.PUBLISHED) == recorder.word(Word.STEP) == count
+    assert [record.step for record in records(memory)] == list(range(11, count + 1))
+
+
+def test_a_step_longer_than_the_record_can_say_is_cut_and_not_refused(
+    recorder: Recorder, memory: bytearray, clock: Clock
+) -> None:
+    recorder.enter(Phase.IDLE)
+    clock.spend(2**32 + 5)
+    recorder.end_step(1)
+    (record,) = records(memory)
+    assert record.total_us == record.other_us == 2**32 - 1
+
+
+def test_a_loss_is_in_the_record_of_its_step_only(recorder: Recorder, memory: bytearray) -> None:
+    recorder.report_loss(0.5)
+    recorder.end_step(1)
+    recorder.end_step(2)
+    first, second = records(memory)
+    assert (first.loss, first.flags) == (0.5, RecordFlag.LOSS)
+    assert second.flags == 0
+    assert page.bits_float(recorder.word(Word.LOSS_BITS)) == 0.5
+    assert recorder.word(Word.LOSS_STEP) == 1
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_loss_that_is_no_number_is_counted(recorder: Recorder, value: float) -> None:
+    recorder.report_loss(1.0)
+    assert recorder.word(Word.NONFINITE) == 0
+    recorder.report_loss(value, step=12)
+    assert recorder.word(Word.NONFINITE) == 1
+    assert recorder.word(Word.LOSS_STEP) == 12
+
+
+def test_the_losses_that_hooks_see_no_longer_count_once_the_script_reports(
+    recorder: Recorder,
+) -> None:
+    recorder.see_loss(3.0)
+    assert page.bits_float(recorder.word(Word.LOSS_BITS)) == 3.0
+    recorder.report_loss(2.0)
+    recorder.see_loss(4.0)
+    assert page.bits_float(recorder.word(Word.LOSS_BITS)) == 2.0
+
+
+def test_an_order_is_seen_at_every_look_until_a_newer_one_comes(
+    recorder: Recorder, memory: bytearray
+) -> None:
+    assert recorder.order(OrderKind.CHECKPOINT) is None
+    first, second = order_for(3, identifier="a"), order_for(3, identifier="b")
+    write_order(memory, first, 1)
+    assert recorder.order(OrderKind.CHECKPOINT) == first
+    assert recorder.order(OrderKind.CHECKPOINT) == first
+    write_order(memory, second, 2)
+    assert recorder.order(OrderKind.CHECKPOINT) == second
+    assert recorder.order(OrderKind.STOP) is None
+
+
+def test_an_order_for_another_attempt_is_refused(recorder: Recorder, memory: bytearray) -> None:
+    write_order(memory, order_for(2), 1)
+    assert recorder.order(OrderKind.CHECKPOINT) is None
+    write_order(memory, order_for(3), 2)
+    assert recorder.order(OrderKind.CHECKPOINT) == order_for(3)
+    write_order(memory, order_for(4), 3)
+    assert recorder.order(OrderKind.CHECKPOINT) == order_for(3)
+
+
+def test_a_torn_order_is_looked_at_again(recorder: Recorder, memory: bytearray) -> None:
+    write_order(memory, order_for(3), 1)
+    start = page.order_offset(OrderKind.CHECKPOINT)
+    whole = memory[start + 40]
+    memory[start + 40] ^= 0xFF
+    assert recorder.order(OrderKind.CHECKPOINT) is None
+    memory[start + 40] = whole
+    assert recorder.order(OrderKind.CHECKPOINT) == order_for(3)
+
+
+def test_an_order_of_a_kind_from_the_future_is_left_alone(
+    recorder: Recorder, memory: bytearray
+) -> None:
+    body, word = page.pack_order(
+        Order(77, 3, 1, 7, 99, "z"),  # type: ignore[arg-type]
+        1,
+    )
+    start = page.order_offset(OrderKind.STOP)
+    memory[start : start + 128] = (word + body).ljust(128, b"\0")
+    assert recorder.order(OrderKind.STOP) is None
+
+
+def test_a_reply_and_last_words_can_be_read_back(recorder: Recorder, memory: bytearray) -> None:
+    reply = Reply(ReplyState.SAVED, 7, 1000, 2000, "a")
+    recorder.reply(reply)
+    recorder.say({"type": "ValueError"})
+    assert page.parse_reply(bytes(memory)) == reply
+    assert page.parse_last_words(bytes(memory)) == {"type": "ValueError"}
+
+
+def test_what_was_said_first_about_the_ending_holds(recorder: Recorder) -> None:
+    recorder.finish(Ending.EXCEPTION)
+    recorder.finish(Ending.FINISHED)
+    assert recorder.word(Word.ENDING) == Ending.EXCEPTION
+    assert recorder.word(Word.PHASE) != Phase.FINISHED
+
+
+def test_flags_add_up(recorder: Recorder) -> None:
+    recorder.add_flag(Flag.TORCH_IMPORTED)
+    assert not recorder.loop_is_wrapped
+    recorder.add_flag(Flag.LOOP_WRAPPED)
+    assert recorder.loop_is_wrapped
+    assert recorder.word(Word.FLAGS) == Flag.TORCH_IMPORTED | Flag.LOOP_WRAPPED
+
+
+def test_a_detached_recorder_writes_nowhere(recorder: Recorder, memory: bytearray) -> None:
+    before = bytes(memory)
+    recorder.detach()
+    recorder.enter(Phase.DATA)
+    recorder.end_step(1)
+    recorder.report_loss(1.0)
+    recorder.say({"type": "x"})
+    recorder.finish(Ending.FINISHED)
+    assert bytes(memory) == before
+    memory.extend(b"x")  # nothing holds on to the memory any more: this would be refused
