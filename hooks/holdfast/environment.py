@@ -27,7 +27,11 @@ CHECKPOINT_DIR = "HOLDFAST_CHECKPOINT_DIR"
 """Directory under which this job's checkpoints lie; unset when none was configured."""
 
 RESUME = "HOLDFAST_RESUME"
-"""JSON list of checkpoint directories to try in this order; empty list: start from nothing."""
+"""Checkpoints to try in this order, as a JSON list of {"identifier", "path", "step"}; an empty
+list: start from nothing."""
+
+CHECKPOINT_KEY_FILE = "HOLDFAST_CHECKPOINT_KEY_FILE"
+"""File with the key that manifests are sealed with; unset: they carry a plain digest only."""
 
 CLAIMED = "HOLDFAST_CLAIMED"
 """`pid:start_ticks` of the process that claimed the page; children inherit it and stay inert."""

@@ -84,6 +84,8 @@ class CheckpointSettings:
     deadline_s: float = 120.0
     load_failures: int = 2
     """A checkpoint that failed to load in this many attempts is poisoned."""
+    key_file: str = ""
+    """File with a secret to authenticate manifests with; empty: a plain digest only."""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,93 @@
+"""Go or void: all ranks come to one verdict on the attempt's own store, or one of them ends it.
+
+The first to write the verdict decides for all. Whoever arrives last writes `go`; whoever runs out
+of time, missed the step or failed writes `void`. No collective, so nobody can be stuck in one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+GO = "go"
+VOID = "void"
+
+
+class Board(Protocol):
+    """The part of torch.distributed.Store that is needed (PrefixStore, HashStore, TCPStore)."""
+
+    def add(self, key: str, amount: int, /) -> int:
+        """Add to a counter; answers its new value."""
+
+    def compare_set(self, key: str, expected: str, desired: str, /) -> bytes:
+        """Write if the key holds `expected` (empty: is absent); answers what it holds then."""
+
+    def check(self, keys: list[str], /) -> bool:
+        """Whether all these keys exist."""
+
+    def get(self, key: str, /) -> bytes:
+        """Value of a key."""
+
+
+class BoardLost(Exception):
+    """The store can't be reached any more: the attempt is ending."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """One question (a topic) among `world_size` ranks."""
+
+    board: Board
+    topic: str
+    world_size: int
+
+    def arrive(
+        self,
+        timeout_s: float,
+        now: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> bool:
+        """Say yes and wait for the verdict; True for go. Out of time: void for all."""
+        try:
+            if self.board.add(self._key("arrived"), 1) == self.world_size:
+                return self._decide(GO) == GO
+            return self._await(timeout_s, now, pause)
+        except RuntimeError as error:
+            raise BoardLost(str(error)) from error
+
+    def void(self) -> bool:
+        """Say no, for all; False when the others had gone already."""
+        try:
+            return self._decide(VOID) == VOID
+        except RuntimeError as error:
+            raise BoardLost(str(error)) from error
+
+    def vote(self, agreed: bool, timeout_s: float) -> bool:
+        """Arrive or void; True only when every rank agreed."""
+        if agreed:
+            return self.arrive(timeout_s)
+        self.void()
+        return False
+
+    def _await(
+        self, timeout_s: float, now: Callable[[], float], pause: Callable[[float], None]
+    ) -> bool:
+        # Looking is kinder here than Store.wait: that one writes two lines to stderr whenever it
+        # runs out of time, and keeps Python from handling signals. The pause is a share of the
+        # time waited: a verdict among ranks in step costs a millisecond, and a thousand ranks
+        # waiting for a slow one cost the store few looks.
+        start = now()
+        while not self.board.check([self._key("verdict")]):
+            waited = now() - start
+            if waited >= timeout_s:
+                return self._decide(VOID) == GO
+            pause(min(0.1, max(0.0005, waited / 8), timeout_s - waited))
+        return self.board.get(self._key("verdict")).decode() == GO
+
+    def _decide(self, verdict: str) -> str:
+        return self.board.compare_set(self._key("verdict"), "", verdict).decode()
+
+    def _key(self, name: str) -> str:
+        return f"{self.topic}/{name}"

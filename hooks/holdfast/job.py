@@ -1,0 +1,163 @@
+"""The three lines: name what to save, ask where to begin, wrap the loop."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from holdfast import environment
+from holdfast.data_position import Feed, LoaderFeed, Position, SequenceFeed, restore_random_numbers
+from holdfast.loop import Boundary
+from holdfast.page import Flag, Phase
+from holdfast.placement import Placement, read_placement
+from holdfast.recording import Recording, recording
+from holdfast.registered import register
+from holdfast.resuming import parse_candidates, read_key, resume
+from holdfast.saving import LoadFunction, Savable, SaveFunction
+
+T = TypeVar("T")
+
+
+def attach(
+    *, save: SaveFunction | None = None, load: LoadFunction | None = None, **state: Any
+) -> Job:
+    """Name what shall survive: anything with state_dict and load_state_dict, by keyword.
+
+        job = holdfast.attach(model=model, optimizer=optimizer, loader=loader)
+
+    Models and optimizers may be sharded (DTensor) or replicated (DDP). `save(path, step)` and
+    `load(path, step)` are called on every rank, in place of or beside named state; `save` returns
+    when its files are on storage. Raises CannotRegister for what can't be saved.
+    """
+    if (save is None) != (load is None):
+        raise TypeError("attach: save= and load= belong together; only one of them was given")
+    return Job(Savable(register(state), save, load), recording())
+
+
+class Job:
+    """One attempt of the job, in this rank. Without Holdfast around it, only a loop."""
+
+    def __init__(self, savable: Savable, recording: Recording) -> None:
+        self._savable = savable
+        self._recording = recording
+        self._boundary: Boundary | None = None
+        self._feed: Feed | None = None
+        self._position: Position | None = None
+        self._step = 0
+        self._epoch = 0
+        self._stopped = False
+        if savable:
+            recording.add_flag(Flag.STATE_REGISTERED)
+
+    @property
+    def step(self) -> int:
+        """Number of the step being run, from 0 and across attempts; that many are completed."""
+        return self._step
+
+    @property
+    def epoch(self) -> int:
+        """Number of the pass over the loader, from 0 and across attempts."""
+        return self._epoch if self._feed is None else self._feed.epoch
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the loop ended because Holdfast was asked to stop the job."""
+        return self._stopped
+
+    def resume(self) -> int:
+        """Load the newest checkpoint that all ranks can load; answers its step, 0 for none.
+
+        Call it once, on every rank, after init_process_group and before the loop. Raises
+        ResumeFailed when there are checkpoints but none could be loaded.
+        """
+        candidates = parse_candidates(os.environ.get(environment.RESUME, ""))
+        boundary = self._ready()
+        found = resume(
+            candidates, self._savable, boundary.place, self._recording, read_key(os.environ)
+        )
+        if found is not None:
+            boundary.ancestors = (found.candidate.identifier,)
+            self._step = found.loaded.step
+            self._position = found.loaded.position
+            self._epoch = self._position.epoch
+            restore_random_numbers(self._position)
+        return self._step
+
+    def steps(
+        self, source: Iterable[T], *, until: int | None = None, epochs: int | None = None
+    ) -> Iterator[T]:
+        """The batches of `source`, each a step, going on where the last attempt was saved.
+
+        A sequence (a list, `range(n)`) is indexed by step. A loader is run pass after pass, with
+        `set_epoch` where its sampler has one, until `until` steps or `epochs` passes are complete
+        in all; one pass when neither is given. Keep passes inside: after a resume, a loop around
+        this call would start counting anew.
+        """
+        boundary = self._ready()
+        self._recording.add_flag(Flag.LOOP_WRAPPED)
+        feed = self._feed_from(source, until, epochs, boundary.place)
+        self._feed = feed
+        return self._run(feed, until, boundary)
+
+    def report(self, *, loss: Any) -> None:
+        """Tell the loss of this step. A tensor is read at once, which waits for a GPU."""
+        value = loss.detach() if hasattr(loss, "detach") else loss
+        self._recording.report_loss(float(value), self._step + 1)
+
+    def _run(self, feed: Feed, until: int | None, boundary: Boundary) -> Iterator[Any]:
+        def position() -> Position:
+            return feed.position(boundary.place.world_size)
+
+        enter = self._recording.enter
+        try:
+            enter(Phase.DATA)
+            while self._goes_on(boundary.cross(self._step, position)):
+                if until is not None and self._step >= until:
+                    break
+                try:
+                    batch = feed.take()
+                except StopIteration:
+                    break
+                enter(Phase.FORWARD)
+                yield batch
+                self._step += 1
+                self._recording.end_step(self._step)
+                enter(Phase.DATA)
+        finally:
+            boundary.leave()
+            enter(Phase.IDLE)
+
+    def _goes_on(self, goes_on: bool) -> bool:
+        self._stopped = not goes_on
+        return goes_on
+
+    def _feed_from(
+        self, source: Iterable[Any], until: int | None, epochs: int | None, place: Placement
+    ) -> Feed:
+        position, self._position = self._position, None
+        if isinstance(source, Sequence):
+            if epochs is not None:
+                raise TypeError("steps: a sequence is indexed by step; epochs= needs a loader")
+            feed: Feed = SequenceFeed(source, self._step)
+        else:
+            first = self.epoch
+            last = first + 1 if epochs is None and until is None else epochs
+            feed = LoaderFeed(source, first, last)
+        if position is not None:
+            feed.go_back(position, place.world_size)
+        return feed
+
+    def _ready(self) -> Boundary:
+        """Find the other ranks; collective the first time, once torch.distributed is up."""
+        if self._boundary is None or not self._boundary.place.is_joined:
+            root = os.environ.get(environment.CHECKPOINT_DIR, "")
+            self._boundary = Boundary(
+                self._recording,
+                read_placement(),
+                self._savable,
+                Path(root) if root else None,
+                os.environ.get(environment.JOB, ""),
+            )
+        return self._boundary

@@ -1,0 +1,142 @@
+"""The step boundary: the moment before the next batch is asked for.
+
+There orders are looked at: an armed step is saved when all ranks arrived at it, a stop is obeyed.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.agreement import Agreement, BoardLost
+from holdfast.data_position import Position
+from holdfast.guard import Guard
+from holdfast.page import Order, OrderKind, Phase, Reply, ReplyState, checkpoint_name
+from holdfast.placement import Placement
+from holdfast.recording import Recording, count_error
+from holdfast.saving import Mark, Savable, write_checkpoint
+
+log = logging.getLogger(__name__)
+
+ANCESTORS = 32
+"""More checkpoints than anyone keeps."""
+
+
+@dataclass
+class Boundary:
+    """What a rank does between two steps. One per attempt."""
+
+    recording: Recording
+    place: Placement
+    savable: Savable
+    root: Path | None
+    """Directory of this job's checkpoints; None: nothing can be saved."""
+    job: str = ""
+    ancestors: tuple[str, ...] = ()
+    clock_ns: Callable[[], int] = time.monotonic_ns
+    _answered: str = ""
+    _armed: Order | None = field(default=None)
+
+    def cross(self, step: int, position: Callable[[], Position]) -> bool:
+        """Carry out what is ordered for this boundary; False: leave the loop."""
+        order = self.recording.order(OrderKind.CHECKPOINT)
+        if order is not None and order.identifier != self._answered:
+            self._hear(order, step)
+        if self._armed is not None and self._armed.step <= step:
+            armed, self._armed = self._armed, None
+            self._save(armed, position)
+        stop = self.recording.order(OrderKind.STOP)
+        return stop is None or step < stop.step
+
+    def leave(self) -> None:
+        """The loop ends: what is still armed will not be reached."""
+        if self._armed is not None:
+            self._withdraw(self._armed, ReplyState.VOID)
+
+    def _hear(self, order: Order, step: int) -> None:
+        """A new order, which replaces one that is armed."""
+        if self._armed is not None:
+            self._withdraw(self._armed, ReplyState.VOID)
+        self._answered = order.identifier
+        if order.step < step:
+            self._withdraw(order, ReplyState.MISSED)
+        elif self.root is None or not self.savable or not self.place.is_joined:
+            self._withdraw(order, ReplyState.FAILED)
+        else:
+            self._armed = order
+            self._reply(order, ReplyState.ARMED)
+
+    def _save(self, order: Order, position: Callable[[], Position]) -> None:
+        before = self.recording.enter(Phase.SAVING)
+        try:
+            if not self._all_arrive(order):
+                self._reply(order, ReplyState.VOID)
+                return
+            self._reply(order, ReplyState.SAVING)
+            start_ns = self.clock_ns()
+            size_bytes = self._write(order, position)
+            if self._all_wrote(order, size_bytes is not None) and size_bytes is not None:
+                self.ancestors = (order.identifier, *self.ancestors)[:ANCESTORS]
+                spent_ns = self.clock_ns() - start_ns
+                self._reply(order, ReplyState.SAVED, size_bytes, spent_ns)
+            else:
+                self._reply(order, ReplyState.FAILED)
+        finally:
+            self.recording.enter(before)
+
+    def _write(self, order: Order, position: Callable[[], Position]) -> int | None:
+        """Bytes written; None when it failed, which is no reason to end the training."""
+        assert self.root is not None
+        directory = self.root / checkpoint_name(order.step, order.identifier)
+        sizes: list[int] = []
+
+        def write() -> None:
+            mark = self._mark(order, position())
+            sizes.append(write_checkpoint(directory, self.savable, mark, self.place))
+
+        # A fresh guard, so that every failed save is told, and ten of them switch nothing off.
+        guard = Guard(lambda: count_error(self.recording))
+        guard.run(f"that saves step {order.step}", write)
+        return sizes[0] if sizes else None
+
+    def _mark(self, order: Order, position: Position) -> Mark:
+        return Mark(
+            job=self.job,
+            attempt=order.attempt,
+            step=order.step,
+            identifier=order.identifier,
+            ancestors=self.ancestors,
+            position=position,
+        )
+
+    def _all_arrive(self, order: Order) -> bool:
+        return self._agree(order, "go", True)
+
+    def _all_wrote(self, order: Order, wrote: bool) -> bool:
+        return self._agree(order, "wrote", wrote)
+
+    def _agree(self, order: Order, question: str, yes: bool) -> bool:
+        left_s = (order.deadline_ns - self.clock_ns()) / 1e9
+        try:
+            return self._question(order, question).vote(yes, max(left_s, 0.0))
+        except BoardLost as error:
+            log.warning("holdfast: no checkpoint at step %d: %s", order.step, error)
+            return False
+
+    def _withdraw(self, order: Order, state: ReplyState) -> None:
+        """This rank will not save this one, so nobody shall wait for it."""
+        self._armed = None
+        self._agree(order, "go", False)
+        self._reply(order, state)
+
+    def _question(self, order: Order, question: str) -> Agreement:
+        return self.place.agreement(f"checkpoint/{order.identifier}/{question}")
+
+    def _reply(
+        self, order: Order, state: ReplyState, size_bytes: int = 0, duration_ns: int = 0
+    ) -> None:
+        reply = Reply(state, order.step, size_bytes, duration_ns, order.identifier)
+        self.recording.reply(reply)

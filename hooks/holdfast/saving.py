@@ -1,0 +1,158 @@
+"""Writes this rank's part of a checkpoint into a fresh directory."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed.checkpoint as dcp
+
+from holdfast.checkpoint_files import account_file, own_file, sync_directory, write_durably
+from holdfast.data_position import Position
+from holdfast.optimizer_state import take_optimizer
+from holdfast.placement import Placement
+from holdfast.registered import (
+    OwnState,
+    Registered,
+    SharedState,
+    inner_model,
+    is_finite,
+    parameter_names,
+    shared_parameters,
+    take_model,
+)
+from holdfast.torch_checkpoint import torch_checkpoint
+
+SaveFunction = Callable[[str, int], object]
+LoadFunction = Callable[[str, int], object]
+
+
+class SaveFailed(Exception):
+    """torch could not write the checkpoint."""
+
+
+@dataclass(frozen=True)
+class Savable:
+    """What is saved, and how: registered objects, or the user's own functions."""
+
+    registered: Registered = field(default_factory=Registered)
+    save: SaveFunction | None = None
+    load: LoadFunction | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.registered) or self.save is not None
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The moment that is saved."""
+
+    job: str
+    attempt: int
+    step: int
+    identifier: str
+    ancestors: tuple[str, ...]
+    """Checkpoints that this one goes back to, newest first, as far as this process knows."""
+    position: Position
+
+
+def write_checkpoint(directory: Path, savable: Savable, mark: Mark, place: Placement) -> int:
+    """Write this rank's files, durably; answers their bytes. Collective where torch's saver is.
+
+    Raises OSError, SaveFailed, and whatever the user's own function raises.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    if (directory / own_file(place.rank)).exists():
+        raise SaveFailed(f"{directory} already holds a checkpoint")
+    shared, own = take_state(savable.registered, place.world_size)
+    own |= {"position": mark.position, "world_size": place.world_size, "step": mark.step}
+    finite = is_finite({**shared, **_own_numbers(savable.registered, own)})
+    account = _account(savable, mark, place, finite)
+    write_durably(directory / account_file(place.rank), json.dumps(account).encode())
+    write_durably(directory / own_file(place.rank), _pickled(own))
+    if savable.registered.models or savable.registered.optimizers:
+        _write_shared(directory, shared, place)
+    if savable.save is not None:
+        savable.save(str(directory), mark.step)
+    if place.rank == 0:
+        sync_directory(directory.parent)
+    sync_directory(directory)
+    return sum(file.stat().st_size for file in own_files(directory, place.rank))
+
+
+def own_files(directory: Path, rank: int) -> list[Path]:
+    """Files in a checkpoint that this rank wrote, rank 0 also for all (torch's metadata)."""
+    mine = [entry for entry in directory.glob(f"__{rank}_*") if entry.is_file()]
+    metadata = directory / ".metadata"
+    return [*mine, metadata] if rank == 0 and metadata.is_file() else mine
+
+
+def take_state(registered: Registered, world_size: int) -> tuple[SharedState, OwnState]:
+    """Everything registered, taken apart into shared tensors and this rank's own state."""
+    shared: SharedState = {}
+    own: OwnState = {"models": {}, "optimizers": {}, "others": {}}
+    names = parameter_names(registered.models)
+    shared_ids = shared_parameters(registered.models, world_size)
+    for name, model in registered.models.items():
+        tensors, own["models"][name] = take_model(name, model, world_size)
+        shared |= tensors
+    for name, optimizer in registered.optimizers.items():
+        tensors, own["optimizers"][name] = take_optimizer(name, optimizer, names, shared_ids)
+        shared |= tensors
+    for name, thing in registered.others.items():
+        is_generator = isinstance(thing, torch.Generator)
+        own["others"][name] = thing.get_state() if is_generator else thing.state_dict()
+    return shared, own
+
+
+def _write_shared(directory: Path, shared: SharedState, place: Placement) -> None:
+    writer = dcp.FileSystemWriter(str(directory), sync_files=True, overwrite=False)
+    alone = place.group is None
+    with torch_checkpoint(SaveFailed):
+        dcp.save(dict(shared), storage_writer=writer, process_group=place.group, no_dist=alone)
+
+
+def _account(savable: Savable, mark: Mark, place: Placement, finite: bool) -> dict[str, Any]:
+    return {
+        "job": mark.job,
+        "attempt": mark.attempt,
+        "step": mark.step,
+        "identifier": mark.identifier,
+        "ancestors": list(mark.ancestors),
+        "rank": place.rank,
+        "world_size": place.world_size,
+        "finite": finite,
+        "torch": torch.__version__,
+        "models": sorted(savable.registered.models),
+        "optimizers": sorted(savable.registered.optimizers),
+        "others": sorted(savable.registered.others),
+        "own_function": savable.save is not None,
+        "position": {"epoch": mark.position.epoch, "taken": mark.position.taken},
+        "random_state": mark.position.now is not None,
+    }
+
+
+def _pickled(own: OwnState) -> bytes:
+    buffer = io.BytesIO()
+    torch.save(own, buffer)
+    return buffer.getvalue()
+
+
+def _own_numbers(registered: Registered, own: OwnState) -> SharedState:
+    """Own parameters and optimizer tensors; buffers may hold infinities on purpose (masks)."""
+    values = {
+        f"{name}/{title}/{key}": value
+        for name, optimizer in own["optimizers"].items()
+        for title, state in optimizer["own_values"].items()
+        for key, value in state.items()
+    }
+    for name, model in registered.models.items():
+        parameters = dict(inner_model(model).named_parameters(remove_duplicate=False))
+        kept = own["models"][name]
+        values |= {f"{name}/{key}": kept[key] for key in kept.keys() & parameters.keys()}
+    return {key: value for key, value in values.items() if isinstance(value, torch.Tensor)}

@@ -1,0 +1,151 @@
+"""The job's checkpoints on storage, for the leader: where to save, seal, resume from, remove."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.page import checkpoint_name
+from holdfast_sidecar.checkpoints.account import Account, read_accounts
+from holdfast_sidecar.checkpoints.ledger import (
+    Kept,
+    candidates,
+    note_failed_load,
+    read_ledger,
+    torn_directories,
+)
+from holdfast_sidecar.checkpoints.manifest import (
+    NAME,
+    Manifest,
+    verify_sizes,
+    write_manifest,
+)
+from holdfast_sidecar.checkpoints.retention import abandoned, remove, superfluous
+from holdfast_sidecar.coordination.reports import (
+    Candidate,
+    CheckpointOrder,
+    FileFact,
+    LedgerEntry,
+    Plan,
+    SavedPart,
+)
+from holdfast_sidecar.settings import CheckpointSettings
+
+log = logging.getLogger(__name__)
+
+
+class NotWhole(OSError):
+    """The parts don't make a whole checkpoint, so it is not sealed."""
+
+
+@dataclass(frozen=True)
+class CheckpointDirectory:
+    """Storage of one job's checkpoints. Methods touch the file system and may raise OSError."""
+
+    job: str
+    settings: CheckpointSettings
+    clock: Callable[[], float] = time.time
+
+    def candidates(self) -> list[Candidate]:
+        """Checkpoints to try to resume from, best first."""
+        return candidates(self.kept())
+
+    def path(self, step: int, identifier: str) -> str:
+        """Where a checkpoint shall lie; empty when no directory is configured."""
+        if not self.settings.dir:
+            return ""
+        return str(self._root / checkpoint_name(step, identifier))
+
+    def kept(self) -> list[Kept]:
+        """Every sealed checkpoint, newest first."""
+        return read_ledger(self._root, self.job, self._key()) if self.settings.dir else []
+
+    def finish(self, order: CheckpointOrder, plan: Plan, parts: Sequence[SavedPart]) -> LedgerEntry:
+        """Write the manifest: from then on the checkpoint exists; then remove what is superfluous.
+
+        Raises OSError when the parts don't make a whole or the manifest can't be written.
+        """
+        directory = Path(order.path)
+        files = merge_parts(parts)
+        accounts = read_accounts(directory)
+        check_accounts(order, plan, accounts, files)
+        manifest = self._manifest(order, plan, files, accounts)
+        if faults := verify_sizes(directory, manifest):
+            raise NotWhole(faults[0])
+        write_manifest(directory, manifest, self._key())
+        self._tidy(directory, plan)
+        return Kept(directory, manifest).entry()
+
+    def failed_to_load(self, identifier: str, attempt: int) -> LedgerEntry | None:
+        """Note that ranks could not load it; the entry when it is poisoned by now."""
+        for kept in self.kept():
+            if kept.identifier == identifier:
+                noted = note_failed_load(kept, attempt, self.settings.load_failures)
+                return noted.entry() if noted.is_poisoned else None
+        return None
+
+    @property
+    def _root(self) -> Path:
+        return Path(self.settings.dir).expanduser().absolute()
+
+    def _key(self) -> bytes | None:
+        path = self.settings.key_file
+        return Path(path).expanduser().read_bytes().strip() if path else None
+
+    def _manifest(
+        self,
+        order: CheckpointOrder,
+        plan: Plan,
+        files: dict[str, FileFact],
+        accounts: Sequence[Account],
+    ) -> Manifest:
+        sealed = {kept.identifier for kept in self.kept()}
+        first = accounts[0]
+        return Manifest(
+            identifier=order.identifier,
+            step=order.step,
+            attempt=order.attempt,
+            epoch=order.epoch,
+            job=self.job,
+            parent=next((name for name in first.ancestors if name in sealed), ""),
+            world_size=plan.world_size,
+            layout=list(plan.members),
+            files=files,
+            torch_version=first.torch_version,
+            created_unix_s=self.clock(),
+            position=first.position,
+            random_state=all(account.random_state for account in accounts),
+            is_finite=all(account.finite for account in accounts),
+            requested_by=order.requested_by,
+        )
+
+    def _tidy(self, sealed: Path, plan: Plan) -> None:
+        now = (sealed / NAME).stat().st_mtime  # the storage's own clock
+        torn = abandoned(torn_directories(self._root), self.job, plan.attempt, now)
+        remove([*torn, *superfluous(self.kept(), self.settings.keep)])
+
+
+def merge_parts(parts: Iterable[SavedPart]) -> dict[str, FileFact]:
+    """All nodes' files; no two nodes may have hashed the same one differently."""
+    files: dict[str, FileFact] = {}
+    for part in parts:
+        for name, fact in part.files.items():
+            if files.setdefault(name, fact) != fact:
+                raise NotWhole(f"{name}: two nodes hashed different bytes")
+    return files
+
+
+def check_accounts(
+    order: CheckpointOrder,
+    plan: Plan,
+    accounts: Sequence[Account],
+    files: dict[str, FileFact],
+) -> None:
+    """Every rank's own state of this very step must be among the files; else NotWhole."""
+    told = {account.rank for account in accounts if account.step == order.step}
+    for rank in range(plan.world_size):
+        if rank not in told or f"__{rank}_own.pt" not in files:
+            raise NotWhole(f"rank {rank}'s part is missing (is the directory shared by all nodes?)")

@@ -1,0 +1,140 @@
+"""The manifest: written last beside the files, it makes a checkpoint exist.
+
+The text is JSON in one canonical spelling and carries its own digest, and an HMAC when a key is
+given. The ranks read the same format in `holdfast.checkpoint_files`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import hmac
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holdfast_sidecar.checkpoints.durable_file import write_durably
+from holdfast_sidecar.checkpoints.hashing import hash_file
+from holdfast_sidecar.coordination.reports import FileFact, Member
+
+NAME = "manifest.json"
+SCHEMA = 1
+
+
+class InvalidManifest(ValueError):
+    """There is no manifest, or it is not what was written."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Everything known about a checkpoint when it was sealed."""
+
+    identifier: str
+    step: int
+    attempt: int
+    epoch: int
+    job: str
+    parent: str
+    """The checkpoint that its attempt went on from, or saved before; empty: none."""
+    world_size: int
+    layout: list[Member]
+    files: dict[str, FileFact]
+    torch_version: str
+    created_unix_s: float
+    position: dict[str, Any] = field(default_factory=dict)
+    """Data position of rank 0, for people; ranks keep theirs in their own files."""
+    random_state: bool = False
+    is_finite: bool = True
+    requested_by: str = ""
+    schema: int = SCHEMA
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all files."""
+        return sum(fact.size for fact in self.files.values())
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Later is larger: attempts before epochs before steps."""
+        return (self.attempt, self.epoch, self.step)
+
+
+def canonical(document: dict[str, Any]) -> bytes:
+    """The one spelling over which digests are made."""
+    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
+
+
+def format_manifest(manifest: Manifest, key: bytes | None = None) -> bytes:
+    """The manifest's text, sealed."""
+    document = dataclasses.asdict(manifest)
+    body = canonical(document)
+    seal = {"sha256": hashlib.sha256(body).hexdigest()}
+    if key is not None:
+        seal["hmac_sha256"] = hmac.new(key, body, "sha256").hexdigest()
+    return json.dumps({**document, "seal": seal}, sort_keys=True, indent=1).encode()
+
+
+def parse_manifest(text: bytes, key: bytes | None = None) -> Manifest:
+    """The manifest in a text; raises InvalidManifest."""
+    try:
+        document = json.loads(text)
+        seal = document.pop("seal")
+        body = canonical(document)
+        if not hmac.compare_digest(str(seal["sha256"]), hashlib.sha256(body).hexdigest()):
+            raise InvalidManifest("its own digest does not fit")
+        if key is not None and not hmac.compare_digest(
+            str(seal.get("hmac_sha256", "")), hmac.new(key, body, "sha256").hexdigest()
+        ):
+            raise InvalidManifest("it was not sealed with this job's key")
+        if document["schema"] != SCHEMA:
+            raise InvalidManifest(f"schema {document['schema']}; this version reads {SCHEMA}")
+        known = {f.name for f in dataclasses.fields(Manifest)}
+        fields = {name: value for name, value in document.items() if name in known}
+        fields["layout"] = [Member(**member) for member in fields["layout"]]
+        fields["files"] = {name: FileFact(**fact) for name, fact in fields["files"].items()}
+        return Manifest(**fields)
+    except InvalidManifest:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InvalidManifest(f"it can't be read: {error}") from error
+
+
+def write_manifest(directory: Path, manifest: Manifest, key: bytes | None = None) -> None:
+    """Seal a directory; durable before this returns. Raises OSError."""
+    write_durably(directory / NAME, format_manifest(manifest, key))
+
+
+def read_manifest(directory: Path, key: bytes | None = None) -> Manifest:
+    """The manifest of a directory; raises InvalidManifest."""
+    try:
+        text = (directory / NAME).read_bytes()
+    except OSError as error:
+        raise InvalidManifest(f"no manifest: {error.strerror}") from error
+    return parse_manifest(text, key)
+
+
+def verify_sizes(directory: Path, manifest: Manifest) -> list[str]:
+    """What is wrong at a glance: files missing or of another size. Cheap: one stat a file."""
+    faults = []
+    for name, fact in sorted(manifest.files.items()):
+        try:
+            size = (directory / name).stat().st_size
+        except OSError:
+            faults.append(f"{name}: missing")
+            continue
+        if size != fact.size:
+            faults.append(f"{name}: {size} bytes of {fact.size}")
+    return faults
+
+
+def verify_hashes(directory: Path, manifest: Manifest) -> list[str]:
+    """What is wrong when every byte is read."""
+    faults = verify_sizes(directory, manifest)
+    if not faults:
+        faults = [
+            f"{name}: its bytes have changed since they were saved"
+            for name, fact in sorted(manifest.files.items())
+            if hash_file(directory / name) != fact
+        ]
+    return faults

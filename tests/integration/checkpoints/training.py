@@ -1,0 +1,215 @@
+"""A small training run for the tests: `python training.py CONFIG` with RANK and the like set.
+
+Orders are written into its page as a sidecar would; at the end it prints what happened as JSON.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import random
+import signal
+import sys
+import time
+
+import numpy
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+import holdfast.saving
+from holdfast import page, process
+from holdfast.job import attach
+from holdfast.recorder import Recorder
+
+SAMPLES = 48
+
+
+class Noisy(Dataset):
+    """Samples with randomness from all three generators."""
+
+    def __init__(self, log):
+        self.log = log
+
+    def __len__(self):
+        return SAMPLES
+
+    def __getitem__(self, index):
+        noise = 0.01 * (torch.randn(4) + random.random() + float(numpy.random.rand()))
+        return torch.full((4,), index / SAMPLES) + noise, index
+
+
+class Replies(Recorder):
+    """A recorder that remembers what it answered."""
+
+    __slots__ = ("said",)
+
+    def __init__(self, memory, attempt):
+        super().__init__(memory, attempt)
+        self.said = []
+
+    def reply(self, reply):
+        self.said.append([reply.state.name.lower(), reply.step, time.monotonic()])
+        super().reply(reply)
+
+
+def write_order(memory, kind, step, identifier, deadline_s, sequence):
+    deadline_ns = time.monotonic_ns() + int(deadline_s * 1e9)
+    order = page.Order(kind, 0, 1, step, deadline_ns, identifier)
+    body, head = page.pack_order(order, sequence)
+    start = page.order_offset(kind)
+    memory[start + 8 : start + 8 + len(body)] = body
+    memory[start : start + 8] = head
+
+
+def build(config):
+    torch.manual_seed(7)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 1)
+    )
+    kind = config.get("model", "ddp")
+    if kind == "ddp" and dist.is_initialized():
+        model = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+    if kind == "fsdp":
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+
+        model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 1))
+        fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    if config.get("optimizer") == "sgd":
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    else:
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    return model, optimizer
+
+
+def build_loader(config, rank, world_size):
+    data = Noisy([])
+    sampler = DistributedSampler(data, world_size, rank) if world_size > 1 else None
+    return DataLoader(
+        data,
+        batch_size=config.get("batch", 4),
+        sampler=sampler,
+        shuffle=sampler is None,
+        num_workers=config.get("workers", 0),
+    )
+
+
+def functions(model, config):
+    rank = int(os.environ["RANK"])
+
+    def save(path, step):
+        torch.save(model.state_dict(), f"{path}/mine-{rank}.pt")
+
+    def load(path, step):
+        if config.get("load_fails_on") == rank:
+            raise LookupError("planted")
+        model.load_state_dict(torch.load(f"{path}/mine-{rank}.pt"))
+
+    return save, load
+
+
+def digest(model, optimizer):
+    total = hashlib.sha256()
+    for part in (model.state_dict(), *optimizer.state_dict()["state"].values()):
+        for key, value in sorted(part.items(), key=lambda item: str(item[0])):
+            if isinstance(value, torch.Tensor):
+                value = value.full_tensor() if hasattr(value, "full_tensor") else value
+                total.update(str(key).encode() + value.detach().numpy().tobytes())
+    return total.hexdigest()
+
+
+def plant(config):
+    """Die in the middle of saving: after so many of this rank's own files, or in torch's saver."""
+    if config.get("dies_on") != int(os.environ["RANK"]):
+        return
+    if config["dies"] == "in torch":
+        holdfast.saving.dcp.FileSystemWriter.write_data = lambda *_: os.kill(os.getpid(), 9)
+        return
+    count = [0]
+    write = holdfast.saving.write_durably
+
+    def dying(path, data):
+        count[0] += 1
+        if count[0] == config["dies"]:
+            path.write_bytes(data[: len(data) // 2])
+            os.kill(os.getpid(), signal.SIGKILL)
+        write(path, data)
+
+    holdfast.saving.write_durably = dying
+
+
+def main():
+    config = json.loads(sys.argv[1])
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    logging.basicConfig(format="%(message)s")
+    torch.set_num_threads(1)
+    if world_size > 1:
+        dist.init_process_group("gloo")
+    memory = bytearray(page.PAGE_SIZE)
+    recorder = Replies(memory, 0)
+    process.hold(recorder)
+    random.seed(rank)
+    numpy.random.seed(rank)
+    plant(config)
+
+    model, optimizer = build(config)
+    torch.manual_seed(100 + rank)
+    scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [5, 9], gamma=0.5)
+    if config.get("functions"):
+        save, load = functions(model, config)
+        job = attach(save=save, load=load)
+    else:
+        job = attach(model=model, optimizer=optimizer, scheduler=scheduler)
+    source = build_loader(config, rank, world_size)
+    if config.get("source") == "range":
+        source = range(100)
+    start = job.resume()
+    seen, steps = [], []
+    for batch in job.steps(source, until=config["until"]):
+        if config.get("source") == "range":
+            inputs, indices = torch.randn(4, 4), [batch]
+        else:
+            inputs, indices = batch
+        if job.step == config.get("killed_at"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        for sequence, order in enumerate(config.get("orders", []), 1):
+            if order["seen_at"].get(str(rank), order["seen_at"].get("all")) == job.step:
+                write_order(
+                    memory,
+                    page.OrderKind[order.get("kind", "CHECKPOINT")],
+                    order["step"],
+                    order["identifier"],
+                    order.get("deadline_s", 20),
+                    sequence,
+                )
+        seen.append([int(index) for index in indices])
+        steps.append(job.step)
+        optimizer.zero_grad()
+        loss = model(inputs).square().mean()
+        loss.backward()
+        optimizer.step()
+        scheduler.step()
+        job.report(loss=loss)
+    print(
+        json.dumps(
+            {
+                "start": start,
+                "steps": steps,
+                "seen": seen,
+                "replies": recorder.said,
+                "weights": digest(model, optimizer),
+                "lr": scheduler.get_last_lr(),
+                "random": [float(torch.rand(1)), random.random(), float(numpy.random.rand())],
+                "word_resumed": recorder.word(page.Word.RESUMED_STEP),
+                "word_failures": recorder.word(page.Word.RESUME_FAILURES),
+                "word_errors": recorder.word(page.Word.HOOK_ERRORS),
+                "flags": recorder.word(page.Word.FLAGS),
+            }
+        )
+    )
+    sys.stdout.flush()
+    os._exit(0)  # gloo's teardown is not what is tested
+
+
+main()
