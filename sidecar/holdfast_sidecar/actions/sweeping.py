@@ -1,0 +1,134 @@
+"""Clears up after a launcher that died: what its dead ranks left running, and the shared memory.
+
+Ranks die with their launcher by themselves. What outlives them are processes they started:
+DataLoader workers and compile workers orphaned by SIGKILL. They are known by their session, which
+is the rank's own (the launcher starts every rank in a session of its own).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import shutil
+import signal
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.identity import ProcessIdentity, ProcessStatus, read_status
+from holdfast_sidecar.pages import NAME, is_unlocked, open_process
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """A process that belongs to a dead rank's session."""
+
+    process: ProcessIdentity
+    rank: ProcessIdentity
+
+
+def find_leftovers(
+    statuses: Iterable[tuple[int, ProcessStatus]], dead_ranks: Iterable[ProcessIdentity]
+) -> list[Leftover]:
+    """Processes of the dead ranks' sessions that started after the rank did.
+
+    The kernel doesn't hand out a pid as long as a session of that number exists, so a session
+    whose members are older than the rank is somebody else's from before.
+    """
+    by_session = {rank.pid: rank for rank in dead_ranks}
+    return [
+        Leftover(ProcessIdentity(pid, status.start_ticks), rank)
+        for pid, status in statuses
+        if (rank := by_session.get(status.session)) is not None
+        and pid != rank.pid
+        and status.start_ticks >= rank.start_ticks
+        and status.state not in ("Z", "X")
+    ]
+
+
+def read_statuses(proc: Path = Path("/proc")) -> Iterator[tuple[int, ProcessStatus]]:
+    """Every process that can be seen."""
+    for directory in proc.iterdir():
+        if directory.name.isdecimal():
+            try:
+                status = read_status(int(directory.name), proc)
+            except PermissionError:
+                continue
+            if status is not None:
+                yield int(directory.name), status
+
+
+def end_leftovers(leftovers: Iterable[Leftover]) -> bool:
+    """Kill them, each through a handle whose start time was compared; whether any was there."""
+    ended = False
+    for leftover in leftovers:
+        pidfd = open_process(leftover.process.pid, leftover.process.start_ticks)
+        if pidfd is None:
+            continue
+        try:
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            continue
+        finally:
+            os.close(pidfd)
+        logger.warning("ended process %s, left over by rank process %s", *_names(leftover))
+        ended = True
+    return ended
+
+
+def remove_shared_memory(directory: Path, lock: Path) -> bool:
+    """Remove this node's pages; not while any owner lives, be it a rank or a new launcher."""
+    if not directory.is_dir():
+        return False
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        return False
+    try:
+        # Held while removing, so that a launcher that starts right now waits or goes elsewhere.
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not _all_unlocked(directory):
+            return False
+        shutil.rmtree(directory)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    for parent in (directory.parent, directory.parent.parent):
+        try:
+            parent.rmdir()  # the job's directory, then the user's: only when nobody else is there
+        except OSError:
+            break
+    return True
+
+
+def has_new_owner(lock: Path) -> bool:
+    """Whether a living launcher holds this node of this job."""
+    try:
+        descriptor = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        return not is_unlocked(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _all_unlocked(directory: Path) -> bool:
+    for path in directory.iterdir():
+        if not NAME.fullmatch(path.name):
+            continue
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if not is_unlocked(descriptor):
+                return False
+        finally:
+            os.close(descriptor)
+    return True
+
+
+def _names(leftover: Leftover) -> tuple[str, str]:
+    return str(leftover.process), str(leftover.rank)

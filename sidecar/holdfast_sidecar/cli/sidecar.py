@@ -1,0 +1,108 @@
+"""`holdfast sidecar`: watch one node of one job until told to leave."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.cli.settings_options import settings_options
+from holdfast_sidecar.configuration import Effective
+from holdfast_sidecar.settings import Settings
+
+if TYPE_CHECKING:
+    from holdfast_sidecar.loop import Loop
+
+ENDINGS = (signal.SIGTERM, signal.SIGINT)
+
+MODES = ("act", "suggest", "observe")
+
+
+@click.command()
+@click.option("--job", required=True, metavar="NAME", help="Job to watch.")
+@click.option("--node", required=True, metavar="NAME", help="This node's name inside the job.")
+@click.option(
+    "--launcher-pid",
+    type=int,
+    default=0,
+    metavar="PID",
+    help="Launcher to watch; the sidecar leaves a while after it. Default: stay until told.",
+)
+@click.option("--listen", metavar="HOST:PORT", help="Address of /metrics (port 0: any free one).")
+@click.option("--mode", type=click.Choice(MODES), help="What may be done, not only said.")
+@click.option("--verbose", is_flag=True, help="Log every change, not only the important ones.")
+@settings_options
+def sidecar(
+    job: str,
+    node: str,
+    launcher_pid: int,
+    listen: str | None,
+    mode: str | None,
+    verbose: bool,
+    effective: Effective,
+) -> None:
+    """Watch this node's ranks, GPUs, network and host, and agree with the other nodes over Redis.
+
+    `holdfast run` starts one by itself. Start it by hand beside a plain torchrun, from systemd,
+    from a Slurm prolog, or as a DaemonSet:
+
+    \b
+      holdfast sidecar --job llm --node $(hostname) --redis redis://head:6379
+      holdfast sidecar --job llm --node $(hostname) --listen 0.0.0.0:9750 --mode observe
+    """
+    logging.basicConfig(
+        level=logging.DEBUG if verbose else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    settings = _with_flags(effective.settings, listen, mode)
+    _watch(job, node, launcher_pid, settings)
+
+
+def _with_flags(settings: Settings, listen: str | None, mode: str | None) -> Settings:
+    given = {name: value for name, value in (("listen", listen), ("mode", mode)) if value}
+    changed = dataclasses.replace(settings.sidecar, **given)  # type: ignore[arg-type]
+    return dataclasses.replace(settings, sidecar=changed)
+
+
+def _watch(job: str, node: str, launcher_pid: int, settings: Settings) -> None:
+    from holdfast_sidecar.assembly import Site, assemble, checkpoint_parts, coordinate
+    from holdfast_sidecar.coordination.connection import open_store
+    from holdfast_sidecar.metrics.exporter import Exporter
+    from holdfast_sidecar.places import NAME, places
+    from holdfast_sidecar.sidecar_record import SidecarRecord, lock_node, write_record
+
+    for what, name in (("job", job), ("node", node)):
+        if not NAME.fullmatch(name):
+            raise BadInput(f"{name!r} can't name a {what}: use letters, digits and . _ ~ -")
+    where = places(settings.paths, job, node)
+    # Every thread inherits the mask, so that the signals wait for the one that asks for them.
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
+    site = Site(job, node, where, settings, launcher_pid)
+    store = open_store(settings.redis, job, os.environ)
+    lock = lock_node(where)
+    exporter = Exporter(job)
+    address = exporter.serve(settings.sidecar.listen)
+    write_record(where.sidecar_record, SidecarRecord(job, node, launcher_pid, address))
+
+    parts, storage = checkpoint_parts(site)
+    loop = assemble(site, coordinate(site, store, storage), parts, exporter, address)
+    threading.Thread(target=_leave_on_signal, args=[loop], name="signals", daemon=True).start()
+    try:
+        loop.run()
+    finally:
+        exporter.close()
+        where.sidecar_record.unlink(missing_ok=True)
+        os.close(lock)
+
+
+def _leave_on_signal(loop: Loop) -> None:
+    """Wait for SIGTERM or SIGINT here: a handler could interrupt the loop while it holds a lock."""
+    number = signal.sigwait(ENDINGS)
+    logging.getLogger(__name__).info("leaving: %s", signal.Signals(number).name)
+    loop.leave()

@@ -1,0 +1,108 @@
+"""What the loop does about the newest orders, in turn: arm, stop, keep evidence, end a culprit."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+
+from holdfast_sidecar.actions.arming import arm_checkpoint, order_stop
+from holdfast_sidecar.actions.ending import Warrant, end_culprits, refusal
+from holdfast_sidecar.actions.evidence import Request, is_kept, keep_evidence
+from holdfast_sidecar.actions.runner import ActionRunner
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.reports import Plan
+from holdfast_sidecar.local_state import Orders
+from holdfast_sidecar.pages import Pages, RankPage
+from holdfast_sidecar.places import Places
+from holdfast_sidecar.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Deeds:
+    """The acting half of the loop. Every deed is safe to repeat at the next tick."""
+
+    node: str
+    settings: Settings
+    places: Places
+    pages: Pages
+    runner: ActionRunner = field(default_factory=ActionRunner)
+    evidence_for: str = ""
+    """Incident whose evidence this node has on disk."""
+    _incident: str = ""
+    _incident_since_s: float = 0.0
+    _refused: str = ""
+
+    def act(self, orders: Orders, now_s: float) -> None:
+        """Do what the orders ask of this node. `now_s` is CLOCK_MONOTONIC."""
+        plan, held = orders.plan, self.pages.held()
+        if orders.checkpoint is not None:
+            self._run("arm_checkpoint", arm_checkpoint, orders.checkpoint, held, int(now_s * 1e9))
+        if plan is None:
+            return
+        grace_s = self.settings.sidecar.grace_s
+        self._run("order_stop", order_stop, plan, held, int(now_s * 1e9), grace_s)
+        if plan.state == "evidence":
+            self._keep_evidence(plan, held, now_s)
+        self._end_culprits(orders, plan, held, now_s)
+
+    def _run(self, name: str, action: Callable[..., bool], *given: object) -> bool:
+        return self.runner.run(name, partial(action, *given))
+
+    def _keep_evidence(self, plan: Plan, held: list[RankPage], now_s: float) -> None:
+        if self._incident != plan.incident:
+            self._incident, self._incident_since_s, self._refused = plan.incident, now_s, ""
+        if self.evidence_for == plan.incident:
+            return
+        destination = self.places.incident(plan.incident)
+        request = Request(
+            incident=plan.incident,
+            pages=tuple(page for page in held if page.identity.attempt == plan.attempt),
+            stacks=self.places.evidence(plan.attempt),
+            destination=destination,
+        )
+        if self._run("keep_evidence", keep_evidence, request):
+            logger.info("kept evidence of incident %s in %s", plan.incident, destination)
+        if is_kept(destination):
+            self.evidence_for = plan.incident
+
+    def _end_culprits(self, orders: Orders, plan: Plan, held: list[RankPage], now_s: float) -> None:
+        waited_s = now_s - self._incident_since_s
+        warrant = Warrant(
+            node=self.node,
+            mode=self.settings.sidecar.mode,
+            evidence_for=self.evidence_for,
+            everyone_kept=plan.state == "ended"
+            or waited_s > self.settings.policy.evidence_timeout_s
+            or have_all_kept(plan, orders),
+        )
+        refused = refusal(orders, warrant)
+        if not refused:
+            self._run("end_culprits", end_culprits, plan, held)
+        elif self._incident == plan.incident and refused != self._refused:
+            logger.info("incident %s: nothing is ended: %s", plan.incident, refused)
+            self._refused = refused
+
+
+def have_all_kept(plan: Plan, orders: Orders) -> bool:
+    """Whether every member's sidecar says that its evidence of this incident is on disk."""
+    reports = {} if orders.view is None else orders.view.section(Section.NODES)
+    return all(
+        _evidence_for(reports.get(node, "")) == plan.incident for node in _member_names(plan)
+    )
+
+
+def _member_names(plan: Plan) -> Iterable[str]:
+    return (member.node for member in plan.members)
+
+
+def _evidence_for(report: str) -> str:
+    try:
+        value = json.loads(report)
+    except ValueError:
+        return ""
+    return str(value.get("evidence_for", "")) if isinstance(value, dict) else ""

@@ -1,0 +1,36 @@
+"""Everything a node is judged by, in the order in which it is read."""
+
+from __future__ import annotations
+
+from holdfast_sidecar.detectors.crash import find_crashes
+from holdfast_sidecar.detectors.host import find_host_troubles
+from holdfast_sidecar.detectors.network import find_lost_links
+from holdfast_sidecar.detectors.numbers import find_nonfinite
+from holdfast_sidecar.detectors.presence import find_absences
+from holdfast_sidecar.detectors.stall import find_stalls
+from holdfast_sidecar.detectors.straggler import find_stragglers
+from holdfast_sidecar.findings import Finding
+from holdfast_sidecar.machine import MachineReading
+from holdfast_sidecar.observation import Moment, Ranks
+from holdfast_sidecar.settings import Settings
+
+
+def judge_ranks(ranks: Ranks, settings: Settings, moment: Moment) -> list[Finding]:
+    """All findings about the ranks of this node."""
+    return [
+        *find_crashes(ranks, moment),
+        *find_stalls(ranks, settings.stall, moment),
+        *find_stragglers(ranks, settings.straggler, moment),
+        *find_nonfinite(ranks, moment),
+    ]
+
+
+def judge_machine(
+    machine: MachineReading, launcher_alive: bool, store_up: bool, moment: Moment
+) -> list[Finding]:
+    """All findings about the node itself and what it needs."""
+    return [
+        *find_host_troubles(machine.host, moment),
+        *find_lost_links(machine.network, moment),
+        *find_absences(machine.failing, launcher_alive, store_up, moment),
+    ]

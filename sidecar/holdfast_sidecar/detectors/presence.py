@@ -1,0 +1,30 @@
+"""What a node needs and does not have: its launcher, the store, an answer from its probes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.machine import ProbeHealth
+from holdfast_sidecar.observation import Moment
+
+FAILING_FOR_S = 15.0
+"""A probe that fails once is a hiccup; one that fails this long blinds us."""
+
+
+def find_absences(
+    failing: Sequence[ProbeHealth], launcher_alive: bool, store_up: bool, moment: Moment
+) -> Iterator[Finding]:
+    """Launcher lost, store away, probes that keep failing."""
+    if not launcher_alive:
+        yield _finding(Kind.LAUNCHER_LOST, moment, 1.0, "the launcher's process is gone")
+    if not store_up:
+        yield _finding(Kind.STORE_AWAY, moment, 1.0, "the store does not answer")
+    for health in failing:
+        if moment.age_s(health.failing_since_s) >= FAILING_FOR_S:
+            text = f"probe {health.name} failed {health.failures} times, last: {health.error}"
+            yield _finding(Kind.PROBE_FAILED, moment, 0.9, text)
+
+
+def _finding(kind: Kind, moment: Moment, confidence: float, text: str) -> Finding:
+    return Finding(kind, moment.node, moment.now_unix_s, confidence, evidence=[text])

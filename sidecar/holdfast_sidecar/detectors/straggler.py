@@ -1,0 +1,64 @@
+"""A rank whose own work takes longer than its peers', step after step.
+
+In synchronous training every rank's step takes equally long; the slow one is the rank that waits
+least. So own time is compared, with waiting removed, against the median of all other ranks.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+
+from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.observation import Moment, RankHistory, Ranks, own_s, step_s
+from holdfast_sidecar.settings import StragglerSettings
+
+SHARE_OF_STEP = 0.1
+"""The excess must be at least this part of a step: half as much again of a forward pass that is
+nothing beside the step costs nobody anything."""
+
+WARM_UP_STEPS = 3
+"""An attempt's first steps allocate, compile and rebuild buckets, each rank in its own time."""
+
+
+def find_stragglers(ranks: Ranks, settings: StragglerSettings, moment: Moment) -> Iterator[Finding]:
+    """One finding per local rank that is slow against the ranks of all nodes."""
+    own = {rank: _own(history, settings) for rank, history in ranks.local.items()}
+    elsewhere = {rank: peer.own_s for rank, peer in ranks.peers.items() if rank not in own}
+    known = {rank: value for rank, value in (own | elsewhere).items() if value > 0}
+    for rank, history in ranks.local.items():
+        peers = [value for other, value in known.items() if other != rank]
+        if own[rank] > 0 and peers:
+            finding = _judge(history, own[rank], statistics.median(peers), settings, moment)
+            if finding is not None:
+                yield finding
+
+
+def _own(history: RankHistory, settings: StragglerSettings) -> float:
+    if len(history.records) < settings.steps + WARM_UP_STEPS or history.look.has_finished:
+        return 0.0
+    return own_s(history.records, settings.steps)
+
+
+def _judge(
+    history: RankHistory,
+    mine_s: float,
+    peers_s: float,
+    settings: StragglerSettings,
+    moment: Moment,
+) -> Finding | None:
+    whole_s = step_s(history.records, settings.steps)
+    if mine_s <= settings.ratio * peers_s or mine_s - peers_s < SHARE_OF_STEP * whole_s:
+        return None
+    text = (
+        f"rank {history.look.rank} spends {mine_s * 1e3:.1f} ms of a step on its own work, "
+        f"its peers {peers_s * 1e3:.1f} ms (median of the last {settings.steps} steps)"
+    )
+    return Finding(
+        kind=Kind.STRAGGLER,
+        node=moment.node,
+        since_unix_s=moment.now_unix_s,
+        confidence=0.7,
+        ranks=[history.look.rank],
+        evidence=[text],
+    )

@@ -1,0 +1,41 @@
+"""When each node's heartbeat was last seen to move, as wall clock time for the metrics page.
+
+Liveness is told by survivors: a dead node can't export its own death. What is done about it is
+judged elsewhere, on a monotonic clock.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.store import View
+
+
+@dataclass
+class HeartbeatTimes:
+    """Remembers every node's newest heartbeat."""
+
+    _seen: dict[str, tuple[tuple[str, int], float]] = field(default_factory=dict)
+    _view: View | None = None
+
+    def seen(self, view: View | None, now_unix_s: float) -> dict[str, float]:
+        """Node -> when it was last seen to move; a node that left the store is forgotten."""
+        if view is not None and view is not self._view:
+            self._view = view
+            reports = view.section(Section.NODES)
+            self._seen = {node: known for node, known in self._seen.items() if node in reports}
+            for node, text in reports.items():
+                beat = _beat(text)
+                if node not in self._seen or self._seen[node][0] != beat:
+                    self._seen[node] = (beat, now_unix_s)
+        return {node: at for node, (_, at) in self._seen.items()}
+
+
+def _beat(report: str) -> tuple[str, int]:
+    try:
+        value = json.loads(report)
+        return str(value["incarnation"]), int(value["beat"])
+    except (ValueError, KeyError, TypeError):
+        return "", 0

@@ -1,0 +1,212 @@
+"""The node's loop: probes read, detectors judge, coordination decides, actions act, metrics tell.
+
+Coordination runs in a thread of its own; the loop hands it what it saw and obeys what was agreed,
+and waits for neither Redis nor any other node.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from holdfast_sidecar.attention import Attention
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.reports import CheckpointOrder, SavedPart
+from holdfast_sidecar.deeds import Deeds
+from holdfast_sidecar.detectors.judgement import judge_machine, judge_ranks
+from holdfast_sidecar.detectors.onset import keep_onsets, newly_found, no_longer_found
+from holdfast_sidecar.detectors.stall import is_suspicious
+from holdfast_sidecar.farewell import Farewell
+from holdfast_sidecar.findings import Finding
+from holdfast_sidecar.heartbeat_times import HeartbeatTimes
+from holdfast_sidecar.local_state import LocalState, Orders
+from holdfast_sidecar.observation import Moment, RankLook, Ranks
+from holdfast_sidecar.picture import Cost, Picture
+from holdfast_sidecar.probes.machine import MachineProbes
+from holdfast_sidecar.probes.peers import parse_peers
+from holdfast_sidecar.probes.runner import ProbeRunner
+from holdfast_sidecar.rank_reports import report_rank
+from holdfast_sidecar.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+CLOSER_LOOK_S = 0.1
+"""Time between looks while a rank is under suspicion."""
+
+
+class Coordination(Protocol):
+    """The loop's side of `coordinator.Coordinator`."""
+
+    changed: threading.Event
+
+    def start(self) -> None:
+        """Begin to exchange with the store."""
+
+    def tell(self, state: LocalState) -> None:
+        """Hand over the newest picture of this node."""
+
+    def orders(self) -> Orders:
+        """What was last agreed on."""
+
+    def stop(self) -> None:
+        """Give up the lease and end."""
+
+
+class SavedParts(Protocol):
+    """Turns the ranks' replies to a checkpoint order into this node's part of it."""
+
+    def follow(self, order: CheckpointOrder | None, looks: list[RankLook]) -> SavedPart | None:
+        """This node's part so far; hashing goes on meanwhile. None without an order."""
+
+
+class Teller(Protocol):
+    """Where the loop's picture goes for people: the metrics page."""
+
+    def tell(self, picture: Picture) -> None:
+        """Hand over the newest picture."""
+
+
+@dataclass
+class Loop:
+    """One sidecar's ticks. `run` returns when asked to leave, or having outlived its launcher."""
+
+    node: str
+    settings: Settings
+    ranks_probe: ProbeRunner[list[RankLook]]
+    machine: MachineProbes
+    coordination: Coordination
+    deeds: Deeds
+    saved_parts: SavedParts
+    farewell: Farewell
+    teller: Teller
+    metrics_address: str = ""
+    attention: Attention = field(default_factory=Attention)
+    cost: Cost = field(default_factory=Cost)
+    heartbeats: HeartbeatTimes = field(default_factory=HeartbeatTimes)
+    started_unix_s: float = field(default_factory=time.time)
+    _findings: list[Finding] = field(default_factory=list)
+    _is_suspicious: bool = False
+    _leaving: threading.Event = field(default_factory=threading.Event)
+    _last_error: str = ""
+
+    def leave(self) -> None:
+        """Ask the loop to end (from a signal handler or another thread)."""
+        self._leaving.set()
+        self.coordination.changed.set()
+
+    def run(self) -> None:
+        """Tick until it is time to leave."""
+        self.coordination.start()
+        while not self._leaving.is_set() and not self.farewell.is_due(time.monotonic()):
+            started_s = time.monotonic()
+            try:
+                self.tick(started_s, time.time())
+            except Exception as error:
+                self._failed(error)
+            took_s = time.monotonic() - started_s
+            self.cost = self.cost.after_tick(took_s)
+            self._rest(took_s)
+        self.farewell.say(self.attention.dead_ranks())
+        self.coordination.stop()
+
+    def tick(self, now_s: float, now_unix_s: float) -> None:
+        """Read, judge, hear what was decided, act, tell."""
+        orders = self.coordination.orders()
+        looks = self.ranks_probe.read(now_s) or []
+        machine = self.machine.read(now_s)
+        launcher_alive = self.farewell.watch(now_s)
+
+        self.attention.take_in(looks, now_s)
+        moment = Moment(now_s, now_unix_s, self.node, self.attention.awake_since_s)
+        ranks = self._ranks(orders)
+        found = judge_machine(machine, launcher_alive, orders.store_up, moment)
+        if launcher_alive and _is_going_on(orders, ranks.attempt):
+            found += judge_ranks(ranks, self.settings, moment)
+            self._is_suspicious = is_suspicious(ranks, self.settings.stall, moment)
+        else:
+            self._is_suspicious = False
+        self._note(keep_onsets(found, self._findings))
+
+        self.deeds.act(orders, now_s)
+        saved = self.saved_parts.follow(orders.checkpoint, looks)
+        if not launcher_alive:
+            self.farewell.sweep(self.attention.dead_ranks())
+
+        self.coordination.tell(
+            LocalState(
+                launcher_alive=launcher_alive,
+                launcher_pid=self.farewell.launcher.pid,
+                attempt=ranks.attempt,
+                ranks=[
+                    report_rank(history, self.settings.straggler, moment)
+                    for history in ranks.local.values()
+                ],
+                findings=self._findings,
+                evidence_for=self.deeds.evidence_for,
+                saved=saved,
+                metrics_address=self.metrics_address,
+            )
+        )
+        self.teller.tell(
+            Picture(
+                moment=moment,
+                ranks=ranks,
+                findings=tuple(self._findings),
+                orders=orders,
+                machine=machine,
+                probes=(self.ranks_probe.health, *self.machine.health()),
+                launcher_alive=launcher_alive,
+                cost=self.cost,
+                launcher_pid=self.farewell.launcher.pid,
+                mode=self.settings.sidecar.mode,
+                started_unix_s=self.started_unix_s,
+                actions_done=dict(self.deeds.runner.done),
+                actions_failed=dict(self.deeds.runner.failed),
+                heartbeats=self.heartbeats.seen(orders.view, now_unix_s),
+            )
+        )
+
+    def _ranks(self, orders: Orders) -> Ranks:
+        attempt, local = self.attention.attempt, self.attention.histories
+        reports = {} if orders.view is None else orders.view.section(Section.NODES)
+        return Ranks(attempt, dict(local), parse_peers(reports, self.node, attempt))
+
+    def _note(self, findings: list[Finding]) -> None:
+        for finding in newly_found(findings, self._findings):
+            logger.warning(
+                "found %s of ranks %s: %s",
+                finding.kind.value,
+                finding.ranks,
+                "; ".join(finding.evidence),
+            )
+            self.cost = self.cost.after_finding(finding.kind)
+        for finding in no_longer_found(findings, self._findings):
+            logger.info("no longer found: %s of ranks %s", finding.kind.value, finding.ranks)
+        self._findings = findings
+
+    def _failed(self, error: Exception) -> None:
+        self.cost = self.cost.after_failure()
+        text = f"{type(error).__name__}: {error}"
+        if text != self._last_error:
+            logger.exception("a tick failed, the next one comes all the same")
+            self._last_error = text
+
+    def _rest(self, took_s: float) -> None:
+        interval_s = CLOSER_LOOK_S if self._is_suspicious else self.settings.sidecar.tick_s
+        self.coordination.changed.wait(max(0.0, interval_s - took_s))
+        self.coordination.changed.clear()
+
+
+def _is_going_on(orders: Orders, attempt: int) -> bool:
+    """Whether the ranks of this attempt are meant to make progress.
+
+    Once the plan has ended an attempt its ranks die by order. Without a plan (Redis away from the
+    start, or a launcher of its own) there is no such word, so they are judged.
+    """
+    plan = orders.plan
+    if plan is None or plan.attempt < attempt:
+        return True
+    return plan.attempt == attempt and plan.state in ("running", "evidence")

@@ -1,0 +1,24 @@
+"""A picture as samples: everything that the page tells, in one place to read."""
+
+from __future__ import annotations
+
+from holdfast_sidecar.metrics.job_samples import draw_job
+from holdfast_sidecar.metrics.machine_samples import draw_machine
+from holdfast_sidecar.metrics.rank_samples import draw_ranks
+from holdfast_sidecar.metrics.samples import Sample, Told
+from holdfast_sidecar.metrics.sidecar_samples import draw_sidecar
+from holdfast_sidecar.picture import Picture
+
+
+def draw(picture: Picture, job: str) -> list[Sample]:
+    """All samples of this node, and those of the whole job while it leads."""
+    of_job = Told({"run": job})
+    of_node = of_job.about(node=picture.moment.node)
+    samples = [
+        *draw_sidecar(picture, of_node),
+        *draw_ranks(picture, of_node),
+        *draw_machine(picture.machine, of_node),
+    ]
+    if picture.orders.is_leader:
+        samples += draw_job(picture, of_job)
+    return samples

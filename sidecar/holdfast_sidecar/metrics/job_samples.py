@@ -1,0 +1,82 @@
+"""What the leader tells about the whole job, out of its newest reading of the store."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from holdfast_sidecar.coordination.reports import Incident, LedgerEntry, Plan
+from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
+from holdfast_sidecar.metrics.samples import Sample, Told
+from holdfast_sidecar.picture import Picture
+
+STATES = ("running", "evidence", "ended", "done", "stopped")
+
+CAUSES = ("crash", "hang", "stall", "node_lost")
+"""Counted from 0; other causes appear with their first incident."""
+
+VERDICTS = ("complete", "poisoned")
+
+
+def draw_job(picture: Picture, told: Told) -> Iterator[Sample]:
+    """Plan, nodes, incidents and checkpoints."""
+    if picture.orders.view is None:
+        return
+    cluster = parse_cluster(picture.orders.view)
+    for node, seen_unix_s in sorted(picture.heartbeats.items()):
+        yield from told("node_last_heartbeat_timestamp_seconds", seen_unix_s, node=node)
+    if cluster.plan is not None:
+        yield from _draw_plan(cluster, cluster.plan, told)
+    yield from _draw_incidents(list(cluster.incidents.values()), told)
+    yield from _draw_checkpoints(cluster.ledger, told)
+    order = cluster.checkpoint
+    armed = order is not None and order.state == "armed"
+    yield from told("checkpoint_armed_step", order.step if order is not None and armed else None)
+
+
+def _draw_plan(cluster: Cluster, plan: Plan, told: Told) -> Iterator[Sample]:
+    yield from told("job_attempt", plan.attempt)
+    for state in STATES:
+        yield from told("job_state", plan.state == state, state=state)
+    members = {member.node for member in plan.members}
+    spare = [a for a in cluster.agents.values() if a.state == "joining" and a.node not in members]
+    yield from told("job_nodes_expected", len(members))
+    yield from told("job_nodes_spare", len(spare))
+    yield from told("job_ranks_expected", plan.world_size)
+    ranks = cluster.ranks(plan)
+    yield from told("job_ranks_reporting", sum(rank.alive for rank in ranks.values()))
+    yield from told("job_step", min((rank.step for rank in ranks.values()), default=None))
+    yield from told("job_restarts_total", plan.restarts)
+
+
+def _draw_incidents(incidents: list[Incident], told: Told) -> Iterator[Sample]:
+    by_cause = Counter(incident.cause for incident in incidents)
+    lost: Counter[str] = Counter()
+    for incident in incidents:
+        if incident.recovered_unix_s:
+            lost[incident.cause] += max(0, incident.step_reached - incident.step_resumed)
+    for cause in (*CAUSES, *sorted(by_cause.keys() - set(CAUSES))):
+        yield from told("job_incidents_total", by_cause[cause], cause=cause)
+        yield from told("job_lost_steps_total", lost[cause], cause=cause)
+    newest = max(incidents, key=lambda one: one.detected_unix_s, default=None)
+    yield from told(
+        "job_last_incident_timestamp_seconds", None if newest is None else newest.detected_unix_s
+    )
+    over = [incident for incident in incidents if incident.recovered_unix_s]
+    latest = max(over, key=lambda one: one.recovered_unix_s, default=None)
+    yield from told(
+        "job_last_recovery_duration_seconds",
+        None if latest is None else latest.recovered_unix_s - latest.since_unix_s,
+    )
+
+
+def _draw_checkpoints(ledger: Mapping[str, LedgerEntry], told: Told) -> Iterator[Sample]:
+    verdicts = Counter(entry.verdict for entry in ledger.values())
+    for verdict in (*VERDICTS, *sorted(verdicts.keys() - set(VERDICTS))):
+        yield from told("checkpoints_total", verdicts[verdict], verdict=verdict)
+    usable = [entry for entry in ledger.values() if entry.verdict != "poisoned"]
+    newest = max(usable, key=lambda entry: (entry.attempt, entry.epoch, entry.step), default=None)
+    if newest is not None:
+        yield from told("checkpoint_last_step", newest.step)
+        yield from told("checkpoint_last_timestamp_seconds", newest.at_unix_s)
+        yield from told("checkpoint_last_size_bytes", newest.size_bytes)

@@ -1,0 +1,48 @@
+"""What is told about each rank of this node."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from holdfast.page import Word
+from holdfast_sidecar.metrics.samples import Sample, Told
+from holdfast_sidecar.observation import RankHistory, is_finite, own_s, step_s
+from holdfast_sidecar.picture import Picture
+from holdfast_sidecar.rank_reports import STEPS_OF_PACE
+
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+def draw_ranks(picture: Picture, told: Told) -> Iterator[Sample]:
+    """Every rank of the newest attempt on this node."""
+    for rank, history in picture.ranks.local.items():
+        yield from _draw_rank(history, picture, told.about(rank=str(rank)))
+
+
+def _draw_rank(history: RankHistory, picture: Picture, told: Told) -> Iterator[Sample]:
+    look, words, moment = history.look, history.look.words, picture.moment
+    boundary_ns = words[Word.BOUNDARY_NS]
+    yield from told("rank_up", not look.is_gone)
+    yield from told("rank_step", look.step)
+    yield from told("rank_phase_id", look.phase)
+    since_s = words[Word.PHASE_SINCE_NS] / 1e9
+    yield from told(
+        "rank_phase_since_timestamp_seconds", moment.unix_s(since_s) if since_s else None
+    )
+    yield from told(
+        "rank_last_step_timestamp_seconds",
+        moment.unix_s(boundary_ns / 1e9) if boundary_ns else None,
+    )
+    yield from told("rank_step_seconds", step_s(history.records, STEPS_OF_PACE) or None)
+    yield from told("rank_own_seconds", own_s(history.records, STEPS_OF_PACE) or None)
+    for phase, total_s in history.phase_totals.items():
+        yield from told("rank_phase_seconds_total", total_s, phase=phase)
+    yield from told("rank_loss", look.loss if is_finite(look.loss) else None)
+    yield from told("rank_nonfinite_losses_total", words[Word.NONFINITE])
+    yield from told("rank_collectives_total", words[Word.COLLECTIVES_ENTERED])
+    yield from told("rank_optimizer_calls_total", words[Word.OPTIMIZER_CALLS])
+    yield from told("rank_hook_errors_total", words[Word.HOOK_ERRORS])
+    yield from told("rank_resumed_step", words[Word.RESUMED_STEP])
+    cpu_ticks = None if look.process is None else look.process.cpu_ticks
+    yield from told("rank_cpu_seconds_total", None if cpu_ticks is None else cpu_ticks * TICK_S)

@@ -1,0 +1,31 @@
+"""One value of one metric, and how to leave out what isn't known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A value with its labels; name and labels are the catalogue's."""
+
+    name: str
+    labels: Mapping[str, str]
+    value: float
+
+
+@dataclass(frozen=True)
+class Told:
+    """Makes samples that share labels: `told("rank_step", 7)`."""
+
+    labels: Mapping[str, str]
+
+    def __call__(self, name: str, value: float | None, **more: str) -> Iterator[Sample]:
+        """The sample, or none when the value is None: what isn't known is absent, never 0."""
+        if value is not None:
+            yield Sample(f"holdfast_{name}", {**self.labels, **more}, float(value))
+
+    def about(self, **more: str) -> Told:
+        """The same with further labels."""
+        return Told({**self.labels, **more})

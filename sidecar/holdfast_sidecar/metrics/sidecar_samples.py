@@ -1,0 +1,65 @@
+"""What the sidecar tells about itself, about coordination as it sees it, and its findings."""
+
+from __future__ import annotations
+
+import resource
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from holdfast_sidecar import __version__
+from holdfast_sidecar.findings import Kind
+from holdfast_sidecar.metrics.samples import Sample, Told
+from holdfast_sidecar.picture import Picture
+
+ACTIONS = (
+    "arm_checkpoint",
+    "order_stop",
+    "keep_evidence",
+    "end_culprits",
+    "end_leftovers",
+    "remove_shared_memory",
+)
+
+
+def draw_sidecar(picture: Picture, told: Told) -> Iterator[Sample]:
+    """Its own cost and health, the store and the leader, probes, actions and findings."""
+    cost, orders = picture.cost, picture.orders
+    yield from told("sidecar_info", 1, version=__version__, mode=picture.mode)
+    yield from told("sidecar_start_timestamp_seconds", picture.started_unix_s)
+    yield from told("sidecar_ticks_total", cost.ticks)
+    yield from told("sidecar_tick_seconds_total", cost.tick_s)
+    yield from told("sidecar_failed_ticks_total", cost.failed_ticks)
+    yield from told("sidecar_last_tick_timestamp_seconds", picture.moment.now_unix_s)
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    yield from told("sidecar_cpu_seconds_total", used.ru_utime + used.ru_stime)
+    yield from told("sidecar_resident_memory_bytes", read_resident_bytes())
+    yield from told("store_up", orders.store_up)
+    yield from told("leader_epoch", orders.lease.epoch or None)
+    yield from told("node_is_leader", orders.is_leader)
+    yield from told("node_launcher_up", picture.launcher_alive if picture.launcher_pid else None)
+    for health in picture.probes:
+        yield from told("probe_up", health.is_up, probe=health.name)
+        yield from told("probe_failures_total", health.failures, probe=health.name)
+        yield from told("probe_duration_seconds", health.duration_s, probe=health.name)
+    for action in ACTIONS:
+        for outcome, counts in (("done", picture.actions_done), ("failed", picture.actions_failed)):
+            yield from told("actions_total", counts.get(action, 0), action=action, outcome=outcome)
+    yield from _draw_findings(picture, told)
+
+
+def _draw_findings(picture: Picture, told: Told) -> Iterator[Sample]:
+    standing = Counter(finding.kind for finding in picture.findings)
+    acting = {finding.kind for finding in picture.findings if finding.acts}
+    for kind in Kind:
+        yield from told("findings", standing[kind], kind=kind.value)
+        yield from told("finding_acts", kind in acting, kind=kind.value)
+        yield from told("findings_total", picture.cost.found.get(kind, 0), kind=kind.value)
+
+
+def read_resident_bytes(status: Path = Path("/proc/self/status")) -> int | None:
+    """Resident memory of this process; None where /proc doesn't say."""
+    for line in status.read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    return None

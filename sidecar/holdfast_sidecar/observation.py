@@ -1,0 +1,242 @@
+"""What the node's loop saw: plain data that detectors judge and metrics tell.
+
+Times are seconds of CLOCK_MONOTONIC unless a name says otherwise. Nothing here reads or decides.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from holdfast.page import Ending, Flag, Identity, Phase, Record, Reply, Word, bits_float
+
+RECORDS_KEPT = 64
+"""Steps of history per rank: enough that the largest of them has seen the job's usual hiccups
+(a periodic log line, a garbage collection), few enough that a slower era is soon forgotten."""
+
+STILL_TICKS_PER_S = 1.0
+"""CPU time a rank may use per second and still count as standing still, in clock ticks (1 %):
+background threads of torch and of trackers wake up now and then."""
+
+
+@dataclass(frozen=True)
+class ProcessLook:
+    """A rank's process as /proc shows it. CPU time is of all its threads, in clock ticks."""
+
+    state: str
+    cpu_ticks: int
+    main_thread_turns: int | None = None
+    """How often the main thread got onto a CPU; None where the kernel doesn't count it."""
+
+
+@dataclass(frozen=True)
+class RankLook:
+    """One look at one rank."""
+
+    identity: Identity
+    at_s: float
+    words: tuple[int, ...]
+    is_gone: bool
+    process: ProcessLook | None = None
+    """None: gone, or in a process namespace that can't be seen from here."""
+    records: tuple[Record, ...] = ()
+    """Only those that are new since the look before."""
+    reply: Reply | None = None
+    last_words: dict[str, Any] | None = None
+
+    @property
+    def rank(self) -> int:
+        """The rank's number in the job."""
+        return self.identity.rank
+
+    @property
+    def step(self) -> int:
+        """Steps completed."""
+        return self.words[Word.STEP]
+
+    @property
+    def phase(self) -> Phase:
+        """What it is doing; a number that is no phase reads as idle."""
+        number = self.words[Word.PHASE]
+        return Phase(number) if number in Phase._value2member_map_ else Phase.IDLE
+
+    @property
+    def moved_s(self) -> float:
+        """When its phase last changed or its step last ended, whichever is later."""
+        newest_ns = max(
+            self.words[Word.PHASE_SINCE_NS], self.words[Word.BOUNDARY_NS], self.identity.claimed_ns
+        )
+        return newest_ns / 1e9
+
+    @property
+    def has_finished(self) -> bool:
+        """Whether it said that it ended well."""
+        return self.words[Word.ENDING] == Ending.FINISHED or self.phase is Phase.FINISHED
+
+    @property
+    def loss(self) -> float | None:
+        """The newest reported loss; None when none was reported."""
+        bits, step = self.words[Word.LOSS_BITS], self.words[Word.LOSS_STEP]
+        return None if bits == 0 and step == 0 else bits_float(bits)
+
+    def has(self, flag: Flag) -> bool:
+        """Whether the process set this flag."""
+        return bool(self.words[Word.FLAGS] & flag)
+
+
+@dataclass(frozen=True)
+class RankHistory:
+    """What is remembered of a rank within one attempt."""
+
+    look: RankLook
+    records: tuple[Record, ...] = ()
+    first_seen_s: float = 0.0
+    was_seen_alive: bool = False
+    still_since: RankLook | None = None
+    """The look since which neither progress nor CPU time moved."""
+    stopped_since_s: float | None = None
+    """Since when every look found the process stopped (state T)."""
+    gone_since_s: float | None = None
+    phase_totals: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of completed steps by phase, as far as this sidecar saw them."""
+
+    @property
+    def still_s(self) -> float:
+        """For how long it has been seen standing still."""
+        return 0.0 if self.still_since is None else self.look.at_s - self.still_since.at_s
+
+
+def follow(before: RankHistory | None, look: RankLook) -> RankHistory:
+    """The history after one more look; it starts anew when the page changed hands."""
+    if before is None or before.look.identity != look.identity:
+        before = RankHistory(look=look, first_seen_s=look.at_s, still_since=look)
+    is_stopped = look.process is not None and look.process.state == "T"
+    return replace(
+        before,
+        look=look,
+        records=(*before.records, *look.records)[-RECORDS_KEPT:],
+        was_seen_alive=before.was_seen_alive or not look.is_gone,
+        still_since=before.still_since if _stands_still(before.still_since, look) else look,
+        stopped_since_s=_since(before.stopped_since_s, is_stopped, look.at_s),
+        gone_since_s=_since(before.gone_since_s, look.is_gone, look.at_s),
+        phase_totals=_add_up(before.phase_totals, look.records),
+    )
+
+
+PHASES_OF_A_STEP = (
+    "data",
+    "forward",
+    "backward",
+    "communicating",
+    "optimizer",
+    "saving",
+    "other",
+)
+"""What a record splits a step into."""
+
+
+def _add_up(totals: Mapping[str, float], records: tuple[Record, ...]) -> Mapping[str, float]:
+    if not records and totals:
+        return totals
+    return {
+        phase: totals.get(phase, 0.0) + sum(getattr(r, f"{phase}_us") for r in records) / 1e6
+        for phase in PHASES_OF_A_STEP
+    }
+
+
+def _since(before: float | None, is_so: bool, at_s: float) -> float | None:
+    if not is_so:
+        return None
+    return at_s if before is None else before
+
+
+def _stands_still(anchor: RankLook | None, look: RankLook) -> bool:
+    if anchor is None or anchor.process is None or look.process is None:
+        return False
+    used = look.process.cpu_ticks - anchor.process.cpu_ticks
+    return (
+        anchor.words[Word.PROGRESS] == look.words[Word.PROGRESS]
+        and anchor.step == look.step
+        and anchor.process.main_thread_turns == look.process.main_thread_turns
+        and used <= STILL_TICKS_PER_S * (look.at_s - anchor.at_s)
+    )
+
+
+def step_s(records: tuple[Record, ...], steps: int) -> float:
+    """Median wall time of the last `steps` steps; 0 when there is none."""
+    return _median(records, steps, lambda record: record.total_us)
+
+
+def own_s(records: tuple[Record, ...], steps: int) -> float:
+    """Median own time of the last `steps` steps; 0 when there is none.
+
+    Own time leaves out what a rank waits for others: communicating, and the backward pass, in
+    which DDP's reducer waits for its peers where no hook can see it. A slow device or host shows
+    in the other phases just as well.
+    """
+    return _median(
+        records,
+        steps,
+        lambda record: max(
+            0, record.total_us - record.communicating_us - record.backward_us - record.saving_us
+        ),
+    )
+
+
+def _median(records: tuple[Record, ...], steps: int, part: Callable[[Record], int]) -> float:
+    latest = records[-steps:]
+    return statistics.median(part(record) for record in latest) / 1e6 if latest else 0.0
+
+
+@dataclass(frozen=True)
+class PeerRank:
+    """A rank of another node as its own sidecar reported it."""
+
+    rank: int
+    step: int
+    phase: str
+    phase_age_s: float
+    own_s: float
+    has_ended: bool
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The present, as the judges are told it."""
+
+    now_s: float
+    now_unix_s: float
+    node: str
+    awake_since_s: float = 0.0
+    """Since when this loop has ticked without a gap: while it slept it saw nobody stand still, so
+    no silence is counted from before."""
+
+    def age_s(self, since_s: float) -> float:
+        """For how long something has lasted under our eyes."""
+        return max(0.0, self.now_s - max(since_s, self.awake_since_s))
+
+    def unix_s(self, at_s: float) -> float:
+        """A monotonic time as wall clock of this node."""
+        return self.now_unix_s - max(0.0, self.now_s - at_s)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """All ranks of the attempt as far as they can be seen from this node."""
+
+    attempt: int = -1
+    local: dict[int, RankHistory] = field(default_factory=dict)
+    peers: dict[int, PeerRank] = field(default_factory=dict)
+
+    @property
+    def world_size(self) -> int:
+        """Ranks in the attempt; 0 when no page was read."""
+        return max((h.look.identity.world_size for h in self.local.values()), default=0)
+
+
+def is_finite(value: float | None) -> bool:
+    """Whether a reported value is a number to show; absence and NaN are not."""
+    return value is not None and math.isfinite(value)

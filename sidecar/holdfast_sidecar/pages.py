@@ -1,0 +1,182 @@
+"""The rank pages of this node, held open: reading by pread, orders by pwrite, signals by pidfd.
+
+Who a rank's process is gets settled once, when its page is first seen; later signals go through
+the handle opened then, so that they can never reach a later process with the same pid.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import select
+import signal
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast import page
+from holdfast.identity import read_identity
+
+NAME = re.compile(r"attempt-(\d+)-local-(\d+)\.page")
+
+
+@dataclass(frozen=True)
+class RankPage:
+    """One rank's open page and, where the process can be seen from here, a handle on it."""
+
+    path: Path
+    descriptor: int
+    inode: int
+    identity: page.Identity
+    pidfd: int | None
+
+    def read(self) -> bytes:
+        """The whole page as it is now; records may be overtaken while this copies."""
+        return os.pread(self.descriptor, page.PAGE_SIZE, 0)
+
+    def read_published(self) -> int:
+        """The count of records published, read anew."""
+        offset = page.WORDS_OFFSET + 8 * page.Word.PUBLISHED
+        return int.from_bytes(os.pread(self.descriptor, 8, offset), "little")
+
+    def read_order(self, kind: page.OrderKind) -> page.Order | None:
+        """The order that lies in the page, if any."""
+        return page.parse_order(self._slot(kind))[1]
+
+    def write_order(self, order: page.Order) -> None:
+        """Put an order in its slot: the body first, the sequence word that announces it last."""
+        sequence, _ = page.parse_order(self._slot(order.kind))
+        body, word = page.pack_order(order, sequence + 1)
+        offset = page.order_offset(order.kind)
+        os.pwrite(self.descriptor, body, offset + len(word))
+        os.pwrite(self.descriptor, word, offset)
+
+    def is_gone(self) -> bool:
+        """Whether the process that claimed this page has ended.
+
+        Without a handle (it died before it was seen, or lives in a pid namespace of its own) the
+        lock on the page answers: the kernel frees it with its owner.
+        """
+        if self.pidfd is not None:
+            poll = select.poll()
+            poll.register(self.pidfd, select.POLLIN)
+            return bool(poll.poll(0))
+        return is_unlocked(self.descriptor)
+
+    def send(self, number: signal.Signals) -> bool:
+        """Send a signal to exactly this process; False when it is gone or can't be reached."""
+        if self.pidfd is None:
+            return False
+        try:
+            signal.pidfd_send_signal(self.pidfd, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Let go of the page and the process handle."""
+        os.close(self.descriptor)
+        if self.pidfd is not None:
+            os.close(self.pidfd)
+
+    def _slot(self, kind: page.OrderKind) -> bytes:
+        return os.pread(self.descriptor, page.ORDER_SIZE, page.order_offset(kind))
+
+
+def is_unlocked(descriptor: int) -> bool:
+    """Whether nobody holds the file's lock. Takes a shared lock for an instant to find out."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return True
+
+
+def open_page(path: Path) -> RankPage | None:
+    """Open a page and its process; None when it is not (or no longer) a page."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    facts = os.fstat(descriptor)
+    identity = None
+    if stat.S_ISREG(facts.st_mode) and facts.st_size == page.PAGE_SIZE:
+        identity = page.parse_identity_zone(os.pread(descriptor, page.WORDS_OFFSET, 0))
+    if identity is None:
+        os.close(descriptor)
+        return None
+    pidfd = open_process(identity.pid, identity.start_ticks)
+    return RankPage(path, descriptor, facts.st_ino, identity, pidfd)
+
+
+def open_process(pid: int, start_ticks: int) -> int | None:
+    """A pidfd of exactly this process; None when it is gone.
+
+    The start time is compared after opening: what the descriptor holds can't be replaced any more.
+    """
+    try:
+        pidfd = os.pidfd_open(pid)
+    except (ProcessLookupError, PermissionError, ValueError):
+        return None
+    identity = read_identity(pid)
+    if identity is None or identity.start_ticks != start_ticks:
+        os.close(pidfd)
+        return None
+    return pidfd
+
+
+@dataclass
+class Pages:
+    """The pages of the newest attempt in one directory.
+
+    Newest is whoever claimed last, not the highest number: pages of an earlier run of the same job
+    may still lie here, and its attempts may have counted further.
+    """
+
+    directory: Path
+    _open: dict[str, RankPage] = field(default_factory=dict)
+    _superseded: set[tuple[str, int]] = field(default_factory=set)
+
+    def refresh(self) -> list[RankPage]:
+        """Look at the directory again and answer the open pages by local rank."""
+        present = self._list()
+        for name in [name for name, held in self._open.items() if present.get(name) != held.inode]:
+            self._open.pop(name).close()
+        self._superseded &= set(present.items())
+        for name, inode in present.items():
+            if name not in self._open and (name, inode) not in self._superseded:
+                opened = open_page(self.directory / name)
+                if opened is not None:
+                    self._open[name] = opened
+        self._drop_older_attempts()
+        return self.held()
+
+    def held(self) -> list[RankPage]:
+        """The pages open since the last refresh, by local rank."""
+        return sorted(self._open.values(), key=lambda held: held.identity.local_rank)
+
+    def close(self) -> None:
+        """Close every page."""
+        for held in self._open.values():
+            held.close()
+        self._open.clear()
+
+    def _list(self) -> dict[str, int]:
+        try:
+            with os.scandir(self.directory) as entries:
+                return {
+                    entry.name: entry.inode() for entry in entries if NAME.fullmatch(entry.name)
+                }
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+
+    def _drop_older_attempts(self) -> None:
+        if not self._open:
+            return
+        newest = max(self._open.values(), key=lambda held: held.identity.claimed_ns)
+        for name, held in list(self._open.items()):
+            if held.identity.attempt != newest.identity.attempt:
+                self._superseded.add((name, held.inode))
+                self._open.pop(name).close()

@@ -1,0 +1,58 @@
+"""Everything one tick saw, judged and cost, for metrics: plain data, replaced whole."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.local_state import Orders
+from holdfast_sidecar.machine import MachineReading, ProbeHealth
+from holdfast_sidecar.observation import Moment, Ranks
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The loop's own counters since it started; they don't need Redis."""
+
+    ticks: int = 0
+    tick_s: float = 0.0
+    """Sum of what the ticks took."""
+    failed_ticks: int = 0
+    found: Mapping[Kind, int] = field(default_factory=dict)
+
+    def after_tick(self, took_s: float) -> Cost:
+        """One more tick."""
+        return dataclasses.replace(self, ticks=self.ticks + 1, tick_s=self.tick_s + took_s)
+
+    def after_failure(self) -> Cost:
+        """One more tick that failed."""
+        return dataclasses.replace(self, failed_ticks=self.failed_ticks + 1)
+
+    def after_finding(self, kind: Kind) -> Cost:
+        """One more finding of this kind."""
+        found = {**self.found, kind: self.found.get(kind, 0) + 1}
+        return dataclasses.replace(self, found=found)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The node at one tick."""
+
+    moment: Moment
+    ranks: Ranks
+    findings: tuple[Finding, ...]
+    orders: Orders
+    machine: MachineReading
+    probes: tuple[ProbeHealth, ...]
+    launcher_alive: bool
+    cost: Cost
+    launcher_pid: int = 0
+    """0 when no launcher is watched."""
+    mode: str = "act"
+    started_unix_s: float = 0.0
+    actions_done: Mapping[str, int] = field(default_factory=dict)
+    actions_failed: Mapping[str, int] = field(default_factory=dict)
+    heartbeats: Mapping[str, float] = field(default_factory=dict)
+    """Node -> when its heartbeat was last seen to move, Unix time on this node's clock."""
