@@ -36,21 +36,24 @@ from holdfast_sidecar.launcher.address import own_address
 from holdfast_sidecar.launcher.agent import HoldfastAgent, JobFailed
 from holdfast_sidecar.launcher.arguments import Arguments
 from holdfast_sidecar.launcher.job_server import JobServer
+from holdfast_sidecar.launcher.machine import read_machine
 from holdfast_sidecar.launcher.plan_watch import PlanWatch
 from holdfast_sidecar.launcher.rank_environment import SHARED_STORE_OFF, RankContext
-from holdfast_sidecar.launcher.rendezvous import HoldfastRendezvous, new_incarnation
+from holdfast_sidecar.launcher.rendezvous import (
+    LAST_CALL_S,
+    HoldfastRendezvous,
+    new_incarnation,
+)
 from holdfast_sidecar.launcher.reporting import Reporter
-from holdfast_sidecar.launcher.sidecar_process import SidecarProcess, find_sidecar
+from holdfast_sidecar.launcher.sidecar_process import SidecarProcess, has_own_sidecar
 from holdfast_sidecar.launcher.signals import ignore
+from holdfast_sidecar.launcher.stock_agent import StockAgent
 from holdfast_sidecar.launcher.torch_config import Launch, make_launch, supported
 from holdfast_sidecar.preflight import check_node
 from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.shared_settings import check_settings_shared
 
 logger = logging.getLogger(__name__)
-
-LAST_CALL_S = 30.0
-"""torch's own default for how long a first attempt waits for more than --nnodes' minimum."""
 
 
 @dataclass(frozen=True)
@@ -176,21 +179,17 @@ def check_shared(site: Site, arguments: Arguments) -> None:
 @contextlib.contextmanager
 def sidecar(site: Site, effective: Effective, observes: bool) -> Iterator[None]:
     """A sidecar for this node: one that is there already, else one of our own."""
-    if find_sidecar(site.owned.places) is not None:
+    if has_own_sidecar(site.owned.places):
         logger.info("a sidecar for node %s runs already: it is used", site.owned.node)
         yield
         return
-    process = SidecarProcess(sidecar_arguments(site, effective, observes), sidecar_log(site))
+    arguments = sidecar_arguments(site, effective, observes)
+    process = SidecarProcess(arguments, site.owned.places.sidecar_log)
     process.start()
     try:
         yield
     finally:
         process.stop()
-
-
-def sidecar_log(site: Site) -> Path:
-    """Where the sidecar's log goes."""
-    return site.owned.places.sidecar_log
 
 
 def sidecar_arguments(site: Site, effective: Effective, observes: bool) -> list[str]:
@@ -224,8 +223,6 @@ def run_agent(site: Site, arguments: Arguments, nodes: tuple[int, int]) -> None:
     else:
         os.environ.setdefault(SHARED_STORE_OFF, "1")
         rendezvous = get_rendezvous_handler(stock_parameters(site.launch))
-        from holdfast_sidecar.launcher.stock_agent import StockAgent
-
         agent = StockAgent(
             site.launch.make_spec(rendezvous),
             site.context,
@@ -310,11 +307,3 @@ def make_rendezvous(site: Site, arguments: Arguments, nodes: tuple[int, int]) ->
         master_address=given.master_addr if is_alone else "",
         master_port=int(given.master_port or 0),
     )
-
-
-def read_machine() -> str:
-    """The machine's id, by which a bad one is known again under another name."""
-    try:
-        return Path("/etc/machine-id").read_text().strip() or socket.gethostname()
-    except OSError:
-        return socket.gethostname()

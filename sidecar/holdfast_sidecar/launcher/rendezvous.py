@@ -33,6 +33,9 @@ from holdfast_sidecar.launcher.standing import (
     while_running,
 )
 
+LAST_CALL_S = 30.0
+"""torch's own default for how long a first attempt waits for more than --nnodes' minimum."""
+
 LOOK_S = 1.0
 """Longest sleep between two looks at the deadline; news wake earlier."""
 
@@ -63,7 +66,7 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
     """One node's way into every attempt of the job.
 
     `prepare` is called with each assignment before the rendezvous returns; `idle` whenever this
-    node waits without a place, which is when a spare may warm up.
+    node waits without a place, which is when a spare may warm up; `release` at the very end.
     """
 
     reporter: Reporter
@@ -74,6 +77,7 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
     master_port: int = 0
     prepare: Callable[[Assignment], None] = lambda assignment: None
     idle: Callable[[], None] = lambda: None
+    release: Callable[[], None] = lambda: None
     fence: Fence = field(default_factory=Fence)
     assignment: Assignment | None = None
     _known: int | None = None
@@ -127,6 +131,7 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
         self.reporter.close(timeout_s=LOOK_S)
         self.watch.stop()
         self._store = None
+        self.release()
         return True
 
     def obey(self, plan: Plan) -> None:

@@ -9,14 +9,13 @@ import contextlib
 import json
 import logging
 import os
-import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.identity import ProcessIdentity, is_alive, read_identity
+from holdfast.identity import ProcessIdentity, is_alive
 from holdfast_sidecar.places import Places
 
 logger = logging.getLogger(__name__)
@@ -66,7 +65,9 @@ class SidecarProcess:
             code = self._process.wait()
             if self._leaving.wait(pause_s):
                 return
-            logger.warning("the sidecar ended with code %d and is started again", code)
+            logger.warning(
+                "the sidecar ended with code %d and is started again (%s)", code, self._log
+            )
             self._process = self._launch()
             if self._leaving.is_set():
                 self._process.terminate()
@@ -86,21 +87,14 @@ class SidecarProcess:
             )
 
 
-def find_sidecar(where: Places) -> int | None:
-    """Pid of a sidecar that serves this node already (systemd, DaemonSet); None when none does.
+def has_own_sidecar(where: Places) -> bool:
+    """Whether a sidecar that belongs to no launcher (systemd, DaemonSet) serves this node already.
 
-    One that watches an earlier launcher is about to leave: it is hurried, and not counted.
+    One that belonged to an earlier launcher sees that the node has a new owner, and leaves.
     """
     try:
         record = json.loads(where.sidecar_record.read_text())
-        pid, launcher_pid = int(record["pid"]), int(record.get("launcher_pid", 0))
-        identity = ProcessIdentity(pid, int(record["start_ticks"]))
+        identity = ProcessIdentity(int(record["pid"]), int(record["start_ticks"]))
+        return not record["launcher_pid"] and is_alive(identity)
     except (OSError, ValueError, KeyError, TypeError):
-        return None
-    if not is_alive(identity):
-        return None
-    if launcher_pid and read_identity(launcher_pid) is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
-        return None
-    return pid
+        return False
