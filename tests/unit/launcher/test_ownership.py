@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.launcher.ownership import (
+    EXPIRED_S,
+    as_name,
+    host_names,
+    is_owned,
+    own_node,
+    sweep,
+    sweep_pages,
+)
+from holdfast_sidecar.settings import PathSettings
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> PathSettings:
+    (tmp_path / "shm").mkdir()
+    return PathSettings(shm_dir=str(tmp_path / "shm"), state_dir=str(tmp_path / "state"))
+
+
+def test_a_node_belongs_to_one_launcher_at_a_time(paths: PathSettings) -> None:
+    first = own_node(paths, "job", "a")
+    with pytest.raises(BadInput, match="already: choose another --node"):
+        own_node(paths, "job", "a")
+    own_node(paths, "other", "a").release()
+    first.release()
+    own_node(paths, "job", "a").release()
+
+
+def test_nodes_of_one_job_on_one_machine_get_names_of_their_own(paths: PathSettings) -> None:
+    owned = [own_node(paths, "job", None) for _ in range(3)]
+    host, second, third = (o.node for o in owned)
+    assert (second, third) == (f"{host}~2", f"{host}~3")
+    owned[1].release()
+    again = own_node(paths, "job", None)
+    assert again.node == second
+    for one in (owned[0], owned[2], again):
+        one.release()
+
+
+def test_directories_are_private_and_gone_after_release(paths: PathSettings) -> None:
+    owned = own_node(paths, "job", "a")
+    folder = owned.places.shm
+    for private in (folder, folder.parent, folder.parent.parent):
+        assert stat.S_IMODE(private.stat().st_mode) == 0o700
+    owned.release()
+    assert os.listdir(paths.shm_dir) == []
+
+
+def test_a_link_in_place_of_our_directory_is_refused(paths: PathSettings, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (Path(paths.shm_dir) / f"holdfast-{os.getuid()}").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(BadInput, match="not a directory of yours"):
+        own_node(paths, "job", "a")
+
+
+def test_only_what_is_unowned_and_expired_is_swept(paths: PathSettings) -> None:
+    living = own_node(paths, "living", "a")
+    dead = own_node(paths, "dead", "a")
+    os.close(dead.lock_fd)
+    newest = dead.places.shm.stat().st_mtime
+    sweep(paths, newest + EXPIRED_S - 60)
+    assert dead.places.shm.exists()
+    sweep(paths, newest + EXPIRED_S + 60)
+    assert not dead.places.shm.parent.exists()
+    assert living.places.shm.exists()
+    living.release()
+
+
+def test_a_page_whose_rank_lives_is_not_swept(paths: PathSettings) -> None:
+    owned = own_node(paths, "job", "a")
+    (owned.places.shm / "attempt-0-local-0.page").write_bytes(b"x")
+    now = owned.places.shm.stat().st_mtime
+    sweep_pages(owned.places.shm, now + EXPIRED_S - 60)
+    assert list(owned.places.shm.glob("*.page"))
+    sweep_pages(owned.places.shm, now + EXPIRED_S + 60)
+    assert not list(owned.places.shm.glob("*.page"))
+    assert is_owned(owned.places.lock)
+    owned.release()
+
+
+def test_any_host_name_becomes_a_name() -> None:
+    assert as_name("gpu_01.example") == "gpu_01.example"
+    assert as_name("a b/c") == "a-b-c"
+    assert as_name("---") == "node"
+    assert len(as_name("x" * 200)) == 63
+    names = host_names()
+    assert len({next(names) for _ in range(5)}) == 5

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast import page
+from holdfast_sidecar.launcher.rank_ends import (
+    RankEnd,
+    forgive,
+    in_order,
+    read_exit_code,
+    read_said_finished,
+)
+
+
+def end(local_rank: int, exit_code: int, at: float = 10.0) -> RankEnd:
+    return RankEnd(local_rank, 100 + local_rank, exit_code, at)
+
+
+def test_the_rank_that_a_signal_ended_comes_before_its_peers_exceptions() -> None:
+    ends = [end(0, 1), end(1, 1), end(2, -9)]
+    assert [e.local_rank for e in in_order(ends, {0: 8.0, 1: 7.0})] == [2, 1, 0]
+
+
+def test_a_clean_end_in_the_same_look_is_placed_by_its_time() -> None:
+    assert [e.local_rank for e in in_order([end(0, 0), end(1, 1)], {1: 5.0})] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("code", "finished", "expected"),
+    [(-signal.SIGABRT, True, 0), (-signal.SIGABRT, False, -6), (-9, True, -9), (1, True, 1)],
+)
+def test_only_the_abort_of_a_finished_rank_is_forgiven(
+    code: int, finished: bool, expected: int
+) -> None:
+    assert forgive(code, finished) == expected
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 9)", -9)],
+)
+def test_an_exit_code_is_read_without_reaping(program: str, expected: int) -> None:
+    child = subprocess.Popen([sys.executable, "-c", program])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert read_exit_code(child.pid) == expected
+    assert read_exit_code(child.pid) == expected
+    assert child.wait() == expected
+
+
+def test_a_living_child_has_no_exit_code_and_a_reaped_one_counts_as_failed() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert read_exit_code(child.pid) is None
+    child.kill()
+    child.communicate()
+    assert read_exit_code(child.pid) == 1
+
+
+def write_page(path: Path, ending: page.Ending) -> None:
+    who = page.Identity(1, 2, 0, 0, 0, 0, 1, 0, "n", "j")
+    content = bytearray(page.PAGE_SIZE)
+    packed = page.pack_identity(who)
+    content[: len(packed)] = packed
+    offset = page.WORDS_OFFSET + 8 * page.Word.ENDING
+    content[offset : offset + 8] = int(ending).to_bytes(8, "little")
+    path.write_bytes(content)
+
+
+def test_the_page_says_whether_the_rank_finished(tmp_path: Path) -> None:
+    path = tmp_path / "p"
+    assert not read_said_finished(path)
+    for ending in page.Ending:
+        write_page(path, ending)
+        assert read_said_finished(path) == (ending is page.Ending.FINISHED)
+    path.write_bytes(path.read_bytes()[:1000])
+    assert not read_said_finished(path)

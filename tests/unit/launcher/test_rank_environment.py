@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from holdfast import environment as names
+from holdfast_sidecar.coordination.reports import Candidate
+from holdfast_sidecar.launcher.rank_environment import RankContext, rank_environment
+from holdfast_sidecar.places import Places
+
+CONTEXT = RankContext(
+    job="j",
+    node="n",
+    attempt=3,
+    epoch=7,
+    places=Places(Path("/shm/j/n"), Path("/state/j/n")),
+    hooks_path="/hooks",
+    resume=(Candidate("c1", "/ck/step-5-c1", 5),),
+)
+
+
+def test_a_rank_is_told_its_attempt_and_where_its_files_go() -> None:
+    found = rank_environment({"RANK": "1"}, CONTEXT)
+    assert found["RANK"] == "1"
+    assert (found[names.JOB], found[names.NODE]) == ("j", "n")
+    assert (found[names.ATTEMPT], found[names.EPOCH]) == ("3", "7")
+    assert found[names.PAGE_DIR] == "/shm/j/n"
+    assert found[names.EVIDENCE_DIR] == "/state/j/n/evidence/attempt-3"
+    assert json.loads(found[names.RESUME]) == [
+        {"identifier": "c1", "path": "/ck/step-5-c1", "step": 5}
+    ]
+    assert names.CHECKPOINT_DIR not in found
+
+
+def test_a_rank_never_learns_where_redis_is() -> None:
+    secrets = dict.fromkeys(names.NEVER_FOR_RANKS, "secret") | {names.CLAIMED: "1:2"}
+    assert "secret" not in rank_environment(secrets, CONTEXT).values()
+    assert names.CLAIMED not in rank_environment(secrets, CONTEXT)
+
+
+def test_the_hooks_come_first_on_the_python_path_and_only_once() -> None:
+    first = rank_environment({"PYTHONPATH": "/mine:/yours"}, CONTEXT)
+    assert first["PYTHONPATH"] == "/hooks:/mine:/yours"
+    assert rank_environment(first, CONTEXT)["PYTHONPATH"] == "/hooks:/mine:/yours"
+    assert rank_environment({}, CONTEXT)["PYTHONPATH"] == "/hooks"
+
+
+def test_the_shared_store_of_torch_is_off_unless_somebody_chose_otherwise() -> None:
+    name = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
+    assert rank_environment({}, CONTEXT)[name] == "1"
+    assert rank_environment({name: "0"}, CONTEXT)[name] == "0"
