@@ -28,7 +28,6 @@ class RedisStore:
         self._client = client
         self._keys = Keys(job)
         self._wakeups = Wakeups(client, self._keys.wake)
-        self._server = ""
 
     def campaign(self, candidate: str, lease_s: float, floor: int) -> Lease:
         """Renew or take the lease; it ends by the server's clock."""
@@ -68,10 +67,6 @@ class RedisStore:
         sections = tuple(Section)
         keys = [self._keys.leader, *(self._keys.section(section) for section in sections)]
         lease, server, *contents = self._run(scripts.READ, keys, [])
-        if server != self._server:
-            # Behind Sentinel the old master may still hold our subscription and stay silent.
-            self._wakeups.renew()
-            self._server = server
         return View(
             lease=parse_lease(lease),
             server=server,
@@ -114,6 +109,7 @@ class RedisStore:
             raise self._unavailable(error) from error
 
     def _unavailable(self, error: Exception) -> StoreUnavailable:
+        # Where a call fails, the subscription may be on a server that stays silent for ever.
         self._wakeups.renew()
         return StoreUnavailable(f"{type(error).__name__}: {error}")
 

@@ -46,6 +46,29 @@ def test_epochs_never_go_back_when_the_master_is_killed(sentinels: Sentinels) ->
     assert other.wait(5)
 
 
+def test_a_frozen_master_is_left_behind(sentinels: Sentinels) -> None:
+    store = sentinels.store()
+    lease = store.campaign("a", 30, 41)
+    before = store.read().server
+    while store.wait(0.02):
+        pass
+    sentinels.servers[0].pause()
+    with pytest.raises(StoreUnavailable):
+        store.read()
+    wait_until(lambda: is_back(store), "the replica was promoted")
+    newer = store.campaign("a", 30, lease.epoch + 1)
+    assert newer.epoch > lease.epoch
+    assert store.read().server != before
+    assert not store.order(lease, Section.PLAN, "current", "stale", None)
+    assert store.order(newer, Section.PLAN, "current", "1", None)
+
+    # The subscription on the frozen master heard nothing and was not closed either.
+    while store.wait(0.02):
+        pass
+    sentinels.store().report(Section.NODES, "a", "1")
+    assert store.wait(5)
+
+
 def is_back(store: Store) -> bool:
     try:
         store.report(Section.NODES, "probe", "1")
