@@ -44,8 +44,8 @@ class Cluster:
     incident_texts: Mapping[str, str] = field(default_factory=dict)
     requests: Mapping[str, Request] = field(default_factory=dict)
     request_texts: Mapping[str, str] = field(default_factory=dict)
-    lost: frozenset[str] = frozenset()
-    """Nodes whose agent is known to be gone or silent for too long."""
+    lost: Mapping[str, float] = field(default_factory=dict)
+    """Nodes whose agent is known to be gone or silent for too long -> seconds of silence."""
 
     def is_alive(self, node: str) -> bool:
         """Whether this node's agent takes part."""
@@ -90,16 +90,16 @@ def beats(cluster: Cluster) -> dict[str, Beat]:
 
 def lost_nodes(
     cluster: Cluster, heartbeats: Heartbeats, timeout_s: float, now: float
-) -> frozenset[str]:
-    """Nodes whose agent is gone.
+) -> dict[str, float]:
+    """Nodes whose agent is gone, and for how many seconds nothing has been heard of it.
 
     Its sidecar saw it die; or both are silent; or it alone is silent for very long.
     """
-    return frozenset(
-        name
+    return {
+        name: heartbeats.still_for(f"agent/{name}", now)
         for name, agent in cluster.agents.items()
         if _is_lost(agent, cluster.nodes.get(name), heartbeats, timeout_s, now)
-    )
+    }
 
 
 def _is_lost(

@@ -138,7 +138,7 @@ def _watch(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcom
     if all(_has_succeeded(cluster, plan, member) for member in plan.members):
         done = dataclasses.replace(plan, state="done", epoch=circumstances.epoch)
         return _write_plan(cluster, done)
-    if (lost := _lost_members(cluster, plan)) is not None:
+    if (lost := _lost_members(cluster, plan, circumstances.now_unix_s)) is not None:
         return _end(cluster, plan, lost, circumstances)
     members = [_agent_of(cluster, member) for member in plan.members]
     of_attempt = [a for a in members if a is not None and a.attempt == plan.attempt]
@@ -315,7 +315,7 @@ def _recoveries(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> t
     )
 
 
-def _lost_members(cluster: Cluster, plan: Plan) -> Incident | None:
+def _lost_members(cluster: Cluster, plan: Plan, now_unix_s: float) -> Incident | None:
     gone = [m for m in plan.members if _agent_of(cluster, m) is None]
     if not gone:
         return None
@@ -324,7 +324,17 @@ def _lost_members(cluster: Cluster, plan: Plan) -> Incident | None:
     agent = cluster.agents.get(first.node)
     went = agent is not None and agent.state == "left" and agent.incarnation == first.incarnation
     cause = "node_left" if went else "node_lost"
-    return Incident("", plan.attempt, cause, first.node, ranks, confidence=0.95)
+    silent_s = cluster.lost.get(first.node, 0.0)
+    return Incident(
+        "",
+        plan.attempt,
+        cause,
+        first.node,
+        ranks,
+        confidence=0.95,
+        since_unix_s=now_unix_s - silent_s,
+        evidence=[f"nothing was heard of it for {silent_s:.1f} s"] if silent_s else [],
+    )
 
 
 def _crash(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident:
@@ -380,7 +390,7 @@ def _final(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incide
     )
     if incident.cause not in ("crash", "node_lost", "node_left"):
         return incident
-    if (lost := _lost_members(cluster, plan)) is not None:
+    if (lost := _lost_members(cluster, plan, circumstances.now_unix_s)) is not None:
         return dataclasses.replace(
             incident,
             cause=lost.cause,
