@@ -101,6 +101,16 @@ def describe(url: str) -> str:
     return f"{scheme}://{rest.partition('?')[0].partition('#')[0]}"
 
 
+def without_password(url: str) -> str:
+    """The URL as it may be kept: it leads to the same server, user and options included."""
+    address = parse_address(url)
+    if not address.password:
+        return url
+    userinfo = urlsplit(url).netloc.rpartition("@")[0]
+    user = userinfo.partition(":")[0]
+    return url.replace(f"//{userinfo}@", f"//{user}@" if user else "//", 1)
+
+
 def _options(url: str, query: str) -> dict[str, str]:
     options = dict(parse_qsl(query, keep_blank_values=True))
     unknown = sorted(options.keys() - set(OPTIONS))

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from holdfast import environment as names
 from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.coordination.address import SCHEMES
+from holdfast_sidecar.coordination.address import SCHEMES, without_password
 from holdfast_sidecar.coordination.connection import connect, describe
 from holdfast_sidecar.coordination.server_checks import check_server
 from holdfast_sidecar.places import Places
@@ -30,7 +30,7 @@ class JobServer:
     def write_record(self, where: Places) -> None:
         """Leave word for `holdfast status` and the others. Holds no secret, only where it lies."""
         record = {
-            "url": describe(self.settings.url),
+            "url": without_password(self.settings.url),
             "user": self.settings.user,
             "password_file": self.settings.password_file,
         }

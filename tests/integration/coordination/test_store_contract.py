@@ -258,6 +258,14 @@ def test_what_writes_nothing_wakes_nobody(twin: Twin) -> None:
     assert not other.wait(0.02)
 
 
+def test_a_heartbeat_is_written_and_wakes_nobody(twin: Twin) -> None:
+    store, other = twin.store(), twin.store()
+    drain(other)
+    store.report(Section.NODES, "a", "1", wake=False)
+    assert not other.wait(0.02)
+    assert other.read().section(Section.NODES) == {"a": "1"}
+
+
 def test_many_writes_are_one_wake_up(twin: Twin) -> None:
     store, other = twin.store(), twin.store()
     drain(other)

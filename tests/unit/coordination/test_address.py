@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.coordination.address import Address, describe, parse_address
+from holdfast_sidecar.coordination.address import Address, describe, parse_address, without_password
 
 
 @pytest.mark.parametrize(
@@ -97,3 +99,19 @@ def test_a_described_url_names_the_server_and_no_secret(url: str, shown: str) ->
 
 def test_an_address_does_not_show_its_password() -> None:
     assert "secret" not in repr(parse_address("redis://me:secret@h"))
+
+
+@pytest.mark.parametrize(
+    ("url", "kept"),
+    [
+        ("rediss://me:secret@h:1/2?ssl_ca_certs=/ca.crt", "rediss://me@h:1/2?ssl_ca_certs=/ca.crt"),
+        ("redis://:secret@h", "redis://h"),
+        ("redis+sentinel://:secret@a,b/service?db=1", "redis+sentinel://a,b/service?db=1"),
+        ("unix://me:secret@/run/redis.sock?db=2", "unix://me@/run/redis.sock?db=2"),
+        ("unix:///run/a%20b/redis.sock", "unix:///run/a%20b/redis.sock"),
+        ("redis://me@h", "redis://me@h"),
+    ],
+)
+def test_a_kept_url_leads_to_the_same_server_without_its_password(url: str, kept: str) -> None:
+    assert without_password(url) == kept
+    assert replace(parse_address(url), password="") == parse_address(kept)

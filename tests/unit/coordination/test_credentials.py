@@ -117,4 +117,4 @@ def test_no_call_outlasts_the_timeout(url: str) -> None:
     options = client.get_connection_kwargs()
     assert options["socket_timeout"] == 0.25
     assert options.get("socket_connect_timeout", 0.25) == 0.25  # a socket path has no other
-    assert options["retry"].get_retries() == 0
+    assert options["retry"]._retries == 0
