@@ -138,6 +138,8 @@ def test_it_dies_with_its_killed_parent_and_the_next_start_works(
         parent.kill()
         parent.wait()
     gone, _, _ = select.select([watched], [], [], 10)
+    if not gone:
+        signal.pidfd_send_signal(watched, signal.SIGKILL)
     os.close(watched)
     assert gone, "the server outlived its parent"
     server = start_server(home, listen)
