@@ -16,6 +16,14 @@ def watch(name: str, before: Callable[[], None], after: Callable[[], None]) -> N
     sys.meta_path.insert(0, ImportWatch(name, before, after))
 
 
+def once(name: str, then: Callable[[], None]) -> None:
+    """Call `then` once the module is imported: now, when it is already."""
+    if name in sys.modules:
+        then()
+    else:
+        watch(name, before=lambda: None, after=then)
+
+
 class ImportWatch:
     """A finder that finds nothing itself: it lets the others find, and listens to the loading."""
 

@@ -18,13 +18,9 @@ from holdfast.recorder import Recorder
 def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
     """Hook the compiler once it is imported; many scripts never do (AdamW does it for them)."""
 
-    def listen() -> None:
-        guard.run("compiling", lambda: _listen(recorder, guard))
-
-    if "torch._dynamo" in sys.modules:
-        listen()
-    else:
-        importing.watch("torch._dynamo", before=lambda: None, after=listen)
+    importing.once(
+        "torch._dynamo", lambda: guard.run("compiling", lambda: _listen(recorder, guard))
+    )
 
 
 def _listen(recorder: Recorder, guard: Guard) -> None:

@@ -1,7 +1,6 @@
 """The optimizer's step: a phase, and without a wrapped loop also the end of a training step.
 
-Uses torch's public global hooks. GradScaler's skipped steps never reach them, nor do steps that
-torch.compile traced: those are counted only in a wrapped loop.
+Uses torch's public global hooks. GradScaler's skipped steps never reach them.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import threading
 import weakref
 from typing import Any
 
+from holdfast import importing
 from holdfast.guard import Guard
 from holdfast.page import Phase, Word
 from holdfast.patches.timed import after
@@ -20,22 +20,41 @@ _OPTIMIZER, _OPTIMIZER_CALLS = Phase.OPTIMIZER, Word.OPTIMIZER_CALLS
 
 def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
     """Hook every optimizer."""
-    hooks = torch.optim.optimizer
+    from torch.optim import optimizer as hooks
+
     steps = OptimizerSteps(recorder)
     is_compiling = torch.compiler.is_compiling
     begin = guard.wrap("optimizer begins", steps.begin, None)
     end = guard.wrap("optimizer ends", steps.end, None)
+    outside_the_graph = {"begin": begin, "end": end}
+
+    def keep_out_of_graphs() -> None:
+        outside_the_graph["begin"] = torch.compiler.disable(begin)
+        outside_the_graph["end"] = torch.compiler.disable(end)
 
     def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         if not is_compiling():
             begin(optimizer)
+        elif _breaks_the_graph_anyway(optimizer):
+            outside_the_graph["begin"](optimizer)
 
     def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         if not is_compiling():
             end(optimizer)
+        elif _breaks_the_graph_anyway(optimizer):
+            outside_the_graph["end"](optimizer)
 
     hooks.register_optimizer_step_pre_hook(before_step)
     hooks.register_optimizer_step_post_hook(after_step)
+    importing.once("torch._dynamo", keep_out_of_graphs)
+
+
+def _breaks_the_graph_anyway(optimizer: Any) -> bool:
+    """Whether its step is torch's own, which torch.compile can't trace whole either.
+
+    Others are left alone there: a break of ours would fail `fullgraph=True`.
+    """
+    return str(type(optimizer).__module__).startswith("torch.optim.")
 
 
 class OptimizerSteps:

@@ -1,0 +1,131 @@
+"""A stage on which a script runs as a rank: pages and evidence of its own, no launcher."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from holdfast import attachment, environment, page
+from holdfast.page import Ending, Word
+
+TIMEOUT_S = 60
+
+
+@dataclass
+class Outcome:
+    """How a script ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass
+class Stage:
+    """Runs scripts; `pages` and `evidence` are what the launcher would have made."""
+
+    folder: Path
+    started: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    @property
+    def pages(self) -> Path:
+        return self.folder / "pages"
+
+    @property
+    def evidence(self) -> Path:
+        return self.folder / "evidence"
+
+    def environment(self, rank: int = 0, world_size: int = 1, **changes: str) -> dict[str, str]:
+        inherited = {key: value for key, value in os.environ.items() if "HOLDFAST" not in key}
+        return {
+            **inherited,
+            **attachment.worker_environment({}),
+            environment.PAGE_DIR: str(self.pages),
+            environment.EVIDENCE_DIR: str(self.evidence),
+            environment.JOB: "job",
+            environment.NODE: "node",
+            environment.ATTEMPT: "0",
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(world_size),
+            "OMP_NUM_THREADS": "1",
+            **changes,
+        }
+
+    def script(self, text: str, name: str = "script.py") -> Path:
+        path = self.folder / name
+        path.write_text(textwrap.dedent(text))
+        return path
+
+    def start(
+        self, text: str, env: dict[str, str] | None = None, name: str = "script.py"
+    ) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, str(self.script(text, name))],
+            env=env or self.environment(),
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.started.append(process)
+        return process
+
+    def end(self, process: subprocess.Popen[str]) -> Outcome:
+        out, err = process.communicate(timeout=TIMEOUT_S)
+        return Outcome(process.returncode, out, err)
+
+    def run(self, text: str, env: dict[str, str] | None = None) -> Outcome:
+        return self.end(self.start(text, env))
+
+    def read(self, rank: int = 0, attempt: int = 0) -> bytes:
+        return (self.pages / page.page_name(attempt, rank)).read_bytes()
+
+    def word(self, word: Word, rank: int = 0) -> int:
+        return page.parse_words(self.read(rank))[word]
+
+    def ending(self, rank: int = 0) -> Ending:
+        return Ending(self.word(Word.ENDING, rank))
+
+    def records(self, rank: int = 0) -> list[page.Record]:
+        return [record for _, record in page.parse_records(self.read(rank), 0)]
+
+    def last_words(self, rank: int = 0) -> dict[str, str]:
+        return page.parse_last_words(self.read(rank)) or {}
+
+    def page_names(self) -> list[str]:
+        return sorted(path.name for path in self.pages.iterdir())
+
+    def stub_torch(self) -> str:
+        """A path with a torch that imports at once, for what concerns only its import."""
+        path = self.folder / "stub"
+        path.mkdir(exist_ok=True)
+        (path / "torch.py").write_text("")
+        return os.pathsep.join([attachment.python_path(), str(path)])
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Look again until the condition holds."""
+        deadline = time.monotonic() + TIMEOUT_S
+        while not condition():
+            assert time.monotonic() < deadline, "waited in vain"
+            time.sleep(0.01)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    made = Stage(tmp_path)
+    made.pages.mkdir(mode=0o700)
+    made.evidence.mkdir(mode=0o700)
+    yield made
+    for process in made.started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()

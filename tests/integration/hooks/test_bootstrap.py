@@ -1,0 +1,65 @@
+"""The sitecustomize that attaches: it hides nobody's own and never stands in the way."""
+
+from __future__ import annotations
+
+import os
+
+from holdfast import attachment
+from holdfast.page import Ending
+
+
+def path(stage, name: str, file: str, text: str) -> str:
+    folder = stage.folder / name
+    folder.mkdir()
+    target = folder / file
+    target.parent.mkdir(exist_ok=True)
+    target.write_text(text)
+    return str(folder)
+
+
+def test_the_users_own_sitecustomize_still_runs_and_goes_by_its_name(stage) -> None:
+    own = path(stage, "own", "sitecustomize.py", "print('own')\nanswer = 42\n")
+    pythonpath = os.pathsep.join([stage.stub_torch(), own])
+    script = "import torch, sitecustomize\nprint(sitecustomize.answer)\n"
+    ended = stage.run(script, stage.environment(PYTHONPATH=pythonpath))
+    assert (ended.code, ended.out) == (0, "own\n42\n")
+    assert stage.ending() is Ending.FINISHED
+
+
+def test_a_broken_sitecustomize_of_the_user_is_told_as_ever_and_stops_nothing(stage) -> None:
+    own = path(stage, "own", "sitecustomize.py", "1 / 0\n")
+    pythonpath = os.pathsep.join([stage.stub_torch(), own])
+    ended = stage.run("import torch\nprint('runs')", stage.environment(PYTHONPATH=pythonpath))
+    assert ended.out == "runs\n"
+    assert "ZeroDivisionError" in ended.err
+    assert stage.ending() is Ending.FINISHED
+
+
+def test_a_python_without_holdfast_says_so_in_one_line_and_runs(stage) -> None:
+    absent = path(stage, "absent", "holdfast/__init__.py", "raise ImportError('not here')\n")
+    pythonpath = os.pathsep.join([attachment.python_path(), absent])
+    ended = stage.run("print('runs')", stage.environment(PYTHONPATH=pythonpath))
+    assert ended.out == "runs\n"
+    assert ended.err.splitlines() == ["holdfast: this Python runs without hooks: not here"]
+
+
+def test_a_directory_that_is_not_safe_costs_one_line_and_no_page(stage) -> None:
+    stage.pages.chmod(0o755)
+    env = stage.environment(PYTHONPATH=stage.stub_torch())
+    ended = stage.run("import torch\nprint('runs')", env)
+    assert ended.out == "runs\n"
+    (line,) = ended.err.splitlines()
+    assert "0700" in line
+    assert stage.page_names() == []
+
+
+def test_the_start_of_an_interpreter_imports_nothing_of_weight(stage) -> None:
+    script = "import sys; print(*sorted(name for name in sys.modules if 'holdfast' in name))"
+    ended = stage.run(script)
+    assert ended.out.split() == [
+        "holdfast",
+        "holdfast.attachment",
+        "holdfast.environment",
+        "holdfast.exit_code",
+        "holdfast.importing",
+    ]
