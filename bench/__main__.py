@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -29,15 +30,23 @@ ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
 BENCHMARKS = {"launch": "bench.launch.rows"}
 """Name -> module that holds BENCHMARK; imported only when it is asked for."""
+ALL = "all"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one benchmark; exit code 1 when a goal was missed."""
     options = _parse(arguments)
-    benchmark: Benchmark = importlib.import_module(BENCHMARKS[options.name]).BENCHMARK
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    if options.name == ALL:
+        return max(_main(name, options) for name in BENCHMARKS)
+    return _main(options.name, options)
+
+
+def _main(name: str, options: argparse.Namespace) -> int:
+    benchmark: Benchmark = importlib.import_module(BENCHMARKS[name]).BENCHMARK
     if options.only is not None and options.only not in benchmark.rows:
         rows = ", ".join(benchmark.rows)
-        print(f"bench: {options.name} has no row {options.only!r}; it has {rows}", file=sys.stderr)
+        print(f"bench: {name} has no row {options.only!r}; it has {rows}", file=sys.stderr)
         return 2
     run = Run(
         started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -50,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("name", choices=sorted(BENCHMARKS))
+    parser.add_argument("name", choices=[*BENCHMARKS, ALL])
     parser.add_argument(
         "--quick",
         action="store_true",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -11,11 +12,12 @@ from pathlib import Path
 from bench.benchmark import NotRun, Sample
 from bench.launch.contestants import FIRST_NODE, Contestant, Scenario
 from bench.launch.faults import VICTIM_NODE, Fault
-from bench.launch.incidents import read_detected_unix
-from bench.launch.job import Job, NotReached
+from bench.launch.job import LOOK_S, Job, NotReached
+from bench.launch.processes import Launched
+from bench.launch.records import read_detected_unix, read_is_joining
 from bench.launch.steps import Event, recovery, steady, step_seconds
 
-START_LIMIT_S = 90.0
+START_LIMIT_S = 60.0
 SETTLED_STEP = 60
 """About 3 s of stepping before the fault: start-up is over for every contestant."""
 SAVE_EVERY = 20
@@ -97,12 +99,11 @@ def _scenario(case: Case) -> Scenario:
 def _disturb(case: Case, job: Job) -> Sample:
     job.start(FIRST_NODE)
     job.start(VICTIM_NODE)
-    if job.scenario.spares:
-        job.wait_until(lambda events: steady(events, 2, 1), START_LIMIT_S, must=True)
-        job.start(SPARE_NODE)
+    settled = _wait_for_spare(job) if job.scenario.spares else 0
     before = job.wait_until(
-        lambda events: steady(events, 2, case.fault_step), START_LIMIT_S, must=True
+        lambda events: steady(events, 2, settled + case.fault_step), START_LIMIT_S, must=True
     )
+    witnesses = list(job.launched.values())  # not those that are started after the fault
     fault_ns, fault_unix = time.monotonic_ns(), time.time()
     case.fault.strike(job, before)
     case.struck.set()
@@ -118,18 +119,35 @@ def _disturb(case: Case, job: Job) -> Sample:
     result = recovery(events, fault_ns, worlds)
     return {
         "recovered": result.every_rank_stepping_s is not None,
-        "detected_s": _detected_s(job, fault_ns, fault_unix),
+        "detected_s": _detected_s(job, witnesses, fault_ns, fault_unix),
         **asdict(result),
         "step_at_fault": max(event.step for event in before),
         "step_s": step_seconds(before, skip=10),
     }
 
 
-def _detected_s(job: Job, fault_ns: int, fault_unix: float) -> float | None:
+def _wait_for_spare(job: Job) -> int:
+    """Start the spare node once the others step; the checkpoint step by which it waits."""
+    job.wait_until(lambda events: steady(events, 2, 1), START_LIMIT_S, must=True)
+    job.start(SPARE_NODE)
+    server = job.server
+    assert server is not None
+    deadline = time.monotonic() + START_LIMIT_S
+    while not read_is_joining(server, job.scenario.run, SPARE_NODE):
+        if time.monotonic() > deadline:
+            raise NotReached(f"the spare node did not join within {START_LIMIT_S:g} s")
+        time.sleep(LOOK_S)
+    reached = max(event.step for event in job.events())
+    return math.ceil(reached / SAVE_EVERY) * SAVE_EVERY
+
+
+def _detected_s(
+    job: Job, witnesses: Sequence[Launched], fault_ns: int, fault_unix: float
+) -> float | None:
     """Holdfast: as its incident says. The peers keep no record: the first line anyone prints."""
     if job.server is not None:
         detected = read_detected_unix(job.server, job.scenario.run, fault_unix)
         return None if detected is None else detected - fault_unix
-    lines = [one.first_line_after(fault_ns) for one in job.launched.values()]
+    lines = [one.first_line_after(fault_ns) for one in witnesses]
     first = min((line_ns for line_ns in lines if line_ns is not None), default=None)
     return None if first is None else (first - fault_ns) / 1e9
