@@ -11,6 +11,7 @@ from pathlib import Path
 from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.checkpoints.directory import CheckpointDirectory
 from holdfast_sidecar.checkpoints.parts import PartHashing
+from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.coordination.store import Store
 from holdfast_sidecar.coordinator import Coordinator, NodeIdentity
 from holdfast_sidecar.deeds import Deeds
@@ -68,7 +69,7 @@ def assemble(
             gpu=ProbeRunner(GpuProbe(), machine.EVERY_S),
         ),
         coordination=coordination,
-        deeds=Deeds(site.node, site.settings, site.places, pages, runner),
+        deeds=Deeds(site.node, site.settings, site.places, pages, Chronicle(site.places), runner),
         saved_parts=saved_parts,
         farewell=Farewell(
             watch_launcher(site.launcher_pid), site.places, site.settings.sidecar.grace_s, runner

@@ -12,6 +12,7 @@ from holdfast_sidecar.actions.arming import arm_checkpoint, order_stop
 from holdfast_sidecar.actions.ending import Warrant, end_culprits, refusal
 from holdfast_sidecar.actions.evidence import Request, is_kept, keep_evidence
 from holdfast_sidecar.actions.runner import ActionRunner
+from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import Plan
 from holdfast_sidecar.local_state import Orders
@@ -30,6 +31,7 @@ class Deeds:
     settings: Settings
     places: Places
     pages: Pages
+    chronicle: Chronicle
     runner: ActionRunner = field(default_factory=ActionRunner)
     evidence_for: str = ""
     """Incident whose evidence this node has on disk."""
@@ -40,6 +42,9 @@ class Deeds:
     def act(self, orders: Orders, now_s: float) -> None:
         """Do what the orders ask of this node. `now_s` is CLOCK_MONOTONIC."""
         plan, held = orders.plan, self.pages.held()
+        if orders.view is not None:
+            incidents = orders.view.section(Section.INCIDENTS)
+            self._run("keep_incidents", self.chronicle.keep, incidents)
         if orders.checkpoint is not None:
             self._run("arm_checkpoint", arm_checkpoint, orders.checkpoint, held, int(now_s * 1e9))
         if plan is None:

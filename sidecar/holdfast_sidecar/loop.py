@@ -89,6 +89,7 @@ class Loop:
     started_unix_s: float = field(default_factory=time.time)
     _findings: list[Finding] = field(default_factory=list)
     _is_suspicious: bool = False
+    _store_answered_s: float | None = None
     _leaving: threading.Event = field(default_factory=threading.Event)
     _last_error: str = ""
 
@@ -122,7 +123,9 @@ class Loop:
         self.attention.take_in(looks, now_s)
         moment = Moment(now_s, now_unix_s, self.node, self.attention.awake_since_s)
         ranks = self._ranks(orders)
-        found = judge_machine(machine, launcher_alive, orders.store_up, moment)
+        if orders.store_up or self._store_answered_s is None:
+            self._store_answered_s = now_s
+        found = judge_machine(machine, launcher_alive, self._store_answered_s, moment)
         if launcher_alive and _is_going_on(orders, ranks.attempt):
             found += judge_ranks(ranks, self.settings, moment)
             self._is_suspicious = is_suspicious(ranks, self.settings.stall, moment)

@@ -42,7 +42,8 @@ def expect(history: RankHistory, settings: StallSettings) -> Expectation:
     """
     phase = history.look.phase
     if phase not in MEASURED or len(history.records) < STEPS_TO_TRUST:
-        return Expectation(settings.first_step_s, settings.first_step_s, is_measured=False)
+        allowance_s = max(settings.floor_s, settings.first_step_s)
+        return Expectation(allowance_s, allowance_s, is_measured=False)
     normal_s = max(MEASURED[phase](record) for record in history.records) / 1e6
     limit_s = max(settings.floor_s, settings.factor * normal_s)
     return Expectation(normal_s, limit_s, is_measured=True)

@@ -26,11 +26,11 @@ def judge_ranks(ranks: Ranks, settings: Settings, moment: Moment) -> list[Findin
 
 
 def judge_machine(
-    machine: MachineReading, launcher_alive: bool, store_up: bool, moment: Moment
+    machine: MachineReading, launcher_alive: bool, store_answered_s: float, moment: Moment
 ) -> list[Finding]:
     """All findings about the node itself and what it needs."""
     return [
         *find_host_troubles(machine.host, moment),
         *find_lost_links(machine.network, moment),
-        *find_absences(machine.failing, launcher_alive, store_up, moment),
+        *find_absences(machine.failing, launcher_alive, store_answered_s, moment),
     ]

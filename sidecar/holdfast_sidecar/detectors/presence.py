@@ -11,15 +11,23 @@ from holdfast_sidecar.observation import Moment
 FAILING_FOR_S = 15.0
 """A probe that fails once is a hiccup; one that fails this long blinds us."""
 
+STORE_SILENT_FOR_S = 3.0
+"""A failover behind Sentinel takes about two seconds and is nothing to tell anybody."""
+
 
 def find_absences(
-    failing: Sequence[ProbeHealth], launcher_alive: bool, store_up: bool, moment: Moment
+    failing: Sequence[ProbeHealth],
+    launcher_alive: bool,
+    store_answered_s: float,
+    moment: Moment,
 ) -> Iterator[Finding]:
-    """Launcher lost, store away, probes that keep failing."""
+    """Launcher lost, store away since `store_answered_s`, probes that keep failing."""
     if not launcher_alive:
         yield _finding(Kind.LAUNCHER_LOST, moment, 1.0, "the launcher's process is gone")
-    if not store_up:
-        yield _finding(Kind.STORE_AWAY, moment, 1.0, "the store does not answer")
+    silent_s = moment.age_s(store_answered_s)
+    if silent_s >= STORE_SILENT_FOR_S:
+        text = f"the store has not answered for {silent_s:.1f} s"
+        yield _finding(Kind.STORE_AWAY, moment, 1.0, text)
     for health in failing:
         if moment.age_s(health.failing_since_s) >= FAILING_FOR_S:
             text = f"probe {health.name} failed {health.failures} times, last: {health.error}"

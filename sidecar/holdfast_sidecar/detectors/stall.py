@@ -62,21 +62,26 @@ class Peers:
 def find_stalls(ranks: Ranks, settings: StallSettings, moment: Moment) -> Iterator[Finding]:
     """At most one finding per rank of this node: a hang, else a stall."""
     for history in ranks.local.values():
-        if history.look.is_gone or history.look.has_finished:
-            continue
-        finding = _judge(history, ranks, settings, moment)
-        if finding is not None:
-            yield finding
+        if _is_silent(history, settings, moment):
+            finding = _judge(history, ranks, settings, moment)
+            if finding is not None:
+                yield finding
 
 
 def is_suspicious(ranks: Ranks, settings: StallSettings, moment: Moment) -> bool:
     """Whether a closer look soon may turn up a hang that is not declared yet."""
     return any(
-        not history.look.is_gone
-        and not history.look.has_finished
-        and _is_undecided(history, settings, moment)
+        _is_silent(history, settings, moment) and _is_undecided(history, settings, moment)
         for history in ranks.local.values()
     )
+
+
+def _is_silent(history: RankHistory, settings: StallSettings, moment: Moment) -> bool:
+    """Whether there is anything to judge; this is what a healthy rank costs at every tick."""
+    if history.look.is_gone or history.look.has_finished:
+        return False
+    is_stopped = history.stopped_since_s is not None
+    return is_stopped or moment.age_s(history.look.moved_s) > settings.floor_s
 
 
 def _is_undecided(history: RankHistory, settings: StallSettings, moment: Moment) -> bool:

@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.unit.detectors.scene import record
+from tests.unit.pretend_pages import NOBODY, publish, write_page
+
+from holdfast_sidecar.actions.evidence import Request, can_answer, is_kept, keep_evidence
+from holdfast_sidecar.pages import Pages
+
+STATUS = "Name:\tpython\nState:\t{state}\nSigBlk:\t{blocked}\nSigCgt:\t{caught}\n"
+USR1 = "0000000000000200"
+NONE = "0000000000000000"
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Iterator[Pages]:
+    path = write_page(tmp_path, pid=NOBODY, start_ticks=1)
+    publish(path, 0, record(step=41, forward=5))
+    made = Pages(tmp_path)
+    made.refresh()
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    ("state", "blocked", "caught", "answers"),
+    [
+        ("S (sleeping)", NONE, USR1, True),
+        ("D (disk sleep)", NONE, USR1, True),
+        ("T (stopped)", NONE, USR1, False),
+        ("Z (zombie)", NONE, USR1, False),
+        ("S (sleeping)", USR1, USR1, False),
+        ("S (sleeping)", NONE, NONE, False),
+    ],
+)
+def test_only_who_catches_the_signal_is_asked(
+    state: str, blocked: str, caught: str, answers: bool
+) -> None:
+    assert can_answer(STATUS.format(state=state, blocked=blocked, caught=caught)) is answers
+
+
+def test_a_process_that_is_gone_is_not_asked() -> None:
+    assert not can_answer("")
+
+
+def test_what_a_dead_rank_left_is_kept(tmp_path: Path, pages: Pages) -> None:
+    destination = tmp_path / "incidents" / "i1"
+    request = Request("i1", tuple(pages.held()), tmp_path / "stacks", destination)
+    assert not is_kept(destination)
+    assert keep_evidence(request)
+    assert is_kept(destination)
+    facts = json.loads((destination / "rank-0.json").read_text())
+    assert facts["records"][0]["step"] == 41
+    assert (destination / "rank-0.page").stat().st_size == 20_480
+    assert not list(destination.glob("*.new"))
+
+
+def test_evidence_is_kept_once(tmp_path: Path, pages: Pages) -> None:
+    request = Request("i1", tuple(pages.held()), tmp_path / "stacks", tmp_path / "i1")
+    assert keep_evidence(request)
+    assert not keep_evidence(request)

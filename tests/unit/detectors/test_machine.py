@@ -1,0 +1,102 @@
+"""Detectors of the node itself: host, network, presence; numbers; and since when a finding stands."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tests.unit.detectors.scene import history, look, moment, ranks
+
+from holdfast_sidecar.detectors.host import find_host_troubles
+from holdfast_sidecar.detectors.network import find_lost_links
+from holdfast_sidecar.detectors.numbers import find_nonfinite
+from holdfast_sidecar.detectors.onset import keep_onsets, newly_found, no_longer_found
+from holdfast_sidecar.detectors.presence import find_absences
+from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.machine import (
+    HostReading,
+    Interface,
+    NetworkReading,
+    Pressure,
+    ProbeHealth,
+    Room,
+)
+
+GIB = 2**30
+HEALTHY = HostReading(
+    cpu_s={},
+    cpus=8,
+    load_1m=1.0,
+    memory_size_bytes=64 * GIB,
+    memory_available_bytes=32 * GIB,
+    swap_used_bytes=0,
+    boot_unix_s=0.0,
+    pressure={"memory": Pressure(10.0, 1.0, 0.02, 0.005)},
+    rooms={"shm": Room(32 * GIB, 30 * GIB)},
+)
+LINK = Interface("eth0", True, 2, 1.25e9, True, {})
+
+
+def kinds(findings: object) -> list[Kind]:
+    return [finding.kind for finding in findings]  # type: ignore[attr-defined]
+
+
+def test_a_healthy_host_is_nothing_to_tell() -> None:
+    assert kinds(find_host_troubles(HEALTHY, moment(1.0))) == []
+    assert kinds(find_host_troubles(None, moment(1.0))) == []
+
+
+def test_a_thrashing_host_and_one_without_memory_are_under_pressure() -> None:
+    thrashing = dataclasses.replace(HEALTHY, pressure={"memory": Pressure(10.0, 5.0, 0.6, 0.3)})
+    empty = dataclasses.replace(HEALTHY, memory_available_bytes=GIB)
+    assert kinds(find_host_troubles(thrashing, moment(1.0))) == [Kind.MEMORY_PRESSURE]
+    assert kinds(find_host_troubles(empty, moment(1.0))) == [Kind.MEMORY_PRESSURE]
+
+
+def test_a_file_system_that_is_all_but_full_is_named_by_what_it_is_for() -> None:
+    full = dataclasses.replace(HEALTHY, rooms={"checkpoint": Room(100 * GIB, 4 * GIB)})
+    (finding,) = find_host_troubles(full, moment(1.0))
+    assert finding.kind is Kind.DISK_FULL
+    assert finding.evidence == ["checkpoint: 4096 MiB are left"]
+
+
+def test_a_link_that_lost_its_carrier_is_down_but_an_unplugged_port_is_not() -> None:
+    down = dataclasses.replace(LINK, has_carrier=False)
+    never = dataclasses.replace(LINK, name="eth1", has_carrier=False, carrier_losses=0)
+    virtual = dataclasses.replace(LINK, name="veth0", has_carrier=False, is_physical=False)
+    reading = NetworkReading({one.name: one for one in (down, never, virtual)})
+    (finding,) = find_lost_links(reading, moment(1.0))
+    assert finding.kind is Kind.LINK_DOWN
+    assert finding.evidence[0].startswith("eth0")
+    assert kinds(find_lost_links(NetworkReading({"eth0": LINK}), moment(1.0))) == []
+
+
+def test_a_store_that_hiccups_is_not_away_but_one_that_stays_silent_is() -> None:
+    assert kinds(find_absences((), True, 8.0, moment(10.0))) == []
+    assert kinds(find_absences((), True, 6.0, moment(10.0))) == [Kind.STORE_AWAY]
+
+
+def test_a_lost_launcher_is_found_at_once() -> None:
+    assert kinds(find_absences((), False, 10.0, moment(10.0))) == [Kind.LAUNCHER_LOST]
+
+
+def test_a_probe_is_reported_only_when_it_keeps_failing() -> None:
+    failing = ProbeHealth("gpu", False, 4, 1.0, "NVML is silent", failing_since_s=10.0)
+    assert kinds(find_absences([failing], True, 20.0, moment(20.0))) == []
+    assert kinds(find_absences([failing], True, 26.0, moment(26.0))) == [Kind.PROBE_FAILED]
+
+
+def test_nan_and_infinite_losses_are_found() -> None:
+    assert kinds(find_nonfinite(ranks(history(look(1.0, loss=float("nan")))), moment(1.0))) == [
+        Kind.NONFINITE
+    ]
+    assert kinds(find_nonfinite(ranks(history(look(1.0, loss=0.5))), moment(1.0))) == []
+
+
+def test_the_same_trouble_seen_again_keeps_its_first_time() -> None:
+    first = Finding(Kind.STALL, "a", 100.0, 0.5, [1])
+    again = Finding(Kind.STALL, "a", 105.0, 0.6, [1], acts=True)
+    other = Finding(Kind.STALL, "a", 105.0, 0.6, [2])
+    kept = keep_onsets([again, other], [first])
+    assert [(f.since_unix_s, f.acts) for f in kept] == [(100.0, True), (105.0, False)]
+    assert newly_found(kept, [first]) == [kept[1]]
+    assert no_longer_found([kept[1]], kept) == [kept[0]]

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import pytest
+from tests.unit.detectors.scene import history, look, moment, peer, ranks, steps
+
+from holdfast.page import Ending, Phase
+from holdfast_sidecar.detectors.stall import find_stalls, is_suspicious
+from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.observation import RankHistory, Ranks
+from holdfast_sidecar.settings import StallSettings
+
+SETTINGS = StallSettings()
+NORMAL = steps(10, data=1, forward=20, backward=20, optimizer=2)
+
+
+def judge(scene: Ranks, now_s: float, awake_since_s: float = float("-inf")) -> list[Finding]:
+    return list(find_stalls(scene, SETTINGS, moment(now_s, awake_since_s)))
+
+
+def stuck(
+    now_s: float,
+    phase: Phase = Phase.FORWARD,
+    rank: int = 0,
+    state: str = "S",
+    turns_per_s: float = 0.0,
+    ticks_per_s: float = 0.0,
+) -> RankHistory:
+    """A rank with a normal past that entered `phase` at 0 and has not moved since."""
+    looks = [
+        look(
+            at_s,
+            phase,
+            rank=rank,
+            state=state,
+            records=NORMAL if at_s == 0.0 else (),
+            turns=50 + int(turns_per_s * at_s),
+            cpu_ticks=100 + int(ticks_per_s * at_s),
+        )
+        for at_s in (0.0, now_s / 2, now_s)
+    ]
+    return history(*looks)
+
+
+def test_a_phase_within_its_usual_time_is_nothing() -> None:
+    assert judge(ranks(stuck(0.9)), 0.9) == []
+
+
+def test_silence_beyond_the_limit_is_a_stall_that_does_not_act() -> None:
+    (finding,) = judge(ranks(stuck(1.5)), 1.5)
+    assert (finding.kind, finding.acts, finding.ranks) == (Kind.STALL, False, [0])
+    assert finding.since_unix_s == 1_000_000.0
+
+
+def test_the_limit_follows_the_slowest_of_the_latest_steps() -> None:
+    past = look(0.0, records=(*NORMAL, *steps(1, forward=4000)))
+    assert judge(ranks(history(past, look(11.0))), 11.0) == []
+    assert [f.kind for f in judge(ranks(history(past, look(12.5))), 12.5)] == [Kind.STALL]
+
+
+def test_a_slow_save_or_a_first_step_gets_its_own_allowance() -> None:
+    for phase in (Phase.STARTING, Phase.RESTORING, Phase.COMPILING, Phase.SAVING, Phase.EVALUATING):
+        assert judge(ranks(stuck(599.0, phase)), 599.0) == []
+        assert judge(ranks(stuck(601.0, phase)), 601.0) != []
+    fresh = history(look(0.0, step=0), look(599.0, step=0))
+    assert judge(ranks(fresh), 599.0) == []
+
+
+def test_silence_alone_acts_only_after_a_long_time() -> None:
+    assert [f.acts for f in judge(ranks(stuck(119.0)), 119.0)] == [False]
+    assert [f.acts for f in judge(ranks(stuck(121.0)), 121.0)] == [True]
+
+
+def test_a_stopped_process_is_a_hang_half_a_second_beyond_its_phase() -> None:
+    def stopped(now_s: float) -> RankHistory:
+        return history(look(0.0, records=NORMAL), look(0.1, state="T"), look(now_s, state="T"))
+
+    assert judge(ranks(stopped(0.45)), 0.45) == []
+    (finding,) = judge(ranks(stopped(0.55)), 0.55)
+    assert (finding.kind, finding.acts) == (Kind.HANG, True)
+    assert "stopped (state T)" in finding.evidence[1]
+
+
+def test_one_look_at_a_stopped_process_proves_nothing() -> None:
+    once = history(look(0.0, records=NORMAL), look(0.9, state="T"))
+    assert judge(ranks(once), 0.9) == []
+    again = history(look(0.0, records=NORMAL), look(0.9, state="T"), look(1.0))
+    assert judge(ranks(again), 1.0) == []
+
+
+def test_a_debugger_is_no_hang() -> None:
+    (finding,) = judge(ranks(stuck(3.0, state="t")), 3.0)
+    assert finding.kind is Kind.STALL
+
+
+def test_who_stops_before_the_first_steps_is_given_more_time() -> None:
+    looks = [look(at_s, step=0, state="T") for at_s in (0.0, 2.0, 4.0)]
+    assert judge(ranks(history(*looks)), 4.0) == []
+    assert [f.kind for f in judge(ranks(history(*looks, look(6.0, step=0, state="T"))), 6.0)] == [
+        Kind.HANG
+    ]
+
+
+def test_a_rank_that_all_peers_wait_for_and_that_never_runs_is_a_hang() -> None:
+    scene = ranks(stuck(7.0), peers=[peer(1, age_s=6.9)])
+    (finding,) = judge(scene, 7.0)
+    assert (finding.kind, finding.acts, finding.ranks) == (Kind.HANG, True, [0])
+    assert "1 of 1 peers wait" in finding.evidence[2]
+
+
+@pytest.mark.parametrize(
+    "scene",
+    [
+        ranks(stuck(7.0, turns_per_s=3), peers=[peer(1)]),
+        ranks(stuck(7.0, ticks_per_s=30), peers=[peer(1)]),
+        ranks(stuck(7.0), peers=[peer(1, phase="forward", age_s=0.1)]),
+        ranks(stuck(7.0), peers=[peer(1, age_s=0.2)]),
+        ranks(stuck(7.0)),
+        ranks(stuck(7.0, Phase.DATA), peers=[peer(1)]),
+        ranks(stuck(7.0, Phase.IDLE), peers=[peer(1)]),
+    ],
+    ids=[
+        "its main thread runs now and then",
+        "it uses CPU time",
+        "a peer does something else",
+        "the peer only passes through its collective",
+        "the other rank is unknown",
+        "it fetches data",
+        "it is between steps",
+    ],
+)
+def test_without_positive_evidence_it_stays_a_stall(scene: Ranks) -> None:
+    (finding,) = judge(scene, 7.0)
+    assert (finding.kind, finding.acts) == (Kind.STALL, False)
+
+
+def test_a_rank_that_stands_still_in_data_is_a_hang_after_half_a_minute() -> None:
+    (finding,) = judge(ranks(stuck(31.0, Phase.DATA), peers=[peer(1, age_s=30.0)]), 31.0)
+    assert finding.kind is Kind.HANG
+
+
+@pytest.mark.parametrize("phase", [Phase.BACKWARD, Phase.COMMUNICATING])
+def test_a_rank_that_waits_in_a_collective_is_never_the_culprit(phase: Phase) -> None:
+    victim, culprit = stuck(121.0, phase, rank=0), stuck(121.0, rank=1)
+    findings = {f.ranks[0]: f for f in judge(ranks(victim, culprit), 121.0)}
+    assert findings[0].kind is Kind.STALL
+    assert not findings[0].acts
+    assert findings[1].kind is Kind.HANG
+    assert findings[1].confidence > findings[0].confidence
+
+
+def test_when_everybody_waits_and_nobody_is_missing_silence_acts_in_the_end() -> None:
+    scene = ranks(stuck(121.0, Phase.COMMUNICATING), peers=[peer(1, age_s=121.0)])
+    (finding,) = judge(scene, 121.0)
+    assert (finding.kind, finding.acts) == (Kind.STALL, True)
+
+
+def test_two_ranks_that_hang_together_are_both_named() -> None:
+    scene = ranks(stuck(7.0, rank=0), stuck(7.0, rank=1), peers=[peer(2)])
+    assert [f.kind for f in judge(scene, 7.0)] == [Kind.HANG, Kind.HANG]
+
+
+def test_who_finished_or_is_gone_does_not_stall() -> None:
+    finished = history(look(0.0, records=NORMAL), look(500.0, ending=Ending.FINISHED))
+    gone = history(look(0.0, records=NORMAL), look(500.0, is_gone=True))
+    assert judge(ranks(finished), 500.0) == judge(ranks(gone), 500.0) == []
+
+
+def test_a_loop_that_overslept_counts_from_its_waking() -> None:
+    assert judge(ranks(stuck(300.0)), 300.0, awake_since_s=299.5) == []
+    (finding,) = judge(ranks(stuck(300.0)), 300.0, awake_since_s=298.0)
+    assert not finding.acts
+
+
+def test_suspicion_asks_for_closer_looks_until_it_is_decided() -> None:
+    def suspicious(scene: Ranks, now_s: float) -> bool:
+        return is_suspicious(scene, SETTINGS, moment(now_s))
+
+    assert not suspicious(ranks(stuck(0.5)), 0.5)
+    assert suspicious(ranks(history(look(0.0, records=NORMAL), look(0.3, state="T"))), 0.3)
+    assert suspicious(ranks(stuck(1.5)), 1.5)
+    assert not suspicious(ranks(stuck(60.0)), 60.0)
+    decided = history(look(0.0, records=NORMAL), look(0.3, state="T"), look(2.0, state="T"))
+    assert not suspicious(ranks(decided), 2.0)

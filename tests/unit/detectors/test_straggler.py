@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pytest
+from tests.unit.detectors.scene import history, look, moment, peer, ranks, steps
+
+from holdfast_sidecar.detectors.straggler import find_stragglers
+from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.observation import Ranks
+from holdfast_sidecar.settings import StragglerSettings
+
+SETTINGS = StragglerSettings()
+
+
+def judge(scene: Ranks) -> list[Finding]:
+    return list(find_stragglers(scene, SETTINGS, moment(1.0)))
+
+
+def pair(slow_ms: float, count: int = 20, peer_ms: float = 20.0) -> Ranks:
+    """Rank 0 needs `slow_ms` forward; rank 1, as long for the step, waits for it."""
+    slow = look(1.0, rank=0, records=steps(count, forward=slow_ms, backward=20))
+    quick = look(
+        1.0, rank=1, records=steps(count, forward=peer_ms, backward=20 + slow_ms - peer_ms)
+    )
+    return ranks(history(slow), history(quick))
+
+
+def test_the_rank_whose_own_work_takes_longer_is_named_and_not_who_waits_for_it() -> None:
+    (finding,) = judge(pair(30.0))
+    assert (finding.kind, finding.ranks, finding.acts) == (Kind.STRAGGLER, [0], False)
+    assert "30.0 ms" in finding.evidence[0]
+
+
+def test_peers_of_other_nodes_count() -> None:
+    mine = history(look(1.0, records=steps(20, forward=30.0, backward=20)))
+    others = [peer(rank, own_s=0.020) for rank in (1, 2, 3)]
+    assert [f.ranks for f in judge(ranks(mine, peers=others))] == [[0]]
+    assert judge(ranks(mine, peers=[peer(1, own_s=0.029)])) == []
+
+
+@pytest.mark.parametrize(
+    "scene",
+    [
+        pair(24.0),
+        pair(30.0, count=9),
+        pair(2.0, peer_ms=1.0),
+        ranks(history(look(1.0, records=steps(20, forward=30.0)))),
+    ],
+    ids=["within the ratio", "too few steps", "nothing beside the step", "no peers"],
+)
+def test_it_is_quiet_when(scene: Ranks) -> None:
+    assert judge(scene) == []
+
+
+def test_one_odd_step_names_nobody() -> None:
+    odd = (*steps(19, forward=20, backward=20), *steps(1, forward=400, backward=20))
+    quick = steps(20, forward=20, backward=20)
+    scene = ranks(
+        history(look(1.0, rank=0, records=odd)), history(look(1.0, 2, rank=1, records=quick))
+    )
+    assert judge(scene) == []

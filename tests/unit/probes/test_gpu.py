@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from holdfast_sidecar.machine import Gpu, GpuReading
+from holdfast_sidecar.probes.gpu import GpuProbe, Nvml, NvmlFailedError, NvmlSilentError
+
+
+class NVMLError(Exception):
+    pass
+
+
+class LibraryNotFound(NVMLError):
+    pass
+
+
+def nvml(**changes: Any) -> Any:
+    """A twin of pynvml with one GPU that does not say its power."""
+
+    def refuse(*_: Any) -> Any:
+        raise NVMLError("Not Supported")
+
+    known: dict[str, Any] = {
+        "NVMLError": NVMLError,
+        "NVMLError_LibraryNotFound": LibraryNotFound,
+        "NVMLError_DriverNotLoaded": LibraryNotFound,
+        "NVML_VOLATILE_ECC": 0,
+        "NVML_MEMORY_ERROR_TYPE_CORRECTED": 0,
+        "NVML_MEMORY_ERROR_TYPE_UNCORRECTED": 1,
+        "NVML_TEMPERATURE_GPU": 0,
+        "NVML_CLOCK_SM": 1,
+        "nvmlInit": lambda: None,
+        "nvmlSystemGetDriverVersion": lambda: b"570.1",
+        "nvmlDeviceGetCount": lambda: 1,
+        "nvmlDeviceGetHandleByIndex": lambda index: index,
+        "nvmlDeviceGetUUID": lambda handle: "GPU-1",
+        "nvmlDeviceGetName": lambda handle: "Twin 9000",
+        "nvmlDeviceGetPciInfo": lambda handle: SimpleNamespace(busId=b"0000:01:00.0"),
+        "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(total=80, used=20),
+        "nvmlDeviceGetUtilizationRates": lambda handle: SimpleNamespace(gpu=75),
+        "nvmlDeviceGetComputeRunningProcesses": lambda handle: [1, 2],
+        "nvmlDeviceGetTotalEccErrors": lambda handle, kind, scope: kind,
+        "nvmlDeviceGetTemperature": lambda handle, sensor: 55,
+        "nvmlDeviceGetPowerUsage": refuse,
+        "nvmlDeviceGetEnforcedPowerLimit": lambda handle: 700_000,
+        "nvmlDeviceGetClockInfo": lambda handle, clock: 1980,
+    }
+    return SimpleNamespace(**{**known, **changes})
+
+
+def raiser(error: Exception) -> Any:
+    def ask(*_: Any) -> Any:
+        raise error
+
+    return ask
+
+
+def test_a_gpu_is_told_in_base_units_and_what_it_refuses_is_absent() -> None:
+    reading = Nvml(load=nvml).read()
+    assert (reading.is_present, reading.driver) == (True, "570.1")
+    assert reading.gpus == (
+        Gpu(
+            index=0,
+            uuid="GPU-1",
+            model="Twin 9000",
+            pci="0000:01:00.0",
+            busy_ratio=0.75,
+            memory_size_bytes=80,
+            memory_used_bytes=20,
+            temperature_celsius=55.0,
+            power_watts=None,
+            power_limit_watts=700.0,
+            sm_clock_hertz=1.98e9,
+            ecc_uncorrected=1,
+            ecc_corrected=0,
+            processes=2,
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    "load",
+    [raiser(ImportError()), lambda: nvml(nvmlInit=raiser(LibraryNotFound()))],
+    ids=["no library", "no driver"],
+)
+def test_a_machine_without_a_gpu_is_a_normal_machine(load: Any) -> None:
+    asked = Nvml(load=load)
+    assert asked.read() == asked.read() == GpuReading(is_present=False)
+
+
+def test_a_driver_that_breaks_is_a_failure_and_is_begun_again() -> None:
+    broken = iter([raiser(NVMLError("GPU is lost")), lambda: 1])
+    inits: list[bool] = []
+    twin = nvml(nvmlDeviceGetCount=lambda: next(broken)(), nvmlInit=lambda: inits.append(True))
+    asked = Nvml(load=lambda: twin)
+    with pytest.raises(NvmlFailedError, match="GPU is lost"):
+        asked.read()
+    assert len(asked.read().gpus) == 1
+    assert len(inits) == 2
+
+
+def test_a_call_that_hangs_is_stale_after_the_deadline_and_not_asked_again() -> None:
+    gate, asked = threading.Event(), []
+
+    def ask() -> GpuReading:
+        asked.append(True)
+        gate.wait()
+        return GpuReading(is_present=True)
+
+    probe = GpuProbe(ask, deadline_s=0.01)
+    for _ in range(3):
+        with pytest.raises(NvmlSilentError):
+            probe.read(0.0)
+    assert len(asked) == 1
+    gate.set()
+    probe.deadline_s = 5.0
+    late = threading.Event()
+    while not late.wait(0.001):
+        try:
+            assert probe.read(0.0).is_present
+            break
+        except NvmlSilentError:
+            continue
+
+
+def test_a_failure_reaches_the_caller() -> None:
+    with pytest.raises(NvmlFailedError, match="reset"):
+        GpuProbe(raiser(NvmlFailedError("reset required")), deadline_s=5.0).read(0.0)

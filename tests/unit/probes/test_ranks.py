@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.unit.detectors.scene import record
+from tests.unit.pretend_pages import NOBODY, publish, set_word, write_page
+
+from holdfast import page
+from holdfast_sidecar.pages import Pages, RankPage
+from holdfast_sidecar.probes.ranks import RanksProbe, parse_turns
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Iterator[Pages]:
+    made = Pages(tmp_path)
+    yield made
+    made.close()
+
+
+def attempts(pages: Pages) -> list[tuple[int, int]]:
+    return [(p.identity.attempt, p.identity.local_rank) for p in pages.refresh()]
+
+
+def test_the_newest_attempt_is_whoever_claimed_last(tmp_path: Path, pages: Pages) -> None:
+    write_page(tmp_path, attempt=7, claimed_ns=10)
+    write_page(tmp_path, attempt=0, local_rank=0, claimed_ns=20)
+    write_page(tmp_path, attempt=0, local_rank=1, claimed_ns=30)
+    assert attempts(pages) == [(0, 0), (0, 1)]
+    write_page(tmp_path, attempt=1, claimed_ns=40)
+    assert attempts(pages) == [(1, 0)]
+    assert attempts(pages) == [(1, 0)]
+
+
+def test_a_page_that_was_replaced_is_opened_anew(tmp_path: Path, pages: Pages) -> None:
+    path = write_page(tmp_path, claimed_ns=10)
+    (first,) = pages.refresh()
+    draft = tmp_path / "draft"
+    draft.mkdir()
+    write_page(draft, claimed_ns=99).replace(path)
+    (second,) = pages.refresh()
+    assert (first.identity.claimed_ns, second.identity.claimed_ns) == (10, 99)
+
+
+def test_what_is_no_page_is_passed_over(tmp_path: Path, pages: Pages) -> None:
+    write_page(tmp_path, local_rank=0)
+    (tmp_path / "attempt-0-local-1.page").write_bytes(b"short")
+    (tmp_path / "attempt-0-local-2.page").write_bytes(bytes(page.PAGE_SIZE))
+    (tmp_path / "attempt-0-local-3.page").symlink_to(tmp_path / "attempt-0-local-0.page")
+    (tmp_path / "attempt-0-local-4.page").mkdir()
+    assert attempts(pages) == [(0, 0)]
+
+
+def test_no_descriptor_is_left_open(tmp_path: Path, pages: Pages) -> None:
+    def opened() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    before = opened()
+    for attempt in range(20):
+        write_page(tmp_path, attempt=attempt, claimed_ns=attempt + 1)
+        pages.refresh()
+    pages.close()
+    assert opened() == before
+
+
+def test_every_record_is_handed_on_once(tmp_path: Path, pages: Pages) -> None:
+    path = write_page(tmp_path)
+    probe = RanksProbe(pages)
+    for index in range(3):
+        publish(path, index, record(step=index + 1, forward=5))
+    (first,) = probe.read(1.0)
+    publish(path, 3, record(step=4, forward=5))
+    (second,) = probe.read(2.0)
+    (third,) = probe.read(3.0)
+    assert [r.step for r in first.records] == [1, 2, 3]
+    assert [r.step for r in second.records] == [4]
+    assert third.records == ()
+
+
+def test_records_that_were_overtaken_while_reading_are_dropped(
+    tmp_path: Path, pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_page(tmp_path)
+    for index in range(page.RING_CAPACITY):
+        publish(path, index, record(step=index, forward=5))
+    probe = RanksProbe(pages)
+    # The rank publishes ten more between the copy of the page and the second look at the count.
+    monkeypatch.setattr(RankPage, "read_published", lambda held: page.RING_CAPACITY + 10)
+    (look,) = probe.read(1.0)
+    assert [r.step for r in look.records] == list(range(11, page.RING_CAPACITY))
+
+
+def test_a_torn_record_is_left_out(tmp_path: Path, pages: Pages) -> None:
+    path = write_page(tmp_path)
+    for index in range(3):
+        publish(path, index, record(step=index, forward=5))
+    with path.open("r+b") as file:
+        file.seek(page.RING_OFFSET + page.RECORD_SIZE + 8)
+        file.write(b"torn")
+    (look,) = RanksProbe(pages).read(1.0)
+    assert [r.step for r in look.records] == [0, 2]
+
+
+def test_a_living_rank_shows_its_process(tmp_path: Path, pages: Pages) -> None:
+    path = write_page(tmp_path)
+    set_word(path, page.Word.STEP, 12)
+    set_word(path, page.Word.PHASE, page.Phase.BACKWARD)
+    (look,) = RanksProbe(pages).read(1.0)
+    assert (look.step, look.phase, look.is_gone) == (12, page.Phase.BACKWARD, False)
+    assert look.process is not None
+    assert look.process.state in ("R", "S")
+    assert look.loss is None
+
+
+def test_a_pid_that_another_process_has_by_now_is_not_the_rank(
+    tmp_path: Path, pages: Pages
+) -> None:
+    write_page(tmp_path, start_ticks=1)
+    (look,) = RanksProbe(pages).read(1.0)
+    assert look.is_gone
+    assert look.process is None
+
+
+def test_a_rank_out_of_sight_lives_as_long_as_it_holds_its_page(
+    tmp_path: Path, pages: Pages
+) -> None:
+    path = write_page(tmp_path, pid=NOBODY, start_ticks=1)
+    with path.open("r+b") as owner:
+        fcntl.flock(owner, fcntl.LOCK_EX)
+        (look,) = RanksProbe(pages).read(1.0)
+        assert not look.is_gone
+        assert look.process is None
+    (look,) = RanksProbe(pages).read(2.0)
+    assert look.is_gone
+
+
+def test_a_directory_that_is_not_there_has_no_ranks(tmp_path: Path) -> None:
+    assert RanksProbe(Pages(tmp_path / "nothing")).read(1.0) == []
+
+
+def test_turns_of_a_kernel_that_does_not_count_are_unknown() -> None:
+    assert parse_turns("33360513 58337 32\n") == 32
+    assert parse_turns("0 0 0\n") is None
+    assert parse_turns("") is None
