@@ -22,15 +22,11 @@ from holdfast_sidecar.coordination.reports import (
 )
 from holdfast_sidecar.coordination.store import Lease, Store
 from holdfast_sidecar.decisions import checkpointing
+from holdfast_sidecar.decisions.beginning import is_fresh
 from holdfast_sidecar.decisions.cluster import CURRENT, Cluster
-from holdfast_sidecar.decisions.leader import (
-    TERMINAL,
-    Circumstances,
-    Write,
-    decide,
-    is_fresh,
-    newcomers,
-)
+from holdfast_sidecar.decisions.leader import decide
+from holdfast_sidecar.decisions.outcome import TERMINAL, Circumstances, Write
+from holdfast_sidecar.decisions.watching import newcomers
 from holdfast_sidecar.settings import Settings
 
 log = logging.getLogger(__name__)

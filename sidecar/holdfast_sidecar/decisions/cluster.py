@@ -52,6 +52,14 @@ class Cluster:
         agent = self.agents.get(node)
         return agent is not None and agent.state != "left" and node not in self.lost
 
+    def joining(self) -> list[AgentReport]:
+        """Living agents that want into an attempt."""
+        return [
+            agent
+            for agent in self.agents.values()
+            if agent.state == "joining" and self.is_alive(agent.node)
+        ]
+
     def ranks(self, plan: Plan) -> dict[int, RankReport]:
         """The ranks of this plan's attempt, as their sidecars report them."""
         return {

@@ -1,0 +1,89 @@
+"""A run's first attempt, and the opening of any."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from holdfast_sidecar.coordination.reports import Incident, Plan, decode
+from holdfast_sidecar.decisions import formation, restart
+from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.outcome import Circumstances, Outcome, amend, write_plan
+
+EXIT_BAD_INPUT = 2
+
+
+def is_fresh(cluster: Cluster, plan_seen: Plan | None) -> bool:
+    """Nobody has ever heard of an attempt, so no plan can have been lost: start at once."""
+    return (
+        plan_seen is None
+        and all(node.floor_attempt < 0 for node in cluster.nodes.values())
+        and all(agent.attempt < 0 and not agent.plan for agent in cluster.agents.values())
+    )
+
+
+def without_plan(cluster: Cluster, circumstances: Circumstances) -> Outcome:
+    """The store holds no plan: give an emptied one its plan back, or begin."""
+    if not circumstances.settled:
+        return Outcome(waiting="waiting for every node's report")
+    known = [circumstances.plan_seen, *_plans_obeyed(cluster)]
+    if plans := [plan for plan in known if plan is not None]:
+        newest = max(plans, key=lambda plan: (plan.attempt, plan.epoch))
+        return write_plan(cluster, newest)
+    return begin(cluster, circumstances, after=None)
+
+
+def begin(cluster: Cluster, circumstances: Circumstances, after: Plan | None) -> Outcome:
+    """A run's first attempt. Spares left over from a run that ended know less than its end."""
+    ended = -1 if after is None else after.attempt
+    joining = [agent for agent in cluster.joining() if agent.attempt >= ended]
+    if not joining:
+        return Outcome(waiting="no node has joined yet")
+    floor = max((node.floor_attempt for node in cluster.nodes.values()), default=-1)
+    attempt = max(floor, ended, *(agent.attempt for agent in joining)) + 1
+    enough = len(joining) >= joining[0].min_nodes
+    formed = formation.form(joining, (), frozenset(), 0, circumstances.forming_for_s)
+    outcome = open_attempt(cluster, formed, attempt, None, circumstances)
+    return dataclasses.replace(outcome, forming=enough)
+
+
+def open_attempt(
+    cluster: Cluster,
+    formed: formation.Formation | formation.Waiting | formation.Mismatch,
+    attempt: int,
+    incident: Incident | None,
+    circumstances: Circumstances,
+) -> Outcome:
+    """Write the plan of the next attempt, or say why there is none yet."""
+    if isinstance(formed, formation.Waiting):
+        return Outcome(waiting=formed.reason)
+    if isinstance(formed, formation.Mismatch):
+        refused = Plan(
+            attempt,
+            circumstances.epoch,
+            "stopped",
+            exit_code=EXIT_BAD_INPUT,
+            message=formed.message,
+        )
+        return write_plan(cluster, refused)
+    if circumstances.candidates is None:
+        return Outcome(needs_candidates=True)
+    counted = incident is not None and incident.cause not in restart.PLANNED
+    earlier = cluster.plan.restarts if cluster.plan is not None and incident is not None else 0
+    plan = Plan(
+        attempt=attempt,
+        epoch=circumstances.epoch,
+        state="running",
+        members=list(formed.members),
+        world_size=formed.world_size,
+        resume=list(circumstances.candidates),
+        restarts=earlier + int(counted),
+    )
+    writes = list(write_plan(cluster, plan).writes)
+    if incident is not None and incident.identifier:
+        writes.append(amend(cluster, incident))
+    return Outcome(tuple(writes))
+
+
+def _plans_obeyed(cluster: Cluster) -> list[Plan]:
+    texts = {agent.plan for agent in cluster.agents.values() if agent.plan}
+    return [plan for text in texts if (plan := decode(Plan, text)) is not None]

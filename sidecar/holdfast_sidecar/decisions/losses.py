@@ -1,0 +1,50 @@
+"""Who of an attempt's members is gone, and whose exit began it."""
+
+from __future__ import annotations
+
+from holdfast_sidecar.coordination.reports import AgentReport, Incident, Member, Plan
+from holdfast_sidecar.decisions.blame import Blame, find_culprit
+from holdfast_sidecar.decisions.cluster import Cluster
+
+
+def lost_members(cluster: Cluster, plan: Plan, now_unix_s: float) -> Incident | None:
+    """The loss of members, as an incident; None while all are there."""
+    gone = [m for m in plan.members if agent_of(cluster, m) is None]
+    if not gone:
+        return None
+    first = gone[0]
+    ranks = [rank for m in gone for rank in range(m.first_rank, m.first_rank + m.slots)]
+    agent = cluster.agents.get(first.node)
+    went = agent is not None and agent.state == "left" and agent.incarnation == first.incarnation
+    cause = "node_left" if went else "node_lost"
+    silent_s = cluster.lost.get(first.node, 0.0)
+    return Incident(
+        "",
+        plan.attempt,
+        cause,
+        first.node,
+        ranks,
+        confidence=0.95,
+        since_unix_s=now_unix_s - silent_s,
+        evidence=[f"nothing was heard of it for {silent_s:.1f} s"] if silent_s else [],
+    )
+
+
+def agent_of(cluster: Cluster, member: Member) -> AgentReport | None:
+    """The living agent that holds this place; None when it is gone or is another one by now."""
+    agent = cluster.agents.get(member.node)
+    if agent is None or agent.incarnation != member.incarnation:
+        return None
+    return agent if cluster.is_alive(member.node) else None
+
+
+def blame_exits(cluster: Cluster, plan: Plan) -> Blame | None:
+    """The likely first cause among the exits that the members report."""
+    return find_culprit(
+        (member.node, exit_)
+        for member in plan.members
+        if (agent := cluster.agents.get(member.node)) is not None
+        and agent.incarnation == member.incarnation
+        and agent.attempt == plan.attempt
+        for exit_ in agent.exits
+    )

@@ -1,0 +1,77 @@
+"""What a decision is made of: the circumstances beside the cluster, and the writes it asks for."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.reports import Candidate, Incident, Plan, encode
+from holdfast_sidecar.decisions.cluster import CURRENT, Cluster
+from holdfast_sidecar.settings import Settings
+
+TERMINAL = frozenset({"done", "stopped"})
+
+
+@dataclass(frozen=True)
+class Write:
+    """A guarded write: done only if the field still holds `expected`."""
+
+    section: Section
+    field: str
+    value: str | None
+    expected: str | None
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What a decision needs beside the cluster. Times: `now` monotonic, `now_unix_s` wall clock."""
+
+    epoch: int
+    now: float
+    now_unix_s: float
+    settings: Settings
+    plan_seen: Plan | None = None
+    """The newest plan this leader ever saw: an emptied server gets it back."""
+    settled: bool = True
+    """False for a moment after leadership or server changed: reports may still be on their way."""
+    forming_for_s: float = 0.0
+    """How long enough nodes for a first attempt have been waiting."""
+    evidence_for_s: float = 0.0
+    """How long the plan has been in `evidence`."""
+    candidates: tuple[Candidate, ...] | None = None
+    """Checkpoints to resume from, newest first; None when not looked up yet."""
+    new_identifier: str = ""
+    """A fresh identifier for an incident, should one be needed."""
+    majority: bool = False
+    """Behind Sentinel more than half of the last attempt's nodes must be here to decide."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Writes to do in this order (a refused one ends the round), and what to look up first."""
+
+    writes: tuple[Write, ...] = ()
+    needs_candidates: bool = False
+    waiting: str = ""
+    """Why nothing happens yet, for people."""
+    forming: bool = False
+    """Enough nodes are here for a first attempt: the last call is running."""
+
+
+def write_plan(cluster: Cluster, plan: Plan) -> Outcome:
+    """Replace the plan that was read."""
+    return Outcome((Write(Section.PLAN, CURRENT, encode(plan), cluster.plan_text),))
+
+
+def amend(cluster: Cluster, incident: Incident) -> Write:
+    """Replace an incident by what is known of it now."""
+    known = cluster.incident_texts.get(incident.identifier)
+    return Write(Section.INCIDENTS, incident.identifier, encode(incident), known)
+
+
+def stopped(plan: Plan, circumstances: Circumstances, exit_code: int, message: str) -> Plan:
+    """The plan, ended for good."""
+    return dataclasses.replace(
+        plan, state="stopped", epoch=circumstances.epoch, exit_code=exit_code, message=message
+    )

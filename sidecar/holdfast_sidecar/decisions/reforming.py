@@ -1,0 +1,120 @@
+"""After an attempt was called off: keep the evidence, name the culprit, then restart or stop."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from holdfast_sidecar.coordination.reports import Incident, Plan
+from holdfast_sidecar.decisions import formation, restart
+from holdfast_sidecar.decisions.beginning import open_attempt
+from holdfast_sidecar.decisions.blame import signature
+from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.losses import blame_exits, lost_members
+from holdfast_sidecar.decisions.outcome import (
+    Circumstances,
+    Outcome,
+    amend,
+    stopped,
+    write_plan,
+)
+from holdfast_sidecar.settings import Settings
+
+
+def await_evidence(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome:
+    """Nothing is ended before every living node kept what would die, or the time for it is over."""
+    missing = [
+        member.node
+        for member in plan.members
+        if cluster.is_alive(member.node)
+        and (node := cluster.nodes.get(member.node)) is not None
+        and node.evidence_for != plan.incident
+    ]
+    timed_out = circumstances.evidence_for_s > circumstances.settings.policy.evidence_timeout_s
+    if missing and not timed_out:
+        return Outcome(waiting=f"waiting for evidence from {', '.join(sorted(missing))}")
+    ended = dataclasses.replace(plan, state="ended", epoch=circumstances.epoch)
+    writes = list(write_plan(cluster, ended).writes)
+    incident = cluster.incidents.get(plan.incident)
+    if incident is not None:
+        kept = [] if timed_out else [m.node for m in plan.members if m.node not in missing]
+        stamped = dataclasses.replace(incident, ended_unix_s=circumstances.now_unix_s, kept_by=kept)
+        writes.append(amend(cluster, stamped))
+    return Outcome(tuple(writes))
+
+
+def reform(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome:
+    """After an end: wait until the living are down, name the culprit, restart or stop."""
+    joining = cluster.joining()
+    awaited = frozenset(
+        member.node
+        for member in plan.members
+        if cluster.is_alive(member.node)
+        and (agent := cluster.agents[member.node]).incarnation == member.incarnation
+        and agent.state != "joining"
+    )
+    if awaited:
+        return Outcome(waiting=f"waiting for {', '.join(sorted(awaited))} to end its ranks")
+    incident = _final(cluster, plan, circumstances)
+    earlier = [i for i in cluster.incidents.values() if i.identifier != incident.identifier]
+    cap = _cap(cluster, circumstances.settings)
+    verdict = restart.decide(
+        incident, earlier, cap, circumstances.settings.policy, circumstances.now_unix_s
+    )
+    if isinstance(verdict, restart.Stop):
+        refused = stopped(plan, circumstances, verdict.exit_code, verdict.message)
+        stamped = dataclasses.replace(incident, decided="stop")
+        return Outcome((*write_plan(cluster, refused).writes, amend(cluster, stamped)))
+    if circumstances.now_unix_s < plan_not_before(incident, verdict.pause_s):
+        return Outcome(waiting=f"backing off {verdict.pause_s:g} s after {incident.cause}")
+    needed = len(plan.members) // 2 + 1 if circumstances.majority else 0
+    patience = circumstances.settings.policy.join_timeout_s
+    if circumstances.now_unix_s > plan_not_before(incident, verdict.pause_s) + patience:
+        message = f"{len(joining)} nodes came back within {patience:g} s, too few to go on"
+        return write_plan(cluster, stopped(plan, circumstances, restart.EXIT_FAILED, message))
+    formed = formation.form(joining, plan.members, awaited, needed, 0.0)
+    reopened = dataclasses.replace(
+        incident, decided="restart", reopened_unix_s=circumstances.now_unix_s
+    )
+    return open_attempt(cluster, formed, plan.attempt + 1, reopened, circumstances)
+
+
+def plan_not_before(incident: Incident, pause: float) -> float:
+    """When a restart may be opened, wall clock."""
+    return (incident.ended_unix_s or incident.detected_unix_s) + pause
+
+
+def _final(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident:
+    """The incident with what has become known since: later exits, a node that never came back."""
+    incident = cluster.incidents.get(plan.incident) or Incident(
+        plan.incident,
+        plan.attempt,
+        plan.cause or "unknown",
+        detected_unix_s=circumstances.now_unix_s,
+    )
+    if incident.cause not in ("crash", "node_lost", "node_left"):
+        return incident
+    if (lost := lost_members(cluster, plan, circumstances.now_unix_s)) is not None:
+        return dataclasses.replace(
+            incident,
+            cause=lost.cause,
+            culprit_node=lost.culprit_node,
+            culprit_ranks=lost.culprit_ranks,
+            confidence=lost.confidence,
+            signature="",
+        )
+    if incident.cause == "crash" and (blame := blame_exits(cluster, plan)) is not None:
+        return dataclasses.replace(
+            incident,
+            culprit_node=blame.node,
+            culprit_ranks=[blame.rank],
+            confidence=blame.confidence,
+            since_unix_s=min(blame.exit.at_unix_s, incident.detected_unix_s),
+            signature=signature(blame, incident.step_reached),
+            evidence=[blame.exit.message] if blame.exit.message else incident.evidence,
+        )
+    return incident
+
+
+def _cap(cluster: Cluster, settings: Settings) -> int:
+    caps = [a.max_restarts for a in cluster.agents.values() if a.max_restarts is not None]
+    return min(caps) if caps else settings.policy.max_restarts

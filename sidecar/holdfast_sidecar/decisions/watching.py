@@ -1,0 +1,195 @@
+"""An attempt under way: has it succeeded, failed, hung, or has someone come to join?"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.reports import AgentReport, Incident, Member, Plan, encode
+from holdfast_sidecar.decisions.blame import signature
+from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.losses import agent_of, blame_exits, lost_members
+from holdfast_sidecar.decisions.outcome import (
+    Circumstances,
+    Outcome,
+    Write,
+    amend,
+    write_plan,
+)
+from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.settings import Settings
+
+FINISHED = 1
+"""page.Ending.FINISHED, as a RankReport carries it."""
+
+
+def watch(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome:
+    """Look for a reason to end the attempt; there mostly is none."""
+    if all(_has_succeeded(cluster, plan, member) for member in plan.members):
+        done = dataclasses.replace(plan, state="done", epoch=circumstances.epoch)
+        return write_plan(cluster, done)
+    if (lost := lost_members(cluster, plan, circumstances.now_unix_s)) is not None:
+        return _end(cluster, plan, lost, circumstances)
+    members = [agent_of(cluster, member) for member in plan.members]
+    of_attempt = [a for a in members if a is not None and a.attempt == plan.attempt]
+    if any(agent.state == "failed" for agent in of_attempt):
+        return _end(cluster, plan, _crash(cluster, plan, circumstances), circumstances)
+    if strays := [a.node for a in of_attempt if a.state == "joining"]:
+        why = Incident("", plan.attempt, "agent_restarted", min(strays), confidence=0.9)
+        return _end(cluster, plan, why, circumstances)
+    if (hang := _hang(cluster, plan)) is not None:
+        return _gather_evidence(cluster, plan, hang, circumstances)
+    if _may_grow(cluster, plan, circumstances.settings):
+        return _end(cluster, plan, Incident("", plan.attempt, "grow"), circumstances)
+    return Outcome(writes=_recoveries(cluster, plan, circumstances))
+
+
+def newcomers(cluster: Cluster, plan: Plan) -> list[AgentReport]:
+    """Nodes that wait while there is room for them (spares wait, too, but there is none)."""
+    inside = {member.node for member in plan.members}
+    outside = [agent for agent in cluster.joining() if agent.node not in inside]
+    room = outside[0].max_nodes - len(plan.members) if outside else 0
+    return outside[: max(room, 0)]
+
+
+def _has_succeeded(cluster: Cluster, plan: Plan, member: Member) -> bool:
+    """All ranks of this place ended well.
+
+    torchrun's own agent just leaves after a success, so then the ranks' pages say it.
+    """
+    agent = cluster.agents.get(member.node)
+    if agent is None or agent.incarnation != member.incarnation or agent.attempt != plan.attempt:
+        return False
+    if agent.state == "succeeded":
+        return True
+    node = cluster.nodes.get(member.node)
+    return (
+        agent.state == "left"
+        and node is not None
+        and node.attempt == plan.attempt
+        and len(node.ranks) == member.slots
+        and all(rank.ending == FINISHED for rank in node.ranks)
+    )
+
+
+def _may_grow(cluster: Cluster, plan: Plan, settings: Settings) -> bool:
+    """Let newcomers in once the ranks are stepping, and have saved for it where they can."""
+    if not newcomers(cluster, plan):
+        return False
+    ranks = cluster.ranks(plan)
+    stepping = len(ranks) == plan.world_size and all(
+        rank.step > rank.resumed_step for rank in ranks.values()
+    )
+    if not stepping:
+        return False
+    if not settings.checkpoint.dir or not all(r.state_registered for r in ranks.values()):
+        return True
+    saved = cluster.checkpoint
+    return (
+        saved is not None
+        and saved.attempt == plan.attempt
+        and saved.requested_by == "grow"
+        and saved.state != "armed"
+    )
+
+
+def _crash(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident:
+    blame = blame_exits(cluster, plan)
+    if blame is None:
+        return Incident("", plan.attempt, "crash", since_unix_s=circumstances.now_unix_s)
+    rank = cluster.ranks(plan).get(blame.rank)
+    return Incident(
+        "",
+        plan.attempt,
+        "crash",
+        blame.node,
+        [blame.rank],
+        blame.confidence,
+        since_unix_s=blame.exit.at_unix_s,
+        signature=signature(blame, rank.step if rank is not None else 0),
+    )
+
+
+def _hang(cluster: Cluster, plan: Plan) -> Incident | None:
+    """A finding that is sure enough to act on; the surest names the culprit."""
+    acting: list[Finding] = [
+        finding
+        for member in plan.members
+        if (node := cluster.nodes.get(member.node)) is not None
+        and node.attempt == plan.attempt
+        and node.mode == "act"
+        for finding in node.findings
+        if finding.acts and finding.kind in (Kind.HANG, Kind.STALL)
+    ]
+    if not acting:
+        return None
+    surest = max(acting, key=lambda finding: finding.confidence)
+    return Incident(
+        "",
+        plan.attempt,
+        surest.kind.value,
+        surest.node,
+        list(surest.ranks),
+        surest.confidence,
+        since_unix_s=surest.since_unix_s,
+        evidence=list(surest.evidence),
+    )
+
+
+def _end(cluster: Cluster, plan: Plan, incident: Incident, circumstances: Circumstances) -> Outcome:
+    """End the attempt now: its ranks are dead or worthless already."""
+    return _close(cluster, plan, incident, "ended", circumstances)
+
+
+def _gather_evidence(
+    cluster: Cluster, plan: Plan, incident: Incident, circumstances: Circumstances
+) -> Outcome:
+    return _close(cluster, plan, incident, "evidence", circumstances)
+
+
+def _close(
+    cluster: Cluster, plan: Plan, incident: Incident, state: str, circumstances: Circumstances
+) -> Outcome:
+    now = circumstances.now_unix_s
+    ranks = cluster.ranks(plan)
+    recorded = dataclasses.replace(
+        incident,
+        identifier=circumstances.new_identifier,
+        since_unix_s=incident.since_unix_s or now,
+        detected_unix_s=now,
+        ended_unix_s=now if state == "ended" else 0.0,
+        step_reached=max((rank.step for rank in ranks.values()), default=0),
+    )
+    closed = dataclasses.replace(
+        plan,
+        epoch=circumstances.epoch,
+        state=state,
+        incident=recorded.identifier,
+        cause=recorded.cause,
+        culprit_node=recorded.culprit_node,
+        culprit_ranks=recorded.culprit_ranks,
+    )
+    record = Write(Section.INCIDENTS, recorded.identifier, encode(recorded), None)
+    return Outcome((*write_plan(cluster, closed).writes, record))
+
+
+def _recoveries(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> tuple[Write, ...]:
+    """Incidents that are over: every rank of the new attempt has made a step."""
+    ranks = cluster.ranks(plan)
+    if len(ranks) < plan.world_size:
+        return ()
+    if not all(rank.step > rank.resumed_step for rank in ranks.values()):
+        return ()
+    resumed = max(rank.resumed_step for rank in ranks.values())
+    return tuple(
+        amend(
+            cluster,
+            dataclasses.replace(
+                incident, recovered_unix_s=circumstances.now_unix_s, step_resumed=resumed
+            ),
+        )
+        for incident in cluster.incidents.values()
+        if incident.decided == "restart"
+        and not incident.recovered_unix_s
+        and incident.attempt < plan.attempt
+    )
