@@ -5,7 +5,7 @@ Times are the leader's wall clock, except the first: that is the node's own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.coordination.reports import Incident
@@ -45,11 +45,8 @@ class Story:
     """Nodes that kept evidence before anything was ended."""
 
 
-def tell(incident: Incident, nodes: Collection[str] = ()) -> Story:
-    """The story of this incident as far as it has gone.
-
-    `nodes` are the job's: an incident lists its reasons and the nodes that kept evidence together.
-    """
+def tell(incident: Incident) -> Story:
+    """The story of this incident as far as it has gone."""
     recovered = bool(incident.recovered_unix_s)
     start = _start(incident)
     return Story(
@@ -66,8 +63,8 @@ def tell(incident: Incident, nodes: Collection[str] = ()) -> Story:
         lost_steps=max(0, incident.step_reached - incident.step_resumed) if recovered else None,
         resumed_step=incident.step_resumed if recovered else None,
         signature=incident.signature,
-        reasons=[line for line in incident.evidence if line not in nodes],
-        kept_by=sorted({line for line in incident.evidence if line in nodes}),
+        reasons=list(incident.evidence),
+        kept_by=sorted(incident.kept_by),
     )
 
 

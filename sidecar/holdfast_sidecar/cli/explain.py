@@ -5,26 +5,29 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
+from holdfast import environment
 from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.chronicle import newest_job, read_incidents
 from holdfast_sidecar.cli import store_away
-from holdfast_sidecar.cli.finding_the_job import FoundJob, find_job
+from holdfast_sidecar.cli.finding_the_job import FoundJob, NoSuchJob, find_job
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.table import BAD, GOOD, paint, size, span, table
 from holdfast_sidecar.configuration import Effective
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import Incident
 from holdfast_sidecar.coordination.store import StoreUnavailable, View
+from holdfast_sidecar.places import state_root
 from holdfast_sidecar.standing import exists, incidents
 from holdfast_sidecar.story import Story, tell, whom
 
 
 @click.command()
 @click.argument("incident", required=False)
-@click.option("--job", envvar="HOLDFAST_JOB", metavar="NAME", help="Default: the only one here.")
+@click.option("--job", envvar=environment.JOB, metavar="NAME", help="Default: the only one here.")
 @click.option("--list", "as_list", is_flag=True, help="All incidents, one line each.")
 @click.option("--json", "as_json", is_flag=True, help="For scripts.")
 @settings_options
@@ -34,31 +37,56 @@ def explain(
     """Tell the story of an incident: the newest, or INCIDENT (the beginning of its name is enough).
 
     What happened when, who is to blame and how sure that is, what was done, what it cost, and
-    which evidence lies on this machine.
+    which evidence lies on this machine. Works after the job has ended too, from what was kept here.
 
     \b
       holdfast explain
       holdfast explain --list
       holdfast explain 3f2a --job chargpt
     """
-    found = find_job(effective, job)
-    view = _read(found)
-    known = incidents(view)
-    nodes = {*view.section(Section.AGENTS), *view.section(Section.NODES)}
+    record = recall(effective, job)
+    if record.remark:
+        click.echo(f"holdfast: {record.remark}", err=True)
+    known = record.incidents
     if as_list:
-        stories = [tell(one, nodes) for one in known]
+        stories = [tell(one) for one in known]
         click.echo(_json(stories) if as_json else _list(stories, time.time()))
         return
     if not known and incident is None:
-        click.echo("[]" if as_json else f"job {found.job}: no incident so far")
+        click.echo("null" if as_json else f"job {record.job}: no incident so far")
         return
-    story = tell(choose(known, incident), nodes)
-    kept = evidence_files(found.state, story)
+    story = tell(choose(known, incident))
+    kept = evidence_files(record.state, story)
     if as_json:
         files = [str(path) for path, _ in kept]
         click.echo(json.dumps(dataclasses.asdict(story) | {"files": files}, indent=2))
     else:
         click.echo(page(story, kept))
+
+
+@dataclass(frozen=True)
+class Recollection:
+    """A job's incidents, oldest first; `remark` says when they are this machine's memory only."""
+
+    job: str
+    state: Path
+    incidents: list[Incident]
+    remark: str = ""
+
+
+def recall(effective: Effective, job: str | None) -> Recollection:
+    """A job's incidents from its store; from this machine's disk where that is gone."""
+    try:
+        found = find_job(effective, job)
+        return Recollection(found.job, found.state, incidents(_read(found)))
+    except (NoSuchJob, store_away.CutOff) as error:
+        root = state_root(effective.settings.paths)
+        state = newest_job(root) if job is None else root / job
+        kept = [] if state is None else read_incidents(state)
+        if state is None or not kept:
+            raise
+        remark = f"{error.format_message()}; this is what is kept here of job {state.name!r}"
+        return Recollection(state.name, state, kept, remark)
 
 
 def choose(known: list[Incident], wanted: str | None) -> Incident:
@@ -128,7 +156,7 @@ def _chapters(story: Story) -> str:
 def _summary(story: Story) -> list[str]:
     who = whom(story.culprit_node, story.culprit_ranks)
     lines = [f"to blame  {who}, {story.confidence:.0%} sure"]
-    lines += [f"because   {reason}" for reason in [story.signature, *story.reasons] if reason]
+    lines += [f"because   {reason}" for reason in story.reasons or [story.signature] if reason]
     if story.kept_by:
         lines.append(f"kept      evidence of it, on {', '.join(story.kept_by)}")
     lines.append(f"done      {story.decided or 'nothing yet'}")

@@ -16,7 +16,7 @@ from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.standing_page import page
 from holdfast_sidecar.configuration import Effective
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
-from holdfast_sidecar.standing import is_settled, exists, judge
+from holdfast_sidecar.standing import exists, is_settled, judge
 
 
 @click.command()

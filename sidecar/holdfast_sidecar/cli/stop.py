@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import click
 
+from holdfast import environment
 from holdfast_sidecar.cli import store_away
 from holdfast_sidecar.cli.finding_the_job import FoundJob, find_job
 from holdfast_sidecar.cli.settings_options import settings_options
@@ -34,7 +35,7 @@ LOOK_S = 0.25
 
 
 @click.command()
-@click.option("--job", envvar="HOLDFAST_JOB", metavar="NAME", help="Default: the only one here.")
+@click.option("--job", envvar=environment.JOB, metavar="NAME", help="Default: the only one here.")
 @click.option("--save", is_flag=True, help="Make a checkpoint first (needs the three lines).")
 @click.option("--timeout", default="5m", show_default=True, help="How long to wait for the end.")
 @settings_options

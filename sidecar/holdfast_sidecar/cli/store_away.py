@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from holdfast.identity import is_alive, read_identity
+from holdfast.identity import ProcessIdentity, is_alive
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.finding_the_job import FoundJob, NoSuchJob
 
@@ -43,8 +43,7 @@ def living_sidecars(state: Path) -> list[str]:
 
 def _is_running(record: Path) -> bool:
     try:
-        pid = json.loads(record.read_text())["pid"]
+        content = json.loads(record.read_text())
+        return is_alive(ProcessIdentity(int(content["pid"]), int(content["start_ticks"])))
     except (OSError, ValueError, KeyError, TypeError):
         return False
-    identity = read_identity(pid) if isinstance(pid, int) else None
-    return identity is not None and is_alive(identity)

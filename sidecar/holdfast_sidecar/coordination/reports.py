@@ -252,7 +252,10 @@ class Incident:
     step_reached: int = 0
     step_resumed: int = 0
     evidence: list[str] = field(default_factory=list)
+    """What the judgement rests on."""
     signature: str = ""
+    kept_by: list[str] = field(default_factory=list)
+    """Nodes whose sidecars kept what would die, before anything was ended."""
 
 
 def encode(record: Any) -> str:

@@ -1,7 +1,10 @@
 import json
 
+from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import Incident
+from holdfast_sidecar.coordination.reports import Incident, encode
+from holdfast_sidecar.places import places
+from holdfast_sidecar.settings import PathSettings
 
 
 def hang(identifier="3f2a77", start=1000.0, **given):
@@ -20,7 +23,8 @@ def hang(identifier="3f2a77", start=1000.0, **given):
         "decided": "restart",
         "step_reached": 123,
         "step_resumed": 120,
-        "evidence": ["process is stopped", "a", "b"],
+        "evidence": ["process is stopped"],
+        "kept_by": ["b", "a"],
     }
     return Incident(**(facts | given))
 
@@ -95,6 +99,22 @@ def test_json_and_the_list_tell_the_same(job, run):
     assert story["files"] == []
     listed = run("explain", "--list").output.splitlines()
     assert [line.split()[0] for line in listed] == ["incident", "old", "3f2a77"]
+
+
+def test_a_job_that_is_gone_is_told_from_what_its_sidecars_kept(job, run, home):
+    begin(job)
+    settings = PathSettings()
+    early = hang(recovered_unix_s=0.0, reopened_unix_s=0.0, decided="", step_resumed=0)
+    Chronicle(places(settings, "gone", "a")).keep({"3f2a77": encode(hang())})
+    Chronicle(places(settings, "gone", "b")).keep({"3f2a77": encode(early)})
+    Chronicle(places(settings, "older", "a")).keep({"x": encode(hang("x", start=5.0))})
+    (home / "chargpt" / "server.json").unlink()
+    result = run("explain")
+    assert result.exit_code == 0, result.output
+    assert "this is what is kept here of job 'gone'" in result.stderr
+    assert "incident 3f2a77, attempt 2: hang, recovered" in result.stdout
+    assert json.loads(run("explain", "--job", "older", "--json").stdout)["identifier"] == "x"
+    assert run("explain", "--job", "never-was").exit_code == 3
 
 
 def test_no_incident_is_said_plainly(job, run):

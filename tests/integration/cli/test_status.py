@@ -3,6 +3,7 @@ import json
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import Incident, LedgerEntry
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.sidecar_record import SidecarRecord, write_record
 
 
 def healthy(job):
@@ -126,12 +127,13 @@ def test_a_server_that_does_not_answer_is_exit_2(job, run):
 
 
 def test_a_job_whose_redis_is_away_but_whose_sidecar_lives_is_trouble(job, run, home):
-    import os
-
     record = home / "cut-off" / "a" / "sidecar.json"
     record.parent.mkdir(parents=True)
-    record.write_text(json.dumps({"pid": os.getpid()}))
+    write_record(record, SidecarRecord("cut-off", "a", 0))
     (home / "cut-off" / "server.json").write_text(json.dumps({"url": "unix:///nowhere.sock"}))
     result = run("status", "--job", "cut-off")
     assert result.exit_code == 1
     assert "the sidecar of a is alive: training goes on" in result.output
+    reused = json.loads(record.read_text()) | {"start_ticks": 1}
+    record.write_text(json.dumps(reused))
+    assert run("status", "--job", "cut-off").exit_code == 3

@@ -85,7 +85,7 @@ def test_a_frozen_rank_is_ended_only_after_every_node_kept_its_evidence(tmp_path
     job.run_until(lambda: running(job, 1))
     (incident,) = job.incidents()
     assert (incident.cause, incident.culprit_ranks) == ("hang", [2])
-    assert set(incident.evidence) >= {"n0", "n1"}
+    assert set(incident.kept_by) >= {"n0", "n1"}
 
 
 def test_a_spare_takes_the_place_of_a_lost_node_and_the_survivor_keeps_its_ranks(

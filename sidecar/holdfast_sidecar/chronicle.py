@@ -1,0 +1,73 @@
+"""Incidents on this node's disk, so that their story outlives the server that held them.
+
+The sidecar writes what the leader recorded, word for word; `explain` reads it where the job and its
+own server are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from holdfast_sidecar.coordination.reports import Incident, decode
+from holdfast_sidecar.places import NAME, Places
+
+RECORD = "incident.json"
+
+
+class Chronicle:
+    """Keeps each incident's newest record beside its evidence."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._kept: dict[str, str] = {}
+
+    def keep(self, incidents: Mapping[str, str]) -> bool:
+        """Write what changed (identifier -> record); answers whether anything did."""
+        # The identifier comes off the wire and becomes a directory.
+        changed = {
+            identifier: text
+            for identifier, text in incidents.items()
+            if self._kept.get(identifier) != text and NAME.fullmatch(identifier)
+        }
+        for identifier, text in changed.items():
+            directory = self._places.incident(identifier)
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            temporary = directory / f"{RECORD}.new"
+            temporary.write_text(text)
+            temporary.replace(directory / RECORD)
+            self._kept[identifier] = text
+        return bool(changed)
+
+
+def read_incidents(state: Path) -> list[Incident]:
+    """What the nodes of this machine kept of a job's incidents, oldest first."""
+    furthest: dict[str, Incident] = {}
+    for path in state.glob(f"*/incidents/*/{RECORD}"):
+        incident = _read(path)
+        if incident is not None:
+            known = furthest.get(incident.identifier, incident)
+            furthest[incident.identifier] = max(known, incident, key=_how_far)
+    return sorted(furthest.values(), key=lambda one: one.detected_unix_s)
+
+
+def newest_job(root: Path) -> Path | None:
+    """State directory of the job that has the newest incident below the root of all jobs."""
+    newest: dict[float, Path] = {
+        incidents[-1].detected_unix_s: state
+        for state in root.glob("*/")
+        if (incidents := read_incidents(state))
+    }
+    return newest[max(newest)] if newest else None
+
+
+def _read(path: Path) -> Incident | None:
+    try:
+        return decode(Incident, path.read_text())
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _how_far(incident: Incident) -> tuple[float, float, float]:
+    """A node that was cut off for a while may have kept an earlier part of the story only."""
+    return (incident.recovered_unix_s, incident.reopened_unix_s, incident.ended_unix_s)

@@ -1,0 +1,46 @@
+from pathlib import Path
+
+from holdfast_sidecar.chronicle import Chronicle, newest_job, read_incidents
+from holdfast_sidecar.coordination.reports import Incident, encode
+from holdfast_sidecar.places import Places
+
+
+def chronicle(root: Path, job: str = "j", node: str = "a") -> Chronicle:
+    return Chronicle(Places(shm=root / "shm", state=root / job / node))
+
+
+def incident(identifier: str, detected: float, recovered: float = 0.0) -> Incident:
+    return Incident(identifier, 0, "crash", detected_unix_s=detected, recovered_unix_s=recovered)
+
+
+def test_what_changed_is_written_and_nothing_else(tmp_path: Path) -> None:
+    kept = chronicle(tmp_path)
+    first = {"x": encode(incident("x", 1.0))}
+    assert kept.keep(first)
+    (tmp_path / "j/a/incidents/x/incident.json").unlink()
+    assert not kept.keep(first)
+    assert read_incidents(tmp_path / "j") == []
+    assert kept.keep({"x": encode(incident("x", 1.0, recovered=2.0))})
+    assert read_incidents(tmp_path / "j") == [incident("x", 1.0, recovered=2.0)]
+
+
+def test_an_identifier_off_the_wire_can_not_leave_its_directory(tmp_path: Path) -> None:
+    kept = chronicle(tmp_path)
+    assert not kept.keep({"../../../evil": encode(incident("x", 1.0)), "": "", "a/b": ""})
+    assert list(tmp_path.rglob("*")) == []
+
+
+def test_the_node_that_knows_most_of_an_incident_is_believed(tmp_path: Path) -> None:
+    chronicle(tmp_path, node="a").keep({"x": encode(incident("x", 1.0, recovered=2.0))})
+    chronicle(tmp_path, node="b").keep({"x": encode(incident("x", 1.0))})
+    chronicle(tmp_path, node="b").keep({"y": encode(incident("y", 0.5)), "z": "torn"})
+    assert [one.identifier for one in read_incidents(tmp_path / "j")] == ["y", "x"]
+    assert read_incidents(tmp_path / "j")[1].recovered_unix_s == 2.0
+
+
+def test_the_newest_job_is_the_one_with_the_newest_incident(tmp_path: Path) -> None:
+    assert newest_job(tmp_path) is None
+    chronicle(tmp_path, job="old").keep({"x": encode(incident("x", 1.0))})
+    chronicle(tmp_path, job="new").keep({"y": encode(incident("y", 2.0))})
+    chronicle(tmp_path, job="older").keep({"z": encode(incident("z", 0.5))})
+    assert newest_job(tmp_path) == tmp_path / "new"
