@@ -36,7 +36,13 @@ _FROM_ENVIRONMENT = {
     names.REDIS_PASSWORD_FILE: "redis.password_file",
 }
 
-_PATHS = ("redis.password_file", "checkpoint.dir", "paths.shm_dir", "paths.state_dir")
+_PATHS = (
+    "redis.password_file",
+    "checkpoint.dir",
+    "checkpoint.key_file",
+    "paths.shm_dir",
+    "paths.state_dir",
+)
 """Made absolute here, because launcher, sidecar and ranks need not share a working directory."""
 
 

@@ -1,0 +1,27 @@
+import re
+from pathlib import Path
+
+from holdfast_sidecar.configuration import flatten
+from holdfast_sidecar.ladder import rungs
+from holdfast_sidecar.settings import Settings
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "configuration.md"
+
+
+def rows() -> dict[str, str]:
+    text = DOCUMENT.read_text()
+    found = re.findall(r"^\| `(\w+\.\w+)` \| (?:`([^`]*)`|\*\(empty\)\*) \|", text, re.MULTILINE)
+    return dict(found)
+
+
+def test_the_document_names_every_setting_with_its_default_and_no_other() -> None:
+    assert rows() == {name: str(value) for name, value in flatten(Settings())}
+
+
+def test_the_document_names_every_rung_of_the_ladder() -> None:
+    text = DOCUMENT.read_text()
+    ladder = text[text.index("| must be below") : text.index("On a slow or distant")]
+    for rung in rungs(Settings()):
+        names = {*re.findall(r"\w+\.\w+_s", f"{rung.lower_name} {rung.upper_name}")}
+        lines = [set(re.findall(r"\w+\.\w+_s", line)) for line in ladder.splitlines()]
+        assert lines.count(names) == 1, rung
