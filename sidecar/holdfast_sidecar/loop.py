@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast_sidecar.attention import Attention
+from holdfast_sidecar.checkpoint_outcomes import CheckpointOutcomes
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import CheckpointOrder, SavedPart
 from holdfast_sidecar.deeds import Deeds
@@ -85,6 +86,7 @@ class Loop:
     metrics_address: str = ""
     attention: Attention = field(default_factory=Attention)
     cost: Cost = field(default_factory=Cost)
+    checkpoint_outcomes: CheckpointOutcomes = field(default_factory=CheckpointOutcomes)
     heartbeats: HeartbeatTimes = field(default_factory=HeartbeatTimes)
     started_unix_s: float = field(default_factory=time.time)
     _findings: list[Finding] = field(default_factory=list)
@@ -134,6 +136,7 @@ class Loop:
         self._note(keep_onsets(found, self._findings))
 
         self.deeds.act(orders, now_s)
+        self.checkpoint_outcomes.see(orders.checkpoint)
         saved = self.saved_parts.follow(orders.checkpoint, looks)
         if not launcher_alive:
             self.farewell.sweep(self.attention.dead_ranks())
@@ -168,6 +171,7 @@ class Loop:
                 started_unix_s=self.started_unix_s,
                 actions_done=dict(self.deeds.runner.done),
                 actions_failed=dict(self.deeds.runner.failed),
+                checkpoint_outcomes=dict(self.checkpoint_outcomes.counts),
                 heartbeats=self.heartbeats.seen(orders.view, now_unix_s),
             )
         )

@@ -54,5 +54,6 @@ class Picture:
     started_unix_s: float = 0.0
     actions_done: Mapping[str, int] = field(default_factory=dict)
     actions_failed: Mapping[str, int] = field(default_factory=dict)
+    checkpoint_outcomes: Mapping[str, int] = field(default_factory=dict)
     heartbeats: Mapping[str, float] = field(default_factory=dict)
     """Node -> when its heartbeat was last seen to move, Unix time on this node's clock."""

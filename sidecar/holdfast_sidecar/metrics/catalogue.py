@@ -79,6 +79,12 @@ COORDINATION = (
     _gauge("store_up", "", NODE, "1 while the coordination server answers this node."),
     _gauge("leader_epoch", "", NODE, "Epoch of the leader as this node knows it."),
     _gauge("node_is_leader", "", NODE, "1 on the node whose sidecar leads."),
+    _counter(
+        "node_checkpoint_orders_total",
+        "",
+        (*NODE, "outcome"),
+        "Coordinated checkpoints that ended, as this node saw it (complete, void).",
+    ),
     _gauge("node_launcher_up", "", NODE, "1 while the launcher that this sidecar watches runs."),
     _of_job(
         _gauge(
@@ -137,11 +143,7 @@ JOB_WIDE = (
         )
     ),
     _of_job(_gauge("checkpoint_last_size_bytes", "bytes", JOB, "Size of its files.")),
-    _of_job(
-        _counter(
-            "checkpoints_total", "", (*JOB, "verdict"), "Checkpoints in the ledger, by verdict."
-        )
-    ),
+    _of_job(_gauge("checkpoints", "", (*JOB, "verdict"), "Checkpoints in the ledger, by verdict.")),
     _of_job(_gauge("checkpoint_armed_step", "", JOB, "Step for which one is armed; else absent.")),
 )
 
@@ -166,6 +168,13 @@ RANKS = (
     _counter("rank_cpu_seconds_total", "seconds", RANK, "CPU time of the rank's process."),
     _gauge("rank_up", "", RANK, "1 while the rank's process exists."),
     _gauge("rank_resumed_step", "", RANK, "Step that this attempt resumed from."),
+    _gauge(
+        "rank_checkpoint_seconds",
+        "seconds",
+        RANK,
+        "What saving its newest checkpoint took the rank.",
+    ),
+    _gauge("rank_checkpoint_bytes", "bytes", RANK, "What it wrote for it."),
 )
 
 FINDINGS = (

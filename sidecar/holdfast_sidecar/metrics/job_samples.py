@@ -73,7 +73,7 @@ def _draw_incidents(incidents: list[Incident], told: Told) -> Iterator[Sample]:
 def _draw_checkpoints(ledger: Mapping[str, LedgerEntry], told: Told) -> Iterator[Sample]:
     verdicts = Counter(entry.verdict for entry in ledger.values())
     for verdict in (*VERDICTS, *sorted(verdicts.keys() - set(VERDICTS))):
-        yield from told("checkpoints_total", verdicts[verdict], verdict=verdict)
+        yield from told("checkpoints", verdicts[verdict], verdict=verdict)
     usable = [entry for entry in ledger.values() if entry.verdict != "poisoned"]
     newest = max(usable, key=lambda entry: (entry.attempt, entry.epoch, entry.step), default=None)
     if newest is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from holdfast.page import Word
+from holdfast.page import ReplyState, Word
 from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.observation import RankHistory, is_finite, own_s, step_s
 from holdfast_sidecar.picture import Picture
@@ -32,7 +32,7 @@ def _draw_rank(history: RankHistory, picture: Picture, told: Told) -> Iterator[S
     )
     yield from told(
         "rank_last_step_timestamp_seconds",
-        moment.unix_s(boundary_ns / 1e9) if boundary_ns else None,
+        moment.unix_s(boundary_ns / 1e9) if look.step else None,
     )
     yield from told("rank_step_seconds", step_s(history.records, STEPS_OF_PACE) or None)
     yield from told("rank_own_seconds", own_s(history.records, STEPS_OF_PACE) or None)
@@ -44,5 +44,8 @@ def _draw_rank(history: RankHistory, picture: Picture, told: Told) -> Iterator[S
     yield from told("rank_optimizer_calls_total", words[Word.OPTIMIZER_CALLS])
     yield from told("rank_hook_errors_total", words[Word.HOOK_ERRORS])
     yield from told("rank_resumed_step", words[Word.RESUMED_STEP])
+    if look.reply is not None and look.reply.state is ReplyState.SAVED:
+        yield from told("rank_checkpoint_seconds", look.reply.duration_ns / 1e9)
+        yield from told("rank_checkpoint_bytes", look.reply.size_bytes)
     cpu_ticks = None if look.process is None else look.process.cpu_ticks
     yield from told("rank_cpu_seconds_total", None if cpu_ticks is None else cpu_ticks * TICK_S)

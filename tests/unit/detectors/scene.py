@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.page import WORD_COUNT, Ending, Identity, Phase, Record, Word, float_bits
+from holdfast.page import WORD_COUNT, Ending, Identity, Phase, Record, Reply, Word, float_bits
 from holdfast_sidecar.observation import (
     Moment,
     PeerRank,
@@ -49,11 +49,12 @@ def look(
     records: tuple[Record, ...] = (),
     loss: float | None = None,
     world_size: int = 2,
+    reply: Reply | None = None,
 ) -> RankLook:
     words = [0] * WORD_COUNT
     words[Word.STEP] = step
     words[Word.PHASE] = phase
-    words[Word.PHASE_SINCE_NS] = int(since_s * 1e9)
+    words[Word.BOUNDARY_NS] = words[Word.PHASE_SINCE_NS] = int(since_s * 1e9)
     words[Word.PROGRESS] = step * 7 + phase
     words[Word.ENDING] = ending
     if loss is not None:
@@ -66,6 +67,7 @@ def look(
         is_gone=is_gone,
         process=None if is_gone else ProcessLook(state, cpu_ticks, turns),
         records=records,
+        reply=reply,
     )
 
 

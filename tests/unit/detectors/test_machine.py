@@ -1,4 +1,4 @@
-"""Detectors of the node itself: host, network, presence; numbers; and since when a finding stands."""
+"""Detectors of the node itself: host, network, presence; numbers; how long a finding stands."""
 
 from __future__ import annotations
 

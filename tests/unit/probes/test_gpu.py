@@ -14,7 +14,7 @@ class NVMLError(Exception):
     pass
 
 
-class LibraryNotFound(NVMLError):
+class LibraryNotFoundError(NVMLError):
     pass
 
 
@@ -26,8 +26,8 @@ def nvml(**changes: Any) -> Any:
 
     known: dict[str, Any] = {
         "NVMLError": NVMLError,
-        "NVMLError_LibraryNotFound": LibraryNotFound,
-        "NVMLError_DriverNotLoaded": LibraryNotFound,
+        "NVMLError_LibraryNotFound": LibraryNotFoundError,
+        "NVMLError_DriverNotLoaded": LibraryNotFoundError,
         "NVML_VOLATILE_ECC": 0,
         "NVML_MEMORY_ERROR_TYPE_CORRECTED": 0,
         "NVML_MEMORY_ERROR_TYPE_UNCORRECTED": 1,
@@ -84,7 +84,7 @@ def test_a_gpu_is_told_in_base_units_and_what_it_refuses_is_absent() -> None:
 
 @pytest.mark.parametrize(
     "load",
-    [raiser(ImportError()), lambda: nvml(nvmlInit=raiser(LibraryNotFound()))],
+    [raiser(ImportError()), lambda: nvml(nvmlInit=raiser(LibraryNotFoundError()))],
     ids=["no library", "no driver"],
 )
 def test_a_machine_without_a_gpu_is_a_normal_machine(load: Any) -> None:

@@ -1,0 +1,77 @@
+"""Writes docs/metrics.md out of the catalogue: `python -m holdfast_sidecar.metrics.reference`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast.page import Phase
+from holdfast_sidecar.findings import Kind
+from holdfast_sidecar.metrics import catalogue
+from holdfast_sidecar.metrics.catalogue import Entry
+
+SECTIONS: tuple[tuple[str, Sequence[Entry]], ...] = (
+    ("The whole job", catalogue.JOB_WIDE),
+    ("Ranks", catalogue.RANKS),
+    ("Findings", catalogue.FINDINGS),
+    ("Coordination", catalogue.COORDINATION),
+    ("Host", catalogue.HOST),
+    ("Network", catalogue.NETWORK),
+    ("GPUs", catalogue.GPUS),
+    ("The sidecar itself", catalogue.SIDECAR),
+)
+
+INTRODUCTION = """\
+# Metrics
+
+<!-- Made by `python -m holdfast_sidecar.metrics.reference`; edit the catalogue instead. -->
+
+Every sidecar serves `/metrics` and `/healthz` on `sidecar.listen` (default: loopback, any free
+port, which `holdfast status` and `sidecar.json` tell). `run` is the name of the job.
+
+- What is not known is absent, never 0. Counters start at 0 as soon as there is something to count.
+- Times are Unix timestamps, so an alert computes ages itself: `time() - holdfast_…_timestamp_seconds`.
+- Metrics marked *leader* are about the whole job and told by the leading sidecar alone. They carry
+  no label of who told them: aggregate `instance` away (`max without (instance, job) (…)`), so that
+  a change of leader breaks no graph. A gauge is current only where `holdfast_node_is_leader` is 1.
+- Counters of ranks begin again with every attempt.
+"""
+
+
+def reference() -> str:
+    """The whole page."""
+    return "\n".join([INTRODUCTION, *map(_section, SECTIONS), _phases(), _kinds()])
+
+
+def _section(section: tuple[str, Sequence[Entry]]) -> str:
+    title, entries = section
+    rows = [_row(entry) for entry in entries]
+    head = ["| metric | kind | labels | meaning |", "|---|---|---|---|"]
+    return "\n".join([f"## {title}", "", *head, *rows, ""])
+
+
+def _row(entry: Entry) -> str:
+    labels = ", ".join(f"`{label}`" for label in entry.labels)
+    kind = f"{entry.kind}, *leader*" if entry.leader_only else entry.kind
+    return f"| `{entry.name}` | {kind} | {labels} | {entry.help} |"
+
+
+def _phases() -> str:
+    names = ", ".join(f"{phase.value} {phase.name.lower()}" for phase in Phase)
+    return f"## Phase numbers\n\n`holdfast_rank_phase_id`: {names}.\n"
+
+
+def _kinds() -> str:
+    names = ", ".join(f"`{kind.value}`" for kind in Kind)
+    return f"## Kinds of findings\n\n{names}.\n"
+
+
+def main() -> None:
+    """Write the page to the path given, or to docs/metrics.md."""
+    path = Path(sys.argv[1]) if len(sys.argv) > 1 else Path("docs/metrics.md")
+    path.write_text(reference())
+
+
+if __name__ == "__main__":
+    main()

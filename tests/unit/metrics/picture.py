@@ -1,0 +1,156 @@
+"""A picture in which everything is known, so that every metric has something to tell."""
+
+from __future__ import annotations
+
+from tests.unit.detectors.scene import history, look, moment, ranks, steps
+
+from holdfast.page import Phase, Reply, ReplyState
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.reports import (
+    AgentReport,
+    CheckpointOrder,
+    Incident,
+    LedgerEntry,
+    Member,
+    NodeReport,
+    Plan,
+    RankReport,
+    encode,
+)
+from holdfast_sidecar.coordination.store import Lease, View
+from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.local_state import Orders
+from holdfast_sidecar.machine import (
+    Gpu,
+    GpuReading,
+    HostReading,
+    Interface,
+    MachineReading,
+    NetworkReading,
+    Pressure,
+    ProbeHealth,
+    Room,
+)
+from holdfast_sidecar.picture import Cost, Picture
+
+PLAN = Plan(
+    attempt=3,
+    epoch=4,
+    state="running",
+    members=[Member("a", "x", 0, 0, 1), Member("b", "y", 1, 1, 1)],
+    world_size=2,
+    restarts=3,
+)
+
+
+def rank_report(rank: int, step: int) -> RankReport:
+    return RankReport(rank, 0, 9, step, "forward", 0.1, 0.05, 0.03)
+
+
+def node_report(node: str, rank: int, step: int) -> str:
+    return encode(NodeReport(node, "x", 1, 3, 4, 3, True, ranks=[rank_report(rank, step)]))
+
+
+def agent(node: str, state: str) -> str:
+    return encode(AgentReport(node, "x", state, 3, 1, 1, "127.0.0.1", 2, 2))
+
+
+INCIDENTS = {
+    "i1": Incident(
+        "i1",
+        1,
+        "hang",
+        since_unix_s=100.0,
+        detected_unix_s=101.0,
+        recovered_unix_s=104.5,
+        step_reached=50,
+        step_resumed=40,
+        decided="restart",
+    ),
+    "i2": Incident("i2", 2, "crash", since_unix_s=200.0, detected_unix_s=200.1),
+}
+
+LEDGER = {
+    "c1": LedgerEntry("c1", "/c/step-40-c1", 40, 1, 2, "", "complete", 1000, 2, 90.0),
+    "c2": LedgerEntry("c2", "/c/step-44-c2", 44, 2, 3, "c1", "poisoned", 1000, 2, 95.0),
+}
+
+VIEW = View(
+    Lease(4, "a/x"),
+    "server",
+    {
+        Section.PLAN: {"current": encode(PLAN)},
+        Section.AGENTS: {
+            "a": agent("a", "running"),
+            "b": agent("b", "running"),
+            "c": agent("c", "joining"),
+        },
+        Section.NODES: {"a": node_report("a", 0, 45), "b": node_report("b", 1, 44)},
+        Section.INCIDENTS: {name: encode(incident) for name, incident in INCIDENTS.items()},
+        Section.LEDGER: {name: encode(entry) for name, entry in LEDGER.items()},
+        Section.CHECKPOINT: {
+            "current": encode(CheckpointOrder("c3", 3, 4, 60, "/c/step-60-c3", "armed", 60.0))
+        },
+    },
+)
+
+HOST = HostReading(
+    cpu_s={"user": 10.0, "idle": 90.0},
+    cpus=8,
+    load_1m=1.5,
+    memory_size_bytes=1000,
+    memory_available_bytes=600,
+    swap_used_bytes=0,
+    boot_unix_s=5.0,
+    pressure={"memory": Pressure(2.5, 1.0, 0.1, 0.05)},
+    rooms={"shm": Room(500, 400)},
+    oom_kills=0,
+)
+
+ETH0 = Interface(
+    "eth0",
+    True,
+    1,
+    1.25e9,
+    True,
+    {
+        "rx_bytes": 1,
+        "tx_bytes": 2,
+        "rx_errors": 3,
+        "tx_errors": 4,
+        "rx_dropped": 5,
+        "tx_dropped": 6,
+    },
+)
+
+GPU = Gpu(0, "GPU-1", "Twin 9000", "0000:01:00.0", 0.5, 80, 20, 55.0, 400.0, 700.0, 1.98e9, 0, 1, 2)
+
+
+def picture(is_leader: bool = True, machine: MachineReading | None = None) -> Picture:
+    """The node at one tick."""
+    rank = look(
+        10.0,
+        Phase.BACKWARD,
+        since_s=9.9,
+        step=45,
+        loss=0.25,
+        records=steps(20, forward=30, data=5),
+        reply=Reply(ReplyState.SAVED, 40, 500, 250_000_000, "c1"),
+    )
+    return Picture(
+        moment=moment(10.0),
+        ranks=ranks(history(rank)),
+        findings=(Finding(Kind.STALL, "a", 9.0, 0.6, [0], acts=True),),
+        orders=Orders(plan=PLAN, is_leader=is_leader, lease=VIEW.lease, store_up=True, view=VIEW),
+        machine=machine
+        or MachineReading(HOST, NetworkReading({"eth0": ETH0}), GpuReading(True, "570.1", (GPU,))),
+        probes=(ProbeHealth("host", True, 0, 0.002), ProbeHealth("gpu", False, 2, 1.0)),
+        launcher_alive=True,
+        cost=Cost(ticks=20, tick_s=0.05, failed_ticks=0, found={Kind.STALL: 1}),
+        launcher_pid=77,
+        started_unix_s=999_000.0,
+        actions_done={"keep_evidence": 1},
+        actions_failed={},
+        checkpoint_outcomes={"complete": 1},
+        heartbeats={"a": 1_000_009.5, "b": 1_000_009.0},
+    )

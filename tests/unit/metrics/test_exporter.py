@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.unit.detectors.scene import history, look, ranks
+from tests.unit.metrics.picture import VIEW, picture
+
+from holdfast.page import Phase
+from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.local_state import Orders
+from holdfast_sidecar.machine import GpuReading, MachineReading
+from holdfast_sidecar.metrics.catalogue import CATALOGUE
+from holdfast_sidecar.metrics.drawing import draw
+from holdfast_sidecar.metrics.exporter import Exporter, parse_listen
+from holdfast_sidecar.picture import Picture
+
+GOLDEN = Path(__file__).with_name("golden.prom")
+OF_THIS_PROCESS = re.compile(
+    r"^(holdfast_sidecar_(?:cpu_seconds_total|resident_memory_bytes)\{.*\}) .*$", re.M
+)
+
+
+@pytest.fixture
+def exporter() -> Iterator[Exporter]:
+    made = Exporter("job")
+    yield made
+    made.close()
+
+
+def fetch(address: str, path: str) -> str:
+    with urllib.request.urlopen(f"http://{address}{path}", timeout=5) as answer:
+        text: str = answer.read().decode()
+        return text
+
+
+def test_the_page_is_the_golden_one(exporter: Exporter) -> None:
+    exporter.tell(picture())
+    address = exporter.serve("127.0.0.1:0")
+    page = OF_THIS_PROCESS.sub(r"\1 measured", fetch(address, "/metrics"))
+    if os.environ.get("HOLDFAST_WRITE_GOLDEN"):
+        GOLDEN.write_text(page)
+    assert page == GOLDEN.read_text(), "if this is meant: HOLDFAST_WRITE_GOLDEN=1 pytest …"
+
+
+def test_everything_in_the_catalogue_is_told_and_nothing_else() -> None:
+    told = {sample.name: set(sample.labels) for sample in draw(picture(), "job")}
+    assert told == {entry.name: set(entry.labels) for entry in CATALOGUE}
+
+
+def test_only_the_leader_tells_about_the_job() -> None:
+    told = {sample.name for sample in draw(picture(is_leader=False), "job")}
+    assert told == {entry.name for entry in CATALOGUE if not entry.leader_only}
+
+
+def test_no_two_samples_are_the_same_series() -> None:
+    series = [(s.name, tuple(sorted(s.labels.items()))) for s in draw(picture(), "job")]
+    assert len(series) == len(set(series))
+
+
+def names(shown: Picture) -> set[str]:
+    return {sample.name for sample in draw(shown, "job")}
+
+
+def test_what_is_not_known_is_absent() -> None:
+    bare = picture(machine=MachineReading(None, None, GpuReading(is_present=False)))
+    fresh = replace(bare, ranks=ranks(history(look(10.0, Phase.STARTING, step=0))))
+    missing = names(picture()) - names(fresh)
+    assert not [name for name in names(fresh) if "gpu" in name or "_host_" in name]
+    assert {"holdfast_rank_loss", "holdfast_rank_step_seconds"} <= missing
+    assert "holdfast_rank_last_step_timestamp_seconds" not in names(fresh)
+
+
+def test_a_loss_that_is_no_number_is_counted_and_not_shown() -> None:
+    shown = replace(picture(), ranks=ranks(history(look(10.0, loss=float("nan")))))
+    samples = {s.name: s.value for s in draw(shown, "job")}
+    assert "holdfast_rank_loss" not in samples
+    assert samples["holdfast_rank_nonfinite_losses_total"] == 1
+
+
+def test_counters_start_at_zero_before_the_first_event() -> None:
+    quiet = replace(picture(), findings=(), cost=replace(picture().cost, found={}))
+    samples = [s for s in draw(quiet, "job") if s.name == "holdfast_findings_total"]
+    assert len(samples) > 5
+    assert {s.value for s in samples} == {0.0}
+
+
+def test_while_redis_is_away_the_node_is_still_told() -> None:
+    away = replace(picture(), orders=Orders(lease=VIEW.lease, store_up=False, view=VIEW))
+    samples = {s.name: s.value for s in draw(away, "job")}
+    assert samples["holdfast_store_up"] == 0
+    assert samples["holdfast_rank_step"] == 45
+    assert "holdfast_job_state" not in samples
+
+
+def test_health_is_about_the_sidecar(exporter: Exporter) -> None:
+    assert not exporter.health(0.0)["ok"]
+    exporter.tell(picture())
+    well = exporter.health(10.5)
+    assert (well["ok"], well["store_up"], well["is_leader"]) == (True, True, True)
+    assert well["findings"] == ["stall"]
+    assert not exporter.health(30.0)["ok"]
+
+
+def test_a_sidecar_that_does_not_tick_answers_503(exporter: Exporter) -> None:
+    address = exporter.serve("127.0.0.1:0")
+    with pytest.raises(urllib.error.HTTPError) as error:
+        fetch(address, "/healthz")
+    assert error.value.code == 503
+    assert json.loads(error.value.read())["why"] == "no tick yet"
+
+
+def test_other_paths_are_not_found(exporter: Exporter) -> None:
+    address = exporter.serve("127.0.0.1:0")
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        fetch(address, "/etc/passwd")
+
+
+def test_addresses_are_read_with_care() -> None:
+    assert parse_listen("0.0.0.0:9750") == ("0.0.0.0", 9750)
+    assert parse_listen(":9750") == ("127.0.0.1", 9750)
+    for wrong in ("9750x", "host", "host:", "host:99999"):
+        with pytest.raises(BadInput, match="HOST:PORT"):
+            parse_listen(wrong)
+
+
+def test_an_address_in_use_is_one_clear_line(exporter: Exporter) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(BadInput, match="choose another --listen"):
+            exporter.serve(f"127.0.0.1:{taken.getsockname()[1]}")
