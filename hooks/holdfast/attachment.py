@@ -63,8 +63,9 @@ def _claim_page() -> None:
 
 
 def _become_the_rank(guard: Guard) -> None:
-    from holdfast import last_words, process
+    from holdfast import early_environment, last_words, process
     from holdfast.claim import claim
+    from holdfast.page import Flag
     from holdfast.recorder import Recorder
 
     identity = _identity(os.environ)
@@ -74,6 +75,8 @@ def _become_the_rank(guard: Guard) -> None:
     os.environ[environment.CLAIMED] = f"{identity.pid}:{identity.start_ticks}"
     recorder = Recorder(claimed.memory, identity.attempt)
     process.hold(recorder, claimed.let_go)
+    if early_environment.read_is_changed(os.environ):
+        recorder.add_flag(Flag.NEEDS_COLD_START)
     guard.run("last words", lambda: last_words.install(identity.local_rank))
 
 

@@ -74,6 +74,7 @@ class Flag(IntFlag):
     STATE_REGISTERED = 4
     GROUP_INITIALISED = 8
     LOOP_WRAPPED = 16
+    NEEDS_COLD_START = 32  # it set variables that torch reads when it is loaded
 
 
 class RecordFlag(IntFlag):

@@ -26,22 +26,27 @@ from holdfast import page
 from holdfast_sidecar.coordination.reports import Exit, Plan
 from holdfast_sidecar.launcher.ending import end_ranks
 from holdfast_sidecar.launcher.inheritance import inherited
-from holdfast_sidecar.launcher.rank_ends import (
-    RankEnd,
-    forgive,
-    in_order,
-    read_exit_code,
-    read_said_finished,
-)
+from holdfast_sidecar.launcher.rank_ends import RankEnd, forgive, in_order, read_exit_code
 from holdfast_sidecar.launcher.rank_environment import RankContext, rank_environment
-from holdfast_sidecar.launcher.rank_process import Start, ranks_started_by, start_cold
+from holdfast_sidecar.launcher.rank_pages import (
+    has_flag,
+    has_stepped,
+    read_said_finished,
+    read_words,
+)
+from holdfast_sidecar.launcher.rank_process import ranks_started_by, start_cold
 from holdfast_sidecar.launcher.rendezvous import Assignment, HoldfastRendezvous, JobStopped
+from holdfast_sidecar.launcher.standby import Standby
 from holdfast_sidecar.launcher.standing import Standing, while_running
 
 logger = logging.getLogger(__name__)
 
 EXIT_BARRIER_S = 300.0
 """How long ranks that ended well wait for a store that is away; torchrun's exit barrier."""
+
+
+LOOK_AT_PAGES_S = 0.5
+"""How often the ranks' pages are looked at until all have stepped."""
 
 
 class JobFailed(JobStopped):
@@ -57,6 +62,9 @@ class Course:
     """How the attempt under way is going on this node."""
 
     attempt: int
+    looked_at_pages_at: float = 0.0
+    is_backed: bool = False
+    """Warm interpreters wait for the next attempt, or are not wanted."""
     ends: list[RankEnd] = field(default_factory=list)
     failures: dict[int, ProcessFailure] = field(default_factory=dict)
     """Global rank -> torch's record of its failure, in order."""
@@ -75,14 +83,14 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         spec: Any,
         rendezvous: HoldfastRendezvous,
         context: RankContext,
-        start: Start = start_cold,
+        standby: Standby | None = None,
         **stock: Any,
     ) -> None:
         super().__init__(spec, **stock)
         self._pcontext: Any = None
         self._rendezvous_handler = rendezvous
         self._context = context
-        self._start_rank = start
+        self._standby = standby
         self._course = Course(-1)
         self.last_failures: dict[int, ProcessFailure] = {}
 
@@ -122,7 +130,8 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
             f", resuming from step {plan.resume[0].step}" if plan.resume else "",
         )
         started: dict[int, Any]
-        with ranks_started_by(self._start_rank, lambda env: rank_environment(env, context)):
+        start = start_cold if self._standby is None else self._standby.start
+        with ranks_started_by(start, lambda env: rank_environment(env, context)):
             if isinstance(worker_group.spec.entrypoint, str):
                 started = super()._start_workers(worker_group)
             else:
@@ -167,6 +176,7 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
             if standing is Standing.END:
                 self.last_failures = self._course.failures or self.last_failures
                 return None
+            self._back_up()
             self._sleep_until_news()
 
     def _standing(self) -> Standing:
@@ -192,6 +202,25 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
             self._rendezvous_handler.reporter.say(state="failed", exits=self._exits())
         elif self._has_succeeded():
             self._rendezvous_handler.reporter.say(state="succeeded", exits=self._exits())
+
+    def _back_up(self) -> None:
+        """Once all ranks here have stepped, let warm interpreters wait for the next attempt."""
+        course = self._course
+        now = time.monotonic()
+        if self._standby is None or course.is_backed or course.ends:
+            return
+        if now - course.looked_at_pages_at < LOOK_AT_PAGES_S:
+            return
+        course.looked_at_pages_at = now
+        pages = [read_words(self._page(local_rank)) for local_rank in self._local_pids()]
+        words = [found for found in pages if found is not None and has_stepped(found)]
+        if not words or len(words) < len(pages):
+            return
+        course.is_backed = True
+        if any(has_flag(found, page.Flag.NEEDS_COLD_START) for found in words):
+            return
+        uses_dynamo = any(has_flag(found, page.Flag.DYNAMO_IMPORTED) for found in words)
+        self._standby.warm_up(("torch", "torch._dynamo") if uses_dynamo else ("torch",))
 
     def _new_ends(self) -> list[RankEnd]:
         known = {end.local_rank for end in self._course.ends}

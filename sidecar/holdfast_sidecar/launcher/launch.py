@@ -47,6 +47,7 @@ from holdfast_sidecar.launcher.rendezvous import (
 from holdfast_sidecar.launcher.reporting import Reporter
 from holdfast_sidecar.launcher.sidecar_process import SidecarProcess, has_own_sidecar
 from holdfast_sidecar.launcher.signals import ignore
+from holdfast_sidecar.launcher.standby import Standby
 from holdfast_sidecar.launcher.stock_agent import StockAgent
 from holdfast_sidecar.launcher.torch_config import Launch, make_launch, supported
 from holdfast_sidecar.preflight import check_node
@@ -210,14 +211,17 @@ def sidecar_arguments(site: Site, effective: Effective, observes: bool) -> list[
 
 def run_agent(site: Site, arguments: Arguments, nodes: tuple[int, int]) -> None:
     """Run torch's agent: ours on the leader's plan, or torch's on torch's rendezvous."""
+    standby = None
     if arguments.uses_own_rendezvous:
         rendezvous = make_rendezvous(site, arguments, nodes)
         rendezvous.reporter.start()
         rendezvous.watch.start()
+        standby = Standby() if arguments.uses_standby else None
         agent: LocalElasticAgent = HoldfastAgent(
             site.launch.make_spec(rendezvous),
             rendezvous,
             site.context,
+            standby,
             **supported(LocalElasticAgent, **site.launch.agent_options()),
         )
     else:
@@ -228,7 +232,11 @@ def run_agent(site: Site, arguments: Arguments, nodes: tuple[int, int]) -> None:
             site.context,
             **supported(LocalElasticAgent, **site.launch.agent_options()),
         )
-    follow(agent, rendezvous, site.launch)
+    try:
+        follow(agent, rendezvous, site.launch)
+    finally:
+        if standby is not None:
+            standby.close()
 
 
 def follow(agent: LocalElasticAgent, rendezvous: object, made: Launch) -> None:

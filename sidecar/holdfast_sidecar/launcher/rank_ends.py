@@ -10,9 +10,6 @@ import os
 import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-
-from holdfast import page
 
 
 @dataclass(frozen=True)
@@ -58,14 +55,3 @@ def forgive(exit_code: int, said_finished: bool) -> int:
     torch aborts at interpreter exit when a process group was destroyed under a living DDP object.
     """
     return 0 if exit_code == -signal.SIGABRT and said_finished else exit_code
-
-
-def read_said_finished(path: Path) -> bool:
-    """Whether the page says that its rank ended well; False when there is no whole page."""
-    try:
-        content = path.read_bytes()
-    except OSError:
-        return False
-    if len(content) < page.PAGE_SIZE or page.parse_identity_zone(content) is None:
-        return False
-    return page.parse_words(content)[page.Word.ENDING] == page.Ending.FINISHED

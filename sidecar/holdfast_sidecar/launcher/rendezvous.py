@@ -65,8 +65,7 @@ class Assignment:
 class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
     """One node's way into every attempt of the job.
 
-    `prepare` is called with each assignment before the rendezvous returns; `idle` whenever this
-    node waits without a place, which is when a spare may warm up; `release` at the very end.
+    `prepare` is called with each assignment before the rendezvous returns, `release` at the end.
     """
 
     reporter: Reporter
@@ -76,7 +75,6 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
     master_address: str = ""
     master_port: int = 0
     prepare: Callable[[Assignment], None] = lambda assignment: None
-    idle: Callable[[], None] = lambda: None
     release: Callable[[], None] = lambda: None
     fence: Fence = field(default_factory=Fence)
     assignment: Assignment | None = None
@@ -186,7 +184,6 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
                     deadline = time.monotonic() + self.join_timeout_s
                 elif time.monotonic() > deadline:
                     raise RendezvousTimeoutError(self._who_is_missing())
-                self.idle()
                 continue
             self.obey(plan)
             if standing is Standing.RUN:

@@ -4,17 +4,14 @@ import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from holdfast import page
 from holdfast_sidecar.launcher.rank_ends import (
     RankEnd,
     forgive,
     in_order,
     read_exit_code,
-    read_said_finished,
 )
 
 
@@ -59,23 +56,3 @@ def test_a_living_child_has_no_exit_code_and_a_reaped_one_counts_as_failed() -> 
     child.kill()
     child.communicate()
     assert read_exit_code(child.pid) == 1
-
-
-def write_page(path: Path, ending: page.Ending) -> None:
-    who = page.Identity(1, 2, 0, 0, 0, 0, 1, 0, "n", "j")
-    content = bytearray(page.PAGE_SIZE)
-    packed = page.pack_identity(who)
-    content[: len(packed)] = packed
-    offset = page.WORDS_OFFSET + 8 * page.Word.ENDING
-    content[offset : offset + 8] = int(ending).to_bytes(8, "little")
-    path.write_bytes(content)
-
-
-def test_the_page_says_whether_the_rank_finished(tmp_path: Path) -> None:
-    path = tmp_path / "p"
-    assert not read_said_finished(path)
-    for ending in page.Ending:
-        write_page(path, ending)
-        assert read_said_finished(path) == (ending is page.Ending.FINISHED)
-    path.write_bytes(path.read_bytes()[:1000])
-    assert not read_said_finished(path)

@@ -1,0 +1,34 @@
+"""What the launcher wants to know from its ranks' pages; the sidecar reads the rest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast import page
+
+
+def read_words(path: Path) -> tuple[int, ...] | None:
+    """The words of a page; None when there is no whole page."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return None
+    if len(content) < page.PAGE_SIZE or page.parse_identity_zone(content) is None:
+        return None
+    return page.parse_words(content)
+
+
+def read_said_finished(path: Path) -> bool:
+    """Whether the page says that its rank ended well."""
+    words = read_words(path)
+    return words is not None and words[page.Word.ENDING] == page.Ending.FINISHED
+
+
+def has_stepped(words: tuple[int, ...]) -> bool:
+    """Whether the rank has completed a step in this attempt."""
+    return words[page.Word.BOUNDARY_NS] > 0 or words[page.Word.OPTIMIZER_CALLS] > 0
+
+
+def has_flag(words: tuple[int, ...], flag: page.Flag) -> bool:
+    """Whether the rank has set this flag."""
+    return bool(words[page.Word.FLAGS] & flag)

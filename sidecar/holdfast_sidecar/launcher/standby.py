@@ -1,0 +1,143 @@
+"""Warm interpreters, one per local rank, so that a restart need not import torch again.
+
+Importing torch is nearly all of a restart's time. Started once every rank has stepped, at low
+priority until used; whatever does not fit exactly is started cold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import resource
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from holdfast_sidecar.launcher import handover
+from holdfast_sidecar.launcher.rank_process import Command, Process, start_cold
+from holdfast_sidecar.server.parent_death import die_with
+
+logger = logging.getLogger(__name__)
+
+PROGRAM = Path(__file__).with_name("warm_interpreter.py")
+
+LOWEST_PRIORITY = 19
+
+
+@dataclass
+class Warm:
+    """An interpreter that waits."""
+
+    process: subprocess.Popen[bytes]
+    channel: socket.socket
+    environment: Mapping[str, str]
+    arguments: tuple[str, ...]
+
+    def discard(self) -> None:
+        """End it."""
+        self.channel.close()
+        self.process.kill()
+        self.process.wait()
+
+
+class Standby:
+    """Obtains ranks' processes: warm where one waits that fits, else cold.
+
+    All calls come from the launcher's main thread: the kernel ends these processes with it.
+    """
+
+    def __init__(self) -> None:
+        self._warm: list[Warm] = []
+        self._commands: dict[int, Command] = {}
+
+    def start(self, command: Command) -> Process:
+        """Start one rank."""
+        self._commands[command.local_rank] = command
+        while self._warm:
+            warm = self._warm.pop()
+            if self._hand_over(warm, command):
+                return warm.process
+            warm.discard()
+        return start_cold(command)
+
+    def warm_up(self, modules: tuple[str, ...] = ("torch",)) -> None:
+        """Let as many interpreters wait as there are ranks that could use one."""
+        commands = [c for c in self._commands.values() if _can_be_warm(c)]
+        self._warm = [warm for warm in self._warm if warm.process.poll() is None]
+        for command in commands[len(self._warm) :]:
+            self._warm.append(_start_warm(command, modules))
+
+    @property
+    def waiting(self) -> int:
+        """How many interpreters wait."""
+        return len(self._warm)
+
+    def close(self) -> None:
+        """End those that wait."""
+        while self._warm:
+            self._warm.pop().discard()
+
+    def _hand_over(self, warm: Warm, command: Command) -> bool:
+        priority = os.getpriority(os.PRIO_PROCESS, 0)
+        given = handover.make_handover(
+            warm.environment, command.environment, str(Path.cwd()), priority
+        )
+        if given is None or tuple(command.arguments) != warm.arguments:
+            return False
+        streams = [
+            number if stream is None else stream.fileno()
+            for number, stream in ((1, command.stdout), (2, command.stderr))
+        ]
+        try:
+            handover.send(warm.channel, given, streams)
+        except OSError:
+            return False
+        warm.channel.close()
+        # It may still be importing, and this rank is awaited now.
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, warm.process.pid, priority)
+        return True
+
+
+def _can_be_warm(command: Command) -> bool:
+    return handover.can_be_warm(command.arguments, sys.executable)
+
+
+def _start_warm(command: Command, modules: tuple[str, ...]) -> Warm:
+    ours, theirs = socket.socketpair()
+    environment = handover.early_part(command.environment)
+    arguments = tuple(command.arguments)
+    with theirs:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-u",
+                PROGRAM,
+                str(theirs.fileno()),
+                ",".join(modules),
+                *arguments[2:],
+            ],
+            env=environment,
+            pass_fds=[theirs.fileno()],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            preexec_fn=partial(_prepare, os.getpid(), _may_restore_priority()),
+        )
+    return Warm(process, ours, environment, arguments)
+
+
+def _prepare(parent_pid: int, at_low_priority: bool) -> None:
+    die_with(parent_pid)
+    if at_low_priority:
+        os.nice(LOWEST_PRIORITY)
+
+
+def _may_restore_priority() -> bool:
+    """An ordinary user may lower a priority but not raise it again, unless RLIMIT_NICE says so."""
+    return os.geteuid() == 0 or resource.getrlimit(resource.RLIMIT_NICE)[0] >= 20

@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast import page
+from holdfast_sidecar.launcher.rank_pages import has_stepped, read_said_finished, read_words
+
+
+def write_page(path: Path, ending: page.Ending) -> None:
+    who = page.Identity(1, 2, 0, 0, 0, 0, 1, 0, "n", "j")
+    content = bytearray(page.PAGE_SIZE)
+    packed = page.pack_identity(who)
+    content[: len(packed)] = packed
+    offset = page.WORDS_OFFSET + 8 * page.Word.ENDING
+    content[offset : offset + 8] = int(ending).to_bytes(8, "little")
+    path.write_bytes(content)
+
+
+def test_the_page_says_whether_the_rank_finished(tmp_path: Path) -> None:
+    path = tmp_path / "p"
+    assert not read_said_finished(path)
+    for ending in page.Ending:
+        write_page(path, ending)
+        assert read_said_finished(path) == (ending is page.Ending.FINISHED)
+    path.write_bytes(path.read_bytes()[:1000])
+    assert not read_said_finished(path)
+
+
+def test_a_rank_has_stepped_once_its_optimizer_was_called_or_a_boundary_passed() -> None:
+    words = [0] * page.WORD_COUNT
+    assert not has_stepped(tuple(words))
+    for word in (page.Word.OPTIMIZER_CALLS, page.Word.BOUNDARY_NS):
+        stepped = words.copy()
+        stepped[word] = 1
+        assert has_stepped(tuple(stepped))
+
+
+def test_no_page_has_no_words(tmp_path: Path) -> None:
+    assert read_words(tmp_path / "none") is None
