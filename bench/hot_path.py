@@ -125,7 +125,7 @@ def measure(blocks: int = BLOCKS) -> dict[str, float]:
     """The hooks' own cost per step: percentiles of the means of 100-step blocks, microseconds."""
     with _shared_memory() as folder:
         torch = scene()
-        bare = statistics.median(block_means_us(bare_step(torch), blocks))
+        bare = min(block_means_us(bare_step(torch), blocks))
         own = sorted(
             us - bare for us in block_means_us(hooked_step(torch, folder / "page"), blocks)
         )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.launch import names
 from bench.launch.environments import python
 from bench.launch.processes import NODE_MARK, RUN_MARK
 
@@ -136,9 +137,9 @@ def _own_store(_scenario: Scenario, _node: str) -> dict[str, str]:
     return {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 
-TORCHRUN = Contestant("torchrun", _torchrun)
-TORCHRUN_OWN_STORE = Contestant("torchrun, own store", _torchrun, _own_store)
-NVRX = Contestant("NVRx", _nvrx)
-HOLDFAST = Contestant("Holdfast", _holdfast, spares=1)
-BARE = Contestant("no launcher", _bare, _bare_environment)
+TORCHRUN = Contestant(names.TORCHRUN, _torchrun)
+TORCHRUN_OWN_STORE = Contestant(names.TORCHRUN_OWN_STORE, _torchrun, _own_store)
+NVRX = Contestant(names.NVRX, _nvrx)
+HOLDFAST = Contestant(names.HOLDFAST, _holdfast, spares=1)
+BARE = Contestant(names.BARE, _bare, _bare_environment)
 """Two plain processes: what a launcher's overhead per step is measured against."""

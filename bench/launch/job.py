@@ -56,6 +56,13 @@ class Job:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        try:
+            self._clean()
+        except KeyboardInterrupt:  # a second Ctrl-C, or one sent to the whole group: clean first
+            self._clean()
+            raise
+
+    def _clean(self) -> None:
         kill_marked(self.scenario.run)
         for launched in self.launched.values():
             launched.process.wait(timeout=10)

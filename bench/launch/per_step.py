@@ -10,8 +10,8 @@ from pathlib import Path
 
 from bench.benchmark import Sample
 from bench.launch.contestants import BARE, HOLDFAST, NVRX, TORCHRUN, Contestant, Scenario
-from bench.launch.goals import ADAMW
 from bench.launch.job import Job
+from bench.launch.names import ADAMW
 from bench.launch.steps import steady, step_seconds
 
 ROW = "per-step"

@@ -13,7 +13,8 @@ from bench.benchmark import Benchmark, Sample, Task
 from bench.launch import hooks_cost, hooks_paired, per_step, rendezvous, sidecar_cost
 from bench.launch.contestants import HOLDFAST, NVRX, TORCHRUN, TORCHRUN_OWN_STORE, Contestant
 from bench.launch.faults import NODE_REPLACED, NODE_SHRUNK, SIGKILL, SIGSTOP, Fault
-from bench.launch.goals import ADAMW, SGD, figures
+from bench.launch.goals import figures
+from bench.launch.names import ADAMW, SGD
 from bench.launch.recovery import Case, measure, measure_staggered
 
 PEERS = (TORCHRUN, TORCHRUN_OWN_STORE, NVRX)

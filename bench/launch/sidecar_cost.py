@@ -15,8 +15,8 @@ import psutil
 
 from bench.benchmark import NotRun, Sample
 from bench.launch.contestants import FIRST_NODE, HOLDFAST, Scenario
-from bench.launch.goals import SGD
 from bench.launch.job import Job
+from bench.launch.names import SGD
 from bench.launch.steps import steady
 
 RANKS = 8

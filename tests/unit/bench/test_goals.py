@@ -103,3 +103,17 @@ def test_a_steady_difference_between_on_and_off_shows_in_the_interval() -> None:
     assert 1.0 < costly["lower_percent"] < 2.0 < costly["upper_percent"] < 3.0
     free = judge(same, off)
     assert free["lower_percent"] < 0.0 < free["upper_percent"] < 1.0
+
+
+def test_a_job_that_never_stepped_misses_its_goals_rather_than_being_left_out() -> None:
+    never: Sample = {
+        "row": "sigstop",
+        "contestant": "Holdfast",
+        "job": "adamw",
+        "recovered": False,
+        "failed": "it did not start",
+    }
+    samples = [fault("sigkill", "Holdfast", 1.0), never]
+    assert named(samples, "SIGSTOP of a rank: Holdfast, slowest").met is False
+    assert named(samples, "SIGSTOP of a rank: Holdfast, every").met is False
+    assert named(samples, "SIGSTOP of a rank, adamw, Holdfast: recovered").met is False
