@@ -102,15 +102,18 @@ def choose(known: list[Incident], wanted: str | None) -> Incident:
 
 
 def evidence_files(state: Path, story: Story) -> list[tuple[Path, int]]:
-    """Files (and sizes) that the nodes of this machine kept of the incident."""
-    if not state.is_dir():
-        return []
-    directories = [
-        *state.glob(f"*/incidents/{story.identifier}"),
-        *state.glob(f"*/evidence/attempt-{story.attempt}"),
-    ]
-    files = (path for directory in directories for path in sorted(directory.rglob("*")))
-    return [(path, path.stat().st_size) for path in files if path.is_file()]
+    """Files (and sizes) that the nodes of this machine kept of the incident.
+
+    Ranks that died by themselves left their last words with the attempt; what was copied from there
+    to the incident is named once.
+    """
+    found: dict[tuple[str, str], tuple[Path, int]] = {}
+    for pattern in (f"incidents/{story.identifier}", f"evidence/attempt-{story.attempt}"):
+        for path in sorted(state.glob(f"*/{pattern}/*")):
+            count = path.stat().st_size if path.is_file() else 0
+            if count:
+                found.setdefault((path.parents[2].name, path.name), (path, count))
+    return list(found.values())
 
 
 def page(story: Story, kept: list[tuple[Path, int]]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from holdfast_sidecar.cli.table import BAD, DOUBTFUL, GOOD, paint, size, span, table
 from holdfast_sidecar.coordination.reports import Incident, RankReport
 from holdfast_sidecar.findings import Finding
-from holdfast_sidecar.standing import NodeStanding, Standing
+from holdfast_sidecar.standing import Standing
 from holdfast_sidecar.story import whom
 
 
@@ -15,7 +15,7 @@ def page(standing: Standing, now_unix_s: float) -> str:
     """Everything `status` prints."""
     parts = [
         "\n".join(_heading(standing, now_unix_s)),
-        _nodes(standing.nodes) if standing.nodes else "",
+        _nodes(standing) if standing.nodes else "",
         _ranks(standing) if any(node.ranks for node in standing.nodes) else "",
         "\n".join(_finding(finding, now_unix_s) for finding in standing.findings),
     ]
@@ -54,17 +54,18 @@ def _incident(incident: Incident, now_unix_s: float) -> str:
     return f"{incident.cause}, {who}, {ago} ago, {recovered} (holdfast explain)"
 
 
-def _nodes(nodes: list[NodeStanding]) -> str:
+def _nodes(standing: Standing) -> str:
+    outside = "-" if standing.attempt is None else "spare"
     rows = [
         [
             node.node,
-            "spare" if node.node_rank is None else str(node.node_rank),
+            outside if node.node_rank is None else str(node.node_rank),
             _life(node.launcher, node.state),
             _life(node.sidecar, "alive"),
             node.mode,
             node.metrics_address,
         ]
-        for node in nodes
+        for node in standing.nodes
     ]
     return table(["node", "node rank", "launcher", "sidecar", "mode", "metrics"], rows)
 

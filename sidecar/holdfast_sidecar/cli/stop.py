@@ -1,34 +1,25 @@
-"""`holdfast stop`: writes the request and watches until the job has ended."""
+"""`holdfast stop`: a checkpoint if wanted, then the request, then watching until the end."""
 
 from __future__ import annotations
 
-import getpass
-import socket
 import sys
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import click
 
 from holdfast import environment
-from holdfast_sidecar.cli import store_away
+from holdfast_sidecar.cli import checkpoint
+from holdfast_sidecar.cli.asking import ask, look_up
 from holdfast_sidecar.cli.finding_the_job import FoundJob, find_job
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.table import span
 from holdfast_sidecar.configuration import Effective, read_seconds
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import (
-    CheckpointOrder,
-    NodeReport,
-    Plan,
-    Request,
-    decode,
-    encode,
-)
+from holdfast_sidecar.coordination.reports import Plan, decode
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
-from holdfast_sidecar.standing import ENDED, exists
+from holdfast_sidecar.standing import ENDED
 
 LOOK_S = 0.25
 """People notice nothing shorter; a write wakes us sooner anyway."""
@@ -48,7 +39,7 @@ def stop(effective: Effective, job: str | None, save: bool, timeout: str) -> Non
 
     \b
     Exit code: 0 the job has ended
-               1 it has not within the time
+               1 it has not within the time, or (with --save) there is no checkpoint
                2 something you gave is wrong
                3 there is no such job
     """
@@ -56,7 +47,10 @@ def stop(effective: Effective, job: str | None, save: bool, timeout: str) -> Non
     found = find_job(effective, job)
     store = found.open_store()
     try:
-        _ask(found, store, save)
+        if plan_of(look_up(found, store)).state not in ENDED:
+            if save:
+                _save(store, found, patience_s)
+            ask(found, store, "stop")
         ended = watch(store, found, patience_s, click.echo)
     finally:
         store.close()
@@ -66,22 +60,17 @@ def stop(effective: Effective, job: str | None, save: bool, timeout: str) -> Non
     click.echo(ended)
 
 
-def _ask(found: FoundJob, store: Store, save: bool) -> None:
-    request = Request(
-        identifier=uuid.uuid4().hex[:12],
-        kind="stop",
-        by=f"{getpass.getuser()}@{socket.gethostname()}",
-        at_unix_s=time.time(),
-        save_first=save,
-    )
-    try:
-        view = store.read()
-        if not exists(view):
-            raise store_away.unknown(found)
-        if plan_of(view).state not in ENDED:
-            store.report(Section.REQUESTS, request.identifier, encode(request))
-    except StoreUnavailable as error:
-        raise store_away.explanation(found, error) from None
+def _save(store: Store, found: FoundJob, patience_s: float) -> None:
+    """A checkpoint first; without one the job goes on, as nothing can be undone afterwards."""
+    saved = checkpoint.watch(store, found, ask(found, store, "checkpoint"), patience_s, click.echo)
+    if not saved.is_complete:
+        click.echo(
+            f"holdfast: job {found.job} was not stopped, as there is no checkpoint: {saved.reason} "
+            "(without --save it is stopped all the same)",
+            err=True,
+        )
+        sys.exit(1)
+    click.echo(f"saved at step {saved.step}: {saved.path}")
 
 
 def watch(
@@ -122,10 +111,8 @@ def look(view: View) -> Progress:
         return Progress(plan.message or plan.state, has_ended=True)
     if not view.lease.candidate:
         return Progress("nobody leads yet; the request waits for a leader")
-    order = decode(CheckpointOrder, view.section(Section.CHECKPOINT).get("current", ""))
-    if order is not None and order.state == "armed":
-        saved = _ranks_saved(view, order.identifier)
-        return Progress(f"saving at step {order.step}: {saved} of {plan.world_size} ranks done")
+    if plan.state == "waiting":
+        return Progress("stopping before the first attempt")
     return Progress(f"stopping attempt {plan.attempt}, {plan.world_size} ranks")
 
 
@@ -133,11 +120,3 @@ def plan_of(view: View) -> Plan:
     """The plan; before there is one, that of an attempt which is still waiting."""
     plan = decode(Plan, view.section(Section.PLAN).get("current", ""))
     return plan or Plan(attempt=0, epoch=0, state="waiting")
-
-
-def _ranks_saved(view: View, identifier: str) -> int:
-    reports = (decode(NodeReport, text) for text in view.section(Section.NODES).values())
-    parts = [report.saved for report in reports if report is not None and report.saved is not None]
-    return sum(
-        list(part.states.values()).count("saved") for part in parts if part.identifier == identifier
-    )

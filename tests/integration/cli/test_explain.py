@@ -43,6 +43,11 @@ def test_the_newest_incident_is_told(job, run, home):
     kept = home / "chargpt" / "b" / "incidents" / "3f2a77" / "stacks-rank-3.txt"
     kept.parent.mkdir(parents=True)
     kept.write_text("x" * 2048)
+    dumps = home / "chargpt" / "b" / "evidence" / "attempt-2"
+    dumps.mkdir(parents=True)
+    (dumps / kept.name).write_text("a copy")
+    (dumps / "empty.txt").write_text("")
+    (dumps / "fatal.txt").write_text("Segmentation fault")
     told = run("explain").output
     assert "incident 3f2a77, attempt 2: hang, recovered" in told
     lines = [" ".join(line.split()[1:]) for line in told.splitlines()]
@@ -57,7 +62,8 @@ def test_the_newest_incident_is_told(job, run, home):
     assert "because   process is stopped" in told
     assert "kept      evidence of it, on a, b" in told
     assert "cost      3.0 s without progress, 3 steps done again" in told
-    assert f"{kept}  2.0 KiB" in told
+    files = [line.split() for line in told.splitlines() if str(home) in line]
+    assert files == [[str(kept), "2.0", "KiB"], [str(dumps / "fatal.txt"), "18", "B"]]
 
 
 def test_an_incident_can_be_named_by_its_beginning(job, run):

@@ -4,13 +4,7 @@ import threading
 import time
 
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import (
-    CheckpointOrder,
-    NodeReport,
-    Request,
-    SavedPart,
-    decode,
-)
+from holdfast_sidecar.coordination.reports import CheckpointOrder, Request, decode
 from holdfast_sidecar.server.embedded import start_server
 
 
@@ -46,29 +40,54 @@ def test_stop_writes_a_request_and_waits_for_the_end(job, run):
     result = run("stop")
     assert result.exit_code == 0, result.output
     assert asked[0].kind == "stop"
-    assert not asked[0].save_first
     lines = result.output.splitlines()
     assert lines[0] == "stopping attempt 1, 4 ranks …"
     assert lines[-1] == f"job chargpt has ended: asked for by {asked[0].by}"
 
 
-def test_saving_first_is_asked_for_and_its_progress_is_told(job, run):
+def test_saving_first_saves_and_then_stops(job, run):
     begin(job)
 
-    def obey(request):
-        assert request.save_first
-        order = CheckpointOrder("id", 1, 1, 60, "/ck", "armed", 9.0)
-        part = SavedPart("id", {"0": "saved", "1": "saving"})
-        report = NodeReport("a", "i", 2, 1, 1, 1, True, saved=part)
-        job.write(Section.NODES, "a", report)
-        job.write(Section.CHECKPOINT, "current", order)
-        time.sleep(0.4)
+    def stop(request):
+        assert request.kind == "stop"
         job.plan(state="stopped", message="saved and stopped")
 
-    when_asked(job, obey)
+    def save(request):
+        assert request.kind == "checkpoint"
+        order = CheckpointOrder("id", 1, 1, 60, "/ck/step-60", "complete", 9.0, request.identifier)
+        job.write(Section.CHECKPOINT, "current", order)
+        job.store.report(Section.REQUESTS, request.identifier, None)
+        when_asked(job, stop)
+
+    when_asked(job, save)
     result = run("stop", "--save")
     assert result.exit_code == 0, result.output
-    assert "saving at step 60: 1 of 4 ranks done …" in result.output
+    assert "saved at step 60: /ck/step-60" in result.output
+
+
+def test_a_job_that_can_not_be_saved_is_not_stopped(job, run):
+    begin(job)
+
+    def refuse(request):
+        reason = "rank 0 has not said what to save"
+        order = CheckpointOrder("id", 1, 1, 0, "", "void", 0.0, request.identifier, reason)
+        job.write(Section.CHECKPOINT, "current", order)
+        job.store.report(Section.REQUESTS, request.identifier, None)
+
+    when_asked(job, refuse)
+    result = run("stop", "--save")
+    assert result.exit_code == 1
+    assert "was not stopped, as there is no checkpoint: rank 0 has not said" in result.output
+    assert job.store.read().section(Section.REQUESTS) == {}
+
+
+def test_a_job_without_an_attempt_can_be_stopped_too(job, run):
+    job.leave_record()
+    job.add_node("a", 0)
+    job.lead()
+    when_asked(job, lambda _: job.plan(state="stopped", message="before it began"))
+    result = run("stop")
+    assert result.output.splitlines()[0] == "stopping before the first attempt …"
 
 
 def test_a_job_that_does_not_end_in_time_is_exit_1(job, run):

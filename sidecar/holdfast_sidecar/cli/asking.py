@@ -1,0 +1,42 @@
+"""Asking a job's leader for something: writes the request that it will see."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import time
+import uuid
+
+from holdfast_sidecar.cli import store_away
+from holdfast_sidecar.cli.finding_the_job import FoundJob
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.reports import Request, encode
+from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
+from holdfast_sidecar.standing import exists
+
+
+def look_up(found: FoundJob, store: Store) -> View:
+    """The job as it is now; NoSuchJob, or what `store_away` says of a store that is away."""
+    try:
+        view = store.read()
+    except StoreUnavailable as error:
+        raise store_away.explanation(found, error) from None
+    if not exists(view):
+        raise store_away.unknown(found)
+    return view
+
+
+def ask(found: FoundJob, store: Store, kind: str) -> str:
+    """Write a request of this kind; answers its identifier. Errors as in `look_up`."""
+    look_up(found, store)
+    request = Request(
+        identifier=uuid.uuid4().hex[:12],
+        kind=kind,
+        by=f"{getpass.getuser()}@{socket.gethostname()}",
+        at_unix_s=time.time(),
+    )
+    try:
+        store.report(Section.REQUESTS, request.identifier, encode(request))
+    except StoreUnavailable as error:
+        raise store_away.explanation(found, error) from None
+    return request.identifier
