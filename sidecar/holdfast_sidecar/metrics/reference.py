@@ -31,7 +31,7 @@ Every sidecar serves `/metrics` and `/healthz` on `sidecar.listen` (default: loo
 port, which `holdfast status` and `sidecar.json` tell). `run` is the name of the job.
 
 - What is not known is absent, never 0. Counters start at 0 as soon as there is something to count.
-- Times are Unix timestamps, so an alert computes ages itself: `time() - holdfast_…_timestamp_seconds`.
+- Times are Unix timestamps, so an alert computes ages itself: `time() - …_timestamp_seconds`.
 - Metrics marked *leader* are about the whole job and told by the leading sidecar alone. They carry
   no label of who told them: aggregate `instance` away (`max without (instance, job) (…)`), so that
   a change of leader breaks no graph. A gauge is current only where `holdfast_node_is_leader` is 1.

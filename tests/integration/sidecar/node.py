@@ -17,7 +17,7 @@ from typing import Any
 from tests.servers import Server
 
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import NodeReport, Plan, decode
+from holdfast_sidecar.coordination.reports import AgentReport, NodeReport, Plan, decode, encode
 from holdfast_sidecar.places import Places, places
 from holdfast_sidecar.settings import PathSettings
 
@@ -89,6 +89,22 @@ class Node:
     def launcher(self) -> subprocess.Popen[bytes]:
         """Something to be watched as a launcher."""
         return self._start([sys.executable, "-c", "import time; time.sleep(600)"])
+
+    def agent(self, launcher: subprocess.Popen[bytes], state: str, attempt: int = -1) -> None:
+        """Speak for the launcher: this node alone is the job."""
+        report = AgentReport(
+            node=self.name,
+            incarnation="x",
+            state=state,
+            attempt=attempt,
+            beat=time.monotonic_ns(),
+            slots=2,
+            address="127.0.0.1",
+            min_nodes=1,
+            max_nodes=1,
+            pid=launcher.pid,
+        )
+        self.server.store(self.job).report(Section.AGENTS, self.name, encode(report))
 
     def report(self) -> NodeReport | None:
         text = self.server.store(self.job).read().section(Section.NODES).get(self.name)

@@ -41,7 +41,7 @@ def main() -> None:
         stacks = open(f"{given.evidence_dir}/stack-local-{given.rank}.txt", "a")  # noqa: SIM115
         faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True, chain=False)
     if given.with_worker:
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     recorder = Recorder(page.memory, given.attempt)
     recorder.add_flag(Flag.STATE_REGISTERED)
     for step in range(1, given.steps + 1):

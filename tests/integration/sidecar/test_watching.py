@@ -6,19 +6,9 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from tests.integration.sidecar.node import Node, wait_for
-from tests.servers import Server
-
-
-@pytest.fixture
-def node(tmp_path: Path, server: Server) -> Iterator[Node]:
-    made = Node(tmp_path, server)
-    yield made
-    made.close()
 
 
 def test_it_reports_the_ranks_of_its_node(node: Node) -> None:
