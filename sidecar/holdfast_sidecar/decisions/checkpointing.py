@@ -43,6 +43,9 @@ def obstacle(plan: Plan, ranks: Mapping[int, RankReport]) -> str:
     """Why no checkpoint can be armed now; empty when one can."""
     if len(ranks) < plan.world_size:
         return f"{len(ranks)} of {plan.world_size} ranks are up"
+    # Before the question what to save: a script says it only once it has built its model.
+    if any(r.phase in ("starting", "restoring") for r in ranks.values()):
+        return "the ranks are still starting"
     if unregistered := [r.rank for r in ranks.values() if not r.state_registered]:
         return (
             f"rank {min(unregistered)} has not said what to save"
@@ -50,8 +53,6 @@ def obstacle(plan: Plan, ranks: Mapping[int, RankReport]) -> str:
         )
     if not all(r.alive and r.ending == 0 for r in ranks.values()):
         return "a rank has ended"
-    if any(r.phase in ("starting", "restoring") for r in ranks.values()):
-        return "the ranks are still starting"
     return ""
 
 

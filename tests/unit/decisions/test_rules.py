@@ -165,6 +165,7 @@ def test_the_margin_doubles_after_each_order_that_came_too_late() -> None:
         ({"state_registered": False}, "three lines"),
         ({"ending": 1}, "ended"),
         ({"phase": "restoring"}, "starting"),
+        ({"phase": "starting", "state_registered": False}, "starting"),
     ],
 )
 def test_a_checkpoint_is_not_armed_while_some_rank_can_not_save(
