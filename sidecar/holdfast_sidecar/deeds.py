@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from holdfast_sidecar.actions.arming import arm_checkpoint, order_stop
-from holdfast_sidecar.actions.ending import Warrant, end_culprits, refusal
+from holdfast_sidecar.actions.ending import end_culprits
 from holdfast_sidecar.actions.evidence import Request, is_kept, keep_evidence
 from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import Plan
+from holdfast_sidecar.decisions.warrant import Warrant, refusal
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.pages import Pages, RankPage
 from holdfast_sidecar.places import Places

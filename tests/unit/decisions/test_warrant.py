@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from holdfast_sidecar.actions.ending import Warrant, refusal
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import Member, NodeReport, Plan, encode
 from holdfast_sidecar.coordination.store import Lease, View
+from holdfast_sidecar.decisions.warrant import Warrant, refusal
 from holdfast_sidecar.deeds import have_all_kept
 from holdfast_sidecar.local_state import Orders
 
