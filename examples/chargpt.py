@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
 
-def batches(loader: DataLoader, until: int) -> Iterator[list[torch.Tensor]]:
+def over_epochs(loader: DataLoader, until: int) -> Iterator[list[torch.Tensor]]:
     """`until` batches, over as many epochs as that takes."""
     step = epoch = 0
     while step < until:
@@ -39,7 +39,8 @@ def train(options: argparse.Namespace, rank: int) -> None:
     model = DistributedDataParallel(CharacterGPT(shape), find_unused_parameters=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
 
-    for step, (window, target) in enumerate(batches(loader, options.steps), 1):
+    batches = over_epochs(loader, until=options.steps)
+    for step, (window, target) in enumerate(batches, 1):
         loss = model(window, target)
         optimizer.zero_grad()
         loss.backward()

@@ -29,7 +29,8 @@ def train(options: argparse.Namespace, rank: int) -> None:
 
     job = holdfast.attach(model=model, optimizer=optimizer, loader=loader)
     start = job.resume()
-    for step, (window, target) in enumerate(job.steps(loader, options.steps), start + 1):
+    batches = job.steps(loader, until=options.steps)
+    for step, (window, target) in enumerate(batches, start + 1):
         loss = model(window, target)
         optimizer.zero_grad()
         loss.backward()

@@ -85,23 +85,20 @@ class Director:
         return injected
 
     def _save(self, event: Event) -> Outcome:
-        before = set(self.cluster.ledger)
         injected = self._injected(event, "")
         self.screen.tell(f"→ {event.kind.value}, at step {injected.step}")
         asking = subprocess.Popen(
             self.checkpoint_command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stderr=subprocess.DEVNULL,
         )
         try:
             self._find_within(PATIENCE_S, lambda: asking.poll() is not None or None)
         finally:
-            if asking.poll() is None:
-                asking.kill()
-            answer = asking.communicate()[0].decode(errors="replace").strip()
-        self.screen.tell(f"holdfast checkpoint: {answer}")
-        return judge_save(injected, watching.save_of(self.cluster, before))
+            asking.kill()
+            answer = asking.communicate()[0].decode(errors="replace")
+        return judge_save(injected, watching.save_of(self.cluster, answer))
 
     def _injected(self, event: Event, node: str) -> Injected:
         plan = self.cluster.plan

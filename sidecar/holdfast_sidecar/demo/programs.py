@@ -46,8 +46,8 @@ def node_of_the_job(
 
 
 def ask_for_checkpoint(redis: RedisSettings, job: str) -> list[str]:
-    """What a person would type."""
-    return holdfast("checkpoint", redis, job)
+    """What a person would type; it waits until the checkpoint is complete."""
+    return [*holdfast("checkpoint", redis, job), "--json"]
 
 
 def holdfast(command: str, redis: RedisSettings, job: str) -> list[str]:

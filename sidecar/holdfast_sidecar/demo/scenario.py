@@ -66,11 +66,11 @@ def scenario() -> Scenario:
     The ranks hurt are on different nodes, so that no node is blamed twice.
     """
     return Scenario(
-        steps=280,
+        steps=300,
         events=(
             Event(Kind.KILL_RANK, at_step=60, rank=3),
             Event(Kind.FREEZE_RANK, at_step=120, rank=1),
-            Event(Kind.SAVE, at_step=170),
-            Event(Kind.KILL_NODE, at_step=230, rank=2),
+            Event(Kind.SAVE, at_step=160),
+            Event(Kind.KILL_NODE, at_step=240, rank=2),
         ),
     )

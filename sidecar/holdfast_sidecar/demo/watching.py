@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
 
 from holdfast_sidecar.coordination.reports import Incident, LedgerEntry, Plan, RankReport
 from holdfast_sidecar.decisions.cluster import Cluster
@@ -49,10 +49,13 @@ def incident_of(cluster: Cluster, injected: Injected) -> Incident | None:
     return max(found, key=lambda i: i.detected_unix_s, default=None)
 
 
-def save_of(cluster: Cluster, identifiers_before: Iterable[str]) -> LedgerEntry | None:
-    """The first checkpoint completed since."""
-    new = cluster.ledger.keys() - set(identifiers_before)
-    return min((cluster.ledger[i] for i in new), key=lambda e: e.at_unix_s, default=None)
+def save_of(cluster: Cluster, answer: str) -> LedgerEntry | None:
+    """The checkpoint that `holdfast checkpoint --json` says it got."""
+    try:
+        identifier = json.loads(answer)["identifier"]
+    except (ValueError, TypeError, KeyError):
+        return None
+    return cluster.ledger.get(identifier)
 
 
 def news(before: Cluster, after: Cluster) -> list[str]:

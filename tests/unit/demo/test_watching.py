@@ -69,6 +69,15 @@ def test_an_incident_of_another_attempt_is_not_taken_for_the_answer() -> None:
     assert watching.incident_of(Cluster(incidents={"i0": older, "i1": mine}), injected) == mine
 
 
+def test_the_checkpoint_is_the_one_that_the_command_got_not_a_scheduled_one() -> None:
+    scheduled = LedgerEntry("s1", "", 160, 1, 1, "", "complete", 10, 4, 0.0)
+    asked = LedgerEntry("s2", "", 201, 1, 1, "", "complete", 10, 4, 0.0)
+    job = Cluster(ledger={"s1": scheduled, "s2": asked})
+    assert watching.save_of(job, '{"identifier": "s2"}') == asked
+    assert watching.save_of(job, '{"identifier": "s3"}') is None
+    assert watching.save_of(job, "holdfast: no such job") is None
+
+
 def test_news_are_told_once() -> None:
     before = cluster(61, 61, 61, 61)
     incident = Incident("i1", 1, "crash", "b", [3], detected_unix_s=10.0)
