@@ -65,8 +65,8 @@ class Kept:
         )
 
 
-def read_ledger(root: Path, job: str, key: bytes | None = None) -> list[Kept]:
-    """Every sealed checkpoint of this job under `root`, newest first."""
+def read_ledger(root: Path, job: str | None, key: bytes | None = None) -> list[Kept]:
+    """Every sealed checkpoint of this job (None: of any) under `root`, newest first."""
     kept = [found for directory in _directories(root) if (found := _read(directory, job, key))]
     return sorted(kept, key=lambda k: k.manifest.order, reverse=True)
 
@@ -140,13 +140,13 @@ def _directories(root: Path) -> list[Path]:
     return sorted(path for path in root.glob(DIRECTORIES) if path.is_dir())
 
 
-def _read(directory: Path, job: str, key: bytes | None) -> Kept | None:
+def _read(directory: Path, job: str | None, key: bytes | None) -> Kept | None:
     try:
         manifest = read_manifest(directory, key)
     except InvalidManifest as error:
         log.debug("%s is no checkpoint: %s", directory.name, error)
         return None
-    if manifest.job != job:
+    if job is not None and manifest.job != job:
         return None
     return Kept(
         directory,

@@ -58,7 +58,9 @@ def run_ranks(
 ) -> list[Ended]:
     """Run all ranks to their end; one that is still there at the deadline is killed and fails."""
     port = free_port()
-    candidates = [{"identifier": c.identifier, "path": c.path, "step": c.step} for c in resume or []]
+    candidates = [
+        {"identifier": c.identifier, "path": c.path, "step": c.step} for c in resume or []
+    ]
     started = []
     for rank in range(world_size):
         environment = {
@@ -122,9 +124,7 @@ def seal(
     checkpoints = directory(root)
     path = checkpoints.path(step, identifier)
     order = CheckpointOrder(identifier, attempt, 1, step, path, "armed", 60.0)
-    parts = [
-        hash_part(order, ranks) for ranks in nodes or [list(range(world_size))]
-    ]
+    parts = [hash_part(order, ranks) for ranks in nodes or [list(range(world_size))]]
     return checkpoints.finish(order, plan(world_size, attempt), parts)
 
 

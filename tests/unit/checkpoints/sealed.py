@@ -1,0 +1,52 @@
+"""Makes sealed checkpoints on disk, of a few bytes each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from holdfast.page import checkpoint_name
+from holdfast_sidecar.checkpoints.hashing import hash_files, list_files
+from holdfast_sidecar.checkpoints.manifest import Manifest, write_manifest
+from holdfast_sidecar.coordination.reports import Member
+
+JOB = "tested"
+
+
+def fill(root: Path, step: int, identifier: str, ranks: int = 2) -> Path:
+    """Files as ranks leave them, without a manifest."""
+    directory = root / checkpoint_name(step, identifier)
+    directory.mkdir(parents=True)
+    for rank in range(ranks):
+        (directory / f"__{rank}_own.pt").write_bytes(f"{identifier} of {rank}".encode())
+    (directory / ".metadata").write_bytes(b"metadata")
+    return directory
+
+
+def seal(
+    root: Path,
+    step: int,
+    identifier: str,
+    parent: str = "",
+    attempt: int = 0,
+    key: bytes | None = None,
+    **fields: Any,
+) -> Path:
+    """A sealed checkpoint; its age follows the step."""
+    directory = fill(root, step, identifier)
+    files = hash_files(directory, list_files(directory, [0, 1]))
+    values: dict[str, Any] = {
+        "identifier": identifier,
+        "step": step,
+        "attempt": attempt,
+        "epoch": attempt + 1,
+        "job": JOB,
+        "parent": parent,
+        "world_size": 2,
+        "layout": [Member("a", "1", 0, 0, 2)],
+        "files": files,
+        "torch_version": "2.13.0",
+        "created_unix_s": 1000.0 * attempt + step,
+    }
+    write_manifest(directory, Manifest(**{**values, **fields}), key)
+    return directory

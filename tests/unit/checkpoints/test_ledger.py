@@ -1,0 +1,110 @@
+"""Which checkpoint a restart tries first, from storage alone."""
+
+from tests.unit.checkpoints.sealed import JOB, fill, seal
+
+from holdfast_sidecar.checkpoints.ledger import (
+    candidates,
+    note_failed_load,
+    read_ledger,
+    torn_directories,
+)
+
+
+def steps(root, job=JOB):
+    return [c.step for c in candidates(read_ledger(root, job))]
+
+
+def test_the_newest_comes_first_and_its_ancestors_follow(tmp_path):
+    seal(tmp_path, 10, "a")
+    seal(tmp_path, 20, "b", parent="a")
+    seal(tmp_path, 30, "c", parent="b")
+    assert steps(tmp_path) == [30, 20, 10]
+
+
+def test_a_directory_without_a_manifest_is_no_candidate(tmp_path):
+    seal(tmp_path, 10, "a")
+    torn = fill(tmp_path, 20, "b")
+    assert steps(tmp_path) == [10]
+    assert torn_directories(tmp_path) == [torn]
+
+
+def test_an_abandoned_branch_is_never_chosen_however_high_its_step(tmp_path):
+    seal(tmp_path, 10, "a")
+    seal(tmp_path, 90, "b", parent="a")
+    seal(tmp_path, 50, "c", parent="a", attempt=1)  # attempt 1 walked back to a
+    assert steps(tmp_path) == [50, 10]
+
+
+def test_a_poisoned_newest_still_tells_which_branch_is_the_living_one(tmp_path):
+    seal(tmp_path, 10, "a")
+    seal(tmp_path, 90, "b", parent="a")
+    bad = seal(tmp_path, 50, "c", parent="a", attempt=1)
+    (bad / "poisoned-1.json").write_text("{}")
+    assert steps(tmp_path) == [10]
+
+
+def test_a_file_that_is_missing_or_cut_leaves_its_checkpoint_out(tmp_path):
+    seal(tmp_path, 10, "a")
+    (seal(tmp_path, 20, "b", parent="a") / "__1_own.pt").write_bytes(b"")
+    (seal(tmp_path, 30, "c", parent="b") / ".metadata").unlink()
+    assert steps(tmp_path) == [10]
+
+
+def test_numbers_that_are_not_finite_are_nothing_to_resume_from(tmp_path):
+    seal(tmp_path, 10, "a")
+    seal(tmp_path, 20, "b", parent="a", is_finite=False)
+    assert steps(tmp_path) == [10]
+
+
+def test_another_job_in_the_same_directory_is_left_alone(tmp_path):
+    seal(tmp_path, 10, "a")
+    seal(tmp_path, 99, "x", job="other")
+    assert steps(tmp_path) == [10]
+    assert steps(tmp_path, "other") == [99]
+
+
+def test_attempts_that_count_anew_do_not_hide_what_they_saved(tmp_path):
+    seal(tmp_path, 700, "old", attempt=7)
+    seal(tmp_path, 800, "new", parent="old", attempt=0)
+    assert steps(tmp_path) == [800, 700]
+
+
+def test_a_parent_that_was_removed_ends_the_line(tmp_path):
+    seal(tmp_path, 20, "b", parent="gone")
+    seal(tmp_path, 30, "c", parent="b")
+    assert steps(tmp_path) == [30, 20]
+
+
+def test_a_circle_of_parents_ends_too(tmp_path):
+    seal(tmp_path, 10, "a", parent="b")
+    seal(tmp_path, 20, "b", parent="a")
+    assert sorted(steps(tmp_path)) == [10, 20]
+
+
+def test_failing_to_load_in_enough_attempts_poisons_and_is_remembered_on_storage(tmp_path):
+    seal(tmp_path, 10, "a")
+    (kept,) = read_ledger(tmp_path, JOB)
+    once = note_failed_load(kept, attempt=3, limit=2)
+    assert note_failed_load(once, attempt=3, limit=2).failed_attempts == {3}
+    assert not once.is_poisoned
+    (kept,) = read_ledger(tmp_path, JOB)  # another leader, who knows only the files
+    assert kept.failed_attempts == {3}
+    twice = note_failed_load(kept, attempt=4, limit=2)
+    assert twice.is_poisoned
+    assert twice.entry().verdict == "poisoned"
+    assert twice.entry().load_failures == 2
+    assert steps(tmp_path) == []
+
+
+def test_verdicts_are_only_ever_added(tmp_path):
+    directory = seal(tmp_path, 10, "a")
+    (kept,) = read_ledger(tmp_path, JOB)
+    for attempt in range(3):
+        kept = note_failed_load(kept, attempt, limit=99)
+    assert sorted(p.name for p in directory.glob("unloaded-*")) == [
+        f"unloaded-{n}.json" for n in (1, 2, 3)
+    ]
+
+
+def test_a_directory_that_does_not_exist_holds_nothing(tmp_path):
+    assert read_ledger(tmp_path / "none", JOB) == []

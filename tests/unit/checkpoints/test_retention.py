@@ -1,0 +1,90 @@
+"""What is removed, and what never is."""
+
+import json
+import os
+
+from tests.unit.checkpoints.sealed import JOB, fill, seal
+
+from holdfast_sidecar.checkpoints.ledger import read_ledger
+from holdfast_sidecar.checkpoints.retention import abandoned, remove, superfluous
+
+
+def names(root, keep):
+    return [path.name.split("-")[-1] for path in superfluous(read_ledger(root, JOB), keep)]
+
+
+def line(root, *steps):
+    parent = ""
+    for step in steps:
+        seal(root, step, f"s{step}", parent=parent)
+        parent = f"s{step}"
+
+
+def test_all_but_the_newest_few_go_oldest_first(tmp_path):
+    line(tmp_path, 10, 20, 30, 40)
+    assert names(tmp_path, 2) == ["s10", "s20"]
+
+
+def test_the_newest_stays_even_when_none_is_to_be_kept(tmp_path):
+    line(tmp_path, 10, 20)
+    assert names(tmp_path, 0) == ["s10"]
+
+
+def test_what_can_not_be_resumed_from_does_not_count(tmp_path):
+    line(tmp_path, 10, 20, 30)
+    (next(tmp_path.glob("*s30")) / "poisoned-1.json").write_text("{}")
+    assert names(tmp_path, 2) == []
+
+
+def test_nothing_goes_when_nothing_could_be_resumed_from(tmp_path):
+    line(tmp_path, 10, 20)
+    for directory in tmp_path.iterdir():
+        (directory / "poisoned-1.json").write_text("{}")
+    assert names(tmp_path, 1) == []
+
+
+def test_an_abandoned_branch_goes_once_it_is_older_than_what_is_kept(tmp_path):
+    line(tmp_path, 10, 20)
+    seal(tmp_path, 15, "c", parent="s10", attempt=1)
+    assert names(tmp_path, 2) == []
+    assert names(tmp_path, 1) == ["s10", "s20"]
+
+
+def test_removing_takes_the_manifest_first(tmp_path, monkeypatch):
+    directory = seal(tmp_path, 10, "a")
+
+    def fails(path):
+        raise OSError("busy")
+
+    monkeypatch.setattr("shutil.rmtree", fails)
+    assert remove([directory]) == []
+    assert directory.exists()
+    assert read_ledger(tmp_path, JOB) == []
+
+
+def test_a_torn_directory_goes_only_when_an_earlier_attempt_of_this_job_left_it(tmp_path):
+    def torn(identifier, job, attempt):
+        directory = fill(tmp_path, 10, identifier)
+        account = {
+            "rank": 0,
+            "step": 10,
+            "world_size": 2,
+            "job": job,
+            "attempt": attempt,
+            "finite": True,
+            "torch": "2",
+            "ancestors": [],
+            "position": {},
+            "random_state": True,
+        }
+        (directory / "__0_account.json").write_text(json.dumps(account))
+        return directory
+
+    earlier = torn("earlier", JOB, 1)
+    now = torn("now", JOB, 2)
+    other = torn("other", "other", 0)
+    silent = fill(tmp_path, 10, "silent")
+    written = max(os.stat(path).st_mtime for path in silent.iterdir())
+    everything = [earlier, now, other, silent]
+    assert abandoned(everything, JOB, 2, written + 60) == [earlier]
+    assert abandoned(everything, JOB, 2, written + 25 * 3600) == [earlier, silent]

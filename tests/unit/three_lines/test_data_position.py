@@ -1,0 +1,159 @@
+"""Every batch once, in the same order, wherever the pass was cut."""
+
+import random
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
+
+from holdfast.data_position import LoaderFeed, Position, SequenceFeed
+
+pytestmark = pytest.mark.torch
+
+SAMPLES, BATCH = 22, 4
+
+
+class Augmented(Dataset):
+    def __init__(self):
+        self.read = 0
+
+    def __len__(self):
+        return SAMPLES
+
+    def __getitem__(self, index):
+        self.read += 1
+        return index + 0.001 * float(torch.rand(1)) + 0.001 * random.random()
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        for index in range(SAMPLES):
+            yield index + 0.001 * float(torch.rand(1))
+
+
+class Stateful:
+    """A loader that can say where it is; `ends_with_nothing` as some go on after their end."""
+
+    def __init__(self, ends_with_nothing):
+        self.at = 0
+        self.ends_with_nothing = ends_with_nothing
+
+    def __len__(self):
+        return 5
+
+    def __iter__(self):
+        if self.at == 5 and not self.ends_with_nothing:
+            self.at = 0
+        while self.at < 5:
+            self.at += 1
+            yield torch.tensor([float(self.at)])
+        self.at = 0
+
+    def state_dict(self):
+        return {"at": self.at}
+
+    def load_state_dict(self, state):
+        self.at = state["at"]
+
+
+LOADERS = {
+    "shuffled": lambda: DataLoader(Augmented(), BATCH, shuffle=True),
+    "in order": lambda: DataLoader(Augmented(), BATCH),
+    "one by one": lambda: DataLoader(Augmented(), batch_size=None, shuffle=True),
+    "own generator": lambda: DataLoader(
+        Augmented(), BATCH, shuffle=True, generator=torch.Generator().manual_seed(5)
+    ),
+    "with replacement": lambda: DataLoader(
+        Augmented(),
+        BATCH,
+        sampler=RandomSampler(
+            Augmented(), replacement=True, generator=torch.Generator().manual_seed(5)
+        ),
+    ),
+    "stream": lambda: DataLoader(Stream(), BATCH),
+    "list of batches": lambda: [torch.tensor([float(n)]) for n in range(6)],
+    "stateful": lambda: Stateful(ends_with_nothing=False),
+    "stateful, empty rest": lambda: Stateful(ends_with_nothing=True),
+}
+
+
+def seed():
+    torch.manual_seed(3)
+    random.seed(3)
+
+
+def used(batch):
+    """What the training would see of a batch, and its own use of random numbers."""
+    return [round(float(x), 9) for x in torch.as_tensor(batch).reshape(-1)] + [
+        float(torch.rand(1)),
+        random.random(),
+    ]
+
+
+def take_all(feed):
+    batches = []
+    while True:
+        try:
+            batches.append(used(feed.take()))
+        except StopIteration:
+            return batches
+
+
+@pytest.mark.parametrize("cut", [1, 3, 5, 6, 7, 11, 13])
+@pytest.mark.parametrize("kind", LOADERS)
+def test_a_cut_pass_goes_on_as_if_it_had_not_been_cut(kind, cut):
+    seed()
+    whole = take_all(LoaderFeed(LOADERS[kind](), 0, 3))
+    seed()
+    first = LoaderFeed(LOADERS[kind](), 0, 3)
+    begun = [used(first.take()) for _ in range(cut)]
+    position = first.position(1)
+    torch.manual_seed(99)
+    random.seed(99)
+    second = LoaderFeed(LOADERS[kind](), position.epoch, 3)
+    second.go_back(position, 1)
+    assert begun + take_all(second) == whole
+
+
+def test_samples_that_were_used_are_passed_over_without_being_read():
+    feed = LoaderFeed(loader := DataLoader(Augmented(), BATCH, shuffle=True), 0, 1)
+    for _ in range(4):
+        feed.take()
+    position = feed.position(1)
+    loader.dataset.read = 0
+    again = LoaderFeed(loader, 0, 1)
+    again.go_back(position, 1)
+    assert loader.dataset.read == 0
+    take_all(again)
+    assert loader.dataset.read == SAMPLES - 4 * BATCH
+
+
+def test_the_sampler_hears_of_every_pass():
+    heard = []
+
+    class Sampler(RandomSampler):
+        def set_epoch(self, epoch):
+            heard.append(epoch)
+
+    data = Augmented()
+    take_all(LoaderFeed(DataLoader(data, BATCH, sampler=Sampler(data)), 2, 5))
+    assert heard == [2, 3, 4]
+
+
+def test_an_empty_loader_ends_instead_of_starting_for_ever():
+    with pytest.raises(StopIteration):
+        LoaderFeed([], 0, None).take()
+
+
+@pytest.mark.parametrize(("before", "now", "taken"), [(4, 2, 6), (2, 4, 1), (1, 1, 3), (3, 2, 4)])
+def test_another_number_of_ranks_passes_over_the_same_samples(before, now, taken):
+    feed = LoaderFeed(list(range(20)), 0, 1)
+    feed.go_back(Position(0, 3, world_size=before), now)
+    assert feed.take() == taken
+
+
+def test_a_sequence_goes_on_at_its_step():
+    feed = SequenceFeed(range(5), 3)
+    assert [feed.take(), feed.take()] == [3, 4]
+    with pytest.raises(StopIteration):
+        feed.take()

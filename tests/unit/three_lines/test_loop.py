@@ -1,0 +1,196 @@
+"""What a rank does with an order at its step boundary."""
+
+import time
+
+import pytest
+from torch.distributed import HashStore
+
+from holdfast import loop, page
+from holdfast.data_position import Position
+from holdfast.loop import Boundary
+from holdfast.page import Order, OrderKind, Phase, ReplyState
+from holdfast.placement import Placement
+from holdfast.recorder import Recorder
+from holdfast.saving import Savable
+
+pytestmark = pytest.mark.torch
+
+SAVABLE = Savable(save=lambda path, step: None, load=lambda path, step: None)
+
+
+class Rank:
+    """A boundary over a page in memory, with a store shared by its twins."""
+
+    def __init__(self, root, store=None, world_size=1, savable=SAVABLE, **place):
+        self.memory = bytearray(page.PAGE_SIZE)
+        self.recorder = Recorder(self.memory, attempt=0)
+        placement = Placement(world_size=world_size, store=store, **place)
+        self.boundary = Boundary(self.recorder, placement, savable, root)
+        self.sequence = 0
+
+    def order(self, step, identifier="aa", kind=OrderKind.CHECKPOINT, deadline_s=0.05):
+        self.sequence += 1
+        deadline = time.monotonic_ns() + int(deadline_s * 1e9)
+        body, head = page.pack_order(Order(kind, 0, 1, step, deadline, identifier), self.sequence)
+        start = page.order_offset(kind)
+        self.memory[start + 8 : start + 8 + len(body)] = body
+        self.memory[start : start + 8] = head
+
+    def cross(self, step):
+        return self.boundary.cross(step, lambda: Position(0, 0))
+
+    @property
+    def state(self):
+        reply = page.parse_reply(bytes(self.memory))
+        return None if reply is None else (reply.state, reply.identifier)
+
+
+@pytest.fixture
+def store():
+    return HashStore()
+
+
+def test_an_order_is_armed_when_seen_and_saved_at_its_step(tmp_path):
+    rank = Rank(tmp_path)
+    rank.order(step=3)
+    rank.cross(1)
+    assert rank.state == (ReplyState.ARMED, "aa")
+    rank.cross(2)
+    assert list(tmp_path.iterdir()) == []
+    rank.cross(3)
+    assert rank.state == (ReplyState.SAVED, "aa")
+    assert (tmp_path / page.checkpoint_name(3, "aa") / "__0_own.pt").is_file()
+
+
+def test_an_order_for_this_very_boundary_is_still_in_time(tmp_path):
+    rank = Rank(tmp_path)
+    rank.order(step=3)
+    rank.cross(3)
+    assert rank.state == (ReplyState.SAVED, "aa")
+
+
+def test_a_step_that_is_past_is_missed_and_void_for_the_others_at_once(tmp_path, store):
+    late, waiting = (Rank(tmp_path, store, world_size=2) for _ in range(2))
+    late.order(step=3)
+    late.cross(4)
+    assert late.state == (ReplyState.MISSED, "aa")
+    waiting.order(step=3, deadline_s=600)
+    waiting.cross(3)
+    assert waiting.state == (ReplyState.VOID, "aa")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_rank_that_finishes_before_the_step_makes_it_void(tmp_path, store):
+    finished, waiting = (Rank(tmp_path, store, world_size=2) for _ in range(2))
+    finished.order(step=9)
+    finished.cross(3)
+    finished.boundary.leave()
+    assert finished.state == (ReplyState.VOID, "aa")
+    waiting.order(step=9, deadline_s=600)
+    waiting.cross(9)
+    assert waiting.state == (ReplyState.VOID, "aa")
+
+
+def test_a_rank_whose_peers_do_not_come_gives_up_at_the_deadline(tmp_path, store):
+    rank = Rank(tmp_path, store, world_size=2)
+    rank.order(step=3, deadline_s=0.0)
+    rank.cross(3)
+    assert rank.state == (ReplyState.VOID, "aa")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_new_order_takes_the_place_of_one_that_is_armed(tmp_path):
+    rank = Rank(tmp_path)
+    rank.order(step=5, identifier="aa")
+    rank.cross(1)
+    rank.order(step=7, identifier="bb")
+    rank.cross(2)
+    assert rank.state == (ReplyState.ARMED, "bb")
+    rank.cross(5)
+    rank.cross(7)
+    assert [path.name for path in tmp_path.iterdir()] == [page.checkpoint_name(7, "bb")]
+
+
+def test_an_order_is_carried_out_once(tmp_path):
+    rank = Rank(tmp_path)
+    rank.order(step=3)
+    rank.cross(3)
+    rank.cross(4)
+    assert rank.state == (ReplyState.SAVED, "aa")
+
+
+@pytest.mark.parametrize(
+    "rank",
+    [
+        lambda root: Rank(None),
+        lambda root: Rank(root, savable=Savable()),
+        lambda root: Rank(root, is_joined=False),
+    ],
+    ids=["no directory", "nothing to save", "not joined to the other ranks"],
+)
+def test_a_rank_that_can_not_save_says_so(tmp_path, rank):
+    made = rank(tmp_path)
+    made.order(step=3)
+    made.cross(1)
+    assert made.state == (ReplyState.FAILED, "aa")
+
+
+def test_a_save_that_fails_is_told_and_training_goes_on(tmp_path, caplog):
+    def full(path, step):
+        raise OSError(28, "No space left on device")
+
+    rank = Rank(tmp_path, savable=Savable(save=full, load=full))
+    rank.order(step=3)
+    assert rank.cross(3)
+    assert rank.state == (ReplyState.FAILED, "aa")
+    assert rank.recorder.word(page.Word.HOOK_ERRORS) == 1
+    assert "No space left" in caplog.text
+
+
+def test_a_checkpoint_is_never_written_over_another(tmp_path):
+    for _ in range(2):
+        rank = Rank(tmp_path)
+        rank.order(step=3)
+        rank.cross(3)
+    assert rank.state == (ReplyState.FAILED, "aa")
+
+
+def test_a_store_that_is_gone_makes_it_void_and_training_goes_on(tmp_path):
+    class Gone:
+        def add(self, key, amount):
+            raise RuntimeError("connection reset")
+
+        compare_set = check = add
+
+    rank = Rank(tmp_path, Gone(), world_size=2)
+    rank.order(step=3)
+    assert rank.cross(3)
+    assert rank.state == (ReplyState.VOID, "aa")
+
+
+def test_a_stop_ends_the_loop_from_its_step_on(tmp_path):
+    rank = Rank(tmp_path)
+    rank.order(step=3, kind=OrderKind.STOP)
+    assert rank.cross(2)
+    assert not rank.cross(3)
+    assert not rank.cross(4)
+
+
+def test_the_phase_is_saving_only_while_it_saves(tmp_path):
+    seen = []
+    savable = Savable(save=lambda *_: seen.append(rank.recorder.phase), load=lambda *_: None)
+    rank = Rank(tmp_path, savable=savable)
+    rank.recorder.enter(Phase.DATA)
+    rank.order(step=3)
+    rank.cross(3)
+    assert seen == [Phase.SAVING]
+    assert rank.recorder.phase == Phase.DATA
+
+
+def test_what_was_saved_names_what_it_goes_back_to(tmp_path):
+    rank = Rank(tmp_path)
+    for step, identifier in ((1, "aa"), (2, "bb")):
+        rank.order(step, identifier)
+        rank.cross(step)
+    assert rank.boundary.ancestors == ("bb", "aa")
+    assert loop.ANCESTORS >= 2
