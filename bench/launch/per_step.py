@@ -18,7 +18,7 @@ ROW = "per-step"
 CONTESTANTS = (BARE, TORCHRUN, NVRX, HOLDFAST)
 """torchrun with a store of its own differs from torchrun at restarts only."""
 
-STEPS = 120
+STEPS = 100
 SKIPPED = 30
 """The first ones share the machine with what is still starting up."""
 LIMIT_S = 120.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TypeVar
 
 from bench.benchmark import Benchmark, Sample, Task
 from bench.launch import hooks_cost, hooks_paired, per_step, rendezvous, sidecar_cost
@@ -17,12 +18,16 @@ from bench.launch.goals import figures
 from bench.launch.names import ADAMW, SGD
 from bench.launch.recovery import Case, measure, measure_staggered
 
+T = TypeVar("T")
+
 PEERS = (TORCHRUN, TORCHRUN_OWN_STORE, NVRX)
 
 ROUNDS = 5
-QUICK_ROUNDS = 2
 KILLS_PER_ROUND = 2
 """Of Holdfast, with each of two optimizers: 20 in 5 rounds."""
+
+QUICK_ROUNDS = {SIGKILL.row: 2, SIGSTOP.row: 2, NODE_REPLACED.row: 1, NODE_SHRUNK.row: 1}
+"""What fits into 5 minutes."""
 
 LIMITS_S = {
     # As shipped, torchrun recovered within 12 s or not within 60: longer waiting finds no more.
@@ -39,43 +44,41 @@ HOLDFAST_LIMIT_S = 30.0
 
 def tasks(quick: bool) -> list[Task]:
     """Everything to measure, the most important first."""
-    rounds = QUICK_ROUNDS if quick else ROUNDS
     return [
-        *_kills(ADAMW, rounds, quick),
-        *_kills(SGD, rounds, quick),
+        *_kills(ADAMW, quick),
+        *_kills(SGD, quick),
         _one("hooks-cost", hooks_cost.measure),
         _one("hooks-paired", hooks_paired.measure),
         _one("sidecar", sidecar_cost.measure),
-        *rendezvous_tasks(quick),
-        *_disturbances(SIGSTOP, rounds, quick, waited_out=(TORCHRUN, TORCHRUN_OWN_STORE)),
-        *_disturbances(NODE_REPLACED, rounds, quick, waited_out=()),
-        *_disturbances(NODE_SHRUNK, rounds, quick, waited_out=PEERS),
-        *([] if quick else per_step_tasks(rounds)),
+        *_rendezvous(quick),
+        *_disturbances(SIGSTOP, quick, waited_out=(TORCHRUN, TORCHRUN_OWN_STORE)),
+        *_disturbances(NODE_REPLACED, quick, waited_out=()),
+        *_disturbances(NODE_SHRUNK, quick, waited_out=PEERS),
+        *([] if quick else _per_step()),
     ]
 
 
-def _kills(optimizer: str, rounds: int, quick: bool) -> list[Task]:
+def _rounds(fault: Fault, quick: bool) -> range:
+    return range(QUICK_ROUNDS[fault.row] if quick else ROUNDS)
+
+
+def _kills(optimizer: str, quick: bool) -> list[Task]:
+    """Peers once per round, Holdfast several times, the later ones as in rounds of their own."""
     found = []
-    for number in range(rounds):
-        field = [HOLDFAST] * KILLS_PER_ROUND if quick else [*PEERS, *[HOLDFAST] * KILLS_PER_ROUND]
-        for place, contestant in enumerate(_turned(field, number)):
-            case = _case(SIGKILL, contestant, optimizer, number * KILLS_PER_ROUND + place)
-            found.append(_task(case, f"{number}.{place}"))
+    for number in _rounds(SIGKILL, quick):
+        again = range(1 if quick else KILLS_PER_ROUND)
+        own = [_case(SIGKILL, HOLDFAST, optimizer, number + ROUNDS * time) for time in again]
+        peers = [] if quick else [_case(SIGKILL, c, optimizer, number) for c in PEERS]
+        found += [_task(case) for case in _turned([*peers, *own], number)]
     return found
 
 
-def _disturbances(
-    fault: Fault, rounds: int, quick: bool, waited_out: Sequence[Contestant]
-) -> list[Task]:
+def _disturbances(fault: Fault, quick: bool, waited_out: Sequence[Contestant]) -> list[Task]:
     """One task per contestant, but one for all of those whose recovery is mostly waiting."""
     found = []
-    for number in range(rounds):
+    for number in _rounds(fault, quick):
         field = [HOLDFAST] if quick else [c for c in (*PEERS, HOLDFAST) if c not in waited_out]
-        singles = [
-            _task(_case(fault, contestant, ADAMW, number), str(number))
-            for contestant in _turned(field, number)
-        ]
-        found += singles
+        found += [_task(_case(fault, c, ADAMW, number)) for c in _turned(field, number)]
         if waited_out and not quick:
             cases = [_case(fault, c, ADAMW, number) for c in _turned(waited_out, number)]
             key = f"{fault.row}/waited out/{number}"
@@ -83,7 +86,7 @@ def _disturbances(
     return found
 
 
-def rendezvous_tasks(quick: bool) -> list[Task]:
+def _rendezvous(quick: bool) -> list[Task]:
     """Both sizes, Holdfast's and torch's own."""
     return [
         Task(f"rendezvous-{nodes}", f"rendezvous-{nodes}/{name}", partial(measure_it, nodes))
@@ -93,7 +96,7 @@ def rendezvous_tasks(quick: bool) -> list[Task]:
     ]
 
 
-def per_step_tasks(rounds: int) -> list[Task]:
+def _per_step() -> list[Task]:
     """Launches in turn; every ratio is to the bare launch of the same round."""
     return [
         Task(
@@ -101,7 +104,7 @@ def per_step_tasks(rounds: int) -> list[Task]:
             f"{per_step.ROW}/{contestant.name}/{number}",
             partial(_listed, partial(per_step.measure, contestant, number)),
         )
-        for number in range(rounds)
+        for number in range(ROUNDS)
         for contestant in _turned(per_step.CONTESTANTS, number)
     ]
 
@@ -110,8 +113,8 @@ def _one(row: str, measured: Callable[[], list[Sample]]) -> Task:
     return Task(row, row, measured)
 
 
-def _task(case: Case, place: str) -> Task:
-    key = f"{case.fault.row}/{case.optimizer}/{case.contestant.name}/{place}"
+def _task(case: Case) -> Task:
+    key = f"{case.fault.row}/{case.optimizer}/{case.contestant.name}/{case.round}"
     return Task(case.fault.row, key, partial(_listed, partial(measure, case)))
 
 
@@ -120,7 +123,7 @@ def _case(fault: Fault, contestant: Contestant, optimizer: str, number: int) -> 
     return Case(fault, contestant, optimizer, number, limit_s)
 
 
-def _turned(field: Sequence[Contestant], number: int) -> list[Contestant]:
+def _turned(field: Sequence[T], number: int) -> list[T]:
     start = number % len(field)
     return [*field[start:], *field[:start]]
 
