@@ -210,7 +210,6 @@ class Request:
     kind: str
     by: str = ""
     at_unix_s: float = 0.0
-    save_first: bool = False
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
-from holdfast_sidecar.coordination.reports import Incident, Plan, decode
+from holdfast_sidecar.coordination.reports import AgentReport, Incident, Plan, decode
 from holdfast_sidecar.decisions import formation, restart
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.outcome import Circumstances, Outcome, amend, write_plan
@@ -38,12 +39,22 @@ def begin(cluster: Cluster, circumstances: Circumstances, after: Plan | None) ->
     joining = [agent for agent in cluster.joining() if agent.attempt >= ended]
     if not joining:
         return Outcome(waiting="no node has joined yet")
-    floor = max((node.floor_attempt for node in cluster.nodes.values()), default=-1)
-    attempt = max(floor, ended, *(agent.attempt for agent in joining)) + 1
+    if (stop := cluster.asked_to_stop()) is not None:
+        refused = Plan(
+            _next_attempt(cluster, joining, ended), circumstances.epoch, "stopped", message=stop
+        )
+        return write_plan(cluster, refused)
     enough = len(joining) >= joining[0].min_nodes
     formed = formation.form(joining, (), frozenset(), 0, circumstances.forming_for_s)
+    attempt = _next_attempt(cluster, joining, ended)
     outcome = open_attempt(cluster, formed, attempt, None, circumstances)
     return dataclasses.replace(outcome, forming=enough)
+
+
+def _next_attempt(cluster: Cluster, joining: Sequence[AgentReport], ended: int) -> int:
+    """One more than any that someone has heard of."""
+    floor = max((node.floor_attempt for node in cluster.nodes.values()), default=-1)
+    return max(floor, ended, *(agent.attempt for agent in joining)) + 1
 
 
 def open_attempt(

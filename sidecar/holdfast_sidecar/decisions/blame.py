@@ -58,8 +58,20 @@ def signature(blame: Blame, step: int) -> str:
     code = blame.exit.exit_code
     if code in (-signal.SIGKILL, -signal.SIGTERM) or weight(blame.exit) == 1:
         return ""
-    words = blame.exit.message.splitlines()[0] if blame.exit.message else f"exit code {code}"
+    words = describe(blame.exit).splitlines()[0]
     return f"{re.sub(r'0x[0-9a-f]+|[0-9]+', '#', words)} at step {step}"
+
+
+def describe(exit_: Exit) -> str:
+    """An exit in words: what the exception said, or which signal ended it."""
+    if exit_.message:
+        return exit_.message
+    if exit_.exit_code >= 0:
+        return f"exited with code {exit_.exit_code}"
+    try:
+        return f"ended by {signal.Signals(-exit_.exit_code).name}"
+    except ValueError:
+        return f"ended by signal {-exit_.exit_code}"
 
 
 def _confidence(top: int, rivals: int) -> float:

@@ -60,6 +60,11 @@ class Cluster:
             if agent.state == "joining" and self.is_alive(agent.node)
         ]
 
+    def asked_to_stop(self) -> str | None:
+        """Who asked for the end of the job, in words; None when nobody did."""
+        stops = (r for r in self.requests.values() if r.kind == "stop")
+        return next((f"asked for by {request.by}" for request in stops), None)
+
     def ranks(self, plan: Plan) -> dict[int, RankReport]:
         """The ranks of this plan's attempt, as their sidecars report them."""
         return {

@@ -27,16 +27,10 @@ def decide(cluster: Cluster, circumstances: Circumstances) -> Outcome:
         return without_plan(cluster, circumstances)
     if plan.state in TERMINAL:
         return begin(cluster, circumstances, after=plan)
-    if (stop := _asked_to_stop(cluster)) is not None:
+    if (stop := cluster.asked_to_stop()) is not None:
         return write_plan(cluster, stopped(plan, circumstances, 0, stop))
     if plan.state == "running":
         return watch(cluster, plan, circumstances)
     if plan.state == "evidence":
         return await_evidence(cluster, plan, circumstances)
     return reform(cluster, plan, circumstances)
-
-
-def _asked_to_stop(cluster: Cluster) -> str | None:
-    return next(
-        (f"asked for by {r.by}" for r in cluster.requests.values() if r.kind == "stop"), None
-    )

@@ -7,7 +7,7 @@ import dataclasses
 from holdfast_sidecar.coordination.reports import Incident, Plan
 from holdfast_sidecar.decisions import formation, restart
 from holdfast_sidecar.decisions.beginning import open_attempt
-from holdfast_sidecar.decisions.blame import signature
+from holdfast_sidecar.decisions.blame import describe, signature
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.losses import blame_exits, lost_members
 from holdfast_sidecar.decisions.outcome import (
@@ -36,7 +36,7 @@ def await_evidence(cluster: Cluster, plan: Plan, circumstances: Circumstances) -
     writes = list(write_plan(cluster, ended).writes)
     incident = cluster.incidents.get(plan.incident)
     if incident is not None:
-        kept = [] if timed_out else [m.node for m in plan.members if m.node not in missing]
+        kept = [n.node for n in cluster.nodes.values() if n.evidence_for == plan.incident]
         stamped = dataclasses.replace(incident, ended_unix_s=circumstances.now_unix_s, kept_by=kept)
         writes.append(amend(cluster, stamped))
     return Outcome(tuple(writes))
@@ -110,7 +110,7 @@ def _final(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incide
             confidence=blame.confidence,
             since_unix_s=min(blame.exit.at_unix_s, incident.detected_unix_s),
             signature=signature(blame, incident.step_reached),
-            evidence=[blame.exit.message] if blame.exit.message else incident.evidence,
+            evidence=[f"rank {blame.rank}: {describe(blame.exit)}"],
         )
     return incident
 

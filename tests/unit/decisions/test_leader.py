@@ -189,6 +189,17 @@ def test_a_stop_request_ends_everything_with_zero_and_is_forgotten(tmp_path: Pat
     assert not store.read().section(Section.REQUESTS)
 
 
+def test_a_job_that_still_waits_for_nodes_can_be_stopped(tmp_path: Path) -> None:
+    job = SimulatedJob(tmp_path, nodes=2)
+    del job.nodes["n1"]
+    job.run(1)
+    store = MemoryStore(job.server)
+    store.report(Section.REQUESTS, "r1", encode(Request("r1", "stop", by="someone")))
+    job.run_until(lambda: job.nodes["n0"].exit_code == 0)
+    job.run(0.5)
+    assert not store.read().section(Section.REQUESTS)
+
+
 def test_an_emptied_server_gets_the_plan_back_and_nobody_restarts(tmp_path: Path) -> None:
     job = started(tmp_path)
     epoch = job.plan.epoch if job.plan is not None else 0
