@@ -89,7 +89,7 @@ class Deeds:
         refused = refusal(orders, warrant)
         if not refused:
             self._run("end_culprits", end_culprits, plan, held)
-        elif self._incident == plan.incident and refused != self._refused:
+        elif plan.incident and self._incident == plan.incident and refused != self._refused:
             logger.info("incident %s: nothing is ended: %s", plan.incident, refused)
             self._refused = refused
 

@@ -167,28 +167,28 @@ def _stands_still(anchor: RankLook | None, look: RankLook) -> bool:
 
 def step_s(records: tuple[Record, ...], steps: int) -> float:
     """Median wall time of the last `steps` steps; 0 when there is none."""
-    return _median(records, steps, lambda record: record.total_us)
+    return _median(records, steps, lambda record: record.total_us / 1e6)
 
 
 def own_s(records: tuple[Record, ...], steps: int) -> float:
-    """Median own time of the last `steps` steps; 0 when there is none.
+    """Median own time of the last `steps` steps; 0 when there is none."""
+    return _median(records, steps, own_of)
 
-    Own time leaves out what a rank waits for others: communicating, and the backward pass, in
+
+def own_of(record: Record) -> float:
+    """Seconds of a step that a rank spent on its own work.
+
+    This leaves out what a rank waits for others: communicating, and the backward pass, in
     which DDP's reducer waits for its peers where no hook can see it. A slow device or host shows
     in the other phases just as well.
     """
-    return _median(
-        records,
-        steps,
-        lambda record: max(
-            0, record.total_us - record.communicating_us - record.backward_us - record.saving_us
-        ),
-    )
+    waited_us = record.communicating_us + record.backward_us + record.saving_us
+    return max(0, record.total_us - waited_us) / 1e6
 
 
-def _median(records: tuple[Record, ...], steps: int, part: Callable[[Record], int]) -> float:
+def _median(records: tuple[Record, ...], steps: int, part: Callable[[Record], float]) -> float:
     latest = records[-steps:]
-    return statistics.median(part(record) for record in latest) / 1e6 if latest else 0.0
+    return statistics.median(map(part, latest)) if latest else 0.0
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
-import pytest
-from tests.unit.detectors.scene import history, look, moment, peer, ranks, steps
+from dataclasses import replace
 
+import pytest
+from tests.unit.detectors.scene import history, look, moment, peer, ranks, record, steps
+
+from holdfast.page import Record
 from holdfast_sidecar.detectors.straggler import find_stragglers
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import Ranks
@@ -49,6 +52,17 @@ def test_peers_of_other_nodes_count() -> None:
 )
 def test_it_is_quiet_when(scene: Ranks) -> None:
     assert judge(scene) == []
+
+
+def test_a_burst_of_slow_steps_that_lasts_less_than_two_seconds_names_nobody() -> None:
+    def at(step: int, forward_ms: float) -> Record:
+        return replace(record(step, forward=forward_ms, backward=20), end_ns=step * 50_000_000)
+
+    burst = tuple(at(step, 40.0 if step > 32 else 20.0) for step in range(1, 43))
+    lasting = tuple(at(step, 40.0 if step > 9 else 20.0) for step in range(1, 43))
+    quick = history(look(1.0, rank=1, records=steps(42, forward=20, backward=40)))
+    assert judge(ranks(history(look(1.0, records=burst)), quick)) == []
+    assert [f.ranks for f in judge(ranks(history(look(1.0, records=lasting)), quick))] == [[0]]
 
 
 def test_one_odd_step_names_nobody() -> None:
