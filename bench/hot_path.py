@@ -143,7 +143,8 @@ def block_means_us(steps: Iterator[Step], blocks: int = BLOCKS) -> list[float]:
 def measure(blocks: int = BLOCKS) -> dict[str, float]:
     """The hooks' own cost per step, microseconds: of zero lines, and with the three lines' loop.
 
-    `p99` is over the means of 100-step blocks, as the goal is put.
+    Percentiles are over the means of 100-step blocks, as the goal is put; `p99_us` is the dearer
+    of the two.
     """
     from holdfast import process
 
@@ -154,11 +155,12 @@ def measure(blocks: int = BLOCKS) -> dict[str, float]:
         zero_lines = block_means_us(repeat(step), blocks)
         three_lines = block_means_us(wrapped(step, recorder), blocks)
         process.disown()
-    return {
+    summary = {
         **_summary("zero_lines", [mean - bare for mean in zero_lines]),
         **_summary("three_lines", [mean - bare for mean in three_lines]),
-        "blocks": float(blocks),
     }
+    dearer = max(summary["zero_lines_p99_us"], summary["three_lines_p99_us"])
+    return {**summary, "p99_us": dearer, "blocks": float(blocks)}
 
 
 def _summary(name: str, means_us: list[float]) -> dict[str, float]:

@@ -63,6 +63,8 @@ class Recorder:
         "_mark_ns",
         "_memory",
         "_orders",
+        "_progress",
+        "_published",
         "_sequences",
         "_spent_ns",
         "_words",
@@ -90,6 +92,8 @@ class Recorder:
         """Whether the script names its loss itself; what hooks see no longer counts then."""
         self._loss = 0.0
         self._loss_flag = 0
+        self._progress = 0
+        self._published = 0
         self._spent_ns = list(_NOTHING_SPENT)
         self._sequences = [0] * len(OrderKind)
         self._orders: list[Order | None] = [None] * len(OrderKind)
@@ -100,13 +104,15 @@ class Recorder:
         """Leave the present phase for this one; answers the phase that was left."""
         now = self._clock()
         previous = self.phase
-        self._spent_ns[previous] += now - self._mark_ns
+        # A plain index is what lists are quick with; `value` would be a call.
+        self._spent_ns[previous._value_] += now - self._mark_ns
         self._mark_ns = now
         self.phase = phase
+        self._progress = progress = self._progress + 1
         words = self._words
         words[_PHASE_SINCE_NS] = now
         words[_PHASE] = phase
-        words[_PROGRESS] += 1
+        words[_PROGRESS] = progress
         return previous
 
     def end_step(self, step: int) -> None:
@@ -116,18 +122,18 @@ class Recorder:
         """
         now = self._clock()
         spent = self._spent_ns
-        spent[self.phase] += now - self._mark_ns
+        spent[self.phase._value_] += now - self._mark_ns
         body = self._pack(step, now)
         self._mark_ns = self._boundary_ns = now
         self._loss_flag = 0
         spent[:] = _NOTHING_SPENT
         words = self._words
-        published = words[_PUBLISHED]
+        published = self._published
         start = _RING_OFFSET + published % _RING_CAPACITY * _RECORD_SIZE
         _pack_slot(self._memory, start, body, zlib.crc32(body))
         # The index comes last: a reader takes only records below it. x86-64 keeps this order;
         # elsewhere the checksum catches what overtook.
-        words[_PUBLISHED] = published + 1
+        words[_PUBLISHED] = self._published = published + 1
         words[_STEP] = step
         words[_BOUNDARY_NS] = now
 
@@ -216,10 +222,24 @@ class Recorder:
         optimizer = spent[_OPTIMIZER] // 1000
         saving = spent[_SAVING] // 1000
         other = total - data - forward - backward - communicating - optimizer - saving
-        durations = (total, data, forward, backward, communicating, optimizer, saving, other)
         if total > _LONGEST_US:
-            durations = tuple(min(us, _LONGEST_US) for us in durations)  # type: ignore[assignment]
-        return _pack_body(step, now, *durations, self._loss, self._loss_flag)
+            parts = (total, data, forward, backward, communicating, optimizer, saving, other)
+            cut = (min(part, _LONGEST_US) for part in parts)
+            return _pack_body(step, now, *cut, self._loss, self._loss_flag)
+        return _pack_body(
+            step,
+            now,
+            total,
+            data,
+            forward,
+            backward,
+            communicating,
+            optimizer,
+            saving,
+            other,
+            self._loss,
+            self._loss_flag,
+        )
 
     def _read_order(self, kind: OrderKind) -> None:
         start = page.order_offset(kind)

@@ -36,14 +36,21 @@ class LossWatch:
         root: Any = args[0] if args else None
         if self._scaled is not None and self._scaled() is root:
             root = self._unscaled
-        if type(root) is not self._tensor or root.numel() != 1 or not root.is_floating_point():
+        if type(root) is not self._tensor or root.numel() != 1:
             return
         if root.is_cpu:
-            recorder.see_loss(root.item())
-        elif root.is_cuda and not self._torch.cuda.is_current_stream_capturing():
-            if self._copies is None:
-                self._copies = PinnedCopies(self._torch)
-            self._copies.start(root.detach(), recorder.word(Word.STEP) + 1)
+            value = root.item()
+            if type(value) is float:  # and not complex
+                recorder.see_loss(value)
+        elif root.is_cuda and root.is_floating_point():
+            self._start_copy(root)
+
+    def _start_copy(self, root: Any) -> None:
+        if self._torch.cuda.is_current_stream_capturing():
+            return  # a copy now would become part of the graph
+        if self._copies is None:
+            self._copies = PinnedCopies(self._torch)
+        self._copies.start(root.detach(), self._recorder.word(Word.STEP) + 1)
 
     def watch_scaler(self, guard: Guard) -> None:
         """Remember what a GradScaler scaled: the root is then the loss times some power of two."""

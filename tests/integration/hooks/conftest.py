@@ -16,7 +16,7 @@ import pytest
 from holdfast import attachment, environment, page
 from holdfast.page import Ending, Word
 
-TIMEOUT_S = 60
+TIMEOUT_S = 30
 
 
 @dataclass

@@ -11,6 +11,8 @@ import pytest
 from holdfast.page import Ending, Phase, Word
 
 FAIL = """
+    import torch
+
     def deep(secret):
         raise ValueError("planted " + "x" * 5000)
 
@@ -22,7 +24,7 @@ FAIL = """
 def test_an_exception_is_told_in_the_page_and_in_torchs_error_file(stage) -> None:
     error_file = stage.folder / "error.json"
     env = stage.environment(TORCHELASTIC_ERROR_FILE=str(error_file))
-    ended = stage.run("import torch\n" + FAIL, env)
+    ended = stage.run(FAIL, env)
     assert ended.code == 1
     assert ended.err.count("Traceback") == 1
     assert "__import__" not in ended.err

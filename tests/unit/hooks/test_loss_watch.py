@@ -16,7 +16,7 @@ from holdfast.recorder import Recorder
 class Tensor:
     """As much of a tensor as is asked for."""
 
-    def __init__(self, value: float, device: str = "cpu", numel: int = 1, real: bool = True):
+    def __init__(self, value: complex, device: str = "cpu", numel: int = 1, real: bool = True):
         self.value, self.count, self.real = value, numel, real
         self.is_cpu, self.is_cuda = device == "cpu", device == "cuda"
 
@@ -26,7 +26,7 @@ class Tensor:
     def is_floating_point(self) -> bool:
         return self.real
 
-    def item(self) -> float:
+    def item(self) -> complex:
         assert self.is_cpu, "reading from a GPU would wait for it"
         return self.value
 
@@ -106,7 +106,7 @@ class Subclass(Tensor):
 
 @pytest.mark.parametrize(
     "root",
-    [Tensor(9.0, numel=2), Tensor(9.0, real=False), Tensor(9.0, "mps"), Subclass(9.0), None, [1]],
+    [Tensor(9.0, numel=2), Tensor(9j), Tensor(9.0, "mps"), Subclass(9.0), None, [1]],
 )
 def test_what_is_not_plainly_a_loss_is_left_alone(
     watch: LossWatch, recorder: Recorder, root: object
