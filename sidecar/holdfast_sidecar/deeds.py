@@ -89,9 +89,12 @@ class Deeds:
         refused = refusal(orders, warrant)
         if not refused:
             self._run("end_culprits", end_culprits, plan, held)
-        elif plan.incident and self._incident == plan.incident and refused != self._refused:
+        elif warrant.everyone_kept and self._is_news(plan, refused):
             logger.info("incident %s: nothing is ended: %s", plan.incident, refused)
             self._refused = refused
+
+    def _is_news(self, plan: Plan, refused: str) -> bool:
+        return bool(plan.incident) and plan.incident == self._incident and refused != self._refused
 
 
 def have_all_kept(plan: Plan, orders: Orders) -> bool:

@@ -11,7 +11,15 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.page import Record
 from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.observation import Moment, RankHistory, Ranks, own_of, own_s, step_s
+from holdfast_sidecar.observation import (
+    RECORDS_KEPT,
+    Moment,
+    RankHistory,
+    Ranks,
+    own_of,
+    own_s,
+    step_s,
+)
 from holdfast_sidecar.settings import StragglerSettings
 
 SHARE_OF_STEP = 0.1
@@ -40,9 +48,18 @@ def find_stragglers(ranks: Ranks, settings: StragglerSettings, moment: Moment) -
 
 
 def _own(history: RankHistory, settings: StragglerSettings) -> float:
-    if len(history.records) < settings.steps + WARM_UP_STEPS or history.look.has_finished:
+    if history.look.has_finished or not _has_past(history, settings.steps):
         return 0.0
     return own_s(history.records, settings.steps)
+
+
+def _has_past(history: RankHistory, steps: int) -> bool:
+    """Whether there are enough steps beyond the first ones, and for long enough."""
+    records = history.records
+    if len(records) < steps + WARM_UP_STEPS:
+        return False
+    lasted_s = (records[-1].end_ns - records[WARM_UP_STEPS - 1].end_ns) / 1e9
+    return lasted_s >= LASTS_S or len(records) == RECORDS_KEPT
 
 
 def _latest(history: RankHistory, steps: int) -> tuple[Record, ...]:

@@ -59,9 +59,10 @@ def test_a_burst_of_slow_steps_that_lasts_less_than_two_seconds_names_nobody() -
         return replace(record(step, forward=forward_ms, backward=20), end_ns=step * 50_000_000)
 
     burst = tuple(at(step, 40.0 if step > 32 else 20.0) for step in range(1, 43))
-    lasting = tuple(at(step, 40.0 if step > 9 else 20.0) for step in range(1, 43))
+    lasting = tuple(at(step, 40.0 if step > 3 else 20.0) for step in range(1, 45))
     quick = history(look(1.0, rank=1, records=steps(42, forward=20, backward=40)))
     assert judge(ranks(history(look(1.0, records=burst)), quick)) == []
+    assert judge(ranks(history(look(1.0, records=lasting[:40])), quick)) == []
     assert [f.ranks for f in judge(ranks(history(look(1.0, records=lasting)), quick))] == [[0]]
 
 
