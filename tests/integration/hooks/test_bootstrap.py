@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from holdfast import attachment
-from holdfast.page import Ending
+from holdfast import attachment, page
+from holdfast.page import Ending, Flag, Word
 
 
 def path(stage, name: str, file: str, text: str) -> str:
@@ -63,3 +63,30 @@ def test_the_start_of_an_interpreter_imports_nothing_of_weight(stage) -> None:
         "holdfast.exit_code",
         "holdfast.importing",
     ]
+
+
+def test_a_warm_interpreter_attaches_when_it_is_told_to(stage) -> None:
+    """It imported torch before anyone knew which rank it would be."""
+    env = {
+        key: value
+        for key, value in stage.environment(PYTHONPATH=stage.stub_torch()).items()
+        if "HOLDFAST" not in key
+    }
+    ended = stage.run(
+        f"""
+        import os, torch
+        from holdfast import attachment, process
+        assert process.current() is None
+        attachment.arm()
+        assert process.current() is None
+        os.environ.update(HOLDFAST_PAGE_DIR={str(stage.pages)!r}, HOLDFAST_ATTEMPT="4")
+        attachment.arm()
+        process.current().end_step(1)
+        """,
+        env,
+    )
+    assert ended.code == 0, ended.err
+    (name,) = stage.page_names()
+    assert name == "attempt-4-local-0.page"
+    assert page.parse_words(stage.read(attempt=4))[Word.ENDING] == Ending.FINISHED
+    assert page.parse_words(stage.read(attempt=4))[Word.FLAGS] & Flag.TORCH_IMPORTED
