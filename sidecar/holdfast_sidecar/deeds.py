@@ -18,7 +18,7 @@ from holdfast_sidecar.coordination.reports import Plan
 from holdfast_sidecar.decisions.warrant import Warrant, refusal
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.pages import Pages, RankPage
-from holdfast_sidecar.places import Places
+from holdfast_sidecar.places import NAME, Places
 from holdfast_sidecar.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,8 @@ class Deeds:
     def _keep_evidence(self, plan: Plan, held: list[RankPage], now_s: float) -> None:
         if self._incident != plan.incident:
             self._incident, self._incident_since_s, self._refused = plan.incident, now_s, ""
-        if self.evidence_for == plan.incident:
+        # The identifier comes off the wire and becomes a directory.
+        if self.evidence_for == plan.incident or not NAME.fullmatch(plan.incident):
             return
         destination = self.places.incident(plan.incident)
         request = Request(

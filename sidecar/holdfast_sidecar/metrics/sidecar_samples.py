@@ -17,6 +17,7 @@ ACTIONS = (
     "arm_checkpoint",
     "order_stop",
     "keep_evidence",
+    "keep_incidents",
     "end_culprits",
     "end_leftovers",
     "remove_shared_memory",

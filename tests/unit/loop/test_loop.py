@@ -1,0 +1,224 @@
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.detectors.scene import record
+from tests.unit.pretend_pages import publish, set_word, write_page
+
+from holdfast.page import Phase, Word
+from holdfast_sidecar.chronicle import Chronicle
+from holdfast_sidecar.coordination.reports import Plan
+from holdfast_sidecar.deeds import Deeds
+from holdfast_sidecar.farewell import Farewell
+from holdfast_sidecar.findings import Kind
+from holdfast_sidecar.local_state import LocalState, Orders
+from holdfast_sidecar.loop import Loop
+from holdfast_sidecar.machine import GpuReading, HostReading, MachineReading, NetworkReading
+from holdfast_sidecar.pages import Pages
+from holdfast_sidecar.picture import Picture
+from holdfast_sidecar.places import Places
+from holdfast_sidecar.probes.launcher import LauncherWatch
+from holdfast_sidecar.probes.machine import MachineProbes
+from holdfast_sidecar.probes.ranks import RanksProbe
+from holdfast_sidecar.probes.runner import ProbeRunner
+from holdfast_sidecar.settings import Settings
+
+HOST = HostReading({}, 2, 0.1, 100, 90, 0, 0.0)
+
+
+@dataclass
+class Coordination:
+    """A coordinator that has agreed on whatever the test says."""
+
+    agreed: Orders = field(default_factory=lambda: Orders(store_up=True))
+    told: list[LocalState] = field(default_factory=list)
+    changed: threading.Event = field(default_factory=threading.Event)
+    calls: list[str] = field(default_factory=list)
+
+    def start(self) -> None:
+        self.calls.append("start")
+
+    def stop(self) -> None:
+        self.calls.append("stop")
+
+    def tell(self, state: LocalState) -> None:
+        self.told.append(state)
+
+    def orders(self) -> Orders:
+        return self.agreed
+
+
+@dataclass
+class Fixed:
+    """A probe that always answers the same."""
+
+    answer: Any
+    name: str = "fixed"
+
+    def read(self, now_s: float) -> Any:
+        return self.answer
+
+
+@dataclass
+class Teller:
+    """Keeps the pictures; breaks when told to."""
+
+    pictures: list[Picture] = field(default_factory=list)
+    breaks: int = 0
+    then: Any = None
+
+    def tell(self, picture: Picture) -> None:
+        self.pictures.append(picture)
+        if self.then is not None:
+            self.then()
+        if len(self.pictures) <= self.breaks:
+            raise RuntimeError("planted")
+
+
+@dataclass
+class NoParts:
+    """No checkpoint is under way."""
+
+    def follow(self, order: Any, looks: Any) -> None:
+        return None
+
+
+@pytest.fixture
+def loop(tmp_path: Path) -> Iterator[Loop]:
+    places = Places(shm=tmp_path, state=tmp_path / "state")
+    pages = Pages(tmp_path)
+    settings = Settings()
+    yield Loop(
+        node="a",
+        settings=settings,
+        ranks_probe=ProbeRunner(RanksProbe(pages), 0.0),
+        machine=MachineProbes(
+            host=ProbeRunner(Fixed(HOST), 5.0),
+            network=ProbeRunner(Fixed(NetworkReading({})), 5.0),
+            gpu=ProbeRunner(Fixed(GpuReading(False)), 5.0),
+        ),
+        coordination=Coordination(),
+        deeds=Deeds("a", settings, places, pages, Chronicle(places)),
+        saved_parts=NoParts(),
+        farewell=Farewell(LauncherWatch(0, None), places, 10.0),
+        teller=Teller(),
+    )
+    pages.close()
+
+
+def silent_rank(directory: Path) -> None:
+    """A rank with a past that entered forward at second 0 and has not moved since."""
+    path = write_page(directory, claimed_ns=0)
+    for index in range(10):
+        publish(path, index, record(step=index + 1, forward=20))
+    set_word(path, Word.STEP, 10)
+    set_word(path, Word.PHASE, Phase.FORWARD)
+
+
+def kinds(loop: Loop) -> list[Kind]:
+    coordination = loop.coordination
+    assert isinstance(coordination, Coordination)
+    return [finding.kind for finding in coordination.told[-1].findings]
+
+
+def test_a_tick_reads_judges_and_tells(loop: Loop, tmp_path: Path) -> None:
+    silent_rank(tmp_path)
+    loop.tick(0.5, 1000.5)
+    assert kinds(loop) == []
+    loop.tick(2.0, 1002.0)
+    assert kinds(loop) == [Kind.STALL]
+    loop.tick(3.0, 1003.0)
+    assert isinstance(loop.coordination, Coordination)
+    state = loop.coordination.told[-1]
+    assert (state.attempt, state.ranks[0].step, state.ranks[0].phase) == (0, 10, "forward")
+    assert state.findings[0].since_unix_s == 1000.0
+    assert isinstance(loop.teller, Teller)
+    picture = loop.teller.pictures[-1]
+    assert picture.cost.found == {Kind.STALL: 1}
+    assert isinstance(picture.machine, MachineReading)
+    assert picture.machine.host == HOST
+
+
+@pytest.mark.parametrize(
+    ("plan", "is_judged"),
+    [
+        (Plan(0, 1, "running"), True),
+        (Plan(0, 1, "evidence"), True),
+        (Plan(0, 1, "ended"), False),
+        (Plan(0, 1, "stopped"), False),
+        (Plan(0, 1, "done"), False),
+        (Plan(1, 1, "running"), False),
+    ],
+)
+def test_ranks_are_judged_only_while_their_attempt_goes_on(
+    plan: Plan, is_judged: bool, loop: Loop, tmp_path: Path
+) -> None:
+    assert isinstance(loop.coordination, Coordination)
+    loop.coordination.agreed = Orders(plan=plan, store_up=True)
+    silent_rank(tmp_path)
+    loop.tick(0.5, 1000.5)
+    loop.tick(2.0, 1002.0)
+    assert (Kind.STALL in kinds(loop)) is is_judged
+
+
+def test_a_loop_that_overslept_starts_all_over(loop: Loop, tmp_path: Path) -> None:
+    silent_rank(tmp_path)
+    loop.tick(0.5, 1000.5)
+    loop.tick(500.0, 1500.0)
+    assert kinds(loop) == []
+    loop.tick(500.5, 1500.5)
+    loop.tick(501.5, 1501.5)
+    assert kinds(loop) == [Kind.STALL]
+
+
+def test_a_tick_that_fails_is_logged_once_counted_and_followed_by_the_next(
+    loop: Loop, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert isinstance(loop.teller, Teller)
+    teller = loop.teller
+    teller.breaks = 3
+
+    def wake() -> None:
+        loop.coordination.changed.set()
+        if len(teller.pictures) == 5:
+            loop.leave()
+
+    teller.then = wake
+    with caplog.at_level(logging.ERROR):
+        loop.run()
+    assert (loop.cost.ticks, loop.cost.failed_ticks) == (5, 3)
+    assert len(caplog.records) == 1
+    assert isinstance(loop.coordination, Coordination)
+    assert loop.coordination.calls == ["start", "stop"]
+
+
+def test_an_incident_whose_name_is_a_path_is_not_followed(loop: Loop, tmp_path: Path) -> None:
+    assert isinstance(loop.coordination, Coordination)
+    hostile = Plan(0, 1, "evidence", incident="../../elsewhere", cause="hang")
+    loop.coordination.agreed = Orders(plan=hostile, store_up=True)
+    loop.tick(0.5, 1000.5)
+    assert loop.deeds.evidence_for == ""
+    assert not (tmp_path / "elsewhere").exists()
+    good = Plan(0, 1, "evidence", incident="i1", cause="hang")
+    loop.coordination.agreed = Orders(plan=good, store_up=True)
+    loop.tick(1.0, 1001.0)
+    assert loop.deeds.evidence_for == "i1"
+
+
+def test_nothing_on_the_sidecars_path_imports_torch_or_numpy() -> None:
+    code = (
+        "import sys, holdfast_sidecar.cli.main, holdfast_sidecar.cli.sidecar;"
+        "import holdfast_sidecar.assembly, holdfast_sidecar.metrics.exporter;"
+        "import holdfast_sidecar.coordination.connection;"
+        "print([m for m in ('torch', 'numpy', 'pynvml') if m in sys.modules])"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert answer.stdout.decode().strip() == "[]"

@@ -1,0 +1,65 @@
+"""What the loop remembers from tick to tick: ranks, heartbeats, checkpoints that ended."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tests.unit.detectors.scene import look, steps
+
+from holdfast_sidecar.attention import Attention
+from holdfast_sidecar.checkpoint_outcomes import CheckpointOutcomes
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.reports import CheckpointOrder, NodeReport, encode
+from holdfast_sidecar.coordination.store import Lease, View
+from holdfast_sidecar.heartbeat_times import HeartbeatTimes
+from holdfast_sidecar.observation import RECORDS_KEPT
+
+
+def view(**beats: int) -> View:
+    reports = {n: encode(NodeReport(n, "x", beat, 0, 0, 0, True)) for n, beat in beats.items()}
+    return View(Lease(1, "a/x"), "server", {Section.NODES: reports})
+
+
+def test_a_heartbeat_counts_when_it_moves() -> None:
+    times = HeartbeatTimes()
+    assert times.seen(view(a=1, b=1), 10.0) == {"a": 10.0, "b": 10.0}
+    assert times.seen(view(a=2, b=1), 11.0) == {"a": 11.0, "b": 10.0}
+    assert times.seen(None, 12.0) == {"a": 11.0, "b": 10.0}
+    assert times.seen(view(a=3), 13.0) == {"a": 13.0}
+
+
+def test_an_order_that_ended_is_counted_once() -> None:
+    outcomes = CheckpointOutcomes()
+    order = CheckpointOrder("c1", 0, 1, 10, "/c", "armed", 60.0)
+    void = dataclasses.replace(order, state="void")
+    for seen in (None, order, void, void, None, void):
+        outcomes.see(seen)
+    outcomes.see(dataclasses.replace(order, identifier="c2", state="complete"))
+    assert dict(outcomes.counts) == {"void": 1, "complete": 1}
+
+
+def test_a_new_attempt_begins_with_an_empty_memory() -> None:
+    attention = Attention()
+    attention.take_in([look(1.0, records=steps(10, forward=5))], 1.0)
+    later = look(2.0)
+    renewed = dataclasses.replace(
+        later, identity=dataclasses.replace(later.identity, attempt=1, claimed_ns=9)
+    )
+    attention.take_in([renewed], 2.0)
+    assert attention.attempt == 1
+    assert attention.histories[0].records == ()
+
+
+def test_histories_stay_bounded() -> None:
+    attention = Attention()
+    for now in range(5):
+        attention.take_in([look(float(now), records=steps(50, forward=5))], float(now))
+    history = attention.histories[0]
+    assert len(history.records) == RECORDS_KEPT
+    assert round(history.phase_totals["forward"], 3) == 5 * 50 * 0.005
+
+
+def test_only_ranks_that_are_gone_are_dead() -> None:
+    attention = Attention()
+    attention.take_in([look(1.0, rank=0), look(1.0, rank=1, is_gone=True)], 1.0)
+    assert [process.pid for process in attention.dead_ranks()] == [1001]
