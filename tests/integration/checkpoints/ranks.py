@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-import os
-import socket
 import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from torch.distributed import TCPStore
 
 from holdfast.page import Identity, Reply, ReplyState
 from holdfast_sidecar.checkpoints.directory import CheckpointDirectory
@@ -23,7 +24,7 @@ from holdfast_sidecar.coordination.reports import (
 )
 from holdfast_sidecar.settings import CheckpointSettings
 
-TRAINING = Path(__file__).with_name("training.py")
+ROOT = Path(__file__).parents[3]
 JOB = "tested"
 
 
@@ -48,59 +49,66 @@ class Look:
     reply: Reply | None
 
 
-def run_ranks(
-    world_size: int,
-    root: Path,
-    config: dict[str, Any],
-    per_rank: dict[int, dict[str, Any]] | None = None,
-    resume: list[Any] | None = None,
-    timeout_s: float = 90,
-) -> list[Ended]:
-    """Run all ranks to their end; one that is still there at the deadline is killed and fails."""
-    port = free_port()
-    candidates = [
-        {"identifier": c.identifier, "path": c.path, "step": c.step} for c in resume or []
-    ]
-    started = []
-    for rank in range(world_size):
-        environment = {
-            **os.environ,
-            "RANK": str(rank),
-            "LOCAL_RANK": str(rank),
+class Ranks:
+    """Starts ranks, on a store of this process as under a launcher, and waits for their end."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._scratch = scratch
+        self._runs = 0
+        command = [sys.executable, "-m", "tests.integration.checkpoints.nursery"]
+        self._nursery = subprocess.Popen(
+            command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+
+    def close(self) -> None:
+        """End the process that the ranks come from."""
+        self._nursery.communicate(timeout=10)
+
+    def __call__(
+        self,
+        world_size: int,
+        root: Path,
+        config: dict[str, Any],
+        resume: list[Any] | None = None,
+        per_rank: dict[int, dict[str, Any]] | None = None,
+        timeout_s: float = 60,
+    ) -> list[Ended]:
+        """Run all ranks to their end; one that does not end within the time fails the test."""
+        self._runs += 1
+        store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        shared = {
             "WORLD_SIZE": str(world_size),
             "LOCAL_WORLD_SIZE": str(world_size),
             "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-            "OMP_NUM_THREADS": "1",
+            "MASTER_PORT": str(store.port),
+            "TORCHELASTIC_USE_AGENT_STORE": "True",
             "HOLDFAST_CHECKPOINT_DIR": str(root),
             "HOLDFAST_JOB": JOB,
-            "HOLDFAST_RESUME": json.dumps(candidates),
+            "HOLDFAST_RESUME": json.dumps([dataclasses.asdict(c) for c in resume or []]),
         }
-        mine = {**config, **(per_rank or {}).get(rank, {})}
-        command = [sys.executable, str(TRAINING), json.dumps(mine)]
-        started.append(
-            subprocess.Popen(
-                command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-            )
-        )
-    return [_await(child, timeout_s) for child in started]
+        ranks = [
+            {
+                "environment": {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+                "config": {**config, **(per_rank or {}).get(rank, {})},
+                "out": str(self._scratch / f"{self._runs}-{rank}.out"),
+                "log": str(self._scratch / f"{self._runs}-{rank}.log"),
+            }
+            for rank in range(world_size)
+        ]
+        assert self._nursery.stdin is not None
+        assert self._nursery.stdout is not None
+        self._nursery.stdin.write(json.dumps({"ranks": ranks, "timeout_s": timeout_s}) + "\n")
+        self._nursery.stdin.flush()
+        codes = json.loads(self._nursery.stdout.readline())
+        ends = [_read_end(rank, code) for rank, code in zip(ranks, codes, strict=True)]
+        late = [end.log for end in ends if end.exit_code is None]
+        assert not late, f"a rank did not end within {timeout_s} s:\n{late[0]}"
+        return ends
 
 
-def _await(child: subprocess.Popen[str], timeout_s: float) -> Ended:
-    try:
-        out, log = child.communicate(timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        out, log = child.communicate()
-        raise AssertionError(f"a rank did not end within {timeout_s} s:\n{log}") from None
-    lines = [line for line in out.splitlines() if line.startswith("{")]
-    return Ended(child.returncode, json.loads(lines[-1]) if lines else {}, log)
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+def _read_end(rank: dict[str, Any], code: int) -> Ended:
+    lines = [line for line in Path(rank["out"]).read_text().splitlines() if line.startswith("{")]
+    return Ended(code, json.loads(lines[-1]) if lines else {}, Path(rank["log"]).read_text())
 
 
 def directory(root: Path, **settings: Any) -> CheckpointDirectory:

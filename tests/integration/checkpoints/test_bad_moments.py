@@ -1,7 +1,10 @@
 """Ranks die while saving, files rot, one rank can't load: nobody hangs, nothing torn is chosen."""
 
+import pickle
+import shutil
+
 import pytest
-from tests.integration.checkpoints.ranks import directory, run_ranks, seal
+from tests.integration.checkpoints.ranks import directory, seal
 
 from holdfast.page import checkpoint_name
 
@@ -14,7 +17,7 @@ def order(step, seen_at=1, identifier="aa", **fields):
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory):
+def saved(run_ranks, tmp_path_factory):
     """Checkpoints at steps 3 and 6 of two ranks, to be copied and spoilt."""
     root = tmp_path_factory.mktemp("saved")
     ends = run_ranks(2, root, {"until": 7, "orders": [order(3, 0, "aa"), order(6, 3, "bb")]})
@@ -26,44 +29,44 @@ def saved(tmp_path_factory):
 
 @pytest.fixture
 def root(saved, tmp_path):
-    import shutil
-
     return shutil.copytree(saved, tmp_path / "checkpoints")
 
 
-def resume(root, **config):
+def resume(run_ranks, root, **config):
     # Paths in the copy; the ledger is read anew from it.
     return run_ranks(2, root, {"until": 7, **config}, resume=directory(root).candidates())
 
 
-@pytest.mark.parametrize("dies", [1, 2, "in torch"])
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_killed_in_the_middle_of_saving_leaves_nothing_to_resume_from(tmp_path, dies, rank):
+@pytest.mark.parametrize(("rank", "dies"), [(0, 1), (1, 1), (0, 2), (1, "in torch")])
+def test_a_rank_killed_in_the_middle_of_saving_leaves_nothing_to_resume_from(
+    run_ranks, tmp_path, dies, rank
+):
     config = {"until": 6, "orders": [order(3)], "dies": dies, "dies_on": rank}
     ends = run_ranks(2, tmp_path, config, timeout_s=30)
     assert ends[rank].exit_code == -9
-    assert "saved" not in ends[1 - rank].said.get("replies", [])
+    assert ends[1 - rank].said == {}  # its gradients found no peer any more
     torn = tmp_path / checkpoint_name(3, "aa")
     assert torn.is_dir()
     assert directory(tmp_path).candidates() == []
-    with pytest.raises(OSError, match="missing"):
-        seal(tmp_path, 3, "aa", 2)
+    if dies == 1:  # before any of its files was whole
+        with pytest.raises(OSError, match="missing"):
+            seal(tmp_path, 3, "aa", 2)
 
 
-@pytest.mark.parametrize("name", ["__0_0.distcp", "__1_own.pt", ".metadata", "__0_account.json"])
-def test_a_flipped_byte_is_walked_back_from_by_all_ranks(root, name):
+@pytest.mark.parametrize("name", ["__0_0.distcp", "__1_own.pt", ".metadata"])
+def test_a_flipped_byte_is_walked_back_from_by_all_ranks(run_ranks, root, name):
     path = root / checkpoint_name(6, "bb") / name
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    for end in resume(root):
+    for end in resume(run_ranks, root):
         assert end.said["start"] == 3, end.log
         assert end.said["word_failures"] == 1
     assert len(directory(root).candidates()) == 2  # sizes fit: only reading finds it
 
 
 @pytest.mark.parametrize("spoil", ["cut", "remove"])
-def test_a_file_cut_or_lost_after_the_choice_is_walked_back_from(root, spoil):
+def test_a_file_cut_or_lost_after_the_choice_is_walked_back_from(run_ranks, root, spoil):
     found = directory(root).candidates()
     path = root / checkpoint_name(6, "bb") / "__1_0.distcp"
     path.write_bytes(path.read_bytes()[:100]) if spoil == "cut" else path.unlink()
@@ -73,44 +76,42 @@ def test_a_file_cut_or_lost_after_the_choice_is_walked_back_from(root, spoil):
         assert end.said["word_failures"] == 1
 
 
-def test_nothing_of_a_damaged_checkpoint_is_unpickled(root):
+def test_nothing_of_a_damaged_checkpoint_is_unpickled(run_ranks, root):
     path = root / checkpoint_name(6, "bb") / "__0_own.pt"
-    import pickle
 
     class Bomb:
         def __reduce__(self):
             return (open, (str(root / "went off"), "w"))
 
     path.write_bytes(pickle.dumps(Bomb()))
-    for end in resume(root):
+    for end in resume(run_ranks, root):
         assert end.said["start"] == 3
     assert not (root / "went off").exists()
 
 
-def test_when_nothing_loads_training_does_not_start_from_zero(root):
+def test_when_nothing_loads_training_does_not_start_from_zero(run_ranks, root):
     for path in root.glob("*/__1_own.pt"):
         path.write_bytes(b"x" * path.stat().st_size)
-    for end in resume(root):
+    for end in resume(run_ranks, root):
         assert end.exit_code != 0
         assert "none of the checkpoints could be loaded" in end.log
         assert end.said == {}
 
 
-def test_one_rank_that_can_not_load_takes_the_others_back_with_it(tmp_path):
+def test_one_rank_that_can_not_load_takes_the_others_back_with_it(run_ranks, tmp_path):
     config = {"functions": True, "until": 7}
     run_ranks(2, tmp_path, {**config, "orders": [order(3, 0, "aa"), order(6, 3, "bb")]})
     seal(tmp_path, 3, "aa", 2)
     seal(tmp_path, 6, "bb", 2)
-    (tmp_path / checkpoint_name(6, "bb") / "mine-1.pt").unlink()
-    found = [*directory(tmp_path).candidates()]
-    assert [c.step for c in found] == [3]
-    ends = run_ranks(2, tmp_path, config, per_rank={1: {"load_fails_on": 1}}, resume=found)
-    for end in ends:
-        assert end.exit_code != 0
-        assert "none of the checkpoints" in end.log
+    found = directory(tmp_path).candidates()
+    ends = run_ranks(2, tmp_path, config, found, per_rank={1: {"cannot_load": [6]}})
+    assert [end.said["start"] for end in ends] == [3, 3]
+    assert [end.said["word_failures"] for end in ends] == [1, 1]
+    ends = run_ranks(2, tmp_path, config, found, per_rank={1: {"cannot_load": [3, 6]}})
+    assert ["none of the checkpoints" in end.log for end in ends] == [True, True]
 
 
-def test_an_order_that_one_rank_sees_too_late_is_void_on_all_at_once(tmp_path):
+def test_an_order_that_one_rank_sees_too_late_is_void_on_all_at_once(run_ranks, tmp_path):
     late = order(4, {"0": 1, "1": 4}, deadline_s=60)
     first, second = run_ranks(2, tmp_path, {"until": 6, "orders": [late], "model": "own"})
     assert first.states == ["armed", "void"]
@@ -119,7 +120,7 @@ def test_an_order_that_one_rank_sees_too_late_is_void_on_all_at_once(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_order_that_one_rank_never_sees_is_void_at_the_deadline(tmp_path):
+def test_an_order_that_one_rank_never_sees_is_void_at_the_deadline(run_ranks, tmp_path):
     unseen = order(3, {"0": 1}, deadline_s=0.5)
     first, second = run_ranks(2, tmp_path, {"until": 5, "orders": [unseen], "model": "own"})
     assert first.states == ["armed", "void"]
@@ -127,12 +128,12 @@ def test_an_order_that_one_rank_never_sees_is_void_at_the_deadline(tmp_path):
     assert [end.said["steps"][-1] for end in (first, second)] == [4, 4]
 
 
-def test_finishing_before_the_step_makes_it_void_on_all(tmp_path):
+def test_finishing_before_the_step_makes_it_void_on_all(run_ranks, tmp_path):
     ends = run_ranks(2, tmp_path, {"until": 3, "orders": [order(9, deadline_s=60)]})
     assert [end.states for end in ends] == [["armed", "void"]] * 2
 
 
-def test_a_stop_ends_the_loop_at_its_step(tmp_path):
+def test_a_stop_ends_the_loop_at_its_step(run_ranks, tmp_path):
     stop = order(4, kind="STOP")
     for end in run_ranks(2, tmp_path, {"until": 50, "orders": [stop]}):
         assert end.said["steps"] == [0, 1, 2, 3]

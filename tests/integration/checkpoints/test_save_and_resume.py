@@ -1,9 +1,10 @@
 """Real ranks over gloo save together, are killed, and go on as if nothing had happened."""
 
 import pytest
-from tests.integration.checkpoints.ranks import directory, hash_part, plan, run_ranks, seal
+from tests.integration.checkpoints.ranks import directory, hash_part, plan, seal
 
 from holdfast.page import Flag, checkpoint_name
+from holdfast_sidecar.coordination.reports import CheckpointOrder
 
 pytestmark = pytest.mark.torch
 
@@ -28,7 +29,7 @@ def files(root, step, identifier="aa"):
     ],
     ids=["shuffled and augmented", "two workers", "by step", "sharded by FSDP2", "one rank"],
 )
-def test_killed_and_resumed_ends_with_the_same_bits(tmp_path, ranks, config):
+def test_killed_and_resumed_ends_with_the_same_bits(run_ranks, tmp_path, ranks, config):
     # A pass has 6 batches on two ranks, 12 on one: the save lies in the second or first pass.
     config = {**config, "until": 15}
     whole = run_ranks(ranks, tmp_path, config)
@@ -45,7 +46,7 @@ def test_killed_and_resumed_ends_with_the_same_bits(tmp_path, ranks, config):
         assert after.said["word_errors"] == after.said["word_failures"] == 0
 
 
-def test_a_plain_run_without_holdfast_is_only_a_loop(tmp_path):
+def test_a_plain_run_without_holdfast_is_only_a_loop(run_ranks, tmp_path):
     (end,) = run_ranks(1, tmp_path, {"until": 3})
     assert end.said["start"] == 0
     assert end.said["steps"] == [0, 1, 2]
@@ -54,7 +55,9 @@ def test_a_plain_run_without_holdfast_is_only_a_loop(tmp_path):
 
 
 @pytest.mark.parametrize(("saved_by", "resumed_by"), [(2, 1), (1, 2)])
-def test_another_number_of_ranks_takes_up_the_same_weights(tmp_path, saved_by, resumed_by):
+def test_another_number_of_ranks_takes_up_the_same_weights(
+    run_ranks, tmp_path, saved_by, resumed_by
+):
     config = {"until": 8, "orders": [order(8)]}
     saved = run_ranks(saved_by, tmp_path, config)
     seal(tmp_path, 8, "aa", saved_by)
@@ -64,7 +67,7 @@ def test_another_number_of_ranks_takes_up_the_same_weights(tmp_path, saved_by, r
         assert end.said["weights"] == saved[0].said["weights"]
 
 
-def test_sharded_state_is_resharded_for_one_rank(tmp_path):
+def test_sharded_state_is_resharded_for_one_rank(run_ranks, tmp_path):
     config = {"model": "fsdp", "source": "range", "until": 6, "orders": [order(6)]}
     saved = run_ranks(2, tmp_path, config)
     seal(tmp_path, 6, "aa", 2)
@@ -74,7 +77,7 @@ def test_sharded_state_is_resharded_for_one_rank(tmp_path):
     assert end.said["weights"] == saved[0].said["weights"]
 
 
-def test_the_users_own_functions_save_and_load(tmp_path):
+def test_the_users_own_functions_save_and_load(run_ranks, tmp_path):
     config = {"functions": True, "until": 8}
     saved = run_ranks(2, tmp_path, {**config, "orders": [order(8)]})
     assert [end.states[-1] for end in saved] == ["saved"] * 2
@@ -86,7 +89,7 @@ def test_the_users_own_functions_save_and_load(tmp_path):
     assert [end.said["start"] for end in ends] == [8, 8]
 
 
-def test_the_manifest_knows_parent_position_and_layout(tmp_path):
+def test_the_manifest_knows_parent_position_and_layout(run_ranks, tmp_path):
     orders = [order(3, 0, "aa"), order(6, 3, "bb")]
     run_ranks(2, tmp_path, {"until": 7, "orders": orders})
     seal(tmp_path, 3, "aa", 2)
@@ -102,10 +105,8 @@ def test_the_manifest_knows_parent_position_and_layout(tmp_path):
     assert directory(tmp_path).kept()[0].manifest.parent == "bb"
 
 
-def test_the_same_file_hashed_differently_by_two_nodes_is_not_sealed(tmp_path):
+def test_the_same_file_hashed_differently_by_two_nodes_is_not_sealed(run_ranks, tmp_path):
     run_ranks(1, tmp_path, {"until": 4, "orders": [order(3, 1)]})
-    from holdfast_sidecar.coordination.reports import CheckpointOrder
-
     checkpoints = directory(tmp_path)
     armed = CheckpointOrder("aa", 0, 1, 3, checkpoints.path(3, "aa"), "armed", 60.0)
     one = hash_part(armed, [0])

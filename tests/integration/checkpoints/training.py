@@ -1,4 +1,4 @@
-"""A small training run for the tests: `python training.py CONFIG` with RANK and the like set.
+"""A small training run for the tests; `nursery` starts it on every rank.
 
 Orders are written into its page as a sidecar would; at the end it prints what happened as JSON.
 """
@@ -9,7 +9,6 @@ import logging
 import os
 import random
 import signal
-import sys
 import time
 
 import numpy
@@ -70,11 +69,12 @@ def build(config):
     kind = config.get("model", "ddp")
     if kind == "ddp" and dist.is_initialized():
         model = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+    if kind in ("fsdp", "unsharded"):
+        model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 1))
     if kind == "fsdp":
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
-        model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 1))
         fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
     if config.get("optimizer") == "sgd":
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
@@ -102,7 +102,7 @@ def functions(model, config):
         torch.save(model.state_dict(), f"{path}/mine-{rank}.pt")
 
     def load(path, step):
-        if config.get("load_fails_on") == rank:
+        if step in config.get("cannot_load", []):
             raise LookupError("planted")
         model.load_state_dict(torch.load(f"{path}/mine-{rank}.pt"))
 
@@ -115,7 +115,8 @@ def digest(model, optimizer):
         for key, value in sorted(part.items(), key=lambda item: str(item[0])):
             if isinstance(value, torch.Tensor):
                 value = value.full_tensor() if hasattr(value, "full_tensor") else value
-                total.update(str(key).encode() + value.detach().numpy().tobytes())
+                name = str(key).removeprefix("module.")
+                total.update(name.encode() + value.detach().numpy().tobytes())
     return total.hexdigest()
 
 
@@ -139,8 +140,7 @@ def plant(config):
     holdfast.saving.write_durably = dying
 
 
-def main():
-    config = json.loads(sys.argv[1])
+def train(config):
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     logging.basicConfig(format="%(message)s")
     torch.set_num_threads(1)
@@ -208,8 +208,3 @@ def main():
             }
         )
     )
-    sys.stdout.flush()
-    os._exit(0)  # gloo's teardown is not what is tested
-
-
-main()
