@@ -96,7 +96,10 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
 
     def _invoke_run(self, role: str = "default") -> RunResult:
         while True:
-            self._initialize_workers(self._worker_group)
+            try:
+                self._initialize_workers(self._worker_group)
+            except JobStopped as stopped:
+                raise JobFailed(stopped.plan, self.last_failures) from None
             result = self._oversee()
             if result is not None:
                 return result
@@ -146,15 +149,13 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         self, death_sig: signal.Signals = signal.SIGTERM, timeout: float | None = None
     ) -> None:
         """End all ranks at once; torch's own way waits for one after the other, 30 s each."""
-        if self._pcontext is not None:
-            end_ranks(self._pids(), death_sig, self._grace_s(timeout))
+        grace_s = self._shutdown_timeout if timeout is None else timeout
+        if isinstance(self._pcontext, SubprocessContext):
+            end_ranks(self._local_pids().values(), death_sig, float(grace_s))
             _close_files(self._pcontext)
-        # Now nothing is left to wait for: this stops torch's log tails and watchdog.
-        super()._shutdown(signal.SIGKILL, timeout=0)
+        # Of subprocesses nothing is left to wait for; the rest of torch's own way is still needed.
+        super()._shutdown(death_sig, timeout=int(grace_s))
         self._pcontext = None
-
-    def _grace_s(self, timeout: float | None) -> float:
-        return float(self._shutdown_timeout if timeout is None else timeout)
 
     def _oversee(self) -> RunResult | None:
         """Watch ranks and plan until the attempt is over; None when there will be another."""
@@ -230,12 +231,19 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         for local_rank, pid in self._local_pids().items():
             if local_rank in known:
                 continue
-            code = read_exit_code(pid)
+            code = self._read_exit_code(local_rank, pid)
             if code is not None:
                 said_finished = code < 0 and read_said_finished(self._page(local_rank))
                 code = forgive(code, said_finished)
                 ends.append(RankEnd(local_rank, pid, code, now_unix_s))
         return ends
+
+    def _read_exit_code(self, local_rank: int, pid: int) -> int | None:
+        if isinstance(self._pcontext, MultiprocessContext):
+            # It may be the child of a fork server, so only torch's handle on it can tell.
+            code: int | None = self._pcontext._pc.processes[local_rank].exitcode
+            return code
+        return read_exit_code(pid)
 
     def _let_functions_return(self) -> None:
         """Ranks of --run-path wait for their return values to be taken before they exit."""
@@ -314,9 +322,6 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
 
     def _local_pids(self) -> dict[int, int]:
         return {} if self._pcontext is None else dict(self._pcontext.pids())
-
-    def _pids(self) -> list[int]:
-        return list(self._local_pids().values())
 
 
 def assign_workers(assignment: Assignment, role: str) -> list[Worker]:

@@ -32,7 +32,8 @@ def exit_code_of(arguments: Arguments) -> int:
     except RendezvousTimeoutError as late:
         raise BadInput(str(late)) from late
     except SignalException as received:
-        print(f"holdfast: {received}: the ranks of this node were ended", file=sys.stderr)
+        name = received.sigval.name
+        print(f"holdfast: received {name}: the ranks of this node were ended", file=sys.stderr)
         return 1
     return 0
 

@@ -81,12 +81,12 @@ def make_launch(arguments: Arguments, job: str, policy: PolicySettings) -> Launc
     """Turn the command line into torch's configuration. BadInput in one line where it is wrong."""
     given = Namespace(**vars(arguments.torch))
     check_script(given)
-    given.rdzv_id = job
     given.max_restarts = int(
         given.max_restarts if given.max_restarts is not None else policy.budget
     )
     if arguments.uses_own_rendezvous:
         given.rdzv_backend = OURS
+        given.rdzv_id = job
         # torch warns about a missing endpoint; ours is the coordination server.
         given.rdzv_endpoint = given.rdzv_endpoint or "redis"
     elif given.master_port is None:

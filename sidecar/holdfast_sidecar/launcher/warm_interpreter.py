@@ -75,7 +75,7 @@ def run(command: list[str]) -> None:
     fresh = ModuleType("__main__")
     fresh.__dict__["__builtins__"] = builtins
     if "__annotations__" in globals():  # Python before 3.14 gives its __main__ one
-        fresh.__dict__["__annotations__"] = {}
+        fresh.__annotations__ = {}
     sys.modules["__main__"] = fresh
     if "__mp_main__" in sys.modules:
         # multiprocessing, which torch imported, keeps this second name for what it unpickles.

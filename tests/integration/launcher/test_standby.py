@@ -30,7 +30,8 @@ def tell():
     facts = {
         "argv": sys.argv, "orig_argv": sys.orig_argv[1:], "path": sys.path, "name": __name__,
         "file": __file__, "globals": sorted(k for k in globals() if k != "facts"),
-        "spec": getattr(__spec__, "name", None), "loader": type(__loader__).__name__, "package": __package__,
+        "spec": getattr(__spec__, "name", None), "loader": type(__loader__).__name__,
+        "package": __package__,
         "flags": repr(sys.flags), "cwd": os.getcwd(), "rank": os.environ.get("RANK"),
         "session": os.getsid(0) == os.getpid(), "group": os.getpgrp() == os.getpid(),
         "environ": sorted(os.environ), "priority": os.getpriority(os.PRIO_PROCESS, 0),
