@@ -1,0 +1,84 @@
+"""Bad input is one clear line and exit code 2, with nothing started."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+from holdfast_sidecar.launcher.__main__ import judge_torch, main  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for name in [n for n in os.environ if n.startswith(("HOLDFAST_", "PET_"))]:
+        monkeypatch.delenv(name)
+    (tmp_path / "shm").mkdir()
+    (tmp_path / "train.py").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOLDFAST_SET_PATHS_SHM_DIR", str(tmp_path / "shm"))
+    monkeypatch.setenv("HOLDFAST_SET_PATHS_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setattr("holdfast_sidecar.launcher.ending_line.handle", lambda names: None)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (["nothere.py"], "there is no script nothere.py"),
+        (["-m", "not_a_module.at_all"], "there is no module not_a_module.at_all"),
+        (["--no-python", "not-a-program"], "there is no program not-a-program"),
+        (["--nnodes=2", "train.py"], "more than one node needs a common Redis: give --redis URL"),
+        (["--nnodes=1:2", "train.py"], "more than one node needs a common Redis"),
+        (["--spares=1", "train.py"], "more than one node needs a common Redis"),
+        (["--nnodes=two", "train.py"], "--nnodes two: write N or MIN:MAX"),
+        (["--nnodes=0", "train.py"], "needs 0 < MIN <= MAX"),
+        (["--nproc-per-node=many", "train.py"], "Unsupported nproc_per_node value: many"),
+        (["--redirects=9", "train.py"], "9 does not match"),
+        (["--redis=unix:///nothing/there", "train.py"], "Redis cannot be reached"),
+        (["--redis=redis://:secret@127.0.0.1:1", "train.py"], "password in the Redis URL"),
+        (["--redis=http://x", "train.py"], "not a Redis URL"),
+        (["--set", "policy.bugdet=1", "train.py"], "unknown setting policy.bugdet"),
+        (["--policy=none.toml", "train.py"], "there is no settings file none.toml"),
+        (["--checkpoint-dir=/proc/none", "train.py"], "can't write to the checkpoint path"),
+        (["--checkpoint-every=xsteps", "train.py"], "write it as 100steps"),
+        (["--job=a/b", "train.py"], "--job a/b: use letters, digits"),
+        (["--set", "paths.shm_dir=/nothing", "train.py"], "/nothing is no directory"),
+        (["--set", "paths.shm_reserve_bytes=100000000000000", "train.py"], "enlarge it"),
+    ],
+)
+def test_bad_input_is_one_line(
+    line: list[str], said: str, capfd: pytest.CaptureFixture[str], ground: Path
+) -> None:
+    assert main(line) == 2
+    last = capfd.readouterr().err.strip().splitlines()[-1]
+    assert last.startswith("holdfast: ")
+    assert said in last
+    assert "secret" not in last
+    assert list((ground / "shm").iterdir()) == []
+
+
+def test_signals_that_cannot_be_handled_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.undo()
+    assert main(["--signals-to-handle=SIGWHAT", "x.py"]) == 2
+    assert "'SIGWHAT' is no signal to be handled" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("version", "is_refused"),
+    [
+        ("2.5.1", True),
+        ("1.13.0+cu117", True),
+        ("2.6.0", False),
+        ("2.13.0+cpu", False),
+        ("3.0", False),
+    ],
+)
+def test_only_a_torch_that_is_too_old_is_refused(version: str, is_refused: bool) -> None:
+    assert (judge_torch(version) is not None) is is_refused
