@@ -214,7 +214,6 @@ def run_agent(site: Site, arguments: Arguments, nodes: tuple[int, int]) -> None:
     standby = None
     if arguments.uses_own_rendezvous:
         rendezvous = make_rendezvous(site, arguments, nodes)
-        rendezvous.reporter.start()
         rendezvous.watch.start()
         standby = Standby() if arguments.uses_standby else None
         agent: LocalElasticAgent = HoldfastAgent(

@@ -168,11 +168,13 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
         return self._assign(self._wait_for_a_place())
 
     def _first_reading(self) -> None:
-        """What was over before this launcher came must not end it."""
+        """What was over before this launcher came must not end it, so reporting begins after."""
         has_read = self.watch.wait_for(lambda: self.watch.view, self.join_timeout_s)
         if has_read is None:
             raise RendezvousTimeoutError("the coordination server did not answer")
         self._known = known_end(self.watch.plan, self.reporter.report.incarnation)
+        self.reporter.say(attempt=self._known)
+        self.reporter.start()
 
     def _wait_for_a_place(self) -> Plan:
         deadline = time.monotonic() + self.join_timeout_s

@@ -61,7 +61,8 @@ class Reporter:
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
 
     def _run(self) -> None:
         is_up = True

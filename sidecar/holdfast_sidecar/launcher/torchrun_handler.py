@@ -41,7 +41,7 @@ from holdfast_sidecar.launcher.reporting import Reporter
 
 
 def create(parameters: RendezvousParameters) -> HoldfastRendezvous:
-    """The handler for one torchrun; its heartbeat begins at once. BadInput when refused."""
+    """The handler for one torchrun. BadInput when refused."""
     flags = {"redis.url": parameters.endpoint or None}
     settings = configuration.load(flags=flags).settings
     job = ownership.as_name(parameters.run_id)
@@ -84,7 +84,6 @@ def create(parameters: RendezvousParameters) -> HoldfastRendezvous:
         prepare=lambda assignment: leave_for_ranks(assignment, context),
         release=owned.release,
     )
-    handler.reporter.start()
     handler.watch.start()
     return handler
 

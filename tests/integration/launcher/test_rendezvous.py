@@ -1,0 +1,294 @@
+"""The rendezvous against a store in memory, with the test as leader."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+from torch.distributed.elastic.rendezvous import (  # noqa: E402
+    RendezvousGracefulExitError,
+    RendezvousTimeoutError,
+)
+from torch.distributed.elastic.rendezvous.api import RendezvousInfo  # noqa: E402
+
+from holdfast_sidecar.coordination.keys import Section  # noqa: E402
+from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore  # noqa: E402
+from holdfast_sidecar.coordination.reports import (  # noqa: E402
+    AgentReport,
+    Member,
+    Plan,
+    decode,
+    encode,
+)
+from holdfast_sidecar.launcher.agent import assign_workers  # noqa: E402
+from holdfast_sidecar.launcher.plan_watch import PlanWatch  # noqa: E402
+from holdfast_sidecar.launcher.rendezvous import HoldfastRendezvous, JobStopped  # noqa: E402
+from holdfast_sidecar.launcher.reporting import Reporter  # noqa: E402
+
+PATIENCE_S = 20.0
+HEARTBEAT_S = 0.02
+
+
+class Call(threading.Thread):
+    """A call under way in a thread, and what came of it."""
+
+    def __init__(self, function: Callable[[], RendezvousInfo]) -> None:
+        super().__init__(daemon=True)
+        self._function = function
+        self.result: RendezvousInfo | None = None
+        self.error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.result = self._function()
+        except BaseException as error:
+            self.error = error
+
+    def get(self) -> RendezvousInfo:
+        self.join(PATIENCE_S)
+        assert not self.is_alive(), "still waiting"
+        if self.error is not None:
+            raise self.error
+        assert self.result is not None
+        return self.result
+
+
+@dataclass
+class Job:
+    """A job whose leader is the test."""
+
+    server: MemoryServer = field(default_factory=MemoryServer)
+    handlers: list[HoldfastRendezvous] = field(default_factory=list)
+    plan: Plan | None = None
+
+    def __post_init__(self) -> None:
+        self.store = MemoryStore(self.server, "job")
+        self.lease = self.store.campaign("leader", 3600.0, 0)
+
+    def node(
+        self, name: str, join_timeout_s: float = PATIENCE_S, **facts: object
+    ) -> HoldfastRendezvous:
+        report = AgentReport(name, f"{name}-1", "joining", -1, 0, 2, "127.0.0.1", 2, 2)
+        handler = HoldfastRendezvous(
+            Reporter(
+                MemoryStore(self.server, "job"),
+                dataclasses.replace(report, **facts),  # type: ignore[arg-type]
+                HEARTBEAT_S,
+            ),
+            PlanWatch(MemoryStore(self.server, "job"), HEARTBEAT_S),
+            "job",
+            join_timeout_s,
+        )
+        handler.watch.start()
+        self.handlers.append(handler)
+        return handler
+
+    def order(self, attempt: int, state: str, *nodes: str, **more: object) -> Plan:
+        members = [Member(n, f"{n}-1", i, 2 * i, 2) for i, n in enumerate(nodes)]
+        plan = Plan(attempt, 1, state, members, world_size=2 * len(nodes), **more)  # type: ignore[arg-type]
+        old = self.store.read().section(Section.PLAN).get("current")
+        assert self.store.order(self.lease, Section.PLAN, "current", encode(plan), old)
+        return plan
+
+    def await_report(self, node: str, is_so: Callable[[AgentReport], bool]) -> AgentReport:
+        for _ in range(2000):
+            text = self.store.read().section(Section.AGENTS).get(node)
+            report = None if text is None else decode(AgentReport, text)
+            if report is not None and is_so(report):
+                return report
+            self.store.wait(0.02)
+        raise AssertionError(f"{node} reports {report}")
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    made = Job()
+    yield made
+    for handler in made.handlers:
+        handler.reporter.close(1.0)
+        handler.watch.stop()
+
+
+def is_running(report: AgentReport) -> bool:
+    return report.state == "running"
+
+
+def sees(handler: HoldfastRendezvous, attempt: int) -> None:
+    """Wait until the handler has read a plan of this attempt."""
+
+    def answer() -> bool | None:
+        plan = handler.watch.plan
+        return True if plan is not None and plan.attempt == attempt else None
+
+    assert handler.watch.wait_for(answer, PATIENCE_S)
+
+
+def is_joining(report: AgentReport) -> bool:
+    return report.state == "joining"
+
+
+def test_members_meet_on_a_fresh_store_in_every_attempt(job: Job) -> None:
+    a, b = job.node("a"), job.node("b")
+    ports = []
+    for attempt in (0, 1):
+        calls = [Call(a.next_rendezvous), Call(b.next_rendezvous)]
+        for name in ("a", "b"):
+            job.await_report(name, is_joining)
+        job.order(attempt, "running", "a", "b")
+        first, second = (call.get() for call in calls)
+        assert (first.rank, second.rank) == (0, 1)
+        assert first.world_size == second.world_size == 2
+        assert first.store.check(["left from before"]) is False
+        first.store.set("left from before", "x")
+        assert second.store.get("left from before") == b"x"
+        assert first.bootstrap_store_info == second.bootstrap_store_info
+        ports.append(first.bootstrap_store_info.master_port)
+        assert job.await_report("b", is_running).attempt == attempt
+        job.order(attempt, "ended", "a", "b")
+    assert ports[0] != ports[1]
+
+
+def test_a_spare_waits_through_attempts_and_leaves_when_the_job_is_done(job: Job) -> None:
+    a, spare = job.node("a"), job.node("s", join_timeout_s=0.3)
+    waiting, running = Call(spare.next_rendezvous), Call(a.next_rendezvous)
+    job.await_report("s", is_joining)
+    job.order(0, "running", "a")
+    running.get()
+    waiting.join(1.5)
+    assert waiting.is_alive(), "a spare has no deadline while an attempt lives"
+    job.order(0, "done", "a")
+    with pytest.raises(RendezvousGracefulExitError):
+        waiting.get()
+
+
+def test_a_spare_takes_the_seat_of_a_lost_node(job: Job) -> None:
+    a, spare = job.node("a"), job.node("s")
+    waiting, running = Call(spare.next_rendezvous), Call(a.next_rendezvous)
+    job.await_report("s", is_joining)
+    job.order(0, "running", "a", "lost")
+    running.get()
+    job.order(0, "ended", "a", "lost")
+    running = Call(a.next_rendezvous)
+    job.await_report("a", is_joining)
+    job.order(1, "running", "a", "s")
+    assert (running.get().rank, waiting.get().rank) == (0, 1)
+
+
+def test_a_stopped_job_says_why(job: Job) -> None:
+    call = Call(job.node("a").next_rendezvous)
+    job.await_report("a", is_joining)
+    job.order(0, "stopped", exit_code=2, message="the nodes have different versions of torch")
+    with pytest.raises(JobStopped, match="different versions of torch") as stopped:
+        call.get()
+    assert stopped.value.plan.exit_code == 2
+
+
+def test_a_job_that_was_over_before_does_not_end_its_next_run(job: Job) -> None:
+    job.order(4, "done", "old")
+    call = Call(job.node("a").next_rendezvous)
+    assert job.await_report("a", is_joining).attempt == 4
+    call.join(0.3)
+    assert call.is_alive()
+    job.order(5, "running", "a")
+    assert call.get().rank == 0
+
+
+def test_too_few_nodes_by_the_deadline_is_said_in_one_line(job: Job) -> None:
+    call = Call(job.node("a", join_timeout_s=0.2).next_rendezvous)
+    with pytest.raises(RendezvousTimeoutError, match=r"1 of the 2 nodes .* \(here: a\)"):
+        call.get()
+
+
+def test_without_any_sidecar_the_deadline_says_so(job: Job) -> None:
+    job.store.resign("leader")
+    call = Call(job.node("a", join_timeout_s=0.2).next_rendezvous)
+    with pytest.raises(RendezvousTimeoutError, match="no sidecar leads"):
+        call.get()
+
+
+def test_a_store_that_is_away_stops_the_deadline_and_nothing_else(job: Job) -> None:
+    call = Call(job.node("a", join_timeout_s=0.2).next_rendezvous)
+    job.await_report("a", is_joining)
+    job.server.pause()
+    call.join(2.0)
+    assert call.is_alive()
+    job.server.resume()
+    job.order(0, "running", "a")
+    assert call.get().rank == 0
+
+
+def test_a_plan_that_is_older_than_the_one_obeyed_is_not_followed(job: Job) -> None:
+    a = job.node("a")
+    call = Call(a.next_rendezvous)
+    job.await_report("a", is_joining)
+    job.order(3, "running", "a")
+    call.get()
+    job.order(2, "ended", "a")
+    sees(a, 2)
+    assert a.num_nodes_waiting() == 0
+    job.order(3, "ended", "a")
+    sees(a, 3)
+    assert a.num_nodes_waiting() == 1
+
+
+def test_an_emptied_server_learns_the_plan_from_the_agents(job: Job) -> None:
+    a = job.node("a")
+    call = Call(a.next_rendezvous)
+    job.await_report("a", is_joining)
+    plan = job.order(0, "running", "a")
+    call.get()
+    job.server.empty()
+    report = job.await_report("a", lambda r: bool(r.plan))
+    assert decode(Plan, report.plan) == plan
+    assert a.num_nodes_waiting() == 0
+
+
+def test_under_torchs_agent_a_second_rendezvous_in_a_living_attempt_is_a_failure(job: Job) -> None:
+    a = job.node("a")
+    call = Call(a.next_rendezvous)
+    job.await_report("a", is_joining)
+    job.order(0, "running", "a")
+    call.get()
+    again = Call(a.next_rendezvous)
+    job.await_report("a", lambda r: r.state == "failed" and r.attempt == 0)
+    job.order(0, "ended", "a")
+    job.await_report("a", lambda r: r.state == "joining" and r.attempt == 0)
+    job.order(1, "running", "a")
+    assert again.get().rank == 0
+
+
+def test_a_member_whose_attempt_ended_before_it_met_the_others_joins_again(job: Job) -> None:
+    b = job.node("b")
+    call = Call(b.next_rendezvous)
+    job.await_report("b", is_joining)
+    job.order(0, "running", "never came", "b")
+    sees(b, 0)
+    job.order(0, "ended", "never came", "b")
+    job.await_report("b", lambda r: r.state == "joining" and r.attempt == 0)
+    job.order(1, "running", "b")
+    assert call.get().rank == 0
+
+
+def test_ranks_are_numbered_by_the_plan_and_inside_their_role(job: Job) -> None:
+    a = job.node("a", role="actor")
+    learner = job.node("b", role="learner")
+    calls = [Call(h.next_rendezvous) for h in (a, learner)]
+    for name in ("a", "b"):
+        job.await_report(name, is_joining)
+    job.order(0, "running", "a", "b")
+    for call in calls:
+        call.get()
+    assert learner.assignment is not None
+    workers = assign_workers(learner.assignment, "learner")
+    assert [(w.global_rank, w.role_rank, w.role_world_size) for w in workers] == [
+        (2, 0, 2),
+        (3, 1, 2),
+    ]
