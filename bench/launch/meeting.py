@@ -1,8 +1,7 @@
-"""Nodes as threads, all asking for a place at once; prints how long until the last one has it."""
+"""Nodes as threads that ask for a place at a given moment; prints when the last one had it."""
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import threading
@@ -13,7 +12,6 @@ from typing import Any
 import torch
 from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousParameters
 
-from bench.launch.job import free_port
 from holdfast_sidecar import __version__
 from holdfast_sidecar.coordination.connection import open_store
 from holdfast_sidecar.coordination.reports import AgentReport
@@ -25,9 +23,9 @@ from holdfast_sidecar.settings import RedisSettings, Settings
 JOIN_LIMIT_S = 60.0
 
 
-def open_holdfast(nodes: int, url: str, job: str) -> list[RendezvousHandler]:
+def open_holdfast(numbers: range, nodes: int, url: str, job: str) -> list[RendezvousHandler]:
     """Each node with the threads and connections that its launcher would have."""
-    return [_holdfast_node(number, nodes, url, job) for number in range(nodes)]
+    return [_holdfast_node(number, nodes, url, job) for number in numbers]
 
 
 def _holdfast_node(number: int, nodes: int, url: str, job: str) -> HoldfastRendezvous:
@@ -51,18 +49,16 @@ def _holdfast_node(number: int, nodes: int, url: str, job: str) -> HoldfastRende
     )
     watch = PlanWatch(open_store(settings.redis, job, os.environ), settings.sidecar.heartbeat_s)
     watch.start()
-    reporter.start()
     return HoldfastRendezvous(reporter, watch, job, JOIN_LIMIT_S)
 
 
-def open_c10d(nodes: int) -> list[RendezvousHandler]:
+def open_c10d(numbers: range, nodes: int, port: str) -> list[RendezvousHandler]:
     """torch's own: the first node serves the store, every node has a connection of its own."""
     from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import create_backend
     from torch.distributed.elastic.rendezvous.dynamic_rendezvous import create_handler
 
-    port = free_port()
     handlers = []
-    for number in range(nodes):
+    for number in numbers:
         parameters = RendezvousParameters(
             backend="c10d",
             endpoint=f"127.0.0.1:{port}",
@@ -77,15 +73,14 @@ def open_c10d(nodes: int) -> list[RendezvousHandler]:
     return handlers
 
 
-def meet(handlers: list[RendezvousHandler]) -> float:
-    """Let all nodes ask at once; seconds until the last was answered."""
-    answered: list[float] = []
-    ready = threading.Barrier(len(handlers) + 1)
+def meet(handlers: list[RendezvousHandler], at_ns: int) -> int:
+    """Let all nodes ask at this moment; when the last was answered."""
+    answered: list[int] = []
 
     def ask(join: Callable[[], Any]) -> None:
-        ready.wait()
+        time.sleep(max(0, at_ns - time.monotonic_ns()) / 1e9)
         join()
-        answered.append(time.monotonic())
+        answered.append(time.monotonic_ns())
 
     threads = [
         threading.Thread(target=ask, args=(handler.next_rendezvous,), daemon=True)
@@ -93,22 +88,22 @@ def meet(handlers: list[RendezvousHandler]) -> float:
     ]
     for thread in threads:
         thread.start()
-    ready.wait()
-    asked = time.monotonic()
-    deadline = asked + JOIN_LIMIT_S
+    deadline_ns = at_ns + round(JOIN_LIMIT_S * 1e9)
     for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
+        thread.join(max(0, deadline_ns - time.monotonic_ns()) / 1e9)
     if len(answered) < len(handlers):
         raise SystemExit(f"{len(answered)} of {len(handlers)} nodes found a place")
-    return max(answered) - asked
+    return max(answered)
 
 
-def main(kind: str, nodes: int, *where: str) -> None:
-    """Open the nodes, let them meet, print, and leave at once: the threads hold connections."""
-    handlers = open_holdfast(nodes, *where) if kind == "holdfast" else open_c10d(nodes)
-    print(json.dumps({"milliseconds": 1000 * meet(handlers), "nodes": nodes}), flush=True)
-    os._exit(0)
+def main(kind: str, first: int, last: int, nodes: int, *where: str) -> None:
+    """Open these nodes, say so, meet when told, and stay: others may still need our store."""
+    opened = (open_holdfast if kind == "holdfast" else open_c10d)(range(first, last), nodes, *where)
+    print("ready", flush=True)
+    print(meet(opened, int(sys.stdin.readline())), flush=True)
+    sys.stdin.read()  # until the parent has heard from all
+    os._exit(0)  # not waiting for threads that hold connections
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), *sys.argv[3:])
+    main(sys.argv[1], *(int(number) for number in sys.argv[2:5]), *sys.argv[5:])  # type: ignore[arg-type]

@@ -1,32 +1,40 @@
 """How long nodes that are all there take to find each other: Holdfast's way and torch's c10d.
 
-Nodes are threads of one process, which is the same for both. Holdfast's has a real Redis and a
-real sidecar that leads; the clock runs from the moment all nodes ask until the last is answered.
+Nodes are threads, spread over as many processes as there are cores; the same for both. Holdfast's
+has a real Redis and a real sidecar that leads. The clock runs from the moment at which all nodes
+ask until the last is answered.
 """
 
 from __future__ import annotations
 
-import json
+import itertools
 import os
+import select
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.benchmark import NotRun, Sample
-from bench.launch.child import run_child
+from bench.launch.child import ROOT
 from bench.launch.contestants import HOLDFAST, TORCHRUN
-from bench.launch.job import shared_memory
+from bench.launch.job import free_port, shared_memory
 from bench.launch.redis_server import RedisServer
 from holdfast_sidecar.coordination.keys import Keys
 
-LIMIT_S = 120.0
+LIMIT_S = 90.0
 LEADER_LIMIT_S = 20.0
 TIMES = 5
+RESOLVER = "use-vc"
+"""resolv.conf(5): ask over TCP. torch looks up the name of each address it connects to. 64 nodes
+on one host put 64 such questions to one resolver at once, and what that drops over UDP is asked
+again only after 5 s."""
+SETTLE_S = 1.0
+"""From the last node being opened to the common moment: start-up must not count."""
 MEETING = [sys.executable, "-m", "bench.launch.meeting"]
 
 
@@ -48,7 +56,7 @@ def measure_torch(nodes: int) -> list[Sample]:
     return [
         {
             "contestant": TORCHRUN.name,
-            **json.loads(run_child([*MEETING, "c10d", str(nodes)], LIMIT_S)),
+            "milliseconds": let_meet("c10d", nodes, str(free_port())),
         }
         for _ in range(TIMES)
     ]
@@ -58,6 +66,49 @@ CONTESTANTS: tuple[tuple[str, Callable[[int], list[Sample]]], ...] = (
     (HOLDFAST.name, measure_holdfast),
     (TORCHRUN.name, measure_torch),
 )
+
+
+def let_meet(kind: str, nodes: int, *where: str) -> float:
+    """Milliseconds from a common moment until the last node has its place."""
+    processes = min(nodes, len(os.sched_getaffinity(0)))
+    borders = [nodes * number // processes for number in range(processes + 1)]
+    children: list[subprocess.Popen[str]] = []
+    try:
+        for first, last in itertools.pairwise(borders):
+            command = [*MEETING, kind, str(first), str(last), str(nodes), *where]
+            children.append(_open(command))
+            _line(children[-1])  # one after the other: the first one serves torch's store
+        at_ns = time.monotonic_ns() + round(SETTLE_S * 1e9)
+        for child in children:
+            assert child.stdin is not None
+            child.stdin.write(f"{at_ns}\n")
+            child.stdin.flush()
+        return (max(int(_line(child)) for child in children) - at_ns) / 1e6
+    finally:
+        for child in children:
+            child.kill()
+            child.wait(timeout=10)
+
+
+def _open(command: Sequence[str]) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "RES_OPTIONS": RESOLVER},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def _line(child: subprocess.Popen[str]) -> str:
+    """Its next line; NotRun when it ends or says nothing for too long."""
+    assert child.stdout is not None
+    readable, _, _ = select.select([child.stdout], [], [], LIMIT_S)
+    line = child.stdout.readline() if readable else ""
+    if not line:
+        raise NotRun("the nodes did not find each other")
+    return line
 
 
 def _meet_under_a_sidecar(nodes: int, server: RedisServer, directory: Path) -> Sample:
@@ -72,8 +123,8 @@ def _meet_under_a_sidecar(nodes: int, server: RedisServer, directory: Path) -> S
     )
     try:
         _wait_for_leader(server, job)
-        answer = run_child([*MEETING, "holdfast", str(nodes), server.url, job], LIMIT_S)
-        return {"contestant": HOLDFAST.name, **json.loads(answer)}
+        milliseconds = let_meet("holdfast", nodes, server.url, job)
+        return {"contestant": HOLDFAST.name, "milliseconds": milliseconds}
     finally:
         sidecar.kill()
         sidecar.wait(timeout=10)
