@@ -157,7 +157,7 @@ class Job:
                 self._recording,
                 read_placement(),
                 self._savable,
-                Path(root) if root else None,
+                Path(root).expanduser().absolute() if root else None,
                 os.environ.get(environment.JOB, ""),
             )
         return self._boundary

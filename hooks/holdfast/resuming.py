@@ -151,4 +151,4 @@ def _attempt(candidate: Candidate, guard: Guard, do: Callable[[], object]) -> bo
 def read_key(env: Mapping[str, str] = os.environ) -> bytes | None:
     """The key that manifests of this job are sealed with; None when none is configured."""
     path = env.get(environment.CHECKPOINT_KEY_FILE, "")
-    return Path(path).read_bytes().strip() if path else None
+    return Path(path).expanduser().read_bytes().strip() if path else None

@@ -351,6 +351,7 @@ def context_for(context: RankContext, plan: Plan) -> RankContext:
         places=context.places,
         hooks_path=context.hooks_path,
         checkpoint_dir=context.checkpoint_dir,
+        checkpoint_key_file=context.checkpoint_key_file,
         resume=tuple(plan.resume),
     )
 

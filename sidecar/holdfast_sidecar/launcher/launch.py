@@ -78,6 +78,7 @@ class Site:
             places=self.owned.places,
             hooks_path=python_path(),
             checkpoint_dir=self.settings.checkpoint.dir,
+            checkpoint_key_file=self.settings.checkpoint.key_file,
         )
 
 

@@ -26,6 +26,7 @@ class RankContext:
     hooks_path: str
     """Directory whose sitecustomize attaches the hooks."""
     checkpoint_dir: str = ""
+    checkpoint_key_file: str = ""
     resume: tuple[Candidate, ...] = ()
 
 
@@ -54,4 +55,6 @@ def holdfast_environment(context: RankContext, python_path: str) -> dict[str, st
     }
     if context.checkpoint_dir:
         ours[names.CHECKPOINT_DIR] = context.checkpoint_dir
+    if context.checkpoint_key_file:
+        ours[names.CHECKPOINT_KEY_FILE] = context.checkpoint_key_file
     return ours

@@ -75,6 +75,7 @@ def create(parameters: RendezvousParameters) -> HoldfastRendezvous:
         places=owned.places,
         hooks_path=python_path(),
         checkpoint_dir=settings.checkpoint.dir,
+        checkpoint_key_file=settings.checkpoint.key_file,
     )
     handler = HoldfastRendezvous(
         reporter=Reporter(stores[0], report, settings.sidecar.heartbeat_s),

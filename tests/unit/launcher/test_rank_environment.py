@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from holdfast import environment as names
@@ -30,6 +31,12 @@ def test_a_rank_is_told_its_attempt_and_where_its_files_go() -> None:
         {"identifier": "c1", "path": "/ck/step-5-c1", "step": 5}
     ]
     assert names.CHECKPOINT_DIR not in found
+    assert names.CHECKPOINT_KEY_FILE not in found
+
+
+def test_a_rank_is_told_where_the_key_of_the_manifests_is() -> None:
+    found = rank_environment({}, replace(CONTEXT, checkpoint_key_file="/keys/job"))
+    assert found[names.CHECKPOINT_KEY_FILE] == "/keys/job"
 
 
 def test_a_rank_never_learns_where_redis_is() -> None:
