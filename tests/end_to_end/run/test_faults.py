@@ -1,0 +1,264 @@
+"""Jobs of several nodes on this machine, whose ranks, launchers and servers are treated badly.
+
+Ranks import no torch here: what is tested is who starts, ends and restarts them.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+if TYPE_CHECKING:
+    from tests.end_to_end.run.conftest import Ground, Launched
+    from tests.servers import Server
+
+pytestmark = pytest.mark.torch
+
+PATIENCE_S = 60.0
+
+WORK = """
+import time
+def said(name):
+    return os.path.exists(os.path.join(os.environ["OUT"], name))
+end = time.time() + 120
+while time.time() < end and not said("finish"):
+    if said(f"fail-{attempt}-{rank}"):
+        os._exit(7)
+    time.sleep(0.02)
+"""
+"""A rank that works until told to fail, or to finish."""
+
+
+def job(ground: Ground, server: Server, *options: str) -> Callable[[str], Launched]:
+    """Start a node of one job by its name."""
+    script = ground.script("work.py", WORK)
+
+    def node(name: str) -> Launched:
+        return ground.start(
+            f"--redis={server.settings.url}", "--job=j", f"--node={name}", *options, script
+        )
+
+    return node
+
+
+def await_ranks(ground: Ground, attempt: int, count: int) -> dict[int, dict[str, str]]:
+    """Environments of the ranks of this attempt, once so many have started."""
+    import json
+
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        found = list((ground.folder / "out").glob(f"{attempt}-*.json"))
+        texts = [path.read_text() for path in found]
+        if len(found) == count and all(text.endswith("}") for text in texts):
+            facts = [json.loads(text) for text in texts]
+            return {int(f["env"]["RANK"]): f["env"] | {"pid": str(f["pid"])} for f in facts}
+        time.sleep(0.02)
+    raise AssertionError(f"{count} ranks of attempt {attempt} never started")
+
+
+def tell(ground: Ground, word: str) -> None:
+    (ground.folder / "out" / word).touch()
+
+
+def finish(ground: Ground, *nodes: Launched) -> None:
+    tell(ground, "finish")
+    codes = [node.wait() for node in nodes]
+    assert codes == [0] * len(nodes), "\n".join(node.output for node in nodes)
+
+
+def await_exit(pid: int, timeout_s: float = 20.0) -> None:
+    """Wait until a process that need not be ours has ended."""
+    try:
+        handle = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        assert select.select([handle], [], [], timeout_s)[0], f"{pid} is still there"
+    finally:
+        os.close(handle)
+
+
+def await_that(is_so: Callable[[], bool], what: str) -> None:
+    end = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < end, f"never: {what}"
+        time.sleep(0.05)
+
+
+def test_a_failed_rank_restarts_all_ranks_under_their_numbers(
+    ground: Ground, server: Server
+) -> None:
+    node = job(ground, server, "--nnodes=2", "--nproc-per-node=2")
+    a, b = node("a"), node("b")
+    first = await_ranks(ground, 0, 4)
+    tell(ground, "fail-0-3")
+    second = await_ranks(ground, 1, 4)
+    for rank in range(4):
+        assert first[rank]["HOLDFAST_NODE"] == second[rank]["HOLDFAST_NODE"] == "aabb"[rank]
+        assert second[rank]["TORCHELASTIC_RESTART_COUNT"] == "1"
+        await_exit(int(first[rank]["pid"]), 0)
+    assert len({env["MASTER_PORT"] for env in first.values()}) == 1
+    assert first[0]["MASTER_PORT"] != second[0]["MASTER_PORT"]
+    finish(ground, a, b)
+    assert ground.left_in_shared_memory() == []
+
+
+def test_a_spare_takes_over_from_a_killed_node_and_no_orphan_is_left(
+    ground: Ground, server: Server
+) -> None:
+    node = job(ground, server, "--nnodes=2", "--spares=1")
+    a, b = node("a"), node("b")
+    first = await_ranks(ground, 0, 2)
+    spare = node("c")
+    sidecar = sidecar_of(ground, "b")
+    b.process.kill()
+    await_exit(int(first[1]["pid"]), 5)
+    second = await_ranks(ground, 1, 2)
+    assert [second[rank]["HOLDFAST_NODE"] for rank in (0, 1)] == ["a", "c"]
+    await_exit(sidecar)
+    finish(ground, a, spare)
+    assert ground.left_in_shared_memory() == []
+
+
+def test_a_job_shrinks_when_the_minimum_is_still_there(ground: Ground, server: Server) -> None:
+    node = job(ground, server, "--nnodes=1:2")
+    a, b = node("a"), node("b")
+    await_ranks(ground, 0, 2)
+    b.process.kill()
+    second = await_ranks(ground, 1, 1)
+    assert (second[0]["HOLDFAST_NODE"], second[0]["WORLD_SIZE"]) == ("a", "1")
+    finish(ground, a)
+
+
+def test_without_redis_survivors_run_on_and_the_restart_follows_its_return(
+    ground: Ground, server: Server
+) -> None:
+    node = job(ground, server, "--nnodes=2")
+    a, b = node("a"), node("b")
+    first = await_ranks(ground, 0, 2)
+    server.kill()
+    tell(ground, "fail-0-1")
+    await_exit(int(first[1]["pid"]))
+    await_that(lambda: "is away" in log(ground, "a"), "a's sidecar misses Redis")
+    assert psutil.pid_exists(int(first[0]["pid"]))
+    assert a.process.poll() is None
+    server.start()
+    second = await_ranks(ground, 1, 2)
+    assert [second[rank]["HOLDFAST_NODE"] for rank in (0, 1)] == ["a", "b"]
+    finish(ground, a, b)
+
+
+def test_a_frozen_or_emptied_redis_ends_nothing(ground: Ground, server: Server) -> None:
+    node = job(ground, server, "--nnodes=2")
+    a, b = node("a"), node("b")
+    first = await_ranks(ground, 0, 2)
+    os.kill(server.pid, signal.SIGSTOP)
+    await_that(lambda: "is away" in log(ground, "a"), "a's sidecar misses Redis")
+    os.kill(server.pid, signal.SIGCONT)
+    server.client().flushall()
+    tell(ground, "fail-0-0")
+    second = await_ranks(ground, 1, 2)
+    assert int(second[0]["HOLDFAST_EPOCH"]) >= int(first[0]["HOLDFAST_EPOCH"])
+    finish(ground, a, b)
+    assert list((ground.folder / "out").glob("2-*")) == []
+
+
+def test_a_signal_to_the_launcher_ends_its_node(ground: Ground) -> None:
+    script = ground.script("work.py", WORK)
+    alone = ground.start("--nproc-per-node=2", script)
+    ranks = await_ranks(ground, 0, 2)
+    alone.process.send_signal(signal.SIGTERM)
+    assert alone.wait() == 1
+    assert "received SIGTERM" in alone.output
+    for env in ranks.values():
+        await_exit(int(env["pid"]), 0)
+    assert ground.left_in_shared_memory() == []
+
+
+def test_a_killed_launcher_takes_ranks_server_and_at_last_the_sidecar_with_it(
+    ground: Ground,
+) -> None:
+    script = ground.script("work.py", WORK)
+    alone = ground.start("--job=j", "--node=a", script)
+    ranks = await_ranks(ground, 0, 1)
+    children = psutil.Process(alone.process.pid).children(recursive=True)
+    assert len(children) >= 3
+    alone.process.kill()
+    await_exit(int(ranks[0]["pid"]), 5)
+    for child in children:
+        await_exit(child.pid)
+    await_that(lambda: ground.left_in_shared_memory() == [], "the sidecar sweeps")
+
+
+def test_a_killed_sidecar_costs_the_job_nothing_and_comes_back(ground: Ground) -> None:
+    script = ground.script("work.py", WORK)
+    alone = ground.start("--job=j", "--node=a", script)
+    await_ranks(ground, 0, 1)
+    before = sidecar_of(ground, "a")
+    os.kill(before, signal.SIGKILL)
+    await_that(lambda: sidecar_of(ground, "a") != before, "another sidecar")
+    tell(ground, "fail-0-0")
+    await_ranks(ground, 1, 1)
+    finish(ground, alone)
+
+
+def test_jobs_and_nodes_share_a_machine(ground: Ground, server: Server) -> None:
+    script = ground.script("work.py", WORK)
+    common = [f"--redis={server.settings.url}", "--nnodes=2", "--job=pair"]
+    nodes = [ground.start(*common, script) for _ in range(2)]
+    ranks = await_ranks(ground, 0, 2)
+    names = {env["HOLDFAST_NODE"] for env in ranks.values()}
+    assert len(names) == 2
+    other = ground.run("--job=other", ground.script("short.py", ""))
+    assert other.process.returncode == 0, other.output
+    finish(ground, *nodes)
+
+
+def test_a_job_name_in_use_with_other_settings_is_refused(ground: Ground, server: Server) -> None:
+    node = job(ground, server)
+    a = node("a")
+    await_ranks(ground, 0, 1)
+    other = ground.run(
+        f"--redis={server.settings.url}", "--job=j", "--node=b", ground.script("x.py", "")
+    )
+    assert other.process.returncode == 2
+    assert "job 'j' is running with other settings" in other.output
+    finish(ground, a)
+
+
+def test_too_few_nodes_by_the_deadline_is_exit_code_2(ground: Ground, server: Server) -> None:
+    node = job(ground, server, "--nnodes=2", "--rdzv-conf=join_timeout=3")
+    alone = node("a")
+    assert alone.wait() == 2
+    assert "1 of the 2 nodes that --nnodes needs joined job j within 3 s" in alone.output
+    assert ground.left_in_shared_memory() == []
+
+
+def test_an_exception_of_the_same_kind_again_stops_the_job(ground: Ground) -> None:
+    """torch's summary, one line, and the code that says: do not requeue."""
+    body = "import torch\nraise ValueError('bad data')\n"
+    ran = ground.run(ground.script("bug.py", body))
+    assert ran.process.returncode == 65, ran.output
+    assert "holdfast: the same failure 2 times: ValueError: bad data" in ran.output
+    assert "bug.py FAILED" in ran.output
+
+
+def sidecar_of(ground: Ground, node: str) -> int:
+    import json
+
+    path = ground.folder / "state/j" / node / "sidecar.json"
+    await_that(path.exists, f"a sidecar on {node}")
+    return int(json.loads(path.read_text())["pid"])
+
+
+def log(ground: Ground, node: str) -> str:
+    path: Path = ground.folder / "state/j" / node / "sidecar.log"
+    return path.read_text() if path.exists() else ""
