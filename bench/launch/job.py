@@ -46,7 +46,11 @@ class Job:
 
     def __enter__(self) -> Job:
         if self.contestant is HOLDFAST:
-            self.server = RedisServer(self.directory)
+            try:
+                self.server = RedisServer(self.directory)
+            except NotRun:
+                shutil.rmtree(self.directory, ignore_errors=True)
+                raise
             self.scenario = replace(self.scenario, redis_url=self.server.url)
         return self
 
