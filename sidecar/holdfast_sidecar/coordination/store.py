@@ -54,9 +54,7 @@ class Store(Protocol):
     def resign(self, candidate: str) -> None:
         """Give the lease back if this candidate holds it."""
 
-    def report(
-        self, section: Section, field: str, value: str | None, *, wake: bool = True
-    ) -> None:
+    def report(self, section: Section, field: str, value: str | None, *, wake: bool = True) -> None:
         """Write (None: remove) an unguarded field that has one writer.
 
         `wake` is for news; a mere heartbeat passes False, or n nodes would wake n nodes each beat.
