@@ -5,5 +5,5 @@ from __future__ import annotations
 EXIT_CODE = 2
 
 
-class BadInput(Exception):  # noqa: N818 - what it is, not that it is an error
+class BadInput(Exception):
     """Wrong input; the message is one line that says what is wrong and how to mend it."""

@@ -35,7 +35,7 @@ class Orders:
     plan: Plan | None = None
     checkpoint: CheckpointOrder | None = None
     is_leader: bool = False
-    lease: Lease = Lease(0, "")
+    lease: Lease = field(default_factory=lambda: Lease(0, ""))
     store_up: bool = False
     """False while Redis is away: nothing may be killed then."""
     view: View | None = None

@@ -12,7 +12,7 @@ from typing import Protocol
 from holdfast_sidecar.coordination.keys import Section
 
 
-class StoreUnavailable(Exception):  # noqa: N818 - a state of the store, told as an exception
+class StoreUnavailable(Exception):
     """The store can't be asked right now: refused, timed out, failing over, loading."""
 
 
