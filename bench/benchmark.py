@@ -12,7 +12,7 @@ Sample = dict[str, Any]
 """What one task measured. `row` and `key` are added by the run; plain JSON values only."""
 
 
-class NotRun(Exception):  # noqa: N818 - it is not an error
+class NotRun(Exception):
     """This can't be measured here; the text says why."""
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 LINES = 15
 
 
-class DemonstrationStopped(Exception):  # noqa: N818 - what happened, not that it is an error
+class DemonstrationStopped(Exception):
     """One line; `log` holds what the failed part printed."""
 
     def __init__(self, reason: str, log: Path | None = None) -> None:

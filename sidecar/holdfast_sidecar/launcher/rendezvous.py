@@ -43,7 +43,7 @@ REACH_S = 1.0
 """Patience with one connection attempt to the attempt's store, before the plan is looked at."""
 
 
-class JobStopped(RendezvousClosedError):  # type: ignore[misc]  # noqa: N818
+class JobStopped(RendezvousClosedError):  # type: ignore[misc]
     """The leader stopped the job; the plan says why and with which exit code to leave."""
 
     def __init__(self, plan: Plan) -> None:
