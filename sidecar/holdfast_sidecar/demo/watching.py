@@ -105,6 +105,9 @@ def _incidents(before: Cluster, after: Cluster) -> list[str]:
         known = before.incidents.get(identifier)
         if known is None:
             lines.append(f"noticed: {incident.cause}, {name_culprit(incident)}")
+        elif name_culprit(known) != name_culprit(incident):
+            # The first to fall need not be the first to blame: a lost node takes others with it.
+            lines.append(f"to blame: {incident.cause}, {name_culprit(incident)}")
         if incident.recovered_unix_s and (known is None or not known.recovered_unix_s):
             lost = incident.step_reached - incident.step_resumed
             took = incident.recovered_unix_s - incident.detected_unix_s

@@ -93,6 +93,9 @@ def test_news_are_told_once() -> None:
 
     assert watching.news(before, noticed) == ["noticed: crash, rank 3 on b"]
     assert watching.news(noticed, noticed) == []
+    lost = dataclasses.replace(incident, cause="node_lost", culprit_ranks=[2, 3])
+    judged = dataclasses.replace(before, incidents={"i1": lost})
+    assert watching.news(noticed, judged) == ["to blame: node_lost, ranks 2, 3 on b"]
     assert watching.news(noticed, recovered) == [
         "every rank steps again 4.0 s later, 22 steps are done again"
     ]
