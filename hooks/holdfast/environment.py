@@ -44,6 +44,9 @@ REDIS_USER = "HOLDFAST_REDIS_USER"
 REDIS_PASSWORD = "HOLDFAST_REDIS_PASSWORD"  # noqa: S105 - a name, not a secret
 REDIS_PASSWORD_FILE = "HOLDFAST_REDIS_PASSWORD_FILE"  # noqa: S105 - a name, not a secret
 
+LOG_LEVEL = "HOLDFAST_LOG_LEVEL"
+"""How much the launcher logs: INFO unless set."""
+
 SETTINGS_PREFIX = "HOLDFAST_SET_"
 """`HOLDFAST_SET_<SETTING>` overrides a setting of holdfast.toml."""
 

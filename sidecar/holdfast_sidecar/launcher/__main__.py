@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
+from holdfast import environment
+
 OLDEST_TORCH = (2, 6)
 """Older ones lack RendezvousInfo's bootstrap store in the shape used here."""
 
@@ -25,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from holdfast_sidecar.launcher.ending_line import exit_code_of
 
     logging.basicConfig(format="holdfast: %(message)s", level=logging.WARNING)
-    logging.getLogger("holdfast_sidecar").setLevel(os.environ.get("HOLDFAST_LOG_LEVEL", "INFO"))
+    logging.getLogger("holdfast_sidecar").setLevel(os.environ.get(environment.LOG_LEVEL, "INFO"))
     try:
         from holdfast_sidecar.launcher.arguments import parse_arguments
 

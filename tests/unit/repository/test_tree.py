@@ -114,8 +114,9 @@ def raises_something_of_others(attempt: ast.Try) -> bool:
 
 
 def catches_everything(handler: ast.ExceptHandler) -> bool:
-    """Whether this handler swallows any Exception; one that ends by raising again does not."""
+    """Whether this handler goes on after any Exception, rather than raise again or leave."""
     broad = handler.type is None or (
         isinstance(handler.type, ast.Name) and handler.type.id in ("Exception", "BaseException")
     )
-    return broad and not isinstance(handler.body[-1], ast.Raise)
+    last = ast.unparse(handler.body[-1])
+    return broad and not last.startswith(("raise", "sys.exit("))
