@@ -7,10 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import torch
+
 from holdfast import environment
 from holdfast.data_position import Feed, LoaderFeed, Position, SequenceFeed, restore_random_numbers
 from holdfast.loop import Boundary
 from holdfast.page import Flag, Phase
+from holdfast.patches.loss import PinnedCopies
 from holdfast.placement import Placement, read_placement
 from holdfast.recording import Recording, recording
 from holdfast.registered import register
@@ -45,6 +48,7 @@ class Job:
         self._boundary: Boundary | None = None
         self._feed: Feed | None = None
         self._position: Position | None = None
+        self._copies: PinnedCopies | None = None
         self._step = 0
         self._epoch = 0
         self._stopped = False
@@ -102,9 +106,20 @@ class Job:
         return self._run(feed, until, boundary)
 
     def report(self, *, loss: Any) -> None:
-        """Tell the loss of this step. A tensor is read at once, which waits for a GPU."""
-        value = loss.detach() if hasattr(loss, "detach") else loss
-        self._recording.report_loss(float(value), self._step + 1)
+        """Tell the loss of this step: a number or a tensor of one. Never waits for a GPU.
+
+        From there it is copied meanwhile, and told at a later step.
+        """
+        tell = self._recording.report_loss
+        if self._copies is not None:
+            self._copies.report(tell)
+        if not isinstance(loss, torch.Tensor):
+            tell(float(loss), self._step + 1)
+        elif not loss.is_cuda:
+            tell(loss.item(), self._step + 1)
+        else:
+            self._copies = self._copies or PinnedCopies(torch)
+            self._copies.start(loss.detach(), self._step + 1)
 
     def _run(self, feed: Feed, until: int | None, boundary: Boundary) -> Iterator[Any]:
         def position() -> Position:

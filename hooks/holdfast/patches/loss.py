@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from holdfast.guard import Guard
@@ -32,7 +33,7 @@ class LossWatch:
         if recorder.loss_is_reported:
             return
         if self._copies is not None:
-            self._copies.report(recorder)
+            self._copies.report(recorder.see_loss)
         root: Any = args[0] if args else None
         if self._scaled is not None and self._scaled() is root:
             root = self._unscaled
@@ -99,11 +100,11 @@ class PinnedCopies:
         self._steps[slot] = step
         self._started += 1
 
-    def report(self, recorder: Recorder) -> None:
-        """Report what has arrived, oldest first."""
+    def report(self, tell: Callable[[float, int], None]) -> None:
+        """Tell what has arrived, oldest first: the loss and its step."""
         while self._reported < self._started:
             slot = self._reported % self.SLOTS
             if not self._events[slot].query():
                 return
-            recorder.see_loss(float(self._numbers[slot]), self._steps[slot])
+            tell(float(self._numbers[slot]), self._steps[slot])
             self._reported += 1

@@ -1,0 +1,130 @@
+"""The leader seals only what is whole."""
+
+import json
+
+import pytest
+from tests.unit.checkpoints.sealed import JOB, fill
+
+from holdfast_sidecar.checkpoints.directory import CheckpointDirectory
+from holdfast_sidecar.checkpoints.hashing import hash_files, list_files
+from holdfast_sidecar.coordination.reports import CheckpointOrder, Member, Plan, SavedPart
+from holdfast_sidecar.settings import CheckpointSettings
+
+PLAN = Plan(0, 1, "running", [Member("a", "1", 0, 0, 1), Member("b", "2", 1, 1, 1)], 2)
+
+
+@pytest.fixture
+def checkpoints(tmp_path):
+    settings = CheckpointSettings(dir=str(tmp_path / "ck"), keep=2)
+    return CheckpointDirectory(JOB, settings, clock=iter(range(1000, 2000)).__next__)
+
+
+def save(checkpoints, tmp_path, step, identifier, ancestors=(), finite=(True, True)):
+    """What two ranks leave, and the two nodes' parts."""
+    directory = fill(tmp_path / "ck", step, identifier)
+    for rank in range(2):
+        account = {
+            "rank": rank,
+            "step": step,
+            "world_size": 2,
+            "job": JOB,
+            "attempt": 0,
+            "finite": finite[rank],
+            "torch": "2.13.0",
+            "ancestors": list(ancestors),
+            "position": {"epoch": 1, "taken": 2},
+            "random_state": True,
+        }
+        (directory / f"__{rank}_account.json").write_text(json.dumps(account))
+    path = checkpoints.path(step, identifier)
+    order = CheckpointOrder(identifier, 0, 1, step, path, "armed", 60.0)
+    parts = [
+        SavedPart(identifier, {str(r): "saved"}, hash_files(directory, list_files(directory, [r])))
+        for r in range(2)
+    ]
+    return order, parts
+
+
+def test_parts_of_all_nodes_make_a_checkpoint(checkpoints, tmp_path):
+    order, parts = save(checkpoints, tmp_path, 5, "aa")
+    entry = checkpoints.finish(order, PLAN, parts)
+    assert (entry.step, entry.verdict, entry.world_size) == (5, "complete", 2)
+    assert [c.identifier for c in checkpoints.candidates()] == ["aa"]
+
+
+def test_a_part_that_is_missing_is_not_sealed(checkpoints, tmp_path):
+    order, parts = save(checkpoints, tmp_path, 5, "aa")
+    with pytest.raises(OSError, match="rank 1's part is missing"):
+        checkpoints.finish(order, PLAN, parts[:1])
+    assert checkpoints.candidates() == []
+
+
+def test_a_rank_that_saved_another_step_is_not_sealed(checkpoints, tmp_path):
+    order, parts = save(checkpoints, tmp_path, 5, "aa")
+    account = tmp_path / "ck" / order.path.split("/")[-1] / "__1_account.json"
+    account.write_text(account.read_text().replace('"step": 5', '"step": 4'))
+    with pytest.raises(OSError, match="rank 1's part is missing"):
+        checkpoints.finish(order, PLAN, parts)
+
+
+def test_a_file_cut_since_it_was_hashed_is_not_sealed(checkpoints, tmp_path):
+    order, parts = save(checkpoints, tmp_path, 5, "aa")
+    (tmp_path / "ck" / order.path.split("/")[-1] / ".metadata").write_bytes(b"")
+    with pytest.raises(OSError, match=r"\.metadata: 0 bytes of 8"):
+        checkpoints.finish(order, PLAN, parts)
+
+
+def test_the_parent_is_the_newest_ancestor_that_was_sealed(checkpoints, tmp_path):
+    checkpoints.finish(*_with_plan(save(checkpoints, tmp_path, 5, "aa")))
+    save(checkpoints, tmp_path, 7, "torn")
+    ancestors = ("torn", "aa")
+    entry = checkpoints.finish(*_with_plan(save(checkpoints, tmp_path, 9, "bb", ancestors)))
+    assert entry.parent == "aa"
+
+
+def test_one_rank_with_numbers_that_are_not_finite_spoils_it(checkpoints, tmp_path):
+    saved = save(checkpoints, tmp_path, 5, "aa", finite=(True, False))
+    checkpoints.finish(*_with_plan(saved))
+    assert checkpoints.candidates() == []
+
+
+def test_finishing_removes_what_is_superfluous(checkpoints, tmp_path):
+    line = []
+    for step in (1, 2, 3, 4):
+        identifier = f"s{step}"
+        checkpoints.finish(*_with_plan(save(checkpoints, tmp_path, step, identifier, tuple(line))))
+        line.insert(0, identifier)
+    assert [c.step for c in checkpoints.candidates()] == [4, 3]
+    assert len(list((tmp_path / "ck").iterdir())) == 2
+
+
+def test_a_checkpoint_is_poisoned_after_failing_in_enough_attempts(checkpoints, tmp_path):
+    checkpoints.finish(*_with_plan(save(checkpoints, tmp_path, 5, "aa")))
+    assert checkpoints.failed_to_load("aa", 1) is None
+    assert checkpoints.failed_to_load("aa", 1) is None
+    poisoned = checkpoints.failed_to_load("aa", 2)
+    assert poisoned is not None
+    assert poisoned.verdict == "poisoned"
+    assert checkpoints.candidates() == []
+
+
+def test_without_a_directory_nothing_is_saved_or_found():
+    nowhere = CheckpointDirectory(JOB, CheckpointSettings())
+    assert nowhere.path(5, "aa") == ""
+    assert nowhere.candidates() == []
+
+
+def test_with_a_key_only_what_was_sealed_with_it_is_a_candidate(checkpoints, tmp_path):
+    checkpoints.finish(*_with_plan(save(checkpoints, tmp_path, 5, "aa")))
+    key = tmp_path / "key"
+    key.write_text("secret\n")
+    settings = CheckpointSettings(dir=str(tmp_path / "ck"), key_file=str(key))
+    keyed = CheckpointDirectory(JOB, settings)
+    assert keyed.candidates() == []
+    keyed.finish(*_with_plan(save(keyed, tmp_path, 6, "bb")))
+    assert [c.step for c in keyed.candidates()] == [6]
+
+
+def _with_plan(saved):
+    order, parts = saved
+    return order, PLAN, parts

@@ -1,0 +1,146 @@
+"""The three lines, in one process and without Holdfast around it."""
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import holdfast
+from holdfast import process
+from holdfast.recording import Unwatched
+from holdfast.registered import CannotRegister, is_replicated
+from holdfast.resuming import ResumeFailed
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch):
+    for name in ("HOLDFAST_RESUME", "HOLDFAST_CHECKPOINT_DIR", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    assert process.current() is None
+
+
+def test_without_holdfast_the_three_lines_are_a_loop():
+    model = torch.nn.Linear(1, 1)
+    job = holdfast.attach(model=model, optimizer=torch.optim.Adam(model.parameters()))
+    assert job.resume() == 0
+    seen = []
+    for item in job.steps("abcdef", until=4):
+        seen.append((job.step, item))
+        job.report(loss=torch.tensor(1.0, requires_grad=True))
+    assert seen == [(0, "a"), (1, "b"), (2, "c"), (3, "d")]
+    assert job.step == 4
+    assert not job.stopped
+
+
+def test_a_loader_is_run_pass_after_pass_until_the_step():
+    job = holdfast.attach()
+    loader = DataLoader(range(6), batch_size=2)
+    seen = [(job.step, job.epoch, batch.tolist()) for batch in job.steps(loader, until=5)]
+    assert seen == [
+        (0, 0, [0, 1]),
+        (1, 0, [2, 3]),
+        (2, 0, [4, 5]),
+        (3, 1, [0, 1]),
+        (4, 1, [2, 3]),
+    ]
+
+
+def test_a_loader_is_run_once_when_nothing_is_said_and_epochs_count_in_all():
+    loader = DataLoader(range(4), batch_size=2)
+    job = holdfast.attach()
+    assert len(list(job.steps(loader))) == 2
+    assert len(list(job.steps(loader))) == 2
+    assert job.epoch == 2
+    assert len(list(job.steps(loader, epochs=5))) == 6
+
+
+def test_a_sequence_ends_where_it_ends():
+    assert list(holdfast.attach().steps(range(3), until=9)) == [0, 1, 2]
+
+
+def test_a_step_that_was_broken_off_does_not_count():
+    job = holdfast.attach()
+    for _ in job.steps(range(9)):
+        if job.step == 2:
+            break
+    assert job.step == 2
+    assert list(job.steps(range(4))) == [2, 3]
+
+
+def test_passes_of_a_sequence_are_refused():
+    with pytest.raises(TypeError, match="epochs="):
+        holdfast.attach().steps(range(3), epochs=2)
+
+
+def test_what_has_no_state_is_refused_by_its_name():
+    with pytest.raises(CannotRegister, match=r"attach\(vocabulary=…\).*dict"):
+        holdfast.attach(vocabulary={})
+
+
+def test_save_without_load_is_refused():
+    with pytest.raises(TypeError, match="belong together"):
+        holdfast.attach(save=lambda path, step: None)
+
+
+def test_none_and_a_plain_loader_need_no_saving():
+    job = holdfast.attach(model=None, loader=DataLoader(range(3)))
+    assert list(job.steps(range(2))) == [0, 1]
+
+
+def test_resuming_before_the_ranks_are_joined_is_refused(monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("HOLDFAST_RESUME", '[{"identifier": "a", "path": "/x", "step": 1}]')
+    with pytest.raises(ResumeFailed, match="init_process_group"):
+        holdfast.attach(model=torch.nn.Linear(1, 1)).resume()
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '[{"path": "x"}]', "3"])
+def test_a_list_of_checkpoints_that_is_none_is_refused(monkeypatch, text):
+    monkeypatch.setenv("HOLDFAST_RESUME", text)
+    with pytest.raises(ResumeFailed, match="HOLDFAST_RESUME"):
+        holdfast.attach(model=torch.nn.Linear(1, 1)).resume()
+
+
+def test_a_model_is_shared_among_ranks_only_when_torch_keeps_it_the_same():
+    model = torch.nn.Linear(1, 1)
+    assert is_replicated(model, world_size=1)
+    assert not is_replicated(model, world_size=2)
+
+
+def test_a_loss_on_a_gpu_is_told_later_and_never_waited_for(monkeypatch):
+    class Copies:
+        def __init__(self, torch):
+            self.under_way = []
+
+        def start(self, loss, step):
+            self.under_way.append((loss, step))
+
+        def report(self, tell):
+            for loss, step in self.under_way:
+                tell(float(loss.number), step)
+            self.under_way.clear()
+
+    class OnGpu(torch.Tensor):
+        is_cuda = True
+
+        def item(self):
+            raise AssertionError("waited for the GPU")
+
+        __float__ = item
+
+        def detach(self):
+            return self
+
+    def loss(number):
+        made = torch.Tensor._make_subclass(OnGpu, torch.tensor(number))
+        made.number = number
+        return made
+
+    told = []
+    monkeypatch.setattr("holdfast.job.PinnedCopies", Copies)
+    monkeypatch.setattr(Unwatched, "report_loss", lambda self, *seen: told.append(seen))
+    job = holdfast.attach()
+    for _ in job.steps(range(3)):
+        job.report(loss=loss(float(job.step)))
+    assert told == [(0.0, 1), (1.0, 2)]
