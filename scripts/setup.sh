@@ -56,6 +56,6 @@ fi
 # torch first and alone, so that nothing else can choose another one.
 say 'installing the pinned packages (torch is the large one)'
 torch=$(grep '^torch==' constraints.txt)
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt "$torch"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -c constraints.txt \
+"$venv/bin/python" -m pip install --quiet --quiet --disable-pip-version-check -c constraints.txt "$torch"
+"$venv/bin/python" -m pip install --quiet --quiet --disable-pip-version-check -c constraints.txt \
     -e '.[train,server,test]' hatchling editables
