@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import signal
 import sys
 import time
 from importlib.util import find_spec
@@ -54,6 +55,8 @@ def demo(context: click.Context, as_json: bool, keep: Path | None) -> None:
     if keep is not None and keep.exists():
         raise BadInput(f"{keep} exists already; --keep wants a new directory")
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    # As Ctrl-C does: leave through every `finally`, so that nothing stays behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     started = time.monotonic()
     shown = screen(sys.stderr if as_json else sys.stdout, started)
     try:

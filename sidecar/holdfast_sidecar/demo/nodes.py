@@ -8,9 +8,12 @@ import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import psutil
+
+from holdfast_sidecar.server.parent_death import die_with
 
 END_WITHIN_S = 20.0
 
@@ -46,7 +49,7 @@ class Nodes:
     def start(
         self, name: str, command: Sequence[str], environment: dict[str, str], log: Path
     ) -> None:
-        """Start a node in a session of its own, so that Ctrl-C reaches it only through us."""
+        """Start a node that Ctrl-C reaches only through us, and that does not outlive us."""
         with log.open("wb") as output:
             launcher = subprocess.Popen(
                 command,
@@ -55,6 +58,7 @@ class Nodes:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                preexec_fn=partial(die_with, os.getpid()),
             )
         self.nodes[name] = Node(name, log, launcher)
 
