@@ -8,7 +8,7 @@ redis+sentinel://host[:port],host[:port]/service[?db=0]       rediss+sentinel://
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote
 
 from holdfast_sidecar.bad_input import BadInput
 
@@ -50,11 +50,8 @@ class Address:
 
 def parse_address(url: str) -> Address:
     """Take a URL apart; BadInput when it is none of the known forms. Messages show no secret."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:  # unbalanced brackets
-        parts = urlsplit("")
-    if parts.scheme not in SCHEMES:
+    parts = _split(url)
+    if parts.scheme not in SCHEMES or parts.netloc.count("[") != parts.netloc.count("]"):
         raise BadInput(
             f"not a Redis URL: {describe(url)}; known forms: "
             "redis://host:port, rediss://host:port, unix:///path, "
@@ -106,9 +103,18 @@ def without_password(url: str) -> str:
     address = parse_address(url)
     if not address.password:
         return url
-    userinfo = urlsplit(url).netloc.rpartition("@")[0]
+    userinfo = _split(url).netloc.rpartition("@")[0]
     user = userinfo.partition(":")[0]
     return url.replace(f"//{userinfo}@", f"//{user}@" if user else "//", 1)
+
+
+def _split(url: str) -> SplitResult:
+    """What urlsplit does, but for several hosts too: newer Pythons refuse `a,[::1]:2` there."""
+    scheme, separator, rest = url.partition("://")
+    rest, _, fragment = rest.partition("#")
+    rest, _, query = rest.partition("?")
+    netloc, slash, path = rest.partition("/")
+    return SplitResult(scheme.lower() if separator else "", netloc, slash + path, query, fragment)
 
 
 def _options(url: str, query: str) -> dict[str, str]:
