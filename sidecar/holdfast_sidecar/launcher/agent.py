@@ -327,7 +327,7 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
 def assign_workers(assignment: Assignment, role: str) -> list[Worker]:
     """This node's ranks as the plan numbers them, and their numbers inside their role."""
     member = assignment.member
-    alike = [m for m in assignment.plan.members if assignment.roles.get(m.node, role) == role]
+    alike = [m for m in assignment.plan.members if m.role == role]
     before = sum(m.slots for m in alike if m.node_rank < member.node_rank)
     return [
         Worker(

@@ -307,7 +307,8 @@ def make_rendezvous(site: Site, arguments: Arguments, nodes: tuple[int, int]) ->
             open_store(settings.redis, site.job, os.environ), report, settings.sidecar.heartbeat_s
         ),
         watch=PlanWatch(
-            open_store(settings.redis, site.job, os.environ), settings.sidecar.heartbeat_s
+            open_store(settings.redis, site.job, os.environ, hears_reports=False),
+            settings.sidecar.heartbeat_s,
         ),
         run_id=site.job,
         join_timeout_s=float(conf.get("join_timeout", settings.policy.join_timeout_s)),

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import Plan, decode
+from holdfast_sidecar.coordination.reports import AgentReport, Plan, decode
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
 
 logger = logging.getLogger(__name__)
@@ -22,12 +22,15 @@ T = TypeVar("T")
 
 CURRENT = "current"
 
+WATCHED = (Section.PLAN, Section.ENDPOINTS)
+"""What an agent follows; reading all reports at each news would cost n nodes n² of them."""
+
 RETRY_S = 0.2
 """Pause before a store that is away is asked again; recovery should not wait for more."""
 
 
 class PlanWatch:
-    """Reads the store whenever it may have changed. The store belongs to this thread alone."""
+    """Reads the store at every order. The store is for this alone: it need not hear reports."""
 
     def __init__(self, store: Store, look_every_s: float) -> None:
         self._store = store
@@ -85,10 +88,19 @@ class PlanWatch:
             self._changed.wait_for(lambda: answer() is not None, timeout_s)
             return answer()
 
+    def read_agents(self) -> list[AgentReport]:
+        """What all agents report just now; nothing while the store is away."""
+        try:
+            fields = self._store.read((Section.AGENTS,)).section(Section.AGENTS)
+        except StoreUnavailable:
+            return []
+        reports = (decode(AgentReport, text) for text in fields.values())
+        return [report for report in reports if report is not None]
+
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                self._take(self._store.read())
+                self._take(self._store.read(WATCHED))
                 self._store.wait(self._look_every_s)
             except StoreUnavailable as error:
                 self._lose(error)

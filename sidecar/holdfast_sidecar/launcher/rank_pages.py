@@ -26,7 +26,7 @@ def read_said_finished(path: Path) -> bool:
 
 def has_stepped(words: tuple[int, ...]) -> bool:
     """Whether the rank has completed a step in this attempt."""
-    return words[page.Word.BOUNDARY_NS] > 0 or words[page.Word.OPTIMIZER_CALLS] > 0
+    return words[page.Word.PUBLISHED] > 0 or words[page.Word.OPTIMIZER_CALLS] > 0
 
 
 def has_flag(words: tuple[int, ...], flag: page.Flag) -> bool:

@@ -18,9 +18,9 @@ from torch.distributed.elastic.rendezvous import (
 from torch.distributed.elastic.rendezvous.api import RendezvousInfo, RendezvousStoreInfo
 
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import AgentReport, Member, Plan, decode
+from holdfast_sidecar.coordination.reports import Member, Plan
 from holdfast_sidecar.launcher import attempt_store
-from holdfast_sidecar.launcher.address import advertised
+from holdfast_sidecar.launcher.address import advertised, is_loopback
 from holdfast_sidecar.launcher.plan_watch import PlanWatch
 from holdfast_sidecar.launcher.reporting import Reporter
 from holdfast_sidecar.launcher.standing import (
@@ -57,8 +57,6 @@ class Assignment:
 
     plan: Plan
     member: Member
-    roles: dict[str, str] = field(default_factory=dict)
-    """node -> its --role, for torch's role ranks."""
 
 
 @dataclass
@@ -215,24 +213,16 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
                 f"no sidecar leads job {self.run_id}: none could be started or reached "
                 f"within {self.join_timeout_s:g} s"
             )
-        here = [agent.node for agent in self._agents() if agent.state == "joining"]
+        here = [agent.node for agent in self.watch.read_agents() if agent.state == "joining"]
         return (
             f"{len(here)} of the {own.min_nodes} nodes that --nnodes needs joined job "
             f"{self.run_id} within {self.join_timeout_s:g} s (here: {', '.join(sorted(here))})"
         )
 
-    def _agents(self) -> list[AgentReport]:
-        view = self.watch.view
-        fields = {} if view is None else view.section(Section.AGENTS)
-        reports = (decode(AgentReport, text) for text in fields.values())
-        return [report for report in reports if report is not None]
-
     def _assign(self, plan: Plan) -> Assignment:
         member = seat(plan, self.reporter.report.incarnation)
         assert member is not None
-        roles = {agent.node: agent.role for agent in self._agents()}
-        roles[member.node] = self.reporter.report.role
-        return Assignment(plan, member, roles)
+        return Assignment(plan, member)
 
     def _meet(self, assignment: Assignment) -> TCPStore | None:
         """Open or find the attempt's store; None when the attempt ended meanwhile."""
@@ -254,9 +244,12 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
     def _own_host(self, plan: Plan) -> str:
         if self.master_address:
             return self.master_address
-        nodes = {member.node for member in plan.members} - {self.reporter.report.node}
-        others = [agent.address for agent in self._agents() if agent.node in nodes]
-        return advertised(self.reporter.report.address, others)
+        own = self.reporter.report
+        nodes = {member.node for member in plan.members} - {own.node}
+        if not nodes or not is_loopback(own.address):
+            return own.address
+        agents = self.watch.read_agents()
+        return advertised(own.address, [a.address for a in agents if a.node in nodes])
 
     def _endpoint(self, attempt: int, first: Member) -> attempt_store.Endpoint | None:
         view = self.watch.view

@@ -26,7 +26,9 @@ logger = logging.getLogger(__name__)
 
 PROGRAM = Path(__file__).with_name("warm_interpreter.py")
 
-LOWEST_PRIORITY = 19
+LOW_PRIORITY = 5
+"""A third of a rank's share where they compete for a core: at the lowest, importing torch would not
+be over for minutes beside ranks that use every core, and a restart in the meantime be slow."""
 
 
 @dataclass
@@ -61,8 +63,10 @@ class Standby:
         while self._warm:
             warm = self._warm.pop()
             if self._hand_over(warm, command):
+                logger.debug("local rank %d starts warm", command.local_rank)
                 return warm.process
             warm.discard()
+        logger.debug("local rank %d starts cold", command.local_rank)
         return start_cold(command)
 
     def warm_up(self, modules: tuple[str, ...] = ("torch",)) -> None:
@@ -135,7 +139,7 @@ def _start_warm(command: Command, modules: tuple[str, ...]) -> Warm:
 def _prepare(parent_pid: int, at_low_priority: bool) -> None:
     die_with(parent_pid)
     if at_low_priority:
-        os.nice(LOWEST_PRIORITY)
+        os.nice(LOW_PRIORITY)
 
 
 def _may_restore_priority() -> bool:

@@ -66,7 +66,7 @@ def create(parameters: RendezvousParameters) -> HoldfastRendezvous:
         machine=read_machine(),
         pid=os.getpid(),
     )
-    stores = [open_store(settings.redis, job, os.environ) for _ in range(2)]
+    stores = [open_store(settings.redis, job, os.environ, hears_reports=False) for _ in range(2)]
     context = RankContext(
         job=job,
         node=owned.node,

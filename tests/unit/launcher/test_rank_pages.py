@@ -26,10 +26,11 @@ def test_the_page_says_whether_the_rank_finished(tmp_path: Path) -> None:
     assert not read_said_finished(path)
 
 
-def test_a_rank_has_stepped_once_its_optimizer_was_called_or_a_boundary_passed() -> None:
+def test_a_rank_has_stepped_once_its_optimizer_was_called_or_a_step_recorded() -> None:
     words = [0] * page.WORD_COUNT
+    words[page.Word.BOUNDARY_NS] = 1  # set when the page is claimed
     assert not has_stepped(tuple(words))
-    for word in (page.Word.OPTIMIZER_CALLS, page.Word.BOUNDARY_NS):
+    for word in (page.Word.OPTIMIZER_CALLS, page.Word.PUBLISHED):
         stepped = words.copy()
         stepped[word] = 1
         assert has_stepped(tuple(stepped))
