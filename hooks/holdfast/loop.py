@@ -17,7 +17,7 @@ from holdfast.guard import Guard
 from holdfast.page import Order, OrderKind, Phase, Reply, ReplyState, checkpoint_name
 from holdfast.placement import Placement
 from holdfast.recording import Recording, count_error
-from holdfast.saving import Mark, Savable, write_checkpoint
+from holdfast.saving import Mark, Savable, SaveFailed, write_checkpoint
 
 log = logging.getLogger(__name__)
 
@@ -72,13 +72,13 @@ class Boundary:
     def _save(self, order: Order, position: Callable[[], Position]) -> None:
         before = self.recording.enter(Phase.SAVING)
         try:
-            if not self._all_arrive(order):
+            if not self._agree(order, "go", True):
                 self._reply(order, ReplyState.VOID)
                 return
             self._reply(order, ReplyState.SAVING)
             start_ns = self.clock_ns()
             size_bytes = self._write(order, position)
-            if self._all_wrote(order, size_bytes is not None) and size_bytes is not None:
+            if self._agree(order, "wrote", size_bytes is not None) and size_bytes is not None:
                 self.ancestors = (order.identifier, *self.ancestors)[:ANCESTORS]
                 spent_ns = self.clock_ns() - start_ns
                 self._reply(order, ReplyState.SAVED, size_bytes, spent_ns)
@@ -93,13 +93,19 @@ class Boundary:
         directory = self.root / checkpoint_name(order.step, order.identifier)
         sizes: list[int] = []
 
+        def meet() -> None:
+            if not self._agree(order, "ready", True):
+                raise SaveFailed("another rank could not write its own part")
+
         def write() -> None:
             mark = self._mark(order, position())
-            sizes.append(write_checkpoint(directory, self.savable, mark, self.place))
+            sizes.append(write_checkpoint(directory, self.savable, mark, self.place, meet))
 
         # A fresh guard, so that every failed save is told, and ten of them switch nothing off.
         guard = Guard(lambda: count_error(self.recording))
         guard.run(f"that saves step {order.step}", write)
+        if not sizes:
+            self._agree(order, "ready", False)
         return sizes[0] if sizes else None
 
     def _mark(self, order: Order, position: Position) -> Mark:
@@ -111,12 +117,6 @@ class Boundary:
             ancestors=self.ancestors,
             position=position,
         )
-
-    def _all_arrive(self, order: Order) -> bool:
-        return self._agree(order, "go", True)
-
-    def _all_wrote(self, order: Order, wrote: bool) -> bool:
-        return self._agree(order, "wrote", wrote)
 
     def _agree(self, order: Order, question: str, yes: bool) -> bool:
         left_s = (order.deadline_ns - self.clock_ns()) / 1e9

@@ -61,9 +61,17 @@ class Mark:
     position: Position
 
 
-def write_checkpoint(directory: Path, savable: Savable, mark: Mark, place: Placement) -> int:
+def write_checkpoint(
+    directory: Path,
+    savable: Savable,
+    mark: Mark,
+    place: Placement,
+    meet: Callable[[], None] = lambda: None,
+) -> int:
     """Write this rank's files, durably; answers their bytes. Collective where torch's saver is.
 
+    `meet` is called between what this rank does alone and what it does with the others; it raises
+    when one of them could not do the first part, for whom torch's saver would wait half an hour.
     Raises OSError, SaveFailed, and whatever the user's own function raises.
     """
     directory.mkdir(parents=True, exist_ok=True)
@@ -75,6 +83,7 @@ def write_checkpoint(directory: Path, savable: Savable, mark: Mark, place: Place
     account = _account(savable, mark, place, finite)
     write_durably(directory / account_file(place.rank), json.dumps(account).encode())
     write_durably(directory / own_file(place.rank), _pickled(own))
+    meet()
     if savable.registered.models or savable.registered.optimizers:
         _write_shared(directory, shared, place)
     if savable.save is not None:

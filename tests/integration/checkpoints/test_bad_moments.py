@@ -41,7 +41,7 @@ def resume(run_ranks, root, **config):
 def test_a_rank_killed_in_the_middle_of_saving_leaves_nothing_to_resume_from(
     run_ranks, tmp_path, dies, rank
 ):
-    config = {"until": 6, "orders": [order(3)], "dies": dies, "dies_on": rank}
+    config = {"until": 6, "orders": [order(3, deadline_s=3)], "dies": dies, "dies_on": rank}
     ends = run_ranks(2, tmp_path, config, timeout_s=30)
     assert ends[rank].exit_code == -9
     assert ends[1 - rank].said == {}  # its gradients found no peer any more
@@ -51,6 +51,18 @@ def test_a_rank_killed_in_the_middle_of_saving_leaves_nothing_to_resume_from(
     if dies == 1:  # before any of its files was whole
         with pytest.raises(OSError, match="missing"):
             seal(tmp_path, 3, "aa", 2)
+
+
+def test_a_rank_that_can_not_write_its_own_part_keeps_no_other_waiting(run_ranks, tmp_path):
+    torn = tmp_path / checkpoint_name(3, "aa")
+    (torn / ".__1_own.pt.writing").mkdir(parents=True)  # where it would write
+    ends = run_ranks(
+        2, tmp_path, {"until": 6, "orders": [order(3), order(5, 4, "bb")]}, timeout_s=30
+    )
+    for end in ends:
+        assert end.states == ["armed", "saving", "failed", "armed", "saving", "saved"], end.log
+        assert end.said["steps"] == [0, 1, 2, 3, 4, 5]
+    assert not (torn / ".metadata").exists()
 
 
 @pytest.mark.parametrize("name", ["__0_0.distcp", "__1_own.pt", ".metadata"])

@@ -1,0 +1,225 @@
+"""What is written for registered objects comes back, or is refused with the reason."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from holdfast.checkpoint_files import account_file
+from holdfast.data_position import Position
+from holdfast.loading import LoadFailed, load_checkpoint
+from holdfast.placement import Placement
+from holdfast.registered import CannotRegister, register
+from holdfast.saving import Mark, Savable, write_checkpoint
+
+pytestmark = pytest.mark.torch
+
+ALONE = Placement()
+MARK = Mark("job", 0, 5, "aa", (), Position(1, 2))
+
+
+def network(seed=0):
+    torch.manual_seed(seed)
+    return torch.nn.Sequential(
+        torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 1)
+    )
+
+
+def step(model, optimizer, inputs=None):
+    optimizer.zero_grad()
+    model(torch.randn(5, 3) if inputs is None else inputs).sum().backward()
+    optimizer.step()
+
+
+def save(directory, place=ALONE, **objects):
+    return write_checkpoint(directory, Savable(register(objects)), MARK, place)
+
+
+def load(directory, place=ALONE, **objects):
+    return load_checkpoint(directory, Savable(register(objects)), place)
+
+
+def same(one, other):
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+def account(directory):
+    return json.loads((directory / account_file(0)).read_text())
+
+
+def test_a_fresh_optimizer_takes_up_state_that_is_only_made_by_stepping(tmp_path):
+    model = network()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    step(model, optimizer)
+    save(tmp_path / "c", model=model, optimizer=optimizer)
+    other = network(seed=1)
+    fresh = torch.optim.AdamW(other.parameters(), lr=0.5)
+    assert load(tmp_path / "c", model=other, optimizer=fresh).position == MARK.position
+    same(model.state_dict(), other.state_dict())
+    assert fresh.param_groups[0]["lr"] == 0.1
+    inputs = torch.randn(5, 3)
+    step(model, optimizer, inputs)
+    step(other, fresh, inputs)
+    same(model.state_dict(), other.state_dict())
+
+
+def test_an_optimizer_that_never_stepped_stays_without_state(tmp_path):
+    model = network()
+    optimizer = torch.optim.AdamW(model.parameters())
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    save(tmp_path / "c", model=model, optimizer=optimizer)
+    load(tmp_path / "c", model=model, optimizer=optimizer)
+    assert not optimizer.state
+    same(before, model.state_dict())
+
+
+def test_state_of_only_some_parameters_comes_back_for_those(tmp_path):
+    model = network()
+    model[0].requires_grad_(False)
+    optimizer = torch.optim.AdamW(model.parameters())
+    step(model, optimizer)
+    save(tmp_path / "c", model=model, optimizer=optimizer)
+    fresh = torch.optim.AdamW(model.parameters())
+    load(tmp_path / "c", model=model, optimizer=fresh)
+    assert len(fresh.state) == len(optimizer.state) == 4
+
+
+def test_names_do_not_depend_on_what_is_around_the_model(tmp_path):
+    model = network()
+    compiled = torch.compile(model)
+    optimizer = torch.optim.SGD(compiled.parameters(), lr=0.1, momentum=0.9)
+    step(model, optimizer)
+    save(tmp_path / "c", model=compiled, optimizer=optimizer)
+    other = network(seed=1)
+    load(tmp_path / "c", model=other, optimizer=torch.optim.SGD(other.parameters(), lr=0.1))
+    same(model.state_dict(), other.state_dict())
+
+
+def test_two_optimizers_of_two_models_do_not_mix(tmp_path):
+    models = [network(seed) for seed in (0, 1)]
+    optimizers = [torch.optim.Adam(model.parameters()) for model in models]
+    for model, optimizer in zip(models, optimizers, strict=True):
+        step(model, optimizer)
+    objects = {"a": models[0], "b": models[1], "oa": optimizers[0], "ob": optimizers[1]}
+    save(tmp_path / "c", **objects)
+    others = {"a": network(2), "b": network(3)}
+    others |= {f"o{name}": torch.optim.Adam(others[name].parameters()) for name in "ab"}
+    load(tmp_path / "c", **others)
+    for name in "ab":
+        same(objects[name].state_dict(), others[name].state_dict())
+
+
+def test_generators_schedulers_and_the_like_come_back(tmp_path):
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [1, 2], gamma=0.5)
+    generator = torch.Generator().manual_seed(3)
+    torch.rand(7, generator=generator)
+    schedule.step()
+    save(tmp_path / "c", schedule=schedule, generator=generator)
+    expected = torch.rand(2, generator=generator)
+    again = torch.optim.lr_scheduler.MultiStepLR(optimizer, [1, 2], gamma=0.5)
+    fresh = torch.Generator()
+    load(tmp_path / "c", schedule=again, generator=fresh)
+    assert again.last_epoch == 1
+    assert torch.equal(torch.rand(2, generator=fresh), expected)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_numbers_that_are_not_finite_are_told(tmp_path, number):
+    model = network()
+    optimizer = torch.optim.AdamW(model.parameters())
+    step(model, optimizer)
+    save(tmp_path / "fine", model=model, optimizer=optimizer)
+    optimizer.state[model[0].weight]["exp_avg"][1, 1] = number
+    save(tmp_path / "ill optimizer", model=model, optimizer=optimizer)
+    model[0].weight.data[1, 1] = number
+    save(tmp_path / "ill model", model=model)
+    assert account(tmp_path / "fine")["finite"]
+    assert not account(tmp_path / "ill optimizer")["finite"]
+    assert not account(tmp_path / "ill model")["finite"]
+
+
+def test_infinities_in_a_buffer_are_no_illness(tmp_path):
+    model = network()
+    model.register_buffer("mask", torch.full((2, 2), float("-inf")))
+    save(tmp_path / "c", model=model)
+    assert account(tmp_path / "c")["finite"]
+
+
+def test_plain_parameters_of_several_ranks_stay_each_ranks_own(tmp_path):
+    two = [Placement(rank, 2) for rank in range(2)]
+    models = [network(seed) for seed in (0, 1)]
+    for place, model in zip(two, models, strict=True):
+        # No optimizer and no shared tensor: torch's saver would wait for the other rank.
+        write_own(tmp_path / "c", place, model)
+    for place, model in zip(two, models, strict=True):
+        other = network(seed=9)
+        load(tmp_path / "c", place, model=other)
+        same(model.state_dict(), other.state_dict())
+    with pytest.raises(LoadFailed, match="another number of ranks"):
+        load(tmp_path / "c", ALONE, model=network())
+
+
+def write_own(directory, place, model):
+    """A rank's files; torch's metadata is overwritten by the second as by rank 0's."""
+    (directory / ".metadata").unlink(missing_ok=True)
+    save(directory, place, model=model)
+
+
+def test_a_rank_whose_own_state_is_gone_can_not_load(tmp_path):
+    save(tmp_path / "c", model=network())
+    own = tmp_path / "c" / "__0_own.pt"
+    state = torch.load(own, weights_only=False)
+    torch.save({**state, "world_size": 2}, own)
+    with pytest.raises(LoadFailed, match="rank 1's own state is missing"):
+        load(tmp_path / "c", Placement(1, 2), model=network())
+
+
+def test_a_rank_that_is_new_does_not_draw_the_random_numbers_of_another(tmp_path):
+    write_checkpoint(
+        tmp_path / "c",
+        Savable(register({"model": network()})),
+        replace(MARK, position=Position(1, 2, pass_start=object, now=object)),
+        ALONE,
+    )
+    loaded = load(tmp_path / "c", Placement(1, 2), model=network())
+    assert (loaded.position.now, loaded.position.pass_start) == (None, None)
+    assert loaded.position.taken == 2
+
+
+@pytest.mark.parametrize(
+    ("objects", "reason"),
+    [
+        ({"model": torch.nn.Linear(3, 4)}, "has no"),
+        ({"model": torch.nn.Linear(4, 3)}, "has no"),
+        ({"network": network()}, "'network' is not in the checkpoint"),
+        ({"optimizer": torch.optim.SGD(network().parameters())}, "'optimizer' is not in"),
+        ({"extra": torch.Generator()}, "'extra' is not in the checkpoint"),
+    ],
+)
+def test_what_does_not_fit_is_refused_with_the_reason(tmp_path, objects, reason):
+    save(tmp_path / "c", model=network())
+    with pytest.raises(LoadFailed, match=reason):
+        load(tmp_path / "c", **objects)
+
+
+def test_an_optimizer_of_other_parameters_is_refused(tmp_path):
+    model = network()
+    save(tmp_path / "c", model=model, optimizer=torch.optim.SGD(model.parameters(), lr=1.0))
+    fewer = torch.optim.SGD(model[0].parameters(), lr=1.0)
+    with pytest.raises(ValueError, match="other parameters"):
+        load(tmp_path / "c", model=model, optimizer=fewer)
+
+
+def test_fsdp_of_the_first_kind_is_refused_by_name():
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    class Flat(FullyShardedDataParallel):
+        def __init__(self):
+            torch.nn.Module.__init__(self)
+
+    with pytest.raises(CannotRegister, match="fully_shard"):
+        register({"model": Flat()})
