@@ -26,32 +26,53 @@ def without_plan(cluster: Cluster, circumstances: Circumstances) -> Outcome:
     """The store holds no plan: give an emptied one its plan back, or begin."""
     if not circumstances.settled:
         return Outcome(waiting="waiting for every node's report")
-    known = [circumstances.plan_seen, *_plans_obeyed(cluster)]
-    if plans := [plan for plan in known if plan is not None]:
+    if plans := _known_plans(cluster, circumstances):
         newest = max(plans, key=lambda plan: (plan.attempt, plan.epoch))
         return write_plan(cluster, newest)
     return begin(cluster, circumstances, after=None)
 
 
+def superseding(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Plan | None:
+    """A plan that was obeyed after this one: the store lost it in a failover, and all who obeyed
+    it refuse this one. None when there is no such plan, as is usual."""
+    later = [
+        known
+        for known in _known_plans(cluster, circumstances)
+        if (known.attempt, known.epoch) != (plan.attempt, plan.epoch)
+        and known.attempt >= plan.attempt
+        and known.epoch >= plan.epoch
+    ]
+    return max(later, key=lambda known: (known.attempt, known.epoch), default=None)
+
+
 def begin(cluster: Cluster, circumstances: Circumstances, after: Plan | None) -> Outcome:
-    """A run's first attempt. Spares left over from a run that ended know less than its end."""
+    """A run's first attempt.
+
+    Whoever is left over from a run that ended does not count: its spares know less than its end,
+    its members have just not heard of it yet.
+    """
     ended = -1 if after is None else after.attempt
-    joining = [agent for agent in cluster.joining() if agent.attempt >= ended]
+    leaving = set() if after is None else {member.incarnation for member in after.members}
+    joining = [
+        agent
+        for agent in cluster.joining()
+        if agent.attempt >= ended and agent.incarnation not in leaving
+    ]
     if not joining:
         return Outcome(waiting="no node has joined yet")
     if (stop := cluster.asked_to_stop()) is not None:
         refused = Plan(
-            _next_attempt(cluster, joining, ended), circumstances.epoch, "stopped", message=stop
+            next_attempt(cluster, joining, ended), circumstances.epoch, "stopped", message=stop
         )
         return write_plan(cluster, refused)
     enough = len(joining) >= joining[0].min_nodes
     formed = formation.form(joining, (), frozenset(), 0, circumstances.forming_for_s)
-    attempt = _next_attempt(cluster, joining, ended)
+    attempt = next_attempt(cluster, joining, ended)
     outcome = open_attempt(cluster, formed, attempt, None, circumstances)
     return dataclasses.replace(outcome, forming=enough)
 
 
-def _next_attempt(cluster: Cluster, joining: Sequence[AgentReport], ended: int) -> int:
+def next_attempt(cluster: Cluster, joining: Sequence[AgentReport], ended: int) -> int:
     """One more than any that someone has heard of."""
     floor = max((node.floor_attempt for node in cluster.nodes.values()), default=-1)
     return max(floor, ended, *(agent.attempt for agent in joining)) + 1
@@ -95,6 +116,8 @@ def open_attempt(
     return Outcome(tuple(writes))
 
 
-def _plans_obeyed(cluster: Cluster) -> list[Plan]:
+def _known_plans(cluster: Cluster, circumstances: Circumstances) -> list[Plan]:
+    """What this leader saw, and what the launchers obey."""
     texts = {agent.plan for agent in cluster.agents.values() if agent.plan}
-    return [plan for text in texts if (plan := decode(Plan, text)) is not None]
+    known = [circumstances.plan_seen, *(decode(Plan, text) for text in texts)]
+    return [plan for plan in known if plan is not None]

@@ -7,7 +7,7 @@ one stopped. Files and clocks are asked through `Circumstances`.
 
 from __future__ import annotations
 
-from holdfast_sidecar.decisions.beginning import begin, without_plan
+from holdfast_sidecar.decisions.beginning import begin, superseding, without_plan
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.outcome import (
     TERMINAL,
@@ -25,6 +25,8 @@ def decide(cluster: Cluster, circumstances: Circumstances) -> Outcome:
     plan = cluster.plan
     if plan is None:
         return without_plan(cluster, circumstances)
+    if (lost := superseding(cluster, plan, circumstances)) is not None:
+        return write_plan(cluster, lost)
     if plan.state in TERMINAL:
         return begin(cluster, circumstances, after=plan)
     if (stop := cluster.asked_to_stop()) is not None:

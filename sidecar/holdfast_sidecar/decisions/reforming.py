@@ -6,7 +6,7 @@ import dataclasses
 
 from holdfast_sidecar.coordination.reports import Incident, Plan
 from holdfast_sidecar.decisions import formation, restart
-from holdfast_sidecar.decisions.beginning import open_attempt
+from holdfast_sidecar.decisions.beginning import next_attempt, open_attempt
 from holdfast_sidecar.decisions.blame import describe, signature
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.losses import blame_exits, lost_members
@@ -55,6 +55,9 @@ def reform(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcom
     if awaited:
         return Outcome(waiting=f"waiting for {', '.join(sorted(awaited))} to end its ranks")
     incident = _final(cluster, plan, circumstances)
+    if plan.incident and plan.incident not in cluster.incidents:
+        # Whoever ended the attempt died before it wrote this down: pauses count from now on.
+        return Outcome((amend(cluster, incident),))
     earlier = [i for i in cluster.incidents.values() if i.identifier != incident.identifier]
     cap = _cap(cluster, circumstances.settings)
     verdict = restart.decide(
@@ -67,15 +70,17 @@ def reform(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcom
     if circumstances.now_unix_s < plan_not_before(incident, verdict.pause_s):
         return Outcome(waiting=f"backing off {verdict.pause_s:g} s after {incident.cause}")
     needed = len(plan.members) // 2 + 1 if circumstances.majority else 0
+    formed = formation.form(joining, plan.members, awaited, needed, 0.0)
     patience = circumstances.settings.policy.join_timeout_s
-    if circumstances.now_unix_s > plan_not_before(incident, verdict.pause_s) + patience:
+    is_late = circumstances.now_unix_s > plan_not_before(incident, verdict.pause_s) + patience
+    if is_late and isinstance(formed, formation.Waiting):
         message = f"{len(joining)} nodes came back within {patience:g} s, too few to go on"
         return write_plan(cluster, stopped(plan, circumstances, restart.EXIT_FAILED, message))
-    formed = formation.form(joining, plan.members, awaited, needed, 0.0)
     reopened = dataclasses.replace(
         incident, decided="restart", reopened_unix_s=circumstances.now_unix_s
     )
-    return open_attempt(cluster, formed, plan.attempt + 1, reopened, circumstances)
+    attempt = next_attempt(cluster, joining, plan.attempt)
+    return open_attempt(cluster, formed, attempt, reopened, circumstances)
 
 
 def plan_not_before(incident: Incident, pause: float) -> float:
