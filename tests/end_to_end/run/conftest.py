@@ -80,8 +80,12 @@ class Ground:
 
     def start(self, *arguments: str, **environment: str) -> Launched:
         """Start `holdfast run` with these arguments."""
+        return self.start_python("holdfast_sidecar.cli.main", "run", *arguments, **environment)
+
+    def start_python(self, module: str, *arguments: str, **environment: str) -> Launched:
+        """Start a module of Python; ended with the test at the latest."""
         process = subprocess.Popen(
-            [sys.executable, "-m", "holdfast_sidecar.cli.main", "run", *arguments],
+            [sys.executable, "-m", module, *arguments],
             cwd=self.folder,
             env=self.environment | environment,
             stdout=subprocess.PIPE,
