@@ -69,9 +69,9 @@ class Server:
         """A new client, connected as Holdfast does it."""
         return connect(self.settings, self.environment)
 
-    def store(self, job: str = "job") -> RedisStore:
+    def store(self, job: str = "job", *, hears_reports: bool = True) -> RedisStore:
         """A new store of this job."""
-        return open_store(self.settings, job, self.environment)
+        return open_store(self.settings, job, self.environment, hears_reports=hears_reports)
 
     def with_settings(self, **changes: object) -> RedisSettings:
         """Its settings, with something changed."""

@@ -47,7 +47,10 @@ def _holdfast_node(number: int, nodes: int, url: str, job: str) -> HoldfastRende
     reporter = Reporter(
         open_store(settings.redis, job, os.environ), report, settings.sidecar.heartbeat_s
     )
-    watch = PlanWatch(open_store(settings.redis, job, os.environ), settings.sidecar.heartbeat_s)
+    watch = PlanWatch(
+        open_store(settings.redis, job, os.environ, hears_reports=False),
+        settings.sidecar.heartbeat_s,
+    )
     watch.start()
     return HoldfastRendezvous(reporter, watch, job, JOIN_LIMIT_S)
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from holdfast_sidecar import __version__
 from holdfast_sidecar.coordination.keys import ENDED_TTL_S, RUNNING_TTL_S, Section
 from holdfast_sidecar.coordination.reports import CheckpointOrder, NodeReport, Plan, encode
-from holdfast_sidecar.coordination.store import Lease, Store, StoreUnavailable, View
+from holdfast_sidecar.coordination.store import Heard, Lease, Store, StoreUnavailable, View
 from holdfast_sidecar.decisions.cluster import Cluster, beats, lost_nodes, parse_cluster
 from holdfast_sidecar.decisions.liveness import Heartbeats
 from holdfast_sidecar.decisions.outcome import TERMINAL
@@ -203,7 +203,9 @@ class Coordinator(threading.Thread):
         """Turn the store's wake-ups into a look at once, until stopped."""
         while not self._stopping.is_set():
             try:
-                if self._store.wait(LISTEN_S):
+                heard = self._store.wait(LISTEN_S)
+                # Reports are for who leads; a follower needs none sooner than its next heartbeat.
+                if Heard.ORDERS in heard or (heard and self._orders.is_leader):
                     self._look_again.set()
             except StoreUnavailable:
                 self._stopping.wait(self._settings.sidecar.heartbeat_s)

@@ -51,9 +51,15 @@ def connect(settings: RedisSettings, environment: Mapping[str, str]) -> redis.Re
     return redis.Redis(**where, **options, db=address.db, credential_provider=credentials)
 
 
-def open_store(settings: RedisSettings, job: str, environment: Mapping[str, str]) -> RedisStore:
+def open_store(
+    settings: RedisSettings,
+    job: str,
+    environment: Mapping[str, str],
+    *,
+    hears_reports: bool = True,
+) -> RedisStore:
     """This job's store on that server; nothing is sent yet."""
-    return RedisStore(connect(settings, environment), job)
+    return RedisStore(connect(settings, environment), job, hears_reports=hears_reports)
 
 
 def _options(settings: RedisSettings, address: Address) -> dict[str, Any]:

@@ -30,6 +30,11 @@ class Section(str, Enum):
     SETTINGS = "settings"  # ["current"; whoever comes first] Settings that all nodes must share
 
 
+FOR_LEADERS = frozenset({Section.AGENTS, Section.NODES, Section.REQUESTS})
+"""Sections whose news only sidecars (and commands that wait) need at once; each of n nodes reports,
+so if reports woke the n launchers too, one meeting would cost n² readings."""
+
+
 @dataclass(frozen=True)
 class Keys:
     """The keys of one job."""
@@ -51,10 +56,19 @@ class Keys:
         return f"{PREFIX}:{{{self.job}}}:{section.value}"
 
     @property
-    def wake(self) -> str:
-        """Pub/sub channel: something changed, look again. Messages carry nothing."""
-        return f"{PREFIX}:{{{self.job}}}:wake"
+    def orders(self) -> str:
+        """Pub/sub channel: who leads, or what is wanted, changed. Messages carry nothing."""
+        return f"{PREFIX}:{{{self.job}}}:orders"
+
+    @property
+    def reports(self) -> str:
+        """Pub/sub channel: something was reported or asked for. Messages carry nothing."""
+        return f"{PREFIX}:{{{self.job}}}:reports"
+
+    def channel(self, section: Section) -> str:
+        """Where a write to this section is told."""
+        return self.reports if section in FOR_LEADERS else self.orders
 
     def all(self) -> list[str]:
-        """Every key that lives in the keyspace (the channel does not)."""
+        """Every key that lives in the keyspace (the channels do not)."""
         return [self.leader, self.epoch, *(self.section(section) for section in Section)]

@@ -8,14 +8,21 @@ from __future__ import annotations
 import copy
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.coordination.keys import RUNNING_TTL_S, Section
-from holdfast_sidecar.coordination.store import Lease, StoreUnavailable, View
+from holdfast_sidecar.coordination.keys import FOR_LEADERS, RUNNING_TTL_S, Section
+from holdfast_sidecar.coordination.store import (
+    ALL_SECTIONS,
+    Heard,
+    Lease,
+    StoreUnavailable,
+    View,
+)
 
 NOBODY = Lease(0, "")
+CHANNELS = (Heard.ORDERS, Heard.REPORTS)
 REMEMBERED_WRITES = 64
 """How far back a failover can lose writes."""
 
@@ -67,7 +74,7 @@ class MemoryServer:
         self._earlier: list[dict[str, _JobKeys]] = []
         self._is_paused = False
         self._generation = 0
-        self._writes = 0
+        self._writes = dict.fromkeys(CHANNELS, 0)
         self._changed = threading.Condition()
 
     def pause(self) -> None:
@@ -122,26 +129,31 @@ class MemoryServer:
             self._earlier = [*self._earlier[1 - REMEMBERED_WRITES :], copy.deepcopy(self._jobs)]
             yield keys, now
 
-    def wake(self) -> None:
-        """Tell whoever waits that something changed."""
+    def wake(self, channel: Heard) -> None:
+        """Tell whoever listens on this channel that something changed."""
         with self._changed:
-            self._writes += 1
+            self._writes[channel] += 1
             self._changed.notify_all()
 
-    def wait(self, heard: int, timeout_s: float) -> int:
+    def wait(self, heard: dict[Heard, int], timeout_s: float) -> dict[Heard, int]:
         """How many wake-ups there were; returns at once when they are more than `heard`."""
         with self._changed:
-            self._changed.wait_for(lambda: self._writes != heard, timeout_s)
-            return self._writes
+            self._changed.wait_for(lambda: self._count(heard) != heard, timeout_s)
+            return self._count(heard)
+
+    def _count(self, channels: Collection[Heard]) -> dict[Heard, int]:
+        return {channel: self._writes[channel] for channel in channels}
 
 
 class MemoryStore:
     """One job on a MemoryServer. Any thread may call anything."""
 
-    def __init__(self, server: MemoryServer, job: str = "job") -> None:
+    def __init__(
+        self, server: MemoryServer, job: str = "job", *, hears_reports: bool = True
+    ) -> None:
         self._server = server
         self._job = job
-        self._heard = 0
+        self._heard = dict.fromkeys(CHANNELS if hears_reports else CHANNELS[:1], 0)
 
     def campaign(self, candidate: str, lease_s: float, floor: int) -> Lease:
         """Renew or take the lease."""
@@ -157,7 +169,7 @@ class MemoryStore:
             keys.highest = max(keys.highest, floor) + 1
             keys.lease = Lease(keys.highest, candidate)
             taken = keys.lease
-        self._server.wake()
+        self._server.wake(Heard.ORDERS)
         return taken
 
     def resign(self, candidate: str) -> None:
@@ -166,14 +178,14 @@ class MemoryStore:
             if keys.lease.candidate != candidate:
                 return
             keys.lease = NOBODY
-        self._server.wake()
+        self._server.wake(Heard.ORDERS)
 
     def report(self, section: Section, field: str, value: str | None, *, wake: bool = True) -> None:
         """Write or remove an unguarded field; a heartbeat wakes nobody."""
         with self._server.writing(self._job) as (keys, now):
             keys.write(section, field, value, now)
         if wake:
-            self._server.wake()
+            self._server.wake(_channel(section))
 
     def claim(self, section: Section, field: str, value: str) -> str:
         """Write the field if it is absent; answer what it holds."""
@@ -182,7 +194,7 @@ class MemoryStore:
             if held is not None:
                 return held
             keys.write(section, field, value, now)
-        self._server.wake()
+        self._server.wake(_channel(section))
         return value
 
     def order(
@@ -195,23 +207,29 @@ class MemoryStore:
             if _value(keys, section, field) != expected:
                 return False
             keys.write(section, field, value, now)
-        self._server.wake()
+        self._server.wake(_channel(section))
         return True
 
-    def read(self) -> View:
-        """Everything about the job."""
+    def read(self, sections: Collection[Section] = ALL_SECTIONS) -> View:
+        """Lease, server and these sections."""
         with self._server.reading(self._job) as (keys, _):
             return View(
                 lease=keys.lease,
                 server=self._server.identity,
-                sections={section: dict(held.values) for section, held in keys.sections.items()},
+                sections={
+                    section: dict(held.values)
+                    for section, held in keys.sections.items()
+                    if section in sections
+                },
             )
 
-    def wait(self, timeout_s: float) -> bool:
+    def wait(self, timeout_s: float) -> Heard:
         """Sleep until someone wrote, or the time is over."""
-        writes = self._server.wait(self._heard, timeout_s)
-        was_woken, self._heard = writes != self._heard, writes
-        return was_woken
+        before, self._heard = self._heard, self._server.wait(self._heard, timeout_s)
+        heard = Heard.NOTHING
+        for channel, count in self._heard.items():
+            heard |= channel if count != before[channel] else Heard.NOTHING
+        return heard
 
     def keep(self, ttl_s: float) -> None:
         """Let every key of the job but the lease expire this long from now."""
@@ -224,3 +242,7 @@ class MemoryStore:
 def _value(keys: _JobKeys, section: Section, name: str) -> str | None:
     fields = keys.sections.get(section)
     return None if fields is None else fields.values.get(name)
+
+
+def _channel(section: Section) -> Heard:
+    return Heard.REPORTS if section in FOR_LEADERS else Heard.ORDERS

@@ -5,7 +5,7 @@ Any thread may call anything; `wait` has a connection of its own (see `wakeups`)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import redis
@@ -13,7 +13,13 @@ from redis.exceptions import NoScriptError, RedisError
 
 from holdfast_sidecar.coordination import scripts
 from holdfast_sidecar.coordination.keys import Keys, Section
-from holdfast_sidecar.coordination.store import Lease, StoreUnavailable, View
+from holdfast_sidecar.coordination.store import (
+    ALL_SECTIONS,
+    Heard,
+    Lease,
+    StoreUnavailable,
+    View,
+)
 from holdfast_sidecar.coordination.wakeups import Wakeups
 
 
@@ -22,33 +28,37 @@ class RedisStore:
 
     The client must decode responses; `connection.open_store` makes one that does. Lost
     connections are replaced at the next call; nothing is retried here, as the caller comes again.
+    `hears_reports`: whether reports end a wait, as orders do.
     """
 
-    def __init__(self, client: redis.Redis, job: str) -> None:
+    def __init__(self, client: redis.Redis, job: str, *, hears_reports: bool = True) -> None:
         self._client = client
         self._keys = Keys(job)
-        self._wakeups = Wakeups(client, self._keys.wake)
+        channels = {self._keys.orders: Heard.ORDERS}
+        if hears_reports:
+            channels[self._keys.reports] = Heard.REPORTS
+        self._wakeups = Wakeups(client, channels)
 
     def campaign(self, candidate: str, lease_s: float, floor: int) -> Lease:
         """Renew or take the lease; it ends by the server's clock."""
-        keys = [self._keys.leader, self._keys.epoch, self._keys.wake]
+        keys = [self._keys.leader, self._keys.epoch, self._keys.orders]
         milliseconds = max(1, round(lease_s * 1000))
         held = self._run(scripts.CAMPAIGN, keys, [candidate, str(milliseconds), str(floor)])
         return parse_lease(held)
 
     def resign(self, candidate: str) -> None:
         """Give the lease back if this candidate holds it."""
-        self._run(scripts.RESIGN, [self._keys.leader, self._keys.wake], [candidate])
+        self._run(scripts.RESIGN, [self._keys.leader, self._keys.orders], [candidate])
 
     def report(self, section: Section, field: str, value: str | None, *, wake: bool = True) -> None:
         """Write or remove an unguarded field; a heartbeat wakes nobody."""
         arguments = [field] if value is None else [field, value]
-        keys = [self._keys.section(section), *([self._keys.wake] if wake else [])]
+        keys = [self._keys.section(section), *([self._keys.channel(section)] if wake else [])]
         self._run(scripts.REPORT, keys, arguments)
 
     def claim(self, section: Section, field: str, value: str) -> str:
         """Write the field if it is absent; answer what it holds."""
-        keys = [self._keys.section(section), self._keys.wake]
+        keys = [self._keys.section(section), self._keys.channel(section)]
         return str(self._run(scripts.CLAIM, keys, [field, value]))
 
     def order(
@@ -58,13 +68,12 @@ class RedisStore:
 
         After StoreUnavailable the order may or may not have been done: read again.
         """
-        keys = [self._keys.leader, self._keys.section(section), self._keys.wake]
+        keys = [self._keys.leader, self._keys.section(section), self._keys.channel(section)]
         arguments = [_lease_text(lease), field, _optional(expected), _optional(value)]
         return bool(self._run(scripts.ORDER, keys, arguments))
 
-    def read(self) -> View:
-        """Everything about the job, at one instant of the server."""
-        sections = tuple(Section)
+    def read(self, sections: Collection[Section] = ALL_SECTIONS) -> View:
+        """Lease, server and these sections, at one instant of the server."""
         keys = [self._keys.leader, *(self._keys.section(section) for section in sections)]
         lease, server, *contents = self._run(scripts.READ, keys, [])
         return View(
@@ -77,7 +86,7 @@ class RedisStore:
             },
         )
 
-    def wait(self, timeout_s: float) -> bool:
+    def wait(self, timeout_s: float) -> Heard:
         """Sleep until someone wrote, or the time is over; never raises, `read` will tell."""
         return self._wakeups.wait(timeout_s)
 

@@ -150,6 +150,7 @@ class Member:
     node_rank: int
     first_rank: int
     slots: int
+    role: str = "default"
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ end
 CAMPAIGN = Script(
     _MORTAL
     + """
--- KEYS: leader, epoch, wake channel. ARGV: candidate, lease in ms, floor.
+-- KEYS: leader, epoch, channel. ARGV: candidate, lease in ms, floor.
 local floor = tonumber(ARGV[3])
 local held = redis.call('GET', KEYS[1])
 if held then
@@ -58,7 +58,7 @@ return taken .. ' ' .. ARGV[1]
 
 RESIGN = Script(
     """
--- KEYS: leader, wake channel. ARGV: candidate.
+-- KEYS: leader, channel. ARGV: candidate.
 local held = redis.call('GET', KEYS[1])
 if held and string.match(held, '^%d+ (.*)$') == ARGV[1] then
   redis.call('DEL', KEYS[1])
@@ -70,7 +70,7 @@ end
 REPORT = Script(
     _MORTAL
     + """
--- KEYS: section, wake channel (absent: wake nobody). ARGV: field, value (absent: remove the field).
+-- KEYS: section, channel (absent: wake nobody). ARGV: field, value (absent: remove the field).
 if ARGV[2] then
   redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
   mortal(KEYS[1])
@@ -84,7 +84,7 @@ if KEYS[2] then redis.call('PUBLISH', KEYS[2], '') end
 CLAIM = Script(
     _MORTAL
     + """
--- KEYS: section, wake channel. ARGV: field, value.
+-- KEYS: section, channel. ARGV: field, value.
 if redis.call('HSETNX', KEYS[1], ARGV[1], ARGV[2]) == 1 then
   mortal(KEYS[1])
   redis.call('PUBLISH', KEYS[2], '')
@@ -96,7 +96,7 @@ return redis.call('HGET', KEYS[1], ARGV[1])
 ORDER = Script(
     _MORTAL
     + """
--- KEYS: leader, section, wake channel.
+-- KEYS: leader, section, channel.
 -- ARGV: lease, field, '=' and the expected value or '' for absent, '=' and the value or ''.
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 local held = redis.call('HGET', KEYS[2], ARGV[2])

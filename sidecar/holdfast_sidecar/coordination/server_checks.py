@@ -78,7 +78,7 @@ def judge(info: Mapping[str, Any]) -> list[Problem]:
 
 
 def try_commands(client: redis.Redis) -> list[Problem]:
-    """Use every command and the channel once, under a name no job has; the keys expire at once."""
+    """Use every command and the channels once, under a name no job has; the keys expire at once."""
     store = RedisStore(client, PROBE_JOB)
     try:
         lease = store.campaign("check", 1.0, 0)
@@ -92,7 +92,7 @@ def try_commands(client: redis.Redis) -> list[Problem]:
         client.eval("return 1", 0)  # the store needs it only where a script is not known yet
         listener = client.pubsub()  # type: ignore[no-untyped-call]
         try:
-            listener.subscribe(Keys(PROBE_JOB).wake)
+            listener.subscribe(Keys(PROBE_JOB).orders, Keys(PROBE_JOB).reports)
             listener.get_message(timeout=1.0)
         finally:
             listener.close()

@@ -5,15 +5,27 @@ Nothing here decides; who may lead and what is ordered is judged in `decisions`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from enum import Flag, auto
 from typing import Protocol
 
 from holdfast_sidecar.coordination.keys import Section
 
+ALL_SECTIONS = tuple(Section)
+
 
 class StoreUnavailable(Exception):
     """The store can't be asked right now: refused, timed out, failing over, loading."""
+
+
+class Heard(Flag):
+    """What a wait heard; false when the time was over instead."""
+
+    NOTHING = 0
+    ORDERS = auto()
+    REPORTS = auto()
+    ANYTHING = ORDERS | REPORTS
 
 
 @dataclass(frozen=True)
@@ -26,7 +38,7 @@ class Lease:
 
 @dataclass(frozen=True)
 class View:
-    """Everything a store holds about the job, read in one go.
+    """What a store holds about the job, read in one go.
 
     `server` names the server's run and replication history: when it changes, deadlines counted
     from older readings start again.
@@ -72,10 +84,10 @@ class Store(Protocol):
         absent); answers whether it was done.
         """
 
-    def read(self) -> View:
-        """Everything about the job."""
+    def read(self, sections: Collection[Section] = ALL_SECTIONS) -> View:
+        """Lease and server, and these sections, at one instant."""
 
-    def wait(self, timeout_s: float) -> bool:
+    def wait(self, timeout_s: float) -> Heard:
         """Sleep until someone wrote, or the time is over. Wake-ups may be lost or be spurious."""
 
     def keep(self, ttl_s: float) -> None:

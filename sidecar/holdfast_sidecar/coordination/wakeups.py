@@ -1,13 +1,16 @@
-"""Listening for wake-ups on a job's channel. They only make things faster: keys are the truth."""
+"""Listening for wake-ups on a job's channels. They only make things faster: keys are the truth."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Mapping
 
 import redis
 from redis.client import PubSub
 from redis.exceptions import RedisError
+
+from holdfast_sidecar.coordination.store import Heard
 
 RETRY_S = 0.1
 """Pause between attempts to subscribe while the server is away: short beside a heartbeat."""
@@ -25,9 +28,9 @@ class Wakeups:
     One thread listens at a time; a second one that waits gets its turn after the first.
     """
 
-    def __init__(self, client: redis.Redis, channel: str) -> None:
+    def __init__(self, client: redis.Redis, channels: Mapping[str, Heard]) -> None:
         self._client = client
-        self._channel = channel
+        self._channels = channels
         self._listener: PubSub | None = None
         self._lock = threading.Lock()
         self._must_renew = threading.Event()
@@ -36,28 +39,28 @@ class Wakeups:
         """Subscribe anew at the next wait: the connection or the server may have changed."""
         self._must_renew.set()
 
-    def wait(self, timeout_s: float) -> bool:
-        """Whether something may have been written, within this time.
+    def wait(self, timeout_s: float) -> Heard:
+        """What may have been written, within this time.
 
-        A new subscription answers True at once, since writes before it went unheard. While the
-        server is away this only sleeps.
+        A new subscription answers at once, since writes before it went unheard. While the server
+        is away this only sleeps.
         """
         deadline = time.monotonic() + timeout_s
         if not self._lock.acquire(timeout=max(0.0, timeout_s)):
-            return False
+            return Heard.NOTHING
         try:
             while True:
                 left = max(0.0, deadline - time.monotonic())
                 try:
                     if self._needs_subscription():
                         return self._subscribe()
-                    if self._hear(min(left, LOOK_S)):
-                        return True
+                    if heard := self._hear(min(left, LOOK_S)):
+                        return heard
                 except (RedisError, OSError):
                     self._drop()
                     time.sleep(min(RETRY_S, left))
                 if time.monotonic() >= deadline:
-                    return False
+                    return Heard.NOTHING
         finally:
             self._lock.release()
 
@@ -72,21 +75,23 @@ class Wakeups:
             self._drop()
         return self._listener is None
 
-    def _subscribe(self) -> bool:
+    def _subscribe(self) -> Heard:
         self._listener = self._client.pubsub()  # type: ignore[no-untyped-call]
-        self._listener.subscribe(self._channel)
-        if self._listener.get_message(timeout=CONFIRM_S) is None:
-            raise redis.exceptions.TimeoutError("the subscription was not confirmed")
-        return True
+        self._listener.subscribe(*self._channels)
+        for _ in self._channels:
+            if self._listener.get_message(timeout=CONFIRM_S) is None:
+                raise redis.exceptions.TimeoutError("the subscription was not confirmed")
+        return Heard.ANYTHING
 
-    def _hear(self, timeout_s: float) -> bool:
+    def _hear(self, timeout_s: float) -> Heard:
         """One wake-up for however many messages are there: the caller reads everything anyway."""
         assert self._listener is not None
-        if self._listener.get_message(timeout=timeout_s) is None:
-            return False
-        while self._listener.get_message(timeout=0) is not None:
-            pass
-        return True
+        heard = Heard.NOTHING
+        message = self._listener.get_message(timeout=timeout_s)
+        while message is not None:
+            heard |= self._channels.get(message["channel"], Heard.NOTHING)
+            message = self._listener.get_message(timeout=0)
+        return heard
 
     def _drop(self) -> None:
         listener, self._listener = self._listener, None

@@ -106,6 +106,8 @@ def _number(agents: Sequence[AgentReport]) -> tuple[Member, ...]:
     members: list[Member] = []
     first_rank = 0
     for node_rank, agent in enumerate(agents):
-        members.append(Member(agent.node, agent.incarnation, node_rank, first_rank, agent.slots))
+        members.append(
+            Member(agent.node, agent.incarnation, node_rank, first_rank, agent.slots, agent.role)
+        )
         first_rank += agent.slots
     return tuple(members)

@@ -13,14 +13,14 @@ from tests.servers import Server
 
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
-from holdfast_sidecar.coordination.store import Lease, Store
+from holdfast_sidecar.coordination.store import Heard, Lease, Store
 
 LONG_S = 30.0
 SHORT_S = 0.05
 
 
 class Twin(Protocol):
-    def store(self, job: str = "job") -> Store: ...
+    def store(self, job: str = "job", *, hears_reports: bool = True) -> Store: ...
 
     def elapse(self, seconds: float) -> None: ...
 
@@ -32,8 +32,8 @@ class InMemory:
         self.now = 0.0
         self.server = MemoryServer(clock=lambda: self.now)
 
-    def store(self, job: str = "job") -> Store:
-        return MemoryStore(self.server, job)
+    def store(self, job: str = "job", *, hears_reports: bool = True) -> Store:
+        return MemoryStore(self.server, job, hears_reports=hears_reports)
 
     def elapse(self, seconds: float) -> None:
         self.now += seconds
@@ -46,8 +46,8 @@ class OnServer:
     def __init__(self, server: Server) -> None:
         self.server = server
 
-    def store(self, job: str = "job") -> Store:
-        return self.server.store(job)
+    def store(self, job: str = "job", *, hears_reports: bool = True) -> Store:
+        return self.server.store(job, hears_reports=hears_reports)
 
     def elapse(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -266,6 +266,44 @@ def test_a_heartbeat_is_written_and_wakes_nobody(twin: Twin) -> None:
     assert other.read().section(Section.NODES) == {"a": "1"}
 
 
+@pytest.mark.parametrize(
+    "section", [Section.AGENTS, Section.NODES, Section.REQUESTS], ids=lambda s: s.value
+)
+def test_who_hears_orders_alone_sleeps_through_reports(twin: Twin, section: Section) -> None:
+    store, other = twin.store(), twin.store(hears_reports=False)
+    drain(other)
+    store.report(section, "a", "1")
+    assert not other.wait(0.02)
+
+
+@pytest.mark.parametrize("hears_reports", [True, False])
+def test_a_wait_tells_orders_from_reports(twin: Twin, hears_reports: bool) -> None:
+    store, other = twin.store(), twin.store(hears_reports=hears_reports)
+    drain(other)
+    lease = store.campaign("a", LONG_S, 0)
+    assert other.wait(5) is Heard.ORDERS
+    store.order(lease, Section.PLAN, "current", "1", None)
+    assert other.wait(5) is Heard.ORDERS
+    store.report(Section.ENDPOINTS, "0", "host:1")
+    assert other.wait(5) is Heard.ORDERS
+    store.report(Section.AGENTS, "a", "1")
+    assert other.wait(0.02 if not hears_reports else 5) is (
+        Heard.REPORTS if hears_reports else Heard.NOTHING
+    )
+
+
+def test_a_reading_can_be_of_some_sections_only(twin: Twin) -> None:
+    store = twin.store()
+    lease = store.campaign("a", LONG_S, 0)
+    store.report(Section.AGENTS, "a", "1")
+    store.report(Section.NODES, "a", "2")
+    store.order(lease, Section.PLAN, "current", "3", None)
+    view = store.read((Section.PLAN, Section.NODES))
+    assert view.sections == {Section.PLAN: {"current": "3"}, Section.NODES: {"a": "2"}}
+    assert (view.lease, view.server) == (lease, store.read().server)
+    assert store.read(()).sections == {}
+
+
 def test_many_writes_are_one_wake_up(twin: Twin) -> None:
     store, other = twin.store(), twin.store()
     drain(other)
@@ -278,23 +316,23 @@ def test_many_writes_are_one_wake_up(twin: Twin) -> None:
 def test_a_waiter_is_woken_by_another_thread(twin: Twin) -> None:
     store, other = twin.store(), twin.store()
     drain(other)
-    woken: list[bool] = []
+    woken: list[Heard] = []
     waiter = threading.Thread(target=lambda: woken.append(other.wait(30)))
     waiter.start()
     store.report(Section.NODES, "a", "1")
     waiter.join(10)
-    assert woken == [True]
+    assert woken == [Heard.REPORTS]
 
 
 def test_one_store_serves_a_caller_while_another_thread_waits(twin: Twin) -> None:
     store = twin.store()
     drain(store)
-    woken: list[bool] = []
+    woken: list[Heard] = []
     waiter = threading.Thread(target=lambda: woken.append(store.wait(30)))
     waiter.start()
     lease = store.campaign("a", LONG_S, 0)
     waiter.join(10)
-    assert woken == [True]
+    assert woken == [Heard.ORDERS]
     assert store.read().lease == lease
 
 

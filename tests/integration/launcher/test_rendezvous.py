@@ -83,7 +83,7 @@ class Job:
                 dataclasses.replace(report, **facts),  # type: ignore[arg-type]
                 HEARTBEAT_S,
             ),
-            PlanWatch(MemoryStore(self.server, "job"), HEARTBEAT_S),
+            PlanWatch(MemoryStore(self.server, "job", hears_reports=False), HEARTBEAT_S),
             "job",
             join_timeout_s,
         )
@@ -94,6 +94,9 @@ class Job:
     def order(self, attempt: int, state: str, *nodes: str, **more: object) -> Plan:
         members = [Member(n, f"{n}-1", i, 2 * i, 2) for i, n in enumerate(nodes)]
         plan = Plan(attempt, 1, state, members, world_size=2 * len(nodes), **more)  # type: ignore[arg-type]
+        return self.write(plan)
+
+    def write(self, plan: Plan) -> Plan:
         old = self.store.read().section(Section.PLAN).get("current")
         assert self.store.order(self.lease, Section.PLAN, "current", encode(plan), old)
         return plan
@@ -119,6 +122,18 @@ def job() -> Iterator[Job]:
 
 def is_running(report: AgentReport) -> bool:
     return report.state == "running"
+
+
+def test_reports_of_others_do_not_wake_an_agent(job: Job) -> None:
+    other = MemoryStore(job.server, "job", hears_reports=False)
+    while other.wait(0.02):
+        pass
+    a = job.node("a", attempt=3)
+    Call(a.next_rendezvous)
+    job.await_report("a", is_joining)
+    assert not other.wait(0)
+    job.order(4, "running", "a")
+    assert other.wait(5)
 
 
 def sees(handler: HoldfastRendezvous, attempt: int) -> None:
@@ -283,7 +298,8 @@ def test_ranks_are_numbered_by_the_plan_and_inside_their_role(job: Job) -> None:
     calls = [Call(h.next_rendezvous) for h in (a, learner)]
     for name in ("a", "b"):
         job.await_report(name, is_joining)
-    job.order(0, "running", "a", "b")
+    members = [Member("a", "a-1", 0, 0, 2, "actor"), Member("b", "b-1", 1, 2, 2, "learner")]
+    job.write(Plan(0, 1, "running", members, world_size=4))
     for call in calls:
         call.get()
     assert learner.assignment is not None

@@ -97,6 +97,14 @@ def test_the_last_call_holds_a_first_attempt_open_for_more_nodes_only() -> None:
     assert isinstance(again, formation.Formation)
 
 
+def test_a_member_has_the_role_its_agent_reports() -> None:
+    formed = formation.form(
+        [agent("a", role="actor"), agent("b", role="learner")], (), frozenset(), 0, 30
+    )
+    assert isinstance(formed, formation.Formation)
+    assert [m.role for m in formed.members] == ["actor", "learner"]
+
+
 def test_nodes_are_seated_in_natural_order_and_survivors_stay_seated() -> None:
     first = formation.form([agent("n10"), agent("n2"), agent("n1")], (), frozenset(), 0, 0)
     assert isinstance(first, formation.Formation)
