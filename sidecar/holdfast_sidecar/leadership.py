@@ -114,17 +114,27 @@ class Leadership:
             forming_for_s=self._watch.elapsed("forming", "yes" if self._forming else "", now),
             evidence_for_s=self._watch.elapsed("evidence", in_evidence, now),
             new_identifier=self._new_identifier(),
-            majority=self._settings.redis.url.startswith("redis+sentinel:"),
+            majority=self._settings.redis.url.partition(":")[0].endswith("+sentinel"),
         )
         outcome = decide(cluster, circumstances)
         if outcome.needs_candidates:
-            found = tuple(self._storage.candidates())
+            try:
+                found = tuple(self._storage.candidates())
+            except OSError as error:
+                # To start from nothing for want of a look would throw the job's work away.
+                self._wait(f"the checkpoints can't be read: {error}")
+                return
             outcome = decide(cluster, dataclasses.replace(circumstances, candidates=found))
         self._forming = outcome.forming
-        self.waiting = outcome.waiting
+        self._wait(outcome.waiting)
         if self._carry_out(lease, outcome.writes) and not self._changed_plan(outcome.writes):
             self._keep_checkpoints(lease, cluster, now)
         self._forget_requests(lease, cluster)
+
+    def _wait(self, why: str) -> None:
+        if why and why != self.waiting:
+            log.info("waiting: %s", why)
+        self.waiting = why
 
     def _carry_out(self, lease: Lease, writes: Sequence[Write]) -> bool:
         """Do the writes in order; a refused one means the world moved on: look again next time."""
@@ -197,7 +207,7 @@ class Leadership:
         ranks = cluster.ranks(plan)
         requests = [r for r in cluster.requests.values() if r.kind == "checkpoint"]
         asked_by = requests[0].identifier if requests else ""
-        last_step = max((e.step for e in cluster.ledger.values()), default=0)
+        last_step = checkpointing.last_step(cluster.ledger.values(), plan, ranks)
         order = cluster.checkpoint
         key = f"{plan.attempt} {order.identifier if order is not None else ''}"
         since_last = self._watch.elapsed("schedule", key, now)
@@ -265,7 +275,11 @@ class Leadership:
             if not failed or key in self._noted_failures:
                 continue
             self._noted_failures.add(key)
-            entry = self._storage.failed_to_load(candidate.identifier, plan.attempt)
+            try:
+                entry = self._storage.failed_to_load(candidate.identifier, plan.attempt)
+            except OSError as error:
+                log.warning("can't note that %s did not load: %s", candidate.identifier, error)
+                continue
             if entry is not None:
                 known = (
                     encode(cluster.ledger[entry.identifier])

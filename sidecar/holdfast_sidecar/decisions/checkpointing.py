@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from holdfast_sidecar.coordination.reports import (
     CheckpointOrder,
+    LedgerEntry,
     NodeReport,
     Plan,
     RankReport,
@@ -73,6 +74,15 @@ def step_to_arm(ranks: Mapping[int, RankReport], margin: float, every_steps: int
     ahead = math.ceil(margin / min(pace)) if pace else 1
     earliest = furthest + ahead + 1
     return math.ceil(earliest / every_steps) * every_steps if every_steps > 0 else earliest
+
+
+def last_step(ledger: Iterable[LedgerEntry], plan: Plan, ranks: Mapping[int, RankReport]) -> int:
+    """The newest step this attempt has on storage: saved by it, or resumed from.
+
+    What earlier attempts saved further on lies on a branch that was abandoned.
+    """
+    saved = (entry.step for entry in ledger if entry.attempt == plan.attempt)
+    return max(saved, default=max((rank.resumed_step for rank in ranks.values()), default=0))
 
 
 def is_due(

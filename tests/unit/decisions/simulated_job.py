@@ -93,6 +93,7 @@ class SimulatedNode:
     plan: Plan | None = None
     step: float = 0.0
     resumed: int = 0
+    resume_failures: int = 0
     frozen: set[int] = field(default_factory=set)
     dead: bool = False
     """The whole machine is gone."""
@@ -194,6 +195,7 @@ class SimulatedNode:
                 STEP_S,
                 state_registered=self.registered,
                 resumed_step=self.resumed,
+                resume_failures=self.resume_failures,
                 alive=self.state == "running",
             )
             for local in range(self.slots)

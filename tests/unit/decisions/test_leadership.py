@@ -1,0 +1,93 @@
+"""The leader's hands where the checkpoint storage is away, or holds what is no use any more."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from simulated_job import SimulatedJob
+
+from holdfast_sidecar.coordination.reports import Candidate, LedgerEntry, Plan, RankReport
+from holdfast_sidecar.decisions import checkpointing
+from holdfast_sidecar.decisions.outcome import Circumstances
+from holdfast_sidecar.settings import RedisSettings
+
+
+def is_running(job: SimulatedJob, attempt: int) -> bool:
+    return job.plan is not None and (job.plan.state, job.plan.attempt) == ("running", attempt)
+
+
+def test_storage_that_is_away_delays_a_restart_and_nobody_starts_from_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = SimulatedJob(tmp_path, registered=True, every_steps=20)
+    job.run_until(lambda: bool(job.storage.entries), 60)
+
+    def away() -> list[Candidate]:
+        raise OSError("Stale file handle")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(job.storage, "candidates", away)
+        job.nodes["n0"].crash(0, -9, job.now)
+        job.run(5)
+        assert is_running(job, 0) is False
+        assert any("Stale" in node.coordinator.waiting for node in job.nodes.values())
+    job.run_until(lambda: is_running(job, 1))
+    assert job.plan is not None
+    assert job.plan.resume
+
+
+def test_a_verdict_that_can_not_be_written_stops_no_leader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = SimulatedJob(tmp_path, registered=True, every_steps=20)
+    job.run_until(lambda: bool(job.storage.entries), 60)
+
+    def read_only(identifier: str, attempt: int) -> None:
+        raise OSError("Read-only file system")
+
+    monkeypatch.setattr(job.storage, "failed_to_load", read_only)
+    job.nodes["n0"].crash(0, -9, job.now)
+    job.run_until(lambda: is_running(job, 1))
+    for node in job.nodes.values():
+        node.resume_failures = 1
+    job.run(2)
+    assert is_running(job, 1)
+
+
+def entry(attempt: int, step: int) -> LedgerEntry:
+    return LedgerEntry("c", "/c", step, attempt, 1, "", "complete", 1, 2, 0.0)
+
+
+def test_what_an_abandoned_branch_saved_further_on_holds_up_no_checkpoint() -> None:
+    ranks = {0: RankReport(0, 0, 1, 520, "forward", 0.0, 0.1, 0.1, resumed_step=500)}
+    plan = Plan(1, 1, "running", world_size=1)
+    ledger = [entry(0, 500), entry(0, 1000)]
+    assert checkpointing.last_step(ledger, plan, ranks) == 500
+    assert checkpointing.last_step([*ledger, entry(1, 510)], plan, ranks) == 510
+
+
+@pytest.mark.parametrize(
+    ("url", "is_asked"),
+    [
+        ("redis+sentinel://a,b/s", True),
+        ("rediss+sentinel://a,b/s", True),
+        ("redis://a", False),
+        ("", False),
+    ],
+)
+def test_behind_any_sentinel_a_majority_is_asked_for(
+    url: str, is_asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = SimulatedJob(tmp_path)
+    object.__setattr__(job.settings, "redis", RedisSettings(url=url))
+    asked: list[bool] = []
+    original = Circumstances.__init__
+
+    def noting(self: Circumstances, *given: object, **named: object) -> None:
+        original(self, *given, **named)  # type: ignore[arg-type]
+        asked.append(self.majority)
+
+    monkeypatch.setattr(Circumstances, "__init__", noting)
+    job.run(0.5)
+    assert set(asked) == {is_asked}
