@@ -31,6 +31,10 @@ class PromisedFile:
     sha256: str
 
 
+TORCH_METADATA = ".metadata"
+"""torch.distributed.checkpoint's own index, a pickle like a rank's own file."""
+
+
 def own_file(rank: int) -> str:
     """Name of the file that holds a rank's own state."""
     return f"__{rank}_own.pt"
@@ -79,6 +83,17 @@ def share_out(files: list[PromisedFile], part: int, parts: int) -> list[Promised
         if least == part:
             mine.append(file)
     return mine
+
+
+def check_nothing_is_added(directory: Path, rank: int, files: list[PromisedFile]) -> None:
+    """A rank unpickles only what was promised, also where it would find a file that was not.
+
+    With more ranks than when it was saved, a rank looks in vain for its own file.
+    """
+    promised = {file.name for file in files}
+    for name in (own_file(rank), TORCH_METADATA):
+        if name not in promised and os.path.lexists(directory / name):
+            raise Damaged(f"{name}: is not in the manifest")
 
 
 def check_file(directory: Path, file: PromisedFile) -> None:

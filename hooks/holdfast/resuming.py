@@ -15,7 +15,13 @@ from pathlib import Path
 
 from holdfast import environment
 from holdfast.agreement import BoardLost
-from holdfast.checkpoint_files import Damaged, check_file, read_promises, share_out
+from holdfast.checkpoint_files import (
+    Damaged,
+    check_file,
+    check_nothing_is_added,
+    read_promises,
+    share_out,
+)
 from holdfast.guard import Guard
 from holdfast.loading import Loaded, LoadFailed, load_checkpoint
 from holdfast.page import Phase, Word
@@ -118,6 +124,7 @@ def _try(
 
 def _check(candidate: Candidate, place: Placement, key: bytes | None) -> None:
     promises = read_promises(candidate.path, key)
+    check_nothing_is_added(candidate.path, place.rank, promises)
     for file in share_out(promises, place.local_rank, place.local_world_size):
         check_file(candidate.path, file)
 

@@ -12,7 +12,13 @@ from typing import Any
 import torch
 import torch.distributed.checkpoint as dcp
 
-from holdfast.checkpoint_files import account_file, own_file, sync_directory, write_durably
+from holdfast.checkpoint_files import (
+    TORCH_METADATA,
+    account_file,
+    own_file,
+    sync_directory,
+    write_durably,
+)
 from holdfast.data_position import Position
 from holdfast.optimizer_state import take_optimizer
 from holdfast.placement import Placement
@@ -97,7 +103,7 @@ def write_checkpoint(
 def own_files(directory: Path, rank: int) -> list[Path]:
     """Files in a checkpoint that this rank wrote, rank 0 also for all (torch's metadata)."""
     mine = [entry for entry in directory.glob(f"__{rank}_*") if entry.is_file()]
-    metadata = directory / ".metadata"
+    metadata = directory / TORCH_METADATA
     return [*mine, metadata] if rank == 0 and metadata.is_file() else mine
 
 

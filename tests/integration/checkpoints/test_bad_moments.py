@@ -1,5 +1,6 @@
 """Ranks die while saving, files rot, one rank can't load: nobody hangs, nothing torn is chosen."""
 
+import dataclasses
 import pickle
 import shutil
 
@@ -7,6 +8,7 @@ import pytest
 from tests.integration.checkpoints.ranks import directory, seal
 
 from holdfast.page import checkpoint_name
+from holdfast_sidecar.checkpoints.manifest import read_manifest, write_manifest
 
 pytestmark = pytest.mark.torch
 
@@ -98,6 +100,24 @@ def test_nothing_of_a_damaged_checkpoint_is_unpickled(run_ranks, root):
     path.write_bytes(pickle.dumps(Bomb()))
     for end in resume(run_ranks, root):
         assert end.said["start"] == 3
+    assert not (root / "went off").exists()
+
+
+@pytest.mark.parametrize("name", ["__2_own.pt", ".metadata"])
+def test_nothing_that_the_manifest_does_not_promise_is_unpickled(run_ranks, root, name):
+    class Bomb:
+        def __reduce__(self):
+            return (open, (str(root / "went off"), "w"))
+
+    path = root / checkpoint_name(6, "bb")
+    manifest = read_manifest(path)
+    promised = {key: fact for key, fact in manifest.files.items() if key != name}
+    write_manifest(path, dataclasses.replace(manifest, files=promised))
+    (path / name).write_bytes(pickle.dumps(Bomb()))
+    found = directory(root).candidates()
+    assert [c.step for c in found] == [6, 3]
+    for end in run_ranks(3, root, {"until": 7}, resume=found):
+        assert end.said["start"] == 3, end.log
     assert not (root / "went off").exists()
 
 
