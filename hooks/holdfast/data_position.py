@@ -110,13 +110,14 @@ class LoaderFeed:
 
     def position(self, world_size: int) -> Position:
         """Where it is, before the next batch is asked for."""
-        state = self._loader.state_dict() if _says_where_it_is(self._loader) else None
+        # Between passes nobody is anywhere, and torchdata's loader would start a pass to tell.
+        tells = self._iterator is not None and _says_where_it_is(self._loader)
         return Position(
             epoch=self.epoch,
             taken=self._taken,
             pass_start=self._pass_start,
             now=capture_random_state(self._generators),
-            loader_state=state if self._iterator is not None else None,
+            loader_state=self._loader.state_dict() if tells else None,
             world_size=world_size,
         )
 

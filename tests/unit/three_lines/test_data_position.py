@@ -115,6 +115,20 @@ def test_a_cut_pass_goes_on_as_if_it_had_not_been_cut(kind, cut):
     assert begun + take_all(second) == whole
 
 
+def test_a_loader_is_not_asked_where_it_is_before_its_first_pass():
+    class Eager(Stateful):  # as torchdata's: it starts a pass, and draws random numbers, to answer
+        def state_dict(self):
+            torch.rand(1)
+            return super().state_dict()
+
+    seed()
+    before = torch.get_rng_state()
+    position = LoaderFeed(Eager(ends_with_nothing=True), 0, 1).position(1)
+    assert position.loader_state is None
+    assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(position.now.torch_cpu, before)
+
+
 def test_samples_that_were_used_are_passed_over_without_being_read():
     feed = LoaderFeed(loader := DataLoader(Augmented(), BATCH, shuffle=True), 0, 1)
     for _ in range(4):
