@@ -47,11 +47,14 @@ class LossWatch:
             self._start_copy(root)
 
     def _start_copy(self, root: Any) -> None:
-        if self._torch.cuda.is_current_stream_capturing():
-            return  # a copy now would become part of the graph
-        if self._copies is None:
-            self._copies = PinnedCopies(self._torch)
-        self._copies.start(root.detach(), self._recorder.word(Word.STEP) + 1)
+        # A script may compute on another GPU than the current one. An event recorded there would
+        # not follow the copy, and the first touch of it would take memory for a context.
+        with self._torch.cuda.device(root.device):
+            if self._torch.cuda.is_current_stream_capturing():
+                return  # a copy now would become part of the graph
+            if self._copies is None:
+                self._copies = PinnedCopies(self._torch)
+            self._copies.start(root.detach(), self._recorder.word(Word.STEP) + 1)
 
     def watch_scaler(self, guard: Guard) -> None:
         """Remember what a GradScaler scaled: the root is then the loss times some power of two."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,7 +20,8 @@ class Tensor:
 
     def __init__(self, value: complex, device: str = "cpu", numel: int = 1, real: bool = True):
         self.value, self.count, self.real = value, numel, real
-        self.is_cpu, self.is_cuda = device == "cpu", device == "cuda"
+        self.device = device
+        self.is_cpu, self.is_cuda = device == "cpu", device.startswith("cuda")
 
     def numel(self) -> int:
         return self.count
@@ -44,10 +47,13 @@ class Gpu:
         self.complete = 0
         self.recorded = 0
         self.capturing = False
+        self.current = "cuda"
+        self.touched: set[str] = set()
         outer = self
 
         class Event:
             def record(self) -> None:
+                outer.touched.add(outer.current)
                 outer.recorded += 1
                 self.number = outer.recorded
 
@@ -71,9 +77,21 @@ class Gpu:
         self.torch = SimpleNamespace(
             Tensor=Tensor,
             float32="float32",
-            cuda=SimpleNamespace(Event=Event, is_current_stream_capturing=lambda: self.capturing),
+            cuda=SimpleNamespace(
+                Event=Event, device=self.on, is_current_stream_capturing=self.is_capturing
+            ),
             zeros=lambda count, **_: Numbers(count),
         )
+
+    def is_capturing(self) -> bool:
+        self.touched.add(self.current)
+        return self.capturing
+
+    @contextlib.contextmanager
+    def on(self, device: str) -> Iterator[None]:
+        before, self.current = self.current, device
+        yield
+        self.current = before
 
 
 @pytest.fixture
@@ -131,6 +149,11 @@ def test_a_loss_on_a_gpu_is_reported_for_its_own_step_once_it_has_arrived(
     recorder.end_step(3)
     watch.look((Tensor(4.0, "cuda"),))
     assert (seen(recorder), recorder.word(Word.LOSS_STEP)) == (3.0, 3)
+
+
+def test_only_the_gpu_that_holds_the_loss_is_touched(watch: LossWatch, gpu: Gpu) -> None:
+    watch.look((Tensor(1.0, "cuda:1"),))
+    assert (gpu.recorded, gpu.touched, gpu.current) == (1, {"cuda:1"}, "cuda")
 
 
 def test_when_the_gpu_is_far_behind_losses_are_left_out_and_nothing_is_overwritten(
