@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast_sidecar.actions.runner import ActionRunner
+from holdfast_sidecar.checkpoint_keeping import Storage
 from holdfast_sidecar.checkpoints.directory import CheckpointDirectory
 from holdfast_sidecar.checkpoints.parts import PartHashing
 from holdfast_sidecar.chronicle import Chronicle
@@ -17,7 +18,7 @@ from holdfast_sidecar.coordinator import Coordinator, NodeIdentity
 from holdfast_sidecar.deeds import Deeds
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.fence import FenceFile
-from holdfast_sidecar.leadership import Leadership, Storage
+from holdfast_sidecar.leadership import Leadership
 from holdfast_sidecar.loop import Coordination, Loop, SavedParts, Teller
 from holdfast_sidecar.pages import Pages
 from holdfast_sidecar.places import Places

@@ -85,13 +85,18 @@ def last_step(ledger: Iterable[LedgerEntry], plan: Plan, ranks: Mapping[int, Ran
     return max(saved, default=max((rank.resumed_step for rank in ranks.values()), default=0))
 
 
+def seconds_until(step: int, ranks: Mapping[int, RankReport]) -> float:
+    """How long the slowest rank takes to reach this step; 0 while nobody's pace is known."""
+    return max(((step - r.step) * r.step_s for r in ranks.values()), default=0.0)
+
+
 def is_due(
     settings: CheckpointSettings,
     ranks: Mapping[int, RankReport],
     last_step: int,
     since_last_s: float,
 ) -> bool:
-    """Whether the schedule asks for one (a grid of steps is armed ahead, as soon as it is free)."""
+    """Whether the schedule asks for one (by steps: always, and the next one on the grid)."""
     furthest = max((r.step for r in ranks.values()), default=0)
     if furthest <= last_step and last_step > 0:
         return False

@@ -243,6 +243,27 @@ def test_a_requested_checkpoint_is_saved_at_one_future_step_and_entered(tmp_path
     assert not store.read().section(Section.REQUESTS)
 
 
+def test_a_request_is_answered_by_the_scheduled_checkpoint_that_is_on_its_way(
+    tmp_path: Path,
+) -> None:
+    job = started(tmp_path, registered=True, every_steps=30)
+    store = MemoryStore(job.server)
+    job.run_until(lambda: "armed" in store.read().section(Section.CHECKPOINT).get("current", ""))
+    store.report(Section.REQUESTS, "r1", encode(Request("r1", "checkpoint")))
+    job.run_until(lambda: not store.read().section(Section.REQUESTS))
+    assert len(job.storage.entries) == 1
+    assert '"requested_by":"r1"' in store.read().section(Section.CHECKPOINT)["current"]
+
+
+def test_a_step_far_ahead_on_the_grid_does_not_hold_up_a_request(tmp_path: Path) -> None:
+    job = started(tmp_path, registered=True, every_steps=10_000)
+    store = MemoryStore(job.server)
+    job.run(1)
+    store.report(Section.REQUESTS, "r1", encode(Request("r1", "checkpoint")))
+    job.run_until(lambda: not store.read().section(Section.REQUESTS), 10)
+    assert job.storage.entries
+
+
 def test_a_checkpoint_asked_of_a_job_without_state_is_refused_with_the_reason(
     tmp_path: Path,
 ) -> None:

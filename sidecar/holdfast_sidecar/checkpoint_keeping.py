@@ -1,0 +1,211 @@
+"""The leader's checkpoints: armed when due or asked for, followed, entered when complete.
+
+What to arm and what became of an order is judged in `decisions.checkpointing`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.reports import (
+    Candidate,
+    CheckpointOrder,
+    LedgerEntry,
+    Plan,
+    SavedPart,
+    encode,
+)
+from holdfast_sidecar.coordination.store import Lease, Store
+from holdfast_sidecar.decisions import checkpointing
+from holdfast_sidecar.decisions.cluster import CURRENT, Cluster
+from holdfast_sidecar.decisions.watching import newcomers
+from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.stopwatch import Stopwatch
+
+log = logging.getLogger(__name__)
+
+REARMINGS = 3
+"""A person's request is tried again this often when the order came too late for some rank."""
+
+
+class Storage(Protocol):
+    """The checkpoint directory as the leader needs it."""
+
+    def candidates(self) -> list[Candidate]:
+        """Checkpoints to try to resume from, best first."""
+
+    def path(self, step: int, identifier: str) -> str:
+        """Where a checkpoint shall lie; empty when no directory is configured."""
+
+    def finish(self, order: CheckpointOrder, plan: Plan, parts: Sequence[SavedPart]) -> LedgerEntry:
+        """Write the manifest: from then on the checkpoint exists. Raises OSError."""
+
+    def failed_to_load(self, identifier: str, attempt: int) -> LedgerEntry | None:
+        """Note that ranks could not load it; the entry when that has made it poisoned."""
+
+
+class CheckpointKeeping:
+    """What a leading sidecar does about checkpoints; asked once per exchange of a running plan."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        storage: Storage,
+        new_identifier: Callable[[], str],
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._storage = storage
+        self._new_identifier = new_identifier
+        self._watch = Stopwatch()
+        self._late_orders = 0
+        self._noted_failures: set[tuple[str, int]] = set()
+
+    def keep(self, lease: Lease, cluster: Cluster, plan: Plan, now: float) -> None:
+        """Follow the armed order, or arm one. `now` is monotonic seconds."""
+        self._note_failed_loads(lease, cluster, plan)
+        order = cluster.checkpoint
+        if order is not None and order.state == "armed":
+            self._follow(lease, cluster, plan, order, now)
+        else:
+            self._consider(lease, cluster, plan, now)
+
+    def _follow(
+        self, lease: Lease, cluster: Cluster, plan: Plan, order: CheckpointOrder, now: float
+    ) -> None:
+        armed_for = self._watch.elapsed("armed", order.identifier, now)
+        verdict = checkpointing.judge(order, plan, cluster.nodes, cluster.ranks(plan), armed_for)
+        if isinstance(verdict, checkpointing.Pending):
+            self._lend(lease, cluster, order)
+            return
+        if isinstance(verdict, checkpointing.Complete):
+            verdict = self._complete(lease, plan, order, verdict)
+        self._late_orders = self._late_orders + 1 if verdict.reason.endswith("missed") else 0
+        state = "void" if verdict.reason else "complete"
+        ended = dataclasses.replace(order, state=state, reason=verdict.reason)
+        self._write_order(lease, ended, cluster.checkpoint_text)
+        log.info("checkpoint %s at step %d: %s", order.identifier, order.step, state)
+        again = 0 < self._late_orders <= REARMINGS
+        if order.requested_by in cluster.request_texts and not again:
+            text = cluster.request_texts[order.requested_by]
+            self._store.order(lease, Section.REQUESTS, order.requested_by, None, text)
+
+    def _lend(self, lease: Lease, cluster: Cluster, order: CheckpointOrder) -> None:
+        """A scheduled checkpoint that is on its way answers whoever asks for one meanwhile."""
+        asked = [r.identifier for r in cluster.requests.values() if r.kind == "checkpoint"]
+        if asked and not order.requested_by:
+            lent = dataclasses.replace(order, requested_by=asked[0])
+            self._write_order(lease, lent, cluster.checkpoint_text)
+
+    def _complete(
+        self,
+        lease: Lease,
+        plan: Plan,
+        order: CheckpointOrder,
+        complete: checkpointing.Complete,
+    ) -> checkpointing.Void:
+        """Write the manifest and the ledger; an empty reason means it worked."""
+        try:
+            entry = self._storage.finish(order, plan, complete.parts)
+        except OSError as error:
+            return checkpointing.Void(f"the manifest could not be written: {error}")
+        self._store.order(lease, Section.LEDGER, entry.identifier, encode(entry), None)
+        return checkpointing.Void("")
+
+    def _consider(self, lease: Lease, cluster: Cluster, plan: Plan, now: float) -> None:
+        ranks = cluster.ranks(plan)
+        requests = [r for r in cluster.requests.values() if r.kind == "checkpoint"]
+        asked_by = requests[0].identifier if requests else ""
+        last_step = checkpointing.last_step(cluster.ledger.values(), plan, ranks)
+        order = cluster.checkpoint
+        key = f"{plan.attempt} {order.identifier if order is not None else ''}"
+        since_last = self._watch.elapsed("schedule", key, now)
+        if not asked_by and newcomers(cluster, plan) and not _saved_to_grow(order, plan):
+            asked_by = "grow"
+        due = checkpointing.is_due(self._settings.checkpoint, ranks, last_step, since_last)
+        if not asked_by and not due:
+            return
+        obstacle = self._obstacle(plan, cluster)
+        if obstacle and requests:
+            waited = self._watch.elapsed("request", asked_by, now)
+            if "three lines" in obstacle or waited > self._settings.checkpoint.deadline_s:
+                self._refuse(lease, cluster, plan, asked_by, obstacle)
+            return
+        if not obstacle:
+            self._arm(lease, cluster, plan, asked_by)
+
+    def _obstacle(self, plan: Plan, cluster: Cluster) -> str:
+        if not self._storage.path(0, ""):
+            return "no checkpoint directory is configured (three lines need --checkpoint-dir)"
+        return checkpointing.obstacle(plan, cluster.ranks(plan))
+
+    def _arm(self, lease: Lease, cluster: Cluster, plan: Plan, asked_by: str) -> None:
+        margin = checkpointing.margin_s(self._settings.sidecar, self._late_orders)
+        on_grid = 0 if asked_by else self._settings.checkpoint.every_steps
+        ranks = cluster.ranks(plan)
+        step = checkpointing.step_to_arm(ranks, margin, on_grid)
+        ahead_s = checkpointing.seconds_until(step, ranks)
+        if on_grid and ahead_s > 2 * margin:
+            return
+        identifier = self._new_identifier()
+        order = CheckpointOrder(
+            identifier=identifier,
+            attempt=plan.attempt,
+            epoch=lease.epoch,
+            step=step,
+            path=self._storage.path(step, identifier),
+            state="armed",
+            deadline_s=ahead_s + self._settings.checkpoint.deadline_s,
+            requested_by=asked_by,
+        )
+        self._write_order(lease, order, cluster.checkpoint_text)
+
+    def _refuse(
+        self, lease: Lease, cluster: Cluster, plan: Plan, asked_by: str, reason: str
+    ) -> None:
+        order = CheckpointOrder(
+            identifier=self._new_identifier(),
+            attempt=plan.attempt,
+            epoch=lease.epoch,
+            step=0,
+            path="",
+            state="void",
+            deadline_s=0.0,
+            requested_by=asked_by,
+            reason=reason,
+        )
+        self._write_order(lease, order, cluster.checkpoint_text)
+        text = cluster.request_texts[asked_by]
+        self._store.order(lease, Section.REQUESTS, asked_by, None, text)
+
+    def _write_order(self, lease: Lease, order: CheckpointOrder, expected: str | None) -> None:
+        self._store.order(lease, Section.CHECKPOINT, CURRENT, encode(order), expected)
+
+    def _note_failed_loads(self, lease: Lease, cluster: Cluster, plan: Plan) -> None:
+        for index, candidate in enumerate(plan.resume):
+            failed = any(r.resume_failures >> index & 1 for r in cluster.ranks(plan).values())
+            key = (candidate.identifier, plan.attempt)
+            if not failed or key in self._noted_failures:
+                continue
+            self._noted_failures.add(key)
+            try:
+                entry = self._storage.failed_to_load(candidate.identifier, plan.attempt)
+            except OSError as error:
+                log.warning("can't note that %s did not load: %s", candidate.identifier, error)
+                continue
+            if entry is not None:
+                known = (
+                    encode(cluster.ledger[entry.identifier])
+                    if (entry.identifier in cluster.ledger)
+                    else None
+                )
+                self._store.order(lease, Section.LEDGER, entry.identifier, encode(entry), known)
+
+
+def _saved_to_grow(order: CheckpointOrder | None, plan: Plan) -> bool:
+    return order is not None and order.attempt == plan.attempt and order.requested_by == "grow"
