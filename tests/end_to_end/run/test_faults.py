@@ -267,3 +267,14 @@ def is_missed(ground: Ground) -> bool:
 def log(ground: Ground, node: str) -> str:
     path: Path = ground.folder / "state/j" / node / "sidecar.log"
     return path.read_text() if path.exists() else ""
+
+
+def test_an_abort_after_a_rank_said_it_had_finished_is_forgiven(ground: Ground) -> None:
+    """torch's own abort at exit, when a process group is destroyed under a living DDP object."""
+    late = "import atexit\natexit.register(os.abort)  # runs after the hooks' own\nimport torch\n"
+    ran = ground.run("--max-restarts=0", ground.script("abort.py", late))
+    assert ran.process.returncode == 0, ran.output
+    early = "import torch\nos.abort()\n"
+    ran = ground.run("--max-restarts=0", ground.script("abort_early.py", early))
+    assert ran.process.returncode == 1
+    assert "SIGABRT" in ran.output
