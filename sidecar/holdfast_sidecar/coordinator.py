@@ -6,6 +6,7 @@ hands the loop the orders it may obey. While the store is away it only keeps try
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import threading
@@ -65,9 +66,14 @@ class Coordinator(threading.Thread):
         self._state = LocalState(launcher_alive=True, launcher_pid=0, attempt=-1)
         self._orders = Orders()
         self._plan_seen: Plan | None = None
+        self._plan_refused: Plan | None = None
+        self._epoch_seen = fence.fence.epoch
+        self._lease_held: Lease | None = None
+        self._last_error = ""
         self._beat = 0
         self._told = ""
         self._kept_at = float("-inf")
+        self._kept_for_s = 0.0
         self._stopping = threading.Event()
         self._look_again = threading.Event()
         self._listener = threading.Thread(target=self._listen, name="listener", daemon=True)
@@ -105,6 +111,11 @@ class Coordinator(threading.Thread):
             except StoreUnavailable as error:
                 self._lose_store(error)
                 self._stopping.wait(self._settings.sidecar.heartbeat_s)
+            except Exception as error:
+                self._failed(error)
+                self._stopping.wait(self._settings.sidecar.heartbeat_s)
+            else:
+                self._last_error = ""
             self._look_again.wait(self._settings.sidecar.heartbeat_s)
         try:
             self._store.resign(self._candidate)
@@ -114,14 +125,16 @@ class Coordinator(threading.Thread):
     def exchange(self, now: float, now_unix_s: float) -> None:
         """Report, read, lead if it is our turn, and update the orders. Raises StoreUnavailable."""
         self._report()
-        floor = self._fence.fence.epoch
-        lease = self._store.campaign(self._candidate, self._settings.sidecar.lease_s, floor)
+        lease = self._campaign(self._epoch_seen)
         view = self._store.read()
         cluster = parse_cluster(view)
         self._heartbeats.observe(beats(cluster), view.server, now)
+        if lease.candidate == self._candidate and lease != self._lease_held:
+            # A failover may have lost that this epoch was granted to somebody else before.
+            highest = self._highest_epoch_elsewhere(cluster)
+            lease = lease if highest < lease.epoch else self._campaign(highest + 1)
         leads = lease.candidate == self._candidate
-        if leads and (highest := _highest_epoch(cluster)) > lease.epoch:
-            lease = self._store.campaign(self._candidate, self._settings.sidecar.lease_s, highest)
+        self._lease_held = lease if leads else None
         self._obey(cluster, view, lease, leads)
         if leads:
             lost = lost_nodes(cluster, self._heartbeats, self._settings.sidecar.node_timeout_s, now)
@@ -133,6 +146,15 @@ class Coordinator(threading.Thread):
     def _candidate(self) -> str:
         return f"{self._identity.node}/{self._identity.incarnation}"
 
+    def _campaign(self, floor: int) -> Lease:
+        lease = self._store.campaign(self._candidate, self._settings.sidecar.lease_s, floor)
+        self._epoch_seen = max(self._epoch_seen, lease.epoch)
+        return lease
+
+    def _highest_epoch_elsewhere(self, cluster: Cluster) -> int:
+        others = (n for n in cluster.nodes.values() if n.node != self._identity.node)
+        return max((node.floor_epoch for node in others), default=0)
+
     def _report(self) -> None:
         state = self._state
         self._beat += 1
@@ -141,7 +163,7 @@ class Coordinator(threading.Thread):
             incarnation=self._identity.incarnation,
             beat=self._beat,
             floor_attempt=self._fence.fence.attempt,
-            floor_epoch=self._fence.fence.epoch,
+            floor_epoch=self._epoch_seen,
             attempt=state.attempt,
             launcher_alive=state.launcher_alive,
             launcher_pid=state.launcher_pid,
@@ -163,8 +185,9 @@ class Coordinator(threading.Thread):
     def _obey(self, cluster: Cluster, view: View, lease: Lease, leads: bool) -> None:
         plan = cluster.plan
         if plan is not None and not self._fence.obey(plan.attempt, plan.epoch):
-            log.warning("refused a stale plan: attempt %d, epoch %d", plan.attempt, plan.epoch)
-            plan = None
+            if plan != self._plan_refused:
+                log.warning("refused a stale plan: attempt %d, epoch %d", plan.attempt, plan.epoch)
+            self._plan_refused, plan = plan, None
         if plan is not None:
             self._plan_seen = plan
         order = self._admitted(cluster.checkpoint, plan)
@@ -199,6 +222,16 @@ class Coordinator(threading.Thread):
             log.warning("the store is away, nothing cluster-wide is decided: %s", error)
         self._replace(dataclasses.replace(self._orders, store_up=False, is_leader=False))
 
+    def _failed(self, error: Exception) -> None:
+        """An error of our own: whoever has it can't lead, and must not keep others from it."""
+        text = f"{type(error).__name__}: {error}"
+        if text != self._last_error:
+            log.exception("an exchange with the store failed, the next one comes all the same")
+            self._last_error = text
+        self._replace(dataclasses.replace(self._orders, store_up=False, is_leader=False))
+        with contextlib.suppress(StoreUnavailable):
+            self._store.resign(self._candidate)
+
     def _listen(self) -> None:
         """Turn the store's wake-ups into a look at once, until stopped."""
         while not self._stopping.is_set():
@@ -212,9 +245,10 @@ class Coordinator(threading.Thread):
 
     def _keep(self, cluster: Cluster, now: float) -> None:
         ended = cluster.plan is not None and cluster.plan.state in TERMINAL
-        if now - self._kept_at >= KEEP_EVERY_S or ended:
-            self._store.keep(ENDED_TTL_S if ended else RUNNING_TTL_S)
-            self._kept_at = now
+        ttl_s = ENDED_TTL_S if ended else RUNNING_TTL_S
+        if now - self._kept_at >= KEEP_EVERY_S or ttl_s != self._kept_for_s:
+            self._store.keep(ttl_s)
+            self._kept_at, self._kept_for_s = now, ttl_s
 
 
 def _news(state: LocalState) -> str:
@@ -232,7 +266,3 @@ def _news(state: LocalState) -> str:
             ],
         )
     )
-
-
-def _highest_epoch(cluster: Cluster) -> int:
-    return max((node.floor_epoch for node in cluster.nodes.values()), default=0)

@@ -124,8 +124,9 @@ class NodeReport:
     incarnation: str
     beat: int
     floor_attempt: int
+    """The highest attempt this node ever obeyed, from its disk."""
     floor_epoch: int
-    """The highest fence this node ever obeyed, from its disk."""
+    """The highest leader's epoch this node ever obeyed or saw granted."""
     attempt: int
     launcher_alive: bool
     ranks: list[RankReport] = field(default_factory=list)

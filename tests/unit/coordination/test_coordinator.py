@@ -1,0 +1,142 @@
+"""One node's exchanges with the store: epochs, fences, lifetimes, and errors of its own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast_sidecar.coordination.keys import ENDED_TTL_S, RUNNING_TTL_S, Section
+from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
+from holdfast_sidecar.coordination.reports import Plan, encode
+from holdfast_sidecar.coordination.store import Lease
+from holdfast_sidecar.coordinator import Coordinator, NodeIdentity
+from holdfast_sidecar.fence import FenceFile
+from holdfast_sidecar.settings import Settings, SidecarSettings
+
+QUICK = Settings(sidecar=SidecarSettings(heartbeat_s=0.01, node_timeout_s=1.0, lease_s=30.0))
+
+
+class NoLeadership:
+    """Leads nothing; notes under which leases it was asked to."""
+
+    waiting = ""
+
+    def __init__(self, then: Callable[[], None] = lambda: None) -> None:
+        self.leases: list[Lease] = []
+        self._then = then
+
+    def lead(self, lease: Lease, *given: Any) -> None:
+        self.leases.append(lease)
+        self._then()
+
+
+def coordinator(
+    folder: Path, store: MemoryStore, node: str = "a", leadership: NoLeadership | None = None
+) -> Coordinator:
+    return Coordinator(
+        store,
+        NodeIdentity(node, "i", 1),
+        QUICK,
+        leadership or NoLeadership(),  # type: ignore[arg-type]
+        FenceFile(folder / node / "fence.json"),
+    )
+
+
+def test_an_epoch_whose_grant_a_failover_lost_is_not_granted_again(tmp_path: Path) -> None:
+    server = MemoryServer()
+    first, second = NoLeadership(), NoLeadership()
+    one = coordinator(tmp_path, MemoryStore(server), "a", first)
+    two = coordinator(tmp_path, MemoryStore(server), "b", second)
+    one.exchange(0.0, 0.0)
+    one.exchange(0.1, 0.1)
+    server._jobs["job"].lease, server._jobs["job"].highest = Lease(0, ""), 0
+    two.exchange(0.2, 0.2)
+    assert {lease.epoch for lease in first.leases} == {1}
+    assert second.leases
+    assert all(lease.epoch > 1 for lease in second.leases)
+    two.exchange(0.3, 0.3)
+    assert len(set(second.leases)) == 1
+
+
+def test_a_lease_lost_between_two_looks_is_not_led_by(tmp_path: Path) -> None:
+    class Slipping(MemoryStore):
+        campaigns = 0
+
+        def campaign(self, candidate: str, lease_s: float, floor: int) -> Lease:
+            self.campaigns += 1
+            held = super().campaign(candidate, lease_s, floor)
+            return held if self.campaigns == 1 else Lease(held.epoch, "b/i")
+
+    server = MemoryServer()
+    other = coordinator(tmp_path, MemoryStore(server), "b")
+    other.exchange(0.0, 0.0)
+    other.exchange(0.1, 0.1)
+    server._jobs["job"].lease, server._jobs["job"].highest = Lease(0, ""), 0
+    leadership = NoLeadership()
+    slipping = coordinator(tmp_path, Slipping(server), "a", leadership)
+    slipping.exchange(0.2, 0.2)
+    assert leadership.leases == []
+    assert not slipping.orders().is_leader
+
+
+def test_a_stale_plan_is_refused_and_said_to_be_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = MemoryStore(MemoryServer())
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "fence.json").write_text('{"attempt": 4, "epoch": 2}')
+    one = coordinator(tmp_path, store)
+    store.report(Section.PLAN, "current", encode(Plan(3, 1, "running")))
+    with caplog.at_level(logging.WARNING):
+        for second in range(3):
+            one.exchange(second, second)
+    assert one.orders().plan is None
+    assert len([r for r in caplog.records if "stale plan" in r.getMessage()]) == 1
+
+
+def test_lifetimes_are_refreshed_now_and_then_and_shortened_once_the_job_has_ended(
+    tmp_path: Path,
+) -> None:
+    class Noting(MemoryStore):
+        kept: Sequence[float] = ()
+
+        def keep(self, ttl_s: float) -> None:
+            self.kept = [*self.kept, ttl_s]
+
+    store = Noting(MemoryServer())
+    one = coordinator(tmp_path, store)
+    for tenth in range(20):
+        one.exchange(tenth / 10, 0.0)
+    assert store.kept == [RUNNING_TTL_S]
+    store.report(Section.PLAN, "current", encode(Plan(0, 9, "done")))
+    for tenth in range(20, 40):
+        one.exchange(tenth / 10, 0.0)
+    assert store.kept == [RUNNING_TTL_S, ENDED_TTL_S]
+
+
+def test_an_error_of_our_own_gives_the_lease_back_and_the_next_exchange_comes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = MemoryStore(MemoryServer())
+    seen: list[Lease] = []
+    done = threading.Event()
+
+    def broken() -> None:
+        seen.append(store.read().lease)
+        if len(seen) < 4:
+            raise RuntimeError("planted")
+        done.set()
+
+    one = coordinator(tmp_path, store, leadership=NoLeadership(broken))
+    with caplog.at_level(logging.ERROR):
+        one.start()
+        assert done.wait(10)
+        one.stop()
+    assert not one.is_alive()
+    assert len({lease.epoch for lease in seen[:4]}) == 4, "given back after each"
+    assert len([r for r in caplog.records if "an exchange" in r.getMessage()]) == 1
