@@ -15,9 +15,11 @@ from holdfast_sidecar.actions.sweeping import (
     has_new_owner,
     read_statuses,
     remove_shared_memory,
+    unowned,
 )
 from holdfast_sidecar.places import Places
 from holdfast_sidecar.probes.launcher import LauncherWatch
+from holdfast_sidecar.server.embedded import remove_files
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +61,7 @@ class Farewell:
         if self.launcher.is_alive() or self._has_successor:
             return
         self.sweep(dead_ranks)
+        self.runner.run("remove_server_files", partial(_remove_server_files, self.places))
         self.runner.run(
             "remove_shared_memory",
             partial(remove_shared_memory, self.places.shm, self.places.lock),
@@ -67,3 +70,12 @@ class Farewell:
 
 def _end_leftovers(dead_ranks: Sequence[ProcessIdentity]) -> bool:
     return bool(dead_ranks) and end_leftovers(find_leftovers(read_statuses(), dead_ranks))
+
+
+def _remove_server_files(places: Places) -> bool:
+    """A server of the launcher's own died with it; its record would lead nowhere."""
+    with unowned(places.lock) as is_unowned:
+        if not is_unowned or not remove_files(places.server):
+            return False
+        places.server_record.unlink(missing_ok=True)
+    return True

@@ -41,6 +41,11 @@ class Places:
         return self.state / "sidecar.log"
 
     @property
+    def server(self) -> Path:
+        """Where a server of this launch's own keeps its files."""
+        return self.state / "server"
+
+    @property
     def server_record(self) -> Path:
         """Where this job's Redis is (0600); shared by the job's nodes on this machine."""
         return self.state.parent / "server.json"

@@ -13,6 +13,7 @@ import os
 import shutil
 import signal
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,24 +80,30 @@ def end_leftovers(leftovers: Iterable[Leftover]) -> bool:
     return ended
 
 
-def remove_shared_memory(directory: Path, lock: Path) -> bool:
-    """Remove this node's pages; not while any owner lives, be it a rank or a new launcher."""
-    if not directory.is_dir():
-        return False
+@contextmanager
+def unowned(lock: Path) -> Iterator[bool]:
+    """Whether no launcher holds this node of this job; none can take it within the block."""
     try:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except FileNotFoundError:
-        return False
+        yield False
+        return
     try:
-        # Held while removing, so that a launcher that starts right now waits or goes elsewhere.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not _all_unlocked(directory):
-            return False
-        shutil.rmtree(directory)
     except BlockingIOError:
-        return False
+        yield False
+    else:
+        yield True
     finally:
         os.close(descriptor)
+
+
+def remove_shared_memory(directory: Path, lock: Path) -> bool:
+    """Remove this node's pages; not while any owner lives, be it a rank or a new launcher."""
+    with unowned(lock) as is_unowned:
+        if not is_unowned or not _all_unlocked(directory):
+            return False
+        shutil.rmtree(directory)
     for parent in (directory.parent, directory.parent.parent):
         try:
             parent.rmdir()  # the job's directory, then the user's: only when nobody else is there

@@ -105,8 +105,7 @@ def launch(arguments: Arguments) -> None:
         if redis_url:
             server = job_server.reach(effective.settings.redis)
         else:
-            directory = owned.places.state / "server"
-            server = job_server.start_own(effective.settings.redis, directory)
+            server = job_server.start_own(effective.settings.redis, owned.places.server)
         ends.callback(server.close, owned.places)
         settings = dataclasses.replace(effective.settings, redis=server.settings)
         site = Site(job, owned, settings, server, made)

@@ -116,6 +116,17 @@ def configuration(home: Path, port: int, password: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def remove_files(directory: Path) -> bool:
+    """Remove what a killed server left of itself; whether there was any. For the node's owner."""
+    home = _roomy(directory)
+    if not (home / PASSWORD).exists():
+        return False
+    _remove_files(home)
+    with contextlib.suppress(OSError):
+        directory.rmdir()
+    return True
+
+
 def _launch(binary: ServerBinary, home: Path, text: str) -> subprocess.Popen[bytes]:
     """The configuration goes through a pipe, so that neither `ps` nor the disk shows it."""
     with (home / LOG).open("wb") as log:
