@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from holdfast import environment, exit_code, process
 from holdfast.guard import Guard
-from holdfast.page import Ending, Word
+from holdfast.page import STACKS_SIGNAL, Ending, Word
 
 TAIL = 1500
 """Characters of the traceback's end that are kept: what fits the page beside the message."""
@@ -24,7 +24,7 @@ MESSAGE = 300
 
 
 def install(local_rank: int) -> None:
-    """Listen to exceptions, to the end of the interpreter, and to SIGUSR1 for stacks."""
+    """Listen to exceptions, to the end of the interpreter, and to STACKS_SIGNAL."""
     guard = Guard(_count_error)
     _listen_to_exceptions(guard)
     atexit.register(guard.wrap("finish", finish, None))
@@ -117,13 +117,13 @@ def _write_error_file(error: BaseException) -> None:
 
 
 def _keep_stacks(directory: str, local_rank: int) -> None:
-    """Write all threads' stacks to a file at SIGUSR1, and at a fatal signal, without the GIL.
+    """Write all threads' stacks to a file when asked, and at a fatal signal, without the GIL.
 
-    Whoever uses SIGUSR1 or faulthandler already keeps them.
+    Whoever uses the signal or faulthandler already keeps them.
     """
-    if signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL:
+    if signal.getsignal(STACKS_SIGNAL) == signal.SIG_DFL:
         stacks = _open_to_append(f"{directory}/stack-local-{local_rank}.txt")
-        faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True, chain=False)
+        faulthandler.register(STACKS_SIGNAL, file=stacks, all_threads=True, chain=False)
         _kept_open.append(stacks)
     if not faulthandler.is_enabled():
         fatal = _open_to_append(f"{directory}/fatal-local-{local_rank}.txt")

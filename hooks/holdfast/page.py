@@ -15,6 +15,7 @@ Layout (bytes, little endian), page size 20,480:
 from __future__ import annotations
 
 import json
+import signal
 import struct
 import zlib
 from collections.abc import Iterator
@@ -25,6 +26,10 @@ from typing import Any
 MAGIC = b"HOLDFAST"
 VERSION = 1
 PAGE_SIZE = 20_480
+
+STACKS_SIGNAL = signal.SIGRTMIN + 12
+"""Asks a rank for its stacks. Not SIGUSR1 or SIGUSR2: with those schedulers ask scripts to save and
+requeue, and one whose handler replaced ours would do so. Libraries use the ends of this range."""
 
 
 class Phase(IntEnum):

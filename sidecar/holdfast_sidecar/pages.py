@@ -64,7 +64,7 @@ class RankPage:
             return bool(poll.poll(0))
         return is_unlocked(self.descriptor)
 
-    def send(self, number: signal.Signals) -> bool:
+    def send(self, number: int) -> bool:
         """Send a signal to exactly this process; False when it is gone or can't be reached."""
         if self.pidfd is None:
             return False

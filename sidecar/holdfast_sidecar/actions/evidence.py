@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,7 +73,7 @@ def keep_evidence(request: Request, answer_s: float = ANSWER_S) -> bool:
 
 
 def ask_for_stacks(request: Request) -> dict[Path, int]:
-    """Send SIGUSR1 to every rank that has our handler; its dump file -> size before."""
+    """Send STACKS_SIGNAL to every rank that has our handler; its dump file -> size before."""
     asked = {}
     for held in request.pages:
         file = request.stacks / f"stack-local-{held.identity.local_rank}.txt"
@@ -83,17 +82,17 @@ def ask_for_stacks(request: Request) -> dict[Path, int]:
         # own for this signal); without any handler the signal would kill the rank.
         if file.exists() and can_answer(_read_text(directory / "status")):
             size = file.stat().st_size
-            if held.send(signal.SIGUSR1):
+            if held.send(page.STACKS_SIGNAL):
                 asked[file] = size
     return asked
 
 
 def can_answer(status: str) -> bool:
-    """From /proc/PID/status: not stopped, not dead, and SIGUSR1 is caught and not blocked."""
+    """From /proc/PID/status: not stopped, not dead, and the signal is caught and not blocked."""
     fields = {
         name: value.strip() for name, _, value in (s.partition(":") for s in status.split("\n"))
     }
-    bit = 1 << (signal.SIGUSR1 - 1)
+    bit = 1 << (page.STACKS_SIGNAL - 1)
     return (
         fields.get("State", "X")[:1] in ("R", "S", "D")
         and bool(int(fields.get("SigCgt", "0"), 16) & bit)

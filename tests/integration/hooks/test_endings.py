@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from holdfast.page import Ending, Phase, Word
+from holdfast.page import STACKS_SIGNAL, Ending, Phase, Word
 
 FAIL = """
     import torch
@@ -135,7 +135,7 @@ def test_a_stuck_rank_writes_its_stacks_when_asked_and_lives_on(stage) -> None:
     assert process.stdout.readline() == "ready\n"
     stacks = stage.evidence / "stack-local-0.txt"
     for look in (1, 2):
-        os.kill(process.pid, signal.SIGUSR1)
+        os.kill(process.pid, STACKS_SIGNAL)
         stage.wait_until(lambda look=look: stacks.read_text().count("waits_for_ever") == look)
     assert "Thread 0x" in stacks.read_text()
     assert process.poll() is None
@@ -143,13 +143,26 @@ def test_a_stuck_rank_writes_its_stacks_when_asked_and_lives_on(stage) -> None:
 
 
 def test_a_script_that_uses_the_signal_itself_keeps_it(stage) -> None:
-    own = 'signal.signal(signal.SIGUSR1, lambda *_: print("own", flush=True))'
+    own = f'signal.signal({STACKS_SIGNAL}, lambda *_: print("own", flush=True))'
     env = stage.environment(PYTHONPATH=stage.stub_torch())
     process = stage.start(STUCK.format(before=own), env)
     assert process.stdout.readline() == "ready\n"
-    os.kill(process.pid, signal.SIGUSR1)
+    os.kill(process.pid, STACKS_SIGNAL)
     assert process.stdout.readline() == "own\n"
     assert not (stage.evidence / "stack-local-0.txt").exists()
+
+
+def test_a_script_that_listens_to_its_scheduler_after_us_is_not_asked(stage) -> None:
+    """A handler for SIGUSR1 often saves, requeues the job and leaves: it must not run for us."""
+    own = 'import torch; signal.signal(signal.SIGUSR1, lambda *_: print("requeue", flush=True))'
+    env = stage.environment(PYTHONPATH=stage.stub_torch())
+    process = stage.start(STUCK.format(before=own), env)
+    assert process.stdout.readline() == "ready\n"
+    stacks = stage.evidence / "stack-local-0.txt"
+    os.kill(process.pid, STACKS_SIGNAL)
+    stage.wait_until(lambda: stacks.read_text().count("waits_for_ever") == 1)
+    os.kill(process.pid, signal.SIGUSR1)
+    assert process.stdout.readline() == "requeue\n"
 
 
 def test_a_fatal_signal_leaves_the_stacks(stage) -> None:

@@ -5,14 +5,22 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import os
-import signal
 import subprocess
 import sys
 import time
 
 from holdfast.claim import claim
 from holdfast.identity import read_identity
-from holdfast.page import Ending, Flag, Identity, OrderKind, Phase, Reply, ReplyState
+from holdfast.page import (
+    STACKS_SIGNAL,
+    Ending,
+    Flag,
+    Identity,
+    OrderKind,
+    Phase,
+    Reply,
+    ReplyState,
+)
 from holdfast.recorder import Recorder
 
 STEP = (Phase.DATA, Phase.FORWARD, Phase.BACKWARD, Phase.COMMUNICATING, Phase.OPTIMIZER)
@@ -39,7 +47,7 @@ def main() -> None:
     if given.evidence_dir:
         os.makedirs(given.evidence_dir, exist_ok=True)
         stacks = open(f"{given.evidence_dir}/stack-local-{given.rank}.txt", "a")  # noqa: SIM115
-        faulthandler.register(signal.SIGUSR1, file=stacks, all_threads=True, chain=False)
+        faulthandler.register(STACKS_SIGNAL, file=stacks, all_threads=True, chain=False)
     if given.with_worker:
         subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     recorder = Recorder(page.memory, given.attempt)

@@ -8,11 +8,12 @@ import pytest
 from tests.unit.detectors.scene import record
 from tests.unit.pretend_pages import NOBODY, publish, write_page
 
+from holdfast.page import STACKS_SIGNAL
 from holdfast_sidecar.actions.evidence import Request, can_answer, is_kept, keep_evidence
 from holdfast_sidecar.pages import Pages
 
 STATUS = "Name:\tpython\nState:\t{state}\nSigBlk:\t{blocked}\nSigCgt:\t{caught}\n"
-USR1 = "0000000000000200"
+OURS = f"{1 << (STACKS_SIGNAL - 1):016x}"
 NONE = "0000000000000000"
 
 
@@ -29,11 +30,11 @@ def pages(tmp_path: Path) -> Iterator[Pages]:
 @pytest.mark.parametrize(
     ("state", "blocked", "caught", "answers"),
     [
-        ("S (sleeping)", NONE, USR1, True),
-        ("D (disk sleep)", NONE, USR1, True),
-        ("T (stopped)", NONE, USR1, False),
-        ("Z (zombie)", NONE, USR1, False),
-        ("S (sleeping)", USR1, USR1, False),
+        ("S (sleeping)", NONE, OURS, True),
+        ("D (disk sleep)", NONE, OURS, True),
+        ("T (stopped)", NONE, OURS, False),
+        ("Z (zombie)", NONE, OURS, False),
+        ("S (sleeping)", OURS, OURS, False),
         ("S (sleeping)", NONE, NONE, False),
     ],
 )
