@@ -61,7 +61,12 @@ def reform(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcom
     earlier = [i for i in cluster.incidents.values() if i.identifier != incident.identifier]
     cap = _cap(cluster, circumstances.settings)
     verdict = restart.decide(
-        incident, earlier, cap, circumstances.settings.policy, circumstances.now_unix_s
+        incident,
+        earlier,
+        plan.restarts,
+        cap,
+        circumstances.settings.policy,
+        circumstances.now_unix_s,
     )
     if isinstance(verdict, restart.Stop):
         refused = stopped(plan, circumstances, verdict.exit_code, verdict.message)

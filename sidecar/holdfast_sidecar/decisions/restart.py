@@ -34,13 +34,15 @@ class Stop:
 def decide(
     incident: Incident,
     earlier: Iterable[Incident],
+    restarts: int,
     cap: int,
     settings: PolicySettings,
     now_unix_s: float,
 ) -> Restart | Stop:
     """What to do about `incident`, given those before it (of any age, in any order).
 
-    cap: most restarts of this job in all, -1 for none beside the budget.
+    restarts: of this run so far; a run before it under the same name had its own. cap: most of
+    them, -1 for none beside the budget.
     """
     if incident.cause in PLANNED:
         return Restart(0.0)
@@ -48,8 +50,8 @@ def decide(
     repeats = sum(bool(i.signature) and i.signature == incident.signature for i in faults) + 1
     if incident.signature and repeats >= settings.same_signature_limit:
         return Stop(EXIT_DO_NOT_REQUEUE, f"the same failure {repeats} times: {incident.signature}")
-    if 0 <= cap <= len(faults):
-        return Stop(EXIT_FAILED, f"{len(faults)} of {cap} restarts are used up")
+    if 0 <= cap <= restarts:
+        return Stop(EXIT_FAILED, f"{restarts} of {cap} restarts are used up")
     recent = [
         i
         for i in faults

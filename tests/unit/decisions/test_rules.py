@@ -130,9 +130,11 @@ def failure(cause: str = "crash", signature: str = "", at: float = 0.0) -> Incid
 def test_restarts_are_budgeted_per_cause_and_window() -> None:
     settings = PolicySettings(budget=2, budget_window_s=100)
     crashes = [failure(at=0), failure(at=1)]
-    assert isinstance(restart.decide(failure(), crashes, -1, settings, 50), restart.Stop)
-    assert isinstance(restart.decide(failure(), crashes, -1, settings, 500), restart.Restart)
-    assert isinstance(restart.decide(failure("hang"), crashes, -1, settings, 50), restart.Restart)
+    assert isinstance(restart.decide(failure(), crashes, 2, -1, settings, 50), restart.Stop)
+    assert isinstance(restart.decide(failure(), crashes, 2, -1, settings, 500), restart.Restart)
+    assert isinstance(
+        restart.decide(failure("hang"), crashes, 2, -1, settings, 50), restart.Restart
+    )
 
 
 def test_the_pause_starts_with_the_third_and_doubles_up_to_its_limit() -> None:
@@ -141,8 +143,9 @@ def test_the_pause_starts_with_the_third_and_doubles_up_to_its_limit() -> None:
 
 
 @pytest.mark.parametrize(("cap", "stops"), [(0, True), (1, True), (2, False), (-1, False)])
-def test_a_cap_counts_all_restarts(cap: int, stops: bool) -> None:
-    verdict = restart.decide(failure(), [failure()], cap, PolicySettings(), 0)
+def test_a_cap_counts_all_restarts_of_this_run(cap: int, stops: bool) -> None:
+    of_an_earlier_run = [failure() for _ in range(5)]
+    verdict = restart.decide(failure(), of_an_earlier_run, 1, cap, PolicySettings(), 0)
     assert isinstance(verdict, restart.Stop) == stops
 
 
