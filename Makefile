@@ -42,7 +42,7 @@ format: $(READY)
 test: build
 	scripts/test_wheel.sh $(VENV)
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -m 'not soak'
+	$(BIN)/coverage run -m pytest -m 'not soak' --durations 10 --durations-min 3
 	@$(BIN)/coverage combine --quiet
 	@echo "covered: $$($(BIN)/coverage report --format=total) % (make coverage shows where)"
 
