@@ -76,7 +76,10 @@ class CheckpointDirectory:
         if faults := verify_sizes(directory, manifest):
             raise NotWhole(faults[0])
         write_manifest(directory, manifest, self._key())
-        self._tidy(directory, plan)
+        try:
+            self._tidy(directory, plan)
+        except OSError as error:  # the checkpoint exists all the same
+            log.warning("can't tidy up after checkpoint %s: %s", directory.name, error)
         return Kept(directory, manifest).entry()
 
     def failed_to_load(self, identifier: str, attempt: int) -> LedgerEntry | None:

@@ -17,6 +17,7 @@ from holdfast_sidecar.checkpoints.durable_file import append_numbered
 from holdfast_sidecar.checkpoints.manifest import (
     InvalidManifest,
     Manifest,
+    NoManifest,
     read_manifest,
     verify_sizes,
 )
@@ -66,7 +67,10 @@ class Kept:
 
 
 def read_ledger(root: Path, job: str | None, key: bytes | None = None) -> list[Kept]:
-    """Every sealed checkpoint of this job (None: of any) under `root`, newest first."""
+    """Every sealed checkpoint of this job (None: of any) under `root`, newest first.
+
+    Raises OSError when the storage is away: what can't be seen is not nothing.
+    """
     kept = [found for directory in _directories(root) if (found := _read(directory, job, key))]
     return sorted(kept, key=lambda k: k.manifest.order, reverse=True)
 
@@ -143,8 +147,10 @@ def _directories(root: Path) -> list[Path]:
 def _read(directory: Path, job: str | None, key: bytes | None) -> Kept | None:
     try:
         manifest = read_manifest(directory, key)
+    except NoManifest:
+        return None
     except InvalidManifest as error:
-        log.debug("%s is no checkpoint: %s", directory.name, error)
+        log.warning("%s is not believed to be a checkpoint: %s", directory.name, error)
         return None
     if job is not None and manifest.job != job:
         return None

@@ -26,6 +26,10 @@ class InvalidManifest(ValueError):
     """There is no manifest, or it is not what was written."""
 
 
+class NoManifest(InvalidManifest):
+    """The directory was never sealed, or is being removed."""
+
+
 @dataclass(frozen=True)
 class Manifest:
     """Everything known about a checkpoint when it was sealed."""
@@ -106,21 +110,27 @@ def write_manifest(directory: Path, manifest: Manifest, key: bytes | None = None
 
 
 def read_manifest(directory: Path, key: bytes | None = None) -> Manifest:
-    """The manifest of a directory; raises InvalidManifest."""
+    """The manifest of a directory; raises InvalidManifest.
+
+    OSError when the storage does not say: that is no reason to pass the checkpoint over.
+    """
     try:
         text = (directory / NAME).read_bytes()
-    except OSError as error:
-        raise InvalidManifest(f"no manifest: {error.strerror}") from error
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise NoManifest(f"no manifest: {error.strerror}") from error
     return parse_manifest(text, key)
 
 
 def verify_sizes(directory: Path, manifest: Manifest) -> list[str]:
-    """What is wrong at a glance: files missing or of another size. Cheap: one stat a file."""
+    """What is wrong at a glance: files missing or of another size. Cheap: one stat a file.
+
+    Raises OSError when the storage does not say.
+    """
     faults = []
     for name, fact in sorted(manifest.files.items()):
         try:
             size = (directory / name).stat().st_size
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             faults.append(f"{name}: missing")
             continue
         if size != fact.size:

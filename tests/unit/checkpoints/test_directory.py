@@ -98,6 +98,15 @@ def test_finishing_removes_what_is_superfluous(checkpoints, tmp_path):
     assert len(list((tmp_path / "ck").iterdir())) == 2
 
 
+def test_what_can_not_be_tidied_up_spoils_no_checkpoint(checkpoints, tmp_path, monkeypatch):
+    def fails(root):
+        raise OSError("Input/output error")
+
+    monkeypatch.setattr("holdfast_sidecar.checkpoints.directory.torn_directories", fails)
+    entry = checkpoints.finish(*_with_plan(save(checkpoints, tmp_path, 5, "aa")))
+    assert entry.step == 5
+
+
 def test_a_checkpoint_is_poisoned_after_failing_in_enough_attempts(checkpoints, tmp_path):
     checkpoints.finish(*_with_plan(save(checkpoints, tmp_path, 5, "aa")))
     assert checkpoints.failed_to_load("aa", 1) is None

@@ -1,5 +1,9 @@
 """Which checkpoint a restart tries first, from storage alone."""
 
+import errno
+from pathlib import Path
+
+import pytest
 from tests.unit.checkpoints.sealed import JOB, fill, seal
 
 from holdfast_sidecar.checkpoints.ledger import (
@@ -103,6 +107,30 @@ def test_verdicts_are_only_ever_added(tmp_path):
         kept = note_failed_load(kept, attempt, limit=99)
     assert sorted(p.name for p in directory.glob("unloaded-*")) == [
         f"unloaded-{n}.json" for n in (1, 2, 3)
+    ]
+
+
+@pytest.mark.parametrize("spoilt", ["read_bytes", "stat"])
+def test_storage_that_is_away_is_not_taken_for_empty(tmp_path, monkeypatch, spoilt):
+    seal(tmp_path, 5, "aa")
+    whole = getattr(Path, spoilt)
+
+    def fails(path, *args, **named):
+        if path.name in ("manifest.json", "__0_own.pt"):
+            raise OSError(errno.EIO, "Input/output error")
+        return whole(path, *args, **named)
+
+    monkeypatch.setattr(Path, spoilt, fails)
+    with pytest.raises(OSError, match="Input/output"):
+        read_ledger(tmp_path, JOB)
+
+
+def test_a_manifest_that_is_not_believed_is_told(tmp_path, caplog):
+    seal(tmp_path, 5, "aa", key=b"another")
+    fill(tmp_path, 7, "bb")
+    assert read_ledger(tmp_path, JOB, b"key") == []
+    assert [record.getMessage() for record in caplog.records] == [
+        "step-00000005-aa is not believed to be a checkpoint: it was not sealed with this job's key"
     ]
 
 
