@@ -35,6 +35,7 @@ def check_node(settings: Settings, ranks: int) -> None:
         shm_problem(settings, ranks, read_room),
         state_problem(settings),
         checkpoint_problem(settings),
+        key_problem(settings.checkpoint.key_file),
     ):
         if problem:
             raise BadInput(problem)
@@ -80,6 +81,17 @@ def checkpoint_problem(settings: Settings) -> str | None:
     if not settings.checkpoint.dir:
         return None
     return _directory_problem("checkpoint path", Path(settings.checkpoint.dir), "checkpoint.dir")
+
+
+def key_problem(key_file: str) -> str | None:
+    """Why manifests can't be sealed with the key; None when they can, or shall not be."""
+    if not key_file:
+        return None
+    try:
+        key = Path(key_file).expanduser().read_bytes().strip()
+    except OSError as error:
+        return f"can't read checkpoint.key_file {key_file}: {error.strerror}"
+    return None if key else f"checkpoint.key_file {key_file} is empty: put a long secret into it"
 
 
 def read_room(path: Path) -> Room | None:

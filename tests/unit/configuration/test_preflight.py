@@ -51,6 +51,22 @@ def test_a_usable_node_passes_and_no_probe_file_is_left(tmp_path: Path) -> None:
     assert (tmp_path / "a/b").is_dir()
 
 
+@pytest.mark.parametrize(("content", "said"), [(None, "can't read"), (" \n", "is empty")])
+def test_a_key_that_would_protect_nothing_is_refused(
+    tmp_path: Path, content: str | None, said: str
+) -> None:
+    key = tmp_path / "key"
+    if content is not None:
+        key.write_text(content)
+    given = dataclasses.replace(
+        settings(tmp_path), checkpoint=CheckpointSettings(key_file=str(key))
+    )
+    with pytest.raises(BadInput, match=said):
+        check_node(given, 1)
+    key.write_text("secret")
+    check_node(given, 1)
+
+
 @pytest.mark.parametrize("what", ["state", "checkpoint"])
 def test_an_unwritable_directory_is_one_line(tmp_path: Path, what: str) -> None:
     in_the_way = tmp_path / "file"
