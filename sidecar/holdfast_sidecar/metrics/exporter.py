@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -89,6 +90,14 @@ class Exporter:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 16
+
+    def server_bind(self) -> None:
+        """Bind alone: HTTPServer also asks DNS for our name, which may take it half a minute."""
+        TCPServer.server_bind(self)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A scraper that hung up is nothing to print a traceback for."""
+        logger.debug("a request from %s failed", client_address, exc_info=True)
 
 
 @dataclass(eq=False)

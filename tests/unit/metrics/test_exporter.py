@@ -132,6 +132,27 @@ def test_addresses_are_read_with_care() -> None:
             parse_listen(wrong)
 
 
+def test_listening_asks_no_name_server(exporter: Exporter, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unanswered(name: str = "") -> str:
+        raise AssertionError("DNS may take half a minute to say nothing")
+
+    monkeypatch.setattr(socket, "getfqdn", unanswered)
+    assert exporter.serve("127.0.0.1:0").startswith("127.0.0.1:")
+
+
+def test_a_scraper_that_hangs_up_leaves_no_traceback(
+    exporter: Exporter, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert exporter._server is None
+    exporter.serve("127.0.0.1:0")
+    assert exporter._server is not None
+    try:
+        raise BrokenPipeError
+    except BrokenPipeError:
+        exporter._server.handle_error(None, ("127.0.0.1", 1))
+    assert capfd.readouterr().err == ""
+
+
 def test_an_address_in_use_is_one_clear_line(exporter: Exporter) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
