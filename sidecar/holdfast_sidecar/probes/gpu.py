@@ -62,7 +62,7 @@ class GpuProbe:
         while self._questions.get():
             try:
                 self._answers.put(self.ask())
-            except NvmlFailedError as error:
+            except Exception as error:  # handed to `read`, so that the probe's runner catches it
                 self._answers.put(error)
 
 

@@ -130,3 +130,18 @@ def test_a_call_that_hangs_is_stale_after_the_deadline_and_not_asked_again() -> 
 def test_a_failure_reaches_the_caller() -> None:
     with pytest.raises(NvmlFailedError, match="reset"):
         GpuProbe(raiser(NvmlFailedError("reset required")), deadline_s=5.0).read(0.0)
+
+
+def test_an_error_nobody_thought_of_is_told_and_the_next_question_is_asked() -> None:
+    answers = iter([AttributeError("an older pynvml"), GpuReading(is_present=False)])
+
+    def ask() -> GpuReading:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    probe = GpuProbe(ask, deadline_s=5.0)
+    with pytest.raises(AttributeError, match="older"):
+        probe.read(0.0)
+    assert not probe.read(5.0).is_present
