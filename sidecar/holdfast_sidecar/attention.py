@@ -7,10 +7,7 @@ from dataclasses import dataclass, field
 
 from holdfast.identity import ProcessIdentity
 from holdfast_sidecar.observation import RankHistory, RankLook, follow
-
-OVERSLEPT_S = 2.0
-"""A gap between two ticks that nobody planned (the longest planned one is `tick_s`): this process
-was stopped, starved or swapped out, and may judge nobody by the time it slept."""
+from holdfast_sidecar.settings import OVERSLEPT_S
 
 
 @dataclass

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.settings import OVERSLEPT_S, Settings
 
 MODES = ("act", "suggest", "observe")
 
@@ -68,6 +68,13 @@ def rungs(settings: Settings) -> list[Rung]:
             "sidecar.grace_s",
             sidecar.grace_s,
             "a sidecar would leave before a new leader has read its last report",
+        ),
+        Rung(
+            "sidecar.tick_s",
+            sidecar.tick_s,
+            "the gap after which a sidecar takes itself for having slept",
+            OVERSLEPT_S,
+            "no silence would ever be counted",
         ),
         Rung(
             "stall.floor_s",

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+OVERSLEPT_S = 2.0
+"""A gap between two ticks that nobody planned (the longest planned one is `tick_s`): the sidecar
+was stopped, starved or swapped out, and may judge nobody by the time it slept."""
+
 
 @dataclass(frozen=True)
 class RedisSettings:

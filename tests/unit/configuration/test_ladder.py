@@ -25,6 +25,7 @@ def test_the_defaults_fit_together() -> None:
         ("sidecar.lease_s", 0.5, "lose its lease between two renewals"),
         ("redis.timeout_s", 1.9, "one slow call would cost the leader its lease"),
         ("sidecar.grace_s", 2.0, "leave before a new leader"),
+        ("sidecar.tick_s", 2.0, "no silence would ever be counted"),
         ("stall.floor_s", 120.0, "acted on before it is declared"),
         ("policy.evidence_timeout_s", 200.0, "evidence is still being kept"),
         ("redis.timeout_s", 0.0, "redis.timeout_s = 0 must be above zero"),
