@@ -20,6 +20,7 @@ ACTIONS = (
     "keep_incidents",
     "end_culprits",
     "end_leftovers",
+    "remove_server_files",
     "remove_shared_memory",
 )
 
