@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import getpass
 import json
-import socket
 import sys
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +16,7 @@ from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.checkpoints.ledger import Kept, candidates, read_ledger, torn_directories
 from holdfast_sidecar.checkpoints.manifest import verify_hashes
 from holdfast_sidecar.cli import store_away
+from holdfast_sidecar.cli.asking import ask
 from holdfast_sidecar.cli.finding_the_job import FoundJob, NoSuchJob, find_job
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.table import BAD, DOUBTFUL, GOOD, paint, size, span, table
@@ -28,12 +26,10 @@ from holdfast_sidecar.coordination.reports import (
     CheckpointOrder,
     LedgerEntry,
     Plan,
-    Request,
     decode,
-    encode,
 )
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
-from holdfast_sidecar.standing import ENDED, exists
+from holdfast_sidecar.standing import ENDED
 
 CURRENT = "current"
 LOOK_S = 0.25
@@ -78,7 +74,7 @@ def checkpoint(
     store = found.open_store()
     say = (lambda _: None) if as_json else click.echo
     try:
-        outcome = watch(store, found, _ask(found, store), patience_s, say)
+        outcome = watch(store, found, ask(found, store, "checkpoint"), patience_s, say)
     finally:
         store.close()
     if as_json:
@@ -222,22 +218,6 @@ def look(view: View, request: str) -> Outcome | str:
     if not view.lease.candidate:
         return "nobody leads yet; the request waits for a leader"
     return "waiting for all ranks to be stepping"
-
-
-def _ask(found: FoundJob, store: Store) -> str:
-    request = Request(
-        identifier=uuid.uuid4().hex[:12],
-        kind="checkpoint",
-        by=f"{getpass.getuser()}@{socket.gethostname()}",
-        at_unix_s=time.time(),
-    )
-    try:
-        if not exists(store.read()):
-            raise store_away.unknown(found)
-        store.report(Section.REQUESTS, request.identifier, encode(request))
-    except StoreUnavailable as error:
-        raise store_away.explanation(found, error) from None
-    return request.identifier
 
 
 def _root(effective: Effective, job: str | None, given: str | None) -> Path:
