@@ -19,6 +19,7 @@ from pathlib import Path
 
 from holdfast.identity import ProcessIdentity, ProcessStatus, read_status
 from holdfast_sidecar.pages import NAME, is_unlocked, open_process
+from holdfast_sidecar.resource_trackers import is_tracker, wait_for_trackers
 
 logger = logging.getLogger(__name__)
 
@@ -63,21 +64,28 @@ def read_statuses(proc: Path = Path("/proc")) -> Iterator[tuple[int, ProcessStat
 
 
 def end_leftovers(leftovers: Iterable[Leftover]) -> bool:
-    """Kill them, each through a handle whose start time was compared; whether any was there."""
-    ended = False
-    for leftover in leftovers:
-        pidfd = open_process(leftover.process.pid, leftover.process.start_ticks)
-        if pidfd is None:
-            continue
-        try:
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            continue
-        finally:
-            os.close(pidfd)
-        logger.warning("ended process %s, left over by rank process %s", *_names(leftover))
-        ended = True
-    return ended
+    """Kill them; whether any was there. Resource trackers may first do their work."""
+    found = list(leftovers)
+    trackers = [each for each in found if is_tracker(each.process.pid)]
+    ended = [_end(each) for each in found if each not in trackers]
+    wait_for_trackers(each.process.pid for each in trackers)
+    ended += [_end(each) for each in trackers]
+    return any(ended)
+
+
+def _end(leftover: Leftover) -> bool:
+    """Kill it through a handle whose start time was compared; whether it was still there."""
+    pidfd = open_process(leftover.process.pid, leftover.process.start_ticks)
+    if pidfd is None:
+        return False
+    try:
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return False
+    finally:
+        os.close(pidfd)
+    logger.warning("ended process %s, left over by rank process %s", *_names(leftover))
+    return True
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 
 from holdfast.identity import read_status
 from holdfast_sidecar.launcher.rank_ends import read_exit_code
+from holdfast_sidecar.resource_trackers import is_tracker, sessions_of, wait_for_trackers
 
 logger = logging.getLogger(__name__)
 
@@ -41,9 +42,11 @@ def end_ranks(pids: Iterable[int], first: signal.Signals, grace_s: float) -> Non
         late = alive(ranks)
         if late and grace_s > 0:
             logger.warning("%d ranks did not end within %g s: killed", len(late), grace_s)
+        trackers = _kill_but_trackers(ranks)
+        wait_for_exit(ranks, KILL_PATIENCE_S)
+        wait_for_trackers(trackers)
         for pid in ranks:
             signal_group(pid, signal.SIGKILL)
-        wait_for_exit(ranks, KILL_PATIENCE_S)
 
 
 def alive(pids: Sequence[int]) -> list[int]:
@@ -88,6 +91,18 @@ def _wait_for_end(ranks: Sequence[int], grace_s: float) -> None:
         _kill_stopped(alive(ranks))
         if wait_for_exit(ranks, min(LOOK_S, left)):
             return
+
+
+def _kill_but_trackers(ranks: Sequence[int]) -> list[int]:
+    """SIGKILL the ranks and all of their sessions but resource trackers; answer those."""
+    trackers: list[int] = []
+    for pid in {*ranks, *sessions_of(ranks)}:
+        if is_tracker(pid):
+            trackers.append(pid)
+        else:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+    return trackers
 
 
 def _kill_stopped(pids: Iterable[int]) -> None:
