@@ -50,6 +50,8 @@ def form(
     """
     if not joining:
         return Waiting("no node has joined yet")
+    survivors = [agent for agent in joining if _holds_a_place(agent, previous)]
+    joining = alike(joining, survivors)
     wanted = joining[0]
     least = max(wanted.min_nodes, needed)
     if (mismatch := find_mismatch(joining)) is not None:
@@ -61,6 +63,13 @@ def form(
     if not previous and len(joining) < wanted.max_nodes and waited_s < wanted.last_call_s:
         return Waiting(f"last call: {len(joining)} of at most {wanted.max_nodes} nodes are here")
     return Formation(_number(_seat(joining, previous, wanted.max_nodes)))
+
+
+def alike(agents: Sequence[AgentReport], members: Sequence[AgentReport]) -> Sequence[AgentReport]:
+    """Those that can run together with these members (all, without any): who comes to a running
+    job with other versions is left waiting, and does not end it."""
+    versions = {(member.version, member.torch_version) for member in members}
+    return [a for a in agents if not versions or (a.version, a.torch_version) in versions]
 
 
 def find_mismatch(joining: Iterable[AgentReport]) -> Mismatch | None:
@@ -81,6 +90,10 @@ def natural_order(name: str) -> list[tuple[int, str]]:
     return [
         (int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)
     ]
+
+
+def _holds_a_place(agent: AgentReport, members: Sequence[Member]) -> bool:
+    return any((m.node, m.incarnation) == (agent.node, agent.incarnation) for m in members)
 
 
 def _seat(

@@ -8,6 +8,7 @@ from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import AgentReport, Incident, Member, Plan, encode
 from holdfast_sidecar.decisions.blame import signature
 from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.formation import alike
 from holdfast_sidecar.decisions.losses import agent_of, blame_exits, lost_members
 from holdfast_sidecar.decisions.outcome import (
     Circumstances,
@@ -47,9 +48,10 @@ def watch(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome
 def newcomers(cluster: Cluster, plan: Plan) -> list[AgentReport]:
     """Nodes that wait while there is room for them (spares wait, too, but there is none)."""
     inside = {member.node for member in plan.members}
-    outside = [agent for agent in cluster.joining() if agent.node not in inside]
+    seated = [agent for m in plan.members if (agent := agent_of(cluster, m)) is not None]
+    outside = alike([a for a in cluster.joining() if a.node not in inside], seated)
     room = outside[0].max_nodes - len(plan.members) if outside else 0
-    return outside[: max(room, 0)]
+    return list(outside[: max(room, 0)])
 
 
 def _has_succeeded(cluster: Cluster, plan: Plan, member: Member) -> bool:
