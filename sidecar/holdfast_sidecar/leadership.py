@@ -15,7 +15,7 @@ from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import Plan
 from holdfast_sidecar.coordination.store import Lease, Store
 from holdfast_sidecar.decisions.beginning import is_fresh
-from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.cluster import UNRESPONSIVE_FACTOR, Cluster
 from holdfast_sidecar.decisions.leader import decide
 from holdfast_sidecar.decisions.outcome import TERMINAL, Circumstances, Write
 from holdfast_sidecar.settings import Settings
@@ -56,7 +56,7 @@ class Leadership:
         now_unix_s: float,
     ) -> None:
         """Bring the job one step closer to what it should be. Raises StoreUnavailable."""
-        plan = cluster.plan
+        plan, sidecar = cluster.plan, self._settings.sidecar
         settled_for = self._watch.elapsed("settling", f"{lease.epoch} {server}", now)
         in_evidence = plan.incident if plan is not None and plan.state == "evidence" else ""
         circumstances = Circumstances(
@@ -66,7 +66,8 @@ class Leadership:
             settings=self._settings,
             plan_seen=plan_seen,
             settled=is_fresh(cluster, plan_seen)
-            or settled_for >= SETTLING_HEARTBEATS * self._settings.sidecar.heartbeat_s,
+            or settled_for >= SETTLING_HEARTBEATS * sidecar.heartbeat_s,
+            out_of_patience=settled_for >= UNRESPONSIVE_FACTOR * sidecar.node_timeout_s,
             forming_for_s=self._watch.elapsed("forming", "yes" if self._forming else "", now),
             evidence_for_s=self._watch.elapsed("evidence", in_evidence, now),
             new_identifier=self._new_identifier(),

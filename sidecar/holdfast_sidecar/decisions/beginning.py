@@ -28,8 +28,22 @@ def without_plan(cluster: Cluster, circumstances: Circumstances) -> Outcome:
         return Outcome(waiting="waiting for every node's report")
     if plans := _known_plans(cluster, circumstances):
         newest = max(plans, key=lambda plan: (plan.attempt, plan.epoch))
+        if (slow := _slow_to_report(cluster, newest)) and not circumstances.out_of_patience:
+            return Outcome(waiting=f"waiting for the launchers of {', '.join(slow)} to report")
         return write_plan(cluster, newest)
     return begin(cluster, circumstances, after=None)
+
+
+def _slow_to_report(cluster: Cluster, plan: Plan) -> list[str]:
+    """Members whose launcher lives, as its sidecar says, and has not been heard since the store
+    was emptied: under the plan they would count as lost."""
+    return sorted(
+        member.node
+        for member in plan.members
+        if member.node not in cluster.agents
+        and (node := cluster.nodes.get(member.node)) is not None
+        and node.launcher_alive
+    )
 
 
 def superseding(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Plan | None:

@@ -35,6 +35,8 @@ class Circumstances:
     """The newest plan this leader ever saw: an emptied server gets it back."""
     settled: bool = True
     """False for a moment after leadership or server changed: reports may still be on their way."""
+    out_of_patience: bool = False
+    """It changed so long ago that who has not reported since counts as gone."""
     forming_for_s: float = 0.0
     """How long enough nodes for a first attempt have been waiting."""
     evidence_for_s: float = 0.0

@@ -98,6 +98,8 @@ class SimulatedNode:
     dead: bool = False
     """The whole machine is gone."""
     launcher_dead: bool = False
+    starved: bool = False
+    """The launcher lives and gets no turn to report."""
     message: str = ""
     """What the next crash says."""
     until: int = 10**9
@@ -170,7 +172,7 @@ class SimulatedNode:
             exits=self.exits,
             plan=encode(self.plan) if self.plan is not None and self.state == "running" else "",
         )
-        if not self.launcher_dead:
+        if not self.launcher_dead and not self.starved:
             try:
                 self.store.report(Section.AGENTS, self.name, encode(agent))
             except StoreUnavailable:

@@ -73,3 +73,30 @@ def test_a_server_that_was_away_for_longer_than_nodes_are_waited_for_ends_no_job
     job.run(5)
     assert job.plan is not None
     assert (job.plan.state, job.plan.attempt) == ("running", 1)
+
+
+def test_a_launcher_slow_to_report_to_an_emptied_server_is_not_lost(tmp_path: Path) -> None:
+    job = SimulatedJob(tmp_path)
+    job.run_until(lambda: job.plan is not None and job.plan.state == "running")
+    job.run(1)
+    slow = job.nodes["n1"]
+    job.server.empty()
+    slow.starved = True
+    job.run(3)
+    slow.starved = False
+    job.run(5)
+    assert job.plan is not None
+    assert (job.plan.state, job.plan.attempt) == ("running", 0)
+    assert job.incidents() == []
+
+
+def test_a_launcher_that_never_reports_to_an_emptied_server_is_lost_in_the_end(
+    tmp_path: Path,
+) -> None:
+    job = SimulatedJob(tmp_path, spares=1)
+    job.run_until(lambda: job.plan is not None and job.plan.state == "running")
+    job.run(1)
+    job.server.empty()
+    job.nodes["n1"].starved = True
+    job.run_until(lambda: job.plan is not None and job.plan.attempt == 1)
+    assert [incident.culprit_node for incident in job.incidents()] == ["n1"]
