@@ -6,7 +6,9 @@ It listens only on the address that was advertised; torch's default is every int
 from __future__ import annotations
 
 import contextlib
+import queue
 import socket
+import threading
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -15,6 +17,9 @@ from torch.distributed import TCPStore
 BACKLOG = 1024
 TIMEOUT = timedelta(seconds=300)
 """torch's own default for a key that others set."""
+
+CONNECT_S = 5.0
+"""Patience with a store whose host accepts connections: a living one answers in milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -58,11 +63,30 @@ def is_reachable(endpoint: Endpoint, timeout_s: float) -> bool:
     return False
 
 
-def connect_store(endpoint: Endpoint) -> TCPStore:
-    """Connect to the store that node rank 0 opened."""
-    return TCPStore(
-        endpoint.host, endpoint.port, is_master=False, wait_for_workers=False, timeout=TIMEOUT
-    )
+def connect_store(endpoint: Endpoint, patience_s: float = CONNECT_S) -> TCPStore | None:
+    """Connect to the store that node rank 0 opened; None when it does not answer.
+
+    TCPStore's own timeout leaves out its first exchange: from a host that is frozen or was cut off
+    it would never return. So it is tried in a thread, which then stays behind.
+    """
+    answers: queue.SimpleQueue[TCPStore | None] = queue.SimpleQueue()
+
+    def connect() -> None:
+        store = None
+        with contextlib.suppress(RuntimeError):
+            store = TCPStore(
+                endpoint.host,
+                endpoint.port,
+                is_master=False,
+                wait_for_workers=False,
+                timeout=TIMEOUT,
+            )
+        answers.put(store)
+
+    threading.Thread(target=connect, name="holdfast-connect", daemon=True).start()
+    with contextlib.suppress(queue.Empty):
+        return answers.get(timeout=patience_s)
+    return None
 
 
 def _listen(host: str, port: int) -> socket.socket:

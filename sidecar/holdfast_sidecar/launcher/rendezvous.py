@@ -236,7 +236,9 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
         while while_running(self.watch.plan, plan.attempt, self.fence) is Standing.WAIT:
             found = self.watch.wait_for(lambda: self._endpoint(plan.attempt, first), LOOK_S)
             if found is not None and attempt_store.is_reachable(found, REACH_S):
-                return attempt_store.connect_store(found)
+                store = attempt_store.connect_store(found)
+                if store is not None:
+                    return store
         # The attempt is known now, and over: the next one has to be a later one.
         self._known = plan.attempt
         return None

@@ -26,7 +26,9 @@ def test_members_meet_on_the_store_that_one_of_them_opened() -> None:
     served = open_store("127.0.0.1")
     endpoint = Endpoint("x", "127.0.0.1", served.port)
     assert is_reachable(endpoint, 1.0)
-    connect_store(endpoint).set("key", "value")
+    store = connect_store(endpoint)
+    assert store is not None
+    store.set("key", "value")
     assert served.get("key") == b"value"
 
 
@@ -34,6 +36,13 @@ def test_the_store_listens_only_where_it_was_told() -> None:
     served = open_store("127.0.0.1")
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.2", served.port), 1.0)
+
+
+def test_a_store_whose_host_is_frozen_is_given_up() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as frozen:  # the kernel still takes connections
+        endpoint = Endpoint("x", "127.0.0.1", frozen.getsockname()[1])
+        assert is_reachable(endpoint, 1.0)
+        assert connect_store(endpoint, patience_s=0.2) is None
 
 
 def test_a_store_that_is_gone_is_not_reachable() -> None:
