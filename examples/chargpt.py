@@ -34,9 +34,12 @@ def train(options: argparse.Namespace, rank: int) -> None:
     data = Windows(read_text(), shape.context)
     sampler = DistributedSampler(data, seed=options.seed, drop_last=True)
     loader = DataLoader(data, options.batch, sampler=sampler, drop_last=True)
+    # Small buckets: gradients travel while the rest is still computed, even in a model this small.
     # Without find_unused_parameters DDP regroups its buckets after the first step of a process,
     # so a restarted job would sum that step in another order: as good, but not bit for bit.
-    model = DistributedDataParallel(CharacterGPT(shape), find_unused_parameters=True)
+    model = DistributedDataParallel(
+        CharacterGPT(shape), bucket_cap_mb=0.25, find_unused_parameters=True
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
 
     batches = over_epochs(loader, until=options.steps)
