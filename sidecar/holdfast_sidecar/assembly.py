@@ -27,6 +27,7 @@ from holdfast_sidecar.probes.gpu import GpuProbe
 from holdfast_sidecar.probes.host import HostProbe
 from holdfast_sidecar.probes.launcher import watch_launcher
 from holdfast_sidecar.probes.network import NetworkProbe
+from holdfast_sidecar.probes.patience import Patient
 from holdfast_sidecar.probes.ranks import RanksProbe
 from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.settings import Settings
@@ -65,9 +66,9 @@ def assemble(
         settings=site.settings,
         ranks_probe=ProbeRunner(RanksProbe(pages), every_s=0.0),
         machine=machine.MachineProbes(
-            host=ProbeRunner(HostProbe(rooms(site)), machine.EVERY_S),
+            host=ProbeRunner(Patient(HostProbe(rooms(site))), machine.EVERY_S),
             network=ProbeRunner(NetworkProbe(), machine.EVERY_S),
-            gpu=ProbeRunner(GpuProbe(), machine.EVERY_S),
+            gpu=ProbeRunner(Patient(GpuProbe()), machine.EVERY_S),
         ),
         coordination=coordination,
         deeds=Deeds(site.node, site.settings, site.places, pages, Chronicle(site.places), runner),

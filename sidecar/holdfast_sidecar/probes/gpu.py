@@ -1,26 +1,13 @@
-"""GPU basics through NVML, loaded only when asked. A machine without a GPU is a normal machine.
-
-A wedged driver may keep an NVML call for ever. So NVML is called in a thread of its own with a
-deadline: while a call hangs the reading is stale, that is absent, and the loop goes on.
-"""
+"""GPU basics through NVML, loaded only when asked. A machine without a GPU is a normal machine."""
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
 from holdfast_sidecar.machine import Gpu, GpuReading
-
-DEADLINE_S = 1.0
-"""A healthy driver answers all of this within some 10 ms per GPU."""
-
-
-class NvmlSilentError(Exception):
-    """NVML did not answer within the deadline."""
 
 
 class NvmlFailedError(Exception):
@@ -29,52 +16,14 @@ class NvmlFailedError(Exception):
 
 @dataclass
 class GpuProbe:
-    """Asks `ask` (NVML, or a twin in tests) in a worker thread."""
-
-    ask: Callable[[], GpuReading] = field(default_factory=lambda: Nvml().read)
-    deadline_s: float = DEADLINE_S
-    name: str = "gpu"
-    _questions: queue.SimpleQueue[bool] = field(default_factory=queue.SimpleQueue)
-    _answers: queue.SimpleQueue[GpuReading | Exception] = field(default_factory=queue.SimpleQueue)
-    _is_asking: bool = False
-    _thread: threading.Thread | None = None
-
-    def read(self, now_s: float) -> GpuReading:
-        """The GPUs now. NvmlSilentError while NVML is silent, NvmlFailedError when it refuses."""
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._answer, name="nvml", daemon=True)
-            self._thread.start()
-        # A question that hangs is not asked twice: its late answer ends the hang.
-        wait_s = 0.0 if self._is_asking else self.deadline_s
-        if not self._is_asking:
-            self._is_asking = True
-            self._questions.put(True)
-        try:
-            answer = self._answers.get(timeout=wait_s) if wait_s else self._answers.get_nowait()
-        except queue.Empty:
-            raise NvmlSilentError(f"NVML has not answered within {self.deadline_s:g} s") from None
-        self._is_asking = False
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def _answer(self) -> None:
-        while self._questions.get():
-            try:
-                self._answers.put(self.ask())
-            except Exception as error:  # handed to `read`, so that the probe's runner catches it
-                self._answers.put(error)
-
-
-@dataclass
-class Nvml:
-    """NVML through pynvml. Imports it at the first reading."""
+    """Reads NVML through pynvml, imported at the first reading."""
 
     load: Callable[[], ModuleType] = field(default_factory=lambda: _import_pynvml)
+    name: str = "gpu"
     _nvml: Any = None
     _is_absent: bool = False
 
-    def read(self) -> GpuReading:
+    def read(self, now_s: float) -> GpuReading:
         """All GPUs; `is_present` False where there is no library or no driver."""
         if self._is_absent or not self._is_ready():
             return GpuReading(is_present=False)

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import threading
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from holdfast_sidecar.machine import Gpu, GpuReading
-from holdfast_sidecar.probes.gpu import GpuProbe, Nvml, NvmlFailedError, NvmlSilentError
+from holdfast_sidecar.probes.gpu import GpuProbe, NvmlFailedError
 
 
 class NVMLError(Exception):
@@ -60,7 +59,7 @@ def raiser(error: Exception) -> Any:
 
 
 def test_a_gpu_is_told_in_base_units_and_what_it_refuses_is_absent() -> None:
-    reading = Nvml(load=nvml).read()
+    reading = GpuProbe(load=nvml).read(0.0)
     assert (reading.is_present, reading.driver) == (True, "570.1")
     assert reading.gpus == (
         Gpu(
@@ -88,60 +87,16 @@ def test_a_gpu_is_told_in_base_units_and_what_it_refuses_is_absent() -> None:
     ids=["no library", "no driver"],
 )
 def test_a_machine_without_a_gpu_is_a_normal_machine(load: Any) -> None:
-    asked = Nvml(load=load)
-    assert asked.read() == asked.read() == GpuReading(is_present=False)
+    asked = GpuProbe(load=load)
+    assert asked.read(0.0) == asked.read(0.0) == GpuReading(is_present=False)
 
 
 def test_a_driver_that_breaks_is_a_failure_and_is_begun_again() -> None:
     broken = iter([raiser(NVMLError("GPU is lost")), lambda: 1])
     inits: list[bool] = []
     twin = nvml(nvmlDeviceGetCount=lambda: next(broken)(), nvmlInit=lambda: inits.append(True))
-    asked = Nvml(load=lambda: twin)
+    asked = GpuProbe(load=lambda: twin)
     with pytest.raises(NvmlFailedError, match="GPU is lost"):
-        asked.read()
-    assert len(asked.read().gpus) == 1
+        asked.read(0.0)
+    assert len(asked.read(0.0).gpus) == 1
     assert len(inits) == 2
-
-
-def test_a_call_that_hangs_is_stale_after_the_deadline_and_not_asked_again() -> None:
-    gate, asked = threading.Event(), []
-
-    def ask() -> GpuReading:
-        asked.append(True)
-        gate.wait()
-        return GpuReading(is_present=True)
-
-    probe = GpuProbe(ask, deadline_s=0.01)
-    for _ in range(3):
-        with pytest.raises(NvmlSilentError):
-            probe.read(0.0)
-    assert len(asked) == 1
-    gate.set()
-    probe.deadline_s = 5.0
-    late = threading.Event()
-    while not late.wait(0.001):
-        try:
-            assert probe.read(0.0).is_present
-            break
-        except NvmlSilentError:
-            continue
-
-
-def test_a_failure_reaches_the_caller() -> None:
-    with pytest.raises(NvmlFailedError, match="reset"):
-        GpuProbe(raiser(NvmlFailedError("reset required")), deadline_s=5.0).read(0.0)
-
-
-def test_an_error_nobody_thought_of_is_told_and_the_next_question_is_asked() -> None:
-    answers = iter([AttributeError("an older pynvml"), GpuReading(is_present=False)])
-
-    def ask() -> GpuReading:
-        answer = next(answers)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    probe = GpuProbe(ask, deadline_s=5.0)
-    with pytest.raises(AttributeError, match="older"):
-        probe.read(0.0)
-    assert not probe.read(5.0).is_present

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast_sidecar.assembly import Site, assemble
+from holdfast_sidecar.places import Places
+from holdfast_sidecar.probes.patience import Patient, SilentError
+from holdfast_sidecar.settings import Settings
+
+
+@dataclass
+class Asked:
+    """A probe that does what the test says."""
+
+    answer: Callable[[], int]
+    name: str = "asked"
+
+    def read(self, now_s: float) -> int:
+        return self.answer()
+
+
+def test_a_call_that_hangs_is_stale_after_the_deadline_and_not_asked_again() -> None:
+    gate, asked = threading.Event(), []
+
+    def hang() -> int:
+        asked.append(True)
+        gate.wait()
+        return 7
+
+    probe = Patient(Asked(hang), deadline_s=0.01)
+    for _ in range(3):
+        with pytest.raises(SilentError, match="asked has not answered"):
+            probe.read(0.0)
+    assert len(asked) == 1
+    gate.set()
+    late = threading.Event()
+    while not late.wait(0.001):
+        try:
+            assert probe.read(0.0) == 7
+            break
+        except SilentError:
+            continue
+
+
+def test_an_error_reaches_the_caller_and_the_next_question_is_asked() -> None:
+    answers = iter([AttributeError("an older pynvml"), 7])
+
+    def answer() -> int:
+        given = next(answers)
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+    probe = Patient(Asked(answer), deadline_s=5.0)
+    with pytest.raises(AttributeError, match="older"):
+        probe.read(0.0)
+    assert probe.read(5.0) == 7
+
+
+def test_neither_a_driver_nor_a_file_system_can_stop_the_loop(tmp_path: Path) -> None:
+    site = Site("job", "a", Places(tmp_path, tmp_path), Settings())
+    nobody: Any = None
+    loop = assemble(site, nobody, nobody, nobody, "")
+    assert isinstance(loop.machine.host.probe, Patient)
+    assert isinstance(loop.machine.gpu.probe, Patient)
