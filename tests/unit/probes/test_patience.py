@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ def test_a_call_that_hangs_is_stale_after_the_deadline_and_not_asked_again() -> 
 
 
 def test_an_error_reaches_the_caller_and_the_next_question_is_asked() -> None:
-    answers = iter([AttributeError("an older pynvml"), 7])
+    answers: Iterator[int | Exception] = iter([AttributeError("an older pynvml"), 7])
 
     def answer() -> int:
         given = next(answers)
