@@ -24,6 +24,10 @@ from holdfast_sidecar.settings import PathSettings
 EXPIRED_S = 3600.0
 """Pages of a run that was killed are kept this long: its evidence, should anyone look."""
 
+GLANCES = 5
+GLANCE_S = 0.01
+"""Who sweeps, or asks whether a node is owned, holds its lock for an instant. That is no owner."""
+
 MOST_NODES = 1000
 """Names tried for a node before something else must be wrong."""
 
@@ -78,50 +82,66 @@ def sweep(settings: PathSettings, now_unix_s: float | None = None) -> None:
     now = time.time() if now_unix_s is None else now_unix_s
     root = Path(settings.shm_dir) / f"holdfast-{os.getuid()}"
     for node in root.glob("*/*"):
-        if is_owned(node / "owner.lock"):
-            continue
-        if now - _newest(node) > EXPIRED_S:
-            shutil.rmtree(node, ignore_errors=True)
-            with contextlib.suppress(OSError):
-                node.parent.rmdir()
+        with _unowned(node / "owner.lock") as is_free, contextlib.suppress(FileNotFoundError):
+            if is_free and now - _newest(node) > EXPIRED_S:
+                shutil.rmtree(node, ignore_errors=True)
+                with contextlib.suppress(OSError):
+                    node.parent.rmdir()
 
 
 def sweep_pages(shm: Path, now_unix_s: float | None = None) -> None:
     """Remove expired pages of earlier runs from a node's directory that we own."""
     now = time.time() if now_unix_s is None else now_unix_s
     for page in shm.glob("*.page"):
-        if not is_owned(page) and now - page.stat().st_mtime > EXPIRED_S:
-            page.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            if not is_owned(page) and now - page.stat().st_mtime > EXPIRED_S:
+                page.unlink()
 
 
 def is_owned(path: Path) -> bool:
     """Whether a living process holds the lock of this file."""
+    with _unowned(path) as is_free:
+        return not is_free
+
+
+@contextlib.contextmanager
+def _unowned(path: Path) -> Iterator[bool]:
+    """Whether nobody holds this file's lock; meanwhile nobody else can take it."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
-        return False
+        yield True
+        return
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        yield _try_lock(handle)
     finally:
         os.close(handle)
+
+
+def _try_lock(handle: int, glances: int = 1) -> bool:
+    for glance in range(glances):
+        if glance:
+            time.sleep(GLANCE_S)
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
     return False
 
 
 def _lock(where: Places) -> int | None:
     """Lock the node's directory; None when somebody holds it."""
+    ours = (where.shm.parent.parent, where.shm.parent, where.shm)
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     while True:
-        for folder in (where.shm.parent.parent, where.shm.parent, where.shm):
-            _make_private(folder)
-        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
+            for folder in ours:
+                _make_private(folder)
             handle = os.open(where.lock, flags, 0o600)
         except FileNotFoundError:
-            continue  # its owner is just removing the directory
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            if not (root := ours[0].parent).is_dir():
+                raise BadInput(f"{root} is no directory: set paths.shm_dir to one") from None
+            continue  # whoever had it, or another node or job, is just removing the directory
+        if not _try_lock(handle, GLANCES):
             os.close(handle)
             return None
         with contextlib.suppress(FileNotFoundError):
@@ -136,7 +156,7 @@ def _make_private(folder: Path) -> None:
     except FileExistsError:
         pass
     except FileNotFoundError:
-        raise BadInput(f"{folder.parent} is no directory: set paths.shm_dir to one") from None
+        raise
     except OSError as error:
         raise BadInput(f"can't make {folder}: {error.strerror}") from None
     facts = folder.lstat()

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -72,6 +75,51 @@ def test_only_what_is_unowned_and_expired_is_swept(paths: PathSettings) -> None:
     assert not dead.places.shm.parent.exists()
     assert living.places.shm.exists()
     living.release()
+
+
+def test_what_is_being_swept_can_not_be_taken_meanwhile(
+    paths: PathSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = own_node(paths, "dead", "a")
+    os.close(dead.lock_fd)
+    seen = []
+    remove = shutil.rmtree
+
+    def looking(folder: Path, **how: bool) -> None:
+        seen.append(is_owned(dead.places.lock))
+        remove(folder, **how)
+
+    monkeypatch.setattr(shutil, "rmtree", looking)
+    sweep(paths, dead.places.shm.stat().st_mtime + EXPIRED_S + 60)
+    assert seen == [True]
+
+
+def test_what_is_removed_while_it_is_looked_at_ends_no_sweep(
+    paths: PathSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leaving = own_node(paths, "leaving", "a")
+    page = leaving.places.shm / "attempt-0-local-0.page"
+    page.write_bytes(b"x")
+    monkeypatch.setattr(
+        "holdfast_sidecar.launcher.ownership.is_owned", lambda path: path.unlink() or False
+    )
+    sweep_pages(leaving.places.shm)
+    os.close(leaving.lock_fd)
+    monkeypatch.setattr(
+        "holdfast_sidecar.launcher.ownership._newest", lambda folder: (folder / "gone").stat()
+    )
+    sweep(paths)
+
+
+def test_a_glance_at_the_lock_keeps_nobody_out(paths: PathSettings) -> None:
+    dead = own_node(paths, "job", "a")
+    os.close(dead.lock_fd)
+    glance = os.open(dead.places.lock, os.O_RDONLY)
+    fcntl.flock(glance, fcntl.LOCK_EX)
+    timer = threading.Timer(0.015, os.close, [glance])
+    timer.start()
+    own_node(paths, "job", "a").release()
+    timer.join()
 
 
 def test_a_page_whose_rank_lives_is_not_swept(paths: PathSettings) -> None:
