@@ -1,0 +1,137 @@
+"""Faults change neither the samples that a job sees nor, to the last bit, the weights it ends with.
+
+Four ranks on two nodes, with shuffling, dropout and random numbers of Python and torch; the
+undisturbed run is torch's own launcher without Holdfast.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+from tests.end_to_end.faults.job import CLOSE_ORDERS, TRAINING, Job, new_job
+from tests.servers import Server
+
+pytestmark = pytest.mark.torch
+
+STEPS = 110
+WORLD = 4
+SOAK_SEEDS = range(int(os.environ.get("HOLDFAST_SOAK_SEEDS", "20")))
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens once every rank has reached a step."""
+
+    kind: str
+    rank: int
+    step: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """What must not depend on faults: weights, and each rank's samples by step."""
+
+    weights: set[str]
+    samples: dict[int, dict[int, list[int]]]
+    was_steady: bool
+    """No step was ever given other samples the second time."""
+
+
+def read_result(job: Job) -> Result:
+    samples: dict[int, dict[int, list[int]]] = {rank: {} for rank in range(WORLD)}
+    was_steady = True
+    logs = job.out.glob("samples-*")
+    for log in sorted(logs, key=lambda path: int(path.name.split("-")[1])):
+        seen = samples[int(log.name.split("-")[2])]
+        for line in log.read_text().splitlines():
+            step, indices = json.loads(line)
+            was_steady &= seen.setdefault(step, indices) == indices
+    weights = {(job.out / f"weights-{rank}").read_text() for rank in range(WORLD)}
+    return Result(weights, samples, was_steady)
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> Iterator[Result]:
+    """The same training without us."""
+    job = new_job(None)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += [f"--nproc-per-node={WORLD}", str(TRAINING), "resumable", str(STEPS), "0"]
+    subprocess.run(command, env=job.environment, check=True, capture_output=True, timeout=90)
+    yield read_result(job)
+    job.close()
+
+
+def carry_out(job: Job, fault: Fault) -> None:
+    """Bring the fault about and wait until all ranks step in the next attempt."""
+    job.await_that(lambda: has_reached(job, fault.step), f"step {fault.step}")
+    ranks = job.ranks()
+    victim = ranks[fault.rank]
+    if fault.kind == "lose a node":
+        job.nodes[victim.node].process.kill()
+    else:
+        os.kill(victim.pid, signal.SIGSTOP if fault.kind == "freeze" else signal.SIGKILL)
+    job.await_stepping(WORLD, victim.attempt + 1)
+
+
+def has_reached(job: Job, step: int) -> bool:
+    ranks = job.ranks()
+    return len(ranks) == WORLD and all(rank.step >= step for rank in ranks.values())
+
+
+def run_through(job: Job, faults: list[Fault]) -> None:
+    """Train to the end on nodes a and b, with c waiting, through these faults."""
+    options = ["--nnodes=2", "--nproc-per-node=2", "--spares=1", *CLOSE_ORDERS]
+    options += [f"--checkpoint-dir={job.folder}/checkpoints", "--checkpoint-every=10steps"]
+    for node in "abc":
+        job.start(node, options, ["resumable", str(STEPS), "0.02"])
+    lost = 0
+    for fault in faults:
+        carry_out(job, fault)
+        lost += fault.kind == "lose a node"
+    codes = sorted(node.wait() for node in job.nodes.values())
+    assert codes == [-signal.SIGKILL] * lost + [0] * (3 - lost), job.story()
+
+
+def assert_same(job: Job, undisturbed: Result) -> None:
+    found = read_result(job)
+    assert found.was_steady, job.story()
+    assert found.samples == undisturbed.samples
+    assert found.weights == undisturbed.weights
+    assert len(found.weights) == 1
+
+
+def test_a_frozen_rank_and_a_lost_node_change_nothing(
+    make_job: Callable[..., Job], server: Server, undisturbed: Result
+) -> None:
+    job = make_job(server)
+    run_through(job, [Fault("freeze", 3, 37), Fault("lose a node", 0, 78)])
+    assert_same(job, undisturbed)
+    causes = [i.cause for i in sorted(job.incidents(), key=lambda incident: incident.attempt)]
+    assert causes == ["hang", "node_lost"], job.story()
+    last = max(job.out.glob("start-*-0"), key=lambda path: int(path.name.split("-")[1]))
+    assert int(last.read_text()) >= 30, "it began anew instead of resuming"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", SOAK_SEEDS)
+def test_random_faults_at_random_steps_change_nothing(
+    make_job: Callable[..., Job], server: Server, undisturbed: Result, seed: int
+) -> None:
+    chance = random.Random(seed)
+    kinds = ["lose a node", *chance.choices(["kill", "freeze"], k=2)]
+    chance.shuffle(kinds)
+    steps = sorted(chance.sample(range(2, STEPS - 5), k=len(kinds)))
+    faults = [
+        Fault(kind, chance.randrange(WORLD), step) for kind, step in zip(kinds, steps, strict=True)
+    ]
+    job = make_job(server)
+    run_through(job, faults)
+    assert_same(job, undisturbed)
