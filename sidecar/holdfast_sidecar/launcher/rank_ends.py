@@ -20,7 +20,6 @@ class RankEnd:
     pid: int
     exit_code: int
     at_unix_s: float
-    forced: bool = False
 
 
 def read_exit_code(pid: int) -> int | None:

@@ -23,7 +23,6 @@ from holdfast_sidecar.coordination.connection import open_store
 from holdfast_sidecar.coordination.reports import AgentReport
 from holdfast_sidecar.launcher import job_server, ownership
 from holdfast_sidecar.launcher.address import own_address
-from holdfast_sidecar.launcher.agent import context_for
 from holdfast_sidecar.launcher.machine import read_machine
 from holdfast_sidecar.launcher.plan_watch import PlanWatch
 from holdfast_sidecar.launcher.rank_environment import (
@@ -38,6 +37,7 @@ from holdfast_sidecar.launcher.rendezvous import (
     new_incarnation,
 )
 from holdfast_sidecar.launcher.reporting import Reporter
+from holdfast_sidecar.launcher.seating import context_for
 
 
 def create(parameters: RendezvousParameters) -> HoldfastRendezvous:

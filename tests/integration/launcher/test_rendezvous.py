@@ -27,10 +27,10 @@ from holdfast_sidecar.coordination.reports import (  # noqa: E402
     decode,
     encode,
 )
-from holdfast_sidecar.launcher.agent import assign_workers  # noqa: E402
 from holdfast_sidecar.launcher.plan_watch import PlanWatch  # noqa: E402
 from holdfast_sidecar.launcher.rendezvous import HoldfastRendezvous, JobStopped  # noqa: E402
 from holdfast_sidecar.launcher.reporting import Reporter  # noqa: E402
+from holdfast_sidecar.launcher.seating import assign_workers  # noqa: E402
 
 PATIENCE_S = 20.0
 HEARTBEAT_S = 0.02

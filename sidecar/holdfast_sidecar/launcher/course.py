@@ -1,0 +1,77 @@
+"""How an attempt is going on this node: which ranks have ended, in which order, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
+
+from holdfast_sidecar.coordination.reports import Exit
+from holdfast_sidecar.launcher.rank_ends import RankEnd, in_order
+
+
+@dataclass
+class Course:
+    """One attempt. `ranks` maps local to global ranks; the other fields fill as ranks end."""
+
+    attempt: int
+    ranks: Mapping[int, int] = field(default_factory=dict)
+    ends: list[RankEnd] = field(default_factory=list)
+    failures: dict[int, ProcessFailure] = field(default_factory=dict)
+    """Global rank -> torch's record of its failure, in order."""
+
+    @property
+    def ended(self) -> set[int]:
+        """Local ranks that have ended."""
+        return {end.local_rank for end in self.ends}
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a rank ended badly."""
+        return any(end.exit_code != 0 for end in self.ends)
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Whether all ranks ended, and well."""
+        return len(self.ends) == len(self.ranks) and not self.has_failed
+
+    def take(self, ended: Sequence[RankEnd], error_files: Mapping[int, str]) -> None:
+        """Take in what was noticed in one look."""
+        failures = {
+            end.local_rank: ProcessFailure(
+                local_rank=end.local_rank,
+                pid=end.pid,
+                exitcode=end.exit_code,
+                error_file=error_files[end.local_rank],
+            )
+            for end in ended
+            if end.exit_code != 0
+        }
+        said_at = {local_rank: float(f.timestamp) for local_rank, f in failures.items()}
+        for end in in_order(ended, said_at):
+            self.ends.append(end)
+            if end.local_rank in failures:
+                self.failures[self.ranks[end.local_rank]] = failures[end.local_rank]
+
+    def exits(self) -> list[Exit]:
+        """The ends, as the agent reports them."""
+        return [
+            Exit(
+                rank=self.ranks[end.local_rank],
+                local_rank=end.local_rank,
+                pid=end.pid,
+                exit_code=end.exit_code,
+                at_unix_s=end.at_unix_s,
+                order=order,
+                message=message_of(self.failures.get(self.ranks[end.local_rank])),
+            )
+            for order, end in enumerate(self.ends)
+        ]
+
+
+def message_of(failure: ProcessFailure | None) -> str:
+    """Type and text of the exception behind a failure, in one line; empty for a signal."""
+    if failure is None or not isinstance(failure.message, dict):
+        return ""
+    return " ".join(str(failure.message.get("message", "")).split())

@@ -1,0 +1,86 @@
+"""The ranks' processes of one attempt, as torch started them: subprocesses, or functions.
+
+The only place that knows what torch keeps about them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from torch.distributed.elastic.multiprocessing import SubprocessContext
+from torch.distributed.elastic.multiprocessing.api import MultiprocessContext
+
+from holdfast_sidecar.launcher.ending import end_ranks
+from holdfast_sidecar.launcher.rank_ends import read_exit_code
+
+
+class LocalRanks:
+    """Wraps torch's context of processes; None before the first start: no ranks."""
+
+    def __init__(self, context: Any = None) -> None:
+        self._context = context
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """Local rank -> pid."""
+        return {} if self._context is None else dict(self._context.pids())
+
+    @property
+    def error_files(self) -> Mapping[int, str]:
+        """Local rank -> the file that torch's error handler writes."""
+        files: Mapping[int, str] = self._context.error_files
+        return files
+
+    def read_exit_codes(self) -> dict[int, int]:
+        """Local rank -> exit code, of those that have ended."""
+        self._let_functions_return()
+        codes = {rank: self._read_exit_code(rank, pid) for rank, pid in self.pids.items()}
+        return {rank: code for rank, code in codes.items() if code is not None}
+
+    def wait(self, local_ranks: Iterable[int], news_fd: int, timeout_s: float) -> None:
+        """Sleep until one of these ranks ends, there is news, or the time is over."""
+        pids = self.pids
+        poller = select.poll()
+        poller.register(news_fd, select.POLLIN)
+        with contextlib.ExitStack() as handles:
+            for local_rank in local_ranks:
+                with contextlib.suppress(ProcessLookupError):
+                    handle = os.pidfd_open(pids[local_rank])
+                    handles.callback(os.close, handle)
+                    poller.register(handle, select.POLLIN)
+            poller.poll(timeout_s * 1000)
+
+    def end(self, first: signal.Signals, grace_s: float) -> None:
+        """End subprocesses all at once. Functions are left to torch, which has their handles."""
+        if not isinstance(self._context, SubprocessContext):
+            return
+        end_ranks(self.pids.values(), first, grace_s)
+        for handler in self._context.subprocess_handlers.values():
+            handler.proc.poll()
+            # torch closes the log files only of ranks that it ends itself.
+            for stream in (handler._stdout, handler._stderr):
+                if stream is not None:
+                    stream.close()
+
+    def _read_exit_code(self, local_rank: int, pid: int) -> int | None:
+        if isinstance(self._context, MultiprocessContext):
+            # It may be the child of a fork server, so only torch's handle on it can tell.
+            code: int | None = self._context._pc.processes[local_rank].exitcode
+            return code
+        return read_exit_code(pid)
+
+    def _let_functions_return(self) -> None:
+        """Ranks of --run-path wait for their return values to be taken before they exit."""
+        context = self._context
+        if not isinstance(context, MultiprocessContext):
+            return
+        for local_rank, queue in context._ret_vals.items():
+            if local_rank not in context._return_values and not queue.empty():
+                context._return_values[local_rank] = queue.get()
+        if context._is_done():
+            context._worker_finished_event.set()

@@ -1,0 +1,44 @@
+"""From the plan to this node's ranks: their numbers, and what they are told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torch.distributed.elastic.agent.server.api import Worker
+
+from holdfast_sidecar.coordination.reports import Plan
+from holdfast_sidecar.launcher.rank_environment import RankContext
+from holdfast_sidecar.launcher.rendezvous import Assignment
+
+
+def assign_workers(assignment: Assignment, role: str) -> list[Worker]:
+    """This node's ranks as the plan numbers them, and their numbers inside their role."""
+    member = assignment.member
+    alike = [m for m in assignment.plan.members if m.role == role]
+    before = sum(m.slots for m in alike if m.node_rank < member.node_rank)
+    return [
+        Worker(
+            local_rank=local_rank,
+            global_rank=member.first_rank + local_rank,
+            role_rank=before + local_rank,
+            world_size=assignment.plan.world_size,
+            role_world_size=sum(m.slots for m in alike),
+        )
+        for local_rank in range(member.slots)
+    ]
+
+
+def context_for(context: RankContext, plan: Plan) -> RankContext:
+    """What the ranks of this plan's attempt are told."""
+    return replace(context, attempt=plan.attempt, epoch=plan.epoch, resume=tuple(plan.resume))
+
+
+def describe(assignment: Assignment) -> str:
+    """This node's place, for people."""
+    plan, member = assignment.plan, assignment.member
+    last = member.first_rank + member.slots - 1
+    resuming = f", resuming from step {plan.resume[0].step}" if plan.resume else ""
+    return (
+        f"attempt {plan.attempt}: node rank {member.node_rank} of {len(plan.members)}, "
+        f"ranks {member.first_rank}-{last} of {plan.world_size}{resuming}"
+    )

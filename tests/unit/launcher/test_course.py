@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+from holdfast_sidecar.launcher.course import Course  # noqa: E402
+from holdfast_sidecar.launcher.rank_ends import RankEnd  # noqa: E402
+
+
+def error_file(path: Path, message: str, timestamp: int) -> str:
+    extra = {"py_callstack": "…", "timestamp": str(timestamp)}
+    path.write_text(json.dumps({"message": {"message": message, "extraInfo": extra}}))
+    return str(path)
+
+
+def test_exits_are_reported_in_order_with_what_the_exceptions_said(tmp_path: Path) -> None:
+    course = Course(0, {0: 4, 1: 5, 2: 6})
+    files = {
+        0: error_file(tmp_path / "0", "RuntimeError: lost a peer", 200),
+        1: error_file(tmp_path / "1", "ValueError: bad\n data", 100),
+        2: str(tmp_path / "none"),
+    }
+    course.take([RankEnd(0, 10, 1, 300.0), RankEnd(1, 11, 1, 300.0)], files)
+    course.take([RankEnd(2, 12, -9, 301.0)], files)
+    exits = course.exits()
+    assert [(e.rank, e.order, e.exit_code) for e in exits] == [(5, 0, 1), (4, 1, 1), (6, 2, -9)]
+    assert [e.message for e in exits] == ["ValueError: bad data", "RuntimeError: lost a peer", ""]
+    assert list(course.failures) == [5, 4, 6]
+
+
+def test_success_means_all_of_them(tmp_path: Path) -> None:
+    course = Course(0, {0: 0, 1: 1})
+    course.take([RankEnd(0, 10, 0, 1.0)], {})
+    assert (course.has_succeeded, course.has_failed, course.ended) == (False, False, {0})
+    course.take([RankEnd(1, 11, 0, 2.0)], {})
+    assert course.has_succeeded
