@@ -9,7 +9,7 @@ from pathlib import Path
 def asset(name: str) -> Path:
     """A file or folder named as in the repository, such as `examples/chargpt.py`.
 
-    A wheel carries them as the package `holdfast_assets`, a checkout has them at its top.
+    A checkout has them at its top, a wheel carries them as the package `holdfast_assets`.
     FileNotFoundError when this installation has neither.
     """
     for root in _roots():
@@ -19,7 +19,9 @@ def asset(name: str) -> Path:
 
 
 def _roots() -> list[Path]:
-    checkout = Path(__file__).parents[2]
+    # An editable install has copies too, as old as the day it was made: the checkout comes first.
+    above = Path(__file__).parents[2]
+    checkout = [above] if (above / "pyproject.toml").exists() else []
     packed = find_spec("holdfast_assets")
     places = [] if packed is None else packed.submodule_search_locations
-    return [*(Path(place) for place in places or []), checkout]
+    return [*checkout, *(Path(place) for place in places or [])]

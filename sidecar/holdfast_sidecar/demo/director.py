@@ -98,6 +98,7 @@ class Director:
         finally:
             asking.kill()
             answer = asking.communicate()[0].decode(errors="replace")
+        self._look()  # the last look may be older than the answer
         return judge_save(injected, watching.save_of(self.cluster, answer))
 
     def _injected(self, event: Event, node: str) -> Injected:
