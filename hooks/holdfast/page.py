@@ -336,7 +336,7 @@ def pack_last_words(words: dict[str, Any]) -> bytes:
     """Pack last words; long values are cut so that the whole always fits."""
     room = LAST_WORDS_SIZE - _LENGTH_AND_CHECKSUM.size
     text = json.dumps(words).encode()
-    for limit in (1024, 512, 256, 64):
+    for limit in (1024, 512, 256, 64, 16):  # JSON may spell a character with twelve
         if len(text) <= room:
             break
         cut = {key: str(value)[-limit:] for key, value in words.items()}

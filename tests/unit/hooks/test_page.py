@@ -68,6 +68,15 @@ def test_last_words_of_any_length_fit_and_can_be_read(length: int) -> None:
     assert page.parse_last_words(bytes(page.PAGE_SIZE)) is None
 
 
+def test_last_words_fit_in_any_script() -> None:
+    words = dict.fromkeys(
+        ("type", "message", "frame", "traceback", "thread"), "\N{GRINNING FACE}" * 300
+    )
+    parsed = page.parse_last_words(place(page.pack_last_words(words), page.LAST_WORDS_OFFSET))
+    assert parsed is not None
+    assert parsed.keys() == words.keys()
+
+
 def test_a_number_keeps_its_bits() -> None:
     for value in (0.0, -1.5, 1e300, float("inf")):
         assert page.bits_float(page.float_bits(value)) == value
