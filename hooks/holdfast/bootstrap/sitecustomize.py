@@ -13,7 +13,9 @@ def _attach() -> None:
     try:
         from holdfast.attachment import arm
     except ImportError as error:
-        if os.environ.get("HOLDFAST_PAGE_DIR") and os.environ.get("HOLDFAST_HOOKS") != "0":
+        # What a rank starts inherits our path, may be another Python, and would stay inert anyway.
+        wanted = os.environ.get("HOLDFAST_PAGE_DIR") and not os.environ.get("HOLDFAST_CLAIMED")
+        if wanted and os.environ.get("HOLDFAST_HOOKS") != "0":
             sys.stderr.write(f"holdfast: this Python runs without hooks: {error}\n")
         return
     arm()

@@ -43,6 +43,13 @@ def test_a_python_without_holdfast_says_so_in_one_line_and_runs(stage) -> None:
     assert ended.err.splitlines() == ["holdfast: this Python runs without hooks: not here"]
 
 
+def test_a_python_without_holdfast_that_a_rank_starts_is_silent(stage) -> None:
+    absent = path(stage, "absent", "holdfast/__init__.py", "raise ImportError('not here')\n")
+    pythonpath = os.pathsep.join([attachment.python_path(), absent])
+    ended = stage.run("", stage.environment(PYTHONPATH=pythonpath, HOLDFAST_CLAIMED="1:1"))
+    assert (ended.code, ended.err) == (0, "")
+
+
 def test_a_directory_that_is_not_safe_costs_one_line_and_no_page(stage) -> None:
     stage.pages.chmod(0o755)
     env = stage.environment(PYTHONPATH=stage.stub_torch())
