@@ -80,7 +80,7 @@ def begin(cluster: Cluster, circumstances: Circumstances, after: Plan | None) ->
         )
         return write_plan(cluster, refused)
     enough = len(joining) >= joining[0].min_nodes
-    formed = formation.form(joining, (), frozenset(), 0, circumstances.forming_for_s)
+    formed = formation.form(joining, (), circumstances.forming_for_s)
     attempt = next_attempt(cluster, joining, ended)
     outcome = open_attempt(cluster, formed, attempt, None, circumstances)
     return dataclasses.replace(outcome, forming=enough)

@@ -38,28 +38,22 @@ class Formation:
 def form(
     joining: Sequence[AgentReport],
     previous: Sequence[Member],
-    awaited: frozenset[str],
-    needed: int,
     waited_s: float,
 ) -> Formation | Waiting | Mismatch:
     """Form an attempt out of the nodes that wait.
 
     joining: living agents that want in. previous: members of the last attempt (empty at first).
-    awaited: nodes still alive that will join once their ranks are down. needed: fewest nodes that
-    may decide. waited_s: how long enough nodes have been here (last call, first attempt only).
+    waited_s: how long enough nodes have been here (last call, first attempt only).
     """
     if not joining:
         return Waiting("no node has joined yet")
     survivors = [agent for agent in joining if _holds_a_place(agent, previous)]
     joining = alike(joining, survivors)
     wanted = joining[0]
-    least = max(wanted.min_nodes, needed)
     if (mismatch := find_mismatch(joining)) is not None:
         return mismatch
-    if awaited:
-        return Waiting(f"waiting for {', '.join(sorted(awaited))} to end its ranks")
-    if len(joining) < least:
-        return Waiting(f"{len(joining)} of {least} nodes are here")
+    if len(joining) < wanted.min_nodes:
+        return Waiting(f"{len(joining)} of {wanted.min_nodes} nodes are here")
     if not previous and len(joining) < wanted.max_nodes and waited_s < wanted.last_call_s:
         return Waiting(f"last call: {len(joining)} of at most {wanted.max_nodes} nodes are here")
     return Formation(_number(_seat(joining, previous, wanted.max_nodes)))

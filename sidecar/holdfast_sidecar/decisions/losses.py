@@ -30,6 +30,18 @@ def lost_members(cluster: Cluster, plan: Plan, now_unix_s: float) -> Incident | 
     )
 
 
+def too_few_to_decide(cluster: Cluster, plan: Plan, majority: bool) -> str:
+    """Why this side may not decide about missing nodes; empty when it may.
+
+    Behind Sentinel the others may sit with a master of their own, so more than half of the
+    attempt's nodes must be here: spares don't count, and a tie waits for a person.
+    """
+    here = sum(cluster.is_alive(member.node) for member in plan.members)
+    if not majority or 2 * here > len(plan.members):
+        return ""
+    return f"{here} of the attempt's {len(plan.members)} nodes are here, not more than half"
+
+
 def agent_of(cluster: Cluster, member: Member) -> AgentReport | None:
     """The living agent that holds this place; None when it is gone or is another one by now."""
     agent = cluster.agents.get(member.node)

@@ -46,7 +46,7 @@ class Circumstances:
     new_identifier: str = ""
     """A fresh identifier for an incident, should one be needed."""
     majority: bool = False
-    """Behind Sentinel more than half of the last attempt's nodes must be here to decide."""
+    """Behind Sentinel more than half of the attempt's nodes must be here to decide about others."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from holdfast_sidecar.decisions import formation, restart
 from holdfast_sidecar.decisions.beginning import next_attempt, open_attempt
 from holdfast_sidecar.decisions.blame import describe, signature
 from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.decisions.losses import blame_exits, lost_members
+from holdfast_sidecar.decisions.losses import blame_exits, lost_members, too_few_to_decide
 from holdfast_sidecar.decisions.outcome import (
     Circumstances,
     Outcome,
@@ -45,7 +45,7 @@ def await_evidence(cluster: Cluster, plan: Plan, circumstances: Circumstances) -
 def reform(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome:
     """After an end: wait until the living are down, name the culprit, restart or stop."""
     joining = cluster.joining()
-    awaited = frozenset(
+    awaited = sorted(
         member.node
         for member in plan.members
         if cluster.is_alive(member.node)
@@ -53,7 +53,9 @@ def reform(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcom
         and agent.state != "joining"
     )
     if awaited:
-        return Outcome(waiting=f"waiting for {', '.join(sorted(awaited))} to end its ranks")
+        return Outcome(waiting=f"waiting for {', '.join(awaited)} to end its ranks")
+    if few := too_few_to_decide(cluster, plan, circumstances.majority):
+        return Outcome(waiting=few)
     incident = _final(cluster, plan, circumstances)
     if plan.incident and plan.incident not in cluster.incidents:
         # Whoever ended the attempt died before it wrote this down: pauses count from now on.
@@ -74,8 +76,7 @@ def reform(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcom
         return Outcome((*write_plan(cluster, refused).writes, amend(cluster, stamped)))
     if circumstances.now_unix_s < plan_not_before(incident, verdict.pause_s):
         return Outcome(waiting=f"backing off {verdict.pause_s:g} s after {incident.cause}")
-    needed = len(plan.members) // 2 + 1 if circumstances.majority else 0
-    formed = formation.form(joining, plan.members, awaited, needed, 0.0)
+    formed = formation.form(joining, plan.members, 0.0)
     patience = circumstances.settings.policy.join_timeout_s
     is_late = circumstances.now_unix_s > plan_not_before(incident, verdict.pause_s) + patience
     if is_late and isinstance(formed, formation.Waiting):

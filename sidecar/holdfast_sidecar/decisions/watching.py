@@ -9,7 +9,12 @@ from holdfast_sidecar.coordination.reports import AgentReport, Incident, Member,
 from holdfast_sidecar.decisions.blame import signature
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.formation import alike
-from holdfast_sidecar.decisions.losses import agent_of, blame_exits, lost_members
+from holdfast_sidecar.decisions.losses import (
+    agent_of,
+    blame_exits,
+    lost_members,
+    too_few_to_decide,
+)
 from holdfast_sidecar.decisions.outcome import (
     Circumstances,
     Outcome,
@@ -30,6 +35,8 @@ def watch(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome
         done = dataclasses.replace(plan, state="done", epoch=circumstances.epoch)
         return write_plan(cluster, done)
     if (lost := lost_members(cluster, plan, circumstances.now_unix_s)) is not None:
+        if few := too_few_to_decide(cluster, plan, circumstances.majority):
+            return Outcome(waiting=few)
         return _end(cluster, plan, lost, circumstances)
     members = [agent_of(cluster, member) for member in plan.members]
     of_attempt = [a for a in members if a is not None and a.attempt == plan.attempt]

@@ -89,36 +89,32 @@ def agent(node: str, **changes: object) -> AgentReport:
 
 def test_the_last_call_holds_a_first_attempt_open_for_more_nodes_only() -> None:
     two = [agent("a"), agent("b")]
-    early = formation.form(two, (), frozenset(), 0, 29)
+    early = formation.form(two, (), 29)
     assert isinstance(early, formation.Waiting)
     assert "last call" in early.reason
-    assert isinstance(formation.form(two, (), frozenset(), 0, 30), formation.Formation)
-    again = formation.form(two, (Member("a", "i", 0, 0, 2),), frozenset(), 0, 0)
+    assert isinstance(formation.form(two, (), 30), formation.Formation)
+    again = formation.form(two, (Member("a", "i", 0, 0, 2),), 0)
     assert isinstance(again, formation.Formation)
 
 
 def test_a_member_has_the_role_its_agent_reports() -> None:
-    formed = formation.form(
-        [agent("a", role="actor"), agent("b", role="learner")], (), frozenset(), 0, 30
-    )
+    formed = formation.form([agent("a", role="actor"), agent("b", role="learner")], (), 30)
     assert isinstance(formed, formation.Formation)
     assert [m.role for m in formed.members] == ["actor", "learner"]
 
 
 def test_nodes_are_seated_in_natural_order_and_survivors_stay_seated() -> None:
-    first = formation.form([agent("n10"), agent("n2"), agent("n1")], (), frozenset(), 0, 0)
+    first = formation.form([agent("n10"), agent("n2"), agent("n1")], (), 0)
     assert isinstance(first, formation.Formation)
     assert [m.node for m in first.members] == ["n1", "n2", "n10"]
-    again = formation.form(
-        [agent("n10"), agent("n1"), agent("n3")], first.members, frozenset(), 0, 0
-    )
+    again = formation.form([agent("n10"), agent("n1"), agent("n3")], first.members, 0)
     assert isinstance(again, formation.Formation)
     assert [m.node for m in again.members] == ["n1", "n3", "n10"]
 
 
 def test_nodes_of_different_versions_are_refused_by_name() -> None:
     mixed = [agent("a", torch_version="2.13.0"), agent("b", torch_version="2.12.0")]
-    refused = formation.form(mixed, (), frozenset(), 0, 99)
+    refused = formation.form(mixed, (), 99)
     assert isinstance(refused, formation.Mismatch)
     assert "a has 2.13.0, b has 2.12.0" in refused.message
 

@@ -35,11 +35,11 @@ def test_a_job_grows_for_a_node_of_its_own_versions_only() -> None:
 def test_a_restart_leaves_out_a_node_of_other_versions_and_goes_on() -> None:
     back = dataclasses.replace(MEMBER, state="joining")
     for joining in ([back, STRANGER], [STRANGER, back]):
-        formed = formation.form(joining, PLAN.members, frozenset(), 0, 0)
+        formed = formation.form(joining, PLAN.members, 0)
         assert isinstance(formed, formation.Formation)
         assert [member.node for member in formed.members] == ["a"]
 
 
 def test_without_a_survivor_nodes_of_different_versions_are_refused() -> None:
     both = [NEWCOMER, dataclasses.replace(STRANGER, node="c")]
-    assert isinstance(formation.form(both, PLAN.members, frozenset(), 0, 0), formation.Mismatch)
+    assert isinstance(formation.form(both, PLAN.members, 0), formation.Mismatch)
