@@ -30,6 +30,7 @@ from holdfast_sidecar.launcher.rank_pages import read_said_finished
 from holdfast_sidecar.launcher.rank_process import ranks_started_by, start_cold
 from holdfast_sidecar.launcher.rendezvous import HoldfastRendezvous, JobStopped
 from holdfast_sidecar.launcher.seating import assign_workers, context_for, describe
+from holdfast_sidecar.launcher.spare import Spare
 from holdfast_sidecar.launcher.standby import Standby
 from holdfast_sidecar.launcher.standing import Standing, while_running
 
@@ -63,6 +64,8 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         self._rendezvous_handler = rendezvous
         self._context = context
         self._standby = standby
+        if standby is not None:
+            rendezvous.beside = Spare(standby, rendezvous.watch, spec, context).look
         self._course = Course(-1)
         self._backing: Backing | None = None
         self._last_failures: Mapping[int, ProcessFailure] = {}
@@ -99,8 +102,12 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         logger.info("%s", describe(assignment))
         started = self._start_in(context, worker_group)
         if self._standby is not None:
-            self._backing = Backing(self._standby, [self._page(rank) for rank in ranks])
+            pages = [self._page(rank) for rank in ranks]
+            self._backing = Backing(self._standby, pages, self._tell_spares)
         return started
+
+    def _tell_spares(self, modules: tuple[str, ...]) -> None:
+        self._rendezvous_handler.reporter.say(warm_modules=list(modules))
 
     def _start_in(self, context: RankContext, worker_group: WorkerGroup) -> dict[int, Any]:
         start = start_cold if self._standby is None else self._standby.start
@@ -115,6 +122,8 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
 
     def _stop_workers(self, worker_group: WorkerGroup) -> None:
         self._shutdown(timeout=self._shutdown_timeout)
+        # The store is served as long as anyone holds it, and --master-port is needed again.
+        self._store = worker_group.store = None
 
     def _shutdown(
         self, death_sig: signal.Signals = signal.SIGTERM, timeout: float | None = None

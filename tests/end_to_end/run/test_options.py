@@ -145,8 +145,8 @@ if count < 2:
 def test_restarts_are_the_policys_unless_capped(
     ground: Ground, options: list[str], code: int, attempts: int
 ) -> None:
-    """--max-restarts."""
-    ran = ground.run(*options, ground.script("fail.py", FAIL_TWICE))
+    """--max-restarts; and --master-port, which every attempt needs anew."""
+    ran = ground.run(f"--master-port={free_port()}", *options, ground.script("fail.py", FAIL_TWICE))
     assert ran.process.returncode == code, ran.output
     assert len(list((ground.folder / "out").iterdir())) == attempts
     if code:
