@@ -71,6 +71,9 @@ class AgentReport:
     exits: list[Exit] = field(default_factory=list)
     plan: str = ""
     """The plan it obeys, verbatim: an emptied server gets it back from here."""
+    warm_modules: list[str] = field(default_factory=list)
+    """What its ranks had imported at their first step, for a spare to import ahead; empty: not
+    known yet, or to be started cold."""
 
 
 @dataclass(frozen=True)

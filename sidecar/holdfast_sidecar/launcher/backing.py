@@ -5,7 +5,7 @@ Not before every rank has stepped: until then they would compete with the ranks'
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from holdfast.page import Flag
@@ -19,9 +19,15 @@ LOOK_EVERY_S = 0.5
 class Backing:
     """Watches over one attempt's first steps."""
 
-    def __init__(self, standby: Standby, pages: Sequence[Path]) -> None:
+    def __init__(
+        self,
+        standby: Standby,
+        pages: Sequence[Path],
+        tell: Callable[[tuple[str, ...]], None] = lambda modules: None,
+    ) -> None:
         self._standby = standby
         self._pages = pages
+        self._tell = tell
         self._looked_at = float("-inf")
         self._is_settled = False
 
@@ -34,7 +40,9 @@ class Backing:
         stepped = [found for found in words if found is not None and has_stepped(found)]
         if len(stepped) == len(self._pages):
             self._is_settled = True
-            if modules := modules_to_warm(stepped):
+            modules = modules_to_warm(stepped)
+            self._tell(modules)
+            if modules:
                 self._standby.warm_up(modules)
 
 

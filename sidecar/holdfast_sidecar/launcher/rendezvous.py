@@ -63,7 +63,8 @@ class Assignment:
 class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
     """One node's way into every attempt of the job.
 
-    `prepare` is called with each assignment before the rendezvous returns, `release` at the end.
+    `prepare` is called with each assignment before the rendezvous returns, `release` at the end,
+    `beside` now and then while an attempt is live in which this node has no place.
     """
 
     reporter: Reporter
@@ -74,6 +75,7 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
     master_port: int = 0
     prepare: Callable[[Assignment], None] = lambda assignment: None
     release: Callable[[], None] = lambda: None
+    beside: Callable[[Plan], None] = lambda plan: None
     fence: Fence = field(default_factory=Fence)
     assignment: Assignment | None = None
     _known: int | None = None
@@ -180,6 +182,8 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
             standing = self.watch.wait_for(self._news, LOOK_S)
             plan = self.watch.plan
             if standing is None or plan is None:
+                if plan is not None and plan.state in LIVE:
+                    self.beside(plan)
                 if self._is_hopeful(plan):
                     deadline = time.monotonic() + self.join_timeout_s
                 elif time.monotonic() > deadline:

@@ -13,7 +13,7 @@ import resource
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -68,6 +68,10 @@ class Standby:
             warm.discard()
         logger.debug("local rank %d starts cold", command.local_rank)
         return start_cold(command)
+
+    def expect(self, commands: Sequence[Command]) -> None:
+        """Ranks that may have to be started, by a node that has started none yet."""
+        self._commands = {command.local_rank: command for command in commands}
 
     def warm_up(self, modules: tuple[str, ...] = ("torch",)) -> None:
         """Let as many interpreters wait as there are ranks that could use one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -122,6 +123,23 @@ def job() -> Iterator[Job]:
 
 def is_running(report: AgentReport) -> bool:
     return report.state == "running"
+
+
+def test_a_spare_hears_of_the_attempt_beside_which_it_waits(job: Job) -> None:
+    heard: list[int] = []
+    spare = job.node("c")
+    spare.beside = lambda plan: heard.append(plan.attempt)
+    call = Call(spare.next_rendezvous)
+    job.await_report("c", is_joining)
+    assert heard == []
+    job.order(0, "running", "a")
+    for _ in range(500):
+        if heard:
+            break
+        time.sleep(0.01)
+    assert set(heard) == {0}
+    job.order(1, "running", "c")
+    assert call.get().rank == 0
 
 
 def test_reports_of_others_do_not_wake_an_agent(job: Job) -> None:
@@ -285,7 +303,7 @@ def test_a_member_whose_attempt_ended_before_it_met_the_others_joins_again(job: 
     call = Call(b.next_rendezvous)
     job.await_report("b", is_joining)
     job.order(0, "running", "never came", "b")
-    sees(b, 0)
+    job.await_report("b", lambda r: bool(r.plan))
     job.order(0, "ended", "never came", "b")
     job.await_report("b", lambda r: r.state == "joining" and r.attempt == 0)
     job.order(1, "running", "b")

@@ -1,0 +1,64 @@
+"""A spare's warm interpreters: those of a node that takes part wait from its first steps on, and a
+spare that has to take a lost node's place should not be slower than the survivors.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from torch.distributed.elastic.utils import macros
+
+from holdfast_sidecar.coordination.reports import AgentReport, Plan
+from holdfast_sidecar.launcher.plan_watch import PlanWatch
+from holdfast_sidecar.launcher.rank_environment import RankContext, rank_environment
+from holdfast_sidecar.launcher.rank_process import Command
+from holdfast_sidecar.launcher.standby import Standby
+
+NCCL_ERRORS = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
+
+
+class Spare:
+    """Starts the interpreters once those who run the job know what they should import."""
+
+    def __init__(self, standby: Standby, watch: PlanWatch, spec: Any, context: RankContext) -> None:
+        self._standby = standby
+        self._watch = watch
+        self._spec = spec
+        self._context = context
+
+    def look(self, plan: Plan) -> None:
+        """Called now and then while this node waits beside a live attempt."""
+        if self._standby.waiting or not isinstance(self._spec.entrypoint, str):
+            return
+        if modules := modules_of(self._watch.read_agents(), plan):
+            self._standby.expect(expected_commands(self._spec, self._context, os.environ))
+            self._standby.warm_up(modules)
+
+
+def modules_of(agents: Iterable[AgentReport], plan: Plan) -> tuple[str, ...]:
+    """What the ranks of the running attempt had imported; empty while nobody can tell."""
+    told = (a.warm_modules for a in agents if a.state == "running" and a.attempt == plan.attempt)
+    return tuple(next(filter(None, told), ()))
+
+
+def expected_commands(
+    spec: Any, context: RankContext, environment: Mapping[str, str]
+) -> list[Command]:
+    """This node's ranks as torch will start them, as far as is known without a place.
+
+    What torch adds to the environment names the rank and is handed over late, but for one variable.
+    If a version of torch adds another, the interpreter will not fit and the rank starts cold.
+    """
+    made = {NCCL_ERRORS: "1", **environment}
+    return [
+        Command(
+            (spec.entrypoint, *macros.substitute(list(spec.args), str(local_rank))),
+            rank_environment(made, context),
+            None,
+            None,
+            local_rank,
+        )
+        for local_rank in range(spec.local_world_size)
+    ]
