@@ -26,6 +26,8 @@ from holdfast_sidecar.pages import open_page
 
 TRAINING = Path(__file__).with_name("training.py")
 
+SOAK_SEEDS = range(int(os.environ.get("HOLDFAST_SOAK_SEEDS", "20")))
+
 PATIENCE_S = 60.0
 """For a machine on which everything else runs as well; each wait takes seconds at most here."""
 

@@ -16,14 +16,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
-from tests.end_to_end.faults.job import CLOSE_ORDERS, TRAINING, Job, new_job
+from tests.end_to_end.faults.job import CLOSE_ORDERS, SOAK_SEEDS, TRAINING, Job, new_job
 from tests.servers import Server
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
 STEPS = 110
 WORLD = 4
-SOAK_SEEDS = range(int(os.environ.get("HOLDFAST_SOAK_SEEDS", "20")))
 
 
 @dataclass(frozen=True)

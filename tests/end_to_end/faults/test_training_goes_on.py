@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 
-import psutil
 import pytest
-from tests.end_to_end.faults.job import Job, Rank, await_exit
+from tests.end_to_end.faults.job import SOAK_SEEDS, Job, Rank, await_exit
 from tests.servers import Server
 
 pytestmark = pytest.mark.torch
 
-AWAY_STEPS = 200
-"""Steps to be made while Redis is away: more than 2 s of them, past every lease and deadline."""
+AWAY_STEPS = 300
+"""Steps to be made while Redis is away: more than 3 s of them, past every lease and deadline."""
+
+Absence = Callable[[Server], AbstractContextManager[None]]
 
 
 @contextmanager
 def killed(server: Server) -> Iterator[None]:
     """It comes back with nothing in it."""
     server.kill()
-    yield
-    server.start()
+    try:
+        yield
+    finally:
+        server.start()
 
 
 @contextmanager
@@ -43,68 +48,84 @@ def emptied(server: Server) -> Iterator[None]:
     yield
 
 
+def outlive_absence(job: Job, server: Server, fault: Absence) -> None:
+    """Redis goes and comes back: nothing restarts, somebody leads, and a crash is answered."""
+    before = job.ranks()
+    epoch = led_epoch(job)
+    with fault(server):
+        job.await_steps(AWAY_STEPS)
+    job.await_that(lambda: bool(job.lease().candidate), "somebody leads again")
+    job.await_that(lambda: job.plan() is not None, "the plan is back")
+    after = job.await_steps(50)
+    assert job.lease().epoch >= epoch
+    assert pids(after) == pids(before)
+    plan = job.plan()
+    assert plan is not None
+    assert (plan.attempt, plan.state) == (before[0].attempt, "running")
+    again = kill_rank(job, 1)
+    assert {rank: r.node for rank, r in again.items()} == {r: before[r].node for r in before}
+
+
+def outlive_crash_meanwhile(job: Job, server: Server) -> None:
+    """A rank dies while Redis is away, and is replaced when it is back."""
+    before = job.ranks()
+    with killed(server):
+        os.kill(before[0].pid, signal.SIGKILL)
+        await_exit(before[0].pid)
+    again = job.await_stepping(2, before[0].attempt + 1)
+    assert attempts(again) == {before[0].attempt + 1}, job.story()
+
+
+def outlive_dead_sidecar(job: Job) -> None:
+    """Another sidecar picks the same ranks up, and answers a crash among them."""
+    job.await_that(lambda: led_epoch(job) > 0, "somebody leads")
+    follower = next(n for n in job.nodes if not job.lease().candidate.startswith(f"{n}/"))
+    before = job.ranks()
+    kill_sidecar(job, follower)
+    after = job.await_steps(50)
+    assert pids(after) == pids(before)
+    kill_rank(job, next(r.rank for r in before.values() if r.node == follower))
+
+
+def outlive_dead_leader(job: Job) -> None:
+    """Somebody leads in a higher epoch, and the ranks never knew."""
+    job.await_that(lambda: led_epoch(job) > 0, "somebody leads")
+    lease, before = job.lease(), job.ranks()
+    kill_sidecar(job, lease.candidate.partition("/")[0])
+    job.await_that(lambda: led_epoch(job) > lease.epoch, "a new leader with a higher epoch")
+    after = job.await_steps(100)
+    assert pids(after) == pids(before)
+    kill_rank(job, 0)
+
+
 def kill_rank(job: Job, rank: int) -> dict[int, Rank]:
-    """SIGKILL a rank and wait until all step again."""
+    """SIGKILL a rank and wait until all step again, one attempt later."""
     before = job.ranks()
     os.kill(before[rank].pid, signal.SIGKILL)
-    return job.await_stepping(len(before), before[rank].attempt + 1)
+    again = job.await_stepping(len(before), before[rank].attempt + 1)
+    assert attempts(again) == {before[rank].attempt + 1}, job.story()
+    return again
 
 
 @pytest.mark.parametrize("fault", [killed, paused, emptied])
-def test_training_goes_on_and_a_crash_afterwards_is_recovered(
-    pair: Job, lasting_server: Server, fault: Callable[[Server], Iterator[None]]
+def test_training_goes_on_without_redis_and_a_crash_afterwards_is_recovered(
+    pair: Job, lasting_server: Server, fault: Absence
 ) -> None:
-    before = pair.ranks()
-    epoch = led_epoch(pair)
-    with fault(lasting_server):
-        pair.await_steps(AWAY_STEPS)
-    pair.await_that(lambda: bool(pair.lease().candidate), "somebody leads again")
-    pair.await_that(lambda: pair.plan() is not None, "the plan is back")
-    after = pair.await_steps(50)
-    assert pair.lease().epoch >= epoch
-    assert {r.pid for r in after.values()} == {r.pid for r in before.values()}
-    attempt = before[0].attempt
-    plan = pair.plan()
-    assert plan is not None
-    assert (plan.attempt, plan.state) == (attempt, "running")
-    again = kill_rank(pair, 1)
-    assert {r.attempt for r in again.values()} == {attempt + 1}, pair.story()
-    assert {rank: r.node for rank, r in again.items()} == {r: before[r].node for r in before}
+    outlive_absence(pair, lasting_server, fault)
 
 
 def test_a_rank_that_dies_while_redis_is_away_is_replaced_when_it_is_back(
     pair: Job, lasting_server: Server
 ) -> None:
-    before = pair.ranks()
-    with killed(lasting_server):
-        os.kill(before[0].pid, signal.SIGKILL)
-        await_exit(before[0].pid)
-    again = pair.await_stepping(2, before[0].attempt + 1)
-    assert {r.attempt for r in again.values()} == {before[0].attempt + 1}, pair.story()
+    outlive_crash_meanwhile(pair, lasting_server)
 
 
 def test_a_killed_sidecar_is_replaced_and_watches_the_same_ranks(pair: Job) -> None:
-    follower = next(n for n in pair.nodes if not pair.lease().candidate.startswith(f"{n}/"))
-    before = pair.ranks()
-    new = kill_sidecar(pair, follower)
-    after = pair.await_steps(50)
-    assert {r.pid for r in after.values()} == {r.pid for r in before.values()}
-    rank = next(r.rank for r in before.values() if r.node == follower)
-    again = kill_rank(pair, rank)
-    assert {r.attempt for r in again.values()} == {before[0].attempt + 1}, pair.story()
-    assert psutil.pid_exists(new)
+    outlive_dead_sidecar(pair)
 
 
 def test_the_leaders_death_costs_no_restart(pair: Job) -> None:
-    epoch = led_epoch(pair)
-    leader = pair.lease().candidate.partition("/")[0]
-    before = pair.ranks()
-    kill_sidecar(pair, leader)
-    pair.await_that(lambda: led_epoch(pair) > epoch, "a new leader with a higher epoch")
-    after = pair.await_steps(100)
-    assert {r.pid for r in after.values()} == {r.pid for r in before.values()}
-    again = kill_rank(pair, 0)
-    assert {r.attempt for r in again.values()} == {before[0].attempt + 1}, pair.story()
+    outlive_dead_leader(pair)
 
 
 def test_silence_alone_ends_nobody(pair: Job) -> None:
@@ -113,7 +134,28 @@ def test_silence_alone_ends_nobody(pair: Job) -> None:
     pair.say("be-silent")
     pair.await_that(lambda: all((pair.out / f"silent-{r}").exists() for r in before), "silence")
     after = pair.await_steps(20)
-    assert {r.pid for r in after.values()} == {r.pid for r in before.values()}
+    assert pids(after) == pids(before)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", SOAK_SEEDS)
+def test_troubles_in_any_order_are_outlived(pair: Job, lasting_server: Server, seed: int) -> None:
+    troubles: list[Callable[[], None]] = [
+        *(partial(outlive_absence, pair, lasting_server, how) for how in (killed, paused, emptied)),
+        partial(outlive_crash_meanwhile, pair, lasting_server),
+        partial(outlive_dead_sidecar, pair),
+        partial(outlive_dead_leader, pair),
+    ]
+    for outlive in random.Random(seed).choices(troubles, k=4):
+        outlive()
+
+
+def pids(ranks: dict[int, Rank]) -> set[int]:
+    return {rank.pid for rank in ranks.values()}
+
+
+def attempts(ranks: dict[int, Rank]) -> set[int]:
+    return {rank.attempt for rank in ranks.values()}
 
 
 def kill_sidecar(job: Job, node: str) -> int:
