@@ -5,12 +5,11 @@ It obeys the same contract as Redis, and can be paused, emptied and failed over 
 
 from __future__ import annotations
 
-import copy
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast_sidecar.coordination.keys import FOR_LEADERS, RUNNING_TTL_S, Section
 from holdfast_sidecar.coordination.store import (
@@ -53,6 +52,11 @@ class _JobKeys:
             self.highest = 0
         for section in [s for s, fields in self.sections.items() if now >= fields.expires_at]:
             del self.sections[section]
+
+    def copy(self) -> _JobKeys:
+        """The same content, untouched by later writes."""
+        sections = {s: _Fields(dict(f.values), f.expires_at) for s, f in self.sections.items()}
+        return replace(self, sections=sections)
 
     def write(self, section: Section, name: str, value: str | None, now: float) -> None:
         """Set or remove a field; an empty hash does not exist."""
@@ -126,8 +130,11 @@ class MemoryServer:
     def writing(self, job: str) -> Iterator[tuple[_JobKeys, float]]:
         """As `reading`, and a failover may lose what is done inside."""
         with self.reading(job) as (keys, now):
-            self._earlier = [*self._earlier[1 - REMEMBERED_WRITES :], copy.deepcopy(self._jobs)]
+            self._earlier = [*self._earlier[1 - REMEMBERED_WRITES :], self._copy()]
             yield keys, now
+
+    def _copy(self) -> dict[str, _JobKeys]:
+        return {job: keys.copy() for job, keys in self._jobs.items()}
 
     def wake(self, channel: Heard) -> None:
         """Tell whoever listens on this channel that something changed."""

