@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 
 from torch.distributed.elastic.multiprocessing import SignalException
@@ -17,24 +18,23 @@ from holdfast_sidecar.launcher.signals import handle
 
 def exit_code_of(arguments: Arguments) -> int:
     """Launch; say what ended it. BadInput goes to the caller."""
-    try:
-        handle(arguments.torch.signals_to_handle)
-        # torch's decorator leaves the first failure's error file to a launcher above this one.
-        record(launch)(arguments)
-    except ChildFailedError as failed:
-        stopped = failed.__cause__
-        print(failed, file=sys.stderr)
-        if isinstance(stopped, JobStopped):
+    with contextlib.ExitStack() as at_exit:
+        try:
+            handle(arguments.torch.signals_to_handle)
+            # torch's decorator leaves the first failure's error file to a launcher above this one.
+            record(launch)(arguments, at_exit)
+        except ChildFailedError as failed:
+            print(failed, file=sys.stderr)
+            stopped = failed.__cause__
+            return leave(stopped) if isinstance(stopped, JobStopped) else 1
+        except JobStopped as stopped:
             return leave(stopped)
-        return 1
-    except JobStopped as stopped:
-        return leave(stopped)
-    except RendezvousTimeoutError as late:
-        raise BadInput(str(late)) from late
-    except SignalException as received:
-        name = received.sigval.name
-        print(f"holdfast: received {name}: the ranks of this node were ended", file=sys.stderr)
-        return 1
+        except RendezvousTimeoutError as late:
+            raise BadInput(str(late)) from late
+        except SignalException as received:
+            name = received.sigval.name
+            print(f"holdfast: received {name}: the ranks of this node were ended", file=sys.stderr)
+            return 1
     return 0
 
 

@@ -82,8 +82,11 @@ class Site:
         )
 
 
-def launch(arguments: Arguments) -> None:
-    """Run the job's part on this node to its end. Raises what ended it, if not success."""
+def launch(arguments: Arguments, at_exit: contextlib.ExitStack) -> None:
+    """Run the job's part on this node to its end. Raises what ended it, if not success.
+
+    `at_exit` takes what may be removed only once that was told.
+    """
     nodes = parse_nodes(arguments)
     effective = load_settings(arguments)
     redis_url = "" if arguments.torch.standalone else effective.settings.redis.url
@@ -95,6 +98,7 @@ def launch(arguments: Arguments) -> None:
         )
     job = name_job(arguments, is_alone=not redis_url)
     made = make_launch(arguments, job, effective.settings.policy)
+    at_exit.callback(made.remove_unasked_logs)
     check_node(effective.settings, made.config.nproc_per_node)
     with contextlib.ExitStack() as ends:
         ownership.sweep(effective.settings.paths)

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from holdfast_sidecar.coordination.exchange_guard import ExchangeGuard
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import AgentReport, Plan, decode
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
@@ -39,6 +40,7 @@ class PlanWatch:
         self._plan: Plan | None = None
         self._plan_text = ""
         self._is_up = True
+        self._guard = ExchangeGuard(logger)
         self._stopping = threading.Event()
         self._changed = threading.Condition()
         self._news = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -99,12 +101,14 @@ class PlanWatch:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            try:
-                self._take(self._store.read(WATCHED))
-                self._store.wait(self._look_every_s)
-            except StoreUnavailable as error:
+            error = self._guard.run(self._follow)
+            if error is not None:
                 self._lose(error)
                 self._stopping.wait(RETRY_S)
+
+    def _follow(self) -> None:
+        self._take(self._store.read(WATCHED))
+        self._store.wait(self._look_every_s)
 
     def _take(self, view: View) -> None:
         text = view.section(Section.PLAN).get(CURRENT)
@@ -120,9 +124,9 @@ class PlanWatch:
             self._changed.notify_all()
         os.eventfd_write(self._news, 1)
 
-    def _lose(self, error: StoreUnavailable) -> None:
+    def _lose(self, error: Exception) -> None:
         with self._changed:
-            if self._is_up:
+            if self._is_up and isinstance(error, StoreUnavailable):
                 logger.warning("the coordination server is away: %s; the ranks run on", error)
             self._is_up = False
             self._changed.notify_all()

@@ -6,10 +6,12 @@ Reports are levels: what could not be written while the store was away is writte
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import threading
 from typing import Any
 
+from holdfast_sidecar.coordination.exchange_guard import ExchangeGuard
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import AgentReport, encode
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable
@@ -28,6 +30,7 @@ class Reporter:
         self._said = 1
         self._written = 0
         self._closing = False
+        self._guard = ExchangeGuard(logger)
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._run, name="holdfast-report", daemon=True)
 
@@ -73,17 +76,18 @@ class Reporter:
                 report, endpoint, said = self._report, self._endpoint, self._said
                 if self._closing and said == self._written:
                     return
-            try:
-                self._write(report, endpoint, is_news=said != self._written)
+            write = functools.partial(self._write, report, endpoint, said != self._written)
+            error = self._guard.run(write)
+            if error is None:
                 is_up, self._written = True, said
-            except StoreUnavailable as error:
-                if is_up:
-                    logger.debug("can't report for now: %s", error)
-                is_up = False
-                with self._changed:
-                    if self._closing:
-                        return
-                    self._changed.wait(self._heartbeat_s)
+                continue
+            if is_up and isinstance(error, StoreUnavailable):
+                logger.debug("can't report for now: %s", error)
+            is_up = False
+            with self._changed:
+                if self._closing:
+                    return
+                self._changed.wait(self._heartbeat_s)
 
     def _has_work(self) -> bool:
         return self._closing or self._said != self._written

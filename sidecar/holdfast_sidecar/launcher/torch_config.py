@@ -32,6 +32,13 @@ class Launch:
     entrypoint: str | Callable[..., Any]
     arguments: tuple[str, ...]
     script: str
+    keeps_logs: bool
+    """The user asked for log files, or for where they go."""
+
+    def remove_unasked_logs(self) -> None:
+        """torch makes a temporary log directory even for a launch that logs nothing."""
+        if not self.keeps_logs and self.config.logs_specs.root_log_dir != os.devnull:
+            shutil.rmtree(self.config.logs_specs.root_log_dir, ignore_errors=True)
 
     def make_spec(self, rendezvous: Any) -> WorkerSpec:
         """The worker spec, as torch's own launcher makes it."""
@@ -97,7 +104,11 @@ def make_launch(arguments: Arguments, job: str, policy: PolicySettings) -> Launc
         raise BadInput(str(error) or type(error).__name__) from error
     if callable(entrypoint):
         entrypoint = run_path
-    return Launch(config, entrypoint, tuple(args), given.training_script)
+    keeps_logs = bool(given.log_dir or given.logs_specs) or (given.redirects, given.tee) != (
+        "0",
+        "0",
+    )
+    return Launch(config, entrypoint, tuple(args), given.training_script, keeps_logs)
 
 
 def check_script(given: Namespace) -> None:

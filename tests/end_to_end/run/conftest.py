@@ -117,7 +117,7 @@ class Ground:
 def ground() -> Iterator[Ground]:
     pytest.importorskip("torch")
     folder = Path(tempfile.mkdtemp(prefix="hf-run-", dir="/tmp"))
-    for name in ("out", "shm", "state"):
+    for name in ("out", "shm", "state", "tmp"):
         (folder / name).mkdir()
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("HOLDFAST_", "PET_"))}
     made = Ground(
@@ -129,6 +129,7 @@ def ground() -> Iterator[Ground]:
             "HOLDFAST_SET_PATHS_STATE_DIR": str(folder / "state"),
             "HOLDFAST_SET_SIDECAR_GRACE_S": "3",
             "OMP_NUM_THREADS": "1",
+            "TMPDIR": str(folder / "tmp"),
         },
     )
     yield made

@@ -247,6 +247,7 @@ def test_an_exception_of_the_same_kind_again_stops_the_job(ground: Ground) -> No
     body = "import torch\nraise ValueError('bad data')\n"
     ran = ground.run(ground.script("bug.py", body))
     assert ran.process.returncode == 65, ran.output
+    assert list((ground.folder / "tmp").glob("torchelastic_*")) == [], "torch's log directory"
     assert "holdfast: the same failure 2 times: ValueError: bad data" in ran.output
     assert "bug.py FAILED" in ran.output
 
