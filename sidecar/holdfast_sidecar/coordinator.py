@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 
 from holdfast_sidecar import __version__
+from holdfast_sidecar.coordination.exchange_guard import ExchangeGuard
 from holdfast_sidecar.coordination.keys import ENDED_TTL_S, RUNNING_TTL_S, Section
 from holdfast_sidecar.coordination.reports import CheckpointOrder, NodeReport, Plan, encode
 from holdfast_sidecar.coordination.store import Heard, Lease, Store, StoreUnavailable, View
@@ -69,7 +70,7 @@ class Coordinator(threading.Thread):
         self._plan_refused: Plan | None = None
         self._epoch_seen = fence.fence.epoch
         self._lease_held: Lease | None = None
-        self._last_error = ""
+        self._guard = ExchangeGuard(log)
         self._beat = 0
         self._told = ""
         self._kept_at = float("-inf")
@@ -106,16 +107,10 @@ class Coordinator(threading.Thread):
         self._listener.start()
         while not self._stopping.is_set():
             self._look_again.clear()
-            try:
-                self.exchange(self._clock(), time.time())
-            except StoreUnavailable as error:
+            error = self._guard.run(lambda: self.exchange(self._clock(), time.time()))
+            if error is not None:
                 self._lose_store(error)
                 self._stopping.wait(self._settings.sidecar.heartbeat_s)
-            except Exception as error:
-                self._failed(error)
-                self._stopping.wait(self._settings.sidecar.heartbeat_s)
-            else:
-                self._last_error = ""
             self._look_again.wait(self._settings.sidecar.heartbeat_s)
         try:
             self._store.resign(self._candidate)
@@ -217,20 +212,15 @@ class Coordinator(threading.Thread):
         ):
             self.changed.set()
 
-    def _lose_store(self, error: StoreUnavailable) -> None:
-        if self._orders.store_up:
+    def _lose_store(self, error: Exception) -> None:
+        is_away = isinstance(error, StoreUnavailable)
+        if is_away and self._orders.store_up:
             log.warning("the store is away, nothing cluster-wide is decided: %s", error)
         self._replace(dataclasses.replace(self._orders, store_up=False, is_leader=False))
-
-    def _failed(self, error: Exception) -> None:
-        """An error of our own: whoever has it can't lead, and must not keep others from it."""
-        text = f"{type(error).__name__}: {error}"
-        if text != self._last_error:
-            log.exception("an exchange with the store failed, the next one comes all the same")
-            self._last_error = text
-        self._replace(dataclasses.replace(self._orders, store_up=False, is_leader=False))
-        with contextlib.suppress(StoreUnavailable):
-            self._store.resign(self._candidate)
+        if not is_away:
+            # Whoever has an error of its own can't lead, and must not keep others from it.
+            with contextlib.suppress(StoreUnavailable):
+                self._store.resign(self._candidate)
 
     def _listen(self) -> None:
         """Turn the store's wake-ups into a look at once, until stopped."""

@@ -11,7 +11,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from holdfast_sidecar.probes.runner import Probe
+from holdfast_sidecar.probes.runner import Probe, outcome
 
 T = TypeVar("T")
 
@@ -61,7 +61,4 @@ class Patient(Generic[T]):
     def _answer(self) -> None:
         while True:
             now_s = self._questions.get()
-            try:
-                self._answers.put(self.probe.read(now_s))
-            except Exception as error:  # handed to `read`, so that the probe's runner catches it
-                self._answers.put(error)
+            self._answers.put(outcome(self.probe, now_s))

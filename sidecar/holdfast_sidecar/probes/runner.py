@@ -26,6 +26,14 @@ class Probe(Protocol[T_co]):
         """Read now. Raises when it can't; an absent part is a value, not an error."""
 
 
+def outcome(probe: Probe[T], now_s: float) -> T | Exception:
+    """What the probe reads, or what it raises."""
+    try:
+        return probe.read(now_s)
+    except Exception as error:
+        return error
+
+
 @dataclass
 class ProbeRunner(Generic[T]):
     """One probe with its rhythm. `latest` is None before the first success and while it fails:
@@ -46,13 +54,14 @@ class ProbeRunner(Generic[T]):
             return self.latest
         self._due_s = now_s + self.every_s
         started = time.perf_counter()
-        try:
-            self.latest = self.probe.read(now_s)
-        except Exception as error:
+        read = outcome(self.probe, now_s)
+        took_s = time.perf_counter() - started
+        if isinstance(read, Exception):
             self.latest = None
-            self._failed(f"{type(error).__name__}: {error}", now_s, time.perf_counter() - started)
+            self._failed(f"{type(read).__name__}: {read}", now_s, took_s)
         else:
-            self._succeeded(time.perf_counter() - started)
+            self.latest = read
+            self._succeeded(took_s)
         return self.latest
 
     def _failed(self, error: str, now_s: float, duration_s: float) -> None:

@@ -89,12 +89,8 @@ def test_every_environment_name_is_spelled_in_one_file_only() -> None:
     assert strays == []
 
 
-def test_only_four_places_catch_every_exception() -> None:
-    """The hook guard, the probe runner, the action runner and the sidecar's tick.
-
-    The last has two halves, the node's loop and its exchanges with the store, each in a thread of
-    its own; and a probe's thread hands every exception to the probe runner.
-    """
+def test_only_five_places_catch_every_exception() -> None:
+    """The hook guard, probe runner, action runner, the sidecar's tick and the exchange guard."""
     catching = [
         str(path.relative_to(ROOT))
         for path in modules()
@@ -106,9 +102,8 @@ def test_only_four_places_catch_every_exception() -> None:
     assert set(catching) <= {
         "hooks/holdfast/guard.py",
         "sidecar/holdfast_sidecar/actions/runner.py",
-        "sidecar/holdfast_sidecar/coordinator.py",
+        "sidecar/holdfast_sidecar/coordination/exchange_guard.py",
         "sidecar/holdfast_sidecar/loop.py",
-        "sidecar/holdfast_sidecar/probes/patience.py",
         "sidecar/holdfast_sidecar/probes/runner.py",
     }
     assert len(catching) == len(set(catching)), catching
