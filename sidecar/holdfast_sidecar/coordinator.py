@@ -93,8 +93,8 @@ class Coordinator(threading.Thread):
 
     @property
     def waiting(self) -> str:
-        """Why the leader (if it is this node) does nothing yet."""
-        return self._leadership.waiting
+        """Why the leader, if it is this sidecar, takes no step yet; else empty."""
+        return "" if self._lease_held is None else self._leadership.waiting
 
     def stop(self) -> None:
         """Give up the lease and end the thread."""
@@ -170,6 +170,7 @@ class Coordinator(threading.Thread):
             mode=self._settings.sidecar.mode,
             pid=self._identity.pid,
             version=__version__,
+            waiting=self.waiting,
         )
         news = _news(state)
         self._store.report(

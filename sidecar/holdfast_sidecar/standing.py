@@ -57,6 +57,8 @@ class Standing:
     message: str
     leader: str
     epoch: int
+    waiting: str
+    """Why the leader takes no step yet; empty while it need not wait."""
     world_size: int
     nodes: list[NodeStanding]
     findings: list[Finding]
@@ -112,6 +114,7 @@ def judge(job: str, before: View, after: View) -> Standing:
         message=plan.message if plan else "",
         leader=after.lease.candidate,
         epoch=after.lease.epoch,
+        waiting=next((r.waiting for r in reports if r.candidate == after.lease.candidate), ""),
         world_size=plan.world_size if plan else 0,
         nodes=nodes,
         findings=[] if plan and plan.state in ENDED else findings,

@@ -35,6 +35,8 @@ def _heading(standing: Standing, now_unix_s: float) -> Iterator[str]:
     if not standing.has_ended:
         leads = f"{standing.leader} (epoch {standing.epoch})" if standing.leader else "nobody"
         yield f"leader      {leads}"
+        if standing.waiting:
+            yield f"held up     {standing.waiting}"
     if standing.order is not None:
         yield f"saving      at step {standing.order.step}"
     if standing.checkpoint is not None:

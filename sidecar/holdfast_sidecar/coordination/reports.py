@@ -147,6 +147,13 @@ class NodeReport:
     launcher_pid: int = 0
     """Launcher this sidecar watches; `launcher_alive` says nothing about any other."""
     version: str = ""
+    waiting: str = ""
+    """Why the leader, if it is this sidecar, takes no step yet; empty while it need not wait."""
+
+    @property
+    def candidate(self) -> str:
+        """This sidecar as a candidate for the lease."""
+        return f"{self.node}/{self.incarnation}"
 
 
 @dataclass(frozen=True)

@@ -85,6 +85,14 @@ COORDINATION = (
         (*NODE, "outcome"),
         "Coordinated checkpoints that ended, as this node saw it (complete, void).",
     ),
+    _of_job(
+        _gauge(
+            "leader_waiting",
+            "",
+            JOB,
+            "1 while the leader waits before its next step; `holdfast status` says for what.",
+        )
+    ),
     _gauge("node_launcher_up", "", NODE, "1 while the launcher that this sidecar watches runs."),
     _of_job(
         _gauge(

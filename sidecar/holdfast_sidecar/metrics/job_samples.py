@@ -23,6 +23,9 @@ def draw_job(picture: Picture, told: Told) -> Iterator[Sample]:
     if picture.orders.view is None:
         return
     cluster = parse_cluster(picture.orders.view)
+    leader = picture.orders.lease.candidate
+    waits = any(node.waiting and node.candidate == leader for node in cluster.nodes.values())
+    yield from told("leader_waiting", waits)
     for node, seen_unix_s in sorted(picture.heartbeats.items()):
         yield from told("node_last_heartbeat_timestamp_seconds", seen_unix_s, node=node)
     if cluster.plan is not None:

@@ -1,3 +1,4 @@
+from holdfast_sidecar.cli.standing_page import page
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import (
     AgentReport,
@@ -84,6 +85,17 @@ def test_a_lost_node_that_was_replaced_is_no_trouble_any_more() -> None:
 def test_a_finding_of_a_living_sidecar_is_trouble() -> None:
     report = NodeReport("a", "i", 0, 0, 0, 0, True, ranks=[RANK], findings=[FINDING])
     assert judged(plan(), a={"report": report}) == ["hang on a"]
+
+
+def test_what_the_leader_waits_for_is_said_by_the_leader_alone() -> None:
+    few = "waiting for the launchers of b to report"
+    waits = {"report": NodeReport("a", "i", 0, 0, 0, 0, True, waiting=few)}
+    standing = judge("j", view(1, a=waits), view(2, a=waits))
+    assert standing.waiting == few
+    assert f"\nheld up     {few}\n" in page(standing, 0.0)
+    deposed = judge("j", view(1, leader="b/i", a=waits, b={}), view(2, leader="b/i", a=waits, b={}))
+    assert deposed.waiting == ""
+    assert "held up" not in page(deposed, 0.0)
 
 
 def test_ranks_of_an_earlier_attempt_are_not_shown() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast_sidecar.coordination.keys import ENDED_TTL_S, RUNNING_TTL_S, Section
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
-from holdfast_sidecar.coordination.reports import Plan, encode
+from holdfast_sidecar.coordination.reports import NodeReport, Plan, decode, encode
 from holdfast_sidecar.coordination.store import Lease
 from holdfast_sidecar.coordinator import Coordinator, NodeIdentity
 from holdfast_sidecar.fence import FenceFile
@@ -82,6 +82,27 @@ def test_a_lease_lost_between_two_looks_is_not_led_by(tmp_path: Path) -> None:
     slipping.exchange(0.2, 0.2)
     assert leadership.leases == []
     assert not slipping.orders().is_leader
+
+
+def test_the_leader_reports_what_it_waits_for_and_a_deposed_one_nothing(tmp_path: Path) -> None:
+    def told() -> str:
+        report = decode(NodeReport, store.read().section(Section.NODES)["a"])
+        assert report is not None
+        return report.waiting
+
+    leadership = NoLeadership()
+    server = MemoryServer()
+    store = MemoryStore(server)
+    one = coordinator(tmp_path, store, leadership=leadership)
+    leadership.waiting = "no node has joined yet"
+    one.exchange(0.0, 0.0)
+    one.exchange(0.1, 0.1)
+    assert told() == "no node has joined yet"
+    store.resign("a/i")
+    store.campaign("b/i", 30.0, 0)
+    one.exchange(0.2, 0.2)
+    one.exchange(0.3, 0.3)
+    assert told() == ""
 
 
 def test_a_stale_plan_is_refused_and_said_to_be_once(

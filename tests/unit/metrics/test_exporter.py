@@ -16,6 +16,9 @@ from tests.unit.metrics.picture import VIEW, picture
 
 from holdfast.page import Phase
 from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.reports import NodeReport, encode
+from holdfast_sidecar.coordination.store import Lease
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.machine import GpuReading, MachineReading
 from holdfast_sidecar.metrics.catalogue import CATALOGUE
@@ -99,6 +102,18 @@ def test_while_redis_is_away_the_node_is_still_told() -> None:
     assert samples["holdfast_store_up"] == 0
     assert samples["holdfast_rank_step"] == 45
     assert "holdfast_job_state" not in samples
+
+
+def test_a_leader_that_waits_is_told_so() -> None:
+    def waits(leader: str) -> float:
+        report = NodeReport("a", "x", 1, 3, 4, 3, True, waiting="no node has joined yet")
+        view = replace(VIEW, sections={Section.NODES: {"a": encode(report)}})
+        orders = Orders(is_leader=True, lease=Lease(4, leader), store_up=True, view=view)
+        shown = replace(picture(), orders=orders)
+        return {s.name: s.value for s in draw(shown, "job")}["holdfast_leader_waiting"]
+
+    assert waits("a/x") == 1
+    assert waits("a/y") == 0
 
 
 def test_health_is_about_the_sidecar(exporter: Exporter) -> None:
