@@ -36,7 +36,10 @@ class Storage(Protocol):
     """The checkpoint directory as the leader needs it."""
 
     def candidates(self) -> list[Candidate]:
-        """Checkpoints to try to resume from, best first."""
+        """Checkpoints to try to resume from, best first.
+
+        Raises OSError when they can't be seen, NothingResumable when none of them is of use.
+        """
 
     def path(self, step: int, identifier: str) -> str:
         """Where a checkpoint shall lie; empty when no directory is configured."""

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Callable, Sequence
 
 from holdfast_sidecar.checkpoint_keeping import CheckpointKeeping, Storage
+from holdfast_sidecar.checkpoints.ledger import NothingResumable
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import Plan
 from holdfast_sidecar.coordination.store import Lease, Store
@@ -76,17 +77,24 @@ class Leadership:
         outcome = decide(cluster, circumstances)
         if outcome.needs_candidates:
             try:
-                found = tuple(self._storage.candidates())
+                found = self._look_for_candidates(circumstances)
             except OSError as error:
                 # To start from nothing for want of a look would throw the job's work away.
                 self._wait(f"the checkpoints can't be read: {error}")
                 return
-            outcome = decide(cluster, dataclasses.replace(circumstances, candidates=found))
+            outcome = decide(cluster, found)
         self._forming = outcome.forming
         self._wait(outcome.waiting)
         if self._carry_out(lease, outcome.writes) and not self._changed_plan(outcome.writes):
             self._keep_checkpoints(lease, cluster, now)
         self._forget_requests(lease, cluster)
+
+    def _look_for_candidates(self, circumstances: Circumstances) -> Circumstances:
+        try:
+            found = tuple(self._storage.candidates())
+        except NothingResumable as obstacle:
+            return dataclasses.replace(circumstances, candidates=(), unresumable=str(obstacle))
+        return dataclasses.replace(circumstances, candidates=found)
 
     def _wait(self, why: str) -> None:
         if why and why != self.waiting:

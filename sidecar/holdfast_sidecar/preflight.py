@@ -80,7 +80,14 @@ def checkpoint_problem(settings: Settings) -> str | None:
     """Why checkpoints can't be written; None when they can, or none were asked for."""
     if not settings.checkpoint.dir:
         return None
-    return _directory_problem("checkpoint path", Path(settings.checkpoint.dir), "checkpoint.dir")
+    path = Path(settings.checkpoint.dir)
+    if not path.parent.exists():
+        # Made on the local disk under an unmounted path, it would hide what was saved before.
+        return (
+            f"{path.parent} does not exist, so checkpoint.dir {path} can't be made in it:"
+            " mount the storage, or make that directory"
+        )
+    return _directory_problem("checkpoint path", path, "checkpoint.dir")
 
 
 def key_problem(key_file: str) -> str | None:

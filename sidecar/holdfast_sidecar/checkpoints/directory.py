@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +12,11 @@ from holdfast.page import checkpoint_name
 from holdfast_sidecar.checkpoints.account import Account, read_accounts
 from holdfast_sidecar.checkpoints.ledger import (
     Kept,
+    NothingResumable,
     candidates,
     note_failed_load,
     read_ledger,
+    reasons_against,
     torn_directories,
 )
 from holdfast_sidecar.checkpoints.manifest import (
@@ -50,8 +52,19 @@ class CheckpointDirectory:
     clock: Callable[[], float] = time.time
 
     def candidates(self) -> list[Candidate]:
-        """Checkpoints to try to resume from, best first."""
-        return candidates(self.kept())
+        """Checkpoints to try to resume from, best first.
+
+        Raises NothingResumable when there are some and none of them is worth trying.
+        """
+        if not self.settings.dir:
+            return []
+        # No directory yet is a job that never saved; no parent either is storage not mounted.
+        self._root.parent.stat()
+        kept = self.kept()
+        found = candidates(kept)
+        if not found and (against := reasons_against(self._root, kept, self.job, self._key())):
+            raise NothingResumable(describe_obstacle(self._root, against))
+        return found
 
     def path(self, step: int, identifier: str) -> str:
         """Where a checkpoint shall lie; empty when no directory is configured."""
@@ -129,6 +142,16 @@ class CheckpointDirectory:
         now = (sealed / NAME).stat().st_mtime  # the storage's own clock
         torn = abandoned(torn_directories(self._root), self.job, plan.attempt, now)
         remove([*torn, *superfluous(self.kept(), self.settings.keep)])
+
+
+def describe_obstacle(root: Path, against: Mapping[str, str]) -> str:
+    """One line: why nothing there can be resumed from, by the newest, and what to do."""
+    newest = max(against)
+    others = f", nor can {len(against) - 1} older" if len(against) > 1 else ""
+    return (
+        f"{newest} in {root} can't be resumed from ({against[newest]}){others}: mend it"
+        " (checkpoint.key_file?), or move the directory away to start from nothing"
+    )
 
 
 def merge_parts(parts: Iterable[SavedPart]) -> dict[str, FileFact]:

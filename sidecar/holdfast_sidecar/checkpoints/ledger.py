@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from holdfast_sidecar.checkpoints.manifest import (
     InvalidManifest,
     Manifest,
     NoManifest,
+    claimed_job,
     read_manifest,
     verify_sizes,
 )
@@ -25,7 +27,12 @@ from holdfast_sidecar.coordination.reports import Candidate, LedgerEntry
 
 log = logging.getLogger(__name__)
 
-DIRECTORIES = "step-*"
+PREFIX = "step-"
+
+
+class NothingResumable(Exception):
+    """There are checkpoints, and none can be resumed from: starting from nothing would throw them
+    away. The text is one line for people."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +104,35 @@ def candidates(kept: Iterable[Kept]) -> list[Candidate]:
     ]
 
 
+def reasons_against(
+    root: Path, kept: Iterable[Kept], job: str, key: bytes | None
+) -> dict[str, str]:
+    """Why each of this job's checkpoints can't be resumed from, by directory name. Raises OSError.
+
+    One that is not believed counts as another job's only when it says so itself.
+    """
+    against = {k.path.name: _against(k) for k in kept}
+    for directory in _directories(root):
+        try:
+            read_manifest(directory, key)
+        except NoManifest:
+            continue
+        except InvalidManifest as error:
+            if claimed_job(directory) in (job, None):
+                against[directory.name] = str(error)
+    return against
+
+
+def _against(kept: Kept) -> str:
+    if kept.is_poisoned:
+        return "it could not be loaded"
+    if not kept.is_whole:
+        return "files are missing or cut off"
+    if not kept.manifest.is_finite:
+        return "its numbers are not finite"
+    return "it is on an abandoned branch"
+
+
 def note_failed_load(kept: Kept, attempt: int, limit: int) -> Kept:
     """Write down that this attempt's ranks couldn't load it; poisoned when `limit` attempts did.
 
@@ -141,7 +177,13 @@ def _ancestry(newest: Kept, by_identifier: dict[str, Kept]) -> Iterator[Kept]:
 
 
 def _directories(root: Path) -> list[Path]:
-    return sorted(path for path in root.glob(DIRECTORIES) if path.is_dir())
+    # Not glob: from Python 3.13 on it takes storage that is away for an empty directory.
+    try:
+        with os.scandir(root) as entries:
+            names = [e.name for e in entries if e.name.startswith(PREFIX) and e.is_dir()]
+    except FileNotFoundError:
+        return []
+    return [root / name for name in sorted(names)]
 
 
 def _read(directory: Path, job: str | None, key: bytes | None) -> Kept | None:

@@ -121,6 +121,14 @@ def read_manifest(directory: Path, key: bytes | None = None) -> Manifest:
     return parse_manifest(text, key)
 
 
+def claimed_job(directory: Path) -> str | None:
+    """The job that a manifest names, believed or not; None when it names none. Raises OSError."""
+    try:
+        return str(json.loads((directory / NAME).read_bytes())["job"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
 def verify_sizes(directory: Path, manifest: Manifest) -> list[str]:
     """What is wrong at a glance: files missing or of another size. Cheap: one stat a file.
 

@@ -113,6 +113,20 @@ def open_attempt(
         return write_plan(cluster, refused)
     if circumstances.candidates is None:
         return Outcome(needs_candidates=True)
+    if circumstances.unresumable:
+        # To start from nothing would throw the job's work away: that is for people to decide.
+        lost = Plan(
+            attempt,
+            circumstances.epoch,
+            "stopped",
+            exit_code=restart.EXIT_FAILED,
+            message=circumstances.unresumable,
+        )
+        writes = list(write_plan(cluster, lost).writes)
+        if incident is not None and incident.identifier:
+            kept = dataclasses.replace(incident, decided="stop", reopened_unix_s=0.0)
+            writes.append(amend(cluster, kept))
+        return Outcome(tuple(writes))
     counted = incident is not None and incident.cause not in restart.PLANNED
     earlier = cluster.plan.restarts if cluster.plan is not None and incident is not None else 0
     plan = Plan(

@@ -43,6 +43,8 @@ class Circumstances:
     """How long the plan has been in `evidence`."""
     candidates: tuple[Candidate, ...] | None = None
     """Checkpoints to resume from, newest first; None when not looked up yet."""
+    unresumable: str = ""
+    """Why none of the checkpoints there are can be resumed from; empty: nothing is in the way."""
     new_identifier: str = ""
     """A fresh identifier for an incident, should one be needed."""
     majority: bool = False

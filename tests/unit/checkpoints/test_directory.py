@@ -3,10 +3,11 @@
 import json
 
 import pytest
-from tests.unit.checkpoints.sealed import JOB, fill
+from tests.unit.checkpoints.sealed import JOB, fill, seal
 
 from holdfast_sidecar.checkpoints.directory import CheckpointDirectory
 from holdfast_sidecar.checkpoints.hashing import hash_files, list_files
+from holdfast_sidecar.checkpoints.ledger import NothingResumable
 from holdfast_sidecar.coordination.reports import CheckpointOrder, Member, Plan, SavedPart
 from holdfast_sidecar.settings import CheckpointSettings
 
@@ -85,7 +86,8 @@ def test_the_parent_is_the_newest_ancestor_that_was_sealed(checkpoints, tmp_path
 def test_one_rank_with_numbers_that_are_not_finite_spoils_it(checkpoints, tmp_path):
     saved = save(checkpoints, tmp_path, 5, "aa", finite=(True, False))
     checkpoints.finish(*_with_plan(saved))
-    assert checkpoints.candidates() == []
+    with pytest.raises(NothingResumable, match="numbers are not finite"):
+        checkpoints.candidates()
 
 
 def test_finishing_removes_what_is_superfluous(checkpoints, tmp_path):
@@ -114,7 +116,8 @@ def test_a_checkpoint_is_poisoned_after_failing_in_enough_attempts(checkpoints, 
     poisoned = checkpoints.failed_to_load("aa", 2)
     assert poisoned is not None
     assert poisoned.verdict == "poisoned"
-    assert checkpoints.candidates() == []
+    with pytest.raises(NothingResumable, match="could not be loaded"):
+        checkpoints.candidates()
 
 
 def test_without_a_directory_nothing_is_saved_or_found():
@@ -129,9 +132,39 @@ def test_with_a_key_only_what_was_sealed_with_it_is_a_candidate(checkpoints, tmp
     key.write_text("secret\n")
     settings = CheckpointSettings(dir=str(tmp_path / "ck"), key_file=str(key))
     keyed = CheckpointDirectory(JOB, settings)
-    assert keyed.candidates() == []
+    with pytest.raises(NothingResumable, match="not sealed with this job's key"):
+        keyed.candidates()
     keyed.finish(*_with_plan(save(keyed, tmp_path, 6, "bb")))
     assert [c.step for c in keyed.candidates()] == [6]
+
+
+def test_checkpoints_that_are_all_of_no_use_are_told_in_one_line(checkpoints, tmp_path):
+    root = tmp_path / "ck"
+    (seal(root, 3, "aa") / "poisoned-1.json").write_text("{}")
+    seal(root, 4, "bb", job="other")
+    seal(root, 5, "cc", schema=99)
+    with pytest.raises(NothingResumable) as told:
+        checkpoints.candidates()
+    assert str(told.value) == (
+        f"step-00000005-cc in {root} can't be resumed from (schema 99; this version reads 1), nor"
+        " can 1 older: mend it (checkpoint.key_file?), or move the directory away to start from"
+        " nothing"
+    )
+
+
+def test_what_is_torn_or_of_another_job_lets_a_job_begin(checkpoints, tmp_path):
+    fill(tmp_path / "ck", 3, "aa")
+    seal(tmp_path / "ck", 4, "bb", job="other")
+    assert checkpoints.candidates() == []
+
+
+def test_storage_that_is_not_mounted_is_not_taken_for_a_new_job(tmp_path):
+    settings = CheckpointSettings(dir=str(tmp_path / "mount" / "ck"))
+    unmounted = CheckpointDirectory(JOB, settings)
+    with pytest.raises(FileNotFoundError):
+        unmounted.candidates()
+    (tmp_path / "mount").mkdir()
+    assert unmounted.candidates() == []
 
 
 def _with_plan(saved):

@@ -44,11 +44,19 @@ def test_a_missing_shared_memory_directory_is_named(tmp_path: Path) -> None:
 
 def test_a_usable_node_passes_and_no_probe_file_is_left(tmp_path: Path) -> None:
     given = dataclasses.replace(
-        settings(tmp_path), checkpoint=CheckpointSettings(dir=str(tmp_path / "a/b"))
+        settings(tmp_path), checkpoint=CheckpointSettings(dir=str(tmp_path / "made"))
     )
     check_node(given, 4)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
-    assert (tmp_path / "a/b").is_dir()
+    assert (tmp_path / "made").is_dir()
+
+
+def test_checkpoints_are_not_put_where_their_storage_is_not_mounted(tmp_path: Path) -> None:
+    below = tmp_path / "mount" / "run"
+    given = dataclasses.replace(settings(tmp_path), checkpoint=CheckpointSettings(dir=str(below)))
+    with pytest.raises(BadInput, match=r"mount does not exist.* mount the storage"):
+        check_node(given, 1)
+    assert not below.exists()
 
 
 @pytest.mark.parametrize(("content", "said"), [(None, "can't read"), (" \n", "is empty")])

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from simulated_job import SimulatedJob
 
+from holdfast_sidecar.checkpoints.ledger import NothingResumable
 from holdfast_sidecar.coordination.reports import Candidate, LedgerEntry, Plan, RankReport
 from holdfast_sidecar.decisions import checkpointing
 from holdfast_sidecar.decisions.outcome import Circumstances
@@ -35,6 +36,38 @@ def test_storage_that_is_away_delays_a_restart_and_nobody_starts_from_nothing(
     job.run_until(lambda: is_running(job, 1))
     assert job.plan is not None
     assert job.plan.resume
+
+
+def test_checkpoints_that_are_all_of_no_use_stop_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = SimulatedJob(tmp_path)
+
+    def none_of_use() -> list[Candidate]:
+        raise NothingResumable("move them away")
+
+    job.run(3)
+    monkeypatch.setattr(job.storage, "candidates", none_of_use)
+    job.nodes["n0"].crash(0, -9, job.now)
+    job.run_until(lambda: job.plan is not None and job.plan.state == "stopped")
+    assert job.plan is not None
+    assert (job.plan.exit_code, job.plan.message) == (1, "move them away")
+    assert job.incidents()[0].decided == "stop"
+    job.run(1)
+    assert {node.exit_code for node in job.nodes.values()} == {1}
+
+
+def test_a_first_attempt_does_not_begin_beside_checkpoints_of_no_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = SimulatedJob(tmp_path)
+
+    def none_of_use() -> list[Candidate]:
+        raise NothingResumable("move them away")
+
+    monkeypatch.setattr(job.storage, "candidates", none_of_use)
+    job.run_until(lambda: all(node.exit_code == 1 for node in job.nodes.values()))
+    assert all(node.attempts_run == [] for node in job.nodes.values())
 
 
 def test_a_verdict_that_can_not_be_written_stops_no_leader(
