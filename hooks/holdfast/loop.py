@@ -45,6 +45,8 @@ class Boundary:
         order = self.recording.order(OrderKind.CHECKPOINT)
         if order is not None and order.identifier != self._answered:
             self._hear(order, step)
+        elif order is not None and order.is_withdrawn and self._armed is not None:
+            self._withdraw(self._armed, ReplyState.VOID)
         if self._armed is not None and self._armed.step <= step:
             armed, self._armed = self._armed, None
             self._save(armed, position)
@@ -61,7 +63,9 @@ class Boundary:
         if self._armed is not None:
             self._withdraw(self._armed, ReplyState.VOID)
         self._answered = order.identifier
-        if order.step < step:
+        if order.is_withdrawn:
+            self._withdraw(order, ReplyState.VOID)
+        elif order.step < step:
             self._withdraw(order, ReplyState.MISSED)
         elif self.root is None or not self.savable or not self.place.is_joined:
             self._withdraw(order, ReplyState.FAILED)

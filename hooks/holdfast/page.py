@@ -262,7 +262,7 @@ def parse_records(page: bytes, after: int) -> Iterator[tuple[int, Record]]:
 class Order:
     """What the sidecar asks of its rank; refused unless it carries this attempt.
 
-    `deadline_ns` is CLOCK_MONOTONIC (same node, same clock).
+    `deadline_ns` is CLOCK_MONOTONIC (same node, same clock); 0: the order is withdrawn.
     """
 
     kind: OrderKind
@@ -271,6 +271,11 @@ class Order:
     step: int
     deadline_ns: int
     identifier: str
+
+    @property
+    def is_withdrawn(self) -> bool:
+        """Whether it says that the order of this identifier no longer stands."""
+        return self.deadline_ns == 0
 
 
 def order_offset(kind: OrderKind) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 
-from holdfast_sidecar.actions.arming import arm_checkpoint, order_stop
+from holdfast_sidecar.actions.arming import arm_checkpoint, order_stop, withdraw_checkpoint
 from holdfast_sidecar.actions.ending import end_culprits
 from holdfast_sidecar.actions.evidence import Request, is_kept, keep_evidence
 from holdfast_sidecar.actions.runner import ActionRunner
@@ -48,6 +48,7 @@ class Deeds:
             self._run("keep_incidents", self.chronicle.keep, incidents)
         if orders.checkpoint is not None:
             self._run("arm_checkpoint", arm_checkpoint, orders.checkpoint, held, int(now_s * 1e9))
+            self._run("withdraw_checkpoint", withdraw_checkpoint, orders.checkpoint, held)
         if plan is None:
             return
         grace_s = self.settings.sidecar.grace_s

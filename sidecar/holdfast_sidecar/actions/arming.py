@@ -1,10 +1,11 @@
-"""Writes orders into the pages of this node's ranks: checkpoint at a step, stop.
+"""Writes orders into the pages of this node's ranks: checkpoint at a step (or not), stop.
 
 Only pages of the attempt that the order names get it, and each order is written once per page.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 
 from holdfast.page import Order, OrderKind
@@ -25,6 +26,20 @@ def arm_checkpoint(order: CheckpointOrder, pages: Iterable[RankPage], now_ns: in
         identifier=order.identifier,
     )
     return _write(wanted, pages)
+
+
+def withdraw_checkpoint(order: CheckpointOrder, pages: Iterable[RankPage]) -> bool:
+    """Take a void order back where it lies, so that no rank goes to its step and waits there."""
+    if order.state != "void":
+        return False
+    withdrawn = False
+    for held in pages:
+        present = held.read_order(OrderKind.CHECKPOINT)
+        if present is None or present.identifier != order.identifier or present.is_withdrawn:
+            continue
+        held.write_order(dataclasses.replace(present, deadline_ns=0))
+        withdrawn = True
+    return withdrawn
 
 
 def order_stop(plan: Plan, pages: Iterable[RankPage], now_ns: int, grace_s: float) -> bool:

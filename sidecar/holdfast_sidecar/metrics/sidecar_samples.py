@@ -15,6 +15,7 @@ from holdfast_sidecar.picture import Picture
 
 ACTIONS = (
     "arm_checkpoint",
+    "withdraw_checkpoint",
     "order_stop",
     "keep_evidence",
     "keep_incidents",

@@ -8,7 +8,7 @@ import pytest
 from tests.unit.pretend_pages import write_page
 
 from holdfast.page import OrderKind
-from holdfast_sidecar.actions.arming import arm_checkpoint, order_stop
+from holdfast_sidecar.actions.arming import arm_checkpoint, order_stop, withdraw_checkpoint
 from holdfast_sidecar.coordination.reports import CheckpointOrder, Plan
 from holdfast_sidecar.pages import Pages
 
@@ -61,6 +61,19 @@ def test_a_stale_leader_does_not_replace_a_newer_ones_order(pages: Pages) -> Non
     arm_checkpoint(dataclasses.replace(ORDER, identifier="new", epoch=7), pages.held(), 0)
     assert not arm_checkpoint(dataclasses.replace(ORDER, epoch=6), pages.held(), 0)
     assert armed(pages) == ["new", "new"]
+
+
+def test_a_void_order_is_withdrawn_where_it_lies_once(pages: Pages) -> None:
+    void = dataclasses.replace(ORDER, state="void")
+    assert not withdraw_checkpoint(void, pages.held())
+    arm_checkpoint(ORDER, pages.held(), now_ns=0)
+    assert not withdraw_checkpoint(ORDER, pages.held())
+    assert not withdraw_checkpoint(dataclasses.replace(void, identifier="c0"), pages.held())
+    assert withdraw_checkpoint(void, pages.held())
+    assert not withdraw_checkpoint(void, pages.held())
+    orders = [held.read_order(OrderKind.CHECKPOINT) for held in pages.held()]
+    assert [(o.identifier, o.is_withdrawn) for o in orders if o] == [("c1", True), ("c1", True)]
+    assert not arm_checkpoint(ORDER, pages.held(), now_ns=0)
 
 
 def test_a_stopped_plan_asks_the_ranks_to_leave(pages: Pages) -> None:

@@ -29,8 +29,13 @@ class Rank:
         self.sequence = 0
 
     def order(self, step, identifier="aa", kind=OrderKind.CHECKPOINT, deadline_s=0.05):
+        self.write(step, identifier, kind, time.monotonic_ns() + int(deadline_s * 1e9))
+
+    def withdraw(self, step, identifier="aa"):
+        self.write(step, identifier, OrderKind.CHECKPOINT, 0)
+
+    def write(self, step, identifier, kind, deadline):
         self.sequence += 1
-        deadline = time.monotonic_ns() + int(deadline_s * 1e9)
         body, head = page.pack_order(Order(kind, 0, 1, step, deadline, identifier), self.sequence)
         start = page.order_offset(kind)
         self.memory[start + 8 : start + 8 + len(body)] = body
@@ -97,6 +102,38 @@ def test_a_rank_whose_peers_do_not_come_gives_up_at_the_deadline(tmp_path, store
     rank.cross(3)
     assert rank.state == (ReplyState.VOID, "aa")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_withdrawn_order_is_not_gone_to_and_frees_whoever_waits_for_it(tmp_path, store):
+    told, waiting = (Rank(tmp_path, store, world_size=2) for _ in range(2))
+    told.order(step=5)
+    told.cross(3)
+    told.withdraw(step=5)
+    told.cross(4)
+    assert told.state == (ReplyState.VOID, "aa")
+    assert told.cross(5)
+    waiting.order(step=5, deadline_s=600)
+    waiting.cross(5)
+    assert waiting.state == (ReplyState.VOID, "aa")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_order_first_seen_withdrawn_is_never_armed(tmp_path):
+    rank = Rank(tmp_path)
+    rank.withdraw(step=5)
+    rank.cross(3)
+    assert rank.state == (ReplyState.VOID, "aa")
+    rank.cross(5)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_withdrawal_after_the_save_changes_nothing(tmp_path):
+    rank = Rank(tmp_path)
+    rank.order(step=3)
+    rank.cross(3)
+    rank.withdraw(step=3)
+    rank.cross(4)
+    assert rank.state == (ReplyState.SAVED, "aa")
 
 
 def test_a_new_order_takes_the_place_of_one_that_is_armed(tmp_path):
