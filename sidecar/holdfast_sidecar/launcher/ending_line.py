@@ -12,7 +12,7 @@ from torch.distributed.elastic.rendezvous import RendezvousTimeoutError
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.launcher.arguments import Arguments
 from holdfast_sidecar.launcher.launch import launch
-from holdfast_sidecar.launcher.rendezvous import JobStopped
+from holdfast_sidecar.launcher.rendezvous import JobStopped, NotFormedAgain
 from holdfast_sidecar.launcher.signals import handle
 
 
@@ -29,6 +29,9 @@ def exit_code_of(arguments: Arguments) -> int:
             return leave(stopped) if isinstance(stopped, JobStopped) else 1
         except JobStopped as stopped:
             return leave(stopped)
+        except NotFormedAgain as error:
+            print(f"holdfast: {error}", file=sys.stderr)
+            return 1
         except RendezvousTimeoutError as late:
             raise BadInput(str(late)) from late
         except SignalException as received:

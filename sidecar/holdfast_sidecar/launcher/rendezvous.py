@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from torch.distributed import TCPStore
 from torch.distributed.elastic.rendezvous import (
     RendezvousClosedError,
+    RendezvousError,
     RendezvousGracefulExitError,
     RendezvousHandler,
     RendezvousTimeoutError,
 )
 from torch.distributed.elastic.rendezvous.api import RendezvousInfo, RendezvousStoreInfo
 
+from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import Member, Plan
 from holdfast_sidecar.launcher import attempt_store
@@ -49,6 +51,10 @@ class JobStopped(RendezvousClosedError):  # type: ignore[misc]
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan.message or plan.cause or "the job was stopped")
         self.plan = plan
+
+
+class NotFormedAgain(RendezvousError):  # type: ignore[misc]
+    """The job ran, and this node can't take part in a further attempt of it."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +193,7 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
                 if self._is_hopeful(plan):
                     deadline = time.monotonic() + self.join_timeout_s
                 elif time.monotonic() > deadline:
-                    raise RendezvousTimeoutError(self._who_is_missing())
+                    raise self._too_late(self._who_is_missing())
                 continue
             self.obey(plan)
             if standing is Standing.RUN:
@@ -195,6 +201,15 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
             if standing is Standing.DONE:
                 raise RendezvousGracefulExitError("the job is done")
             raise JobStopped(plan)
+
+    def _too_late(self, message: str) -> Exception:
+        """Before a node's first attempt its input may be to blame, later it can't be."""
+        return RendezvousTimeoutError(message) if self.is_new else NotFormedAgain(message)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether this node has had no place in any attempt yet."""
+        return self.assignment is None
 
     def _is_hopeful(self, plan: Plan | None) -> bool:
         """Beside a live attempt a spare waits as long as that lasts; without a store all do."""
@@ -232,7 +247,7 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
         """Open or find the attempt's store; None when the attempt ended meanwhile."""
         plan = assignment.plan
         if assignment.member.node_rank == 0:
-            store = attempt_store.open_store(self._own_host(plan), self.master_port)
+            store = self._open_store(self._own_host(plan))
             endpoint = attempt_store.Endpoint(assignment.member.incarnation, store.host, store.port)
             self.reporter.publish_endpoint(plan.attempt, str(endpoint))
             return store
@@ -246,6 +261,16 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
         # The attempt is known now, and over: the next one has to be a later one.
         self._known = plan.attempt
         return None
+
+    def _open_store(self, host: str) -> TCPStore:
+        try:
+            return attempt_store.open_store(host, self.master_port)
+        except OSError as error:
+            line = (
+                f"the attempt's store can't listen on {host}, port {self.master_port or 'any'}: "
+                f"{error.strerror}; choose another --master-port, or none for a free one"
+            )
+            raise (BadInput if self.is_new else NotFormedAgain)(line) from error
 
     def _own_host(self, plan: Plan) -> str:
         if self.master_address:

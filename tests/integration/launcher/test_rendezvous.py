@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from torch.distributed.elastic.rendezvous import (  # noqa: E402
 )
 from torch.distributed.elastic.rendezvous.api import RendezvousInfo  # noqa: E402
 
+from holdfast_sidecar.bad_input import BadInput  # noqa: E402
 from holdfast_sidecar.coordination.keys import Section  # noqa: E402
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore  # noqa: E402
 from holdfast_sidecar.coordination.reports import (  # noqa: E402
@@ -29,7 +31,11 @@ from holdfast_sidecar.coordination.reports import (  # noqa: E402
     encode,
 )
 from holdfast_sidecar.launcher.plan_watch import PlanWatch  # noqa: E402
-from holdfast_sidecar.launcher.rendezvous import HoldfastRendezvous, JobStopped  # noqa: E402
+from holdfast_sidecar.launcher.rendezvous import (  # noqa: E402
+    HoldfastRendezvous,
+    JobStopped,
+    NotFormedAgain,
+)
 from holdfast_sidecar.launcher.reporting import Reporter  # noqa: E402
 from holdfast_sidecar.launcher.seating import assign_workers  # noqa: E402
 
@@ -245,6 +251,44 @@ def test_without_any_sidecar_the_deadline_says_so(job: Job) -> None:
     call = Call(job.node("a", join_timeout_s=0.2).next_rendezvous)
     with pytest.raises(RendezvousTimeoutError, match="no sidecar leads"):
         call.get()
+
+
+def test_too_few_nodes_for_a_later_attempt_is_no_bad_input(job: Job) -> None:
+    a = job.node("a", join_timeout_s=0.2)
+    call = Call(a.next_rendezvous)
+    job.await_report("a", is_joining)
+    job.order(0, "running", "a")
+    call.get()
+    job.order(0, "ended", "a")
+    with pytest.raises(NotFormedAgain, match="1 of the 2 nodes"):
+        Call(a.next_rendezvous).get()
+
+
+def test_a_master_port_that_is_taken_is_said_in_one_line(job: Job) -> None:
+    a = job.node("a")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        a.master_port = other.getsockname()[1]
+        call = Call(a.next_rendezvous)
+        job.await_report("a", is_joining)
+        job.order(0, "running", "a")
+        with pytest.raises(BadInput, match=f"port {a.master_port}: .*; choose another --master"):
+            call.get()
+
+
+def test_a_master_port_that_is_taken_between_attempts_is_no_bad_input(job: Job) -> None:
+    a = job.node("a")
+    call = Call(a.next_rendezvous)
+    job.await_report("a", is_joining)
+    job.order(0, "running", "a")
+    call.get()
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        a.master_port = other.getsockname()[1]
+        job.order(0, "ended", "a")
+        call = Call(a.next_rendezvous)
+        job.await_report("a", is_joining)
+        job.order(1, "running", "a")
+        with pytest.raises(NotFormedAgain, match="in use"):
+            call.get()
 
 
 def test_a_store_that_is_away_stops_the_deadline_and_nothing_else(job: Job) -> None:

@@ -1,0 +1,40 @@
+"""How a launch ended, told by one line and an exit code."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+from torch.distributed.elastic.rendezvous import RendezvousTimeoutError  # noqa: E402
+
+from holdfast_sidecar.bad_input import BadInput  # noqa: E402
+from holdfast_sidecar.launcher import ending_line  # noqa: E402
+from holdfast_sidecar.launcher.arguments import parse_arguments  # noqa: E402
+from holdfast_sidecar.launcher.rendezvous import NotFormedAgain  # noqa: E402
+
+
+def launching(monkeypatch: pytest.MonkeyPatch, error: Exception) -> int:
+    def launch(*given: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(ending_line, "launch", launch)
+    monkeypatch.setattr(ending_line, "handle", lambda names: None)
+    return ending_line.exit_code_of(parse_arguments(["train.py"]))
+
+
+def test_nodes_that_do_not_come_to_the_first_attempt_are_bad_input(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(BadInput, match="1 of 2 nodes"):
+        launching(monkeypatch, RendezvousTimeoutError("1 of 2 nodes"))
+
+
+def test_nodes_that_do_not_come_to_a_later_attempt_are_a_failure(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert launching(monkeypatch, NotFormedAgain("1 of 2 nodes")) == 1
+    assert capsys.readouterr().err == "holdfast: 1 of 2 nodes\n"
