@@ -30,6 +30,14 @@ class Attention:
             for look in sorted(looks, key=lambda look: look.rank)
         }
 
+    def looks(self) -> list[RankLook]:
+        """The newest look at each rank."""
+        return [history.look for history in self.histories.values()]
+
+    def seen_at(self, now_s: float) -> dict[int, RankHistory]:
+        """Histories of the ranks that were looked at just now; nobody is judged by an old look."""
+        return {rank: one for rank, one in self.histories.items() if one.look.at_s == now_s}
+
     def dead_ranks(self) -> list[ProcessIdentity]:
         """The processes of ranks that are gone."""
         return [

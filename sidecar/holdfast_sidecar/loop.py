@@ -118,13 +118,14 @@ class Loop:
     def tick(self, now_s: float, now_unix_s: float) -> None:
         """Read, judge, hear what was decided, act, tell."""
         orders = self.coordination.orders()
-        looks = self.ranks_probe.read(now_s) or []
+        looks = self.ranks_probe.read(now_s)
         machine = self.machine.read(now_s)
         launcher_alive = self.farewell.watch(now_s)
 
-        self.attention.take_in(looks, now_s)
+        if looks is not None:
+            self.attention.take_in(looks, now_s)
         moment = Moment(now_s, now_unix_s, self.node, self.attention.awake_since_s)
-        ranks = self._ranks(orders)
+        ranks = self._ranks(orders, now_s)
         if orders.store_up or self._store_answered_s is None:
             self._store_answered_s = now_s
         found = judge_machine(machine, launcher_alive, self._store_answered_s, moment)
@@ -137,7 +138,7 @@ class Loop:
 
         self.deeds.act(orders, now_s)
         self.checkpoint_outcomes.see(orders.checkpoint)
-        saved = self.saved_parts.follow(orders.checkpoint, looks)
+        saved = self.saved_parts.follow(orders.checkpoint, self.attention.looks())
         if not launcher_alive:
             self.farewell.sweep(self.attention.dead_ranks())
 
@@ -148,7 +149,7 @@ class Loop:
                 attempt=ranks.attempt,
                 ranks=[
                     report_rank(history, self.settings.straggler, moment)
-                    for history in ranks.local.values()
+                    for history in self.attention.histories.values()
                 ],
                 findings=self._findings,
                 evidence_for=self.deeds.evidence_for,
@@ -176,10 +177,10 @@ class Loop:
             )
         )
 
-    def _ranks(self, orders: Orders) -> Ranks:
-        attempt, local = self.attention.attempt, self.attention.histories
+    def _ranks(self, orders: Orders, now_s: float) -> Ranks:
+        attempt, local = self.attention.attempt, self.attention.seen_at(now_s)
         reports = {} if orders.view is None else orders.view.section(Section.NODES)
-        return Ranks(attempt, dict(local), parse_peers(reports, self.node, attempt))
+        return Ranks(attempt, local, parse_peers(reports, self.node, attempt))
 
     def _note(self, findings: list[Finding]) -> None:
         for finding in newly_found(findings, self._findings):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import logging
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from holdfast import page
@@ -12,6 +13,8 @@ from holdfast_sidecar.pages import Pages, RankPage
 
 PROC = Path("/proc")
 
+logger = logging.getLogger(__name__)
+
 
 @dataclass
 class RanksProbe:
@@ -20,15 +23,37 @@ class RanksProbe:
     pages: Pages
     proc: Path = PROC
     _read_up_to: dict[tuple[int, int], int] = field(default_factory=dict)
+    _latest: dict[tuple[int, int], RankLook] = field(default_factory=dict)
+    _unreadable: set[tuple[int, int]] = field(default_factory=set)
 
     name = "ranks"
 
     def read(self, now_s: float) -> list[RankLook]:
-        """One look at every rank of the newest attempt. Time is CLOCK_MONOTONIC seconds."""
+        """One look at every rank of the newest attempt. Time is CLOCK_MONOTONIC seconds.
+
+        A page that can't be read now stands with the look before: its time says that it is old.
+        """
         open_pages = self.pages.refresh()
-        known = {_who(held): self._read_up_to.get(_who(held), 0) for held in open_pages}
-        self._read_up_to = known
-        return [self._look_at(held, now_s) for held in open_pages]
+        present = {_who(held) for held in open_pages}
+        self._read_up_to = {who: self._read_up_to.get(who, 0) for who in present}
+        self._latest = {who: look for who, look in self._latest.items() if who in present}
+        self._unreadable &= present
+        for held in open_pages:
+            self._try(held, now_s)
+        return [self._latest[_who(held)] for held in open_pages if _who(held) in self._latest]
+
+    def _try(self, held: RankPage, now_s: float) -> None:
+        who = _who(held)
+        try:
+            self._latest[who] = self._look_at(held, now_s)
+        except OSError as error:
+            if who in self._latest:
+                self._latest[who] = replace(self._latest[who], records=())
+            if who not in self._unreadable:
+                logger.warning("can't look at rank %d: %s", held.identity.rank, error)
+            self._unreadable.add(who)
+        else:
+            self._unreadable.discard(who)
 
     def _look_at(self, held: RankPage, now_s: float) -> RankLook:
         # Gone is asked before the page is read: what a dead rank's page says is final.
@@ -37,13 +62,14 @@ class RanksProbe:
         records = page.parse_records(content, self._read_up_to[_who(held)])
         words = page.parse_words(content)
         oldest = held.read_published() - page.RING_CAPACITY
+        process = None if is_gone else self._read_process(held)
         self._read_up_to[_who(held)] = words[page.Word.PUBLISHED]
         return RankLook(
             identity=held.identity,
             at_s=now_s,
             words=words,
             is_gone=is_gone,
-            process=None if is_gone else self._read_process(held),
+            process=process,
             # A slot whose record was overtaken while the page was copied may be a mix that
             # the checksum happened to pass; the writer is at most one slot further by now.
             records=tuple(record for index, record in records if index > oldest),

@@ -67,6 +67,15 @@ class Fixed:
         return self.answer
 
 
+class Broken:
+    """A probe that can't read."""
+
+    name = "broken"
+
+    def read(self, now_s: float) -> Any:
+        raise OSError(24, "Too many open files")
+
+
 @dataclass
 class Teller:
     """Keeps the pictures; breaks when told to."""
@@ -177,6 +186,27 @@ def test_a_loop_that_overslept_starts_all_over(loop: Loop, tmp_path: Path) -> No
     loop.tick(500.5, 1500.5)
     loop.tick(501.5, 1501.5)
     assert kinds(loop) == [Kind.STALL]
+
+
+def test_a_reading_that_fails_takes_no_ranks_past_away(loop: Loop, tmp_path: Path) -> None:
+    silent_rank(tmp_path)
+    loop.tick(0.5, 1000.5)
+    working = loop.ranks_probe.probe
+    loop.ranks_probe.probe = Broken()
+    loop.tick(1.0, 1001.0)
+    assert isinstance(loop.coordination, Coordination)
+    assert [rank.step for rank in loop.coordination.told[-1].ranks] == [10]
+    loop.ranks_probe.probe = working
+    loop.tick(2.0, 1002.0)
+    assert kinds(loop) == [Kind.STALL]
+
+
+def test_no_rank_is_judged_by_an_old_look(loop: Loop, tmp_path: Path) -> None:
+    silent_rank(tmp_path)
+    loop.tick(0.5, 1000.5)
+    loop.ranks_probe.probe = Broken()
+    loop.tick(2.0, 1002.0)
+    assert kinds(loop) == []
 
 
 def test_a_tick_that_fails_is_logged_once_counted_and_followed_by_the_next(

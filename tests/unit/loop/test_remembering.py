@@ -59,6 +59,13 @@ def test_histories_stay_bounded() -> None:
     assert round(history.phase_totals["forward"], 3) == 5 * 50 * 0.005
 
 
+def test_an_old_look_is_remembered_and_nobody_is_judged_by_it() -> None:
+    attention = Attention()
+    attention.take_in([look(1.0, rank=0), look(2.0, rank=1)], 2.0)
+    assert sorted(attention.histories) == [0, 1]
+    assert sorted(attention.seen_at(2.0)) == [1]
+
+
 def test_only_ranks_that_are_gone_are_dead() -> None:
     attention = Attention()
     attention.take_in([look(1.0, rank=0), look(1.0, rank=1, is_gone=True)], 1.0)

@@ -80,6 +80,43 @@ def test_every_record_is_handed_on_once(tmp_path: Path, pages: Pages) -> None:
     assert third.records == ()
 
 
+def test_a_page_that_can_not_be_read_for_once_takes_nothing_from_any_rank(
+    tmp_path: Path, pages: Pages, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for local_rank in range(2):
+        publish(write_page(tmp_path, local_rank=local_rank), 0, record(step=1, forward=5))
+    probe = RanksProbe(pages)
+    probe.read(1.0)
+
+    def fail(held: RankPage) -> bytes:
+        if held.identity.local_rank == 0:
+            raise OSError(5, "Input/output error")
+        return read(held)
+
+    read = RankPage.read
+    monkeypatch.setattr(RankPage, "read", fail)
+    publish(tmp_path / page.page_name(0, 0), 1, record(step=2, forward=5))
+    for now_s in (2.0, 3.0):
+        first, second = probe.read(now_s)
+        assert (first.at_s, first.records) == (1.0, ())
+        assert second.at_s == now_s
+    assert caplog.text.count("can't look at rank 0") == 1
+    monkeypatch.undo()
+    first, _ = probe.read(4.0)
+    assert (first.at_s, [r.step for r in first.records]) == (4.0, [2])
+
+
+def test_a_page_that_could_never_be_read_is_not_there_yet(
+    tmp_path: Path, pages: Pages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(held: RankPage) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    write_page(tmp_path)
+    monkeypatch.setattr(RankPage, "read", fail)
+    assert RanksProbe(pages).read(1.0) == []
+
+
 def test_records_that_were_overtaken_while_reading_are_dropped(
     tmp_path: Path, pages: Pages, monkeypatch: pytest.MonkeyPatch
 ) -> None:
