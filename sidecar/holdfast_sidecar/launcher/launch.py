@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
 from torch.distributed.elastic import events
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import SignalException
@@ -25,26 +24,16 @@ from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 from torch.distributed.run import parse_min_max_nnodes
 
 from holdfast.attachment import python_path
-from holdfast_sidecar import __version__, configuration
+from holdfast_sidecar import configuration
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.configuration import COMMAND_LINE, Effective
-from holdfast_sidecar.coordination.connection import open_store
-from holdfast_sidecar.coordination.reports import AgentReport
-from holdfast_sidecar.coordination.store import StoreUnavailable
 from holdfast_sidecar.launcher import job_server, ownership
-from holdfast_sidecar.launcher.address import own_address
 from holdfast_sidecar.launcher.agent import HoldfastAgent, JobFailed
 from holdfast_sidecar.launcher.arguments import Arguments
+from holdfast_sidecar.launcher.entrance import Entrance
 from holdfast_sidecar.launcher.job_server import JobServer
-from holdfast_sidecar.launcher.machine import read_machine
-from holdfast_sidecar.launcher.plan_watch import PlanWatch
 from holdfast_sidecar.launcher.rank_environment import SHARED_STORE_OFF, RankContext
-from holdfast_sidecar.launcher.rendezvous import (
-    LAST_CALL_S,
-    HoldfastRendezvous,
-    new_incarnation,
-)
-from holdfast_sidecar.launcher.reporting import Reporter
+from holdfast_sidecar.launcher.rendezvous import HoldfastRendezvous
 from holdfast_sidecar.launcher.sidecar_process import SidecarProcess, has_own_sidecar
 from holdfast_sidecar.launcher.signals import ignore
 from holdfast_sidecar.launcher.standby import Standby
@@ -52,7 +41,6 @@ from holdfast_sidecar.launcher.stock_agent import StockAgent
 from holdfast_sidecar.launcher.torch_config import Launch, make_launch, supported
 from holdfast_sidecar.preflight import check_node
 from holdfast_sidecar.settings import Settings
-from holdfast_sidecar.shared_settings import check_settings_shared
 
 logger = logging.getLogger(__name__)
 
@@ -61,11 +49,20 @@ logger = logging.getLogger(__name__)
 class Site:
     """This node of the job, ready to run ranks."""
 
-    job: str
     owned: ownership.Ownership
-    settings: Settings
     server: JobServer
     launch: Launch
+    entrance: Entrance
+
+    @property
+    def job(self) -> str:
+        """The job's name."""
+        return self.entrance.job
+
+    @property
+    def settings(self) -> Settings:
+        """This node's settings, with the server that is really used."""
+        return self.entrance.settings
 
     @property
     def context(self) -> RankContext:
@@ -79,6 +76,7 @@ class Site:
             hooks_path=python_path(),
             checkpoint_dir=self.settings.checkpoint.dir,
             checkpoint_key_file=self.settings.checkpoint.key_file,
+            checkpoint_write_timeout_s=self.settings.checkpoint.write_timeout_s,
         )
 
 
@@ -112,13 +110,14 @@ def launch(arguments: Arguments, at_exit: contextlib.ExitStack) -> None:
             server = job_server.start_own(effective.settings.redis, owned.places.server)
         ends.callback(server.close, owned.places)
         settings = dataclasses.replace(effective.settings, redis=server.settings)
-        site = Site(job, owned, settings, server, made)
+        entrance = make_entrance(settings, job, arguments, nodes, made)
+        site = Site(owned, server, made, entrance)
         if needs_server:
-            check_shared(site, arguments)
+            entrance.check_shared()
         server.write_record(owned.places)
-        with sidecar(site, effective, observes=not needs_server):
-            ends.callback(ignore, arguments.torch.signals_to_handle)
-            run_agent(site, arguments, nodes)
+        ends.enter_context(sidecar(site, effective, observes=not needs_server))
+        ends.callback(ignore, arguments.torch.signals_to_handle)
+        run_agent(site, arguments)
 
 
 def parse_nodes(arguments: Arguments) -> tuple[int, int]:
@@ -161,26 +160,6 @@ def name_job(arguments: Arguments, is_alone: bool) -> str:
     return f"{script[:50]}-{secrets.token_hex(3)}" if is_alone else script
 
 
-def check_shared(site: Site, arguments: Arguments) -> None:
-    """Refuse a job name that is in use with other settings."""
-    store = open_store(site.settings.redis, site.job, os.environ)
-    try:
-        check_settings_shared(
-            store,
-            site.job,
-            {
-                "nnodes": arguments.torch.nnodes,
-                "spares": arguments.spares,
-                "script": Path(arguments.torch.training_script).name,
-                "checkpoint.dir": site.settings.checkpoint.dir,
-            },
-        )
-    except StoreUnavailable as error:
-        raise BadInput(f"the coordination server went away: {error}") from None
-    finally:
-        store.close()
-
-
 @contextlib.contextmanager
 def sidecar(site: Site, effective: Effective, observes: bool) -> Iterator[None]:
     """A sidecar for this node: one that is there already, else one of our own."""
@@ -213,11 +192,11 @@ def sidecar_arguments(site: Site, effective: Effective, observes: bool) -> list[
     return [*who, *configuration.arguments(told)]
 
 
-def run_agent(site: Site, arguments: Arguments, nodes: tuple[int, int]) -> None:
+def run_agent(site: Site, arguments: Arguments) -> None:
     """Run torch's agent: ours on the leader's plan, or torch's on torch's rendezvous."""
     standby = None
     if arguments.uses_own_rendezvous:
-        rendezvous = make_rendezvous(site, arguments, nodes)
+        rendezvous = make_rendezvous(site, arguments)
         rendezvous.watch.start()
         standby = Standby() if arguments.uses_standby else None
         agent: LocalElasticAgent = HoldfastAgent(
@@ -281,41 +260,30 @@ def stock_parameters(made: Launch) -> RendezvousParameters:
     )
 
 
-def make_rendezvous(site: Site, arguments: Arguments, nodes: tuple[int, int]) -> HoldfastRendezvous:
-    """Our rendezvous handler for this node; nothing is started yet."""
-    settings, given = site.settings, arguments.torch
-    conf = site.launch.config.rdzv_configs
-    report = AgentReport(
-        node=site.owned.node,
-        incarnation=new_incarnation(),
-        state="joining",
-        attempt=-1,
-        beat=0,
-        slots=site.launch.config.nproc_per_node,
-        address=own_address(given.local_addr, settings.redis.url),
-        min_nodes=nodes[0],
-        max_nodes=nodes[1],
+def make_entrance(
+    settings: Settings, job: str, arguments: Arguments, nodes: tuple[int, int], made: Launch
+) -> Entrance:
+    """What the command line asks of the job for this node."""
+    given = arguments.torch
+    return Entrance(
+        job=job,
+        settings=settings,
+        nodes=nodes,
         spares=arguments.spares,
+        slots=made.config.nproc_per_node,
+        script=Path(given.training_script).name,
+        local_address=given.local_addr,
+        conf=made.config.rdzv_configs,
         max_restarts=None if given.max_restarts is None else int(given.max_restarts),
-        last_call_s=float(conf.get("last_call_timeout", LAST_CALL_S)),
-        version=__version__,
-        torch_version=torch.__version__,
-        machine=read_machine(),
         role=given.role,
-        pid=os.getpid(),
     )
-    is_alone = nodes[1] == 1
-    return HoldfastRendezvous(
-        reporter=Reporter(
-            open_store(settings.redis, site.job, os.environ), report, settings.sidecar.heartbeat_s
-        ),
-        watch=PlanWatch(
-            open_store(settings.redis, site.job, os.environ, hears_reports=False),
-            settings.sidecar.heartbeat_s,
-        ),
-        run_id=site.job,
-        join_timeout_s=float(conf.get("join_timeout", settings.policy.join_timeout_s)),
-        # On one node --master-addr and --master-port are what the ranks are given, as in torchrun.
-        master_address=given.master_addr if is_alone else "",
-        master_port=int(given.master_port or 0),
-    )
+
+
+def make_rendezvous(site: Site, arguments: Arguments) -> HoldfastRendezvous:
+    """Our rendezvous handler for this node; nothing is started yet."""
+    given = arguments.torch
+    rendezvous = site.entrance.make_rendezvous(site.owned.node)
+    # On one node --master-addr and --master-port are what the ranks are given, as in torchrun.
+    rendezvous.master_address = given.master_addr if site.entrance.nodes[1] == 1 else ""
+    rendezvous.master_port = int(given.master_port or 0)
+    return rendezvous

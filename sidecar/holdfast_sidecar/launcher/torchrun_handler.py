@@ -7,68 +7,54 @@ slots=N, join_timeout=S and last_call_timeout=S; settings come from holdfast.tom
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import socket
 import sys
+from argparse import Namespace
+from pathlib import Path
 
-import torch
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.run import determine_local_world_size, get_args_parser
 
 from holdfast import environment as names
 from holdfast.attachment import python_path
-from holdfast_sidecar import __version__, configuration
+from holdfast_sidecar import configuration
 from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.coordination.connection import open_store
-from holdfast_sidecar.coordination.reports import AgentReport
 from holdfast_sidecar.launcher import job_server, ownership
-from holdfast_sidecar.launcher.address import own_address
-from holdfast_sidecar.launcher.machine import read_machine
-from holdfast_sidecar.launcher.plan_watch import PlanWatch
+from holdfast_sidecar.launcher.entrance import Entrance
 from holdfast_sidecar.launcher.rank_environment import (
     SHARED_STORE_OFF,
     RankContext,
     holdfast_environment,
 )
-from holdfast_sidecar.launcher.rendezvous import (
-    LAST_CALL_S,
-    Assignment,
-    HoldfastRendezvous,
-    new_incarnation,
-)
-from holdfast_sidecar.launcher.reporting import Reporter
+from holdfast_sidecar.launcher.rendezvous import Assignment, HoldfastRendezvous
 from holdfast_sidecar.launcher.seating import context_for
+from holdfast_sidecar.preflight import check_node
 
 
 def create(parameters: RendezvousParameters) -> HoldfastRendezvous:
     """The handler for one torchrun. BadInput when refused."""
     flags = {"redis.url": parameters.endpoint or None}
     settings = configuration.load(flags=flags).settings
-    job = ownership.as_name(parameters.run_id)
-    server = job_server.reach(settings.redis)
-    owned = ownership.own_node(settings.paths, job, parameters.get("node") or None)
-    server.write_record(owned.places)
-    report = AgentReport(
-        node=owned.node,
-        incarnation=new_incarnation(),
-        state="joining",
-        attempt=-1,
-        beat=0,
-        slots=read_slots(parameters),
-        address=own_address(parameters.local_addr, settings.redis.url),
-        min_nodes=parameters.min_nodes,
-        max_nodes=parameters.max_nodes,
+    line = read_torchrun_line()
+    entrance = Entrance(
+        job=ownership.as_name(parameters.run_id),
+        settings=settings,
+        nodes=(parameters.min_nodes, parameters.max_nodes),
         spares=int(parameters.get("spares", 0)),
-        max_restarts=None,
-        last_call_s=float(parameters.get("last_call_timeout", LAST_CALL_S)),
-        version=__version__,
-        torch_version=torch.__version__,
-        machine=read_machine(),
-        pid=os.getpid(),
+        slots=read_slots(parameters, line),
+        script="" if line is None else Path(line.training_script).name,
+        local_address=parameters.local_addr,
+        conf=parameters.config,
     )
-    stores = [open_store(settings.redis, job, os.environ, hears_reports=False) for _ in range(2)]
+    check_node(settings, entrance.slots)
+    server = job_server.reach(settings.redis)
+    entrance.check_shared()
+    owned = ownership.own_node(settings.paths, entrance.job, parameters.get("node") or None)
+    server.write_record(owned.places)
     context = RankContext(
-        job=job,
+        job=entrance.job,
         node=owned.node,
         attempt=0,
         epoch=0,
@@ -76,15 +62,11 @@ def create(parameters: RendezvousParameters) -> HoldfastRendezvous:
         hooks_path=python_path(),
         checkpoint_dir=settings.checkpoint.dir,
         checkpoint_key_file=settings.checkpoint.key_file,
+        checkpoint_write_timeout_s=settings.checkpoint.write_timeout_s,
     )
-    handler = HoldfastRendezvous(
-        reporter=Reporter(stores[0], report, settings.sidecar.heartbeat_s),
-        watch=PlanWatch(stores[1], settings.sidecar.heartbeat_s),
-        run_id=job,
-        join_timeout_s=float(parameters.get("join_timeout", settings.policy.join_timeout_s)),
-        prepare=lambda assignment: leave_for_ranks(assignment, context),
-        release=owned.release,
-    )
+    handler = entrance.make_rendezvous(owned.node)
+    handler.prepare = lambda assignment: leave_for_ranks(assignment, context)
+    handler.release = owned.release
     handler.watch.start()
     return handler
 
@@ -99,14 +81,21 @@ def leave_for_ranks(assignment: Assignment, context: RankContext) -> None:
     os.environ.update(holdfast_environment(attempt, os.environ.get("PYTHONPATH", "")))
 
 
-def read_slots(parameters: RendezvousParameters) -> int:
-    """Ranks of this node. torch doesn't tell its handlers, so torchrun's own line is read."""
+def read_torchrun_line() -> Namespace | None:
+    """torchrun's own arguments, of which torch tells its handlers little; None elsewhere."""
+    with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):
+        line: Namespace = get_args_parser().parse_args(sys.argv[1:])
+        return line
+    return None
+
+
+def read_slots(parameters: RendezvousParameters, line: Namespace | None) -> int:
+    """Ranks of this node: given in words, else as torchrun's line has it."""
     given = parameters.get("slots")
     if given is not None:
         return int(given)
-    with contextlib.suppress(SystemExit):
-        given = get_args_parser().parse_args(sys.argv[1:]).nproc_per_node
-        return int(determine_local_world_size(given))
+    if line is not None:
+        return int(determine_local_world_size(line.nproc_per_node))
     raise BadInput(
         f"how many ranks has {socket.gethostname()}? give --rdzv-conf slots=N like --nproc-per-node"
     )

@@ -1,0 +1,102 @@
+"""One node's way into a job, the same under `holdfast run` and torchrun.
+
+What all nodes must have in common, and the rendezvous handler. Nothing is started here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from holdfast_sidecar import __version__
+from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.coordination.connection import open_store
+from holdfast_sidecar.coordination.reports import AgentReport
+from holdfast_sidecar.coordination.store import StoreUnavailable
+from holdfast_sidecar.launcher.address import own_address
+from holdfast_sidecar.launcher.machine import read_machine
+from holdfast_sidecar.launcher.plan_watch import PlanWatch
+from holdfast_sidecar.launcher.rendezvous import LAST_CALL_S, HoldfastRendezvous, new_incarnation
+from holdfast_sidecar.launcher.reporting import Reporter
+from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.shared_settings import check_settings_shared
+
+
+@dataclass(frozen=True)
+class Entrance:
+    """What a launcher on this node asks for and has to offer."""
+
+    job: str
+    settings: Settings
+    nodes: tuple[int, int]
+    """Fewest and most."""
+    spares: int
+    slots: int
+    script: str
+    """Name of the training script, without its directory."""
+    local_address: str | None
+    conf: Mapping[str, Any]
+    """What --rdzv-conf holds."""
+    max_restarts: int | None = None
+    role: str = "default"
+
+    def check_shared(self) -> None:
+        """Refuse a job name that is in use with other settings."""
+        least, most = self.nodes
+        store = open_store(self.settings.redis, self.job, os.environ)
+        try:
+            check_settings_shared(
+                store,
+                self.job,
+                {
+                    "nnodes": f"{least}" if least == most else f"{least}:{most}",
+                    "spares": self.spares,
+                    "script": self.script,
+                    "checkpoint.dir": self.settings.checkpoint.dir,
+                },
+            )
+        except StoreUnavailable as error:
+            raise BadInput(f"the coordination server went away: {error}") from None
+        finally:
+            store.close()
+
+    def make_rendezvous(self, node: str) -> HoldfastRendezvous:
+        """The handler of the node that this launcher owns."""
+        redis, heartbeat_s = self.settings.redis, self.settings.sidecar.heartbeat_s
+        stores = [
+            open_store(redis, self.job, os.environ, hears_reports=False)
+            for _ in ("reports", "plans")
+        ]
+        return HoldfastRendezvous(
+            reporter=Reporter(stores[0], self._first_report(node), heartbeat_s),
+            watch=PlanWatch(stores[1], heartbeat_s),
+            run_id=self.job,
+            join_timeout_s=float(
+                self.conf.get("join_timeout", self.settings.policy.join_timeout_s)
+            ),
+        )
+
+    def _first_report(self, node: str) -> AgentReport:
+        return AgentReport(
+            node=node,
+            incarnation=new_incarnation(),
+            state="joining",
+            attempt=-1,
+            beat=0,
+            slots=self.slots,
+            address=own_address(self.local_address, self.settings.redis.url),
+            min_nodes=self.nodes[0],
+            max_nodes=self.nodes[1],
+            spares=self.spares,
+            max_restarts=self.max_restarts,
+            last_call_s=float(self.conf.get("last_call_timeout", LAST_CALL_S)),
+            version=__version__,
+            torch_version=torch.__version__,
+            machine=read_machine(),
+            role=self.role,
+            pid=os.getpid(),
+        )

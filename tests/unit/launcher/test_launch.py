@@ -1,0 +1,50 @@
+"""The order in which a launch ends what it started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+from holdfast_sidecar.launcher import launch as launching  # noqa: E402
+from holdfast_sidecar.launcher.arguments import parse_arguments  # noqa: E402
+from holdfast_sidecar.launcher.entrance import Entrance  # noqa: E402
+from holdfast_sidecar.launcher.job_server import JobServer  # noqa: E402
+from holdfast_sidecar.settings import RedisSettings  # noqa: E402
+
+
+def test_signals_are_ignored_before_the_sidecar_is_told_to_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second SIGTERM would otherwise leave the sidecar to its grace, and its node in doubt."""
+    for name in [n for n in os.environ if n.startswith(("HOLDFAST_", "PET_"))]:
+        monkeypatch.delenv(name)
+    (tmp_path / "shm").mkdir()
+    (tmp_path / "train.py").touch()
+    monkeypatch.setenv("HOLDFAST_SET_PATHS_SHM_DIR", str(tmp_path / "shm"))
+    monkeypatch.setenv("HOLDFAST_SET_PATHS_STATE_DIR", str(tmp_path / "state"))
+    done: list[str] = []
+
+    @contextlib.contextmanager
+    def sidecar(*given: Any, **named: Any) -> Iterator[None]:
+        done.append("sidecar starts")
+        yield
+        done.append("sidecar ends")
+
+    server = JobServer(RedisSettings(url="unix:///nothing"))
+    monkeypatch.setattr("holdfast_sidecar.launcher.job_server.start_own", lambda *given: server)
+    monkeypatch.setattr(Entrance, "check_shared", lambda self: None)
+    monkeypatch.setattr(launching, "sidecar", sidecar)
+    monkeypatch.setattr(launching, "run_agent", lambda *given: done.append("agent runs"))
+    monkeypatch.setattr(launching, "ignore", lambda names: done.append(f"ignores {names}"))
+    arguments = parse_arguments(["--signals-to-handle=SIGUSR2", str(tmp_path / "train.py")])
+    with contextlib.ExitStack() as at_exit:
+        launching.launch(arguments, at_exit)
+    assert done == ["sidecar starts", "agent runs", "ignores SIGUSR2", "sidecar ends"]
