@@ -33,6 +33,9 @@ list: start from nothing."""
 CHECKPOINT_KEY_FILE = "HOLDFAST_CHECKPOINT_KEY_FILE"
 """File with the key that manifests are sealed with; unset: they carry a plain digest only."""
 
+CHECKPOINT_WRITE_TIMEOUT = "HOLDFAST_CHECKPOINT_WRITE_TIMEOUT_S"
+"""How long ranks that began to write a checkpoint wait for the slowest of them, seconds."""
+
 CLAIMED = "HOLDFAST_CLAIMED"
 """`pid:start_ticks` of the process that claimed the page; children inherit it and stay inert."""
 

@@ -11,7 +11,7 @@ import torch
 
 from holdfast import environment
 from holdfast.data_position import Feed, LoaderFeed, Position, SequenceFeed, restore_random_numbers
-from holdfast.loop import Boundary
+from holdfast.loop import Boundary, read_write_timeout_s
 from holdfast.page import Flag, Phase
 from holdfast.patches.loss import PinnedCopies
 from holdfast.placement import Placement, read_placement
@@ -174,5 +174,6 @@ class Job:
                 self._savable,
                 Path(root).expanduser().absolute() if root else None,
                 os.environ.get(environment.JOB, ""),
+                write_timeout_s=read_write_timeout_s(os.environ),
             )
         return self._boundary

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from holdfast import environment
 from holdfast.agreement import Agreement, BoardLost
 from holdfast.data_position import Position
 from holdfast.guard import Guard
@@ -24,6 +25,9 @@ log = logging.getLogger(__name__)
 ANCESTORS = 32
 """More checkpoints than anyone keeps."""
 
+WRITE_TIMEOUT_S = 1800.0
+"""Unless the sidecar's settings say otherwise: half a terabyte at 300 MB a second."""
+
 
 @dataclass
 class Boundary:
@@ -36,6 +40,7 @@ class Boundary:
     """Directory of this job's checkpoints; None: nothing can be saved."""
     job: str = ""
     ancestors: tuple[str, ...] = ()
+    write_timeout_s: float = WRITE_TIMEOUT_S
     clock_ns: Callable[[], int] = time.monotonic_ns
     _answered: str = ""
     _armed: Order | None = field(default=None)
@@ -76,13 +81,15 @@ class Boundary:
     def _save(self, order: Order, position: Callable[[], Position]) -> None:
         before = self.recording.enter(Phase.SAVING)
         try:
-            if not self._agree(order, "go", True):
+            if not self._agree(order, "go", True, order.deadline_ns):
                 self._reply(order, ReplyState.VOID)
                 return
             self._reply(order, ReplyState.SAVING)
             start_ns = self.clock_ns()
-            size_bytes = self._write(order, position)
-            if self._agree(order, "wrote", size_bytes is not None) and size_bytes is not None:
+            until_ns = start_ns + int(self.write_timeout_s * 1e9)
+            size_bytes = self._write(order, position, until_ns)
+            wrote = self._agree(order, "wrote", size_bytes is not None, until_ns)
+            if wrote and size_bytes is not None:
                 self.ancestors = (order.identifier, *self.ancestors)[:ANCESTORS]
                 spent_ns = self.clock_ns() - start_ns
                 self._reply(order, ReplyState.SAVED, size_bytes, spent_ns)
@@ -91,14 +98,14 @@ class Boundary:
         finally:
             self.recording.enter(before)
 
-    def _write(self, order: Order, position: Callable[[], Position]) -> int | None:
+    def _write(self, order: Order, position: Callable[[], Position], until_ns: int) -> int | None:
         """Bytes written; None when it failed, which is no reason to end the training."""
         assert self.root is not None
         directory = self.root / checkpoint_name(order.step, order.identifier)
         sizes: list[int] = []
 
         def meet() -> None:
-            if not self._agree(order, "ready", True):
+            if not self._agree(order, "ready", True, until_ns):
                 raise SaveFailed("another rank could not write its own part")
 
         def write() -> None:
@@ -109,7 +116,7 @@ class Boundary:
         guard = Guard(lambda: count_error(self.recording))
         guard.run(f"that saves step {order.step}", write)
         if not sizes:
-            self._agree(order, "ready", False)
+            self._agree(order, "ready", False, until_ns)
         return sizes[0] if sizes else None
 
     def _mark(self, order: Order, position: Position) -> Mark:
@@ -122,8 +129,8 @@ class Boundary:
             position=position,
         )
 
-    def _agree(self, order: Order, question: str, yes: bool) -> bool:
-        left_s = (order.deadline_ns - self.clock_ns()) / 1e9
+    def _agree(self, order: Order, question: str, yes: bool, until_ns: int) -> bool:
+        left_s = (until_ns - self.clock_ns()) / 1e9
         try:
             return self._question(order, question).vote(yes, max(left_s, 0.0))
         except BoardLost as error:
@@ -133,7 +140,7 @@ class Boundary:
     def _withdraw(self, order: Order, state: ReplyState) -> None:
         """This rank will not save this one, so nobody shall wait for it."""
         self._armed = None
-        self._agree(order, "go", False)
+        self._agree(order, "go", False, order.deadline_ns)
         self._reply(order, state)
 
     def _question(self, order: Order, question: str) -> Agreement:
@@ -144,3 +151,8 @@ class Boundary:
     ) -> None:
         reply = Reply(state, order.step, size_bytes, duration_ns, order.identifier)
         self.recording.reply(reply)
+
+
+def read_write_timeout_s(env: Mapping[str, str]) -> float:
+    """How long ranks that began to write wait for each other."""
+    return float(env.get(environment.CHECKPOINT_WRITE_TIMEOUT, "") or WRITE_TIMEOUT_S)

@@ -165,6 +165,7 @@ class CheckpointKeeping:
             state="armed",
             deadline_s=ahead_s + self._settings.checkpoint.deadline_s,
             requested_by=asked_by,
+            write_timeout_s=self._settings.checkpoint.write_timeout_s,
         )
         self._write_order(lease, order, cluster.checkpoint_text)
 

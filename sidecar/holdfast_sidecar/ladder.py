@@ -119,6 +119,7 @@ def _out_of_range(settings: Settings) -> Iterator[str]:
         "sidecar.heartbeat_s": settings.sidecar.heartbeat_s,
         "policy.budget_window_s": settings.policy.budget_window_s,
         "checkpoint.deadline_s": settings.checkpoint.deadline_s,
+        "checkpoint.write_timeout_s": settings.checkpoint.write_timeout_s,
     }
     for name, value in positive.items():
         if value <= 0:

@@ -86,6 +86,10 @@ class CheckpointSettings:
     """When given, every so many steps instead of every `every_s`."""
     keep: int = 3
     deadline_s: float = 120.0
+    """For every rank to reach the step: whoever waits for a late one does not train."""
+    write_timeout_s: float = 1800.0
+    """For all to write and hash their parts, from there on. `stall.first_step_s` must allow a
+    rank as long."""
     load_failures: int = 2
     """A checkpoint that failed to load in this many attempts is poisoned."""
     key_file: str = ""

@@ -213,9 +213,11 @@ class CheckpointOrder:
     path: str
     state: str
     deadline_s: float
-    """Time from arming until it is void unless every rank saved, seconds."""
+    """Time from arming until it is void unless every rank is there and saves, seconds."""
     requested_by: str = ""
     reason: str = ""
+    write_timeout_s: float = 0.0
+    """How much longer those that save may take until all is written and hashed, seconds."""
 
 
 @dataclass(frozen=True)

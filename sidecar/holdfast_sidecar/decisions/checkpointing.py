@@ -18,6 +18,9 @@ from holdfast_sidecar.settings import CheckpointSettings, SidecarSettings
 
 BUSY_ENDINGS = frozenset({"missed", "void", "failed"})
 
+WRITING = frozenset({"saving", "saved"})
+"""One rank in these says that all of them arrived: they began together."""
+
 LARGEST_MARGIN_DOUBLINGS = 4
 
 
@@ -136,6 +139,9 @@ def judge(
         return Complete(tuple(parts))
     if early := [r.rank for r in ranks.values() if r.ending and r.step < order.step]:
         return Void(f"rank {min(early)} ended before step {order.step}")
-    if armed_for_s > order.deadline_s:
-        return Void(f"{saved} of {plan.world_size} ranks saved within {order.deadline_s:g} s")
+    limit_s = order.deadline_s
+    if any(state in WRITING for state in states.values()):
+        limit_s += order.write_timeout_s
+    if armed_for_s > limit_s:
+        return Void(f"{saved} of {plan.world_size} ranks saved within {limit_s:g} s")
     return Pending()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from holdfast import environment as names
 from holdfast_sidecar.coordination.reports import Candidate
 from holdfast_sidecar.places import Places
+from holdfast_sidecar.settings import CheckpointSettings
 
 SHARED_STORE_OFF = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 
@@ -27,6 +28,7 @@ class RankContext:
     """Directory whose sitecustomize attaches the hooks."""
     checkpoint_dir: str = ""
     checkpoint_key_file: str = ""
+    checkpoint_write_timeout_s: float = CheckpointSettings.write_timeout_s
     resume: tuple[Candidate, ...] = ()
 
 
@@ -55,6 +57,7 @@ def holdfast_environment(context: RankContext, python_path: str) -> dict[str, st
     }
     if context.checkpoint_dir:
         ours[names.CHECKPOINT_DIR] = context.checkpoint_dir
+        ours[names.CHECKPOINT_WRITE_TIMEOUT] = f"{context.checkpoint_write_timeout_s:g}"
     if context.checkpoint_key_file:
         ours[names.CHECKPOINT_KEY_FILE] = context.checkpoint_key_file
     return ours

@@ -183,7 +183,7 @@ def test_a_checkpoint_is_not_armed_while_some_rank_can_not_save(
     assert "1 of 2" in checkpointing.obstacle(plan, {0: rank(0)})
 
 
-ORDER = CheckpointOrder("c", 0, 1, 20, "/c", "armed", deadline_s=10)
+ORDER = CheckpointOrder("c", 0, 1, 20, "/c", "armed", deadline_s=10, write_timeout_s=50)
 PLAN = Plan(
     0, 1, "running", members=[Member("a", "i", 0, 0, 1), Member("b", "i", 1, 1, 1)], world_size=2
 )
@@ -212,6 +212,14 @@ def test_a_checkpoint_is_complete_only_when_all_ranks_saved_and_all_nodes_hashed
     assert isinstance(judged({"a": "saved", "b": "saving"}), checkpointing.Pending)
     assert isinstance(judged({"a": "saved"}), checkpointing.Pending)
     assert isinstance(judged({"a": "saved", "b": "saved"}, files=False), checkpointing.Pending)
+
+
+def test_ranks_that_write_are_waited_for_longer_than_ranks_that_do_not_come() -> None:
+    writing = {"a": "saving", "b": "armed"}
+    assert isinstance(judged(writing, armed_for_s=59), checkpointing.Pending)
+    assert isinstance(judged(writing, armed_for_s=61), checkpointing.Void)
+    hashing = {"a": "saved", "b": "saved"}
+    assert isinstance(judged(hashing, files=False, armed_for_s=59), checkpointing.Pending)
 
 
 @pytest.mark.parametrize(

@@ -39,6 +39,12 @@ def test_a_rank_is_told_where_the_key_of_the_manifests_is() -> None:
     assert found[names.CHECKPOINT_KEY_FILE] == "/keys/job"
 
 
+def test_a_rank_is_told_how_long_the_others_may_write() -> None:
+    context = replace(CONTEXT, checkpoint_dir="/ck", checkpoint_write_timeout_s=900.0)
+    found = rank_environment({}, context)
+    assert found[names.CHECKPOINT_WRITE_TIMEOUT] == "900"
+
+
 def test_a_rank_never_learns_where_redis_is() -> None:
     secrets = dict.fromkeys(names.NEVER_FOR_RANKS, "secret") | {names.CLAIMED: "1:2"}
     assert "secret" not in rank_environment(secrets, CONTEXT).values()

@@ -6,6 +6,7 @@ import pytest
 from torch.distributed import HashStore
 
 from holdfast import loop, page
+from holdfast.agreement import Agreement
 from holdfast.data_position import Position
 from holdfast.loop import Boundary
 from holdfast.page import Order, OrderKind, Phase, ReplyState
@@ -134,6 +135,28 @@ def test_a_withdrawal_after_the_save_changes_nothing(tmp_path):
     rank.withdraw(step=3)
     rank.cross(4)
     assert rank.state == (ReplyState.SAVED, "aa")
+
+
+def test_a_save_may_take_longer_than_the_ranks_may_take_to_arrive(tmp_path, monkeypatch):
+    spent_ns = 0
+
+    def slow(path, step):
+        nonlocal spent_ns
+        spent_ns = 600 * 10**9
+
+    waits = {}
+
+    def vote(question, agreed, timeout_s):
+        waits[question.topic.rpartition("/")[2]] = timeout_s
+        return agreed
+
+    monkeypatch.setattr(Agreement, "vote", vote)
+    rank = Rank(tmp_path, savable=Savable(save=slow, load=slow))
+    rank.boundary.clock_ns = lambda: spent_ns
+    rank.write(3, "aa", OrderKind.CHECKPOINT, 120 * 10**9)
+    rank.cross(3)
+    assert rank.state == (ReplyState.SAVED, "aa")
+    assert waits == {"go": 120, "ready": 1800, "wrote": 1200}
 
 
 def test_a_new_order_takes_the_place_of_one_that_is_armed(tmp_path):
