@@ -67,11 +67,21 @@ def judge_core_dumps(limit: int) -> Check:
     return Check("core dumps", NOTE, line)
 
 
+CLOCKS_APART = (
+    "times of different nodes can't be compared, and a change of leader may shorten or lengthen a"
+    " pause before a restart"
+)
+
+
 def judge_clock(state: int | None) -> Check:
-    """Nothing is decided by wall clocks; stories and metrics of several nodes are told by them."""
+    """Stories and metrics of several nodes are told by wall clocks, and some waits go by one.
+
+    Restart budgets, the pause before a restart and the join timeout go by the leader's own: what
+    they count from is kept in the store, to outlive the leader, and a monotonic clock means
+    nothing on another node. A change of leader shifts them by what the two clocks differ.
+    """
     if state == CLOCK_UNSYNCHRONISED:
-        line = "not synchronised: times of different nodes can't be compared; run chrony or ntpd"
-        return Check("clock", WARN, line)
+        return Check("clock", WARN, f"not synchronised: {CLOCKS_APART}; run chrony or ntpd")
     if state is None:
         return Check("clock", NOTE, "whether it is synchronised can't be read here")
     return Check("clock", OK, "synchronised")

@@ -13,11 +13,13 @@ from holdfast_sidecar.coordination.address import describe
 from holdfast_sidecar.coordination.connection import connect
 from holdfast_sidecar.coordination.server_checks import check_server
 from holdfast_sidecar.examination.check import FAIL, OK, WARN, Check
+from holdfast_sidecar.examination.machine import CLOCKS_APART
 from holdfast_sidecar.server.binary import find_binary
 from holdfast_sidecar.settings import RedisSettings
 
 LARGE_SKEW_S = 1.0
-"""Wall clocks decide nothing; beyond this the order of events in a story can't be trusted."""
+"""Beyond this the order of events in a story can't be trusted. Restarts, some of whose waits go by
+the leader's wall clock (see `machine.judge_clock`), would bear more."""
 
 
 def check_redis(settings: RedisSettings, environment: Mapping[str, str]) -> list[Check]:
@@ -39,7 +41,7 @@ def judge_skew(skew_s: float) -> Check:
     """Whether this machine's clock and the server's tell the same time."""
     if abs(skew_s) > LARGE_SKEW_S:
         line = f"{abs(skew_s):.1f} s {'ahead of' if skew_s > 0 else 'behind'} the Redis server's"
-        return Check("clock", WARN, f"{line}: times of different nodes can't be compared")
+        return Check("clock", WARN, f"{line}: {CLOCKS_APART}")
     return Check("clock", OK, "agrees with the Redis server's")
 
 

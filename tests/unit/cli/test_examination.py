@@ -45,6 +45,8 @@ def test_a_clock_that_is_not_synchronised_is_warned_of() -> None:
     assert redis_server.judge_skew(0.5).verdict == "ok"
     behind = redis_server.judge_skew(-2.0)
     assert (behind.verdict, "2.0 s behind" in behind.line) == ("warn", True)
+    for warned in (behind, machine.judge_clock(5)):
+        assert "a change of leader may shorten or lengthen a pause" in warned.line
 
 
 def test_every_rung_is_shown_and_one_in_the_wrong_order_fails() -> None:
