@@ -11,12 +11,13 @@ from pathlib import Path
 
 from holdfast_sidecar.coordination.reports import Incident, decode
 from holdfast_sidecar.places import NAME, Places
+from holdfast_sidecar.remains import remove_old_remains
 
 RECORD = "incident.json"
 
 
 class Chronicle:
-    """Keeps each incident's newest record beside its evidence."""
+    """Keeps each incident's newest record beside its evidence, and of old ones neither."""
 
     def __init__(self, places: Places) -> None:
         self._places = places
@@ -37,6 +38,8 @@ class Chronicle:
             temporary.write_text(text)
             temporary.replace(directory / RECORD)
             self._kept[identifier] = text
+        if changed:
+            remove_old_remains(self._places, _detected_unix_s)
         return bool(changed)
 
 
@@ -66,6 +69,12 @@ def _read(path: Path) -> Incident | None:
         return decode(Incident, path.read_text())
     except (OSError, UnicodeDecodeError):
         return None
+
+
+def _detected_unix_s(directory: Path) -> float:
+    """Of an incident whose record is not here yet: when its evidence was kept."""
+    incident = _read(directory / RECORD)
+    return directory.stat().st_mtime if incident is None else incident.detected_unix_s
 
 
 def _how_far(incident: Incident) -> tuple[float, float, float]:

@@ -52,11 +52,21 @@ class Places:
 
     def evidence(self, attempt: int) -> Path:
         """Stack dumps of this attempt's ranks."""
-        return self.state / "evidence" / f"attempt-{attempt}"
+        return self.attempts_evidence / f"attempt-{attempt}"
+
+    @property
+    def attempts_evidence(self) -> Path:
+        """Where the stack dumps of all attempts are."""
+        return self.state / "evidence"
 
     def incident(self, identifier: str) -> Path:
         """What was kept of an incident."""
-        return self.state / "incidents" / identifier
+        return self.incidents / identifier
+
+    @property
+    def incidents(self) -> Path:
+        """Where what was kept of all incidents is."""
+        return self.state / "incidents"
 
 
 def state_root(settings: PathSettings) -> Path:

@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 from holdfast_sidecar.chronicle import Chronicle, newest_job, read_incidents
@@ -28,6 +29,35 @@ def test_an_identifier_off_the_wire_can_not_leave_its_directory(tmp_path: Path) 
     kept = chronicle(tmp_path)
     assert not kept.keep({"../../../evil": encode(incident("x", 1.0)), "": "", "a/b": ""})
     assert list(tmp_path.rglob("*")) == []
+
+
+def test_only_the_newest_incidents_and_attempts_stay_on_the_disk(tmp_path: Path) -> None:
+    kept = chronicle(tmp_path)
+    node = tmp_path / "j" / "a"
+    for number in range(30):
+        attempt = node / "evidence" / f"attempt-{number}"
+        attempt.mkdir(parents=True)
+        os.utime(attempt, (number, number))
+    for number in range(30):
+        kept.keep({f"i{number}": encode(incident(f"i{number}", 100.0 + number))})
+    stay = sorted(directory.name for directory in (node / "incidents").iterdir())
+    assert stay == [f"i{number}" for number in range(10, 30)]
+    attempts = {directory.name for directory in (node / "evidence").iterdir()}
+    assert attempts == {f"attempt-{number}" for number in range(25, 30)}
+
+
+def test_a_sidecar_that_starts_again_does_not_trade_evidence_for_old_records(
+    tmp_path: Path,
+) -> None:
+    incidents = {f"i{n}": encode(incident(f"i{n}", 100.0 + n)) for n in range(25)}
+    chronicle(tmp_path).keep(incidents)
+    root = tmp_path / "j" / "a" / "incidents"
+    (root / "i24" / "rank-0.page").touch()
+    (root / "fresh").mkdir()
+    chronicle(tmp_path).keep(incidents)
+    stay = {directory.name for directory in root.iterdir()}
+    assert stay == {"fresh", *(f"i{number}" for number in range(6, 25))}
+    assert (root / "i24" / "rank-0.page").exists()
 
 
 def test_the_node_that_knows_most_of_an_incident_is_believed(tmp_path: Path) -> None:
