@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.page import Flag, Word
 from holdfast_sidecar.coordination.reports import RankReport
-from holdfast_sidecar.observation import Moment, RankHistory, own_s, step_s
+from holdfast_sidecar.observation import Moment, RankHistory, is_finite, own_s, step_s
 from holdfast_sidecar.settings import StragglerSettings
 
 STEPS_OF_PACE = 16
@@ -23,7 +23,8 @@ def report_rank(history: RankHistory, settings: StragglerSettings, moment: Momen
         phase_age_s=round(max(0.0, moment.now_s - look.moved_s), 3),
         step_s=round(step_s(history.records, STEPS_OF_PACE), 6),
         own_s=round(own_s(history.records, settings.steps), 6),
-        loss=look.loss,
+        loss=look.loss if is_finite(look.loss) else None,
+        is_loss_finite=look.loss is None or is_finite(look.loss),
         ending=look.words[Word.ENDING],
         alive=not look.is_gone,
         state_registered=look.has(Flag.STATE_REGISTERED),

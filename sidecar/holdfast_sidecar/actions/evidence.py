@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,7 +120,7 @@ def _keep_rank(request: Request, held: RankPage) -> None:
     write_file(base.with_suffix(".page"), content)
     facts = describe_page(held.identity, content)
     facts["process"] = _read_kernel_views(request.proc / str(held.identity.pid))
-    write_file(base.with_suffix(".json"), json.dumps(facts, indent=1).encode())
+    write_file(base.with_suffix(".json"), json.dumps(facts, indent=1, allow_nan=False).encode())
 
 
 def describe_page(identity: page.Identity, content: bytes) -> dict[str, Any]:
@@ -129,9 +130,15 @@ def describe_page(identity: page.Identity, content: bytes) -> dict[str, Any]:
     return {
         "identity": dataclasses.asdict(identity),
         "words": {word.name.lower(): words[word] for word in page.Word},
-        "records": [dataclasses.asdict(record) for record in records[-RECORDS_KEPT:]],
+        "records": [_describe_record(record) for record in records[-RECORDS_KEPT:]],
         "last_words": page.parse_last_words(content),
     }
+
+
+def _describe_record(record: page.Record) -> dict[str, Any]:
+    """JSON has no NaN and no infinity: a loss that is one is told as text."""
+    loss = record.loss if math.isfinite(record.loss) else str(record.loss)
+    return {**dataclasses.asdict(record), "loss": loss}
 
 
 def _read_kernel_views(directory: Path) -> dict[str, Any]:

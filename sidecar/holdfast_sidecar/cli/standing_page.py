@@ -94,8 +94,14 @@ def _rank(node: str, rank: RankReport) -> list[str]:
         phase,
         span(rank.phase_age_s),
         span(rank.step_s) if rank.step_s else "-",
-        "-" if rank.loss is None else f"{rank.loss:.4g}",
+        _loss(rank),
     ]
+
+
+def _loss(rank: RankReport) -> str:
+    if not rank.is_loss_finite:
+        return paint("not finite", BAD)
+    return "-" if rank.loss is None else f"{rank.loss:.4g}"
 
 
 def _finding(finding: Finding, now_unix_s: float) -> str:

@@ -52,7 +52,7 @@ def status(effective: Effective, job: str | None, as_json: bool) -> None:
     standing = judge(found.job, before, after)
     if as_json:
         healthy = {"is_healthy": standing.is_healthy}
-        click.echo(json.dumps(dataclasses.asdict(standing) | healthy, indent=2))
+        click.echo(json.dumps(dataclasses.asdict(standing) | healthy, indent=2, allow_nan=False))
     else:
         click.echo(page(standing, time.time()))
     sys.exit(0 if standing.is_healthy else 1)

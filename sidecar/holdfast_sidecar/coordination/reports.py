@@ -18,7 +18,7 @@ from holdfast_sidecar.findings import Finding
 
 T = TypeVar("T")
 
-_ENCODER = json.JSONEncoder(separators=(",", ":"), sort_keys=True, default=vars)
+_ENCODER = json.JSONEncoder(separators=(",", ":"), sort_keys=True, default=vars, allow_nan=False)
 """A record by its fields, as they stand: `asdict` would first copy all of it, five times the cost
 of writing it, at every heartbeat."""
 
@@ -100,6 +100,8 @@ class RankReport:
     state_registered: bool = False
     resumed_step: int = 0
     resume_failures: int = 0
+    is_loss_finite: bool = True
+    """False: the newest loss is NaN or infinite, which JSON can't say, and `loss` is None."""
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,7 @@ def judge(
             return Void(f"rank {rank}: {state}")
     if errors := [part.error for part in parts if part.error]:
         return Void(errors[0])
-    if sick := [r.rank for r in ranks.values() if r.loss is not None and not math.isfinite(r.loss)]:
+    if sick := [r.rank for r in ranks.values() if not r.is_loss_finite]:
         return Void(f"rank {min(sick)} has a loss that is not finite")
     saved = sum(state == "saved" for state in states.values())
     hashed = len(parts) == len(plan.members) and all(part.files for part in parts)

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,6 +60,19 @@ def test_what_a_dead_rank_left_is_kept(tmp_path: Path, pages: Pages) -> None:
     assert facts["records"][0]["step"] == 41
     assert (destination / "rank-0.page").stat().st_size == 20_480
     assert not list(destination.glob("*.new"))
+
+
+def test_a_loss_that_is_no_number_leaves_the_evidence_readable(tmp_path: Path) -> None:
+    path = write_page(tmp_path, pid=NOBODY, start_ticks=1)
+    for index, loss in enumerate((math.nan, -math.inf, 0.5)):
+        publish(path, index, dataclasses.replace(record(step=index, forward=5), loss=loss))
+    pages = Pages(tmp_path)
+    pages.refresh()
+    keep_evidence(Request("i1", tuple(pages.held()), tmp_path / "stacks", tmp_path / "i1"))
+    pages.close()
+    text = (tmp_path / "i1" / "rank-0.json").read_text()
+    facts = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert [told["loss"] for told in facts["records"]] == ["nan", "-inf", 0.5]
 
 
 def test_evidence_is_kept_once(tmp_path: Path, pages: Pages) -> None:

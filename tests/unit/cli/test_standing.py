@@ -68,6 +68,14 @@ def test_a_rank_that_finished_is_not_called_gone() -> None:
     assert judged(plan(), a={"report": report}) == []
 
 
+def test_a_loss_that_is_no_number_is_shown_to_be_none() -> None:
+    diverged = RankReport(**{**vars(RANK), "is_loss_finite": False})
+    report = {"report": NodeReport("a", "i", 0, 0, 0, 0, True, ranks=[diverged])}
+    standing = judge("j", view(1, plan(), a=report), view(2, plan(), a=report))
+    assert "not finite" in page(standing, 0.0)
+    assert "not finite" not in page(judge("j", view(1, plan(), a={}), view(2, plan(), a={})), 0.0)
+
+
 def test_a_lost_node_that_was_replaced_is_no_trouble_any_more() -> None:
     report = NodeReport("z", "i", 0, 0, 0, 0, True, findings=[FINDING])
     dead = {"launcher": False, "sidecar": False, "report": report}

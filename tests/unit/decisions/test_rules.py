@@ -228,7 +228,7 @@ def test_ranks_that_write_are_waited_for_longer_than_ranks_that_do_not_come() ->
         judged({"a": "saved", "b": "missed"}),
         judged({"a": "armed", "b": "armed"}, armed_for_s=11),
         judged({"a": "saved", "b": "saved"}, plan=Plan(1, 1, "running")),
-        judged({"a": "saved", "b": "saved"}, ranks={0: rank(0, loss=float("nan")), 1: rank(1)}),
+        judged({"a": "saved", "b": "saved"}, ranks={0: rank(0, is_loss_finite=False), 1: rank(1)}),
         judged({"a": "armed", "b": "armed"}, ranks={0: rank(0, ending=1), 1: rank(1)}),
     ],
     ids=["missed", "deadline", "attempt over", "not finite", "ended early"],

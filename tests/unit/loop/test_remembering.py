@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
 
-from tests.unit.detectors.scene import look, steps
+import pytest
+from tests.unit.detectors.scene import history, look, moment, steps
 
 from holdfast_sidecar.attention import Attention
 from holdfast_sidecar.checkpoint_outcomes import CheckpointOutcomes
@@ -13,6 +16,8 @@ from holdfast_sidecar.coordination.reports import CheckpointOrder, NodeReport, e
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.heartbeat_times import HeartbeatTimes
 from holdfast_sidecar.observation import RECORDS_KEPT
+from holdfast_sidecar.rank_reports import report_rank
+from holdfast_sidecar.settings import StragglerSettings
 
 
 def view(**beats: int) -> View:
@@ -48,6 +53,24 @@ def test_a_new_attempt_begins_with_an_empty_memory() -> None:
     attention.take_in([renewed], 2.0)
     assert attention.attempt == 1
     assert attention.histories[0].records == ()
+
+
+@pytest.mark.parametrize(
+    ("loss", "reported"),
+    [
+        (math.nan, (None, False)),
+        (math.inf, (None, False)),
+        (0.5, (0.5, True)),
+        (None, (None, True)),
+    ],
+)
+def test_a_loss_that_is_no_number_is_reported_in_plain_json(
+    loss: float | None, reported: tuple[float | None, bool]
+) -> None:
+    report = report_rank(history(look(1.0, loss=loss)), StragglerSettings(), moment(1.0))
+    assert (report.loss, report.is_loss_finite) == reported
+    told = json.loads(encode(report), parse_constant=lambda name: pytest.fail(name))
+    assert told["loss"] == report.loss
 
 
 def test_histories_stay_bounded() -> None:
