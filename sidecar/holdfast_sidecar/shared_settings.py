@@ -37,14 +37,14 @@ def check_settings_shared(
     """
     ours = json.dumps(dict(fingerprint), sort_keys=True)
     held = store.claim(Section.SETTINGS, FIELD, ours)
-    if held == ours:
-        return
-    if is_alive(store, monotonic, watch_s):
-        raise BadInput(
-            f"job {job!r} is running with other settings ({differences(held, fingerprint)}): "
-            f"choose another --job, or end that one first (holdfast stop --job {job})"
-        )
-    store.report(Section.SETTINGS, FIELD, ours)
+    while held != ours:
+        if held is not None and is_alive(store, monotonic, watch_s):
+            raise BadInput(
+                f"job {job!r} is running with other settings ({differences(held, fingerprint)}): "
+                f"choose another --job, or end that one first (holdfast stop --job {job})"
+            )
+        # Another node may have replaced it meanwhile: then that one's claim is compared.
+        held = store.claim(Section.SETTINGS, FIELD, ours, expected=held)
 
 
 def is_alive(store: Store, monotonic: Callable[[], float], watch_s: float) -> bool:

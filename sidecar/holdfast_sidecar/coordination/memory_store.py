@@ -194,11 +194,13 @@ class MemoryStore:
         if wake:
             self._server.wake(_channel(section))
 
-    def claim(self, section: Section, field: str, value: str) -> str:
-        """Write the field if it is absent; answer what it holds."""
+    def claim(
+        self, section: Section, field: str, value: str, expected: str | None = None
+    ) -> str | None:
+        """Write the field if it holds `expected`; answer what it then holds."""
         with self._server.writing(self._job) as (keys, now):
             held = _value(keys, section, field)
-            if held is not None:
+            if held != expected:
                 return held
             keys.write(section, field, value, now)
         self._server.wake(_channel(section))

@@ -56,10 +56,13 @@ class RedisStore:
         keys = [self._keys.section(section), *([self._keys.channel(section)] if wake else [])]
         self._run(scripts.REPORT, keys, arguments)
 
-    def claim(self, section: Section, field: str, value: str) -> str:
-        """Write the field if it is absent; answer what it holds."""
+    def claim(
+        self, section: Section, field: str, value: str, expected: str | None = None
+    ) -> str | None:
+        """Write the field if it holds `expected`; answer what it then holds."""
         keys = [self._keys.section(section), self._keys.channel(section)]
-        return str(self._run(scripts.CLAIM, keys, [field, value]))
+        held: str | None = self._run(scripts.CLAIM, keys, [field, value, _optional(expected)])
+        return held
 
     def order(
         self, lease: Lease, section: Section, field: str, value: str | None, expected: str | None

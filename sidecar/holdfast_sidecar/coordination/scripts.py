@@ -84,12 +84,13 @@ if KEYS[2] then redis.call('PUBLISH', KEYS[2], '') end
 CLAIM = Script(
     _MORTAL
     + """
--- KEYS: section, channel. ARGV: field, value.
-if redis.call('HSETNX', KEYS[1], ARGV[1], ARGV[2]) == 1 then
-  mortal(KEYS[1])
-  redis.call('PUBLISH', KEYS[2], '')
-end
-return redis.call('HGET', KEYS[1], ARGV[1])
+-- KEYS: section, channel. ARGV: field, value, '=' and the expected value or '' for absent.
+local held = redis.call('HGET', KEYS[1], ARGV[1])
+if (held and '=' .. held or '') ~= ARGV[3] then return held end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+mortal(KEYS[1])
+redis.call('PUBLISH', KEYS[2], '')
+return ARGV[2]
 """
 )
 

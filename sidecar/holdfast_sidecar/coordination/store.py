@@ -72,8 +72,10 @@ class Store(Protocol):
         `wake` is for news; a mere heartbeat passes False, or n nodes would wake n nodes each beat.
         """
 
-    def claim(self, section: Section, field: str, value: str) -> str:
-        """Write the field if it is absent; answer what it holds afterwards."""
+    def claim(
+        self, section: Section, field: str, value: str, expected: str | None = None
+    ) -> str | None:
+        """Write the field if it holds `expected` (None: is absent); answer what it then holds."""
 
     def order(
         self, lease: Lease, section: Section, field: str, value: str | None, expected: str | None

@@ -166,6 +166,20 @@ def test_the_first_claim_holds(twin: Twin) -> None:
     assert twin.store().read().section(Section.ENDPOINTS) == {"0": "host:1"}
 
 
+def test_a_claim_replaces_only_what_it_expects(store: Store) -> None:
+    def held() -> dict[str, str]:
+        return dict(store.read().section(Section.SETTINGS))
+
+    assert store.claim(Section.SETTINGS, "s", "mine", expected="theirs") is None
+    assert held() == {}
+    store.claim(Section.SETTINGS, "s", "theirs")
+    assert store.claim(Section.SETTINGS, "s", "mine", expected="other") == "theirs"
+    assert store.claim(Section.SETTINGS, "s", "mine", expected="") == "theirs"
+    assert held() == {"s": "theirs"}
+    assert store.claim(Section.SETTINGS, "s", "mine", expected="theirs") == "mine"
+    assert held() == {"s": "mine"}
+
+
 def test_the_leader_writes_replaces_and_removes(store: Store) -> None:
     lease = store.campaign("a", LONG_S, 0)
     assert store.order(lease, Section.PLAN, "current", "1", None)
@@ -390,7 +404,7 @@ def test_both_twins_answer_alike(server: Server) -> None:
             elif what == "report":
                 answers.append(store.report(Section.NODES, name, value))
             elif what == "claim":
-                answers.append(store.claim(Section.NODES, name, value or ""))
+                answers.append(store.claim(Section.NODES, name, value or "", expected))
             else:
                 under = lease if what == "order" else store.read().lease
                 answers.append(store.order(under, Section.PLAN, name, value, expected))

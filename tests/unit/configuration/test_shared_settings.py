@@ -1,3 +1,4 @@
+import contextlib
 import dataclasses
 from collections.abc import Callable
 
@@ -72,3 +73,28 @@ def test_a_claim_left_behind_by_a_dead_job_is_replaced(store: MemoryStore) -> No
     check_settings_shared(store, "j", {"nodes": "1:1"}, clock)
     assert held(store) == '{"nodes": "1:1"}'
     assert clock.now >= 3.0
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_of_two_nodes_that_find_a_dead_claim_one_replaces_it(
+    is_same: bool, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_settings_shared(store, "j", OURS, Clock())
+    dead = held(store)
+    other = "{}" if not is_same else '{"nodes": "1:1"}'
+    claim, beats = store.claim, iter(range(2, 99))
+
+    def claim_late(
+        section: Section, field: str, value: str, expected: str | None = None
+    ) -> str | None:
+        claim(section, field, other, expected=dead)
+        return claim(section, field, value, expected)
+
+    def beat() -> None:
+        if held(store) != dead:
+            store.report(Section.AGENTS, "b", encode(dataclasses.replace(AGENT, beat=next(beats))))
+
+    monkeypatch.setattr(store, "claim", claim_late)
+    with contextlib.nullcontext() if is_same else pytest.raises(BadInput):
+        check_settings_shared(store, "j", {"nodes": "1:1"}, Clock(beat))
+    assert held(store) == other
