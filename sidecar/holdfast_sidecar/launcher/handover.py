@@ -5,6 +5,7 @@ Used on both sides of the socket, so it imports only the standard library.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 from collections.abc import Mapping, Sequence
@@ -33,6 +34,10 @@ NAMES = frozenset(
 process group or a GPU, so they may be set after torch was imported; no others may."""
 
 LARGEST_BYTES = 1 << 20
+"""More than the kernel takes for one variable (128 KiB) several times over. What is larger is
+refused before it is sent: half an environment would be a wrong one."""
+
+READY = b"r"
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,10 @@ class Handover:
     unset: list[str]
     directory: str
     priority: int = 0
+
+    def encode(self) -> bytes:
+        """As it is sent."""
+        return json.dumps(asdict(self)).encode()
 
 
 def is_late(name: str) -> bool:
@@ -63,7 +72,8 @@ def make_handover(
     unset = [name for name in started_with if name not in wanted]
     if not all(is_late(name) for name in [*changed, *unset]):
         return None
-    return Handover(changed, unset, directory, priority)
+    made = Handover(changed, unset, directory, priority)
+    return made if len(made.encode()) <= LARGEST_BYTES else None
 
 
 def can_be_warm(arguments: Sequence[str], interpreter: str) -> bool:
@@ -80,9 +90,22 @@ def can_be_warm(arguments: Sequence[str], interpreter: str) -> bool:
     return is_plain and not arguments[2].startswith("-")
 
 
+def say_ready(channel: socket.socket) -> None:
+    """Everything is imported: this interpreter may be given a rank."""
+    with contextlib.suppress(OSError):
+        channel.send(READY)
+
+
+def is_ready(channel: socket.socket) -> bool:
+    """Whether the interpreter said so; not while it imports, nor after it failed to."""
+    with contextlib.suppress(OSError):
+        return channel.recv(1, socket.MSG_DONTWAIT) == READY
+    return False
+
+
 def send(channel: socket.socket, handover: Handover, streams: Sequence[int]) -> None:
     """Give a warm interpreter its rank. Raises OSError when it is gone."""
-    content = json.dumps(asdict(handover)).encode()
+    content = handover.encode()
     header = len(content).to_bytes(4, "big")
     socket.send_fds(channel, [header], list(streams))
     channel.sendall(content)
@@ -93,7 +116,7 @@ def receive(channel: socket.socket) -> tuple[Handover, list[int]] | None:
     header, streams, _, _ = socket.recv_fds(channel, 4, 2)
     if len(header) < 4:
         return None
-    left = min(int.from_bytes(header, "big"), LARGEST_BYTES)
+    left = int.from_bytes(header, "big")
     content = b""
     while len(content) < left:
         part = channel.recv(left - len(content))

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from holdfast import environment as names
 from holdfast_sidecar.launcher import handover
 from holdfast_sidecar.launcher.rank_process import Command, Process, start_cold
 from holdfast_sidecar.server.parent_death import die_with
@@ -39,12 +40,24 @@ class Warm:
     channel: socket.socket
     environment: Mapping[str, str]
     arguments: tuple[str, ...]
+    errors: Path | None
+    """What it wrote to stderr before it was used; worth keeping only when it failed."""
 
     def discard(self) -> None:
         """End it."""
+        code = self.process.poll()
         self.channel.close()
         self.process.kill()
         self.process.wait()
+        if code is None:
+            self.forget_errors()
+        else:
+            logger.warning("a warm interpreter ended with code %d: see %s", code, self.errors)
+
+    def forget_errors(self) -> None:
+        """It went well so far: from now on its errors are the rank's own."""
+        if self.errors is not None:
+            self.errors.unlink(missing_ok=True)
 
 
 class Standby:
@@ -76,7 +89,9 @@ class Standby:
     def warm_up(self, modules: tuple[str, ...] = ("torch",)) -> None:
         """Let as many interpreters wait as there are ranks that could use one."""
         commands = [c for c in self._commands.values() if _can_be_warm(c)]
-        self._warm = [warm for warm in self._warm if warm.process.poll() is None]
+        for dead in [warm for warm in self._warm if warm.process.poll() is not None]:
+            self._warm.remove(dead)
+            dead.discard()
         for command in commands[len(self._warm) :]:
             self._warm.append(_start_warm(command, modules))
 
@@ -91,6 +106,8 @@ class Standby:
             self._warm.pop().discard()
 
     def _hand_over(self, warm: Warm, command: Command) -> bool:
+        if not handover.is_ready(warm.channel):
+            return False
         priority = os.getpriority(os.PRIO_PROCESS, 0)
         given = handover.make_handover(
             warm.environment, command.environment, str(Path.cwd()), priority
@@ -106,7 +123,8 @@ class Standby:
         except OSError:
             return False
         warm.channel.close()
-        # It may still be importing, and this rank is awaited now.
+        warm.forget_errors()
+        # It shall not have to wait for a core until it has read its own priority.
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, warm.process.pid, priority)
         return True
@@ -120,7 +138,8 @@ def _start_warm(command: Command, modules: tuple[str, ...]) -> Warm:
     ours, theirs = socket.socketpair()
     environment = handover.early_part(command.environment)
     arguments = tuple(command.arguments)
-    with theirs:
+    errors = _errors_of(command)
+    with theirs, (errors or Path(os.devnull)).open("wb") as stderr:
         process = subprocess.Popen(
             [
                 sys.executable,
@@ -133,11 +152,20 @@ def _start_warm(command: Command, modules: tuple[str, ...]) -> Warm:
             env=environment,
             pass_fds=[theirs.fileno()],
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stderr=stderr,
             start_new_session=True,
             preexec_fn=partial(_prepare, os.getpid(), _may_restore_priority()),
         )
-    return Warm(process, ours, environment, arguments)
+    return Warm(process, ours, environment, arguments, errors)
+
+
+def _errors_of(command: Command) -> Path | None:
+    directory = command.environment.get(names.EVIDENCE_DIR)
+    if not directory:
+        return None
+    path = Path(directory) / f"warm-interpreter-{command.local_rank}.stderr"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 def _prepare(parent_pid: int, at_low_priority: bool) -> None:

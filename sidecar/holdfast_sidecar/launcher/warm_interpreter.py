@@ -34,6 +34,7 @@ def main() -> None:
 
     from holdfast_sidecar.launcher import handover
 
+    handover.say_ready(channel)
     given = handover.receive(channel)
     channel.close()
     if given is not None:
@@ -50,13 +51,14 @@ def first_on_path(command: list[str]) -> str:
 
 def become(given: Handover, streams: list[int]) -> None:
     """Take on the rank's environment, directory, streams and priority; attach the hooks."""
+    # First, so that whatever fails from here on is told where the rank's own errors are.
+    for stream, number in zip(streams, (1, 2), strict=True):
+        os.dup2(stream, number)
+        os.close(stream)
     for name in given.unset:
         del os.environ[name]
     os.environ.update(given.set)
     os.chdir(given.directory)
-    for stream, number in zip(streams, (1, 2), strict=True):
-        os.dup2(stream, number)
-        os.close(stream)
     restore_priority(given.priority)
     from holdfast import attachment
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -76,11 +77,20 @@ def output(process: Process, out: Path) -> str:
     return out.read_text()
 
 
+def await_ready(standby: Standby) -> None:
+    """Wait until every interpreter has said that it is ready, or has ended."""
+    for warm in standby._warm:
+        warm.channel.settimeout(60)
+        warm.channel.recv(1, socket.MSG_PEEK)
+        warm.channel.settimeout(None)
+
+
 def cold_and_warm(standby: Standby, folder: Path, arguments: list[str]) -> tuple[str, str]:
     """What the command prints as a first start, and then from a warm interpreter."""
     first = output(standby.start(command(arguments, 0, folder / "cold")), folder / "cold")
     standby.warm_up()
     assert standby.waiting == 1
+    await_ready(standby)
     second = output(standby.start(command(arguments, 1, folder / "warm")), folder / "warm")
     assert standby.waiting == 0
     return first, second
@@ -119,6 +129,7 @@ def test_exit_codes_are_the_same(standby: Standby, folder: Path, body: str, code
         process = standby.start(command(["end.py"], 0, folder / f"out{attempt}"))
         assert process.wait(60) == code
         standby.warm_up()
+        await_ready(standby)
 
 
 def test_torch_is_there_already(standby: Standby, folder: Path) -> None:
@@ -134,6 +145,7 @@ def test_a_variable_that_may_be_read_early_means_a_cold_start(
     (folder / "look.py").write_text("import sys; print('torch' in sys.modules)")
     standby.start(command(["look.py"], 0, folder / "cold")).wait(60)
     standby.warm_up()
+    await_ready(standby)
     second = standby.start(command(["look.py"], 0, folder / "again", **{changed: "3"}))
     assert output(second, folder / "again").strip() == "False"
 
@@ -150,6 +162,48 @@ def test_an_interpreter_that_died_waiting_is_replaced_by_a_cold_start(
     assert output(standby.start(command(["look.py"], 0, folder / "x")), folder / "x") == "ran\n"
 
 
+def test_an_interpreter_that_is_still_importing_is_not_waited_for(
+    standby: Standby, folder: Path
+) -> None:
+    (folder / "look.py").write_text("import sys; print('torch' in sys.modules)")
+    standby.start(command(["look.py"], 0, folder / "cold")).wait(60)
+    (folder / "slow.py").write_text("import time; time.sleep(600)")
+    standby.warm_up(("slow",))
+    second = standby.start(command(["look.py"], 0, folder / "again"))
+    assert output(second, folder / "again").strip() == "False"
+
+
+def test_an_interpreter_that_cannot_import_is_told_of_and_its_rank_starts_cold(
+    standby: Standby, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    evidence = folder / "evidence"
+    (folder / "look.py").write_text("print('ran')")
+    first = command(["look.py"], 0, folder / "cold", HOLDFAST_EVIDENCE_DIR=str(evidence))
+    standby.start(first).wait(60)
+    standby.warm_up(("no_such_module",))
+    await_ready(standby)
+    standby._warm[0].process.wait(60)
+    assert output(standby.start(command(["look.py"], 0, folder / "x")), folder / "x") == "ran\n"
+    (kept,) = evidence.iterdir()
+    assert "No module named 'no_such_module'" in kept.read_text()
+    assert f"ended with code 1: see {kept}" in caplog.text
+
+
+def test_nothing_is_kept_of_an_interpreter_that_was_used_or_not_needed(
+    standby: Standby, folder: Path
+) -> None:
+    evidence = folder / "evidence"
+    (folder / "look.py").write_text("print('ran')")
+    for attempt in range(2):
+        out = folder / f"out{attempt}"
+        rank = command(["look.py"], 0, out, HOLDFAST_EVIDENCE_DIR=str(evidence))
+        assert output(standby.start(rank), out) == "ran\n"
+        standby.warm_up()
+        await_ready(standby)
+    standby.close()
+    assert list(evidence.iterdir()) == []
+
+
 def test_what_is_no_python_script_is_started_cold(standby: Standby, folder: Path) -> None:
     with (folder / "out").open("w") as out:
         standby.start(Command(["/bin/echo", "hi"], os.environ, out, out, 0)).wait(60)
@@ -161,7 +215,7 @@ def test_what_is_no_python_script_is_started_cold(standby: Standby, folder: Path
 def test_ranks_die_with_the_launcher_however_it_dies(folder: Path, warm: bool) -> None:
     (folder / "sleep.py").write_text("import time; print('up', flush=True); time.sleep(600)")
     program = f"""
-import os, sys, time
+import os, socket, sys, time
 from pathlib import Path
 from holdfast_sidecar.launcher.rank_process import Command, start_cold
 from holdfast_sidecar.launcher.standby import Standby
@@ -173,6 +227,7 @@ if {warm}:
     start("nothing.py").wait()
     standby._commands[0] = Command([sys.executable, "-u", "sleep.py"], os.environ, None, None, 0)
     standby.warm_up()
+    standby._warm[0].channel.recv(1, socket.MSG_PEEK)
 print(start("sleep.py").pid, standby.waiting, flush=True)
 standby.warm_up()
 print(standby._warm[0].process.pid, flush=True)
