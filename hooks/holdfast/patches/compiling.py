@@ -51,6 +51,6 @@ class Compilation:
 
     def end(self) -> None:
         """The compiler has ended."""
-        if self._interrupted is not None:
+        if threading.get_ident() == self._recorder.thread and self._interrupted is not None:
             self._recorder.enter(self._interrupted)
             self._interrupted = None

@@ -1,0 +1,30 @@
+"""The phase of a rank while torch compiles."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from holdfast import page
+from holdfast.page import Phase
+from holdfast.patches.compiling import Compilation
+from holdfast.recorder import Recorder
+
+
+def elsewhere(call: Callable[[], None]) -> None:
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+
+
+def test_a_compilation_that_ends_in_another_thread_leaves_this_ones_phase_alone() -> None:
+    recorder = Recorder(bytearray(page.PAGE_SIZE), attempt=0)
+    recorder.enter(Phase.FORWARD)
+    compilation = Compilation(recorder)
+    elsewhere(compilation.start)
+    assert recorder.phase is Phase.FORWARD
+    compilation.start()
+    elsewhere(compilation.end)
+    assert recorder.phase is Phase.COMPILING
+    compilation.end()
+    assert recorder.phase is Phase.FORWARD
