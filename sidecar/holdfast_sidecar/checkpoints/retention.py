@@ -40,16 +40,19 @@ def superfluous(kept: Iterable[Kept], keep: int) -> list[Path]:
 def abandoned(torn: Iterable[Path], job: str, attempt: int, now_unix_s: float) -> list[Path]:
     """Torn directories that an earlier attempt of this job left: nobody writes into them any more.
 
-    One without any rank's account can't be told from another job's; it goes when it was left
-    alone for a day. `now_unix_s` is the storage's clock (a file's time just written there).
+    Attempts may count anew, so one of a later attempt may be as old; and one without any rank's
+    account can't be told from another job's. Those go when they were left alone for a day.
+    `now_unix_s` is the storage's clock (a file's time just written there).
     """
     return [path for path in torn if _is_abandoned(path, job, attempt, now_unix_s)]
 
 
 def _is_abandoned(path: Path, job: str, attempt: int, now_unix_s: float) -> bool:
     accounts = read_accounts(path)
-    if accounts:
-        return all(account.job == job and account.attempt < attempt for account in accounts)
+    if any(account.job != job or account.attempt == attempt for account in accounts):
+        return False
+    if accounts and all(account.attempt < attempt for account in accounts):
+        return True
     return _touched_unix_s(path) < now_unix_s - LEFT_ALONE_S
 
 

@@ -87,4 +87,7 @@ def test_a_torn_directory_goes_only_when_an_earlier_attempt_of_this_job_left_it(
     written = max(os.stat(path).st_mtime for path in silent.iterdir())
     everything = [earlier, now, other, silent]
     assert abandoned(everything, JOB, 2, written + 60) == [earlier]
-    assert abandoned(everything, JOB, 2, written + 25 * 3600) == [earlier, silent]
+    later = torn("later", JOB, 9)  # attempts count anew, or this leader is not the newest
+    everything.append(later)
+    assert abandoned(everything, JOB, 2, written + 60) == [earlier]
+    assert abandoned(everything, JOB, 2, written + 25 * 3600) == [earlier, silent, later]
