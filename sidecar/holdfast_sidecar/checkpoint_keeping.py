@@ -47,6 +47,15 @@ class Storage(Protocol):
     def finish(self, order: CheckpointOrder, plan: Plan, parts: Sequence[SavedPart]) -> LedgerEntry:
         """Write the manifest: from then on the checkpoint exists. Raises OSError."""
 
+    def settle(self, order: CheckpointOrder) -> LedgerEntry | None:
+        """Its entry when the order of an ended attempt was sealed; None: it never will be.
+
+        Raises OSError.
+        """
+
+    def tidy(self, entry: LedgerEntry, plan: Plan) -> None:
+        """Remove what this checkpoint has made superfluous. Raises OSError."""
+
     def failed_to_load(self, identifier: str, attempt: int) -> LedgerEntry | None:
         """Note that ranks could not load it; the entry when that has made it poisoned."""
 
@@ -78,6 +87,19 @@ class CheckpointKeeping:
         else:
             self._consider(lease, cluster, plan, now)
 
+    def settle(self, lease: Lease, cluster: Cluster) -> None:
+        """Before another attempt is opened: what was under way is there, or never will be.
+
+        Raises OSError when the storage does not say.
+        """
+        order = cluster.checkpoint
+        if order is None or order.state != "armed":
+            return
+        entry = self._storage.settle(order)
+        if entry is not None:
+            self._store.order(lease, Section.LEDGER, entry.identifier, encode(entry), None)
+        self._end(lease, cluster, order, "" if entry is not None else "the attempt ended")
+
     def _follow(
         self, lease: Lease, cluster: Cluster, plan: Plan, order: CheckpointOrder, now: float
     ) -> None:
@@ -87,16 +109,23 @@ class CheckpointKeeping:
             self._lend(lease, cluster, order)
             return
         if isinstance(verdict, checkpointing.Complete):
-            verdict = self._complete(lease, plan, order, verdict)
-        self._late_orders = self._late_orders + 1 if verdict.reason.endswith("missed") else 0
-        state = "void" if verdict.reason else "complete"
-        ended = dataclasses.replace(order, state=state, reason=verdict.reason)
-        self._write_order(lease, ended, cluster.checkpoint_text)
+            self._complete(lease, cluster, plan, order, verdict)
+        else:
+            self._end(lease, cluster, order, verdict.reason)
+
+    def _end(self, lease: Lease, cluster: Cluster, order: CheckpointOrder, reason: str) -> bool:
+        """Say what became of it (no reason: complete); False when this leader is deposed."""
+        self._late_orders = self._late_orders + 1 if reason.endswith("missed") else 0
+        state = "void" if reason else "complete"
+        ended = dataclasses.replace(order, state=state, reason=reason)
+        if not self._write_order(lease, ended, cluster.checkpoint_text):
+            return False
         log.info("checkpoint %s at step %d: %s", order.identifier, order.step, state)
         again = 0 < self._late_orders <= REARMINGS
         if order.requested_by in cluster.request_texts and not again:
             text = cluster.request_texts[order.requested_by]
             self._store.order(lease, Section.REQUESTS, order.requested_by, None, text)
+        return True
 
     def _lend(self, lease: Lease, cluster: Cluster, order: CheckpointOrder) -> None:
         """A scheduled checkpoint that is on its way answers whoever asks for one meanwhile."""
@@ -108,17 +137,25 @@ class CheckpointKeeping:
     def _complete(
         self,
         lease: Lease,
+        cluster: Cluster,
         plan: Plan,
         order: CheckpointOrder,
         complete: checkpointing.Complete,
-    ) -> checkpointing.Void:
-        """Write the manifest and the ledger; an empty reason means it worked."""
+    ) -> None:
+        """Write the manifest, the ledger and the order; then remove what is superfluous."""
         try:
             entry = self._storage.finish(order, plan, complete.parts)
         except OSError as error:
-            return checkpointing.Void(f"the manifest could not be written: {error}")
+            self._end(lease, cluster, order, f"the manifest could not be written: {error}")
+            return
         self._store.order(lease, Section.LEDGER, entry.identifier, encode(entry), None)
-        return checkpointing.Void("")
+        # The lease was in force just now: whoever lost it may remove nothing that others load.
+        if not self._end(lease, cluster, order, ""):
+            return
+        try:
+            self._storage.tidy(entry, plan)
+        except OSError as error:  # the checkpoint exists all the same
+            log.warning("can't tidy up after checkpoint %s: %s", entry.identifier, error)
 
     def _consider(self, lease: Lease, cluster: Cluster, plan: Plan, now: float) -> None:
         ranks = cluster.ranks(plan)
@@ -187,8 +224,8 @@ class CheckpointKeeping:
         text = cluster.request_texts[asked_by]
         self._store.order(lease, Section.REQUESTS, asked_by, None, text)
 
-    def _write_order(self, lease: Lease, order: CheckpointOrder, expected: str | None) -> None:
-        self._store.order(lease, Section.CHECKPOINT, CURRENT, encode(order), expected)
+    def _write_order(self, lease: Lease, order: CheckpointOrder, expected: str | None) -> bool:
+        return self._store.order(lease, Section.CHECKPOINT, CURRENT, encode(order), expected)
 
     def _note_failed_loads(self, lease: Lease, cluster: Cluster, plan: Plan) -> None:
         for index, candidate in enumerate(plan.resume):

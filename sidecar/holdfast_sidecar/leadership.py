@@ -77,7 +77,7 @@ class Leadership:
         outcome = decide(cluster, circumstances)
         if outcome.needs_candidates:
             try:
-                found = self._look_for_candidates(circumstances)
+                found = self._look_for_candidates(lease, cluster, circumstances)
             except OSError as error:
                 # To start from nothing for want of a look would throw the job's work away.
                 self._wait(f"the checkpoints can't be read: {error}")
@@ -89,7 +89,10 @@ class Leadership:
             self._keep_checkpoints(lease, cluster, now)
         self._forget_requests(lease, cluster)
 
-    def _look_for_candidates(self, circumstances: Circumstances) -> Circumstances:
+    def _look_for_candidates(
+        self, lease: Lease, cluster: Cluster, circumstances: Circumstances
+    ) -> Circumstances:
+        self._checkpoints.settle(lease, cluster)
         try:
             found = tuple(self._storage.candidates())
         except NothingResumable as obstacle:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,9 +20,14 @@ from holdfast_sidecar.checkpoints.ledger import (
 )
 from holdfast_sidecar.checkpoints.manifest import (
     NAME,
+    InvalidManifest,
     Manifest,
+    NoManifest,
+    is_void,
+    read_manifest,
     verify_sizes,
     write_manifest,
+    write_void,
 )
 from holdfast_sidecar.checkpoints.retention import abandoned, remove, superfluous
 from holdfast_sidecar.coordination.reports import (
@@ -35,8 +39,6 @@ from holdfast_sidecar.coordination.reports import (
     SavedPart,
 )
 from holdfast_sidecar.settings import CheckpointSettings
-
-log = logging.getLogger(__name__)
 
 
 class NotWhole(OSError):
@@ -77,7 +79,7 @@ class CheckpointDirectory:
         return read_ledger(self._root, self.job, self._key()) if self.settings.dir else []
 
     def finish(self, order: CheckpointOrder, plan: Plan, parts: Sequence[SavedPart]) -> LedgerEntry:
-        """Write the manifest: from then on the checkpoint exists; then remove what is superfluous.
+        """Write the manifest: from then on the checkpoint exists.
 
         Raises OSError when the parts don't make a whole or the manifest can't be written.
         """
@@ -88,12 +90,34 @@ class CheckpointDirectory:
         manifest = self._manifest(order, plan, files, accounts)
         if faults := verify_sizes(directory, manifest):
             raise NotWhole(faults[0])
+        if is_void(directory):
+            raise NotWhole("another leader gave it up")
         write_manifest(directory, manifest, self._key())
-        try:
-            self._tidy(directory, plan)
-        except OSError as error:  # the checkpoint exists all the same
-            log.warning("can't tidy up after checkpoint %s: %s", directory.name, error)
         return Kept(directory, manifest).entry()
+
+    def settle(self, order: CheckpointOrder) -> LedgerEntry | None:
+        """Find out what became of an order whose attempt is over: its entry, or None for good.
+
+        What is not sealed by now is made void, so that a leader who was deposed while it sealed
+        can't bring back a branch that the next attempt has left. Raises OSError.
+        """
+        directory = Path(self.path(order.step, order.identifier))
+        if not self.settings.dir or not directory.is_dir():
+            return None
+        try:
+            manifest = read_manifest(directory, self._key())
+        except NoManifest:
+            write_void(directory, "its attempt ended before it was sealed")
+            return None
+        except InvalidManifest:
+            return None
+        return Kept(directory, manifest).entry()
+
+    def tidy(self, entry: LedgerEntry, plan: Plan) -> None:
+        """Remove what this checkpoint has made superfluous. Raises OSError."""
+        now = (Path(entry.path) / NAME).stat().st_mtime  # the storage's own clock
+        torn = abandoned(torn_directories(self._root), self.job, plan.attempt, now)
+        remove([*torn, *superfluous(self.kept(), self.settings.keep)])
 
     def failed_to_load(self, identifier: str, attempt: int) -> LedgerEntry | None:
         """Note that ranks could not load it; the entry when it is poisoned by now."""
@@ -137,11 +161,6 @@ class CheckpointDirectory:
             is_finite=all(account.finite for account in accounts),
             requested_by=order.requested_by,
         )
-
-    def _tidy(self, sealed: Path, plan: Plan) -> None:
-        now = (sealed / NAME).stat().st_mtime  # the storage's own clock
-        torn = abandoned(torn_directories(self._root), self.job, plan.attempt, now)
-        remove([*torn, *superfluous(self.kept(), self.settings.keep)])
 
 
 def describe_obstacle(root: Path, against: Mapping[str, str]) -> str:

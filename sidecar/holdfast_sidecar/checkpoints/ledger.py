@@ -16,10 +16,12 @@ from pathlib import Path
 
 from holdfast_sidecar.checkpoints.durable_file import append_numbered
 from holdfast_sidecar.checkpoints.manifest import (
+    NAME,
     InvalidManifest,
     Manifest,
     NoManifest,
     claimed_job,
+    is_void,
     read_manifest,
     verify_sizes,
 )
@@ -84,7 +86,7 @@ def read_ledger(root: Path, job: str | None, key: bytes | None = None) -> list[K
 
 def torn_directories(root: Path) -> list[Path]:
     """Directories in which a checkpoint was begun and never sealed (or is being written now)."""
-    return [path for path in _directories(root) if not (path / "manifest.json").exists()]
+    return [path for path in _directories(root) if is_void(path) or not (path / NAME).exists()]
 
 
 def lineage(kept: Iterable[Kept]) -> list[Kept]:

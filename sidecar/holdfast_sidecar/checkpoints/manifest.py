@@ -19,6 +19,8 @@ from holdfast_sidecar.checkpoints.hashing import hash_file
 from holdfast_sidecar.coordination.reports import FileFact, Member
 
 NAME = "manifest.json"
+VOID = "void.json"
+"""Beside the files it says: never sealed, whatever manifest a late leader may still write."""
 SCHEMA = 1
 
 
@@ -27,7 +29,7 @@ class InvalidManifest(ValueError):
 
 
 class NoManifest(InvalidManifest):
-    """The directory was never sealed, or is being removed."""
+    """The directory was never sealed, is void, or is being removed."""
 
 
 @dataclass(frozen=True)
@@ -114,11 +116,27 @@ def read_manifest(directory: Path, key: bytes | None = None) -> Manifest:
 
     OSError when the storage does not say: that is no reason to pass the checkpoint over.
     """
+    if is_void(directory):
+        raise NoManifest("no manifest: it was given up before it was sealed")
     try:
         text = (directory / NAME).read_bytes()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NoManifest(f"no manifest: {error.strerror}") from error
     return parse_manifest(text, key)
+
+
+def write_void(directory: Path, reason: str) -> None:
+    """Give a directory up for good; durable before this returns. Raises OSError."""
+    write_durably(directory / VOID, json.dumps({"reason": reason}).encode())
+
+
+def is_void(directory: Path) -> bool:
+    """Whether a leader gave it up. Raises OSError when the storage does not say."""
+    try:
+        (directory / VOID).lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def claimed_job(directory: Path) -> str | None:

@@ -1,13 +1,15 @@
 """The leader seals only what is whole."""
 
 import json
+from pathlib import Path
 
 import pytest
 from tests.unit.checkpoints.sealed import JOB, fill, seal
 
 from holdfast_sidecar.checkpoints.directory import CheckpointDirectory
 from holdfast_sidecar.checkpoints.hashing import hash_files, list_files
-from holdfast_sidecar.checkpoints.ledger import NothingResumable
+from holdfast_sidecar.checkpoints.ledger import NothingResumable, torn_directories
+from holdfast_sidecar.checkpoints.manifest import Manifest, write_manifest
 from holdfast_sidecar.coordination.reports import CheckpointOrder, Member, Plan, SavedPart
 from holdfast_sidecar.settings import CheckpointSettings
 
@@ -90,23 +92,39 @@ def test_one_rank_with_numbers_that_are_not_finite_spoils_it(checkpoints, tmp_pa
         checkpoints.candidates()
 
 
-def test_finishing_removes_what_is_superfluous(checkpoints, tmp_path):
+def test_tidying_removes_what_is_superfluous(checkpoints, tmp_path):
     line = []
     for step in (1, 2, 3, 4):
         identifier = f"s{step}"
-        checkpoints.finish(*_with_plan(save(checkpoints, tmp_path, step, identifier, tuple(line))))
+        saved = _with_plan(save(checkpoints, tmp_path, step, identifier, tuple(line)))
+        checkpoints.tidy(checkpoints.finish(*saved), PLAN)
         line.insert(0, identifier)
     assert [c.step for c in checkpoints.candidates()] == [4, 3]
     assert len(list((tmp_path / "ck").iterdir())) == 2
 
 
-def test_what_can_not_be_tidied_up_spoils_no_checkpoint(checkpoints, tmp_path, monkeypatch):
-    def fails(root):
-        raise OSError("Input/output error")
+def test_what_was_not_sealed_when_its_attempt_ended_never_will_be(checkpoints, tmp_path):
+    order, parts = save(checkpoints, tmp_path, 5, "aa")
+    assert checkpoints.settle(order) is None
+    with pytest.raises(OSError, match="another leader gave it up"):
+        checkpoints.finish(order, PLAN, parts)
+    # Nor does a manifest count that was on its way when this was decided.
+    write_manifest(Path(order.path), Manifest("aa", 5, 0, 1, JOB, "", 2, [], {}, "2.13.0", 1.0))
+    assert checkpoints.candidates() == []
+    assert torn_directories(tmp_path / "ck") == [Path(order.path)]
 
-    monkeypatch.setattr("holdfast_sidecar.checkpoints.directory.torn_directories", fails)
-    entry = checkpoints.finish(*_with_plan(save(checkpoints, tmp_path, 5, "aa")))
-    assert entry.step == 5
+
+def test_what_was_sealed_before_its_attempt_ended_stays(checkpoints, tmp_path):
+    order, parts = save(checkpoints, tmp_path, 5, "aa")
+    sealed = checkpoints.finish(order, PLAN, parts)
+    assert checkpoints.settle(order) == sealed
+    assert [c.identifier for c in checkpoints.candidates()] == ["aa"]
+
+
+def test_an_order_that_no_rank_wrote_for_leaves_nothing_behind(checkpoints, tmp_path):
+    path = checkpoints.path(5, "aa")
+    assert checkpoints.settle(CheckpointOrder("aa", 0, 1, 5, path, "armed", 60.0)) is None
+    assert not Path(path).exists()
 
 
 def test_a_checkpoint_is_poisoned_after_failing_in_enough_attempts(checkpoints, tmp_path):

@@ -45,6 +45,7 @@ class MemoryStorage:
     def __init__(self) -> None:
         self.entries: dict[str, LedgerEntry] = {}
         self.poisoned: set[str] = set()
+        self.tidied: list[str] = []
 
     def candidates(self) -> list[Candidate]:
         good = [e for e in self.entries.values() if e.identifier not in self.poisoned]
@@ -69,6 +70,12 @@ class MemoryStorage:
         )
         self.entries[order.identifier] = entry
         return entry
+
+    def settle(self, order: CheckpointOrder) -> LedgerEntry | None:
+        return self.entries.get(order.identifier)
+
+    def tidy(self, entry: LedgerEntry, plan: Plan) -> None:
+        self.tidied.append(entry.identifier)
 
     def failed_to_load(self, identifier: str, attempt: int) -> LedgerEntry | None:
         self.poisoned.add(identifier)
@@ -279,6 +286,10 @@ class SimulatedJob:
     @property
     def plan(self) -> Plan | None:
         return parse_cluster(MemoryStore(self.server).read()).plan
+
+    @property
+    def checkpoint(self) -> CheckpointOrder | None:
+        return parse_cluster(MemoryStore(self.server).read()).checkpoint
 
     def incidents(self) -> list[Incident]:
         found = parse_cluster(MemoryStore(self.server).read()).incidents

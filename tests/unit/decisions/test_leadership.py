@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from simulated_job import SimulatedJob
 
 from holdfast_sidecar.checkpoints.ledger import NothingResumable
-from holdfast_sidecar.coordination.reports import Candidate, LedgerEntry, Plan, RankReport
+from holdfast_sidecar.coordination.memory_store import MemoryStore
+from holdfast_sidecar.coordination.reports import (
+    Candidate,
+    CheckpointOrder,
+    LedgerEntry,
+    Plan,
+    RankReport,
+    SavedPart,
+)
 from holdfast_sidecar.decisions import checkpointing
 from holdfast_sidecar.decisions.outcome import Circumstances
 from holdfast_sidecar.settings import RedisSettings
@@ -68,6 +78,58 @@ def test_a_first_attempt_does_not_begin_beside_checkpoints_of_no_use(
     monkeypatch.setattr(job.storage, "candidates", none_of_use)
     job.run_until(lambda: all(node.exit_code == 1 for node in job.nodes.values()))
     assert all(node.attempts_run == [] for node in job.nodes.values())
+
+
+def test_a_leader_deposed_while_it_seals_removes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = SimulatedJob(tmp_path, registered=True, every_steps=20)
+    finish = job.storage.finish
+
+    def slow(order: CheckpointOrder, plan: Plan, parts: Sequence[SavedPart]) -> LedgerEntry:
+        entry: LedgerEntry = finish(order, plan, parts)
+        job.now += 5  # longer than a lease
+        MemoryStore(job.server).campaign("another", 60.0, 0)
+        return entry
+
+    job.run(1)
+    monkeypatch.setattr(job.storage, "finish", slow)
+    job.run_until(lambda: bool(job.storage.entries), 60)
+    assert job.storage.tidied == []
+
+
+def test_a_leader_tidies_up_after_a_checkpoint_and_bears_it_when_it_can_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = SimulatedJob(tmp_path, registered=True, every_steps=20)
+    job.run_until(lambda: bool(job.storage.tidied), 60)
+    assert job.storage.tidied == list(job.storage.entries)
+
+    def fails(entry: LedgerEntry, plan: Plan) -> None:
+        raise OSError("Input/output error")
+
+    monkeypatch.setattr(job.storage, "tidy", fails)
+    job.run_until(lambda: len(job.storage.entries) > 2, 60)
+
+
+def test_what_is_under_way_when_an_attempt_ends_is_settled_before_the_next_one_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = SimulatedJob(tmp_path, registered=True, every_steps=100)
+    asked: list[str] = []
+
+    def settle(order: CheckpointOrder) -> None:
+        assert not is_running(job, 1)
+        asked.append(order.identifier)
+
+    monkeypatch.setattr(job.storage, "settle", settle)
+    job.run_until(lambda: (o := job.checkpoint) is not None and o.state == "armed", 60)
+    order = job.checkpoint
+    job.nodes["n0"].crash(0, -9, job.now)
+    job.run_until(lambda: is_running(job, 1))
+    assert order is not None
+    assert asked == [order.identifier]
+    assert job.checkpoint == dataclasses.replace(order, state="void", reason="the attempt ended")
 
 
 def test_a_verdict_that_can_not_be_written_stops_no_leader(
