@@ -35,8 +35,10 @@ class Finding:
     evidence: list[str] = field(default_factory=list)
     acts: bool = False
     """Sure enough to end a rank for (declaring and acting are separate)."""
+    what: str = ""
+    """Which one, where a node has several of what is in trouble: room, interface, probe."""
 
     @property
-    def key(self) -> tuple[str, str, tuple[int, ...]]:
+    def key(self) -> tuple[str, str, tuple[int, ...], str]:
         """Same key: the same trouble, seen again."""
-        return (self.kind.value, self.node, tuple(self.ranks))
+        return (self.kind.value, self.node, tuple(self.ranks), self.what)

@@ -33,8 +33,8 @@ def find_host_troubles(host: HostReading | None, moment: Moment) -> Iterator[Fin
     for purpose, room in sorted(host.rooms.items()):
         if room.size_bytes and room.available_bytes < ROOM_RATIO * room.size_bytes:
             text = f"{purpose}: {room.available_bytes / 2**20:.0f} MiB are left"
-            yield _finding(Kind.DISK_FULL, moment, text)
+            yield _finding(Kind.DISK_FULL, moment, text, purpose)
 
 
-def _finding(kind: Kind, moment: Moment, text: str) -> Finding:
-    return Finding(kind, moment.node, moment.now_unix_s, 0.9, evidence=[text])
+def _finding(kind: Kind, moment: Moment, text: str, what: str = "") -> Finding:
+    return Finding(kind, moment.node, moment.now_unix_s, 0.9, evidence=[text], what=what)

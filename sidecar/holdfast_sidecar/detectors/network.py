@@ -21,4 +21,5 @@ def find_lost_links(network: NetworkReading | None, moment: Moment) -> Iterator[
                 since_unix_s=moment.now_unix_s,
                 confidence=0.9,
                 evidence=[f"{link.name} has no carrier, lost {link.carrier_losses} times so far"],
+                what=link.name,
             )

@@ -31,8 +31,8 @@ def find_absences(
     for health in failing:
         if moment.age_s(health.failing_since_s) >= FAILING_FOR_S:
             text = f"probe {health.name} failed {health.failures} times, last: {health.error}"
-            yield _finding(Kind.PROBE_FAILED, moment, 0.9, text)
+            yield _finding(Kind.PROBE_FAILED, moment, 0.9, text, health.name)
 
 
-def _finding(kind: Kind, moment: Moment, confidence: float, text: str) -> Finding:
-    return Finding(kind, moment.node, moment.now_unix_s, confidence, evidence=[text])
+def _finding(kind: Kind, moment: Moment, confidence: float, text: str, what: str = "") -> Finding:
+    return Finding(kind, moment.node, moment.now_unix_s, confidence, evidence=[text], what=what)

@@ -59,6 +59,22 @@ def test_a_file_system_that_is_all_but_full_is_named_by_what_it_is_for() -> None
     assert finding.evidence == ["checkpoint: 4096 MiB are left"]
 
 
+def test_a_second_full_disk_link_or_probe_is_a_trouble_of_its_own() -> None:
+    full = Room(100 * GIB, 4 * GIB)
+    one = dataclasses.replace(HEALTHY, rooms={"checkpoint": full})
+    both = dataclasses.replace(HEALTHY, rooms={"checkpoint": full, "state": full})
+    before = list(find_host_troubles(one, moment(1.0)))
+    after = list(find_host_troubles(both, moment(2.0)))
+    (new,) = newly_found(after, before)
+    assert new.what == "state"
+    down = dataclasses.replace(LINK, has_carrier=False)
+    links = NetworkReading({n: dataclasses.replace(down, name=n) for n in ("eth0", "eth1")})
+    assert len({finding.key for finding in find_lost_links(links, moment(1.0))}) == 2
+    failing = [ProbeHealth(n, False, 9, 0.1, failing_since_s=0.0) for n in ("gpu", "host")]
+    absences = list(find_absences(failing, True, 100.0, moment(100.0)))
+    assert len({finding.key for finding in absences}) == 2
+
+
 def test_a_link_that_lost_its_carrier_is_down_but_an_unplugged_port_is_not() -> None:
     down = dataclasses.replace(LINK, has_carrier=False)
     never = dataclasses.replace(LINK, name="eth1", has_carrier=False, carrier_losses=0)
