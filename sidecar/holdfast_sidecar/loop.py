@@ -109,6 +109,8 @@ class Loop:
                 self.tick(started_s, time.time())
             except Exception as error:
                 self._failed(error)
+            else:
+                self._last_error = ""
             took_s = time.monotonic() - started_s
             self.cost = self.cost.after_tick(took_s)
             self._rest(took_s)

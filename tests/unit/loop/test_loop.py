@@ -230,6 +230,25 @@ def test_a_tick_that_fails_is_logged_once_counted_and_followed_by_the_next(
     assert loop.coordination.calls == ["start", "stop"]
 
 
+def test_an_error_that_comes_back_after_a_good_tick_is_logged_again(
+    loop: Loop, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert isinstance(loop.teller, Teller)
+    teller = loop.teller
+
+    def fail_at_times() -> None:
+        loop.coordination.changed.set()
+        if len(teller.pictures) == 5:
+            loop.leave()
+        if len(teller.pictures) in (1, 2, 4):
+            raise RuntimeError("planted")
+
+    teller.then = fail_at_times
+    with caplog.at_level(logging.ERROR):
+        loop.run()
+    assert (loop.cost.failed_ticks, len(caplog.records)) == (3, 2)
+
+
 def test_an_incident_whose_name_is_a_path_is_not_followed(loop: Loop, tmp_path: Path) -> None:
     assert isinstance(loop.coordination, Coordination)
     hostile = Plan(0, 1, "evidence", incident="../../elsewhere", cause="hang")
