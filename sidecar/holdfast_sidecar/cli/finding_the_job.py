@@ -108,7 +108,8 @@ def _nothing_found(job: str | None) -> str:
 
 def _answers(redis: RedisSettings) -> bool:
     try:
-        return bool(connect(redis, os.environ).ping())
+        with connect(redis, os.environ) as client:
+            return bool(client.ping())
     except (RedisError, OSError, BadInput):
         return False
 
@@ -117,7 +118,8 @@ def _only_job_on(redis: RedisSettings) -> str:
     pattern = Keys("*").section(Section.AGENTS)
     before, after = pattern.split("*")
     try:
-        keys = [str(key) for key in connect(redis, os.environ).scan_iter(pattern, count=1000)]
+        with connect(redis, os.environ) as client:
+            keys = [str(key) for key in client.scan_iter(pattern, count=1000)]
     except (RedisError, OSError) as error:
         raise BadInput(
             f"Redis at {describe(redis.url)} does not answer: {error}; name the job with --job"

@@ -27,13 +27,16 @@ def check_redis(settings: RedisSettings, environment: Mapping[str, str]) -> list
     try:
         if not settings.url:
             return [_check_embedded()]
-        client = connect(settings, environment)
-        problems = check_server(client)
+        with connect(settings, environment) as client:
+            return _check_named(client, describe(settings.url))
     except BadInput as error:
         return [Check("redis", FAIL, str(error))]
-    if problems:
+
+
+def _check_named(client: redis.Redis, where: str) -> list[Check]:
+    if problems := check_server(client):
         return [Check("redis", FAIL, problem.line) for problem in problems]
-    found = Check("redis", OK, f"{describe(settings.url)} answers, keeps keys, allows all we need")
+    found = Check("redis", OK, f"{where} answers, keeps keys, allows all we need")
     return [found, *_check_skew(client)]
 
 
