@@ -14,14 +14,13 @@ import click
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.configuration import Effective
+from holdfast_sidecar.ladder import MODES
 from holdfast_sidecar.settings import Settings
 
 if TYPE_CHECKING:
     from holdfast_sidecar.loop import Loop
 
 ENDINGS = (signal.SIGTERM, signal.SIGINT)
-
-MODES = ("act", "suggest", "observe")
 
 
 @click.command()
