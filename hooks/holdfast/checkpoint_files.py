@@ -1,7 +1,7 @@
-"""Names and reading of a checkpoint's files, as a rank needs them; the sidecar seals them.
+"""A checkpoint's files as ranks and sidecars both know them: names, seal, durable writing.
 
-A directory is a checkpoint once `manifest.json` lies in it. This side only checks what that
-promises: the manifest's own digest (and key, when one is given), then every file's size and hash.
+A directory is a checkpoint once `manifest.json` lies in it. The sidecar writes that; a rank checks
+what it promises: its own digest (and key, when one is given), then every file's size and hash.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ _CHUNK = 1 << 20
 
 class Damaged(Exception):
     """The files are not what the manifest promised."""
+
+
+class BrokenSeal(ValueError):
+    """A text is not what was sealed, or was sealed with another key."""
 
 
 @dataclass(frozen=True)
@@ -48,27 +52,43 @@ def account_file(rank: int) -> str:
 def read_promises(directory: Path, key: bytes | None = None) -> list[PromisedFile]:
     """Files that the manifest promises; raises Damaged when there is none or it is not whole."""
     try:
-        text = (directory / MANIFEST).read_bytes()
-        manifest = json.loads(text)
-        seal = manifest.pop("seal")
-        body = canonical(manifest)
-        if not hmac.compare_digest(str(seal["sha256"]), hashlib.sha256(body).hexdigest()):
-            raise Damaged(f"{directory.name}: the manifest's own digest does not fit")
-        if key is not None and not hmac.compare_digest(
-            str(seal.get("hmac_sha256", "")), hmac.new(key, body, "sha256").hexdigest()
-        ):
-            raise Damaged(f"{directory.name}: the manifest was not sealed with this job's key")
+        manifest = open_sealed((directory / MANIFEST).read_bytes(), key)
         return [
             PromisedFile(name, int(fact["size"]), str(fact["sha256"]))
             for name, fact in sorted(manifest["files"].items())
         ]
     except FileNotFoundError:
         raise Damaged(f"{directory.name}: no manifest, so no checkpoint") from None
+    except BrokenSeal as error:
+        raise Damaged(f"{directory.name}: the manifest is not believed: {error}") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise Damaged(f"{directory.name}: the manifest can't be read: {error}") from error
 
 
-def canonical(document: dict[str, Any]) -> bytes:
+def seal(document: dict[str, Any], key: bytes | None = None) -> bytes:
+    """The text of a document that carries its own digest, and an HMAC when a key is given."""
+    body = _canonical(document)
+    marks = {"sha256": hashlib.sha256(body).hexdigest()}
+    if key is not None:
+        marks["hmac_sha256"] = hmac.new(key, body, "sha256").hexdigest()
+    return json.dumps({**document, "seal": marks}, sort_keys=True, indent=1).encode()
+
+
+def open_sealed(text: bytes, key: bytes | None = None) -> dict[str, Any]:
+    """The document that was sealed; raises BrokenSeal, or what parsing nonsense raises."""
+    document: dict[str, Any] = json.loads(text)
+    marks = document.pop("seal")
+    body = _canonical(document)
+    if not hmac.compare_digest(str(marks["sha256"]), hashlib.sha256(body).hexdigest()):
+        raise BrokenSeal("its own digest does not fit")
+    if key is not None and not hmac.compare_digest(
+        str(marks.get("hmac_sha256", "")), hmac.new(key, body, "sha256").hexdigest()
+    ):
+        raise BrokenSeal("it was not sealed with this job's key")
+    return document
+
+
+def _canonical(document: dict[str, Any]) -> bytes:
     """The one spelling of a JSON document over which digests are made."""
     return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
 

@@ -1,20 +1,11 @@
-"""Files that are there, whole, after a crash of the machine, and that never replace another."""
+"""A file that is there, whole, after a crash of the machine, and that never replaces another."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-
-def write_durably(path: Path, data: bytes) -> None:
-    """Write under a temporary name, then rename; content and name are synced."""
-    temporary = path.with_name(f".{path.name}.writing")
-    with temporary.open("wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(path)
-    sync_directory(path.parent)
+from holdfast.checkpoint_files import sync_directory
 
 
 def append_numbered(directory: Path, stem: str, data: bytes) -> Path:
@@ -33,12 +24,3 @@ def append_numbered(directory: Path, stem: str, data: bytes) -> Path:
             os.fsync(stream.fileno())
         sync_directory(directory)
         return path
-
-
-def sync_directory(directory: Path) -> None:
-    """Make the names in a directory durable."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,24 +1,21 @@
 """The manifest: written last beside the files, it makes a checkpoint exist.
 
-The text is JSON in one canonical spelling and carries its own digest, and an HMAC when a key is
-given. The ranks read the same format in `holdfast.checkpoint_files`.
+How it is sealed, and how the ranks read it, is in `holdfast.checkpoint_files`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import hmac
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holdfast_sidecar.checkpoints.durable_file import write_durably
+from holdfast.checkpoint_files import MANIFEST, BrokenSeal, open_sealed, seal, write_durably
 from holdfast_sidecar.checkpoints.hashing import hash_file
 from holdfast_sidecar.coordination.reports import FileFact, Member
 
-NAME = "manifest.json"
+NAME = MANIFEST
 VOID = "void.json"
 """Beside the files it says: never sealed, whatever manifest a late leader may still write."""
 SCHEMA = 1
@@ -66,33 +63,15 @@ class Manifest:
         return (self.attempt, self.epoch, self.step)
 
 
-def canonical(document: dict[str, Any]) -> bytes:
-    """The one spelling over which digests are made."""
-    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
-
-
 def format_manifest(manifest: Manifest, key: bytes | None = None) -> bytes:
     """The manifest's text, sealed."""
-    document = dataclasses.asdict(manifest)
-    body = canonical(document)
-    seal = {"sha256": hashlib.sha256(body).hexdigest()}
-    if key is not None:
-        seal["hmac_sha256"] = hmac.new(key, body, "sha256").hexdigest()
-    return json.dumps({**document, "seal": seal}, sort_keys=True, indent=1).encode()
+    return seal(dataclasses.asdict(manifest), key)
 
 
 def parse_manifest(text: bytes, key: bytes | None = None) -> Manifest:
     """The manifest in a text; raises InvalidManifest."""
     try:
-        document = json.loads(text)
-        seal = document.pop("seal")
-        body = canonical(document)
-        if not hmac.compare_digest(str(seal["sha256"]), hashlib.sha256(body).hexdigest()):
-            raise InvalidManifest("its own digest does not fit")
-        if key is not None and not hmac.compare_digest(
-            str(seal.get("hmac_sha256", "")), hmac.new(key, body, "sha256").hexdigest()
-        ):
-            raise InvalidManifest("it was not sealed with this job's key")
+        document = open_sealed(text, key)
         if document["schema"] != SCHEMA:
             raise InvalidManifest(f"schema {document['schema']}; this version reads {SCHEMA}")
         known = {f.name for f in dataclasses.fields(Manifest)}
@@ -100,6 +79,8 @@ def parse_manifest(text: bytes, key: bytes | None = None) -> Manifest:
         fields["layout"] = [Member(**member) for member in fields["layout"]]
         fields["files"] = {name: FileFact(**fact) for name, fact in fields["files"].items()}
         return Manifest(**fields)
+    except BrokenSeal as error:
+        raise InvalidManifest(str(error)) from error
     except InvalidManifest:
         raise
     except (ValueError, KeyError, TypeError, AttributeError) as error:
