@@ -17,14 +17,18 @@ def elsewhere(call: Callable[[], None]) -> None:
     thread.join()
 
 
+def phase(recorder: Recorder) -> Phase:
+    return recorder.phase
+
+
 def test_a_compilation_that_ends_in_another_thread_leaves_this_ones_phase_alone() -> None:
     recorder = Recorder(bytearray(page.PAGE_SIZE), attempt=0)
     recorder.enter(Phase.FORWARD)
     compilation = Compilation(recorder)
     elsewhere(compilation.start)
-    assert recorder.phase is Phase.FORWARD
+    assert phase(recorder) is Phase.FORWARD
     compilation.start()
     elsewhere(compilation.end)
-    assert recorder.phase is Phase.COMPILING
+    assert phase(recorder) is Phase.COMPILING
     compilation.end()
-    assert recorder.phase is Phase.FORWARD
+    assert phase(recorder) is Phase.FORWARD
