@@ -132,8 +132,7 @@ class CheckpointDirectory:
         return Path(self.settings.dir).expanduser().absolute()
 
     def _key(self) -> bytes | None:
-        path = self.settings.key_file
-        return Path(path).expanduser().read_bytes().strip() if path else None
+        return read_key(self.settings)
 
     def _manifest(
         self,
@@ -161,6 +160,12 @@ class CheckpointDirectory:
             is_finite=all(account.finite for account in accounts),
             requested_by=order.requested_by,
         )
+
+
+def read_key(settings: CheckpointSettings) -> bytes | None:
+    """The secret that manifests are sealed with; None when none is configured. Raises OSError."""
+    path = settings.key_file
+    return Path(path).expanduser().read_bytes().strip() if path else None
 
 
 def describe_obstacle(root: Path, against: Mapping[str, str]) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import click
 
 from holdfast import environment
 from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.checkpoints.directory import read_key
 from holdfast_sidecar.checkpoints.ledger import Kept, candidates, read_ledger, torn_directories
 from holdfast_sidecar.checkpoints.manifest import verify_hashes
 from holdfast_sidecar.cli import store_away
@@ -29,6 +31,7 @@ from holdfast_sidecar.coordination.reports import (
     decode,
 )
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
+from holdfast_sidecar.preflight import key_problem
 from holdfast_sidecar.standing import ENDED
 
 CURRENT = "current"
@@ -100,9 +103,10 @@ def list_checkpoints(
     `resume` column: the order in which a restart would try them; empty: it would not.
     """
     root = _root(effective, job, given)
-    kept = read_ledger(root, job)
+    kept = _read(root, job, effective)
     order = {c.identifier: n for n, c in enumerate(candidates(kept), 1)}
-    torn = [path.name for path in torn_directories(root)]
+    with _storage(root):
+        torn = [path.name for path in torn_directories(root)]
     if as_json:
         rows = [{**asdict(k.entry()), "resume": order.get(k.identifier)} for k in kept]
         click.echo(json.dumps({"dir": str(root), "checkpoints": rows, "torn": torn}, indent=2))
@@ -139,7 +143,7 @@ def verify_checkpoints(
                2 there is no such checkpoint
     """
     root = _root(effective, job, given)
-    kept = [k for k in read_ledger(root, job) if not names or _is_named(k, names)]
+    kept = [k for k in _read(root, job, effective) if not names or _is_named(k, names)]
     if not kept:
         raise BadInput(f"no checkpoint {' '.join(names)} in {root}".replace("  ", " "))
     verdicts: dict[str, list[str]] = {}
@@ -223,9 +227,28 @@ def look(view: View, request: str) -> Outcome | str:
 def _root(effective: Effective, job: str | None, given: str | None) -> Path:
     configured = given or effective.settings.checkpoint.dir
     root = Path(configured).expanduser() if configured else _where_it_saves(effective, job)
-    if not root.is_dir():
+    with _storage(root):
+        is_there = root.is_dir()
+    if not is_there:
         raise BadInput(f"{root} is no directory")
     return root
+
+
+def _read(root: Path, job: str | None, effective: Effective) -> list[Kept]:
+    """What the job itself would believe."""
+    settings = effective.settings.checkpoint
+    if problem := key_problem(settings.key_file):
+        raise BadInput(problem)
+    with _storage(root):
+        return read_ledger(root, job, read_key(settings))
+
+
+@contextmanager
+def _storage(root: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise BadInput(f"the checkpoints in {root} can't be read: {error}") from None
 
 
 def _where_it_saves(effective: Effective, job: str | None) -> Path:

@@ -67,6 +67,32 @@ def test_what_is_not_there_is_bad_input(run, tmp_path, arguments):
     assert isinstance(run(*arguments, *given).exception, BadInput)
 
 
+@pytest.mark.parametrize("command", ["list", "verify"])
+def test_only_what_was_sealed_with_the_key_is_a_checkpoint(run, tmp_path, command):
+    root, key = tmp_path / "ck", tmp_path / "key"
+    seal(root, 10, "ours", key=b"secret")
+    seal(root, 20, "forged", parent="ours")
+    key.write_text("secret\n")
+    arguments = (command, "--dir", str(root), "--set", f"checkpoint.key_file={key}")
+    result = run(*arguments)
+    assert result.exit_code == 0
+    assert "step-00000010-ours" in result.stdout
+    assert "step-00000020-forged" not in result.stdout
+    key.unlink()
+    assert "can't read checkpoint.key_file" in str(run(*arguments).exception)
+
+
+@pytest.mark.parametrize("command", ["list", "verify"])
+def test_storage_that_is_away_is_one_line(run, tmp_path, monkeypatch, command):
+    def away(*_):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("holdfast_sidecar.cli.checkpoint.read_ledger", away)
+    told = run(command, "--dir", str(tmp_path)).exception
+    assert isinstance(told, BadInput)
+    assert "Input/output error" in str(told)
+
+
 def view(order=None, request=True, plan="running", leader="a"):
     sections = {Section.PLAN: {"current": encode(Plan(0, 1, plan))}}
     if order is not None:
