@@ -161,8 +161,16 @@ class Job:
             last = first + 1 if epochs is None and until is None else epochs
             feed = LoaderFeed(source, first, last)
         if position is not None:
-            feed.go_back(position, place.world_size)
+            self._go_back(feed, position, place.world_size)
         return feed
+
+    def _go_back(self, feed: Feed, position: Position, world_size: int) -> None:
+        # Passing over many batches may take minutes: no step lasts as long.
+        before = self._recording.enter(Phase.RESTORING)
+        try:
+            feed.go_back(position, world_size)
+        finally:
+            self._recording.enter(before)
 
     def _ready(self) -> Boundary:
         """Find the other ranks; collective the first time, once torch.distributed is up."""

@@ -5,10 +5,15 @@ import torch
 from torch.utils.data import DataLoader
 
 import holdfast
-from holdfast import process
+from holdfast import page, process
+from holdfast.data_position import Position
+from holdfast.job import Job
+from holdfast.page import Phase
+from holdfast.recorder import Recorder
 from holdfast.recording import Unwatched
 from holdfast.registered import CannotRegister, is_replicated
 from holdfast.resuming import ResumeFailed
+from holdfast.saving import Savable
 
 pytestmark = pytest.mark.torch
 
@@ -66,6 +71,25 @@ def test_a_step_that_was_broken_off_does_not_count():
             break
     assert job.step == 2
     assert list(job.steps(range(4))) == [2, 3]
+
+
+def test_going_back_in_the_data_is_part_of_restoring():
+    class Looking:
+        def __init__(self):
+            self.seen = []
+
+        def __iter__(self):
+            self.seen.append(recorder.phase)
+            return iter(range(4))
+
+    recorder = Recorder(bytearray(page.PAGE_SIZE), attempt=0)
+    source = Looking()
+    job = Job(Savable(), recorder)
+    job._position = Position(epoch=0, taken=2)
+    recorder.enter(Phase.IDLE)
+    assert list(job.steps(source)) == [2, 3]
+    assert source.seen == [Phase.RESTORING]
+    assert recorder.phase == Phase.IDLE
 
 
 def test_passes_of_a_sequence_are_refused():
