@@ -42,13 +42,12 @@ class Boundary:
     ancestors: tuple[str, ...] = ()
     write_timeout_s: float = WRITE_TIMEOUT_S
     clock_ns: Callable[[], int] = time.monotonic_ns
-    _answered: str = ""
     _armed: Order | None = field(default=None)
 
     def cross(self, step: int, position: Callable[[], Position]) -> bool:
         """Carry out what is ordered for this boundary; False: leave the loop."""
         order = self.recording.order(OrderKind.CHECKPOINT)
-        if order is not None and order.identifier != self._answered:
+        if order is not None and order.identifier != self.recording.answered:
             self._hear(order, step)
         elif order is not None and order.is_withdrawn and self._armed is not None:
             self._withdraw(self._armed, ReplyState.VOID)
@@ -67,7 +66,6 @@ class Boundary:
         """A new order, which replaces one that is armed."""
         if self._armed is not None:
             self._withdraw(self._armed, ReplyState.VOID)
-        self._answered = order.identifier
         if order.is_withdrawn:
             self._withdraw(order, ReplyState.VOID)
         elif order.step < step:

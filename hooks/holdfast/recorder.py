@@ -68,6 +68,7 @@ class Recorder:
         "_sequences",
         "_spent_ns",
         "_words",
+        "answered",
         "attempt",
         "loop_is_wrapped",
         "loss_is_reported",
@@ -85,6 +86,8 @@ class Recorder:
         self._map(memory)
         self.attempt = attempt
         self.phase = Phase.STARTING
+        self.answered = ""
+        """Identifier of the checkpoint order that was answered last."""
         self.thread = threading.get_ident()
         """Which thread trains; hooks that run in another one leave the page alone."""
         self.loop_is_wrapped = False
@@ -158,6 +161,7 @@ class Recorder:
 
     def reply(self, reply: Reply) -> None:
         """Tell the sidecar how far this rank got with an order."""
+        self.answered = reply.identifier
         self._write(page.REPLY_OFFSET, page.pack_reply(reply))
 
     def word(self, word: Word) -> int:

@@ -11,6 +11,9 @@ from holdfast.page import Flag, Order, OrderKind, Phase, Reply, Word
 class Recording(Protocol):
     """The rank page as the loop sees it: say what is done, hear what is asked."""
 
+    answered: str
+    """Identifier of the checkpoint order that was answered last."""
+
     def enter(self, phase: Phase, /) -> Phase:
         """From now on this phase; answers the one that was left."""
 
@@ -38,6 +41,8 @@ class Recording(Protocol):
 
 class Unwatched:
     """A process without Holdfast around it: nothing is recorded, nothing is asked."""
+
+    answered = ""
 
     def enter(self, phase: Phase, /) -> Phase:
         """Nobody looks."""

@@ -179,6 +179,16 @@ def test_an_order_is_carried_out_once(tmp_path):
     assert rank.state == (ReplyState.SAVED, "aa")
 
 
+def test_a_second_loop_of_the_process_leaves_the_answer_of_the_first(tmp_path):
+    rank = Rank(tmp_path)
+    rank.order(step=3)
+    rank.cross(3)
+    rank.boundary.leave()
+    rank.boundary = Boundary(rank.recorder, Placement(), SAVABLE, tmp_path)
+    rank.cross(4)
+    assert rank.state == (ReplyState.SAVED, "aa")
+
+
 @pytest.mark.parametrize(
     "rank",
     [
