@@ -46,8 +46,11 @@ class MemoryStorage:
         self.entries: dict[str, LedgerEntry] = {}
         self.poisoned: set[str] = set()
         self.tidied: list[str] = []
+        self.is_away = False
 
     def candidates(self) -> list[Candidate]:
+        if self.is_away:
+            raise OSError(116, "Stale file handle")
         good = [e for e in self.entries.values() if e.identifier not in self.poisoned]
         newest_first = sorted(good, key=lambda e: (e.attempt, e.step), reverse=True)
         return [Candidate(e.identifier, e.path, e.step) for e in newest_first]
@@ -107,6 +110,8 @@ class SimulatedNode:
     launcher_dead: bool = False
     starved: bool = False
     """The launcher lives and gets no turn to report."""
+    obeys_every: int = 1
+    """The launcher is slow: it looks at the plan only every so many ticks."""
     message: str = ""
     """What the next crash says."""
     until: int = 10**9
@@ -142,10 +147,18 @@ class SimulatedNode:
         elif plan.state == "running" and member is not None and plan.attempt > self.attempt:
             if self.state == "joining":
                 self.start(plan)
-        elif plan.state == "ended" and self.state in ("running", "failed", "succeeded"):
-            if self.plan is not None and plan.attempt == self.plan.attempt:
-                self.state, self.frozen = "joining", set()
-        elif plan.state == "evidence":
+        elif plan.state == "ended" and self.runs(plan):
+            self.state, self.frozen = "joining", set()
+
+    def runs(self, plan: Plan) -> bool:
+        """Whether its ranks are those of the plan's attempt."""
+        is_own = self.plan is not None and plan.attempt == self.plan.attempt
+        return is_own and self.state in ("running", "failed", "succeeded")
+
+    def keep_evidence(self) -> None:
+        """What the sidecar does with the plan."""
+        plan = self.coordinator.orders().plan
+        if plan is not None and plan.state == "evidence":
             self.evidence_for = plan.incident
 
     def known_end(self, plan: Plan) -> int:
@@ -306,7 +319,9 @@ class SimulatedJob:
                 node.coordinator.exchange(self.now, self.now)
             except StoreUnavailable as error:
                 node.coordinator._lose_store(error)
-            node.obey(self.now)
+            node.keep_evidence()
+            if node.beat % node.obeys_every == 0:
+                node.obey(self.now)
         self._train()
 
     def run(self, seconds: float) -> None:
