@@ -33,6 +33,7 @@ class Rung:
 def rungs(settings: Settings) -> list[Rung]:
     """The timeout ladder of these settings, lowest first."""
     sidecar, policy, stall = settings.sidecar, settings.policy, settings.stall
+    checkpoint = settings.checkpoint
     return [
         Rung(
             "three heartbeats (3 * sidecar.heartbeat_s)",
@@ -82,6 +83,13 @@ def rungs(settings: Settings) -> list[Rung]:
             "stall.act_after_s",
             stall.act_after_s,
             "silence would be acted on before it is declared",
+        ),
+        Rung(
+            "a whole save (checkpoint.deadline_s + checkpoint.write_timeout_s)",
+            checkpoint.deadline_s + checkpoint.write_timeout_s,
+            "stall.save_s",
+            stall.save_s,
+            "ranks that still may save would be ended for their silence",
         ),
         Rung(
             "policy.evidence_timeout_s",

@@ -63,7 +63,9 @@ class StallSettings:
     """Times the largest recent duration of the phase."""
     floor_s: float = 1.0
     first_step_s: float = 600.0
-    """Allowance before the first step, for saving, evaluating and restoring."""
+    """Allowance before the first step, for evaluating and restoring."""
+    save_s: float = 2100.0
+    """Allowance for saving: more than a coordinated checkpoint may take."""
     act_after_s: float = 120.0
     """Silence without positive evidence is acted on only after this long."""
 
@@ -88,8 +90,7 @@ class CheckpointSettings:
     deadline_s: float = 120.0
     """For every rank to reach the step: whoever waits for a late one does not train."""
     write_timeout_s: float = 1800.0
-    """For all to write and hash their parts, from there on. `stall.first_step_s` must allow a
-    rank as long."""
+    """For all to write and hash their parts, from there on."""
     load_failures: int = 2
     """A checkpoint that failed to load in this many attempts is poisoned."""
     key_file: str = ""

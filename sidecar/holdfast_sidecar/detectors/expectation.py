@@ -18,7 +18,7 @@ MEASURED: Mapping[Phase, Callable[[Record], int]] = {
     Phase.IDLE: lambda record: record.other_us,
 }
 """The phases of an ordinary step. The others (starting, restoring, compiling, saving, evaluating)
-come rarely and vary without bound, so they get the allowance of a first step."""
+come rarely and vary without bound, so they get a fixed allowance."""
 
 STEPS_TO_TRUST = 3
 """The first step warms caches, the second still rebuilds DDP's buckets: from the third on a
@@ -42,7 +42,8 @@ def expect(history: RankHistory, settings: StallSettings) -> Expectation:
     """
     phase = history.look.phase
     if phase not in MEASURED or len(history.records) < STEPS_TO_TRUST:
-        allowance_s = max(settings.floor_s, settings.first_step_s)
+        fixed_s = settings.save_s if phase is Phase.SAVING else settings.first_step_s
+        allowance_s = max(settings.floor_s, fixed_s)
         return Expectation(allowance_s, allowance_s, is_measured=False)
     normal_s = max(MEASURED[phase](record) for record in history.records) / 1e6
     limit_s = max(settings.floor_s, settings.factor * normal_s)

@@ -28,6 +28,7 @@ def test_the_defaults_fit_together() -> None:
         ("sidecar.tick_s", 2.0, "no silence would ever be counted"),
         ("stall.floor_s", 120.0, "acted on before it is declared"),
         ("policy.evidence_timeout_s", 200.0, "evidence is still being kept"),
+        ("checkpoint.write_timeout_s", 3600.0, "ended for their silence"),
         ("redis.timeout_s", 0.0, "redis.timeout_s = 0 must be above zero"),
         ("sidecar.tick_s", 0.0, "must be above zero"),
         ("checkpoint.deadline_s", 0.0, "must be above zero"),

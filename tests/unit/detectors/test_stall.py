@@ -58,7 +58,9 @@ def test_the_limit_follows_the_slowest_of_the_latest_steps() -> None:
 
 
 def test_a_slow_save_or_a_first_step_gets_its_own_allowance() -> None:
-    for phase in (Phase.STARTING, Phase.RESTORING, Phase.COMPILING, Phase.SAVING, Phase.EVALUATING):
+    assert judge(ranks(stuck(2099.0, Phase.SAVING)), 2099.0) == []
+    assert judge(ranks(stuck(2101.0, Phase.SAVING)), 2101.0) != []
+    for phase in (Phase.STARTING, Phase.RESTORING, Phase.COMPILING, Phase.EVALUATING):
         assert judge(ranks(stuck(599.0, phase)), 599.0) == []
         assert judge(ranks(stuck(601.0, phase)), 601.0) != []
     fresh = history(look(0.0, step=0), look(599.0, step=0))
