@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.coordination.reports import (
     Candidate,
     CheckpointOrder,
@@ -21,7 +21,7 @@ from holdfast_sidecar.coordination.reports import (
 )
 from holdfast_sidecar.coordination.store import Lease, Store
 from holdfast_sidecar.decisions import checkpointing
-from holdfast_sidecar.decisions.cluster import CURRENT, Cluster
+from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.watching import newcomers
 from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.stopwatch import Stopwatch

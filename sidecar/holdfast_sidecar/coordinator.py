@@ -16,11 +16,16 @@ from collections.abc import Callable
 from holdfast_sidecar import __version__
 from holdfast_sidecar.coordination.exchange_guard import ExchangeGuard
 from holdfast_sidecar.coordination.keys import ENDED_TTL_S, RUNNING_TTL_S, Section
-from holdfast_sidecar.coordination.reports import CheckpointOrder, NodeReport, Plan, encode
+from holdfast_sidecar.coordination.reports import (
+    TERMINAL,
+    CheckpointOrder,
+    NodeReport,
+    Plan,
+    encode,
+)
 from holdfast_sidecar.coordination.store import Heard, Lease, Store, StoreUnavailable, View
 from holdfast_sidecar.decisions.cluster import Cluster, beats, lost_nodes, parse_cluster
 from holdfast_sidecar.decisions.liveness import Heartbeats
-from holdfast_sidecar.decisions.outcome import TERMINAL
 from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.leadership import Leadership
 from holdfast_sidecar.local_state import LocalState, Orders

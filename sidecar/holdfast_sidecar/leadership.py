@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from holdfast_sidecar.checkpoint_keeping import CheckpointKeeping, Storage
 from holdfast_sidecar.checkpoints.ledger import NothingResumable
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import Plan
+from holdfast_sidecar.coordination.reports import TERMINAL, Plan
 from holdfast_sidecar.coordination.store import Lease, Store
 from holdfast_sidecar.decisions.beginning import is_fresh
 from holdfast_sidecar.decisions.cluster import UNRESPONSIVE_FACTOR, Cluster
 from holdfast_sidecar.decisions.leader import decide
-from holdfast_sidecar.decisions.outcome import TERMINAL, Circumstances, Write
+from holdfast_sidecar.decisions.outcome import Circumstances, Write
 from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.stopwatch import Stopwatch
 

@@ -11,11 +11,9 @@ import time
 from collections.abc import Callable, Mapping
 
 from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.coordination.reports import AgentReport, NodeReport, decode
 from holdfast_sidecar.coordination.store import Store, View
-
-FIELD = "current"
 
 WATCH_S = 3.0
 """How long a claim that differs is watched for signs of life: ten heartbeats. Paid only when the
@@ -36,7 +34,7 @@ def check_settings_shared(
     May raise StoreUnavailable.
     """
     ours = json.dumps(dict(fingerprint), sort_keys=True)
-    held = store.claim(Section.SETTINGS, FIELD, ours)
+    held = store.claim(Section.SETTINGS, CURRENT, ours)
     while held != ours:
         if held is not None and is_alive(store, monotonic, watch_s):
             raise BadInput(
@@ -44,7 +42,7 @@ def check_settings_shared(
                 f"choose another --job, or end that one first (holdfast stop --job {job})"
             )
         # Another node may have replaced it meanwhile: then that one's claim is compared.
-        held = store.claim(Section.SETTINGS, FIELD, ours, expected=held)
+        held = store.claim(Section.SETTINGS, CURRENT, ours, expected=held)
 
 
 def is_alive(store: Store, monotonic: Callable[[], float], watch_s: float) -> bool:

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.coordination.reports import (
+    TERMINAL,
     AgentReport,
     CheckpointOrder,
     Incident,
@@ -25,8 +26,6 @@ from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.findings import Finding
 
 T = TypeVar("T")
-
-ENDED = ("done", "stopped")
 
 
 @dataclass(frozen=True)
@@ -78,7 +77,7 @@ class Standing:
     @property
     def has_ended(self) -> bool:
         """Whether nothing more will happen in this job."""
-        return self.state in ENDED
+        return self.state in TERMINAL
 
 
 def exists(view: View) -> bool:
@@ -88,8 +87,8 @@ def exists(view: View) -> bool:
 
 def is_settled(before: View, after: View) -> bool:
     """Whether a later reading would tell no more: every heartbeat moved, or none will."""
-    plan = decode(Plan, after.section(Section.PLAN).get("current", ""))
-    if plan is not None and plan.state in ENDED:
+    plan = decode(Plan, after.section(Section.PLAN).get(CURRENT, ""))
+    if plan is not None and plan.state in TERMINAL:
         return True
     return all(
         _is_alive(before, after, section, node)
@@ -100,12 +99,12 @@ def is_settled(before: View, after: View) -> bool:
 
 def judge(job: str, before: View, after: View) -> Standing:
     """How the job stands at the later of two readings, a few heartbeats apart."""
-    plan = decode(Plan, after.section(Section.PLAN).get("current", ""))
+    plan = decode(Plan, after.section(Section.PLAN).get(CURRENT, ""))
     nodes = _nodes(plan, before, after)
     living = {node.node for node in nodes if node.sidecar}
     reports = _records(after, Section.NODES, NodeReport)
     findings = [one for report in reports if report.node in living for one in report.findings]
-    order = decode(CheckpointOrder, after.section(Section.CHECKPOINT).get("current", ""))
+    order = decode(CheckpointOrder, after.section(Section.CHECKPOINT).get(CURRENT, ""))
     return Standing(
         job=job,
         state=plan.state if plan else "waiting",
@@ -117,7 +116,7 @@ def judge(job: str, before: View, after: View) -> Standing:
         waiting=next((r.waiting for r in reports if r.candidate == after.lease.candidate), ""),
         world_size=plan.world_size if plan else 0,
         nodes=nodes,
-        findings=[] if plan and plan.state in ENDED else findings,
+        findings=[] if plan and plan.state in TERMINAL else findings,
         order=order if order and order.state == "armed" else None,
         checkpoint=newest_checkpoint(after),
         incident=newest_incident(after),
@@ -151,7 +150,7 @@ def _trouble(
         return
     if plan.state == "stopped" and plan.exit_code != 0:
         yield f"stopped with exit code {plan.exit_code}: {plan.message or plan.cause}"
-    if plan.state in ENDED:
+    if plan.state in TERMINAL:
         return
     if plan.state != "running":
         yield f"attempt {plan.attempt} is ending: {plan.cause or plan.state}"

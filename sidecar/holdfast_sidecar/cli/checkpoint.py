@@ -23,8 +23,9 @@ from holdfast_sidecar.cli.finding_the_job import FoundJob, NoSuchJob, find_job
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.table import BAD, DOUBTFUL, GOOD, paint, size, span, table
 from holdfast_sidecar.configuration import Effective, read_seconds
-from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.coordination.reports import (
+    TERMINAL,
     CheckpointOrder,
     LedgerEntry,
     Plan,
@@ -32,9 +33,7 @@ from holdfast_sidecar.coordination.reports import (
 )
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
 from holdfast_sidecar.preflight import key_problem
-from holdfast_sidecar.standing import ENDED
 
-CURRENT = "current"
 LOOK_S = 0.25
 """People notice nothing shorter; a write wakes us sooner anyway."""
 
@@ -215,7 +214,7 @@ def look(view: View, request: str) -> Outcome | str:
             return Outcome(False, order.identifier, order.step, reason=order.reason)
         return f"again: {order.reason}"
     plan = decode(Plan, view.section(Section.PLAN).get(CURRENT, ""))
-    if plan is not None and plan.state in ENDED:
+    if plan is not None and plan.state in TERMINAL:
         return Outcome(False, reason="the job has ended")
     if not waiting:
         return Outcome(False, reason="the request was dropped")

@@ -16,10 +16,9 @@ from holdfast_sidecar.cli.finding_the_job import FoundJob, find_job
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.table import span
 from holdfast_sidecar.configuration import Effective, read_seconds
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import Plan, decode
+from holdfast_sidecar.coordination.keys import CURRENT, Section
+from holdfast_sidecar.coordination.reports import TERMINAL, Plan, decode
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
-from holdfast_sidecar.standing import ENDED
 
 LOOK_S = 0.25
 """People notice nothing shorter; a write wakes us sooner anyway."""
@@ -47,7 +46,7 @@ def stop(effective: Effective, job: str | None, save: bool, timeout: str) -> Non
     found = find_job(effective, job)
     store = found.open_store()
     try:
-        if plan_of(look_up(found, store)).state not in ENDED:
+        if plan_of(look_up(found, store)).state not in TERMINAL:
             if save:
                 _save(store, found, patience_s)
             ask(found, store, "stop")
@@ -107,7 +106,7 @@ class Progress:
 def look(view: View) -> Progress:
     """The progress that the store shows."""
     plan = plan_of(view)
-    if plan.state in ENDED:
+    if plan.state in TERMINAL:
         return Progress(plan.message or plan.state, has_ended=True)
     if not view.lease.candidate:
         return Progress("nobody leads yet; the request waits for a leader")
@@ -118,5 +117,5 @@ def look(view: View) -> Progress:
 
 def plan_of(view: View) -> Plan:
     """The plan; before there is one, that of an attempt which is still waiting."""
-    plan = decode(Plan, view.section(Section.PLAN).get("current", ""))
+    plan = decode(Plan, view.section(Section.PLAN).get(CURRENT, ""))
     return plan or Plan(attempt=0, epoch=0, state="waiting")

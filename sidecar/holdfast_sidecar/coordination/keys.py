@@ -15,6 +15,9 @@ PREFIX = "holdfast"
 RUNNING_TTL_S = 24 * 3600
 ENDED_TTL_S = 3600
 
+CURRENT = "current"
+"""The one field of a section that holds one record."""
+
 
 class Section(str, Enum):
     """One hash per section. In brackets: field, and who writes it."""

@@ -179,6 +179,10 @@ class Candidate:
     step: int
 
 
+TERMINAL = frozenset({"done", "stopped"})
+"""States of a plan after which nothing more happens in its run."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """What the leader wants of everyone; the only thing that starts or ends an attempt.
@@ -198,7 +202,6 @@ class Plan:
     cause: str = ""
     culprit_node: str = ""
     culprit_ranks: list[int] = field(default_factory=list)
-    not_before_unix_s: float = 0.0
     exit_code: int = 0
     message: str = ""
     restarts: int = 0

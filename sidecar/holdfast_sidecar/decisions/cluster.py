@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.coordination.reports import (
     AgentReport,
     CheckpointOrder,
@@ -22,8 +22,6 @@ from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions.liveness import Beat, Heartbeats
 
 T = TypeVar("T")
-
-CURRENT = "current"
 
 UNRESPONSIVE_FACTOR = 10.0
 """A launcher that is silent while its sidecar says it exists may just be starved: wait longer."""

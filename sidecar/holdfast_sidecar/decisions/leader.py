@@ -7,10 +7,10 @@ one stopped. Files and clocks are asked through `Circumstances`.
 
 from __future__ import annotations
 
+from holdfast_sidecar.coordination.reports import TERMINAL
 from holdfast_sidecar.decisions.beginning import begin, superseding, without_plan
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.outcome import (
-    TERMINAL,
     Circumstances,
     Outcome,
     stopped,

@@ -5,12 +5,10 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.coordination.reports import Candidate, Incident, Plan, encode
-from holdfast_sidecar.decisions.cluster import CURRENT, Cluster
+from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.settings import Settings
-
-TERMINAL = frozenset({"done", "stopped"})
 
 
 @dataclass(frozen=True)

@@ -13,15 +13,13 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from holdfast_sidecar.coordination.exchange_guard import ExchangeGuard
-from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.coordination.reports import AgentReport, Plan, decode
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-CURRENT = "current"
 
 WATCHED = (Section.PLAN, Section.ENDPOINTS)
 """What an agent follows; reading all reports at each news would cost n nodes n² of them."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from holdfast_sidecar.coordination.reports import Member, Plan
+from holdfast_sidecar.coordination.reports import TERMINAL, Member, Plan
 
 LIVE = ("running", "evidence")
-FINAL = ("done", "stopped")
 
 
 class Standing(Enum):
@@ -40,7 +39,7 @@ def seat(plan: Plan, incarnation: str) -> Member | None:
 
 def known_end(plan: Plan | None, incarnation: str) -> int:
     """Newest attempt whose end a starting agent knows of: that of a run that was already over."""
-    if plan is None or plan.state not in FINAL or seat(plan, incarnation) is not None:
+    if plan is None or plan.state not in TERMINAL or seat(plan, incarnation) is not None:
         return -1
     return plan.attempt
 
@@ -50,7 +49,7 @@ def while_joining(plan: Plan | None, incarnation: str, known: int, fence: Fence)
     if plan is None or fence.refuses(plan):
         return Standing.WAIT
     is_member = seat(plan, incarnation) is not None
-    if plan.state in FINAL and (is_member or plan.attempt > known):
+    if plan.state in TERMINAL and (is_member or plan.attempt > known):
         return Standing(plan.state)
     if plan.state == "running" and is_member and plan.attempt > known:
         return Standing.RUN
@@ -61,7 +60,7 @@ def while_running(plan: Plan | None, attempt: int, fence: Fence) -> Standing:
     """Standing of an agent whose ranks run, or ran, `attempt`."""
     if plan is None or fence.refuses(plan):
         return Standing.WAIT
-    if plan.state in FINAL:
+    if plan.state in TERMINAL:
         return Standing(plan.state)
     if plan.attempt > attempt or plan.state == "ended":
         return Standing.END
