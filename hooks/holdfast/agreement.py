@@ -32,7 +32,11 @@ class Board(Protocol):
 
 
 class BoardLost(Exception):
-    """The store can't be reached any more: the attempt is ending."""
+    """The store can't be reached any more: the attempt is ending.
+
+    One that accepts and never answers is not found out here: `add` and `check` wait for it whatever
+    its timeout (tried with torch 2.13). It lives in a launcher, whose silence ends the attempt.
+    """
 
 
 @dataclass(frozen=True)
