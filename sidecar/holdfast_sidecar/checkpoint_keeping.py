@@ -44,6 +44,9 @@ class Storage(Protocol):
     def path(self, step: int, identifier: str) -> str:
         """Where a checkpoint shall lie; empty when no directory is configured."""
 
+    def entries(self) -> list[LedgerEntry]:
+        """Every checkpoint that exists. Raises OSError."""
+
     def finish(self, order: CheckpointOrder, plan: Plan, parts: Sequence[SavedPart]) -> LedgerEntry:
         """Write the manifest: from then on the checkpoint exists. Raises OSError."""
 
@@ -77,9 +80,13 @@ class CheckpointKeeping:
         self._watch = Stopwatch()
         self._late_orders = 0
         self._noted_failures: set[tuple[str, int]] = set()
+        self._rebuilt_under = -1
 
     def keep(self, lease: Lease, cluster: Cluster, plan: Plan, now: float) -> None:
         """Follow the armed order, or arm one. `now` is monotonic seconds."""
+        if self._rebuilt_under != lease.epoch:
+            self._rebuilt_under = lease.epoch
+            self._rebuild_ledger(lease, cluster)
         self._note_failed_loads(lease, cluster, plan)
         order = cluster.checkpoint
         if order is not None and order.state == "armed":
@@ -99,6 +106,20 @@ class CheckpointKeeping:
         if entry is not None:
             self._store.order(lease, Section.LEDGER, entry.identifier, encode(entry), None)
         self._end(lease, cluster, order, "" if entry is not None else "the attempt ended")
+
+    def _rebuild_ledger(self, lease: Lease, cluster: Cluster) -> None:
+        """Make the ledger say what storage holds, no less and no more."""
+        try:
+            existing = {entry.identifier: encode(entry) for entry in self._storage.entries()}
+        except OSError as error:
+            log.warning("can't rebuild the ledger, storage is away: %s", error)
+            return
+        entered = cluster.ledger_texts
+        for name in existing.keys() | entered.keys():
+            if existing.get(name) != entered.get(name):
+                self._store.order(
+                    lease, Section.LEDGER, name, existing.get(name), entered.get(name)
+                )
 
     def _follow(
         self, lease: Lease, cluster: Cluster, plan: Plan, order: CheckpointOrder, now: float
@@ -156,6 +177,7 @@ class CheckpointKeeping:
             self._storage.tidy(entry, plan)
         except OSError as error:  # the checkpoint exists all the same
             log.warning("can't tidy up after checkpoint %s: %s", entry.identifier, error)
+        self._rebuilt_under = -1  # look again with the next reading
 
     def _consider(self, lease: Lease, cluster: Cluster, plan: Plan, now: float) -> None:
         ranks = cluster.ranks(plan)
@@ -240,11 +262,7 @@ class CheckpointKeeping:
                 log.warning("can't note that %s did not load: %s", candidate.identifier, error)
                 continue
             if entry is not None:
-                known = (
-                    encode(cluster.ledger[entry.identifier])
-                    if (entry.identifier in cluster.ledger)
-                    else None
-                )
+                known = cluster.ledger_texts.get(entry.identifier)
                 self._store.order(lease, Section.LEDGER, entry.identifier, encode(entry), known)
 
 

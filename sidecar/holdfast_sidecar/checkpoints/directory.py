@@ -78,6 +78,10 @@ class CheckpointDirectory:
         """Every sealed checkpoint, newest first."""
         return read_ledger(self._root, self.job, self._key()) if self.settings.dir else []
 
+    def entries(self) -> list[LedgerEntry]:
+        """Every sealed checkpoint as the ledger holds it."""
+        return [kept.entry() for kept in self.kept()]
+
     def finish(self, order: CheckpointOrder, plan: Plan, parts: Sequence[SavedPart]) -> LedgerEntry:
         """Write the manifest: from then on the checkpoint exists.
 

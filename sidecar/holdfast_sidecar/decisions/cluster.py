@@ -38,6 +38,7 @@ class Cluster:
     checkpoint: CheckpointOrder | None = None
     checkpoint_text: str | None = None
     ledger: Mapping[str, LedgerEntry] = field(default_factory=dict)
+    ledger_texts: Mapping[str, str] = field(default_factory=dict)
     incidents: Mapping[str, Incident] = field(default_factory=dict)
     incident_texts: Mapping[str, str] = field(default_factory=dict)
     requests: Mapping[str, Request] = field(default_factory=dict)
@@ -85,6 +86,7 @@ def parse_cluster(view: View) -> Cluster:
         checkpoint=None if checkpoint_text is None else decode(CheckpointOrder, checkpoint_text),
         checkpoint_text=checkpoint_text,
         ledger=_parse_all(LedgerEntry, view.section(Section.LEDGER)),
+        ledger_texts=view.section(Section.LEDGER),
         incidents=_parse_all(Incident, view.section(Section.INCIDENTS)),
         incident_texts=view.section(Section.INCIDENTS),
         requests=_parse_all(Request, view.section(Section.REQUESTS)),

@@ -39,11 +39,14 @@ TICK_S = 0.1
 STEP_S = 0.1
 
 
+KEPT = 3
+
+
 class MemoryStorage:
     """The checkpoint directory, as a dictionary."""
 
     def __init__(self) -> None:
-        self.entries: dict[str, LedgerEntry] = {}
+        self.held: dict[str, LedgerEntry] = {}
         self.poisoned: set[str] = set()
         self.tidied: list[str] = []
         self.is_away = False
@@ -51,7 +54,7 @@ class MemoryStorage:
     def candidates(self) -> list[Candidate]:
         if self.is_away:
             raise OSError(116, "Stale file handle")
-        good = [e for e in self.entries.values() if e.identifier not in self.poisoned]
+        good = [e for e in self.held.values() if e.identifier not in self.poisoned]
         newest_first = sorted(good, key=lambda e: (e.attempt, e.step), reverse=True)
         return [Candidate(e.identifier, e.path, e.step) for e in newest_first]
 
@@ -71,14 +74,19 @@ class MemoryStorage:
             plan.world_size,
             0.0,
         )
-        self.entries[order.identifier] = entry
+        self.held[order.identifier] = entry
         return entry
 
     def settle(self, order: CheckpointOrder) -> LedgerEntry | None:
-        return self.entries.get(order.identifier)
+        return self.held.get(order.identifier)
 
     def tidy(self, entry: LedgerEntry, plan: Plan) -> None:
         self.tidied.append(entry.identifier)
+        for name in list(self.held)[:-KEPT]:
+            del self.held[name]
+
+    def entries(self) -> list[LedgerEntry]:
+        return list(self.held.values())
 
     def failed_to_load(self, identifier: str, attempt: int) -> LedgerEntry | None:
         self.poisoned.add(identifier)

@@ -237,7 +237,7 @@ def test_a_requested_checkpoint_is_saved_at_one_future_step_and_entered(tmp_path
     job = started(tmp_path, registered=True)
     store = MemoryStore(job.server)
     store.report(Section.REQUESTS, "r1", encode(Request("r1", "checkpoint")))
-    job.run_until(lambda: bool(job.storage.entries))
+    job.run_until(lambda: bool(job.storage.held))
     job.run(0.3)
     assert store.read().section(Section.LEDGER)
     assert not store.read().section(Section.REQUESTS)
@@ -251,7 +251,7 @@ def test_a_request_is_answered_by_the_scheduled_checkpoint_that_is_on_its_way(
     job.run_until(lambda: "armed" in store.read().section(Section.CHECKPOINT).get("current", ""))
     store.report(Section.REQUESTS, "r1", encode(Request("r1", "checkpoint")))
     job.run_until(lambda: not store.read().section(Section.REQUESTS))
-    assert len(job.storage.entries) == 1
+    assert len(job.storage.held) == 1
     assert '"requested_by":"r1"' in store.read().section(Section.CHECKPOINT)["current"]
 
 
@@ -261,7 +261,19 @@ def test_a_step_far_ahead_on_the_grid_does_not_hold_up_a_request(tmp_path: Path)
     job.run(1)
     store.report(Section.REQUESTS, "r1", encode(Request("r1", "checkpoint")))
     job.run_until(lambda: not store.read().section(Section.REQUESTS), 10)
-    assert job.storage.entries
+    assert job.storage.held
+
+
+def test_the_ledger_holds_what_storage_holds_and_is_rebuilt_when_the_server_was_emptied(
+    tmp_path: Path,
+) -> None:
+    job = started(tmp_path, registered=True, every_steps=20)
+    job.run_until(lambda: len(job.storage.tidied) >= 6, 120)
+    job.run(0.5)
+    store = MemoryStore(job.server)
+    assert set(store.read().section(Section.LEDGER)) == set(job.storage.held)
+    job.server.empty()
+    job.run_until(lambda: set(store.read().section(Section.LEDGER)) >= set(job.storage.held), 5)
 
 
 def test_a_checkpoint_asked_of_a_job_without_state_is_refused_with_the_reason(
@@ -278,8 +290,8 @@ def test_a_checkpoint_asked_of_a_job_without_state_is_refused_with_the_reason(
 
 def test_after_a_crash_the_newest_checkpoint_is_resumed_from(tmp_path: Path) -> None:
     job = started(tmp_path, registered=True, every_steps=20)
-    job.run_until(lambda: len(job.storage.entries) >= 2, 60)
-    newest = max(e.step for e in job.storage.entries.values())
+    job.run_until(lambda: len(job.storage.held) >= 2, 60)
+    newest = max(e.step for e in job.storage.held.values())
     job.nodes["n0"].crash(0, -9, job.now)
     job.run_until(lambda: running(job, 1))
     assert job.nodes["n0"].resumed == newest

@@ -32,7 +32,7 @@ def test_storage_that_is_away_delays_a_restart_and_nobody_starts_from_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = SimulatedJob(tmp_path, registered=True, every_steps=20)
-    job.run_until(lambda: bool(job.storage.entries), 60)
+    job.run_until(lambda: bool(job.storage.held), 60)
 
     def away() -> list[Candidate]:
         raise OSError("Stale file handle")
@@ -94,7 +94,7 @@ def test_a_leader_deposed_while_it_seals_removes_nothing(
 
     job.run(1)
     monkeypatch.setattr(job.storage, "finish", slow)
-    job.run_until(lambda: bool(job.storage.entries), 60)
+    job.run_until(lambda: bool(job.storage.held), 60)
     assert job.storage.tidied == []
 
 
@@ -103,13 +103,13 @@ def test_a_leader_tidies_up_after_a_checkpoint_and_bears_it_when_it_can_not(
 ) -> None:
     job = SimulatedJob(tmp_path, registered=True, every_steps=20)
     job.run_until(lambda: bool(job.storage.tidied), 60)
-    assert job.storage.tidied == list(job.storage.entries)
+    assert job.storage.tidied == list(job.storage.held)
 
     def fails(entry: LedgerEntry, plan: Plan) -> None:
         raise OSError("Input/output error")
 
     monkeypatch.setattr(job.storage, "tidy", fails)
-    job.run_until(lambda: len(job.storage.entries) > 2, 60)
+    job.run_until(lambda: len(job.storage.held) > 2, 60)
 
 
 def test_what_is_under_way_when_an_attempt_ends_is_settled_before_the_next_one_is_opened(
@@ -136,7 +136,7 @@ def test_a_verdict_that_can_not_be_written_stops_no_leader(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = SimulatedJob(tmp_path, registered=True, every_steps=20)
-    job.run_until(lambda: bool(job.storage.entries), 60)
+    job.run_until(lambda: bool(job.storage.held), 60)
 
     def read_only(identifier: str, attempt: int) -> None:
         raise OSError("Read-only file system")
