@@ -136,9 +136,9 @@ class CheckpointKeeping:
 
     def _end(self, lease: Lease, cluster: Cluster, order: CheckpointOrder, reason: str) -> bool:
         """Say what became of it (no reason: complete); False when this leader is deposed."""
-        self._late_orders = self._late_orders + 1 if reason.endswith("missed") else 0
         state = "void" if reason else "complete"
         ended = dataclasses.replace(order, state=state, reason=reason)
+        self._late_orders = self._late_orders + 1 if ended.came_too_late else 0
         if not self._write_order(lease, ended, cluster.checkpoint_text):
             return False
         log.info("checkpoint %s at step %d: %s", order.identifier, order.step, state)
@@ -267,4 +267,9 @@ class CheckpointKeeping:
 
 
 def _saved_to_grow(order: CheckpointOrder | None, plan: Plan) -> bool:
-    return order is not None and order.attempt == plan.attempt and order.requested_by == "grow"
+    return (
+        order is not None
+        and order.attempt == plan.attempt
+        and order.requested_by == "grow"
+        and not order.came_too_late
+    )

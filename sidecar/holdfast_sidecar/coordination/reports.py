@@ -224,6 +224,11 @@ class CheckpointOrder:
     write_timeout_s: float = 0.0
     """How much longer those that save may take until all is written and hashed, seconds."""
 
+    @property
+    def came_too_late(self) -> bool:
+        """Some rank was past the step when it heard of it: worth another try, further ahead."""
+        return self.state == "void" and self.reason.endswith("missed")
+
 
 @dataclass(frozen=True)
 class Request:

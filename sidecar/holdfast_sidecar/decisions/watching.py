@@ -99,6 +99,7 @@ def _may_grow(cluster: Cluster, plan: Plan, settings: Settings) -> bool:
         and saved.attempt == plan.attempt
         and saved.requested_by == "grow"
         and saved.state != "armed"
+        and not saved.came_too_late
     )
 
 

@@ -278,6 +278,8 @@ class SimulatedJob:
         self.registered = registered
         self.identifiers = itertools.count(1)
         self.until = 10**9
+        self.misses = 0
+        """So many orders come too late for their rank."""
         self.nodes: dict[str, SimulatedNode] = {}
         for index in range(nodes + spares):
             self.add(f"n{index}")
@@ -373,6 +375,10 @@ class SimulatedJob:
         node.step += 1
         order = node.coordinator.orders().checkpoint
         if order is not None and order.state == "armed" and order.step == int(node.step):
+            if self.misses:
+                self.misses -= 1
+                node.saved = SavedPart(order.identifier, {"0": "missed"}, {})
+                return
             first = next(m.first_rank for m in node.plan.members if m.node == node.name)  # type: ignore[union-attr]
             node.saved = SavedPart(
                 order.identifier,

@@ -308,6 +308,21 @@ def test_the_job_grows_only_after_it_saved_for_it(tmp_path: Path) -> None:
     assert job.nodes["n0"].resumed >= before
 
 
+def test_the_job_grows_only_after_a_save_that_came_too_late_was_tried_again(
+    tmp_path: Path,
+) -> None:
+    job = started(tmp_path, nodes=3, least=2, registered=True)
+    job.nodes["n2"].dead = True
+    job.run_until(lambda: running(job, 1))
+    job.run(3)
+    before = job.nodes["n0"].step
+    job.misses = 1
+    job.add("n2")
+    job.run_until(lambda: running(job, 2))
+    assert job.misses == 0
+    assert job.nodes["n0"].resumed >= before
+
+
 @pytest.mark.parametrize("seed", range(25))
 def test_random_faults_never_leave_two_attempts_or_a_stuck_job(tmp_path: Path, seed: int) -> None:
     job = SimulatedJob(
