@@ -37,6 +37,8 @@ class Exit:
     """0 for the first rank of this node and attempt that ended."""
     message: str = ""
     """Type and text of the exception, when it left one."""
+    step: int = 0
+    """Steps it had completed, from its page."""
     forced: bool = False
     """The launcher itself ended it while tearing down."""
 

@@ -136,6 +136,7 @@ def open_attempt(
         members=list(formed.members),
         world_size=formed.world_size,
         resume=list(circumstances.candidates),
+        message=story(incident) if counted and incident is not None else "",
         restarts=earlier + int(counted),
     )
     writes = list(write_plan(cluster, plan).writes)
@@ -149,3 +150,11 @@ def _known_plans(cluster: Cluster, circumstances: Circumstances) -> list[Plan]:
     texts = {agent.plan for agent in cluster.agents.values() if agent.plan}
     known = [circumstances.plan_seen, *(decode(Plan, text) for text in texts)]
     return [plan for plan in known if plan is not None]
+
+
+def story(incident: Incident) -> str:
+    """Why the attempt before was ended, in one line, for the console."""
+    where = f" on node {incident.culprit_node}" if incident.culprit_node else ""
+    reason = f": {incident.evidence[0]}" if incident.evidence else ""
+    sure = f"{incident.confidence:.0%} sure"
+    return f"{incident.cause}{where}{reason} ({sure}); holdfast explain {incident.identifier}"

@@ -40,17 +40,18 @@ def find_culprit(exits: Iterable[tuple[str, Exit]]) -> Blame | None:
 
 
 def weight(exit_: Exit) -> int:
-    """How much an exit speaks for a cause of its own: 3 killed, 2 own error, 1 may be a victim."""
+    """How much an exit speaks for a cause of its own: 3 killed, 2 own error, 1 may be a victim.
+
+    A victim raises, so a code without an exception (`sys.exit(3)`) was chosen by the script.
+    """
     if exit_.exit_code == -signal.SIGABRT:
         return 1  # C++ terminate after a lost peer looks like this, too
     if exit_.exit_code < 0 and exit_.exit_code != -signal.SIGTERM:
         return 3
-    if exit_.message and not OF_A_PEER.search(exit_.message):
-        return 2
-    return 1
+    return 1 if OF_A_PEER.search(exit_.message) else 2
 
 
-def signature(blame: Blame, step: int) -> str:
+def signature(blame: Blame) -> str:
     """What makes two failures the same; empty when the cause lies outside the job.
 
     A SIGKILL or SIGTERM comes from outside (a person, the OOM killer), so it is never the same bug.
@@ -59,7 +60,9 @@ def signature(blame: Blame, step: int) -> str:
     if code in (-signal.SIGKILL, -signal.SIGTERM) or weight(blame.exit) == 1:
         return ""
     words = describe(blame.exit).splitlines()[0]
-    return f"{re.sub(r'0x[0-9a-f]+|[0-9]+', '#', words)} at step {step}"
+    if blame.exit.message:  # addresses, sample numbers and the like differ from time to time
+        words = re.sub(r"0x[0-9a-f]+|[0-9]+", "#", words)
+    return f"{words} at step {blame.exit.step}"
 
 
 def describe(exit_: Exit) -> str:

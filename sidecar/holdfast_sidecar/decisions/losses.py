@@ -26,8 +26,17 @@ def lost_members(cluster: Cluster, plan: Plan, now_unix_s: float) -> Incident | 
         ranks,
         confidence=0.95,
         since_unix_s=now_unix_s - silent_s,
-        evidence=[f"nothing was heard of it for {silent_s:.1f} s"] if silent_s else [],
+        evidence=[_how_lost(cluster, first.node, went, silent_s)],
     )
+
+
+def _how_lost(cluster: Cluster, node: str, went: bool, silent_s: float) -> str:
+    if went:
+        return "its launcher was told to end"
+    sidecar = cluster.nodes.get(node)
+    if sidecar is not None and not sidecar.launcher_alive:
+        return "its sidecar saw the launcher end"
+    return f"nothing was heard of it for {silent_s:.1f} s"
 
 
 def too_few_to_decide(cluster: Cluster, plan: Plan, majority: bool) -> str:

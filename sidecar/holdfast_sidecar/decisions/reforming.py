@@ -112,6 +112,7 @@ def _final(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incide
             culprit_ranks=lost.culprit_ranks,
             confidence=lost.confidence,
             signature="",
+            evidence=lost.evidence,
         )
     if incident.cause == "crash" and (blame := blame_exits(cluster, plan)) is not None:
         return dataclasses.replace(
@@ -120,7 +121,8 @@ def _final(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incide
             culprit_ranks=[blame.rank],
             confidence=blame.confidence,
             since_unix_s=min(blame.exit.at_unix_s, incident.detected_unix_s),
-            signature=signature(blame, incident.step_reached),
+            step_reached=max(incident.step_reached, blame.exit.step),
+            signature=signature(blame),
             evidence=[f"rank {blame.rank}: {describe(blame.exit)}"],
         )
     return incident

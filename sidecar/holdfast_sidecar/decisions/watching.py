@@ -107,7 +107,6 @@ def _crash(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incide
     blame = blame_exits(cluster, plan)
     if blame is None:
         return Incident("", plan.attempt, "crash", since_unix_s=circumstances.now_unix_s)
-    rank = cluster.ranks(plan).get(blame.rank)
     return Incident(
         "",
         plan.attempt,
@@ -116,7 +115,7 @@ def _crash(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incide
         [blame.rank],
         blame.confidence,
         since_unix_s=blame.exit.at_unix_s,
-        signature=signature(blame, rank.step if rank is not None else 0),
+        signature=signature(blame),
     )
 
 

@@ -26,7 +26,7 @@ from holdfast_sidecar.launcher.inheritance import inherited
 from holdfast_sidecar.launcher.local_ranks import LocalRanks
 from holdfast_sidecar.launcher.rank_ends import RankEnd, forgive
 from holdfast_sidecar.launcher.rank_environment import RankContext, rank_environment
-from holdfast_sidecar.launcher.rank_pages import read_said_finished
+from holdfast_sidecar.launcher.rank_pages import read_step, read_words, said_finished
 from holdfast_sidecar.launcher.rank_process import ranks_started_by, start_cold
 from holdfast_sidecar.launcher.rendezvous import HoldfastRendezvous, JobStopped
 from holdfast_sidecar.launcher.seating import assign_workers, context_for, describe
@@ -190,9 +190,10 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         ends = []
         for local_rank, code in self._local_ranks.read_exit_codes().items():
             if local_rank not in self._course.ended:
-                said_finished = code < 0 and read_said_finished(self._page(local_rank))
-                code = forgive(code, said_finished)
-                ends.append(RankEnd(local_rank, pids[local_rank], code, now_unix_s))
+                words = read_words(self._page(local_rank))
+                code = forgive(code, code < 0 and said_finished(words))
+                step = read_step(words)
+                ends.append(RankEnd(local_rank, pids[local_rank], code, now_unix_s, step))
         return ends
 
     def _gave_up_waiting(self, since: float) -> bool:

@@ -64,6 +64,7 @@ class Course:
                 exit_code=end.exit_code,
                 at_unix_s=end.at_unix_s,
                 order=order,
+                step=end.step,
                 message=message_of(self.failures.get(self.ranks[end.local_rank])),
             )
             for order, end in enumerate(self.ends)

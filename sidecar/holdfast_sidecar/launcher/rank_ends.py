@@ -20,6 +20,8 @@ class RankEnd:
     pid: int
     exit_code: int
     at_unix_s: float
+    step: int = 0
+    """Steps completed, from its page."""
 
 
 def read_exit_code(pid: int) -> int | None:

@@ -18,10 +18,14 @@ def read_words(path: Path) -> tuple[int, ...] | None:
     return page.parse_words(content)
 
 
-def read_said_finished(path: Path) -> bool:
-    """Whether the page says that its rank ended well."""
-    words = read_words(path)
+def said_finished(words: tuple[int, ...] | None) -> bool:
+    """Whether the rank said that it ended well."""
     return words is not None and words[page.Word.ENDING] == page.Ending.FINISHED
+
+
+def read_step(words: tuple[int, ...] | None) -> int:
+    """Steps that the rank completed; 0 without a page."""
+    return 0 if words is None else words[page.Word.STEP]
 
 
 def has_stepped(words: tuple[int, ...]) -> bool:

@@ -136,7 +136,9 @@ class SimulatedNode:
             return
         first = next(m.first_rank for m in self.plan.members if m.node == self.name)
         order = len(self.exits)
-        ended = Exit(first + local_rank, local_rank, 100, exit_code, now, order, message)
+        ended = Exit(
+            first + local_rank, local_rank, 100, exit_code, now, order, message, int(self.step)
+        )
         self.exits = [*self.exits, ended]
         self.state = "failed"
 

@@ -148,6 +148,25 @@ def test_the_same_exception_at_the_same_step_twice_stops_the_job_for_good(tmp_pa
     assert "ValueError: bad sample #" in job.plan.message
 
 
+def test_a_script_that_leaves_with_the_same_code_at_the_same_step_is_stopped_and_says_so(
+    tmp_path: Path,
+) -> None:
+    job = started(tmp_path)
+    for attempt in (0, 1):
+        job.run_until(lambda attempt=attempt: running(job, attempt))
+        for node in job.nodes.values():
+            node.step = 7
+        if attempt == 1:
+            assert job.plan is not None
+            assert "exited with code 3" in job.plan.message, "the restart says why"
+        job.nodes["n1"].crash(0, 3, job.now)
+        job.nodes["n0"].crash(0, 1, job.now, "RuntimeError: gloo: Connection closed by peer")
+    job.run_until(lambda: job.plan is not None and job.plan.state == "stopped")
+    assert job.plan is not None
+    assert job.plan.exit_code == 65
+    assert "exited with code 3 at step 7" in job.plan.message
+
+
 def test_killings_from_outside_are_no_bug_of_the_job_and_use_up_the_budget_only(
     tmp_path: Path,
 ) -> None:

@@ -45,8 +45,10 @@ def test_deadlines_start_again_when_the_judge_could_not_have_seen(
     assert heartbeats.still_for("a", looked_at) == 0
 
 
-def ended(rank: int, code: int, message: str = "", at: float = 0.0, forced: bool = False) -> Exit:
-    return Exit(rank, rank, 1, code, at, rank, message, forced)
+def ended(
+    rank: int, code: int, message: str = "", at: float = 0.0, forced: bool = False, step: int = 0
+) -> Exit:
+    return Exit(rank, rank, 1, code, at, rank, message, step, forced)
 
 
 @pytest.mark.parametrize(
@@ -57,6 +59,7 @@ def ended(rank: int, code: int, message: str = "", at: float = 0.0, forced: bool
         ([ended(0, -6, "", 1), ended(1, -11, "", 2)], 1),
         ([ended(0, -9, "", 1, forced=True), ended(1, 1, "KeyError: 'x'", 2)], 1),
         ([ended(0, 3, "", 2), ended(1, 3, "", 1)], 1),
+        ([ended(0, 1, "RuntimeError: gloo", 1), ended(1, 3, "", 2)], 1),
         ([ended(0, 0)], None),
     ],
     ids=[
@@ -65,6 +68,7 @@ def ended(rank: int, code: int, message: str = "", at: float = 0.0, forced: bool
         "a segfault before terminate",
         "what the launcher ended itself does not count",
         "else the first to end",
+        "a code that the script chose before a victim's exception",
         "ending well is no failure",
     ],
 )
@@ -74,9 +78,9 @@ def test_the_first_cause_is_told_from_its_victims(exits: list[Exit], culprit: in
 
 
 def test_a_signature_forgets_numbers_and_a_killing_from_outside_has_none() -> None:
-    own = blame.Blame("n", 0, ended(0, 1, "ValueError: sample 17 at 0x7f00"), 0.9)
-    assert blame.signature(own, 4) == "ValueError: sample # at # at step 4"
-    assert blame.signature(blame.Blame("n", 0, ended(0, -9), 0.9), 4) == ""
+    own = blame.Blame("n", 0, ended(0, 1, "ValueError: sample 17 at 0x7f00", step=4), 0.9)
+    assert blame.signature(own) == "ValueError: sample # at # at step 4"
+    assert blame.signature(blame.Blame("n", 0, ended(0, -9), 0.9)) == ""
 
 
 def agent(node: str, **changes: object) -> AgentReport:

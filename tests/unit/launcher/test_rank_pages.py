@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast import page
-from holdfast_sidecar.launcher.rank_pages import has_stepped, read_said_finished, read_words
+from holdfast_sidecar.launcher.rank_pages import has_stepped, read_words, said_finished
 
 
 def write_page(path: Path, ending: page.Ending) -> None:
@@ -18,12 +18,12 @@ def write_page(path: Path, ending: page.Ending) -> None:
 
 def test_the_page_says_whether_the_rank_finished(tmp_path: Path) -> None:
     path = tmp_path / "p"
-    assert not read_said_finished(path)
+    assert not said_finished(read_words(path))
     for ending in page.Ending:
         write_page(path, ending)
-        assert read_said_finished(path) == (ending is page.Ending.FINISHED)
+        assert said_finished(read_words(path)) == (ending is page.Ending.FINISHED)
     path.write_bytes(path.read_bytes()[:1000])
-    assert not read_said_finished(path)
+    assert not said_finished(read_words(path))
 
 
 def test_a_rank_has_stepped_once_its_optimizer_was_called_or_a_step_recorded() -> None:
