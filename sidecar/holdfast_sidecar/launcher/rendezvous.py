@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
@@ -21,7 +22,7 @@ from torch.distributed.elastic.rendezvous.api import RendezvousInfo, RendezvousS
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import Member, Plan
-from holdfast_sidecar.launcher import attempt_store
+from holdfast_sidecar.launcher import attempt_store, waiting
 from holdfast_sidecar.launcher.address import advertised, is_loopback
 from holdfast_sidecar.launcher.plan_watch import PlanWatch
 from holdfast_sidecar.launcher.reporting import Reporter
@@ -34,6 +35,8 @@ from holdfast_sidecar.launcher.standing import (
     while_joining,
     while_running,
 )
+
+logger = logging.getLogger(__name__)
 
 LAST_CALL_S = 30.0
 """torch's own default for how long a first attempt waits for more than --nnodes' minimum."""
@@ -183,7 +186,8 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
         self.reporter.start()
 
     def _wait_for_a_place(self) -> Plan:
-        deadline = time.monotonic() + self.join_timeout_s
+        words = waiting.WaitingWords(time.monotonic())
+        deadline = words.since + self.join_timeout_s
         while True:
             standing = self.watch.wait_for(self._news, LOOK_S)
             plan = self.watch.plan
@@ -194,6 +198,7 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
                     deadline = time.monotonic() + self.join_timeout_s
                 elif time.monotonic() > deadline:
                     raise self._too_late(self._who_is_missing())
+                self._tell_waiting(words, plan, deadline)
                 continue
             self.obey(plan)
             if standing is Standing.RUN:
@@ -201,6 +206,23 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
             if standing is Standing.DONE:
                 raise RendezvousGracefulExitError("the job is done")
             raise JobStopped(plan)
+
+    def _tell_waiting(
+        self, words: waiting.WaitingWords, plan: Plan | None, deadline: float
+    ) -> None:
+        now = time.monotonic()
+        if not self.watch.is_up or not words.is_due(now):
+            return
+        if plan is not None and plan.state in LIVE:
+            # It may be hours: said once for each attempt.
+            line = words.say(waiting.as_spare(plan), now, repeats=False)
+        else:
+            agents = self.watch.read_agents()
+            own = self.reporter.report
+            line = words.say(waiting.for_an_attempt(own, agents, deadline - now), now, repeats=True)
+        if line is not None:
+            # Plain torchrun shows warnings only, and a silence of minutes deserves one.
+            logger.warning("%s", line)
 
     def _too_late(self, message: str) -> Exception:
         """Before a node's first attempt its input may be to blame, later it can't be."""

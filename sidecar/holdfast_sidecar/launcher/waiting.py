@@ -1,0 +1,59 @@
+"""What a person is told while a node waits for a place in an attempt: pure, `now` is given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from holdfast_sidecar.coordination.reports import AgentReport, Plan
+
+FIRST_S = 3.0
+"""Nodes that are started together meet sooner than this; whoever waits longer wonders why."""
+
+EVERY_S = 30.0
+"""Often enough to see that the wait goes on, too seldom to bury what was said before."""
+
+
+@dataclass
+class WaitingWords:
+    """When there is something to say, while one wait lasts."""
+
+    since: float
+    _last: str = ""
+    _last_at: float = -math.inf
+
+    def is_due(self, now: float) -> bool:
+        """Whether it is time to look at who is here."""
+        return now - self.since >= FIRST_S and now - self._last_at >= EVERY_S
+
+    def say(self, line: str, now: float, repeats: bool) -> str | None:
+        """The line, if it shall be said now; one that doesn't repeat is said when it is new."""
+        self._last_at = now
+        is_new, self._last = line != self._last, line
+        return line if is_new or repeats else None
+
+
+def for_an_attempt(own: AgentReport, agents: Iterable[AgentReport], left_s: float) -> str:
+    """Who is here and who is waited for, while no attempt is live."""
+    here = sorted({own.node} | {agent.node for agent in agents if agent.state == "joining"})
+    names = ", ".join(here)
+    least, most = own.min_nodes, own.max_nodes
+    if len(here) < least:
+        wanted = f"{least}" if least == most else f"{least} to {most}"
+        are = "is" if len(here) == 1 else "are"
+        missing = f"{len(here)} of {wanted} {are} here ({names})"
+        return f"waiting for nodes: {missing}; up to {how_long(left_s)}"
+    return f"waiting for the job's leader: enough nodes are here, {len(here)} of {most} ({names})"
+
+
+def as_spare(plan: Plan) -> str:
+    """The wait beside a live attempt, which lasts as long as that."""
+    nodes = ", ".join(member.node for member in plan.members)
+    return f"waiting as a spare: attempt {plan.attempt} runs on {nodes}"
+
+
+def how_long(seconds: float) -> str:
+    """Whole minutes, rounded up; seconds when they are fewer than 60."""
+    whole = max(1, math.ceil(seconds))
+    return f"{whole} s" if whole < 60 else f"{math.ceil(whole / 60)} min"

@@ -1,0 +1,139 @@
+"""What is said while nodes wait, and when."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+
+from torch.distributed.elastic.rendezvous import RendezvousError  # noqa: E402
+
+from holdfast_sidecar.coordination.reports import AgentReport, Member, Plan  # noqa: E402
+from holdfast_sidecar.launcher import rendezvous, waiting  # noqa: E402
+
+
+def agent(node: str, state: str = "joining", nodes: tuple[int, int] = (3, 3)) -> AgentReport:
+    return AgentReport(
+        node=node,
+        incarnation=f"{node}-1",
+        state=state,
+        attempt=-1,
+        beat=1,
+        slots=1,
+        address="127.0.0.1",
+        min_nodes=nodes[0],
+        max_nodes=nodes[1],
+    )
+
+
+def test_who_is_here_and_how_long_the_others_are_waited_for_is_said() -> None:
+    line = waiting.for_an_attempt(agent("c"), [agent("c"), agent("b", "left")], 597.0)
+    assert line == "waiting for nodes: 1 of 3 is here (c); up to 10 min"
+    line = waiting.for_an_attempt(agent("c", nodes=(3, 4)), [agent("a")], 42.5)
+    assert line == "waiting for nodes: 2 of 3 to 4 are here (a, c); up to 43 s"
+
+
+def test_with_enough_nodes_it_is_the_leader_that_is_waited_for() -> None:
+    line = waiting.for_an_attempt(agent("a", nodes=(1, 2)), [agent("a", nodes=(1, 2))], 500.0)
+    assert line == "waiting for the job's leader: enough nodes are here, 1 of 2 (a)"
+
+
+def test_the_first_words_come_soon_and_then_now_and_then() -> None:
+    words = waiting.WaitingWords(since=100.0)
+    said = []
+    for now in range(100, 170):
+        if words.is_due(float(now)) and words.say("waiting", float(now), repeats=True):
+            said.append(now)
+    assert said == [103, 133, 163]
+
+
+def test_a_line_that_does_not_repeat_is_said_when_it_is_new() -> None:
+    words = waiting.WaitingWords(since=0.0)
+    said = [words.say(line, 0.0, repeats=False) for line in ("one", "one", "two")]
+    assert said == ["one", None, "two"]
+
+
+@dataclass
+class Clock:
+    now: float = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@dataclass
+class Watch:
+    """A plan watch to which nothing ever happens but that time passes."""
+
+    clock: Clock
+    plan: Plan | None = None
+    ends_at: float = float("inf")
+    is_up: bool = True
+    plan_text: str = ""
+    view: None = None
+    agents: list[AgentReport] = field(default_factory=list)
+
+    def wait_for(self, answer: Callable[[], Any], timeout_s: float) -> Any:
+        self.clock.now += timeout_s
+        if self.clock.now >= self.ends_at:
+            self.plan = Plan(attempt=9, epoch=9, state="stopped")
+        return answer()
+
+    def read_agents(self) -> list[AgentReport]:
+        return self.agents
+
+
+@dataclass
+class Reporter:
+    report: AgentReport
+
+    def say(self, **changes: Any) -> None:
+        pass
+
+
+def waits(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> list[str]:
+    """The lines of a wait of 70 s that ends in nothing."""
+    monkeypatch.setattr(rendezvous, "time", watch.clock)
+    handler = rendezvous.HoldfastRendezvous(
+        reporter=cast("Any", Reporter(agent("c"))),
+        watch=cast("Any", watch),
+        run_id="job",
+        join_timeout_s=70.0,
+    )
+    with caplog.at_level(logging.WARNING), pytest.raises(RendezvousError):
+        handler._wait_for_a_place()
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_a_wait_for_nodes_is_told(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lines = waits(Watch(Clock()), monkeypatch, caplog)
+    assert lines == [
+        f"waiting for nodes: 1 of 3 is here (c); up to {left}" for left in ("2 min", "37 s", "7 s")
+    ]
+
+
+def test_a_spare_says_once_that_it_is_one(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    members = [Member("a", "a-1", 0, 0, 1), Member("b", "b-1", 1, 1, 1)]
+    plan = Plan(1, 1, "running", members=members)
+    lines = waits(Watch(Clock(), plan, ends_at=70.0), monkeypatch, caplog)
+    assert lines == ["waiting as a spare: attempt 1 runs on a, b"]
+
+
+def test_nothing_is_said_about_nodes_while_the_store_is_away(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    watch = Watch(Clock(), is_up=False, ends_at=70.0)
+    assert waits(watch, monkeypatch, caplog) == []
