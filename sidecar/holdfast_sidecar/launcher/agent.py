@@ -29,7 +29,7 @@ from holdfast_sidecar.launcher.rank_environment import RankContext, rank_environ
 from holdfast_sidecar.launcher.rank_pages import read_step, read_words, said_finished
 from holdfast_sidecar.launcher.rank_process import ranks_started_by, start_cold
 from holdfast_sidecar.launcher.rendezvous import HoldfastRendezvous, JobStopped
-from holdfast_sidecar.launcher.seating import assign_workers, context_for, describe
+from holdfast_sidecar.launcher.seating import announce, assign_workers, context_for
 from holdfast_sidecar.launcher.spare import Spare
 from holdfast_sidecar.launcher.standby import Standby
 from holdfast_sidecar.launcher.standing import Standing, while_running
@@ -99,7 +99,8 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         self._course = Course(plan.attempt, ranks)
         context = context_for(self._context, plan)
         context.places.evidence(plan.attempt).mkdir(parents=True, exist_ok=True)
-        logger.info("%s", describe(assignment))
+        for line in announce(assignment):
+            logger.info("%s", line)
         started = self._start_in(context, worker_group)
         if self._standby is not None:
             pages = [self._page(rank) for rank in ranks]
@@ -178,7 +179,10 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         if not ended:
             return
         course, reporter = self._course, self._rendezvous_handler.reporter
+        had_failed = course.has_failed
         course.take(ended, self._local_ranks.error_files)
+        if course.has_failed and not had_failed:
+            logger.warning("%s", course.first_failure())
         if course.has_failed:
             reporter.say(state="failed", exits=course.exits())
         elif course.has_succeeded:

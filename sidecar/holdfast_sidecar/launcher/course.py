@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -9,6 +10,9 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from holdfast_sidecar.coordination.reports import Exit
 from holdfast_sidecar.launcher.rank_ends import RankEnd, in_order
+
+LONGEST_MESSAGE = 200
+"""Characters of an exception on the console; torch prints all of it in the end."""
 
 
 @dataclass
@@ -69,6 +73,25 @@ class Course:
             )
             for order, end in enumerate(self.ends)
         ]
+
+    def first_failure(self) -> str:
+        """The first bad end, for people. The others are mostly that of having lost a peer."""
+        first = next(end for end in self.exits() if end.exit_code != 0)
+        said = f": {shortened(first.message)}" if first.message else ""
+        return f"rank {first.rank} {how(first.exit_code)}{said}"
+
+
+def how(exit_code: int) -> str:
+    """A bad end in words; a negative exit code is a signal."""
+    if exit_code > 0:
+        return f"exited with code {exit_code}"
+    known = {s.value: s.name for s in signal.Signals}
+    return f"was ended by {known.get(-exit_code, f'signal {-exit_code}')}"
+
+
+def shortened(message: str) -> str:
+    """What fits a line: some libraries put whole tensors into their messages."""
+    return message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}…"
 
 
 def message_of(failure: ProcessFailure | None) -> str:

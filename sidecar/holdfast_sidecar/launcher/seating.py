@@ -33,6 +33,12 @@ def context_for(context: RankContext, plan: Plan) -> RankContext:
     return replace(context, attempt=plan.attempt, epoch=plan.epoch, resume=tuple(plan.resume))
 
 
+def announce(assignment: Assignment) -> list[str]:
+    """What people are told when an attempt starts: after a failure its cause, then the place."""
+    why = assignment.plan.message
+    return [*([f"restarted after: {why}"] if why else []), describe(assignment)]
+
+
 def describe(assignment: Assignment) -> str:
     """This node's place, for people."""
     plan, member = assignment.plan, assignment.member

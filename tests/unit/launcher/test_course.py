@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-from holdfast_sidecar.launcher.course import Course  # noqa: E402
+from holdfast_sidecar.launcher.course import Course, how  # noqa: E402
 from holdfast_sidecar.launcher.rank_ends import RankEnd  # noqa: E402
 
 
@@ -39,3 +39,26 @@ def test_success_means_all_of_them(tmp_path: Path) -> None:
     assert (course.has_succeeded, course.has_failed, course.ended) == (False, False, {0})
     course.take([RankEnd(1, 11, 0, 2.0)], {})
     assert course.has_succeeded
+
+
+def test_the_first_bad_end_is_told_in_words(tmp_path: Path) -> None:
+    course = Course(0, {0: 4, 1: 5, 2: 6})
+    files = {0: error_file(tmp_path / "0", "ValueError: bad\n data", 100), 1: "", 2: ""}
+    course.take([RankEnd(2, 12, 0, 300.0), RankEnd(0, 10, 3, 301.0)], files)
+    assert course.first_failure() == "rank 4 exited with code 3: ValueError: bad data"
+    course.take([RankEnd(1, 11, -9, 302.0)], files)
+    assert course.first_failure().startswith("rank 4 ")
+
+
+def test_a_long_message_is_cut_for_the_console(tmp_path: Path) -> None:
+    course = Course(0, {0: 0})
+    course.take([RankEnd(0, 10, 1, 1.0)], {0: error_file(tmp_path / "0", "x" * 5000, 100)})
+    assert len(course.first_failure()) < 250
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "words"),
+    [(1, "exited with code 1"), (-9, "was ended by SIGKILL"), (-40, "was ended by signal 40")],
+)
+def test_a_signal_is_named(exit_code: int, words: str) -> None:
+    assert how(exit_code) == words

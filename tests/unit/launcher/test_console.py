@@ -1,0 +1,66 @@
+"""What the agent says on the console about an attempt's start and a rank's bad end."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+from holdfast_sidecar.coordination.reports import Candidate, Member, Plan  # noqa: E402
+from holdfast_sidecar.launcher.agent import HoldfastAgent  # noqa: E402
+from holdfast_sidecar.launcher.course import Course  # noqa: E402
+from holdfast_sidecar.launcher.rank_ends import RankEnd  # noqa: E402
+from holdfast_sidecar.launcher.rendezvous import Assignment  # noqa: E402
+from holdfast_sidecar.launcher.seating import announce  # noqa: E402
+
+MEMBER = Member("a", "a-1", 0, 0, 2)
+
+
+def test_a_restart_is_announced_with_its_cause() -> None:
+    plan = Plan(
+        1,
+        2,
+        "running",
+        members=[MEMBER],
+        world_size=2,
+        resume=[Candidate("c", "/c", 40)],
+        message="crash on node a: rank 1 ended by SIGKILL (95% sure); holdfast explain 8a4a4178",
+    )
+    assert announce(Assignment(plan, MEMBER)) == [
+        "restarted after: crash on node a: rank 1 ended by SIGKILL (95% sure); "
+        "holdfast explain 8a4a4178",
+        "attempt 1: node rank 0 of 1, ranks 0-1 of 2, resuming from step 40",
+    ]
+
+
+def test_a_first_attempt_has_no_cause() -> None:
+    plan = Plan(0, 1, "running", members=[MEMBER], world_size=2)
+    assert announce(Assignment(plan, MEMBER)) == ["attempt 0: node rank 0 of 1, ranks 0-1 of 2"]
+
+
+def test_only_the_first_bad_end_of_an_attempt_is_told_at_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    agent: Any = HoldfastAgent.__new__(HoldfastAgent)
+    agent._course = Course(0, {0: 2, 1: 3, 2: 4})
+    agent._pcontext = SimpleNamespace(error_files={0: "", 1: "", 2: ""})
+    agent._rendezvous_handler = SimpleNamespace(
+        reporter=SimpleNamespace(say=lambda **changes: None)
+    )
+    looks = iter(
+        [
+            [RankEnd(0, 10, 0, 1.0)],
+            [RankEnd(1, 11, -9, 2.0)],
+            [RankEnd(2, 12, 1, 3.0)],
+        ]
+    )
+    monkeypatch.setattr(agent, "_new_ends", lambda: next(looks))
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            agent._look()
+    assert [record.getMessage() for record in caplog.records] == ["rank 3 was ended by SIGKILL"]
