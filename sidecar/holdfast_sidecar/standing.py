@@ -50,7 +50,8 @@ class Standing:
 
     job: str
     state: str
-    """`waiting` before the first attempt, then the plan's state."""
+    """`waiting` before a run's first attempt and while the leader can't open the next one yet, else
+    the plan's state; `ended` is but the moment between two attempts."""
     attempt: int | None
     restarts: int
     message: str
@@ -87,9 +88,8 @@ def exists(view: View) -> bool:
 
 def is_settled(before: View, after: View) -> bool:
     """Whether a later reading would tell no more: every heartbeat moved, or none will."""
-    plan = decode(Plan, after.section(Section.PLAN).get(CURRENT, ""))
-    if plan is not None and plan.state in TERMINAL:
-        return True
+    if _is_over(_plan(after)):
+        return all(_is_alive(before, after, Section.AGENTS, node) for node in newcomers(after))
     return all(
         _is_alive(before, after, section, node)
         for section in (Section.AGENTS, Section.NODES)
@@ -97,30 +97,56 @@ def is_settled(before: View, after: View) -> bool:
     )
 
 
+def newcomers(view: View) -> list[str]:
+    """Nodes whose launchers reported, dead or alive, that they wait to begin a run after the one
+    that is over."""
+    plan = _plan(view)
+    if plan is None or plan.state not in TERMINAL:
+        return []
+    members = {member.incarnation for member in plan.members}
+    return [
+        agent.node
+        for agent in _records(view, Section.AGENTS, AgentReport)
+        if agent.state == "joining"
+        and agent.attempt >= plan.attempt
+        and agent.incarnation not in members
+    ]
+
+
+def has_ended(before: View, after: View) -> bool:
+    """Whether the job's run is over and nobody alive waits to begin the next."""
+    return _is_over(_plan(after)) and not _begins_anew(before, after)
+
+
 def judge(job: str, before: View, after: View) -> Standing:
     """How the job stands at the later of two readings, a few heartbeats apart."""
-    plan = decode(Plan, after.section(Section.PLAN).get(CURRENT, ""))
+    plan = _plan(after)
+    if _begins_anew(before, after):
+        plan = None
     nodes = _nodes(plan, before, after)
+    if plan is None:
+        nodes = [node for node in nodes if node.launcher or node.sidecar] or nodes
     living = {node.node for node in nodes if node.sidecar}
     reports = _records(after, Section.NODES, NodeReport)
     findings = [one for report in reports if report.node in living for one in report.findings]
     order = decode(CheckpointOrder, after.section(Section.CHECKPOINT).get(CURRENT, ""))
+    waiting = next((r.waiting for r in reports if r.candidate == after.lease.candidate), "")
     return Standing(
         job=job,
-        state=plan.state if plan else "waiting",
+        state=_state(plan, waiting),
         attempt=plan.attempt if plan else None,
         restarts=plan.restarts if plan else 0,
         message=plan.message if plan else "",
         leader=after.lease.candidate,
         epoch=after.lease.epoch,
-        waiting=next((r.waiting for r in reports if r.candidate == after.lease.candidate), ""),
+        waiting=waiting,
         world_size=plan.world_size if plan else 0,
         nodes=nodes,
-        findings=[] if plan and plan.state in TERMINAL else findings,
+        findings=[] if _is_over(plan) else findings,
         order=order if order and order.state == "armed" else None,
         checkpoint=newest_checkpoint(after),
         incident=newest_incident(after),
-        trouble=list(_trouble(plan, nodes, findings, after)),
+        trouble=list(_trouble(plan, nodes, findings, waiting, after)),
     )
 
 
@@ -142,17 +168,41 @@ def incidents(view: View) -> list[Incident]:
     return sorted(found, key=lambda one: one.detected_unix_s)
 
 
+def _plan(view: View) -> Plan | None:
+    return decode(Plan, view.section(Section.PLAN).get(CURRENT, ""))
+
+
+def _is_over(plan: Plan | None) -> bool:
+    return plan is not None and plan.state in TERMINAL
+
+
+def _begins_anew(before: View, after: View) -> bool:
+    return any(_is_alive(before, after, Section.AGENTS, node) for node in newcomers(after))
+
+
+def _state(plan: Plan | None, waiting: str) -> str:
+    if plan is None or (plan.state == "ended" and waiting):
+        return "waiting"
+    return plan.state
+
+
 def _trouble(
-    plan: Plan | None, nodes: list[NodeStanding], findings: list[Finding], view: View
+    plan: Plan | None,
+    nodes: list[NodeStanding],
+    findings: list[Finding],
+    waiting: str,
+    view: View,
 ) -> Iterator[str]:
     if plan is None:
-        yield "no attempt has been formed yet"
+        yield _waits(waiting) if waiting else "no attempt has been formed yet"
         return
     if plan.state == "stopped" and plan.exit_code != 0:
         yield f"stopped with exit code {plan.exit_code}: {plan.message or plan.cause}"
     if plan.state in TERMINAL:
         return
-    if plan.state != "running":
+    if plan.state == "ended" and waiting:
+        yield f"{_waits(waiting)} (attempt {plan.attempt} ended: {plan.cause or 'unknown'})"
+    elif plan.state != "running":
         yield f"attempt {plan.attempt} is ending: {plan.cause or plan.state}"
     if not view.lease.candidate:
         yield "nobody leads"
@@ -160,6 +210,11 @@ def _trouble(
         yield from _node_trouble(node)
     for finding in findings:
         yield f"{finding.kind.value} on {finding.node}"
+
+
+def _waits(why: str) -> str:
+    """The leader's words; some of them say by themselves that it waits."""
+    return why if why.startswith("waiting") else f"waiting: {why}"
 
 
 def _node_trouble(node: NodeStanding) -> Iterator[str]:

@@ -35,7 +35,7 @@ def _heading(standing: Standing, now_unix_s: float) -> Iterator[str]:
     if not standing.has_ended:
         leads = f"{standing.leader} (epoch {standing.epoch})" if standing.leader else "nobody"
         yield f"leader      {leads}"
-        if standing.waiting:
+        if standing.waiting and standing.state != "waiting":
             yield f"held up     {standing.waiting}"
     if standing.order is not None:
         yield f"saving      at step {standing.order.step}"
@@ -62,8 +62,8 @@ def _nodes(standing: Standing) -> str:
         [
             node.node,
             outside if node.node_rank is None else str(node.node_rank),
-            _life(node.launcher, node.state),
-            _life(node.sidecar, "alive"),
+            _life(node.launcher, node.state, "left" if standing.has_ended else ""),
+            _life(node.sidecar, "alive", "ended" if standing.has_ended else ""),
             node.mode,
             node.metrics_address,
         ]
@@ -72,9 +72,12 @@ def _nodes(standing: Standing) -> str:
     return table(["node", "node rank", "launcher", "sidecar", "mode", "metrics"], rows)
 
 
-def _life(is_alive: bool | None, state: str) -> str:
+def _life(is_alive: bool | None, state: str, at_the_end: str) -> str:
+    """`at_the_end`: what silence means once the job has ended."""
     if is_alive is None:
         return "-"
+    if at_the_end and not is_alive:
+        return at_the_end
     return state if is_alive or state == "left" else paint("silent", BAD)
 
 

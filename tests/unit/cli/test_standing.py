@@ -10,7 +10,7 @@ from holdfast_sidecar.coordination.reports import (
 )
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.standing import is_settled, judge
+from holdfast_sidecar.standing import Standing, has_ended, is_settled, judge
 
 RANK = RankReport(0, 0, 1, 5, "forward", 0.0, 0.1, 0.1)
 FINDING = Finding(Kind.HANG, "a", 0.0, 0.9, [0])
@@ -100,7 +100,9 @@ def test_what_the_leader_waits_for_is_said_by_the_leader_alone() -> None:
     waits = {"report": NodeReport("a", "i", 0, 0, 0, 0, True, waiting=few)}
     standing = judge("j", view(1, a=waits), view(2, a=waits))
     assert standing.waiting == few
-    assert f"\nheld up     {few}\n" in page(standing, 0.0)
+    assert standing.trouble == [few]
+    running = judge("j", view(1, plan(), a=waits), view(2, plan(), a=waits))
+    assert f"\nheld up     {few}\n" in page(running, 0.0)
     deposed = judge("j", view(1, leader="b/i", a=waits, b={}), view(2, leader="b/i", a=waits, b={}))
     assert deposed.waiting == ""
     assert "held up" not in page(deposed, 0.0)
@@ -119,3 +121,68 @@ def test_a_reading_settles_once_every_heartbeat_moved_or_the_job_has_ended() -> 
     assert not is_settled(view(1, plan(), a={}, b=dead), view(2, plan(), a={}, b=dead))
     done = plan("done")
     assert is_settled(view(1, done, a={}, b=dead), view(1, done, a={}, b=dead))
+
+
+def between_runs(
+    first: int, second: int, state: str = "joining", attempt: int = 0, incarnation: str = "new"
+) -> tuple[View, View]:
+    """Node b's launcher, with these beats, after the run of node a has ended."""
+    views = []
+    for beat in (first, second):
+        ended = view(1, plan("stopped", exit_code=65, message="boom"), "b/i", a={}, b={})
+        report = AgentReport("b", incarnation, state, attempt, beat, 1, "", 3, 3)
+        few = NodeReport("b", "i", beat, 0, 0, -1, True, waiting="1 of 3 nodes are here")
+        sections = {
+            Section.PLAN: ended.section(Section.PLAN),
+            Section.AGENTS: {**ended.section(Section.AGENTS), "b": encode(report)},
+            Section.NODES: {**ended.section(Section.NODES), "b": encode(few)},
+        }
+        views.append(View(ended.lease, "s", sections))
+    return views[0], views[1]
+
+
+def test_a_launcher_that_waits_to_begin_the_next_run_makes_the_job_wait() -> None:
+    before, after = between_runs(1, 2)
+    standing = judge("j", before, after)
+    assert not has_ended(before, after)
+    assert (standing.state, standing.attempt, standing.message) == ("waiting", None, "")
+    assert standing.trouble == ["waiting: 1 of 3 nodes are here"]
+    assert [node.node for node in standing.nodes] == ["b"]
+
+
+def test_only_a_living_launcher_that_knows_of_the_end_waits_for_the_next_run() -> None:
+    for views in (
+        between_runs(1, 1),
+        between_runs(1, 2, state="left"),
+        between_runs(1, 2, attempt=-1),
+        between_runs(1, 2, incarnation="i"),
+    ):
+        assert has_ended(*views)
+        assert judge("j", *views).trouble == ["stopped with exit code 65: boom"]
+
+
+def test_whether_a_launcher_that_may_wait_for_the_next_run_lives_takes_two_readings() -> None:
+    assert not is_settled(*between_runs(1, 1))
+    assert is_settled(*between_runs(1, 2))
+
+
+def replaced(waiting: str) -> Standing:
+    waits = {"report": NodeReport("a", "i", 0, 0, 0, 0, True, waiting=waiting)}
+    ended = plan("ended", cause="node_lost")
+    return judge("j", view(1, ended, a=waits), view(2, ended, a=waits))
+
+
+def test_a_job_that_waits_for_a_replacement_has_not_ended() -> None:
+    standing = replaced("1 of 2 nodes are here")
+    assert standing.trouble == ["waiting: 1 of 2 nodes are here (attempt 0 ended: node_lost)"]
+    shown = page(standing, 0.0)
+    assert shown.startswith("job j: waiting, attempt 0, 1 rank, in trouble\n")
+    assert shown.count("1 of 2 nodes are here") == 1
+    assert replaced("").trouble == ["attempt 0 is ending: node_lost"]
+
+
+def test_nobody_of_a_job_that_has_ended_is_called_silent() -> None:
+    done = view(1, plan("done"), a={})
+    shown = page(judge("j", done, done), 0.0)
+    assert "silent" not in shown
+    assert ["a", "0", "left", "ended", "act"] in [line.split() for line in shown.splitlines()]
