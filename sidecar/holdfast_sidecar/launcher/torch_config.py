@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from torch.distributed.elastic.agent.server.api import WorkerSpec
+from torch.distributed.elastic.multiprocessing import Std
 from torch.distributed.launcher.api import LaunchConfig
-from torch.distributed.run import config_from_args
+from torch.distributed.run import config_from_args, determine_local_world_size
 
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.launcher.arguments import OURS, Arguments
@@ -88,6 +89,8 @@ def make_launch(arguments: Arguments, job: str, policy: PolicySettings) -> Launc
     """Turn the command line into torch's configuration. BadInput in one line where it is wrong."""
     given = Namespace(**vars(arguments.torch))
     check_script(given)
+    given.nproc_per_node = str(count_ranks(given.nproc_per_node))
+    check_options(given)
     given.max_restarts = int(
         given.max_restarts if given.max_restarts is not None else policy.budget
     )
@@ -100,8 +103,11 @@ def make_launch(arguments: Arguments, job: str, policy: PolicySettings) -> Launc
         given.master_port = 29500  # torchrun's default, which its parser leaves to its caller
     try:
         config, entrypoint, args = config_from_args(given)
-    except (ValueError, AssertionError, RuntimeError, OSError) as error:
-        raise BadInput(str(error) or type(error).__name__) from error
+    except OSError as error:
+        where = f"--log-dir {given.log_dir}" if given.log_dir else "a temporary log directory"
+        raise BadInput(f"{where}: {error.strerror or error}") from error
+    except (ValueError, AssertionError, RuntimeError) as error:
+        raise BadInput(str(error) or "torch refuses these options, and doesn't say why") from error
     if callable(entrypoint):
         entrypoint = run_path
     keeps_logs = bool(given.log_dir or given.logs_specs) or (given.redirects, given.tee) != (
@@ -109,6 +115,32 @@ def make_launch(arguments: Arguments, job: str, policy: PolicySettings) -> Launc
         "0",
     )
     return Launch(config, entrypoint, tuple(args), given.training_script, keeps_logs)
+
+
+def count_ranks(text: str) -> int:
+    """Ranks of this node, from a number or a kind of device."""
+    try:
+        count = int(determine_local_world_size(text))
+    except (ValueError, RuntimeError) as error:
+        reason = str(error).rstrip(".")
+        raise BadInput(f"--nproc-per-node {text}: {reason}; give the number of ranks") from error
+    if count < 1:
+        raise BadInput(f"--nproc-per-node {text}: a node has at least 1 rank")
+    return count
+
+
+def check_options(given: Namespace) -> None:
+    """Refuse what torch answers with an assertion, or with words that don't name the option."""
+    if not given.monitor_interval > 0:
+        raise BadInput(f"--monitor-interval {given.monitor_interval:g}: needs more than 0 seconds")
+    for option, text in (("--redirects", given.redirects), ("--tee", given.tee)):
+        try:
+            Std.from_str(text)
+        except ValueError:
+            raise BadInput(
+                f"{option} {text}: write 0 (nothing), 1 (stdout), 2 (stderr) or 3 (both), "
+                "or for single ranks 0:3,1:2"
+            ) from None
 
 
 def check_script(given: Namespace) -> None:
