@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import click
@@ -14,11 +14,14 @@ from holdfast_sidecar.cli import checkpoint
 from holdfast_sidecar.cli.asking import ask, look_up
 from holdfast_sidecar.cli.finding_the_job import FoundJob, find_job
 from holdfast_sidecar.cli.settings_options import settings_options
+from holdfast_sidecar.cli.status import look_twice
 from holdfast_sidecar.cli.table import span
 from holdfast_sidecar.configuration import Effective, read_seconds
-from holdfast_sidecar.coordination.keys import CURRENT, Section
-from holdfast_sidecar.coordination.reports import TERMINAL, Plan, decode
+from holdfast_sidecar.coordination.reports import TERMINAL
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
+from holdfast_sidecar.decisions.cluster import Cluster, beats, parse_cluster
+from holdfast_sidecar.decisions.liveness import Heartbeats
+from holdfast_sidecar.standing import has_ended
 
 LOOK_S = 0.25
 """People notice nothing shorter; a write wakes us sooner anyway."""
@@ -38,25 +41,58 @@ def stop(effective: Effective, job: str | None, save: bool, timeout: str) -> Non
 
     \b
     Exit code: 0 the job has ended
-               1 it has not within the time, or (with --save) there is no checkpoint
+               1 it has not within the time, or (with --save) there is no checkpoint, or the job
+                 had ended before
                2 something you gave is wrong
                3 there is no such job
     """
     patience_s = read_seconds("--timeout", timeout)
+    silence_s = effective.settings.sidecar.node_timeout_s
     found = find_job(effective, job)
     store = found.open_store()
     try:
-        if plan_of(look_up(found, store)).state not in TERMINAL:
-            if save:
-                _save(store, found, patience_s)
-            ask(found, store, "stop")
-        ended = watch(store, found, patience_s, click.echo)
+        view = look_up(found, store)
+        if _has_ended(view, store, silence_s):
+            _say_what_was(found, view, save)
+            return
+        if save:
+            _save(store, found, patience_s)
+        asked = parse_cluster(view)
+        ask(found, store, "stop")
+        ended = watch(store, found, Leaving(asked, silence_s), patience_s, click.echo)
     finally:
         store.close()
     if ended is None:
         click.echo(f"holdfast: job {found.job} has not ended within {span(patience_s)}", err=True)
         sys.exit(1)
     click.echo(ended)
+
+
+def _has_ended(view: View, store: Store, silence_s: float) -> bool:
+    """Whether there is nothing to stop: launchers may wait to begin the next run."""
+    plan = parse_cluster(view).plan
+    if plan is None or plan.state not in TERMINAL:
+        return False
+    try:
+        return has_ended(*look_twice(store, silence_s))
+    except StoreUnavailable:
+        # A server of the job's own, gone with its last launcher.
+        return True
+
+
+def _say_what_was(found: FoundJob, view: View, save: bool) -> None:
+    """Of a job that has ended. Whoever asked for a checkpoint must not believe there is a new
+    one."""
+    plan = parse_cluster(view).plan
+    how = (plan.message or plan.state) if plan else ""
+    if save:
+        click.echo(
+            f"holdfast: nothing was saved: job {found.job} had ended before: {how} "
+            "(holdfast checkpoint list shows what there is)",
+            err=True,
+        )
+        sys.exit(1)
+    click.echo(f"job {found.job} has ended: {how}")
 
 
 def _save(store: Store, found: FoundJob, patience_s: float) -> None:
@@ -72,15 +108,42 @@ def _save(store: Store, found: FoundJob, patience_s: float) -> None:
     click.echo(f"saved at step {saved.step}: {saved.path}")
 
 
+class Leaving:
+    """Which launchers of those that were there when the stop was asked for have still to leave."""
+
+    def __init__(self, asked: Cluster, silence_s: float) -> None:
+        self._asked = {agent.incarnation for agent in asked.agents.values()}
+        self._silence_s = silence_s
+        self._heartbeats = Heartbeats(late_after_s=silence_s)
+
+    def nodes(self, cluster: Cluster, server: str, now: float) -> list[str]:
+        """Their nodes; `now` is monotonic seconds. Who falls silent is gone too."""
+        self._heartbeats.observe(beats(cluster), server, now)
+        return sorted(
+            agent.node
+            for agent in cluster.agents.values()
+            if agent.incarnation in self._asked
+            and agent.state != "left"
+            and self._heartbeats.still_for(f"agent/{agent.node}", now) < self._silence_s
+        )
+
+
 def watch(
-    store: Store, found: FoundJob, patience_s: float, say: Callable[[str], object]
+    store: Store,
+    found: FoundJob,
+    leaving: Leaving,
+    patience_s: float,
+    say: Callable[[str], object],
 ) -> str | None:
     """Tell what changes until the job has ended; how it did, or None when time is over."""
     end_s = time.monotonic() + patience_s
     told = ""
     while True:
         try:
-            progress = look(store.read())
+            view = store.read()
+            cluster = parse_cluster(view)
+            staying = leaving.nodes(cluster, view.server, time.monotonic())
+            progress = look(cluster, view.lease.candidate, staying)
         except StoreUnavailable as error:
             if found.server_is_gone():
                 return f"job {found.job} has ended, and its own Redis with it"
@@ -103,19 +166,16 @@ class Progress:
     has_ended: bool = False
 
 
-def look(view: View) -> Progress:
-    """The progress that the store shows."""
-    plan = plan_of(view)
-    if plan.state in TERMINAL:
+def look(cluster: Cluster, leader: str, staying: Collection[str]) -> Progress:
+    """The progress that the store shows; `staying`: nodes whose launchers have still to leave."""
+    plan = cluster.plan
+    is_over = plan is not None and plan.state in TERMINAL
+    if plan is not None and is_over and not staying:
         return Progress(plan.message or plan.state, has_ended=True)
-    if not view.lease.candidate:
+    if cluster.asked_to_stop() and not leader:
         return Progress("nobody leads yet; the request waits for a leader")
-    if plan.state == "waiting":
+    if plan is None or (is_over and cluster.asked_to_stop()):
         return Progress("stopping before the first attempt")
+    if is_over:
+        return Progress(f"waiting for the launchers of {', '.join(staying)} to leave")
     return Progress(f"stopping attempt {plan.attempt}, {plan.world_size} ranks")
-
-
-def plan_of(view: View) -> Plan:
-    """The plan; before there is one, that of an attempt which is still waiting."""
-    plan = decode(Plan, view.section(Section.PLAN).get(CURRENT, ""))
-    return plan or Plan(attempt=0, epoch=0, state="waiting")
