@@ -28,6 +28,13 @@ COMMANDS = {
 }
 """Name -> one line. Module `cli.<name>` holds a click command called `<name>`."""
 
+ASKS_FOR_HELP: tuple[type[click.UsageError], ...] = (
+    (click.exceptions.NoArgsIsHelpError,)
+    if hasattr(click.exceptions, "NoArgsIsHelpError")
+    else ()  # before 8.2 click prints the help by itself
+)
+"""A group without a subcommand: the help is the message, and keeps its lines."""
+
 
 class Commands(click.Group):
     """A group whose subcommands are imported when they are used."""
@@ -56,6 +63,9 @@ class Commands(click.Group):
         try:
             code = super().main(*args, **extra)
         except (BadInput, click.ClickException) as error:
+            if isinstance(error, ASKS_FOR_HELP):
+                click.echo(error.format_message())
+                sys.exit(error.exit_code)
             click.echo(f"holdfast: {one_line(error)}", err=True)
             sys.exit(getattr(error, "exit_code", 2))
         except click.Abort:

@@ -6,6 +6,7 @@ import os
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 from torch.distributed.run import get_args_parser
 
@@ -54,7 +55,9 @@ def make_parser() -> ArgumentParser:
     """torch's parser with our options in a group of their own."""
     parser: ArgumentParser = get_args_parser()
     parser.prog = "holdfast run"
+    parser.usage = "holdfast run [options] SCRIPT [options of the script]"
     parser.description = DESCRIPTION
+    parser.error = refuse  # type: ignore[method-assign]
     ours = parser.add_argument_group("Holdfast")
     ours.add_argument(
         "--redis",
@@ -99,8 +102,15 @@ def make_parser() -> ArgumentParser:
     return parser
 
 
+def refuse(message: str) -> NoReturn:
+    """What is wrong, without the 28 lines of usage that argparse would print before it."""
+    if "training_script" in message:
+        message = "no script to run was given"
+    raise BadInput(f"{message} (see `holdfast run --help`)")
+
+
 def parse_arguments(arguments: Sequence[str]) -> Arguments:
-    """Parse; leaves with exit code 2 as argparse does. BadInput for what it can't judge."""
+    """Parse; BadInput for what can't be understood. Leaves after --help."""
     found = make_parser().parse_args(arguments)
     if found.spares < 0:
         raise BadInput("--spares can't be negative")

@@ -32,6 +32,13 @@ def test_help_names_every_command_without_importing_any() -> None:
         assert line.split()[0] in done.stdout
 
 
+def test_without_a_command_the_help_is_printed_as_help() -> None:
+    result = run()
+    assert result.exit_code in (0, 2)  # 0 before click 8.2
+    assert result.stdout == run("--help").stdout
+    assert result.stderr == ""
+
+
 def test_the_version_is_printed() -> None:
     assert run("--version").output == f"holdfast {__version__}\n"
 

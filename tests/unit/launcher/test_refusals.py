@@ -29,6 +29,10 @@ def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
+        ([], "no script to run was given (see `holdfast run --help`)"),
+        (["--nproc-per-node=2"], "no script to run was given"),
+        (["--nonsense", "train.py"], "unrecognized arguments: --nonsense (see `holdfast run"),
+        (["--spares=many", "train.py"], "argument --spares: invalid int value: 'many' (see"),
         (["nothere.py"], "there is no script nothere.py"),
         (["-m", "not_a_module.at_all"], "there is no module not_a_module.at_all"),
         (["--no-python", "not-a-program"], "there is no program not-a-program"),
@@ -62,7 +66,9 @@ def test_bad_input_is_one_line(
     line: list[str], said: str, capfd: pytest.CaptureFixture[str], ground: Path
 ) -> None:
     assert main(line) == 2
-    last = capfd.readouterr().err.strip().splitlines()[-1]
+    lines = capfd.readouterr().err.strip().splitlines()
+    assert not any(line.startswith("usage") for line in lines)
+    last = lines[-1]
     assert last.startswith("holdfast: ")
     assert said in last
     assert "secret" not in last
