@@ -111,6 +111,8 @@ def _write_error_file(error: BaseException) -> None:
     try:
         raise error  # the handler formats the exception that is being handled
     except BaseException:
+        # Raising it put this frame on top, as if the error were ours. (Python 3.10 keeps it.)
+        error.__traceback__ = frames
         get_error_handler().record_exception(error)
     finally:
         error.__traceback__ = frames
