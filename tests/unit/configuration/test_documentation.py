@@ -1,7 +1,9 @@
 import re
 from pathlib import Path
 
+from holdfast_sidecar.cli.main import COMMANDS
 from holdfast_sidecar.configuration import flatten
+from holdfast_sidecar.decisions.restart import EXIT_DO_NOT_REQUEUE
 from holdfast_sidecar.ladder import rungs
 from holdfast_sidecar.settings import Settings
 
@@ -25,3 +27,10 @@ def test_the_document_names_every_rung_of_the_ladder() -> None:
         names = {*re.findall(r"\w+\.\w+_s", f"{rung.lower_name} {rung.upper_name}")}
         lines = [set(re.findall(r"\w+\.\w+_s", line)) for line in ladder.splitlines()]
         assert lines.count(names) == 1, rung
+
+
+def test_the_document_tells_every_commands_exit_codes() -> None:
+    text = DOCUMENT.read_text()
+    codes = text[text.index("## Commands and their exit codes") :]
+    assert set(re.findall(r"^\| `holdfast (\w+)`", codes, re.MULTILINE)) == set(COMMANDS)
+    assert f"one more code, {EXIT_DO_NOT_REQUEUE}:" in codes
