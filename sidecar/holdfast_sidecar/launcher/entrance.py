@@ -14,6 +14,7 @@ import torch
 
 from holdfast_sidecar import __version__
 from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.configuration import read_seconds
 from holdfast_sidecar.coordination.connection import open_store
 from holdfast_sidecar.coordination.reports import AgentReport
 from holdfast_sidecar.coordination.store import StoreUnavailable
@@ -22,8 +23,31 @@ from holdfast_sidecar.launcher.machine import read_machine
 from holdfast_sidecar.launcher.plan_watch import PlanWatch
 from holdfast_sidecar.launcher.rendezvous import LAST_CALL_S, HoldfastRendezvous, new_incarnation
 from holdfast_sidecar.launcher.reporting import Reporter
-from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.settings import PolicySettings, Settings
 from holdfast_sidecar.shared_settings import check_settings_shared
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """How long a node waits for others."""
+
+    join_s: float
+    """For enough of them."""
+    last_call_s: float = LAST_CALL_S
+    """For more than enough, before the first attempt."""
+
+
+def read_timeouts(conf: Mapping[str, Any], policy: PolicySettings) -> Timeouts:
+    """What --rdzv-conf says of them, else the settings. They are reported, and JSON has no inf."""
+    given = {
+        name: read_seconds(f"--rdzv-conf: {name}", str(conf[name]))
+        for name in ("join_timeout", "last_call_timeout")
+        if name in conf
+    }
+    return Timeouts(
+        join_s=given.get("join_timeout", policy.join_timeout_s),
+        last_call_s=given.get("last_call_timeout", LAST_CALL_S),
+    )
 
 
 @dataclass(frozen=True)
@@ -39,8 +63,7 @@ class Entrance:
     script: str
     """Name of the training script, without its directory."""
     local_address: str | None
-    conf: Mapping[str, Any]
-    """What --rdzv-conf holds."""
+    timeouts: Timeouts
     max_restarts: int | None = None
     role: str = "default"
 
@@ -75,9 +98,7 @@ class Entrance:
             reporter=Reporter(stores[0], self._first_report(node), heartbeat_s),
             watch=PlanWatch(stores[1], heartbeat_s),
             run_id=self.job,
-            join_timeout_s=float(
-                self.conf.get("join_timeout", self.settings.policy.join_timeout_s)
-            ),
+            join_timeout_s=self.timeouts.join_s,
         )
 
     def _first_report(self, node: str) -> AgentReport:
@@ -93,7 +114,7 @@ class Entrance:
             max_nodes=self.nodes[1],
             spares=self.spares,
             max_restarts=self.max_restarts,
-            last_call_s=float(self.conf.get("last_call_timeout", LAST_CALL_S)),
+            last_call_s=self.timeouts.last_call_s,
             version=__version__,
             torch_version=torch.__version__,
             machine=read_machine(),

@@ -21,6 +21,7 @@ from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
+from torch.distributed.launcher.api import LaunchConfig
 from torch.distributed.run import parse_min_max_nnodes
 
 from holdfast.attachment import python_path
@@ -30,7 +31,7 @@ from holdfast_sidecar.configuration import COMMAND_LINE, Effective
 from holdfast_sidecar.launcher import job_server, ownership
 from holdfast_sidecar.launcher.agent import HoldfastAgent, JobFailed
 from holdfast_sidecar.launcher.arguments import Arguments
-from holdfast_sidecar.launcher.entrance import Entrance
+from holdfast_sidecar.launcher.entrance import Entrance, Timeouts, read_timeouts
 from holdfast_sidecar.launcher.job_server import JobServer
 from holdfast_sidecar.launcher.rank_environment import SHARED_STORE_OFF, RankContext
 from holdfast_sidecar.launcher.rendezvous import HoldfastRendezvous
@@ -97,6 +98,9 @@ def launch(arguments: Arguments, at_exit: contextlib.ExitStack) -> None:
     job = name_job(arguments, is_alone=not redis_url)
     made = make_launch(arguments, job, effective.settings.policy)
     at_exit.callback(made.remove_unasked_logs)
+    # What else is in there for one of torch's own rendezvous is torch's to judge.
+    conf = made.config.rdzv_configs if needs_server else {}
+    timeouts = read_timeouts(conf, effective.settings.policy)
     check_node(effective.settings, made.config.nproc_per_node)
     with contextlib.ExitStack() as ends:
         ownership.sweep(effective.settings.paths)
@@ -110,7 +114,7 @@ def launch(arguments: Arguments, at_exit: contextlib.ExitStack) -> None:
             server = job_server.start_own(effective.settings.redis, owned.places.server)
         ends.callback(server.close, owned.places)
         settings = dataclasses.replace(effective.settings, redis=server.settings)
-        entrance = make_entrance(settings, job, arguments, nodes, made)
+        entrance = make_entrance(settings, job, arguments, nodes, made.config, timeouts)
         site = Site(owned, server, made, entrance)
         if needs_server:
             entrance.check_shared()
@@ -261,7 +265,12 @@ def stock_parameters(made: Launch) -> RendezvousParameters:
 
 
 def make_entrance(
-    settings: Settings, job: str, arguments: Arguments, nodes: tuple[int, int], made: Launch
+    settings: Settings,
+    job: str,
+    arguments: Arguments,
+    nodes: tuple[int, int],
+    config: LaunchConfig,
+    timeouts: Timeouts,
 ) -> Entrance:
     """What the command line asks of the job for this node."""
     given = arguments.torch
@@ -270,10 +279,10 @@ def make_entrance(
         settings=settings,
         nodes=nodes,
         spares=arguments.spares,
-        slots=made.config.nproc_per_node,
+        slots=config.nproc_per_node,
         script=Path(given.training_script).name,
         local_address=given.local_addr,
-        conf=made.config.rdzv_configs,
+        timeouts=timeouts,
         max_restarts=None if given.max_restarts is None else int(given.max_restarts),
         role=given.role,
     )

@@ -22,7 +22,7 @@ from holdfast.attachment import python_path
 from holdfast_sidecar import configuration
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.launcher import job_server, ownership
-from holdfast_sidecar.launcher.entrance import Entrance
+from holdfast_sidecar.launcher.entrance import Entrance, read_timeouts
 from holdfast_sidecar.launcher.rank_environment import (
     SHARED_STORE_OFF,
     RankContext,
@@ -46,7 +46,7 @@ def create(parameters: RendezvousParameters) -> HoldfastRendezvous:
         slots=read_slots(parameters, line),
         script="" if line is None else Path(line.training_script).name,
         local_address=parameters.local_addr,
-        conf=parameters.config,
+        timeouts=read_timeouts(parameters.config, settings.policy),
     )
     check_node(settings, entrance.slots)
     server = job_server.reach(settings.redis)

@@ -57,6 +57,8 @@ def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["--policy=none.toml", "train.py"], "there is no settings file none.toml"),
         (["--checkpoint-dir=/proc/none", "train.py"], "can't write to the checkpoint path"),
         (["--checkpoint-every=xsteps", "train.py"], "write it as 100steps"),
+        (["--rdzv-conf=last_call_timeout=inf", "train.py"], "last_call_timeout 'inf': a duration"),
+        (["--rdzv-conf=join_timeout=nan", "train.py"], "--rdzv-conf: join_timeout 'nan': a"),
         (["--job=a/b", "train.py"], "--job a/b: use letters, digits"),
         (["--set", "paths.shm_dir=/nothing", "train.py"], "/nothing is no directory"),
         (["--set", "paths.shm_reserve_bytes=100000000000000", "train.py"], "enlarge it"),
