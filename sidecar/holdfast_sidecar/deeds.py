@@ -16,6 +16,7 @@ from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import Plan
 from holdfast_sidecar.decisions.warrant import Warrant, refusal
+from holdfast_sidecar.job_record import RecordKeeping
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.pages import Pages, RankPage
 from holdfast_sidecar.places import NAME, Places
@@ -36,9 +37,13 @@ class Deeds:
     runner: ActionRunner = field(default_factory=ActionRunner)
     evidence_for: str = ""
     """Incident whose evidence this node has on disk."""
+    _record: RecordKeeping = field(init=False)
     _incident: str = ""
     _incident_since_s: float = 0.0
     _refused: str = ""
+
+    def __post_init__(self) -> None:
+        self._record = RecordKeeping(self.places, self.settings.checkpoint.dir)
 
     def act(self, orders: Orders, now_s: float) -> None:
         """Do what the orders ask of this node. `now_s` is CLOCK_MONOTONIC."""
@@ -46,6 +51,7 @@ class Deeds:
         if orders.view is not None:
             incidents = orders.view.section(Section.INCIDENTS)
             self._run("keep_incidents", self.chronicle.keep, incidents)
+            self._keep_record(orders, is_last=False)
         if orders.checkpoint is not None:
             self._run("arm_checkpoint", arm_checkpoint, orders.checkpoint, held, int(now_s * 1e9))
             self._run("withdraw_checkpoint", withdraw_checkpoint, orders.checkpoint, held)
@@ -56,6 +62,14 @@ class Deeds:
         if plan.state == "evidence":
             self._keep_evidence(plan, held, now_s)
         self._end_culprits(orders, plan, held, now_s)
+
+    def conclude(self, orders: Orders) -> None:
+        """Keep what must be known once this sidecar has left."""
+        self._keep_record(orders, is_last=True)
+
+    def _keep_record(self, orders: Orders, is_last: bool) -> None:
+        if orders.view is not None:
+            self._run("keep_job_record", self._record.keep, orders.view.sections, is_last)
 
     def _run(self, name: str, action: Callable[..., bool], *given: object) -> bool:
         return self.runner.run(name, partial(action, *given))

@@ -114,6 +114,7 @@ class Loop:
             took_s = time.monotonic() - started_s
             self.cost = self.cost.after_tick(took_s)
             self._rest(took_s)
+        self.deeds.conclude(self.coordination.orders())
         self.farewell.say(self.attention.dead_ranks())
         self.coordination.stop()
 

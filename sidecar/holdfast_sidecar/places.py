@@ -41,6 +41,11 @@ class Places:
         return self.state / "sidecar.log"
 
     @property
+    def job_record(self) -> Path:
+        """What this node last knew of the job."""
+        return self.state / "job.json"
+
+    @property
     def server(self) -> Path:
         """Where a server of this launch's own keeps its files."""
         return self.state / "server"

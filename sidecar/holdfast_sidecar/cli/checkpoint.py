@@ -32,6 +32,8 @@ from holdfast_sidecar.coordination.reports import (
     decode,
 )
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
+from holdfast_sidecar.job_record import read_record
+from holdfast_sidecar.places import state_root
 from holdfast_sidecar.preflight import key_problem
 
 LOOK_S = 0.25
@@ -251,13 +253,19 @@ def _storage(root: Path) -> Iterator[None]:
 
 
 def _where_it_saves(effective: Effective, job: str | None) -> Path:
-    """Where the running job has saved, from its ledger."""
+    """Where the running job has saved, from its ledger; of one that is gone, where it would."""
     try:
-        found = find_job(effective, job)
+        return _where_it_says(find_job(effective, job))
     except NoSuchJob:
+        record = None if job is None else read_record(state_root(effective.settings.paths) / job)
+        if record is not None and record[0].checkpoint_dir:
+            return Path(record[0].checkpoint_dir)
         raise BadInput(
             "name the checkpoints' directory with --dir (no job of yours runs)"
         ) from None
+
+
+def _where_it_says(found: FoundJob) -> Path:
     store = found.open_store()
     try:
         view = store.read()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast_sidecar.cli.table import BAD, DOUBTFUL, GOOD, paint, size, span, table
-from holdfast_sidecar.coordination.reports import Incident, RankReport
+from holdfast_sidecar.coordination.reports import TERMINAL, Incident, RankReport
 from holdfast_sidecar.findings import Finding
+from holdfast_sidecar.job_record import JobRecord
 from holdfast_sidecar.standing import Standing
 from holdfast_sidecar.story import whom
 
@@ -20,6 +21,22 @@ def page(standing: Standing, now_unix_s: float) -> str:
         "\n".join(_finding(finding, now_unix_s) for finding in standing.findings),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def remembered_page(job: str, record: JobRecord, age_s: float) -> str:
+    """What `status` prints of a job that is gone."""
+    verdict = paint("in trouble", BAD) if record.trouble else paint("healthy", GOOD)
+    how = record.state if record.state in TERMINAL else "broken off"
+    ago = span(max(age_s, 0.0))
+    lines = [f"job {job}: ended: {how}, attempt {record.attempt}, {ago} ago, {verdict}"]
+    if record.trouble:
+        lines.append(f"  {paint('!', BAD)} {record.trouble}")
+    if record.message:
+        lines.append(f"said        {record.message}")
+    lines.append(f"came to     step {record.step}")
+    if record.checkpoint_dir:
+        lines.append(f"saved in    {record.checkpoint_dir} (holdfast checkpoint list --job {job})")
+    return "\n".join(lines)
 
 
 def _heading(standing: Standing, now_unix_s: float) -> Iterator[str]:

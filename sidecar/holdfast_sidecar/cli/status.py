@@ -6,17 +6,20 @@ import dataclasses
 import json
 import sys
 import time
+from typing import NoReturn
 
 import click
 
 from holdfast import environment
 from holdfast_sidecar.cli import store_away
-from holdfast_sidecar.cli.finding_the_job import find_job
+from holdfast_sidecar.cli.finding_the_job import NoSuchJob, find_job
 from holdfast_sidecar.cli.settings_options import settings_options
-from holdfast_sidecar.cli.standing_page import page
+from holdfast_sidecar.cli.standing_page import page, remembered_page
 from holdfast_sidecar.configuration import Effective
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
-from holdfast_sidecar.standing import exists, is_settled, judge
+from holdfast_sidecar.job_record import JobRecord, read_record
+from holdfast_sidecar.places import state_root
+from holdfast_sidecar.standing import Standing, exists, is_settled, judge
 
 
 @click.command()
@@ -26,7 +29,8 @@ from holdfast_sidecar.standing import exists, is_settled, judge
 def status(effective: Effective, job: str | None, as_json: bool) -> None:
     """Show how a job stands.
 
-    Takes a second or two where something is dead: a heartbeat proves life only by moving.
+    Takes a second or two where something is dead: a heartbeat proves life only by moving. With
+    --job, a job that is gone is told from what this machine kept of it.
 
     \b
       holdfast status
@@ -39,6 +43,23 @@ def status(effective: Effective, job: str | None, as_json: bool) -> None:
                2 something you gave is wrong
                3 there is no such job
     """
+    try:
+        standing = _standing(effective, job)
+    except NoSuchJob:
+        record = None if job is None else read_record(state_root(effective.settings.paths) / job)
+        if job is None or record is None:
+            raise
+        _tell_remembered(job, *record, as_json)
+    if as_json:
+        healthy = {"is_healthy": standing.is_healthy}
+        click.echo(json.dumps(dataclasses.asdict(standing) | healthy, indent=2, allow_nan=False))
+    else:
+        click.echo(page(standing, time.time()))
+    sys.exit(0 if standing.is_healthy else 1)
+
+
+def _standing(effective: Effective, job: str | None) -> Standing:
+    """How the job stands; NoSuchJob when no store holds it."""
     found = find_job(effective, job)
     store = found.open_store()
     try:
@@ -49,13 +70,17 @@ def status(effective: Effective, job: str | None, as_json: bool) -> None:
         store.close()
     if not exists(after):
         raise store_away.unknown(found)
-    standing = judge(found.job, before, after)
+    return judge(found.job, before, after)
+
+
+def _tell_remembered(job: str, record: JobRecord, at_unix_s: float, as_json: bool) -> NoReturn:
+    trouble = [record.trouble] if record.trouble else []
     if as_json:
-        healthy = {"is_healthy": standing.is_healthy}
-        click.echo(json.dumps(dataclasses.asdict(standing) | healthy, indent=2, allow_nan=False))
+        more = {"job": job, "at_unix_s": at_unix_s, "trouble": trouble, "is_healthy": not trouble}
+        click.echo(json.dumps(dataclasses.asdict(record) | more, indent=2))
     else:
-        click.echo(page(standing, time.time()))
-    sys.exit(0 if standing.is_healthy else 1)
+        click.echo(remembered_page(job, record, time.time() - at_unix_s))
+    sys.exit(1 if trouble else 0)
 
 
 def look_twice(store: Store, patience_s: float) -> tuple[View, View]:

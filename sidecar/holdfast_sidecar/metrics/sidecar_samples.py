@@ -19,6 +19,7 @@ ACTIONS = (
     "order_stop",
     "keep_evidence",
     "keep_incidents",
+    "keep_job_record",
     "end_culprits",
     "end_leftovers",
     "remove_server_files",

@@ -15,10 +15,13 @@ from tests.unit.pretend_pages import publish, set_word, write_page
 
 from holdfast.page import Phase, Word
 from holdfast_sidecar.chronicle import Chronicle
-from holdfast_sidecar.coordination.reports import Plan
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.reports import NodeReport, Plan, RankReport, encode
+from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.deeds import Deeds
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.findings import Kind
+from holdfast_sidecar.job_record import read_record
 from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.loop import Loop
 from holdfast_sidecar.machine import GpuReading, HostReading, MachineReading, NetworkReading
@@ -271,3 +274,25 @@ def test_nothing_on_the_sidecars_path_imports_torch_or_numpy() -> None:
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert answer.stdout.decode().strip() == "[]"
+
+
+def test_a_sidecar_that_leaves_writes_down_how_far_the_job_came(loop: Loop, tmp_path: Path) -> None:
+    def at(step: int) -> Orders:
+        ranks = [RankReport(0, 0, 1, step, "forward", 0.0, 0.1, 0.1)]
+        report = NodeReport("a", "i", 1, 0, 0, 0, True, ranks=ranks)
+        sections = {
+            Section.PLAN: {"current": encode(Plan(0, 1, "running"))},
+            Section.NODES: {"a": encode(report)},
+        }
+        return Orders(store_up=True, view=View(Lease(1, "a/i"), "s", sections))
+
+    def come_further_and_leave() -> None:
+        loop.coordination.agreed = at(9)  # type: ignore[attr-defined]
+        loop.leave()
+
+    loop.coordination.agreed = at(3)  # type: ignore[attr-defined]
+    loop.teller.then = come_further_and_leave  # type: ignore[attr-defined]
+    loop.run()
+    found = read_record(tmp_path)
+    assert found is not None
+    assert found[0].step == 9

@@ -1,0 +1,112 @@
+"""What this node last knew of its job, on disk: how it stood, how far it came, where it saves.
+
+For `status` and `checkpoint list` once the job and its own server are gone. Incidents: `chronicle`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast_sidecar.coordination.keys import CURRENT, Section
+from holdfast_sidecar.coordination.reports import TERMINAL, NodeReport, Plan, decode, encode
+from holdfast_sidecar.places import Places
+
+FILE_NAME = "job.json"
+"""Name of `places.Places.job_record`."""
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """A job as its newest plan and its ranks' reports told it."""
+
+    state: str
+    attempt: int
+    step: int
+    """The furthest that a rank was seen at in the newest attempt that got anywhere."""
+    exit_code: int
+    message: str
+    checkpoint_dir: str
+    """Empty: none was set."""
+
+    @property
+    def trouble(self) -> str:
+        """Why the job did not end well; empty when it did."""
+        if self.state not in TERMINAL:
+            return f"attempt {self.attempt} broke off: its launchers left before it was over"
+        if self.exit_code:
+            return f"stopped with exit code {self.exit_code}: {self.message or 'no reason given'}"
+        return ""
+
+
+class RecordKeeping:
+    """Keeps this node's record of the job up to date."""
+
+    def __init__(self, places: Places, checkpoint_dir: str) -> None:
+        self._places = places
+        self._checkpoint_dir = checkpoint_dir
+        self._seen: JobRecord | None = None
+        self._written: JobRecord | None = None
+
+    def keep(self, sections: Mapping[Section, Mapping[str, str]], is_last: bool) -> bool:
+        """Write what changed; answers whether anything did. Of steps alone, which always change,
+        only the last is written."""
+        record = newest_record(sections, self._checkpoint_dir, self._seen)
+        if record is None or record == self._written:
+            return False
+        self._seen = record
+        if not is_last and self._written and _differ_in_step_only(self._written, record):
+            return False
+        path = self._places.job_record
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        temporary = path.with_suffix(".new")
+        temporary.write_text(encode(record))
+        temporary.replace(path)
+        self._written = record
+        return True
+
+
+def newest_record(
+    sections: Mapping[Section, Mapping[str, str]], checkpoint_dir: str, before: JobRecord | None
+) -> JobRecord | None:
+    """The record that follows `before`; None as long as there is no plan."""
+    plan = decode(Plan, sections.get(Section.PLAN, {}).get(CURRENT, ""))
+    if plan is None:
+        return None
+    reports = (decode(NodeReport, text) for text in sections.get(Section.NODES, {}).values())
+    steps = [
+        rank.step
+        for report in reports
+        if report is not None and report.attempt == plan.attempt
+        for rank in report.ranks
+    ]
+    step = max(steps, default=0)
+    return JobRecord(
+        state=plan.state,
+        attempt=plan.attempt,
+        step=step if step or before is None else before.step,
+        exit_code=plan.exit_code,
+        message=plan.message,
+        checkpoint_dir=checkpoint_dir,
+    )
+
+
+def _differ_in_step_only(before: JobRecord, now: JobRecord) -> bool:
+    return dataclasses.replace(before, step=now.step) == now
+
+
+def read_record(state: Path) -> tuple[JobRecord, float] | None:
+    """What the nodes of this machine last knew of the job with this state directory, and when
+    that was written (wall clock); None: nothing."""
+    known = [found for path in state.glob(f"*/{FILE_NAME}") if (found := _read(path)) is not None]
+    return max(known, key=lambda one: (one[0].attempt, one[1]), default=None)
+
+
+def _read(path: Path) -> tuple[JobRecord, float] | None:
+    try:
+        record = decode(JobRecord, path.read_text())
+        return None if record is None else (record, path.stat().st_mtime)
+    except (OSError, UnicodeDecodeError):
+        return None

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from holdfast_sidecar.cli.main import cli
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.reports import NodeReport, Plan, RankReport, encode
+from holdfast_sidecar.job_record import JobRecord, RecordKeeping, read_record
+from holdfast_sidecar.places import Places
+
+
+def sections(step: int, **plan: object) -> Mapping[Section, Mapping[str, str]]:
+    facts = {"attempt": 0, "epoch": 1, "state": "running"}
+    wanted = Plan(**(facts | plan))  # type: ignore[arg-type]
+    ranks = [RankReport(0, 0, 1, step, "forward", 0.0, 0.1, 0.1)]
+    report = NodeReport("a", "i", 1, 0, 0, wanted.attempt, True, ranks=ranks)
+    return {Section.PLAN: {"current": encode(wanted)}, Section.NODES: {"a": encode(report)}}
+
+
+def keeping(root: Path, node: str = "a", directory: str = "") -> RecordKeeping:
+    return RecordKeeping(Places(shm=root, state=root / "j" / node), directory)
+
+
+def kept(root: Path) -> JobRecord:
+    found = read_record(root / "j")
+    assert found is not None
+    return found[0]
+
+
+def test_a_change_of_plan_is_written_and_of_steps_only_the_last(tmp_path: Path) -> None:
+    record = keeping(tmp_path)
+    assert not record.keep({}, is_last=True)
+    assert read_record(tmp_path / "j") is None
+    assert record.keep(sections(3), is_last=False)
+    assert not record.keep(sections(9), is_last=False)
+    assert kept(tmp_path).step == 3
+    assert record.keep(sections(10), is_last=True)
+    assert kept(tmp_path).step == 10
+    assert record.keep(sections(12, state="done"), is_last=False)
+    assert (kept(tmp_path).state, kept(tmp_path).step) == ("done", 12)
+
+
+def test_an_attempt_that_has_not_stepped_does_not_hide_how_far_the_job_came(
+    tmp_path: Path,
+) -> None:
+    record = keeping(tmp_path)
+    record.keep(sections(30), is_last=True)
+    record.keep(sections(0, attempt=1), is_last=False)
+    assert kept(tmp_path).step == 30
+    record.keep(sections(21, attempt=1), is_last=True)
+    assert kept(tmp_path).step == 21
+
+
+def test_the_node_that_knows_the_newest_attempt_is_believed(tmp_path: Path) -> None:
+    keeping(tmp_path, "b").keep(sections(50, attempt=2), is_last=True)
+    keeping(tmp_path, "a").keep(sections(60, attempt=1), is_last=True)
+    (tmp_path / "j" / "c").mkdir()
+    (tmp_path / "j" / "c" / "job.json").write_text("torn")
+    assert kept(tmp_path).attempt == 2
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOLDFAST_SET_PATHS_STATE_DIR", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_the_status_of_a_job_that_is_gone_is_told_from_its_record(home: Path) -> None:
+    record = keeping(home, directory="/ck")
+    record.keep(sections(60, state="done"), is_last=False)
+    told = CliRunner().invoke(cli, ["status", "--job", "j"])
+    assert told.exit_code == 0, told.output
+    assert told.output.startswith("job j: ended: done, attempt 0, ")
+    assert "came to     step 60\n" in told.output
+    assert "saved in    /ck (holdfast checkpoint list --job j)\n" in told.output
+    record.keep(sections(70, attempt=1, state="stopped", exit_code=65), is_last=False)
+    told = CliRunner().invoke(cli, ["status", "--job", "j", "--json"])
+    assert told.exit_code == 1
+    assert '"is_healthy": false' in told.output
+    record.keep(sections(80, attempt=2), is_last=True)
+    told = CliRunner().invoke(cli, ["status", "--job", "j"])
+    assert "! attempt 2 broke off" in told.output
+    assert CliRunner().invoke(cli, ["status", "--job", "never-was"]).exit_code == 3
+
+
+def test_the_checkpoints_of_a_job_that_is_gone_are_found(home: Path) -> None:
+    (home / "ck").mkdir()
+    keeping(home, directory=str(home / "ck")).keep(sections(60, state="done"), is_last=False)
+    told = CliRunner().invoke(cli, ["checkpoint", "list", "--job", "j"])
+    assert told.output == f"no checkpoint in {home / 'ck'}\n"
