@@ -45,6 +45,12 @@ class Story:
     """Nodes that kept evidence before anything was ended."""
 
 
+def lost_s(incident: Incident) -> float | None:
+    """From the first sign until every rank was stepping again; None: not known yet."""
+    recovered = incident.recovered_unix_s
+    return recovered - _start(incident) if recovered else None
+
+
 def tell(incident: Incident) -> Story:
     """The story of this incident as far as it has gone."""
     recovered = bool(incident.recovered_unix_s)
@@ -59,7 +65,7 @@ def tell(incident: Incident) -> Story:
         chapters=[Chapter(at, at - start, what) for at, what in _events(incident)],
         decided=incident.decided,
         is_over=recovered or incident.decided == "stop",
-        lost_s=incident.recovered_unix_s - start if recovered else None,
+        lost_s=lost_s(incident),
         lost_steps=max(0, incident.step_reached - incident.step_resumed) if recovered else None,
         resumed_step=incident.step_resumed if recovered else None,
         signature=incident.signature,

@@ -9,7 +9,7 @@ from holdfast_sidecar.coordination.reports import TERMINAL, Incident, RankReport
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.job_record import JobRecord
 from holdfast_sidecar.standing import Standing
-from holdfast_sidecar.story import whom
+from holdfast_sidecar.story import lost_s, whom
 
 
 def page(standing: Standing, now_unix_s: float) -> str:
@@ -67,8 +67,8 @@ def _heading(standing: Standing, now_unix_s: float) -> Iterator[str]:
 def _incident(incident: Incident, now_unix_s: float) -> str:
     ago = span(now_unix_s - incident.detected_unix_s)
     recovered = "not recovered"
-    if incident.recovered_unix_s:
-        recovered = f"recovered in {span(incident.recovered_unix_s - incident.detected_unix_s)}"
+    if (cost := lost_s(incident)) is not None:
+        recovered = f"recovered in {span(cost)}"
     who = whom(incident.culprit_node, incident.culprit_ranks)
     return f"{incident.cause}, {who}, {ago} ago, {recovered} (holdfast explain)"
 

@@ -1,7 +1,9 @@
 from holdfast_sidecar.cli.standing_page import page
+from holdfast_sidecar.cli.table import span
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import (
     AgentReport,
+    Incident,
     Member,
     NodeReport,
     Plan,
@@ -11,6 +13,7 @@ from holdfast_sidecar.coordination.reports import (
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.standing import Standing, has_ended, is_settled, judge
+from holdfast_sidecar.story import tell
 
 RANK = RankReport(0, 0, 1, 5, "forward", 0.0, 0.1, 0.1)
 FINDING = Finding(Kind.HANG, "a", 0.0, 0.9, [0])
@@ -186,3 +189,14 @@ def test_nobody_of_a_job_that_has_ended_is_called_silent() -> None:
     shown = page(judge("j", done, done), 0.0)
     assert "silent" not in shown
     assert ["a", "0", "left", "ended", "act"] in [line.split() for line in shown.splitlines()]
+
+
+def test_status_and_explain_name_one_cost_of_an_incident() -> None:
+    times = {"since_unix_s": 100.0, "detected_unix_s": 100.3, "recovered_unix_s": 111.9}
+    incident = Incident("x", 0, "crash", **times)  # type: ignore[arg-type]
+    healthy = view(2, plan(), a={})
+    sections = {**healthy.sections, Section.INCIDENTS: {"x": encode(incident)}}
+    standing = judge("j", view(1, plan(), a={}), View(healthy.lease, "s", sections))
+    cost = tell(incident).lost_s
+    assert cost is not None
+    assert f"recovered in {span(cost)} (" in page(standing, 200.0)
