@@ -16,6 +16,7 @@ from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.table import BAD, GOOD, paint, table
 from holdfast_sidecar.demo.outcome import Outcome, Verdict
 from holdfast_sidecar.demo.performance import perform
+from holdfast_sidecar.demo.rehearsal import rehearse
 from holdfast_sidecar.demo.scenario import scenario
 from holdfast_sidecar.demo.screen import screen
 from holdfast_sidecar.demo.workspace import open_workspace
@@ -54,6 +55,7 @@ def demo(context: click.Context, as_json: bool, keep: Path | None) -> None:
         raise BadInput("the demonstration trains: pip install 'holdfast[train,server]'")
     if keep is not None and keep.exists():
         raise BadInput(f"{keep} exists already; --keep wants a new directory")
+    rehearse()
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     # As Ctrl-C does: leave through every `finally`, so that nothing stays behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))

@@ -13,6 +13,8 @@ from holdfast_sidecar.settings import RedisSettings
 UNDISTURBED = "undisturbed"
 SURVIVED = "survived"
 
+HOLDFAST = (sys.executable, "-m", "holdfast_sidecar.cli.main")
+
 
 def undisturbed_run(workspace: Workspace, steps: int) -> list[str]:
     """The plain script under plain torchrun: nothing of Holdfast in it."""
@@ -45,6 +47,11 @@ def node_of_the_job(
     ]
 
 
+def launcher_help() -> list[str]:
+    """`holdfast run --help`."""
+    return [*HOLDFAST, "run", "--help"]
+
+
 def ask_for_checkpoint(redis: RedisSettings, job: str) -> list[str]:
     """What a person would type; it waits until the checkpoint is complete."""
     return [*holdfast("checkpoint", redis, job), "--json"]
@@ -53,9 +60,7 @@ def ask_for_checkpoint(redis: RedisSettings, job: str) -> list[str]:
 def holdfast(command: str, redis: RedisSettings, job: str) -> list[str]:
     """A command of Holdfast about this job, with this interpreter."""
     return [
-        sys.executable,
-        "-m",
-        "holdfast_sidecar.cli.main",
+        *HOLDFAST,
         command,
         f"--redis={redis.url}",
         f"--redis-password-file={redis.password_file}",
