@@ -14,7 +14,7 @@ from holdfast import environment
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.chronicle import newest_job, read_incidents
 from holdfast_sidecar.cli import store_away
-from holdfast_sidecar.cli.finding_the_job import FoundJob, NoSuchJob, find_job
+from holdfast_sidecar.cli.finding_the_job import FoundJob, NoSuchJob, find_job, find_names
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.table import BAD, GOOD, paint, size, span, table
 from holdfast_sidecar.configuration import Effective
@@ -28,7 +28,7 @@ from holdfast_sidecar.story import Story, tell, whom
 @click.command()
 @click.argument("incident", required=False)
 @click.option("--job", envvar=environment.JOB, metavar="NAME", help="Default: the only one here.")
-@click.option("--list", "as_list", is_flag=True, help="All incidents, one line each.")
+@click.option("--list", "as_list", is_flag=True, help="All incidents of all jobs, or of --job.")
 @click.option("--json", "as_json", is_flag=True, help="For scripts.")
 @settings_options
 def explain(
@@ -44,14 +44,14 @@ def explain(
       holdfast explain --list
       holdfast explain 3f2a --job chargpt
     """
-    record = recall(effective, job)
-    if record.remark:
-        click.echo(f"holdfast: {record.remark}", err=True)
-    known = record.incidents
     if as_list:
-        stories = [tell(one) for one in known]
-        click.echo(_json(stories) if as_json else _list(stories, time.time()))
+        records = recall_all(effective, job)
+        _remark(*records)
+        click.echo(_json(records) if as_json else listing(records, time.time()))
         return
+    record = recall(effective, job)
+    _remark(record)
+    known = record.incidents
     if not known and incident is None:
         click.echo("null" if as_json else f"job {record.job}: no incident so far")
         return
@@ -87,6 +87,29 @@ def recall(effective: Effective, job: str | None) -> Recollection:
             raise
         remark = f"{error.format_message()}; this is what is kept here of job {state.name!r}"
         return Recollection(state.name, state, kept, remark)
+
+
+def recall_all(effective: Effective, job: str | None) -> list[Recollection]:
+    """As `recall`; without a name, of every job there is."""
+    names = [] if job is not None else find_names(effective)
+    if len(names) < 2:
+        return [recall(effective, job)]
+    known = [one for name in names if (one := _recall_if_known(effective, name)) is not None]
+    return known or [recall(effective, job)]
+
+
+def _recall_if_known(effective: Effective, job: str) -> Recollection | None:
+    """None for a job that left a record and nothing else, or is cut off and kept nothing here."""
+    try:
+        return recall(effective, job)
+    except (NoSuchJob, store_away.CutOff):
+        return None
+
+
+def _remark(*records: Recollection) -> None:
+    for record in records:
+        if record.remark:
+            click.echo(f"holdfast: {record.remark}", err=True)
 
 
 def choose(known: list[Incident], wanted: str | None) -> Incident:
@@ -169,9 +192,12 @@ def _summary(story: Story) -> list[str]:
     return lines
 
 
-def _list(stories: list[Story], now_unix_s: float) -> str:
+def listing(records: list[Recollection], now_unix_s: float) -> str:
+    """One line for each incident; of several jobs, each with its name."""
+    is_one = len(records) == 1
     rows = [
         [
+            *(() if is_one else (record.job,)),
             story.identifier,
             f"{span(now_unix_s - story.chapters[0].at_unix_s)} ago",
             str(story.attempt),
@@ -181,9 +207,11 @@ def _list(stories: list[Story], now_unix_s: float) -> str:
             "-" if story.lost_s is None else span(story.lost_s),
             "-" if story.lost_steps is None else str(story.lost_steps),
         ]
-        for story in stories
+        for record in records
+        for story in map(tell, record.incidents)
     ]
-    headings = ["incident", "when", "attempt", "cause", "to blame", "done", "time", "steps"]
+    headings = [] if is_one else ["job"]
+    headings += ["incident", "when", "attempt", "cause", "to blame", "done", "time", "steps"]
     return table(headings, rows)
 
 
@@ -192,5 +220,10 @@ def _clock(unix_s: float) -> str:
     return f"{time.strftime('%H:%M:%S', time.localtime(unix_s))}.{milliseconds:03d}"
 
 
-def _json(stories: list[Story]) -> str:
-    return json.dumps([dataclasses.asdict(story) for story in stories], indent=2)
+def _json(records: list[Recollection]) -> str:
+    stories = [
+        {"job": record.job} | dataclasses.asdict(tell(one))
+        for record in records
+        for one in record.incidents
+    ]
+    return json.dumps(stories, indent=2)

@@ -76,6 +76,14 @@ def find_job(effective: Effective, job: str | None) -> FoundJob:
     return FoundJob(name, redis, root / name, from_record=True)
 
 
+def find_names(effective: Effective) -> list[str]:
+    """Every job of the server that was given; without one, every job with launchers here."""
+    settings = effective.settings
+    if settings.redis.url:
+        return _jobs_on(settings.redis)
+    return sorted(read_records(state_root(settings.paths), settings.redis))
+
+
 def read_records(root: Path, given: RedisSettings) -> dict[str, RedisSettings]:
     """Job -> its server, for every job whose launchers left a record here."""
     found: dict[str, RedisSettings] = {}
@@ -115,6 +123,15 @@ def _answers(redis: RedisSettings) -> bool:
 
 
 def _only_job_on(redis: RedisSettings) -> str:
+    jobs = _jobs_on(redis)
+    if not jobs:
+        raise NoSuchJob(f"Redis at {describe(redis.url)} knows no job")
+    if len(jobs) > 1:
+        raise BadInput(f"several jobs are there, name one with --job: {', '.join(jobs)}")
+    return jobs[0]
+
+
+def _jobs_on(redis: RedisSettings) -> list[str]:
     pattern = Keys("*").section(Section.AGENTS)
     before, after = pattern.split("*")
     try:
@@ -124,9 +141,4 @@ def _only_job_on(redis: RedisSettings) -> str:
         raise BadInput(
             f"Redis at {describe(redis.url)} does not answer: {error}; name the job with --job"
         ) from None
-    jobs = sorted({key[len(before) : -len(after)] for key in keys})
-    if not jobs:
-        raise NoSuchJob(f"Redis at {describe(redis.url)} knows no job")
-    if len(jobs) > 1:
-        raise BadInput(f"several jobs are there, name one with --job: {', '.join(jobs)}")
-    return jobs[0]
+    return sorted({key[len(before) : -len(after)] for key in keys})
