@@ -46,6 +46,10 @@ _PATHS = (
 """Made absolute here, because launcher, sidecar and ranks need not share a working directory."""
 
 
+_SUGGESTED = 3
+"""The name that was meant is nearly always among so many; more are harder to read than the list."""
+
+
 @dataclass(frozen=True)
 class Effective:
     """The settings in force; `origins` tells for every `section.name` where it came from."""
@@ -185,7 +189,8 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[_Given]:
         if not variable.startswith(names.SETTINGS_PREFIX):
             continue
         if variable not in known:
-            raise BadInput(f"unknown setting ${variable}; known: {_near(variable, list(known))}")
+            meant = difflib.get_close_matches(variable, known, n=_SUGGESTED, cutoff=0.0)
+            raise BadInput(f"unknown setting ${variable}; {_like(meant)}")
         yield _Given(known[variable], environment[variable], f"environment {variable}")
 
 
@@ -206,8 +211,7 @@ def _apply(layers: Sequence[_Given], file: Path | None) -> Effective:
     origins = dict.fromkeys(kinds, DEFAULT)
     for given in layers:
         if given.name not in kinds:
-            nearest = _near(given.name, list(kinds))
-            raise BadInput(f"unknown setting {given.name} ({given.origin}); known: {nearest}")
+            raise BadInput(f"unknown setting {given.name} ({given.origin}); {_meant(given.name)}")
         section, _, name = given.name.partition(".")
         try:
             value = read_value(name, kinds[given.name], given.value)
@@ -240,6 +244,21 @@ def _absolute(path: str) -> str:
 
 def _variable(name: str) -> str:
     return names.SETTINGS_PREFIX + name.replace(".", "_").upper()
+
+
+def _meant(wrong: str) -> str:
+    """What could be meant by `section.name`: the section, else the likeliest names in it."""
+    section, _, name = wrong.partition(".")
+    sections = [field.name for field in dataclasses.fields(Settings)]
+    if section not in sections:
+        return f"known sections: {_near(section, sections)}"
+    names_in_it = [field.name for field in dataclasses.fields(getattr(Settings(), section))]
+    meant = difflib.get_close_matches(name, names_in_it, n=_SUGGESTED, cutoff=0.0)
+    return _like([f"{section}.{one}" for one in meant])
+
+
+def _like(meant: list[str]) -> str:
+    return f"nearest: {', '.join(meant)} (holdfast config lists all)"
 
 
 def _near(wrong: str, known: list[str]) -> str:

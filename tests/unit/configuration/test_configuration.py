@@ -1,3 +1,4 @@
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -92,7 +93,10 @@ def test_a_named_file_must_exist(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("[checkpoint]\nevry_s = 3", r"unknown setting checkpoint\.evry_s .*known: checkpoint\.ev"),
+        (
+            "[checkpoint]\nevry_s = 3",
+            r"unknown setting checkpoint\.evry_s .*nearest: checkpoint\.e",
+        ),
         ("[chekpoint]\nkeep = 3", r"unknown section \[chekpoint\]; known: checkpoint, redis, "),
         ("checkpoint = 3", r"checkpoint is a section"),
         ("[checkpoint]\nkeep = 'many'", r"checkpoint\.keep = 'many' .*expected a whole number"),
@@ -115,15 +119,26 @@ def test_a_wrong_file_is_one_line_that_names_what_is_wrong(
     assert str(file) in str(refused.value)
 
 
-def test_an_unknown_setting_lists_every_known_one(tmp_path: Path) -> None:
+def test_an_unknown_section_lists_every_known_one() -> None:
     with pytest.raises(BadInput) as refused:
         configuration.load(sets=["stal.factor=2"], environment={})
-    for name in configuration.known_names():
-        assert name in str(refused.value)
+    assert "known sections: stall, " in str(refused.value)
+    for field in dataclasses.fields(Settings):
+        assert field.name in str(refused.value)
+
+
+def test_an_unknown_name_in_a_section_is_followed_by_three_of_that_section() -> None:
+    with pytest.raises(BadInput) as refused:
+        configuration.load(sets=["stall.factr=2"], environment={})
+    _, _, suggested = str(refused.value).partition("nearest: ")
+    meant = suggested.split(" (")[0].split(", ")
+    assert meant[0] == "stall.factor"
+    assert len(meant) == 3
+    assert set(meant) <= set(configuration.known_names())
 
 
 def test_an_unknown_environment_setting_is_refused_with_the_nearest_first() -> None:
-    with pytest.raises(BadInput, match="known: HOLDFAST_SET_CHECKPOINT_EVERY_S, "):
+    with pytest.raises(BadInput, match="nearest: HOLDFAST_SET_CHECKPOINT_EVERY_S, "):
         configuration.load(environment={"HOLDFAST_SET_CHECKPOINT_EVRY_S": "3"})
 
 
