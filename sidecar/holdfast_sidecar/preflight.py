@@ -116,8 +116,12 @@ def read_room(path: Path) -> Room | None:
 def _directory_problem(what: str, path: Path, setting: str) -> str | None:
     try:
         path.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError:
+        # What /proc and the like answer. Said of a directory yet to be made, it would be nonsense.
+        there = next(parent for parent in path.parents if parent.exists())
+        return _cant_write(what, path, f"{there} takes no new directory", setting)
     except OSError as error:
-        return _cant_write(what, path, error, setting)
+        return _cant_write(what, path, error.strerror, setting)
     return _probe_problem(what, path, setting)
 
 
@@ -129,13 +133,13 @@ def _probe_problem(what: str, path: Path, setting: str) -> str | None:
             file.write(bytes(4096))
     except OSError as error:
         probe.unlink(missing_ok=True)
-        return _cant_write(what, path, error, setting)
+        return _cant_write(what, path, error.strerror, setting)
     probe.unlink(missing_ok=True)
     return None
 
 
-def _cant_write(what: str, path: Path, error: OSError, setting: str) -> str:
-    return f"can't write to the {what} {path}: {error.strerror}; choose another with {setting}"
+def _cant_write(what: str, path: Path, why: str | None, setting: str) -> str:
+    return f"can't write to the {what} {path}: {why}; choose another with {setting}"
 
 
 def binary_size(size: int) -> str:

@@ -88,3 +88,12 @@ def test_an_unwritable_directory_is_one_line(tmp_path: Path, what: str) -> None:
     with pytest.raises(BadInput, match=f"can't write to the {what} .*Not a directory") as refused:
         check_node(given, 1)
     assert "\n" not in str(refused.value)
+
+
+def test_a_directory_that_can_not_be_made_is_not_called_missing(tmp_path: Path) -> None:
+    given = dataclasses.replace(
+        settings(tmp_path), checkpoint=CheckpointSettings(dir="/proc/holdfast-nope")
+    )
+    with pytest.raises(BadInput, match="/proc takes no new directory; choose another with") as no:
+        check_node(given, 1)
+    assert "No such file" not in str(no.value)
