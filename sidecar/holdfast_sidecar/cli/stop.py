@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import NoReturn
 
 import click
 
@@ -55,9 +56,11 @@ def stop(effective: Effective, job: str | None, save: bool, timeout: str) -> Non
         if _has_ended(view, store, silence_s):
             _say_what_was(found, view, save)
             return
+        asked = parse_cluster(view)
+        if save and asked.plan is not None and asked.plan.state in TERMINAL:
+            _refuse(found, "its next run has not begun")
         if save:
             _save(store, found, patience_s)
-        asked = parse_cluster(view)
         ask(found, store, "stop")
         ended = watch(store, found, Leaving(asked, silence_s), patience_s, click.echo)
     finally:
@@ -99,13 +102,17 @@ def _save(store: Store, found: FoundJob, patience_s: float) -> None:
     """A checkpoint first; without one the job goes on, as nothing can be undone afterwards."""
     saved = checkpoint.watch(store, found, ask(found, store, "checkpoint"), patience_s, click.echo)
     if not saved.is_complete:
-        click.echo(
-            f"holdfast: job {found.job} was not stopped, as there is no checkpoint: {saved.reason} "
-            "(without --save it is stopped all the same)",
-            err=True,
-        )
-        sys.exit(1)
+        _refuse(found, saved.reason)
     click.echo(f"saved at step {saved.step}: {saved.path}")
+
+
+def _refuse(found: FoundJob, why: str) -> NoReturn:
+    click.echo(
+        f"holdfast: job {found.job} was not stopped, as there is no checkpoint: {why} "
+        "(without --save it is stopped all the same)",
+        err=True,
+    )
+    sys.exit(1)
 
 
 class Leaving:
@@ -137,19 +144,24 @@ def watch(
 ) -> str | None:
     """Tell what changes until the job has ended; how it did, or None when time is over."""
     end_s = time.monotonic() + patience_s
-    told = ""
+    told = how = ""
     while True:
         try:
             view = store.read()
             cluster = parse_cluster(view)
             staying = leaving.nodes(cluster, view.server, time.monotonic())
             progress = look(cluster, view.lease.candidate, staying)
+            how = progress.how
         except StoreUnavailable as error:
             if found.server_is_gone():
-                return f"job {found.job} has ended, and its own Redis with it"
-            progress = Progress(f"waiting for Redis at {found.where} ({error})")
+                own = f": {how}" if how else ", and its own Redis with it"
+                return f"job {found.job} has ended{own}"
+            # The last launcher of a job takes the job's own server along.
+            is_expected = found.from_record and how
+            away = f"waiting for Redis at {found.where} ({error})"
+            progress = Progress(told if is_expected else away)
         if progress.has_ended:
-            return f"job {found.job} has ended: {progress.what}"
+            return f"job {found.job} has ended: {progress.how}"
         if progress.what != told:
             told = progress.what
             say(f"{told} …")
@@ -164,6 +176,8 @@ class Progress:
 
     what: str
     has_ended: bool = False
+    how: str = ""
+    """How it ends, once that is decided."""
 
 
 def look(cluster: Cluster, leader: str, staying: Collection[str]) -> Progress:
@@ -171,11 +185,12 @@ def look(cluster: Cluster, leader: str, staying: Collection[str]) -> Progress:
     plan = cluster.plan
     is_over = plan is not None and plan.state in TERMINAL
     if plan is not None and is_over and not staying:
-        return Progress(plan.message or plan.state, has_ended=True)
+        return Progress("ended", has_ended=True, how=plan.message or plan.state)
     if cluster.asked_to_stop() and not leader:
         return Progress("nobody leads yet; the request waits for a leader")
     if plan is None or (is_over and cluster.asked_to_stop()):
         return Progress("stopping before the first attempt")
     if is_over:
-        return Progress(f"waiting for the launchers of {', '.join(staying)} to leave")
+        what = f"waiting for the launchers of {', '.join(staying)} to leave"
+        return Progress(what, how=plan.message or plan.state)
     return Progress(f"stopping attempt {plan.attempt}, {plan.world_size} ranks")

@@ -9,6 +9,7 @@ from holdfast_sidecar.cli.main import cli
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.coordination.reports import AgentReport, Member, Plan, Request, encode
+from holdfast_sidecar.coordination.store import Lease, StoreUnavailable, View
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.settings import RedisSettings
 
@@ -27,9 +28,10 @@ def launcher(beat: int, state: str = "running", incarnation: str = "i") -> Agent
 
 def test_the_job_has_ended_once_its_launchers_have_left() -> None:
     stopped = cluster(Plan(0, 1, "stopped", message="asked for by me@here"))
+    how = "asked for by me@here"
     waits = stop.look(stopped, "a/i", ["a", "b"])
-    assert waits == stop.Progress("waiting for the launchers of a, b to leave")
-    assert stop.look(stopped, "a/i", []) == stop.Progress("asked for by me@here", has_ended=True)
+    assert waits == stop.Progress("waiting for the launchers of a, b to leave", how=how)
+    assert stop.look(stopped, "a/i", []) == stop.Progress("ended", has_ended=True, how=how)
 
 
 def test_a_run_that_waits_to_begin_has_not_ended_with_the_one_before() -> None:
@@ -85,3 +87,37 @@ def test_a_run_that_waits_to_begin_is_asked_to_stop(
     assert "nobody leads yet" in result.output
     assert result.exit_code == 1
     assert len(store.read().section(Section.REQUESTS)) == 1
+    result = CliRunner().invoke(cli, ["stop", "--save"])
+    assert "was not stopped, as there is no checkpoint: its next run has not begun" in result.output
+    assert (result.exit_code, len(store.read().section(Section.REQUESTS))) == (1, 1)
+
+
+class Going:
+    """A job's own server: it answers with a plan that is over, then goes with the last launcher."""
+
+    def __init__(self, found: FoundJob, view: View) -> None:
+        self._found, self._views = found, [view]
+
+    def read(self) -> View:
+        if self._views:
+            return self._views.pop()
+        raise StoreUnavailable("gone")
+
+    def wait(self, timeout_s: float) -> None:
+        if not self._views:
+            (self._found.state / "server.json").unlink(missing_ok=True)
+
+
+def test_how_a_job_ended_is_said_though_its_own_server_went_with_it(tmp_path: Path) -> None:
+    (tmp_path / "server.json").touch()
+    found = FoundJob("j", RedisSettings(), tmp_path, from_record=True)
+    sections = {
+        Section.PLAN: {"current": encode(Plan(0, 1, "stopped", message="asked for by me@here"))},
+        Section.AGENTS: {"a": encode(launcher(1))},
+    }
+    view = View(Lease(1, "a/i"), "s", sections)
+    leaving = stop.Leaving(cluster(None, launcher(1)), silence_s=1.5)
+    said: list[str] = []
+    ended = stop.watch(Going(found, view), found, leaving, 9.0, said.append)  # type: ignore[arg-type]
+    assert ended == "job j has ended: asked for by me@here"
+    assert said == ["waiting for the launchers of a to leave …"]
