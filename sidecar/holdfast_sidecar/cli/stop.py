@@ -56,11 +56,9 @@ def stop(effective: Effective, job: str | None, save: bool, timeout: str) -> Non
         if _has_ended(view, store, silence_s):
             _say_what_was(found, view, save)
             return
-        asked = parse_cluster(view)
-        if save and asked.plan is not None and asked.plan.state in TERMINAL:
-            _refuse(found, "its next run has not begun")
         if save:
-            _save(store, found, patience_s)
+            _save(store, found, view, patience_s)
+        asked = parse_cluster(look_up(found, store))
         ask(found, store, "stop")
         ended = watch(store, found, Leaving(asked, silence_s), patience_s, click.echo)
     finally:
@@ -98,8 +96,11 @@ def _say_what_was(found: FoundJob, view: View, save: bool) -> None:
     click.echo(f"job {found.job} has ended: {how}")
 
 
-def _save(store: Store, found: FoundJob, patience_s: float) -> None:
+def _save(store: Store, found: FoundJob, view: View, patience_s: float) -> None:
     """A checkpoint first; without one the job goes on, as nothing can be undone afterwards."""
+    plan = parse_cluster(view).plan
+    if plan is not None and plan.state in TERMINAL:
+        _refuse(found, "its next run has not begun")
     saved = checkpoint.watch(store, found, ask(found, store, "checkpoint"), patience_s, click.echo)
     if not saved.is_complete:
         _refuse(found, saved.reason)
