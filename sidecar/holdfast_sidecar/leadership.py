@@ -85,7 +85,9 @@ class Leadership:
             outcome = decide(cluster, found)
         self._forming = outcome.forming
         self._wait(outcome.waiting)
-        if self._carry_out(lease, outcome.writes) and not self._changed_plan(outcome.writes):
+        if not self._carry_out(lease, outcome.writes):
+            return  # a request whose answer was refused is answered next time
+        if not self._changed_plan(outcome.writes):
             self._keep_checkpoints(lease, cluster, now)
         self._forget_requests(lease, cluster)
 
