@@ -83,6 +83,8 @@ class Ranks:
             "MASTER_PORT": str(store.port),
             "TORCHELASTIC_USE_AGENT_STORE": "True",
             "HOLDFAST_CHECKPOINT_DIR": str(root),
+            # No launcher ends the survivors of a rank that dies while it saves: they wait this out.
+            "HOLDFAST_CHECKPOINT_WRITE_TIMEOUT_S": "3",
             "HOLDFAST_JOB": JOB,
             "HOLDFAST_RESUME": json.dumps([dataclasses.asdict(c) for c in resume or []]),
         }
