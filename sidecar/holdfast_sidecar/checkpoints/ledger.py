@@ -72,6 +72,7 @@ class Kept:
             world_size=self.manifest.world_size,
             at_unix_s=self.manifest.created_unix_s,
             load_failures=len(self.failed_attempts),
+            requested_by=self.manifest.requested_by,
         )
 
 

@@ -205,6 +205,10 @@ def watch(
 
 def look(view: View, request: str) -> Outcome | str:
     """What became of the request, or how far it is."""
+    ledger = (decode(LedgerEntry, text) for text in view.section(Section.LEDGER).values())
+    for entry in ledger:
+        if entry is not None and entry.requested_by == request:
+            return Outcome(True, entry.identifier, entry.step, entry.path)
     order = decode(CheckpointOrder, view.section(Section.CHECKPOINT).get(CURRENT, ""))
     waiting = request in view.section(Section.REQUESTS)
     if order is not None and order.requested_by == request:

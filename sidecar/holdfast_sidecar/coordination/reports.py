@@ -260,6 +260,8 @@ class LedgerEntry:
     world_size: int
     at_unix_s: float
     load_failures: int = 0
+    requested_by: str = ""
+    """Request that it answers; kept here because the next order soon takes the order's place."""
 
 
 @dataclass(frozen=True)

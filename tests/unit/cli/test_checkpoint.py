@@ -1,5 +1,6 @@
 """`holdfast checkpoint`: what it says, and its exit codes."""
 
+import dataclasses
 import json
 
 import pytest
@@ -9,7 +10,7 @@ from tests.unit.checkpoints.sealed import fill, seal
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.checkpoint import Outcome, checkpoint, look
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import CheckpointOrder, Plan, encode
+from holdfast_sidecar.coordination.reports import CheckpointOrder, LedgerEntry, Plan, encode
 from holdfast_sidecar.coordination.store import Lease, View
 
 
@@ -131,3 +132,13 @@ def test_it_tells_how_far_the_request_is(seen, told):
 )
 def test_it_knows_when_the_request_is_over(seen, outcome):
     assert look(seen, "r1") == outcome
+
+
+def test_a_request_met_is_still_known_when_the_next_scheduled_order_took_its_place():
+    entry = LedgerEntry("aa", "/ck/x", 7, 0, 1, "", "complete", 1, 2, 0.0, requested_by="r1")
+    later = dataclasses.replace(order("armed", asked_by=""), identifier="bb", step=47)
+    seen = view(later, request=False)
+    seen = dataclasses.replace(
+        seen, sections={**seen.sections, Section.LEDGER: {"aa": encode(entry)}}
+    )
+    assert look(seen, "r1") == Outcome(True, "aa", 7, "/ck/x")
