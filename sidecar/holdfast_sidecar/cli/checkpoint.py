@@ -270,13 +270,7 @@ def _where_it_saves(effective: Effective, job: str | None) -> Path:
 
 
 def _where_it_says(found: FoundJob) -> Path:
-    store = found.open_store()
-    try:
-        view = store.read()
-    except StoreUnavailable as error:
-        raise store_away.explanation(found, error) from None
-    finally:
-        store.close()
+    view = store_away.read_view(found)
     texts = view.section(Section.LEDGER).values()
     paths = [entry.path for text in texts if (entry := decode(LedgerEntry, text)) is not None]
     if not paths:

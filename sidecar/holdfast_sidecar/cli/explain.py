@@ -19,7 +19,7 @@ from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.table import BAD, GOOD, paint, size, span, table
 from holdfast_sidecar.configuration import Effective
 from holdfast_sidecar.coordination.reports import Incident
-from holdfast_sidecar.coordination.store import StoreUnavailable, View
+from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.places import state_root
 from holdfast_sidecar.standing import exists, incidents
 from holdfast_sidecar.story import Story, tell, whom
@@ -153,13 +153,7 @@ def page(story: Story, kept: list[tuple[Path, int]]) -> str:
 
 
 def _read(found: FoundJob) -> View:
-    store = found.open_store()
-    try:
-        view = store.read()
-    except StoreUnavailable as error:
-        raise store_away.explanation(found, error) from None
-    finally:
-        store.close()
+    view = store_away.read_view(found)
     if not exists(view):
         raise store_away.unknown(found)
     return view

@@ -10,6 +10,7 @@ import click
 from holdfast.identity import ProcessIdentity, is_alive
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.finding_the_job import FoundJob, NoSuchJob
+from holdfast_sidecar.coordination.store import StoreUnavailable, View
 
 
 class CutOff(click.ClickException):
@@ -47,3 +48,14 @@ def _is_running(record: Path) -> bool:
         return is_alive(ProcessIdentity(int(content["pid"]), int(content["start_ticks"])))
     except (OSError, ValueError, KeyError, TypeError):
         return False
+
+
+def read_view(found: FoundJob) -> View:
+    """Everything about a job, by one reading; raises `explanation` when there is no answer."""
+    store = found.open_store()
+    try:
+        return store.read()
+    except StoreUnavailable as error:
+        raise explanation(found, error) from None
+    finally:
+        store.close()
