@@ -27,14 +27,20 @@ CHECKPOINT_DIR = "HOLDFAST_CHECKPOINT_DIR"
 """Directory under which this job's checkpoints lie; unset when none was configured."""
 
 RESUME = "HOLDFAST_RESUME"
-"""Checkpoints to try in this order, as a JSON list of {"identifier", "path", "step"}; an empty
-list: start from nothing."""
+"""What to try, in this order: a JSON list of the sidecar's `Candidate` records ("identifier", "path",
+"step", "tier", "fetches"); an empty list: start from nothing."""
 
 CHECKPOINT_KEY_FILE = "HOLDFAST_CHECKPOINT_KEY_FILE"
 """File with the key that manifests are sealed with; unset: they carry a plain digest only."""
 
 CHECKPOINT_WRITE_TIMEOUT = "HOLDFAST_CHECKPOINT_WRITE_TIMEOUT_S"
 """How long ranks that began to write a checkpoint wait for the slowest of them, seconds."""
+
+SNAPSHOTS = "HOLDFAST_SNAPSHOTS"
+"""`0`: this job takes no snapshots, so no rank need say how much room they would take."""
+
+PEER_COPIES = "HOLDFAST_PEER_COPIES"
+"""`sync`: a snapshot exists only once another node has it too, and ranks wait for that."""
 
 CLAIMED = "HOLDFAST_CLAIMED"
 """`pid:start_ticks` of the process that claimed the page; children inherit it and stay inert."""

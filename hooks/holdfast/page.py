@@ -2,14 +2,14 @@
 
 The hooks write words, records, replies and last words; the sidecar reads them with pread and
 writes orders into the same page. This file packs and parses, and touches neither file nor clock.
-Layout (bytes, little endian), page size 20,480:
+Layout (bytes, little endian), page size 24,576:
 
     0     identity   magic, version, who this is, checksum; written once, before the rename
     512   words      64 unsigned 64-bit words, each stored at once
     1024  orders     one slot of 128 bytes per kind of order; its first word is a sequence number
-    1536  reply      the rank's answer to the newest checkpoint order
-    2048  last words what an exception said, as JSON
-    4096  ring       256 records of 64 bytes; the word PUBLISHED counts them
+    2048  replies    one slot of 128 bytes per kind of order that is answered
+    4096  last words what an exception said, as JSON
+    8192  ring       256 records of 64 bytes; the word PUBLISHED counts them
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from enum import IntEnum, IntFlag
 from typing import Any
 
 MAGIC = b"HOLDFAST"
-VERSION = 1
-PAGE_SIZE = 20_480
+VERSION = 2
+PAGE_SIZE = 24_576
 
 STACKS_SIGNAL = signal.SIGRTMIN + 12
 """Asks a rank for its stacks. Not SIGUSR1 or SIGUSR2: with those schedulers ask scripts to save and
@@ -69,6 +69,15 @@ class Word(IntEnum):
     RESUMED_STEP = 14  # step this attempt resumed from; 0 = from nothing
     RESUME_FAILURES = 15  # bit i: candidate i of HOLDFAST_RESUME failed to load
     LOSS_STEP = 16  # step at which LOSS_BITS was reported
+    SNAPSHOT_WANTED = 17  # bytes of the slot file this rank needs; 0: it takes no snapshots (yet)
+    SNAPSHOT_SEALED = 18  # step + 1 of the newest snapshot this rank sealed
+    SNAPSHOT_EXISTING = 19  # step + 1 of the newest snapshot that this rank knows all ranks sealed
+    SNAPSHOTS_TAKEN = 20
+    SNAPSHOTS_SKIPPED = 21  # no slot was free
+    SNAPSHOT_BLOCKED_NS = 22  # the loop was kept this long by snapshots, in all
+    SNAPSHOT_LAST_NS = 23  # and by the newest one
+    SNAPSHOT_FIRST_NS = 24  # and by the first one
+    TERMINATION_NS = 25  # CLOCK_MONOTONIC at which this rank was sent SIGTERM; 0: it was not
 
 
 class Flag(IntFlag):
@@ -99,8 +108,11 @@ class Ending(IntEnum):
 class OrderKind(IntEnum):
     """What a sidecar may ask of a rank; the number is the slot."""
 
-    CHECKPOINT = 0
+    CHECKPOINT = 0  # save at `step`; with `slots` > 0 by a snapshot that is held, else by itself
     STOP = 1
+    SNAPSHOT = 2  # take one every `every` steps (0: none), into `slots` slots
+    PEER = 3  # take one at `step` and hold it, for another node to copy
+    CONFIRMED = 4  # the snapshot of `step` is on another node too (peer copies in step)
 
 
 class ReplyState(IntEnum):
@@ -113,23 +125,26 @@ class ReplyState(IntEnum):
     SAVED = 4
     VOID = 5  # not all ranks arrived in time, or the order was withdrawn
     FAILED = 6
+    COPIED = 7  # the snapshot of that step is sealed and held until the order is withdrawn
 
 
 WORDS_OFFSET = 512
 WORD_COUNT = 64
 ORDERS_OFFSET = 1024
 ORDER_SIZE = 128
-REPLY_OFFSET = 1536
-LAST_WORDS_OFFSET = 2048
+REPLIES_OFFSET = 2048
+REPLY_SIZE = 128
+LAST_WORDS_OFFSET = 4096
 LAST_WORDS_SIZE = 2048
-RING_OFFSET = 4096
+RING_OFFSET = 8192
 RECORD_SIZE = 64
 RING_CAPACITY = (PAGE_SIZE - RING_OFFSET) // RECORD_SIZE
 
 _IDENTITY = struct.Struct("<8sQQQQQQQQQ64s128s")
 _WORDS = struct.Struct(f"<{WORD_COUNT}Q")
-_ORDER_BODY = struct.Struct("<QQQQQ48s")  # kind, attempt, epoch, step, deadline_ns, identifier
-_ORDER = struct.Struct("<Q I 4x 88s")
+_ORDER_BODY = struct.Struct("<QQQQQQQ48s")
+"""kind, attempt, epoch, step, deadline_ns, every, slots, identifier"""
+_ORDER = struct.Struct("<Q I 4x 104s")
 _REPLY_BODY = struct.Struct("<QQQQ48s")  # state, step, bytes, duration_ns, identifier
 RECORD_BODY = struct.Struct("<QQ8IdI")
 """A record without its checksum; public because the hot path packs it without a `Record`."""
@@ -271,6 +286,8 @@ class Order:
     step: int
     deadline_ns: int
     identifier: str
+    every: int = 0
+    slots: int = 0
 
     @property
     def is_withdrawn(self) -> bool:
@@ -291,6 +308,8 @@ def pack_order(order: Order, sequence: int) -> tuple[bytes, bytes]:
         order.epoch,
         order.step,
         order.deadline_ns,
+        order.every,
+        order.slots,
         order.identifier.encode()[:48],
     )
     whole = _ORDER.pack(sequence, zlib.crc32(body), body)
@@ -302,13 +321,14 @@ def parse_order(slot: bytes) -> tuple[int, Order | None]:
     sequence, checksum, body = _ORDER.unpack_from(slot)
     if sequence == 0 or zlib.crc32(body) != checksum:
         return sequence, None
-    kind, attempt, epoch, step, deadline_ns, identifier = _ORDER_BODY.unpack(body)
-    return sequence, Order(OrderKind(kind), attempt, epoch, step, deadline_ns, _text(identifier))
+    kind, attempt, epoch, step, deadline_ns, every, slots, name = _ORDER_BODY.unpack(body)
+    order = Order(OrderKind(kind), attempt, epoch, step, deadline_ns, _text(name), every, slots)
+    return sequence, order
 
 
 @dataclass(frozen=True)
 class Reply:
-    """How far this rank got with the checkpoint order `identifier`."""
+    """How far this rank got with the order `identifier`."""
 
     state: ReplyState
     step: int
@@ -325,10 +345,16 @@ def pack_reply(reply: Reply) -> bytes:
     return body + _CHECKSUM.pack(zlib.crc32(body))
 
 
-def parse_reply(page: bytes) -> Reply | None:
-    """The rank's newest reply; None when there is none yet or it is torn (look again)."""
-    body = page[REPLY_OFFSET : REPLY_OFFSET + _REPLY_BODY.size]
-    checksum = _CHECKSUM.unpack_from(page, REPLY_OFFSET + _REPLY_BODY.size)[0]
+def reply_offset(kind: OrderKind) -> int:
+    """Where the reply to orders of this kind lies."""
+    return REPLIES_OFFSET + int(kind) * REPLY_SIZE
+
+
+def parse_reply(page: bytes, kind: OrderKind = OrderKind.CHECKPOINT) -> Reply | None:
+    """The rank's newest reply to this kind of order; None when there is none yet or it is torn."""
+    start = reply_offset(kind)
+    body = page[start : start + _REPLY_BODY.size]
+    checksum = _CHECKSUM.unpack_from(page, start + _REPLY_BODY.size)[0]
     if checksum != zlib.crc32(body):
         return None
     state, step, size_bytes, duration_ns, identifier = _REPLY_BODY.unpack(body)

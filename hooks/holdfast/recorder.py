@@ -159,10 +159,11 @@ class Recorder:
             self._read_order(kind)
         return self._orders[kind]
 
-    def reply(self, reply: Reply) -> None:
+    def reply(self, reply: Reply, kind: OrderKind = OrderKind.CHECKPOINT) -> None:
         """Tell the sidecar how far this rank got with an order."""
-        self.answered = reply.identifier
-        self._write(page.REPLY_OFFSET, page.pack_reply(reply))
+        if kind is OrderKind.CHECKPOINT:
+            self.answered = reply.identifier
+        self._write(page.reply_offset(kind), page.pack_reply(reply))
 
     def word(self, word: Word) -> int:
         """What a word holds."""

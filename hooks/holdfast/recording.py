@@ -26,8 +26,8 @@ class Recording(Protocol):
     def order(self, kind: OrderKind, /) -> Order | None:
         """Newest order of this kind, if there is one."""
 
-    def reply(self, reply: Reply, /) -> None:
-        """Answer the checkpoint order."""
+    def reply(self, reply: Reply, kind: OrderKind = OrderKind.CHECKPOINT, /) -> None:
+        """Answer an order of this kind."""
 
     def set_word(self, word: Word, value: int, /) -> None:
         """Store one word."""
@@ -58,7 +58,7 @@ class Unwatched:
         """Nobody asks."""
         return None
 
-    def reply(self, reply: Reply, /) -> None:
+    def reply(self, reply: Reply, kind: OrderKind = OrderKind.CHECKPOINT, /) -> None:
         """Nobody waits."""
 
     def set_word(self, word: Word, value: int, /) -> None:

@@ -31,6 +31,7 @@ from holdfast_sidecar.probes.patience import Patient
 from holdfast_sidecar.probes.ranks import RanksProbe
 from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.snapshots.node_slots import NodeSlots
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ def assemble(
         coordination=coordination,
         deeds=Deeds(site.node, site.settings, site.places, pages, Chronicle(site.places), runner),
         saved_parts=saved_parts,
+        snapshots=NodeSlots(site.places.shm, site.settings),
         farewell=Farewell(
             watch_launcher(site.launcher_pid), site.places, site.settings.sidecar.grace_s, runner
         ),

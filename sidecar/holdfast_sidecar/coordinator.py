@@ -21,6 +21,7 @@ from holdfast_sidecar.coordination.reports import (
     CheckpointOrder,
     NodeReport,
     Plan,
+    SnapshotReport,
     encode,
 )
 from holdfast_sidecar.coordination.store import Heard, Lease, Store, StoreUnavailable, View
@@ -176,6 +177,8 @@ class Coordinator(threading.Thread):
             pid=self._identity.pid,
             version=__version__,
             waiting=self.waiting,
+            snapshot=state.snapshot,
+            preempted_by=state.preempted_by,
         )
         news = _news(state)
         self._store.report(
@@ -247,6 +250,21 @@ class Coordinator(threading.Thread):
             self._kept_at, self._kept_for_s = now, ttl_s
 
 
+def _snapshot_news(snapshot: SnapshotReport | None) -> object:
+    """Not the steps, which move all the time: what somebody waits for."""
+    if snapshot is None:
+        return None
+    return (
+        snapshot.attempt,
+        snapshot.slots,
+        snapshot.wants,
+        snapshot.obstacle,
+        snapshot.copied_for,
+        snapshot.pulled,
+        snapshot.peer_address,
+    )
+
+
 def _news(state: LocalState) -> str:
     """What is worth waking the others for: everything but steps, ages and measurements."""
     return repr(
@@ -256,6 +274,8 @@ def _news(state: LocalState) -> str:
             [(f.key, f.acts) for f in state.findings],
             state.evidence_for,
             state.saved,
+            _snapshot_news(state.snapshot),
+            state.preempted_by,
             [
                 (r.rank, r.alive, r.ending, r.state_registered, r.resume_failures, r.step > 0)
                 for r in state.ranks

@@ -20,6 +20,9 @@ class Kind(str, Enum):
     DISK_FULL = "disk_full"
     LINK_DOWN = "link_down"
     STORE_AWAY = "store_away"
+    NO_SNAPSHOTS = "no_snapshots"  # memory or state don't allow them; `what` says which
+    STORAGE_SLOW = "storage_slow"  # a checkpoint takes longer to write than the interval
+    PREEMPTED = "preempted"  # a scheduler wants the node back, or the time limit is near
     PROBE_FAILED = "probe_failed"
 
 

@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.coordination.reports import CheckpointOrder, Plan, RankReport, SavedPart
+from holdfast_sidecar.coordination.reports import (
+    CheckpointOrder,
+    Plan,
+    RankReport,
+    SavedPart,
+    SnapshotReport,
+)
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.findings import Finding
 
@@ -25,6 +31,8 @@ class LocalState:
     findings: list[Finding] = field(default_factory=list)
     evidence_for: str = ""
     saved: SavedPart | None = None
+    snapshot: SnapshotReport | None = None
+    preempted_by: str = ""
     metrics_address: str = ""
 
 

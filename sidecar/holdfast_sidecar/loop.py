@@ -15,7 +15,11 @@ from typing import Protocol
 from holdfast_sidecar.attention import Attention
 from holdfast_sidecar.checkpoint_outcomes import CheckpointOutcomes
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import CheckpointOrder, SavedPart
+from holdfast_sidecar.coordination.reports import (
+    CheckpointOrder,
+    SavedPart,
+    SnapshotReport,
+)
 from holdfast_sidecar.deeds import Deeds
 from holdfast_sidecar.detectors.judgement import judge_machine, judge_ranks
 from holdfast_sidecar.detectors.onset import keep_onsets, newly_found, no_longer_found
@@ -63,6 +67,13 @@ class SavedParts(Protocol):
         """This node's part so far; hashing goes on meanwhile. None without an order."""
 
 
+class Snapshots(Protocol):
+    """This node's slots: makes them, hands them to the ranks, reads what was sealed."""
+
+    def follow(self, orders: Orders, looks: list[RankLook], now_s: float) -> SnapshotReport | None:
+        """What this node has now; allocation goes on meanwhile. None before any rank was seen."""
+
+
 class Teller(Protocol):
     """Where the loop's picture goes for people: the metrics page."""
 
@@ -81,6 +92,7 @@ class Loop:
     coordination: Coordination
     deeds: Deeds
     saved_parts: SavedParts
+    snapshots: Snapshots
     farewell: Farewell
     teller: Teller
     metrics_address: str = ""
@@ -142,6 +154,7 @@ class Loop:
         self.deeds.act(orders, now_s)
         self.checkpoint_outcomes.see(orders.checkpoint)
         saved = self.saved_parts.follow(orders.checkpoint, self.attention.looks())
+        snapshot = self.snapshots.follow(orders, self.attention.looks(), now_s)
         if not launcher_alive:
             self.farewell.sweep(self.attention.dead_ranks())
 
@@ -157,6 +170,7 @@ class Loop:
                 findings=self._findings,
                 evidence_for=self.deeds.evidence_for,
                 saved=saved,
+                snapshot=snapshot,
                 metrics_address=self.metrics_address,
             )
         )

@@ -83,18 +83,54 @@ class CheckpointSettings:
     """Coordinated checkpoints (they need the three lines in the script)."""
 
     dir: str = ""
-    every_s: float = 300.0
+    every_s: float = 0.0
+    """0: by Young and Daly from what a checkpoint costs and how often the job fails."""
     every_steps: int = 0
-    """When given, every so many steps instead of every `every_s`."""
+    """When given, every so many steps instead of by time."""
+    least_every_s: float = 60.0
+    most_every_s: float = 3600.0
+    """Bounds of the interval that is worked out: writing more often than each minute loads storage
+    that others share, and nobody should lose more than an hour when the estimate is wrong."""
     keep: int = 3
+    keep_days: float = 0.0
+    """Besides, remove what is older than this; 0: no limit. Never the newest good one."""
     deadline_s: float = 120.0
     """For every rank to reach the step: whoever waits for a late one does not train."""
     write_timeout_s: float = 1800.0
     """For all to write and hash their parts, from there on."""
     load_failures: int = 2
     """A checkpoint that failed to load in this many attempts is poisoned."""
+    good_after_s: float = 120.0
+    """A complete checkpoint is good once the job ran on from it this long, for at least
+    `good_after_steps`, without a numeric finding or an open hardware fault on a node that wrote it:
+    a divergence shows within minutes, and a rollback of ten is cheaper than one to bad weights."""
+    good_after_steps: int = 10
     key_file: str = ""
     """File with a secret to authenticate manifests with; empty: a plain digest only."""
+
+
+@dataclass(frozen=True)
+class SnapshotSettings:
+    """Copies of all ranks' state in host memory, which outlive the ranks (three lines needed)."""
+
+    every_steps: int = 0
+    """0: as often as `most_share` allows; -1: never."""
+    most_share: float = 0.02
+    """Of the step time that snapshots may take: less than what anyone notices in a training."""
+    slots: int = 3
+    """Per rank: two in turn, one that a write or a peer copy holds meanwhile."""
+    memory_share: float = 0.5
+    """Of the memory and shared memory that are free when the job starts."""
+    peer: str = "async"
+    """Copies on another node: off, async (the newest that is through), or sync (ranks wait)."""
+    peer_listen: str = "127.0.0.1:0"
+    """Where other nodes fetch copies; loopback serves only nodes of this machine."""
+    peer_bytes_per_s: float = 1e9
+    """Cap on what this node fetches; 0: none. A tenth of a 100 Gbit/s link."""
+    peer_timeout_s: float = 60.0
+    """A copy that takes longer is given up; with `sync`, how long a rank waits at most."""
+    failure_domain: str = ""
+    """What fails together with this node (a rack, a switch): copies go to another one if any."""
 
 
 @dataclass(frozen=True)
@@ -118,4 +154,5 @@ class Settings:
     stall: StallSettings = field(default_factory=StallSettings)
     straggler: StragglerSettings = field(default_factory=StragglerSettings)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
+    snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
     paths: PathSettings = field(default_factory=PathSettings)

@@ -30,6 +30,9 @@ class Section(str, Enum):
     LEDGER = "ledger"  # [checkpoint identifier; the leader] LedgerEntry
     INCIDENTS = "incidents"  # [incident identifier; the leader] Incident
     REQUESTS = "requests"  # [request identifier; the command line] Request; the leader removes it
+    SNAPSHOT = "snapshot"  # ["current"; the leader] SnapshotOrder
+    PEER = "peer"  # ["current"; the leader] PeerOrder
+    KEY = "key"  # ["current"; the leader] AttemptKey; a secret: never logged, never shown
     SETTINGS = "settings"  # ["current"; whoever comes first] Settings that all nodes must share
 
 

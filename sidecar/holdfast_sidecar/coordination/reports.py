@@ -128,6 +128,39 @@ class FileFact:
 
 
 @dataclass(frozen=True)
+class SnapshotReport:
+    """What a node has of snapshots. Steps by rank, as strings because JSON's keys are."""
+
+    attempt: int = -1
+    """Of the ranks that `wanted` and `taken` speak of."""
+    slots: int = 0
+    """Slots that each rank of this node has; 0: none (yet)."""
+    wants: bool = False
+    """Some rank asked for slots."""
+    obstacle: str = ""
+    """Why there are fewer slots than wished."""
+    slot_bytes: int = 0
+    """Of all slots and copies of this node."""
+    held: dict[str, list[int]] = field(default_factory=dict)
+    """rank -> sealed steps in its own slots, newest first."""
+    copies: dict[str, list[int]] = field(default_factory=dict)
+    """rank of another node -> sealed steps copied here, newest first."""
+    newest: int = -1
+    """Newest step that this node's ranks know to exist on all ranks; -1: none."""
+    taken: int = 0
+    skipped: int = 0
+    blocked_s: float = 0.0
+    """What one snapshot keeps a loop of this node, seconds: the newest, of the slowest rank."""
+    copied_for: dict[str, str] = field(default_factory=dict)
+    """Identifier of a PeerOrder -> `copied` once this node's ranks hold it, `void` if one can't."""
+    pulled: str = ""
+    """Identifier of the PeerOrder whose copies this node has pulled, whole and checked."""
+    peer_address: str = ""
+    """host:port where other nodes fetch this one's snapshots; empty: nowhere."""
+    failure_domain: str = ""
+
+
+@dataclass(frozen=True)
 class NodeReport:
     """A sidecar about its node."""
 
@@ -153,6 +186,9 @@ class NodeReport:
     version: str = ""
     waiting: str = ""
     """Why the leader, if it is this sidecar, takes no step yet; empty while it need not wait."""
+    snapshot: SnapshotReport | None = None
+    preempted_by: str = ""
+    """Why this node will soon be taken away (SIGTERM, a scheduler's time limit); empty: it won't."""
 
     @property
     def candidate(self) -> str:
@@ -174,11 +210,18 @@ class Member:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A checkpoint that ranks may try to load."""
+    """What ranks may try to load.
+
+    tier `durable`: the checkpoint in `path`. tier `snapshot`: the newest step that all ranks find
+    in their slots, which they agree on by themselves; `step` is the leader's guess, -1 for none.
+    """
 
     identifier: str
     path: str
     step: int
+    tier: str = "durable"
+    fetches: dict[str, str] = field(default_factory=dict)
+    """Of a snapshot: rank -> node that has a copy; its sidecar's fetch comes first."""
 
 
 TERMINAL = frozenset({"done", "stopped"})
@@ -225,6 +268,12 @@ class CheckpointOrder:
     reason: str = ""
     write_timeout_s: float = 0.0
     """How much longer those that save may take until all is written and hashed, seconds."""
+    mode: str = "direct"
+    """`direct`: ranks write by themselves and wait; `snapshot`: they copy, the sidecars write."""
+    trigger: str = "periodic"
+    """Why, for metrics: periodic, manual, preempt, failure, grow."""
+    writers: dict[str, str] = field(default_factory=dict)
+    """Of a `snapshot` that exists already: rank -> node that writes it, from its slot or copy."""
 
     @property
     def came_too_late(self) -> bool:
@@ -233,20 +282,58 @@ class CheckpointOrder:
 
 
 @dataclass(frozen=True)
+class SnapshotOrder:
+    """How often ranks take snapshots. `every_steps` 0: not at all, for `reason`."""
+
+    attempt: int
+    epoch: int
+    every_steps: int
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class PeerOrder:
+    """A snapshot that other nodes shall copy. state: `armed`, `complete`, `void`.
+
+    With `peer=sync` it stands for the whole attempt: state `standing`, every snapshot is meant.
+    """
+
+    identifier: str
+    attempt: int
+    epoch: int
+    step: int
+    state: str
+    deadline_s: float
+    pulls: dict[str, str] = field(default_factory=dict)
+    """node whose ranks' snapshots are copied -> node that pulls them."""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class AttemptKey:
+    """Secret of an attempt (hex), with which sidecars prove to each other that they belong."""
+
+    attempt: int
+    secret: str
+
+
+@dataclass(frozen=True)
 class Request:
-    """What a person asked for on the command line. kind: `checkpoint` or `stop`."""
+    """What a person or a launcher asked for. kind: `checkpoint`, `stop`, or `preempt` (save within
+    `deadline_s`, then stop)."""
 
     identifier: str
     kind: str
     by: str = ""
     at_unix_s: float = 0.0
+    deadline_s: float = 0.0
 
 
 @dataclass(frozen=True)
 class LedgerEntry:
     """A checkpoint in the ledger; the manifest beside its files is the truth.
 
-    verdict: `complete` or `poisoned` (later also `good`).
+    verdict: `complete`, `good` or `poisoned`.
     """
 
     identifier: str

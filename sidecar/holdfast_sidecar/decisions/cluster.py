@@ -9,13 +9,16 @@ from typing import TypeVar
 from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.coordination.reports import (
     AgentReport,
+    AttemptKey,
     CheckpointOrder,
     Incident,
     LedgerEntry,
     NodeReport,
+    PeerOrder,
     Plan,
     RankReport,
     Request,
+    SnapshotOrder,
     decode,
 )
 from holdfast_sidecar.coordination.store import View
@@ -43,6 +46,12 @@ class Cluster:
     incident_texts: Mapping[str, str] = field(default_factory=dict)
     requests: Mapping[str, Request] = field(default_factory=dict)
     request_texts: Mapping[str, str] = field(default_factory=dict)
+    snapshot: SnapshotOrder | None = None
+    snapshot_text: str | None = None
+    peer: PeerOrder | None = None
+    peer_text: str | None = None
+    key: AttemptKey | None = None
+    key_text: str | None = None
     lost: Mapping[str, float] = field(default_factory=dict)
     """Nodes whose agent is known to be gone or silent for too long -> seconds of silence."""
 
@@ -91,6 +100,12 @@ def parse_cluster(view: View) -> Cluster:
         incident_texts=view.section(Section.INCIDENTS),
         requests=_parse_all(Request, view.section(Section.REQUESTS)),
         request_texts=view.section(Section.REQUESTS),
+        snapshot=_current(SnapshotOrder, view, Section.SNAPSHOT),
+        snapshot_text=view.section(Section.SNAPSHOT).get(CURRENT),
+        peer=_current(PeerOrder, view, Section.PEER),
+        peer_text=view.section(Section.PEER).get(CURRENT),
+        key=_current(AttemptKey, view, Section.KEY),
+        key_text=view.section(Section.KEY).get(CURRENT),
     )
 
 
@@ -130,6 +145,11 @@ def _is_lost(
     if vouched:
         return agent_still >= timeout_s * UNRESPONSIVE_FACTOR
     return agent_still >= timeout_s
+
+
+def _current(kind: type[T], view: View, section: Section) -> T | None:
+    text = view.section(section).get(CURRENT)
+    return None if text is None else decode(kind, text)
 
 
 def _parse_all(kind: type[T], fields: Mapping[str, str]) -> dict[str, T]:

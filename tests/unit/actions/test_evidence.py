@@ -10,7 +10,7 @@ import pytest
 from tests.unit.detectors.scene import record
 from tests.unit.pretend_pages import NOBODY, publish, write_page
 
-from holdfast.page import STACKS_SIGNAL
+from holdfast.page import PAGE_SIZE, STACKS_SIGNAL
 from holdfast_sidecar.actions.evidence import Request, can_answer, is_kept, keep_evidence
 from holdfast_sidecar.pages import Pages
 
@@ -58,7 +58,7 @@ def test_what_a_dead_rank_left_is_kept(tmp_path: Path, pages: Pages) -> None:
     assert is_kept(destination)
     facts = json.loads((destination / "rank-0.json").read_text())
     assert facts["records"][0]["step"] == 41
-    assert (destination / "rank-0.page").stat().st_size == 20_480
+    assert (destination / "rank-0.page").stat().st_size == PAGE_SIZE
     assert not list(destination.glob("*.new"))
 
 

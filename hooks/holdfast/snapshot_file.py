@@ -1,0 +1,193 @@
+"""Layout of a snapshot slot: one rank's state at one step, in a file of shared memory.
+
+The sidecar makes the file, whole; the rank fills it; the sidecar, its writer and other nodes'
+sidecars read it. This file names, packs and parses, and touches neither clock nor memory.
+Layout (bytes, little endian):
+
+    0      header   64 unsigned 64-bit words, each stored at once, then the job's name
+    4096   layout   JSON: which tensor lies where; the same from snapshot to snapshot
+    …      state    JSON of this step: everything that is no tensor
+    …      data     the tensors' bytes, each on a border of 64
+
+A slot is whole while the word SEALED holds its step + 1. Whoever writes it first stores 0 there and
+last the step. Writers hold `flock(LOCK_EX)` on a descriptor of their own, readers `LOCK_SH`, both
+without waiting: who can't have the lock leaves the slot alone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+import zlib
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+MAGIC = int.from_bytes(b"HFSNAP01", "little")
+HEADER_SIZE = 4096
+WORD_COUNT = 64
+ALIGNMENT = 64
+
+OWN_DIRECTORY = "snapshots"
+"""Below the node's directory of shared memory: slots of this node's ranks."""
+
+COPIES_DIRECTORY = "copies"
+"""Beside it: copies of other nodes' slots, in the same format."""
+
+SLOT_NAME = re.compile(r"rank-(\d+)-slot-(\d+)")
+
+
+class Word(IntEnum):
+    """Index of each word of the header."""
+
+    MAGIC = 0
+    SEALED = 1  # step + 1; 0: torn, empty or being written
+    STEP = 2  # of the snapshot that is here or being written
+    ATTEMPT = 3
+    EPOCH = 4
+    RANK = 5
+    WORLD_SIZE = 6
+    FILE_SIZE = 7
+    LAYOUT_SIZE = 8
+    LAYOUT_CRC = 9
+    STATE_OFFSET = 10
+    STATE_CAPACITY = 11
+    STATE_SIZE = 12
+    STATE_CRC = 13
+    DATA_OFFSET = 14
+    DATA_SIZE = 15
+    SEALED_NS = 16  # CLOCK_MONOTONIC of the node that sealed it
+    CHECKED = 17  # step + 1 of the snapshot whose data has the checksum below; the sidecar's words
+    DATA_CRC = 18
+
+
+JOB_OFFSET = WORD_COUNT * 8
+JOB_SIZE = 128
+_WORDS = struct.Struct(f"<{WORD_COUNT}Q")
+
+
+@dataclass(frozen=True)
+class SlotHeader:
+    """What a slot says of itself; `sealed_step` is None while it is torn, empty or being written."""
+
+    sealed_step: int | None
+    step: int
+    attempt: int
+    epoch: int
+    rank: int
+    world_size: int
+    file_size: int
+    layout_size: int
+    layout_crc: int
+    state_offset: int
+    state_capacity: int
+    state_size: int
+    state_crc: int
+    data_offset: int
+    data_size: int
+    sealed_ns: int
+    data_crc: int | None
+    """crc32 of the data zone as the sidecar read it after the seal; None: not read yet."""
+    job: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor of a layout.
+
+    `key`: shared tensors by their name in the checkpoint, a rank's own as `own/<n>`, the n-th that
+    the state refers to. `shape` is what this rank holds; `whole` and `starts` place it in the
+    tensor over all ranks (equal to `shape` and zeros unless it is sharded). `writes`: this rank is
+    the one that puts it into a durable checkpoint (of replicas only one does).
+    """
+
+    key: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    """From the beginning of the data zone, bytes."""
+    size: int
+    """Bytes."""
+    is_shared: bool = False
+    whole: tuple[int, ...] = ()
+    starts: tuple[int, ...] = ()
+    writes: bool = True
+
+
+def slot_name(rank: int, slot: int) -> str:
+    """File name of a slot."""
+    return f"rank-{rank}-slot-{slot}"
+
+
+def align(size: int) -> int:
+    """The next border at or after this many bytes."""
+    return (size + ALIGNMENT - 1) // ALIGNMENT * ALIGNMENT
+
+
+def offsets(layout_size: int, state_capacity: int, data_size: int) -> tuple[int, int, int]:
+    """Where the state and the data begin, and the size of the whole file (whole pages)."""
+    state = align(HEADER_SIZE + layout_size)
+    data = (state + state_capacity + 4095) // 4096 * 4096
+    return state, data, (data + data_size + 4095) // 4096 * 4096
+
+
+def parse_header(data: bytes) -> SlotHeader | None:
+    """Parse the first HEADER_SIZE bytes; None when this is no slot of this version."""
+    if len(data) < JOB_OFFSET + JOB_SIZE:
+        return None
+    words = _WORDS.unpack_from(data)
+    if words[Word.MAGIC] != MAGIC:
+        return None
+    sealed = words[Word.SEALED]
+    return SlotHeader(
+        sealed_step=sealed - 1 if sealed else None,
+        step=words[Word.STEP],
+        attempt=words[Word.ATTEMPT],
+        epoch=words[Word.EPOCH],
+        rank=words[Word.RANK],
+        world_size=words[Word.WORLD_SIZE],
+        file_size=words[Word.FILE_SIZE],
+        layout_size=words[Word.LAYOUT_SIZE],
+        layout_crc=words[Word.LAYOUT_CRC],
+        state_offset=words[Word.STATE_OFFSET],
+        state_capacity=words[Word.STATE_CAPACITY],
+        state_size=words[Word.STATE_SIZE],
+        state_crc=words[Word.STATE_CRC],
+        data_offset=words[Word.DATA_OFFSET],
+        data_size=words[Word.DATA_SIZE],
+        sealed_ns=words[Word.SEALED_NS],
+        data_crc=words[Word.DATA_CRC] if sealed and words[Word.CHECKED] == sealed else None,
+        job=data[JOB_OFFSET : JOB_OFFSET + JOB_SIZE].rstrip(b"\0").decode(errors="replace"),
+    )
+
+
+def pack_layout(entries: list[Entry]) -> bytes:
+    """A layout as JSON."""
+    return json.dumps([vars(entry) for entry in entries], separators=(",", ":")).encode()
+
+
+def parse_layout(text: bytes, crc: int) -> list[Entry] | None:
+    """The entries of a layout; None when it is torn or no layout."""
+    if zlib.crc32(text) != crc:
+        return None
+    try:
+        return [_entry(fields) for fields in json.loads(text)]
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def parse_state(text: bytes, crc: int) -> dict[str, Any] | None:
+    """A snapshot's state; None when it is torn."""
+    if zlib.crc32(text) != crc:
+        return None
+    try:
+        state = json.loads(text)
+    except ValueError:
+        return None
+    return state if isinstance(state, dict) else None
+
+
+def _entry(fields: dict[str, Any]) -> Entry:
+    lists = {name: tuple(fields[name]) for name in ("shape", "whole", "starts")}
+    return Entry(**{**fields, **lists})

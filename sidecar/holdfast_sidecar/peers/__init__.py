@@ -1,0 +1,1 @@
+"""Copies of snapshots on other nodes: served, pulled and fetched between sidecars."""

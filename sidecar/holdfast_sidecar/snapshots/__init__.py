@@ -1,0 +1,1 @@
+"""This node's snapshot slots: room for them, handing them out, what lies in them."""
