@@ -47,9 +47,9 @@ class Replies(Recorder):
         super().__init__(memory, attempt)
         self.said = []
 
-    def reply(self, reply):
+    def reply(self, reply, kind=page.OrderKind.CHECKPOINT):
         self.said.append([reply.state.name.lower(), reply.step, time.monotonic()])
-        super().reply(reply)
+        super().reply(reply, kind)
 
 
 def write_order(memory, kind, step, identifier, deadline_s, sequence):

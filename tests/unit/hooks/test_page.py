@@ -36,20 +36,23 @@ def test_a_record_survives_and_a_torn_one_is_none() -> None:
     assert page.parse_record(bytes(page.RECORD_SIZE)) is None
 
 
-def test_a_reply_survives_and_a_torn_one_is_none() -> None:
+@pytest.mark.parametrize("kind", list(OrderKind))
+def test_a_reply_survives_in_the_slot_of_its_kind_and_a_torn_one_is_none(kind: OrderKind) -> None:
     reply = Reply(ReplyState.SAVED, 1, 2, 3, "id")
     zone = page.pack_reply(reply)
-    assert page.parse_reply(place(zone, page.REPLY_OFFSET)) == reply
-    assert {page.parse_reply(place(torn, page.REPLY_OFFSET)) for torn in tears(zone)} == {None}
-    assert page.parse_reply(bytes(page.PAGE_SIZE)) is None
+    start = page.reply_offset(kind)
+    assert len(zone) <= page.REPLY_SIZE
+    assert page.parse_reply(place(zone, start), kind) == reply
+    assert {page.parse_reply(place(torn, start), kind) for torn in tears(zone)} == {None}
+    assert page.parse_reply(bytes(page.PAGE_SIZE), kind) is None
 
 
 @pytest.mark.parametrize("kind", list(OrderKind))
 def test_an_order_survives_in_the_slot_of_its_kind_and_a_torn_one_is_none(kind: OrderKind) -> None:
-    order = Order(kind, 1, 2, 3, 4, "id")
+    order = Order(kind, 1, 2, 3, 4, "id", every=5, slots=6)
     body, word = page.pack_order(order, 9)
     slot = word + body
-    assert page.order_offset(kind) + len(slot) <= page.REPLY_OFFSET
+    assert len(slot) <= page.ORDER_SIZE
     assert page.parse_order(slot.ljust(page.ORDER_SIZE, b"\0")) == (9, order)
     for torn in tears(slot)[12:16] + tears(slot)[16:]:
         sequence, parsed = page.parse_order(torn.ljust(page.ORDER_SIZE, b"\0"))
@@ -84,6 +87,7 @@ def test_a_number_keeps_its_bits() -> None:
 
 def test_the_zones_do_not_overlap_and_fill_the_page() -> None:
     assert page.WORDS_OFFSET + 8 * page.WORD_COUNT == page.ORDERS_OFFSET
-    assert page.ORDERS_OFFSET + len(OrderKind) * page.ORDER_SIZE <= page.REPLY_OFFSET
-    assert page.LAST_WORDS_OFFSET + page.LAST_WORDS_SIZE == page.RING_OFFSET
+    assert page.ORDERS_OFFSET + len(OrderKind) * page.ORDER_SIZE <= page.REPLIES_OFFSET
+    assert page.REPLIES_OFFSET + len(OrderKind) * page.REPLY_SIZE <= page.LAST_WORDS_OFFSET
+    assert page.LAST_WORDS_OFFSET + page.LAST_WORDS_SIZE <= page.RING_OFFSET
     assert page.RING_OFFSET + page.RING_CAPACITY * page.RECORD_SIZE == page.PAGE_SIZE
