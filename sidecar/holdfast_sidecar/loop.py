@@ -39,7 +39,7 @@ from holdfast_sidecar.settings import Settings
 logger = logging.getLogger(__name__)
 
 CLOSER_LOOK_S = 0.1
-"""Time between looks while a rank is under suspicion."""
+"""Time between looks while a rank is under suspicion, or waits for its slots."""
 
 
 class Coordination(Protocol):
@@ -69,6 +69,10 @@ class SavedParts(Protocol):
 
 class Snapshots(Protocol):
     """This node's slots: makes them, hands them to the ranks, reads what was sealed."""
+
+    @property
+    def is_pressed(self) -> bool:
+        """Whether ranks wait for room or for the order, so that the next look should come soon."""
 
     def follow(self, orders: Orders, looks: list[RankLook], now_s: float) -> SnapshotReport | None:
         """What this node has now; allocation goes on meanwhile. None before any rank was seen."""
@@ -220,7 +224,8 @@ class Loop:
             self._last_error = text
 
     def _rest(self, took_s: float) -> None:
-        interval_s = CLOSER_LOOK_S if self._is_suspicious else self.settings.sidecar.tick_s
+        is_urgent = self._is_suspicious or self.snapshots.is_pressed
+        interval_s = CLOSER_LOOK_S if is_urgent else self.settings.sidecar.tick_s
         self.coordination.changed.wait(max(0.0, interval_s - took_s))
         self.coordination.changed.clear()
 

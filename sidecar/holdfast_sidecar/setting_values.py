@@ -22,6 +22,7 @@ _BYTES = {
     "gib": 2**30,
     "gb": 10**9,
 }
+_SIZES = ("_bytes", "_bytes_per_s")
 _BOOLEANS = {"1": True, "true": True, "yes": True, "on": True}
 _BOOLEANS |= {"0": False, "false": False, "no": False, "off": False}
 
@@ -45,8 +46,8 @@ def parse_size(text: str) -> int:
 def read_value(name: str, kind: type, value: object) -> Value:
     """The value of setting `name`, converted to `kind`; ValueError says what is expected.
 
-    The unit is in the name: `…_s` may be written as a duration, `…_bytes` as a size. Neither may
-    be negative.
+    The unit is in the name: `…_s` may be written as a duration, `…_bytes` (or `…_bytes_per_s`) as
+    a size. Neither may be negative.
     """
     if isinstance(value, (dict, list)) or value is None:
         raise ValueError(f"expected {_expected(name, kind)}")
@@ -81,10 +82,10 @@ def _number_from_text(name: str, kind: type, text: str) -> float:
     try:
         return int(text) if kind is int else float(text)
     except ValueError:
+        if name.endswith(_SIZES):
+            return parse_size(text)
         if name.endswith("_s"):
             return parse_duration(text)
-        if name.endswith("_bytes"):
-            return parse_size(text)
         raise ValueError(f"expected {_expected(name, kind)}") from None
 
 
@@ -110,8 +111,8 @@ def _boolean(value: object) -> bool:
 
 
 def _expected(name: str, kind: type) -> str:
+    if name.endswith(_SIZES):
+        return "a size such as 65536, 64MiB or 2G"
     if name.endswith("_s"):
         return "a duration such as 90, 90s, 5m or 2h"
-    if name.endswith("_bytes"):
-        return "a size such as 65536, 64MiB or 2G"
     return {str: "text", bool: "true or false", int: "a whole number"}.get(kind, "a number")

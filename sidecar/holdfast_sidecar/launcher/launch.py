@@ -78,6 +78,8 @@ class Site:
             checkpoint_dir=self.settings.checkpoint.dir,
             checkpoint_key_file=self.settings.checkpoint.key_file,
             checkpoint_write_timeout_s=self.settings.checkpoint.write_timeout_s,
+            takes_snapshots=self.settings.snapshot.every_steps >= 0,
+            peer_copies=self.settings.snapshot.peer,
         )
 
 

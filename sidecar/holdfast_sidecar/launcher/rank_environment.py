@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from holdfast import environment as names
 from holdfast_sidecar.coordination.reports import Candidate
 from holdfast_sidecar.places import Places
-from holdfast_sidecar.settings import CheckpointSettings
+from holdfast_sidecar.settings import CheckpointSettings, SnapshotSettings
 
 SHARED_STORE_OFF = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 
@@ -30,6 +30,9 @@ class RankContext:
     checkpoint_key_file: str = ""
     checkpoint_write_timeout_s: float = CheckpointSettings.write_timeout_s
     resume: tuple[Candidate, ...] = ()
+    takes_snapshots: bool = True
+    peer_copies: str = SnapshotSettings.peer
+    """Setting `snapshot.peer`; `off` in an attempt that no other node takes part in."""
 
 
 def rank_environment(environment: Mapping[str, str], context: RankContext) -> dict[str, str]:
@@ -52,6 +55,8 @@ def holdfast_environment(context: RankContext, python_path: str) -> dict[str, st
         names.EPOCH: str(context.epoch),
         names.PAGE_DIR: str(context.places.shm),
         names.EVIDENCE_DIR: str(context.places.evidence(context.attempt)),
+        names.SNAPSHOTS: "1" if context.takes_snapshots else "0",
+        names.PEER_COPIES: context.peer_copies,
         names.RESUME: json.dumps([dataclasses.asdict(c) for c in context.resume]),
         "PYTHONPATH": f"{context.hooks_path}:{kept}" if kept else context.hooks_path,
     }

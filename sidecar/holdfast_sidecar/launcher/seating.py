@@ -30,7 +30,13 @@ def assign_workers(assignment: Assignment, role: str) -> list[Worker]:
 
 def context_for(context: RankContext, plan: Plan) -> RankContext:
     """What the ranks of this plan's attempt are told."""
-    return replace(context, attempt=plan.attempt, epoch=plan.epoch, resume=tuple(plan.resume))
+    return replace(
+        context,
+        attempt=plan.attempt,
+        epoch=plan.epoch,
+        resume=tuple(plan.resume),
+        peer_copies=context.peer_copies if len(plan.members) > 1 else "off",
+    )
 
 
 def announce(assignment: Assignment) -> list[str]:

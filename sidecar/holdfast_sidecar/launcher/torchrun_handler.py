@@ -63,6 +63,8 @@ def create(parameters: RendezvousParameters) -> HoldfastRendezvous:
         checkpoint_dir=settings.checkpoint.dir,
         checkpoint_key_file=settings.checkpoint.key_file,
         checkpoint_write_timeout_s=settings.checkpoint.write_timeout_s,
+        takes_snapshots=settings.snapshot.every_steps >= 0,
+        peer_copies=settings.snapshot.peer,
     )
     handler = entrance.make_rendezvous(owned.node)
     handler.prepare = lambda assignment: leave_for_ranks(assignment, context)

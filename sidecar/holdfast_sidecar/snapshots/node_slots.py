@@ -17,6 +17,7 @@ class NodeSlots:
 
     shm: Path
     settings: Settings
+    is_pressed: bool = False
 
     def follow(self, orders: Orders, looks: list[RankLook], now_s: float) -> SnapshotReport | None:
         """What this node has now."""

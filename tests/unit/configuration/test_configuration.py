@@ -77,7 +77,7 @@ def test_the_first_file_found_is_read_and_no_other(tmp_path: Path, nowhere: dict
     assert configuration.load(environment=environment).settings.checkpoint.keep == 7
     write(tmp_path / "holdfast.toml", "[checkpoint]\nkeep = 8\n")
     checkpoint = configuration.load(environment=environment).settings.checkpoint
-    assert (checkpoint.keep, checkpoint.every_s) == (8, 300.0)
+    assert (checkpoint.keep, checkpoint.every_s) == (8, 0.0)
 
 
 def test_paths_are_made_absolute(tmp_path: Path, nowhere: dict[str, str]) -> None:

@@ -41,6 +41,7 @@ def test_sizes_are_read_in_the_units_people_write(text: str, size: int) -> None:
         ("every_s", float, 300, 300.0),
         ("every_s", float, "3e2", 300.0),
         ("reserve_bytes", int, "1MiB", 2**20),
+        ("peer_bytes_per_s", float, "1GB", 1e9),
         ("keep", int, "3", 3),
         ("keep", int, 3.0, 3),
         ("max_restarts", int, "-1", -1),

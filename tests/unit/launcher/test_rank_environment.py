@@ -5,8 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast import environment as names
-from holdfast_sidecar.coordination.reports import Candidate
+from holdfast_sidecar.coordination.reports import Candidate, Member, Plan
 from holdfast_sidecar.launcher.rank_environment import RankContext, rank_environment
+from holdfast_sidecar.launcher.seating import context_for
 from holdfast_sidecar.places import Places
 
 CONTEXT = RankContext(
@@ -28,7 +29,7 @@ def test_a_rank_is_told_its_attempt_and_where_its_files_go() -> None:
     assert found[names.PAGE_DIR] == "/shm/j/n"
     assert found[names.EVIDENCE_DIR] == "/state/j/n/evidence/attempt-3"
     assert json.loads(found[names.RESUME]) == [
-        {"identifier": "c1", "path": "/ck/step-5-c1", "step": 5}
+        {"identifier": "c1", "path": "/ck/step-5-c1", "step": 5, "tier": "durable", "fetches": {}}
     ]
     assert names.CHECKPOINT_DIR not in found
     assert names.CHECKPOINT_KEY_FILE not in found
@@ -43,6 +44,21 @@ def test_a_rank_is_told_how_long_the_others_may_write() -> None:
     context = replace(CONTEXT, checkpoint_dir="/ck", checkpoint_write_timeout_s=900.0)
     found = rank_environment({}, context)
     assert found[names.CHECKPOINT_WRITE_TIMEOUT] == "900"
+
+
+def test_a_rank_is_told_whether_snapshots_are_wanted_and_who_copies_them() -> None:
+    found = rank_environment({}, CONTEXT)
+    assert (found[names.SNAPSHOTS], found[names.PEER_COPIES]) == ("1", "async")
+    found = rank_environment({}, replace(CONTEXT, takes_snapshots=False, peer_copies="sync"))
+    assert (found[names.SNAPSHOTS], found[names.PEER_COPIES]) == ("0", "sync")
+
+
+def test_a_rank_waits_for_no_copy_where_no_other_node_takes_part() -> None:
+    syncs = replace(CONTEXT, peer_copies="sync")
+    alone = Plan(4, 8, "running", members=[Member("a", "x", 0, 0, 2)])
+    two = replace(alone, members=[Member("a", "x", 0, 0, 1), Member("b", "y", 1, 1, 1)])
+    assert context_for(syncs, alone).peer_copies == "off"
+    assert context_for(syncs, two).peer_copies == "sync"
 
 
 def test_a_rank_never_learns_where_redis_is() -> None:

@@ -16,7 +16,13 @@ from tests.unit.pretend_pages import publish, set_word, write_page
 from holdfast.page import Phase, Word
 from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import NodeReport, Plan, RankReport, encode
+from holdfast_sidecar.coordination.reports import (
+    NodeReport,
+    Plan,
+    RankReport,
+    SnapshotReport,
+    encode,
+)
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.deeds import Deeds
 from holdfast_sidecar.farewell import Farewell
@@ -103,6 +109,17 @@ class NoParts:
         return None
 
 
+@dataclass
+class Snapshots:
+    """A node whose slots are as the test says."""
+
+    report: SnapshotReport | None = None
+    is_pressed: bool = False
+
+    def follow(self, orders: Any, looks: Any, now_s: float) -> SnapshotReport | None:
+        return self.report
+
+
 @pytest.fixture
 def loop(tmp_path: Path) -> Iterator[Loop]:
     places = Places(shm=tmp_path, state=tmp_path / "state")
@@ -120,6 +137,7 @@ def loop(tmp_path: Path) -> Iterator[Loop]:
         coordination=Coordination(),
         deeds=Deeds("a", settings, places, pages, Chronicle(places)),
         saved_parts=NoParts(),
+        snapshots=Snapshots(),
         farewell=Farewell(LauncherWatch(0, None), places, 10.0),
         teller=Teller(),
     )
