@@ -54,14 +54,14 @@ def launcher_help() -> list[str]:
 
 def ask_for_checkpoint(redis: RedisSettings, job: str) -> list[str]:
     """What a person would type; it waits until the checkpoint is complete."""
-    return [*holdfast("checkpoint", redis, job), "--json"]
+    return [*holdfast("checkpoint now", redis, job), "--json"]
 
 
 def holdfast(command: str, redis: RedisSettings, job: str) -> list[str]:
     """A command of Holdfast about this job, with this interpreter."""
     return [
         *HOLDFAST,
-        command,
+        *command.split(),
         f"--redis={redis.url}",
         f"--redis-password-file={redis.password_file}",
         f"--job={job}",

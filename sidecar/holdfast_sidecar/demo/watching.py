@@ -50,7 +50,7 @@ def incident_of(cluster: Cluster, injected: Injected) -> Incident | None:
 
 
 def save_of(cluster: Cluster, answer: str) -> LedgerEntry | None:
-    """The checkpoint that `holdfast checkpoint --json` says it got."""
+    """The checkpoint that `holdfast checkpoint now --json` says it got."""
     try:
         identifier = json.loads(answer)["identifier"]
     except (ValueError, TypeError, KeyError):

@@ -20,7 +20,7 @@ def test_a_checkpoint_is_asked_for_and_waited_for(job, run):
         job.store.report(Section.REQUESTS, request.identifier, None)
 
     when_asked(job, save)
-    result = run("checkpoint")
+    result = run("checkpoint", "now")
     assert result.exit_code == 0, result.output
     assert result.output.splitlines()[-1] == "checkpoint id at step 60: /ck/x"
 
@@ -33,14 +33,14 @@ def test_one_that_comes_to_nothing_is_exit_code_1_with_the_reason(job, run):
         job.store.report(Section.REQUESTS, request.identifier, None)
 
     when_asked(job, refuse)
-    result = run("checkpoint", "--json")
+    result = run("checkpoint", "now", "--json")
     assert result.exit_code == 1
     assert json.loads(result.output)["reason"] == "rank 1: failed"
 
 
 def test_nobody_waits_for_ever(job, run):
     begin(job)
-    result = run("checkpoint", "--timeout", "0.2")
+    result = run("checkpoint", "now", "--timeout", "0.2")
     assert result.exit_code == 1
     assert "not within 200 ms" in result.output
 

@@ -8,7 +8,8 @@ from click.testing import CliRunner
 from tests.unit.checkpoints.sealed import fill, seal
 
 from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.cli.checkpoint import Outcome, checkpoint, look
+from holdfast_sidecar.cli.checkpoint import checkpoint
+from holdfast_sidecar.cli.checkpoint.now import Outcome, look
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import CheckpointOrder, LedgerEntry, Plan, encode
 from holdfast_sidecar.coordination.store import Lease, View
@@ -88,7 +89,7 @@ def test_storage_that_is_away_is_one_line(run, tmp_path, monkeypatch, command):
     def away(*_):
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("holdfast_sidecar.cli.checkpoint.read_ledger", away)
+    monkeypatch.setattr("holdfast_sidecar.cli.checkpoint.storage.read_ledger", away)
     told = run(command, "--dir", str(tmp_path)).exception
     assert isinstance(told, BadInput)
     assert "Input/output error" in str(told)
