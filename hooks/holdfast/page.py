@@ -111,8 +111,8 @@ class OrderKind(IntEnum):
     CHECKPOINT = 0  # save at `step`; with `slots` > 0 by a snapshot that is held, else by itself
     STOP = 1
     SNAPSHOT = 2  # take one every `every` steps (0: none), into `slots` slots
-    PEER = 3  # take one at `step` and hold it, for another node to copy
-    CONFIRMED = 4  # the snapshot of `step` is on another node too (peer copies in step)
+    PEER = 3  # take one at `step` and hold it, for another node to copy; hold `keeps` besides
+    CONFIRMED = 4  # the snapshot of `step` is on another node too; withdrawn: it won't be, go on
 
 
 class ReplyState(IntEnum):
@@ -142,9 +142,9 @@ RING_CAPACITY = (PAGE_SIZE - RING_OFFSET) // RECORD_SIZE
 
 _IDENTITY = struct.Struct("<8sQQQQQQQQQ64s128s")
 _WORDS = struct.Struct(f"<{WORD_COUNT}Q")
-_ORDER_BODY = struct.Struct("<QQQQQQQ48s")
-"""kind, attempt, epoch, step, deadline_ns, every, slots, identifier"""
-_ORDER = struct.Struct("<Q I 4x 104s")
+_ORDER_BODY = struct.Struct("<QQQQQQQQ48s")
+"""kind, attempt, epoch, step, deadline_ns, every, slots, keeps, identifier"""
+_ORDER = struct.Struct("<Q I 4x 112s")
 _REPLY_BODY = struct.Struct("<QQQQ48s")  # state, step, bytes, duration_ns, identifier
 RECORD_BODY = struct.Struct("<QQ8IdI")
 """A record without its checksum; public because the hot path packs it without a `Record`."""
@@ -288,6 +288,8 @@ class Order:
     identifier: str
     every: int = 0
     slots: int = 0
+    keeps: int = 0
+    """Step + 1 of another snapshot that stays held, also once this order is withdrawn; 0: none."""
 
     @property
     def is_withdrawn(self) -> bool:
@@ -310,6 +312,7 @@ def pack_order(order: Order, sequence: int) -> tuple[bytes, bytes]:
         order.deadline_ns,
         order.every,
         order.slots,
+        order.keeps,
         order.identifier.encode()[:48],
     )
     whole = _ORDER.pack(sequence, zlib.crc32(body), body)
@@ -321,8 +324,10 @@ def parse_order(slot: bytes) -> tuple[int, Order | None]:
     sequence, checksum, body = _ORDER.unpack_from(slot)
     if sequence == 0 or zlib.crc32(body) != checksum:
         return sequence, None
-    kind, attempt, epoch, step, deadline_ns, every, slots, name = _ORDER_BODY.unpack(body)
-    order = Order(OrderKind(kind), attempt, epoch, step, deadline_ns, _text(name), every, slots)
+    kind, attempt, epoch, step, deadline_ns, every, slots, keeps, name = _ORDER_BODY.unpack(body)
+    order = Order(
+        OrderKind(kind), attempt, epoch, step, deadline_ns, _text(name), every, slots, keeps
+    )
     return sequence, order
 
 

@@ -118,7 +118,8 @@ class SnapshotSettings:
     most_share: float = 0.02
     """Of the step time that snapshots may take: less than what anyone notices in a training."""
     slots: int = 3
-    """Per rank: two in turn, one that a write or a peer copy holds meanwhile."""
+    """Per rank: two in turn, one that a write holds meanwhile. Asynchronous peer copies take one
+    more (the step that is through stays until the next one is)."""
     memory_share: float = 0.5
     """Of the memory and shared memory that are free when the job starts."""
     peer: str = "async"

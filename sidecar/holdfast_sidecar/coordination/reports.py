@@ -307,6 +307,8 @@ class PeerOrder:
     pulls: dict[str, str] = field(default_factory=dict)
     """node whose ranks' snapshots are copied -> node that pulls them."""
     reason: str = ""
+    through: int = -1
+    """Newest step of this attempt that every puller has: ranks and pullers keep it meanwhile."""
 
 
 @dataclass(frozen=True)
