@@ -104,6 +104,10 @@ class RankReport:
     resume_failures: int = 0
     is_loss_finite: bool = True
     """False: the newest loss is NaN or infinite, which JSON can't say, and `loss` is None."""
+    nonfinite_losses: int = 0
+    """Losses of this attempt that were NaN or infinite."""
+    onset_step: int = -1
+    """Since which step losses have not been finite, without a break; -1: the newest is."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,9 @@ class SavedPart:
     files: dict[str, FileFact] = field(default_factory=dict)
     """Relative path -> size and hash, of the files that this node's ranks wrote."""
     seconds: float = 0.0
+    """From the ranks' replies until all was written and hashed."""
+    blocked_s: float = 0.0
+    """What it kept the slowest loop of this node."""
     error: str = ""
 
 
@@ -222,6 +229,8 @@ class Candidate:
     tier: str = "durable"
     fetches: dict[str, str] = field(default_factory=dict)
     """Of a snapshot: rank -> node that has a copy; its sidecar's fetch comes first."""
+    is_good: bool = False
+    """Of a checkpoint: the job ran on from it and stayed well."""
 
 
 TERMINAL = frozenset({"done", "stopped"})
@@ -250,6 +259,8 @@ class Plan:
     exit_code: int = 0
     message: str = ""
     restarts: int = 0
+    began_unix_s: float = 0.0
+    """When this run's first attempt was opened, by its leader's wall clock; 0: not known."""
 
 
 @dataclass(frozen=True)
@@ -351,6 +362,14 @@ class LedgerEntry:
     load_failures: int = 0
     requested_by: str = ""
     """Request that it answers; kept here because the next order soon takes the order's place."""
+    trigger: str = ""
+    """As in its order."""
+    nodes: list[str] = field(default_factory=list)
+    """That wrote it."""
+    blocked_s: float = 0.0
+    """What it kept the slowest loop, seconds; 0: not known."""
+    write_s: float = 0.0
+    """What writing and hashing took the slowest node; 0: not known."""
 
 
 @dataclass(frozen=True)
@@ -376,6 +395,8 @@ class Incident:
     signature: str = ""
     kept_by: list[str] = field(default_factory=list)
     """Nodes whose sidecars kept what would die, before anything was ended."""
+    onset_step: int = -1
+    """First step of those numbers that were not finite when it ended; -1: they were finite."""
 
 
 def encode(record: Any) -> str:
