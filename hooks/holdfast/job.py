@@ -15,6 +15,7 @@ from holdfast.loop import Boundary, read_write_timeout_s
 from holdfast.page import Flag, Phase
 from holdfast.patches.loss import PinnedCopies
 from holdfast.placement import Placement, read_placement
+from holdfast.random_state import capture_random_state
 from holdfast.recording import Recording, recording
 from holdfast.registered import register
 from holdfast.resuming import parse_candidates, read_key, resume
@@ -105,6 +106,41 @@ class Job:
         self._feed = feed
         return self._run(feed, until, boundary)
 
+    def start_loop(self) -> None:
+        """A loop that someone else owns, a framework's trainer say, begins; see `end_step`.
+
+        Collective the first time, like `resume`, which comes before it.
+        """
+        boundary = self._ready()
+        self._recording.add_flag(Flag.LOOP_WRAPPED)
+        self._recording.enter(Phase.DATA)
+        self._cross(boundary)
+
+    def end_step(self) -> bool:
+        """One more step of that loop is completed; False: leave the loop.
+
+        To be called on every rank after each of its steps. Where in the data it is, whoever owns
+        the loop saves and restores; the random numbers are kept here.
+        """
+        self._step += 1
+        self._cross(self._ready())
+        self._recording.end_step(self._step)
+        self._recording.enter(Phase.DATA)
+        return not self._stopped
+
+    def end_loop(self) -> None:
+        """That loop is over: what was ordered for a later step will not be saved."""
+        self._ready().leave()
+        self._recording.enter(Phase.IDLE)
+
+    def restore_random_numbers(self) -> None:
+        """Put the generators back once more to where the checkpoint had them, if there was one.
+
+        For a framework that draws from them between `resume` and its first step.
+        """
+        if self._position is not None:
+            restore_random_numbers(self._position)
+
     def report(self, *, loss: Any) -> None:
         """Tell the loss of this step: a number or a tensor of one. Never waits for a GPU.
 
@@ -143,6 +179,12 @@ class Job:
         finally:
             boundary.leave()
             enter(Phase.IDLE)
+
+    def _cross(self, boundary: Boundary) -> None:
+        def position() -> Position:
+            return Position(0, 0, now=capture_random_state(), world_size=boundary.place.world_size)
+
+        self._goes_on(boundary.cross(self._step, position))
 
     def _goes_on(self, goes_on: bool) -> bool:
         self._stopped = not goes_on
