@@ -265,7 +265,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class CheckpointOrder:
-    """A coordinated checkpoint. state: `armed`, `complete`, `void`."""
+    """A coordinated checkpoint. state: `armed`, `writing`, `complete`, `void`.
+
+    `writing`: every rank has copied its part, the sidecars named in `writers` write it. From then
+    on it needs no rank any more, and outlives its attempt.
+    """
 
     identifier: str
     attempt: int
@@ -284,7 +288,7 @@ class CheckpointOrder:
     trigger: str = "periodic"
     """Why, for metrics: periodic, manual, preempt, failure, grow."""
     writers: dict[str, str] = field(default_factory=dict)
-    """Of a `snapshot` that exists already: rank -> node that writes it, from its slot or copy."""
+    """Of a `snapshot` that every rank has: rank -> node that writes it, from its slot or copy."""
 
     @property
     def came_too_late(self) -> bool:
