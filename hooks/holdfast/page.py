@@ -32,6 +32,11 @@ STACKS_SIGNAL = signal.SIGRTMIN + 12
 requeue, and one whose handler replaced ours would do so. Libraries use the ends of this range."""
 
 
+END_SIGNAL = signal.SIGRTMIN + 11
+"""Ends a rank that holds SIGTERM (see Flag), at once and in the middle of C code, as SIGTERM ends any
+other: nobody handles it, so the kernel does what it does by default."""
+
+
 class Phase(IntEnum):
     """What a rank is doing. The numbers are part of the layout."""
 
@@ -89,6 +94,7 @@ class Flag(IntFlag):
     GROUP_INITIALISED = 8
     LOOP_WRAPPED = 16
     NEEDS_COLD_START = 32  # it set variables that torch reads when it is loaded
+    HOLDS_TERMINATION = 64  # it survives SIGTERM; END_SIGNAL ends it
 
 
 class RecordFlag(IntFlag):
