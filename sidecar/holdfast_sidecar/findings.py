@@ -26,6 +26,10 @@ class Kind(str, Enum):
     PROBE_FAILED = "probe_failed"
 
 
+HARDWARE = frozenset({Kind.LINK_DOWN})
+"""Kinds that say a node's own parts are at fault: what it wrote meanwhile is not called good."""
+
+
 @dataclass(frozen=True)
 class Finding:
     """One judgement. `since_unix_s` is the node's wall clock; confidence is 0 to 1."""

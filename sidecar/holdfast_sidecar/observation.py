@@ -11,7 +11,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from holdfast.page import Ending, Flag, Identity, Phase, Record, Reply, Word, bits_float
+from holdfast.page import (
+    Ending,
+    Flag,
+    Identity,
+    Phase,
+    Record,
+    RecordFlag,
+    Reply,
+    Word,
+    bits_float,
+)
 
 RECORDS_KEPT = 64
 """Steps of history per rank: enough that the largest of them has seen the job's usual hiccups
@@ -102,6 +112,8 @@ class RankHistory:
     gone_since_s: float | None = None
     phase_totals: Mapping[str, float] = field(default_factory=dict)
     """Seconds of completed steps by phase, as far as this sidecar saw them."""
+    onset_step: int = -1
+    """Since which step losses have not been finite, without a break; -1: the newest is."""
 
     @property
     def still_s(self) -> float:
@@ -123,7 +135,21 @@ def follow(before: RankHistory | None, look: RankLook) -> RankHistory:
         stopped_since_s=_since(before.stopped_since_s, is_stopped, look.at_s),
         gone_since_s=_since(before.gone_since_s, look.is_gone, look.at_s),
         phase_totals=_add_up(before.phase_totals, look.records),
+        onset_step=_onset(before, look),
     )
+
+
+def _onset(before: RankHistory, look: RankLook) -> int:
+    """A loss that was a number again ends it: a scaler skips such steps, and training goes on."""
+    if look.loss is None or is_finite(look.loss):
+        return -1
+    onset = before.onset_step if before.onset_step >= 0 else look.words[Word.LOSS_STEP]
+    for record in reversed((*before.records, *look.records)):
+        if record.flags & RecordFlag.LOSS:
+            if is_finite(record.loss):
+                break
+            onset = min(onset, record.step)
+    return onset
 
 
 PHASES_OF_A_STEP = (

@@ -25,6 +25,8 @@ def report_rank(history: RankHistory, settings: StragglerSettings, moment: Momen
         own_s=round(own_s(history.records, settings.steps), 6),
         loss=look.loss if is_finite(look.loss) else None,
         is_loss_finite=look.loss is None or is_finite(look.loss),
+        nonfinite_losses=look.words[Word.NONFINITE],
+        onset_step=history.onset_step,
         ending=look.words[Word.ENDING],
         alive=not look.is_gone,
         state_registered=look.has(Flag.STATE_REGISTERED),

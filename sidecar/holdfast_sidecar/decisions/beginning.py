@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from holdfast_sidecar.coordination.reports import AgentReport, Incident, Plan, decode
 from holdfast_sidecar.decisions import formation, restart
+from holdfast_sidecar.decisions.choosing import choose
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.outcome import Circumstances, Outcome, amend, write_plan
 
@@ -113,14 +114,15 @@ def open_attempt(
         return write_plan(cluster, refused)
     if circumstances.candidates is None:
         return Outcome(needs_candidates=True)
-    if circumstances.unresumable:
+    choice = choose(circumstances.candidates, incident)
+    if obstacle := circumstances.unresumable or choice.obstacle:
         # To start from nothing would throw the job's work away: that is for people to decide.
         lost = Plan(
             attempt,
             circumstances.epoch,
             "stopped",
             exit_code=restart.EXIT_FAILED,
-            message=circumstances.unresumable,
+            message=obstacle,
         )
         writes = list(write_plan(cluster, lost).writes)
         if incident is not None and incident.identifier:
@@ -128,21 +130,22 @@ def open_attempt(
             writes.append(amend(cluster, kept))
         return Outcome(tuple(writes))
     counted = incident is not None and incident.cause not in restart.PLANNED
-    earlier = cluster.plan.restarts if cluster.plan is not None and incident is not None else 0
+    before = cluster.plan if incident is not None else None
     plan = Plan(
         attempt=attempt,
         epoch=circumstances.epoch,
         state="running",
         members=list(formed.members),
         world_size=formed.world_size,
-        resume=list(circumstances.candidates),
-        message=story(incident) if counted and incident is not None else "",
-        restarts=earlier + int(counted),
+        resume=list(choice.candidates),
+        message=story(incident, choice.note) if counted and incident is not None else "",
+        restarts=(before.restarts if before is not None else 0) + int(counted),
+        began_unix_s=before.began_unix_s if before is not None else circumstances.now_unix_s,
     )
     writes = list(write_plan(cluster, plan).writes)
     if incident is not None and incident.identifier:
         writes.append(amend(cluster, incident))
-    return Outcome(tuple(writes))
+    return Outcome(tuple(writes), abandoned=choice.abandoned)
 
 
 def _known_plans(cluster: Cluster, circumstances: Circumstances) -> list[Plan]:
@@ -152,9 +155,10 @@ def _known_plans(cluster: Cluster, circumstances: Circumstances) -> list[Plan]:
     return [plan for plan in known if plan is not None]
 
 
-def story(incident: Incident) -> str:
-    """Why the attempt before was ended, in one line, for the console."""
+def story(incident: Incident, note: str = "") -> str:
+    """Why the attempt before was ended, in one line, for the console; then the note."""
     where = f" on node {incident.culprit_node}" if incident.culprit_node else ""
     reason = f": {incident.evidence[0]}" if incident.evidence else ""
     sure = f"{incident.confidence:.0%} sure"
-    return f"{incident.cause}{where}{reason} ({sure}); holdfast explain {incident.identifier}"
+    told = f"{incident.cause}{where}{reason} ({sure}); holdfast explain {incident.identifier}"
+    return f"{told}; {note}" if note else told

@@ -57,6 +57,8 @@ class Outcome:
     needs_candidates: bool = False
     waiting: str = ""
     """Why nothing happens yet, for people."""
+    abandoned: tuple[Candidate, ...] = ()
+    """Checkpoints that the job goes back behind: storage must know before the plan is written."""
     forming: bool = False
     """Enough nodes are here for a first attempt: the last call is running."""
 

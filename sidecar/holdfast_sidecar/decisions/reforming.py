@@ -8,6 +8,7 @@ from holdfast_sidecar.coordination.reports import Incident, Plan
 from holdfast_sidecar.decisions import formation, restart
 from holdfast_sidecar.decisions.beginning import next_attempt, open_attempt
 from holdfast_sidecar.decisions.blame import describe, signature
+from holdfast_sidecar.decisions.choosing import onset_of
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.losses import blame_exits, lost_members, too_few_to_decide
 from holdfast_sidecar.decisions.outcome import (
@@ -102,6 +103,9 @@ def _final(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incide
         plan.cause or "unknown",
         detected_unix_s=circumstances.now_unix_s,
     )
+    if (onset := onset_of(cluster.ranks(plan).values())) >= 0 and incident.onset_step < 0:
+        # A script that checks its loss may be gone before its sidecar has told of it.
+        incident = dataclasses.replace(incident, onset_step=onset)
     if incident.cause not in ("crash", "node_lost", "node_left"):
         return incident
     if (lost := lost_members(cluster, plan, circumstances.now_unix_s)) is not None:

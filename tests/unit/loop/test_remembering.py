@@ -9,6 +9,7 @@ import math
 import pytest
 from tests.unit.detectors.scene import history, look, moment, steps
 
+from holdfast.page import Record, RecordFlag
 from holdfast_sidecar.attention import Attention
 from holdfast_sidecar.checkpoint_outcomes import CheckpointOutcomes
 from holdfast_sidecar.coordination.keys import Section
@@ -93,3 +94,25 @@ def test_only_ranks_that_are_gone_are_dead() -> None:
     attention = Attention()
     attention.take_in([look(1.0, rank=0), look(1.0, rank=1, is_gone=True)], 1.0)
     assert [process.pid for process in attention.dead_ranks()] == [1001]
+
+
+def losses(*values: float, first: int) -> tuple[Record, ...]:
+    return tuple(
+        Record(step, step, 1, 0, 0, 0, 0, 0, 0, 0, value, RecordFlag.LOSS)
+        for step, value in enumerate(values, first)
+    )
+
+
+def test_the_onset_of_bad_numbers_is_the_first_step_of_those_without_a_break() -> None:
+    well = look(1.0, step=4, loss=1.0, records=losses(1.0, math.nan, 1.0, 1.0, first=1))
+    assert history(well).onset_step == -1
+    ill = look(2.0, step=8, loss=math.nan, records=losses(1.0, math.inf, math.nan, first=5))
+    assert history(well, ill).onset_step == 6
+    later = look(3.0, step=9, loss=math.nan, records=losses(math.nan, first=8))
+    assert history(well, ill, later).onset_step == 6
+    again_well = look(4.0, step=10, loss=2.0, records=losses(2.0, first=9))
+    assert history(well, ill, later, again_well).onset_step == -1
+
+
+def test_an_onset_whose_record_was_lapped_is_where_the_loss_was_last_told() -> None:
+    assert history(look(1.0, step=8, loss=math.nan)).onset_step == 8

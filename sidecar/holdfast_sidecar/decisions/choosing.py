@@ -1,0 +1,67 @@
+"""What to resume from after an incident: the newest state, or the newest good one before numbers
+went wrong. Storage says what there is and has left out what can't be used at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from holdfast_sidecar.coordination.reports import Candidate, Incident, RankReport
+
+ABOUT_NUMBERS = frozenset({"nonfinite", "spike", "corruption"})
+"""Causes after which nothing newer than the onset may be trusted, in memory or on storage."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What to try, best first."""
+
+    candidates: tuple[Candidate, ...]
+    abandoned: tuple[Candidate, ...] = ()
+    """What the job goes back behind, and must never come back to."""
+    note: str = ""
+    """What people should know of it."""
+    obstacle: str = ""
+    """Why there is nothing to try though there are checkpoints; empty: nothing is in the way."""
+
+
+def is_about_numbers(incident: Incident | None) -> bool:
+    """Whether numbers were wrong when the attempt ended, whatever ended it: a script that checks
+    its loss crashes on purpose."""
+    return incident is not None and (incident.cause in ABOUT_NUMBERS or incident.onset_step >= 0)
+
+
+def onset_of(ranks: Iterable[RankReport]) -> int:
+    """The first step of losses that are not finite now, over all ranks; -1 while all are."""
+    return min((rank.onset_step for rank in ranks if rank.onset_step >= 0), default=-1)
+
+
+def choose(candidates: Sequence[Candidate], incident: Incident | None) -> Choice:
+    """The order in which to try these, which come newest first and of one branch."""
+    if incident is None or not is_about_numbers(incident):
+        return Choice(tuple(candidates))
+    onset = incident.onset_step
+    what = f"numbers were not finite from step {onset} on" if onset >= 0 else incident.cause
+    before = [c for c in candidates if onset < 0 or c.step < onset]
+    if good := [c for c in before if c.is_good]:
+        return Choice(
+            tuple(good),
+            _newer(candidates, good[0]),
+            f"{what}: back to step {good[0].step}, the newest good checkpoint before",
+        )
+    if before:
+        # Further from the onset is likelier to be sound; and it is all there is.
+        oldest = before[-1]
+        return Choice(
+            (oldest,),
+            _newer(candidates, oldest),
+            f"{what}, and no checkpoint before has proved good: back to the oldest, of step "
+            f"{oldest.step}",
+        )
+    if candidates:
+        return Choice((), obstacle=f"{what}, and no checkpoint is from before")
+    return Choice(())
+
+
+def _newer(candidates: Sequence[Candidate], chosen: Candidate) -> tuple[Candidate, ...]:
+    return tuple(c for c in candidates if c.step > chosen.step)
