@@ -11,8 +11,8 @@ from typing import NoReturn
 import click
 
 from holdfast import environment
-from holdfast_sidecar.cli import checkpoint
 from holdfast_sidecar.cli.asking import ask, look_up
+from holdfast_sidecar.cli.checkpoint import now as checkpoint_now
 from holdfast_sidecar.cli.finding_the_job import FoundJob, find_job
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.status import look_twice
@@ -101,7 +101,9 @@ def _save(store: Store, found: FoundJob, view: View, patience_s: float) -> None:
     plan = parse_cluster(view).plan
     if plan is not None and plan.state in TERMINAL:
         _refuse(found, "its next run has not begun")
-    saved = checkpoint.watch(store, found, ask(found, store, "checkpoint"), patience_s, click.echo)
+    saved = checkpoint_now.watch(
+        store, found, ask(found, store, "checkpoint"), patience_s, click.echo
+    )
     if not saved.is_complete:
         _refuse(found, saved.reason)
     click.echo(f"saved at step {saved.step}: {saved.path}")
