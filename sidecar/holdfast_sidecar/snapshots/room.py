@@ -1,0 +1,103 @@
+"""How much memory is free for snapshots: shared memory, the machine, and control groups (v1, v2)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast_sidecar.decisions.memory import Room
+
+UNLIMITED = 2**60
+"""Version 1 says "no limit" with a number near 2**63; nobody has an exbibyte."""
+
+
+@dataclass(frozen=True)
+class RoomReader:
+    """Where to look; the defaults are this machine."""
+
+    shared_memory: Path
+    reserve_bytes: int
+    proc: Path = Path("/proc")
+    groups: Path = Path("/sys/fs/cgroup")
+
+    def read(self, held_bytes: int) -> Room:
+        """The room there is. `held_bytes`: what snapshots take of it already. Raises OSError."""
+        facts = os.statvfs(self.shared_memory)
+        group = free_in_groups(self.proc / "self" / "cgroup", self.groups)
+        return Room(
+            shared_memory=facts.f_bavail * facts.f_frsize + held_bytes - self.reserve_bytes,
+            memory=parse_available((self.proc / "meminfo").read_text()) + held_bytes,
+            control_group=None if group is None else group + held_bytes,
+        )
+
+
+def parse_available(meminfo: str) -> int:
+    """MemAvailable of /proc/meminfo, bytes; 0 when it isn't told."""
+    for line in meminfo.splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def free_in_groups(membership: Path, root: Path) -> int | None:
+    """What the tightest of this process's control groups still allows; None without a limit.
+
+    A limit may be set on any group above: the least of all counts. Inside a container the path is
+    often not visible, and the group's own files lie at the root.
+    """
+    free = [
+        limit - used
+        for kind, path in parse_membership(_read(membership))
+        for directory in _upwards(root / "memory" if kind == "v1" else root, path)
+        if (limit := _read_limit(directory, kind)) is not None
+        and (used := _read_used(directory, kind)) is not None
+    ]
+    return min(free, default=None)
+
+
+def parse_membership(text: str) -> list[tuple[str, str]]:
+    """(`v1` or `v2`, path) of the groups that may limit memory, out of /proc/self/cgroup."""
+    found = []
+    for line in text.splitlines():
+        number, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if number == "0" and not controllers:
+            found.append(("v2", path))
+        elif "memory" in controllers.split(","):
+            found.append(("v1", path))
+    return found
+
+
+def _upwards(root: Path, path: str) -> Iterator[Path]:
+    """The group's directory and all above it, down to the root."""
+    parts = [part for part in path.split("/") if part not in ("", "..")]
+    for depth in range(len(parts), -1, -1):
+        yield root.joinpath(*parts[:depth])
+
+
+_LIMIT = {"v1": "memory.limit_in_bytes", "v2": "memory.max"}
+_USED = {"v1": "memory.usage_in_bytes", "v2": "memory.current"}
+_CACHE = {"v1": "total_inactive_file", "v2": "inactive_file"}
+
+
+def _read_limit(directory: Path, kind: str) -> int | None:
+    text = _read(directory / _LIMIT[kind]).strip()
+    limit = int(text) if text.isdecimal() else UNLIMITED
+    return limit if limit < UNLIMITED else None
+
+
+def _read_used(directory: Path, kind: str) -> int | None:
+    """What can't be given back at once: the cache of files read once can."""
+    text = _read(directory / _USED[kind]).strip()
+    if not text.isdecimal():
+        return None
+    stat = dict(line.split(None, 1) for line in _read(directory / "memory.stat").splitlines())
+    return int(text) - int(stat.get(_CACHE[kind], 0))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
