@@ -156,7 +156,7 @@ class Loop:
         self._note(keep_onsets(found, self._findings))
 
         self.deeds.act(orders, now_s)
-        self.checkpoint_outcomes.see(orders.checkpoint)
+        self.checkpoint_outcomes.see(orders)
         saved = self.saved_parts.follow(orders.checkpoint, self.attention.looks())
         snapshot = self.snapshots.follow(orders, self.attention.looks(), now_s)
         if not launcher_alive:
@@ -193,7 +193,8 @@ class Loop:
                 started_unix_s=self.started_unix_s,
                 actions_done=dict(self.deeds.runner.done),
                 actions_failed=dict(self.deeds.runner.failed),
-                checkpoint_outcomes=dict(self.checkpoint_outcomes.counts),
+                checkpoints=self.checkpoint_outcomes.tally(),
+                checkpoint_settings=self.settings.checkpoint,
                 heartbeats=self.heartbeats.seen(orders.view, now_unix_s),
             )
         )

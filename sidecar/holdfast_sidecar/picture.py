@@ -6,10 +6,12 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from holdfast_sidecar.checkpoint_outcomes import CheckpointTally
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.machine import MachineReading, ProbeHealth
 from holdfast_sidecar.observation import Moment, Ranks
+from holdfast_sidecar.settings import CheckpointSettings
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Picture:
     started_unix_s: float = 0.0
     actions_done: Mapping[str, int] = field(default_factory=dict)
     actions_failed: Mapping[str, int] = field(default_factory=dict)
-    checkpoint_outcomes: Mapping[str, int] = field(default_factory=dict)
+    checkpoints: CheckpointTally = field(default_factory=CheckpointTally)
+    checkpoint_settings: CheckpointSettings = field(default_factory=CheckpointSettings)
     heartbeats: Mapping[str, float] = field(default_factory=dict)
     """Node -> when its heartbeat was last seen to move, Unix time on this node's clock."""

@@ -54,6 +54,13 @@ def work_out(cluster: Cluster, settings: CheckpointSettings, now_unix_s: float) 
     )
 
 
+def target_s(schedule: Schedule, settings: CheckpointSettings) -> float | None:
+    """The interval aimed at; None where it is counted in steps and their pace is not known."""
+    if settings.every_steps > 0:
+        return settings.every_steps * schedule.step_s or None
+    return schedule.interval.target_s
+
+
 def cost_of(ledger: Iterable[LedgerEntry]) -> Cost | None:
     """What the newest checkpoints cost; None when none was measured."""
     measured = sorted((e for e in ledger if e.write_s > 0), key=lambda e: e.at_unix_s)[-MEASURED:]

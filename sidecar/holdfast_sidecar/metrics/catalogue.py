@@ -23,7 +23,7 @@ class Entry:
     """One metric. `unit` is "" for plain counts and states; a counter's name ends in _total."""
 
     name: str
-    kind: Literal["gauge", "counter"]
+    kind: Literal["gauge", "counter", "summary"]
     unit: str
     labels: tuple[str, ...]
     help: str
@@ -37,6 +37,10 @@ def _gauge(name: str, unit: str, labels: tuple[str, ...], text: str) -> Entry:
 
 def _counter(name: str, unit: str, labels: tuple[str, ...], text: str) -> Entry:
     return Entry(f"holdfast_{name}", "counter", unit, labels, text)
+
+
+def _summary(name: str, unit: str, labels: tuple[str, ...], text: str) -> Entry:
+    return Entry(f"holdfast_{name}", "summary", unit, labels, text)
 
 
 def _of_job(entry: Entry) -> Entry:
@@ -79,12 +83,6 @@ COORDINATION = (
     _gauge("store_up", "", NODE, "1 while the coordination server answers this node."),
     _gauge("leader_epoch", "", NODE, "Epoch of the leader as this node knows it."),
     _gauge("node_is_leader", "", NODE, "1 on the node whose sidecar leads."),
-    _counter(
-        "node_checkpoint_orders_total",
-        "",
-        (*NODE, "outcome"),
-        "Coordinated checkpoints that ended, as this node saw it (complete, void).",
-    ),
     _of_job(
         _gauge(
             "leader_waiting",
@@ -139,20 +137,69 @@ JOB_WIDE = (
             "From the newest recovered incident's onset to every rank stepping again.",
         )
     ),
+)
+
+CHECKPOINTS = (
     _of_job(
-        _gauge("checkpoint_last_step", "", JOB, "Step of the newest checkpoint that may be used.")
+        _gauge(
+            "checkpoint_last_durable_step",
+            "",
+            JOB,
+            "Step of the newest checkpoint that is complete or good.",
+        )
     ),
     _of_job(
         _gauge(
-            "checkpoint_last_timestamp_seconds",
+            "checkpoint_last_durable_timestamp_seconds",
             "seconds",
             JOB,
-            "When that checkpoint was complete.",
+            "When that checkpoint was sealed.",
         )
     ),
-    _of_job(_gauge("checkpoint_last_size_bytes", "bytes", JOB, "Size of its files.")),
+    _of_job(_gauge("checkpoint_bytes", "bytes", JOB, "Size of its files.")),
+    _of_job(_gauge("checkpoint_last_good_step", "", JOB, "Step of the newest good checkpoint.")),
+    _of_job(
+        _gauge(
+            "checkpoint_last_good_timestamp_seconds",
+            "seconds",
+            JOB,
+            "When that one was sealed (it was called good later).",
+        )
+    ),
     _of_job(_gauge("checkpoints", "", (*JOB, "verdict"), "Checkpoints in the ledger, by verdict.")),
     _of_job(_gauge("checkpoint_armed_step", "", JOB, "Step for which one is armed; else absent.")),
+    _of_job(
+        _counter(
+            "checkpoint_saves_total",
+            "",
+            (*JOB, "result", "trigger"),
+            "Coordinated checkpoints that ended since the leading sidecar started.",
+        )
+    ),
+    _of_job(
+        _summary(
+            "checkpoint_duration_seconds",
+            "seconds",
+            (*JOB, "phase"),
+            "What complete ones took: the slowest loop (blocked), writing and hashing (write).",
+        )
+    ),
+    _of_job(
+        _gauge(
+            "checkpoint_interval_target_seconds",
+            "seconds",
+            JOB,
+            "The interval aimed at; `holdfast checkpoint plan` says why.",
+        )
+    ),
+    _of_job(
+        _gauge(
+            "checkpoint_assumed_mtbf_seconds",
+            "seconds",
+            JOB,
+            "Mean time between failures of the job that it is worked out from.",
+        )
+    ),
 )
 
 RANKS = (
@@ -180,9 +227,9 @@ RANKS = (
         "rank_checkpoint_seconds",
         "seconds",
         RANK,
-        "What saving its newest checkpoint took the rank.",
+        "What its newest checkpoint kept the rank from its steps.",
     ),
-    _gauge("rank_checkpoint_bytes", "bytes", RANK, "What it wrote for it."),
+    _gauge("rank_checkpoint_bytes", "bytes", RANK, "What it wrote or copied for it."),
 )
 
 FINDINGS = (
@@ -259,6 +306,7 @@ CATALOGUE: tuple[Entry, ...] = (
     *SIDECAR,
     *COORDINATION,
     *JOB_WIDE,
+    *CHECKPOINTS,
     *RANKS,
     *FINDINGS,
     *HOST,

@@ -14,7 +14,12 @@ from socketserver import TCPServer
 from typing import Any
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from holdfast_sidecar.bad_input import BadInput
@@ -122,6 +127,12 @@ class _Collector:
 
 def family(entry: Entry, samples: list[Sample]) -> Metric:
     """Samples of one entry as prometheus_client's family. Labels must be the catalogue's."""
+    if entry.kind == "summary":
+        summary = SummaryMetricFamily(entry.name, entry.help, labels=entry.labels)
+        for sample in samples:
+            values = [sample.labels[label] for label in entry.labels]
+            summary.add_metric(values, sample.count or 0, sample.value)
+        return summary
     made: CounterMetricFamily | GaugeMetricFamily
     if entry.kind == "counter":
         made = CounterMetricFamily(entry.name, entry.help, labels=entry.labels)

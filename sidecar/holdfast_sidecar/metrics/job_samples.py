@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from holdfast_sidecar.coordination.reports import Incident, LedgerEntry, Plan
+from holdfast_sidecar.coordination.reports import Incident, Plan
 from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
+from holdfast_sidecar.metrics.checkpoint_samples import draw_checkpoints
 from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.picture import Picture
 
@@ -14,8 +15,6 @@ STATES = ("running", "evidence", "ended", "done", "stopped")
 
 CAUSES = ("crash", "hang", "stall", "node_lost")
 """Counted from 0; other causes appear with their first incident."""
-
-VERDICTS = ("complete", "poisoned")
 
 
 def draw_job(picture: Picture, told: Told) -> Iterator[Sample]:
@@ -31,10 +30,7 @@ def draw_job(picture: Picture, told: Told) -> Iterator[Sample]:
     if cluster.plan is not None:
         yield from _draw_plan(cluster, cluster.plan, told)
     yield from _draw_incidents(list(cluster.incidents.values()), told)
-    yield from _draw_checkpoints(cluster.ledger, told)
-    order = cluster.checkpoint
-    armed = order is not None and order.state == "armed"
-    yield from told("checkpoint_armed_step", order.step if order is not None and armed else None)
+    yield from draw_checkpoints(picture, cluster, told)
 
 
 def _draw_plan(cluster: Cluster, plan: Plan, told: Told) -> Iterator[Sample]:
@@ -71,15 +67,3 @@ def _draw_incidents(incidents: list[Incident], told: Told) -> Iterator[Sample]:
         "job_last_recovery_duration_seconds",
         None if latest is None else latest.recovered_unix_s - latest.since_unix_s,
     )
-
-
-def _draw_checkpoints(ledger: Mapping[str, LedgerEntry], told: Told) -> Iterator[Sample]:
-    verdicts = Counter(entry.verdict for entry in ledger.values())
-    for verdict in (*VERDICTS, *sorted(verdicts.keys() - set(VERDICTS))):
-        yield from told("checkpoints", verdicts[verdict], verdict=verdict)
-    usable = [entry for entry in ledger.values() if entry.verdict != "poisoned"]
-    newest = max(usable, key=lambda entry: (entry.attempt, entry.epoch, entry.step), default=None)
-    if newest is not None:
-        yield from told("checkpoint_last_step", newest.step)
-        yield from told("checkpoint_last_timestamp_seconds", newest.at_unix_s)
-        yield from told("checkpoint_last_size_bytes", newest.size_bytes)

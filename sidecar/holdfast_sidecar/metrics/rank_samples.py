@@ -44,7 +44,7 @@ def _draw_rank(history: RankHistory, picture: Picture, told: Told) -> Iterator[S
     yield from told("rank_optimizer_calls_total", words[Word.OPTIMIZER_CALLS])
     yield from told("rank_hook_errors_total", words[Word.HOOK_ERRORS])
     yield from told("rank_resumed_step", words[Word.RESUMED_STEP])
-    if look.reply is not None and look.reply.state is ReplyState.SAVED:
+    if look.reply is not None and look.reply.state in (ReplyState.SAVED, ReplyState.COPIED):
         yield from told("rank_checkpoint_seconds", look.reply.duration_ns / 1e9)
         yield from told("rank_checkpoint_bytes", look.reply.size_bytes)
     cpu_ticks = None if look.process is None else look.process.cpu_ticks

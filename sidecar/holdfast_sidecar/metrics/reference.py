@@ -13,6 +13,7 @@ from holdfast_sidecar.metrics.catalogue import Entry
 
 SECTIONS: tuple[tuple[str, Sequence[Entry]], ...] = (
     ("The whole job", catalogue.JOB_WIDE),
+    ("Checkpoints", catalogue.CHECKPOINTS),
     ("Ranks", catalogue.RANKS),
     ("Findings", catalogue.FINDINGS),
     ("Coordination", catalogue.COORDINATION),

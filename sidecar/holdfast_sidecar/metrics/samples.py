@@ -13,6 +13,8 @@ class Sample:
     name: str
     labels: Mapping[str, str]
     value: float
+    count: int | None = None
+    """Of a summary: how many make up the value, which is their sum."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,10 @@ class Told:
         """The sample, or none when the value is None: what isn't known is absent, never 0."""
         if value is not None:
             yield Sample(f"holdfast_{name}", {**self.labels, **more}, float(value))
+
+    def summary(self, name: str, count: int, total: float, **more: str) -> Iterator[Sample]:
+        """How many there were, and their sum."""
+        yield Sample(f"holdfast_{name}", {**self.labels, **more}, total, count)
 
     def about(self, **more: str) -> Told:
         """The same with further labels."""

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast_sidecar import __version__
-from holdfast_sidecar.checkpoint_outcomes import OUTCOMES
 from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.picture import Picture
@@ -43,9 +42,6 @@ def draw_sidecar(picture: Picture, told: Told) -> Iterator[Sample]:
     yield from told("leader_epoch", orders.lease.epoch or None)
     yield from told("node_is_leader", orders.is_leader)
     yield from told("node_launcher_up", picture.launcher_alive if picture.launcher_pid else None)
-    for outcome in OUTCOMES:
-        count = picture.checkpoint_outcomes.get(outcome, 0)
-        yield from told("node_checkpoint_orders_total", count, outcome=outcome)
     for health in picture.probes:
         yield from told("probe_up", health.is_up, probe=health.name)
         yield from told("probe_failures_total", health.failures, probe=health.name)

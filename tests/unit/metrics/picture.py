@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.unit.detectors.scene import history, look, moment, ranks, steps
 
 from holdfast.page import Phase, Reply, ReplyState
+from holdfast_sidecar.checkpoint_outcomes import CheckpointTally
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import (
     AgentReport,
@@ -32,6 +33,7 @@ from holdfast_sidecar.machine import (
     Room,
 )
 from holdfast_sidecar.picture import Cost, Picture
+from holdfast_sidecar.settings import CheckpointSettings
 
 PLAN = Plan(
     attempt=3,
@@ -71,7 +73,10 @@ INCIDENTS = {
 }
 
 LEDGER = {
-    "c1": LedgerEntry("c1", "/c/step-40-c1", 40, 1, 2, "", "complete", 1000, 2, 90.0),
+    "c0": LedgerEntry("c0", "/c/step-30-c0", 30, 0, 1, "", "good", 900, 2, 80.0),
+    "c1": LedgerEntry(
+        "c1", "/c/step-40-c1", 40, 1, 2, "c0", "complete", 1000, 2, 90.0, blocked_s=2.0, write_s=9.0
+    ),
     "c2": LedgerEntry("c2", "/c/step-44-c2", 44, 2, 3, "c1", "poisoned", 1000, 2, 95.0),
 }
 
@@ -151,6 +156,7 @@ def picture(is_leader: bool = True, machine: MachineReading | None = None) -> Pi
         started_unix_s=999_000.0,
         actions_done={"keep_evidence": 1},
         actions_failed={},
-        checkpoint_outcomes={"complete": 1},
+        checkpoints=CheckpointTally({("complete", "periodic"): 2, ("void", "grow"): 1}, 2, 0.5, 8),
+        checkpoint_settings=CheckpointSettings(dir="/c"),
         heartbeats={"a": 1_000_009.5, "b": 1_000_009.0},
     )
