@@ -12,6 +12,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # so that tests can import tests.servers
 
+from tests import object_store as s3
 from tests import servers
 
 
@@ -53,3 +54,20 @@ def sentinels(short_path: Path) -> Iterator[servers.Sentinels]:
     started = servers.behind_sentinels(short_path)
     yield started
     started.stop()
+
+
+@pytest.fixture(scope="session")
+def object_store_server() -> Iterator[s3.ObjectStore]:
+    """One S3 server for all tests; take `object_store`."""
+    with s3.running() as store:
+        yield store
+
+
+@pytest.fixture
+def object_store(
+    object_store_server: s3.ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> s3.ObjectStore:
+    """An S3 server that this process and its children reach by s3:// URLs."""
+    for name, value in object_store_server.environment.items():
+        monkeypatch.setenv(name, value)
+    return object_store_server
