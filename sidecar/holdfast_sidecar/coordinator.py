@@ -179,6 +179,7 @@ class Coordinator(threading.Thread):
             waiting=self.waiting,
             snapshot=state.snapshot,
             preempted_by=state.preempted_by,
+            checkpoint=None if self._lease_held is None else self._settings.checkpoint,
         )
         news = _news(state)
         self._store.report(

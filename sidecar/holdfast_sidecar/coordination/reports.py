@@ -15,6 +15,7 @@ from functools import cache, lru_cache
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from holdfast_sidecar.findings import Finding
+from holdfast_sidecar.settings import CheckpointSettings
 
 T = TypeVar("T")
 
@@ -124,6 +125,9 @@ class SavedPart:
     blocked_s: float = 0.0
     """What it kept the slowest loop of this node."""
     error: str = ""
+    done_bytes: int = 0
+    total_bytes: int = 0
+    """How far its files are, while they are written; zeros while that is not known."""
 
 
 @dataclass(frozen=True)
@@ -196,6 +200,8 @@ class NodeReport:
     snapshot: SnapshotReport | None = None
     preempted_by: str = ""
     """Why this node will soon be taken away (SIGTERM, a scheduler's time limit); empty: it won't."""
+    checkpoint: CheckpointSettings | None = None
+    """How checkpoints are made, from the leader alone: a command may run with other settings."""
 
     @property
     def candidate(self) -> str:
