@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from holdfast import environment
+from holdfast import environment, termination
 from holdfast.data_position import Feed, LoaderFeed, Position, SequenceFeed, restore_random_numbers
 from holdfast.loop import Boundary, read_write_timeout_s
 from holdfast.page import Flag, Phase
@@ -55,6 +55,7 @@ class Job:
         self._stopped = False
         if savable:
             recording.add_flag(Flag.STATE_REGISTERED)
+            termination.hold(recording)
 
     @property
     def step(self) -> int:
@@ -102,6 +103,7 @@ class Job:
         """
         boundary = self._ready()
         self._recording.add_flag(Flag.LOOP_WRAPPED)
+        termination.look_again(self._recording)
         feed = self._feed_from(source, until, epochs, boundary.place)
         self._feed = feed
         return self._run(feed, until, boundary)
@@ -113,6 +115,7 @@ class Job:
         """
         boundary = self._ready()
         self._recording.add_flag(Flag.LOOP_WRAPPED)
+        termination.look_again(self._recording)
         self._recording.enter(Phase.DATA)
         self._cross(boundary)
 

@@ -33,8 +33,8 @@ requeue, and one whose handler replaced ours would do so. Libraries use the ends
 
 
 END_SIGNAL = signal.SIGRTMIN + 11
-"""Ends a rank that holds SIGTERM (see Flag), at once and in the middle of C code, as SIGTERM ends any
-other: nobody handles it, so the kernel does what it does by default."""
+"""Ends a rank that holds SIGTERM (see Flag), at once and in the middle of C code, as SIGTERM ends
+any other: nobody handles it, so the kernel does what it does by default."""
 
 
 class Phase(IntEnum):

@@ -7,12 +7,22 @@ timed as a whole by what encloses it.
 
 from __future__ import annotations
 
-from holdfast.patches import backward, collectives, compiling, data, group, optimizer, waiting
+from holdfast.patches import (
+    backward,
+    collectives,
+    compiling,
+    data,
+    group,
+    optimizer,
+    waiting,
+    workers,
+)
 
 PATCHES = (
     ("optimizer", optimizer.install),
     ("backward", backward.install),
     ("data", data.install),
+    ("workers", workers.install),
     ("collectives", collectives.install),
     ("waiting", waiting.install),
     ("group", group.install),
