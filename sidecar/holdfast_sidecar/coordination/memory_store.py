@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from holdfast_sidecar.coordination.keys import FOR_LEADERS, RUNNING_TTL_S, Section
 from holdfast_sidecar.coordination.store import (
-    ALL_SECTIONS,
+    OPEN_SECTIONS,
     Heard,
     Lease,
     StoreUnavailable,
@@ -219,7 +219,7 @@ class MemoryStore:
         self._server.wake(_channel(section))
         return True
 
-    def read(self, sections: Collection[Section] = ALL_SECTIONS) -> View:
+    def read(self, sections: Collection[Section] = OPEN_SECTIONS) -> View:
         """Lease, server and these sections."""
         with self._server.reading(self._job) as (keys, _):
             return View(

@@ -14,7 +14,7 @@ from redis.exceptions import NoScriptError, RedisError
 from holdfast_sidecar.coordination import scripts
 from holdfast_sidecar.coordination.keys import Keys, Section
 from holdfast_sidecar.coordination.store import (
-    ALL_SECTIONS,
+    OPEN_SECTIONS,
     Heard,
     Lease,
     StoreUnavailable,
@@ -75,7 +75,7 @@ class RedisStore:
         arguments = [_lease_text(lease), field, _optional(expected), _optional(value)]
         return bool(self._run(scripts.ORDER, keys, arguments))
 
-    def read(self, sections: Collection[Section] = ALL_SECTIONS) -> View:
+    def read(self, sections: Collection[Section] = OPEN_SECTIONS) -> View:
         """Lease, server and these sections, at one instant of the server."""
         keys = [self._keys.leader, *(self._keys.section(section) for section in sections)]
         lease, server, *contents = self._run(scripts.READ, keys, [])

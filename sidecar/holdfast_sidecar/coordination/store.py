@@ -14,6 +14,9 @@ from holdfast_sidecar.coordination.keys import Section
 
 ALL_SECTIONS = tuple(Section)
 
+OPEN_SECTIONS = tuple(section for section in Section if section is not Section.KEY)
+"""What anybody who looks may see; the attempt's secret is read by sidecars alone."""
+
 
 class StoreUnavailable(Exception):
     """The store can't be asked right now: refused, timed out, failing over, loading."""
@@ -86,7 +89,7 @@ class Store(Protocol):
         absent); answers whether it was done.
         """
 
-    def read(self, sections: Collection[Section] = ALL_SECTIONS) -> View:
+    def read(self, sections: Collection[Section] = OPEN_SECTIONS) -> View:
         """Lease and server, and these sections, at one instant."""
 
     def wait(self, timeout_s: float) -> Heard:
