@@ -6,6 +6,7 @@ import click
 
 from holdfast_sidecar.cli.checkpoint.listing import list_command
 from holdfast_sidecar.cli.checkpoint.now import now_command
+from holdfast_sidecar.cli.checkpoint.planning import plan_command
 from holdfast_sidecar.cli.checkpoint.verifying import verify_command
 
 
@@ -16,9 +17,10 @@ def checkpoint() -> None:
     \b
       holdfast checkpoint now                         and wait until it is complete
       holdfast checkpoint list --dir /ckpt            what there is, and what a restart would try
+      holdfast checkpoint plan                        how often they come, and why
       holdfast checkpoint verify --dir /ckpt 1200     read every byte of one
     """
 
 
-for command in (now_command, list_command, verify_command):
+for command in (now_command, list_command, verify_command, plan_command):
     checkpoint.add_command(command)
