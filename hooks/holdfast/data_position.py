@@ -7,7 +7,7 @@ was started, generators included, and the batches already used are passed over.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -176,16 +176,19 @@ _END = object()
 
 
 def _says_where_it_is(loader: Any) -> bool:
-    return hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
+    # Accelerate's loaders have the methods always, and use them when they were told to.
+    is_able = getattr(loader, "use_stateful_dataloader", True)
+    return is_able and hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
 
 
 def _samplers(loader: Any) -> list[Any]:
     batch_sampler = getattr(loader, "batch_sampler", None)
-    inner = getattr(batch_sampler, "sampler", None)
-    return _unique((getattr(loader, "sampler", None), batch_sampler, inner))
+    sharded = getattr(batch_sampler, "batch_sampler", None)  # Accelerate's share of another one
+    inner = [getattr(part, "sampler", None) for part in (batch_sampler, sharded)]
+    return _unique((getattr(loader, "sampler", None), batch_sampler, sharded, *inner))
 
 
-def _unique(parts: tuple[Any, ...]) -> list[Any]:
+def _unique(parts: Iterable[Any]) -> list[Any]:
     seen: list[Any] = []
     for part in parts:
         if part is not None and all(part is not other for other in seen):

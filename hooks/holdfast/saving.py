@@ -49,6 +49,8 @@ class Savable:
     registered: Registered = field(default_factory=Registered)
     save: SaveFunction | None = None
     load: LoadFunction | None = None
+    own_is_finite: Callable[[], bool] = lambda: True
+    """Whether the numbers that `save` will write are; asked before it is called."""
 
     def __bool__(self) -> bool:
         return bool(self.registered) or self.save is not None
@@ -85,9 +87,10 @@ def write_checkpoint(
         raise SaveFailed(f"{directory} already holds a checkpoint")
     shared, own = take_state(savable.registered, place.world_size)
     own |= {"position": mark.position, "world_size": place.world_size, "step": mark.step}
-    finite = is_finite({**shared, **_own_numbers(savable.registered, own)})
-    account = _account(savable, mark, place, finite)
-    write_durably(directory / account_file(place.rank), json.dumps(account).encode())
+    numbers = {**shared, **own_numbers(savable.registered, own)}
+    finite = is_finite(numbers) and savable.own_is_finite()
+    mine = account(savable, mark, place, finite)
+    write_durably(directory / account_file(place.rank), json.dumps(mine).encode())
     write_durably(directory / own_file(place.rank), _pickled(own))
     meet()
     if savable.registered.models or savable.registered.optimizers:
@@ -132,7 +135,10 @@ def _write_shared(directory: Path, shared: SharedState, place: Placement) -> Non
         dcp.save(dict(shared), storage_writer=writer, process_group=place.group, no_dist=alone)
 
 
-def _account(savable: Savable, mark: Mark, place: Placement, finite: bool) -> dict[str, Any]:
+def account(
+    savable: Savable, mark: Mark, place: Placement, finite: bool | None
+) -> dict[str, Any]:
+    """What a rank says of what it saved, for the manifest. `finite` None: nobody looked yet."""
     return {
         "job": mark.job,
         "attempt": mark.attempt,
@@ -158,7 +164,7 @@ def _pickled(own: OwnState) -> bytes:
     return buffer.getvalue()
 
 
-def _own_numbers(registered: Registered, own: OwnState) -> SharedState:
+def own_numbers(registered: Registered, own: OwnState) -> SharedState:
     """Own parameters and optimizer tensors; buffers may hold infinities on purpose (masks)."""
     values = {
         f"{name}/{title}/{key}": value

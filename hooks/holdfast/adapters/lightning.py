@@ -1,0 +1,131 @@
+"""Lightning: one callback, the last in the list; the Trainer saves and loads as it always does.
+
+    holdfast = HoldfastCallback()
+    trainer = Trainer(callbacks=[..., holdfast])
+    trainer.fit(model, ckpt_path=holdfast.resume_path(trainer, model))
+
+A pass over the data is continued where it was if the loader has `state_dict` and `load_state_dict`;
+any other loader Lightning begins anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from holdfast.adapters.framework_files import check_root, make_durable
+from holdfast.job import Job
+from holdfast.loading import LoadFailed
+from holdfast.recording import recording
+from holdfast.registered import is_finite
+from holdfast.saving import Savable
+
+if TYPE_CHECKING or "pytorch_lightning" not in sys.modules:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+else:  # the same framework under its older name; a script uses one of them throughout
+    from pytorch_lightning import Callback, LightningModule, Trainer
+
+FILE = "lightning.ckpt"
+
+
+class HoldfastCallback(Callback):  # type: ignore[misc]
+    """Tells Holdfast the Trainer's steps, saves what is ordered and stops where that is ordered."""
+
+    def __init__(self) -> None:
+        check_root("Lightning")
+        self._path: str | None = None
+        self._trainer: Trainer | None = None
+        self._model: LightningModule | None = None
+        savable = Savable(save=self._save, load=self._load, own_is_finite=self._is_finite)
+        self._job = Job(savable, recording())
+        self._optimizer_steps = 0
+        self._is_first_batch = True
+
+    def resume_path(self, trainer: Trainer, model: LightningModule) -> str | None:
+        """For `fit(ckpt_path=…)`: a checkpoint that all ranks verified, or None.
+
+        Call it once, on every rank. Raises ResumeFailed when there are checkpoints and none is fit.
+        """
+        self._trainer, self._model = trainer, model
+        trainer.strategy.setup_environment()  # joins the ranks, as fit() does first of all
+        self._job.resume()
+        return self._path
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """The loaders are started next, and draw their seeds; Lightning keeps no generators."""
+        self._trainer, self._model = trainer, pl_module
+        self._job.restore_random_numbers()
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Everything is loaded."""
+        self._optimizer_steps = trainer.global_step
+        self._is_first_batch = True
+        self._job.start_loop()
+
+    def on_train_batch_start(
+        self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int
+    ) -> None:
+        """In the middle of a pass, the seeds were drawn before the checkpoint was made."""
+        if self._is_first_batch and batch_idx > 0:
+            self._job.restore_random_numbers()
+        self._is_first_batch = False
+
+    def on_train_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """A step, unless its gradients are still being gathered."""
+        if trainer.global_step == self._optimizer_steps:
+            return
+        self._optimizer_steps = trainer.global_step
+        if not self._job.end_step():
+            trainer.should_stop = True
+            # The least that a training shall last does not bind whoever ends the job.
+            trainer.fit_loop.min_epochs = 0
+            trainer.fit_loop.epoch_loop.min_steps = None
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """No more steps."""
+        self._job.end_loop()
+
+    def _save(self, path: str, step: int) -> None:
+        assert self._trainer is not None
+        with contextlib.ExitStack() as failed:
+            # All meet when it is written. Whoever could not write must come too, or the others
+            # would take its next gradients for that.
+            failed.callback(self._trainer.strategy.barrier, "Trainer.save_checkpoint")
+            self._trainer.save_checkpoint(Path(path, FILE))
+            failed.pop_all()
+        make_durable(path)
+
+    def _load(self, path: str, step: int) -> None:
+        """See that it fits; `fit` loads it."""
+        file = Path(path, FILE)
+        if not file.exists():
+            raise LoadFailed("it was not saved by Lightning")
+        if file.is_file():
+            self._check_shapes(file)
+        self._path = str(file)
+
+    def _check_shapes(self, file: Path) -> None:
+        """Names and shapes of the weights; no numbers are read for it."""
+        assert self._model is not None
+        saved = torch.load(file, map_location="meta", mmap=True, weights_only=True)["state_dict"]
+        for name, value in self._model.state_dict().items():
+            if name in saved and saved[name].shape != value.shape:
+                raise LoadFailed(
+                    f"{name} is {list(value.shape)} here and {list(saved[name].shape)} in the "
+                    "checkpoint"
+                )
+
+    def _is_finite(self) -> bool:
+        assert self._model is not None
+        return is_finite(dict(self._model.named_parameters()))
