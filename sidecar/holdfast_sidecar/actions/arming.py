@@ -1,4 +1,4 @@
-"""Writes orders into the pages of this node's ranks: checkpoint at a step (or not), stop.
+"""Writes orders into the pages of this node's ranks: a checkpoint or none, snapshots, stop.
 
 Only pages of the attempt that the order names get it, and each order is written once per page.
 """
@@ -9,14 +9,17 @@ import dataclasses
 from collections.abc import Iterable
 
 from holdfast.page import Order, OrderKind
-from holdfast_sidecar.coordination.reports import CheckpointOrder, Plan
+from holdfast_sidecar.coordination.reports import CheckpointOrder, Plan, SnapshotOrder
 from holdfast_sidecar.pages import RankPage
+
+ALWAYS_NS = 2**63 - 1
+"""The deadline of an order that stands until another replaces it."""
 
 
 def arm_checkpoint(order: CheckpointOrder, pages: Iterable[RankPage], now_ns: int) -> bool:
     """Arm a coordinated checkpoint; whether any page was written. `now_ns` is CLOCK_MONOTONIC."""
-    if order.state != "armed":
-        return False
+    if order.state != "armed" or order.writers:
+        return False  # with writers it is of a snapshot that exists: no rank has to do anything
     wanted = Order(
         kind=OrderKind.CHECKPOINT,
         attempt=order.attempt,
@@ -24,13 +27,16 @@ def arm_checkpoint(order: CheckpointOrder, pages: Iterable[RankPage], now_ns: in
         step=order.step,
         deadline_ns=now_ns + int(order.deadline_s * 1e9),
         identifier=order.identifier,
+        slots=int(order.mode == "snapshot"),
     )
     return _write(wanted, pages)
 
 
 def withdraw_checkpoint(order: CheckpointOrder, pages: Iterable[RankPage]) -> bool:
-    """Take a void order back where it lies, so that no rank goes to its step and waits there."""
-    if order.state != "void":
+    """Take an order back where it lies: a void one, so that no rank goes to its step and waits
+    there; one whose snapshots are written, so that the ranks let go of their slots."""
+    is_done = order.state == "complete" and order.mode == "snapshot"
+    if order.state != "void" and not is_done:
         return False
     withdrawn = False
     for held in pages:
@@ -40,6 +46,27 @@ def withdraw_checkpoint(order: CheckpointOrder, pages: Iterable[RankPage]) -> bo
         held.write_order(dataclasses.replace(present, deadline_ns=0))
         withdrawn = True
     return withdrawn
+
+
+def order_snapshots(
+    order: SnapshotOrder, pages: Iterable[RankPage], slots: int, slots_made: str
+) -> bool:
+    """Tell ranks how often to take snapshots, into how many slots; whether any page was written.
+
+    slots_made: a name for the slots as they are: ranks look at them again when it is another one.
+    """
+    every = order.every_steps if slots > 1 else 0
+    wanted = Order(
+        kind=OrderKind.SNAPSHOT,
+        attempt=order.attempt,
+        epoch=order.epoch,
+        step=0,
+        deadline_ns=ALWAYS_NS,
+        identifier=f"{every}-{slots}-{slots_made}",
+        every=every,
+        slots=slots,
+    )
+    return _write(wanted, pages)
 
 
 def order_stop(plan: Plan, pages: Iterable[RankPage], now_ns: int, grace_s: float) -> bool:

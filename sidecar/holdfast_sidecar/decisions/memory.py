@@ -55,6 +55,8 @@ class Wish:
 class MemoryPlan:
     """What was decided. `slots` 0: no snapshots here, checkpoints are written by the ranks."""
 
+    rung: int
+    """How far down the ladder it is; 0: all that was wished for."""
     slots: int
     copies: bool
     size_bytes: int
@@ -73,11 +75,13 @@ def plan_memory(wants: Sequence[int], room: Room, wish: Wish, failures: int = 0)
     """
     allowed = int(room.least * wish.share)
     rungs = list(_rungs(wish))
-    none = rungs[-1]
-    slots, copies = next((r for r in rungs[failures:] if _size(wants, *r) <= allowed), none)
+    fit = [n for n, rung in enumerate(rungs) if n >= failures and _size(wants, *rung) <= allowed]
+    rung = fit[0] if fit else len(rungs) - 1
+    slots, copies = rungs[rung]
     reckoning = _reckoning(wants, slots, copies, room)
-    is_short = (slots, copies) != rungs[0]
+    is_short = rung > 0
     return MemoryPlan(
+        rung=rung,
         slots=slots,
         copies=copies,
         size_bytes=_size(wants, slots, copies),

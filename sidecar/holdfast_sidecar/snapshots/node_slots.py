@@ -1,24 +1,215 @@
-"""The loop's view of this node's slots."""
+"""The loop's view of this node's slots: whether there is room, who was told, what lies in them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+import statistics
+import zlib
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
+from holdfast.page import Flag, Word
+from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
+from holdfast_sidecar.actions.arming import order_snapshots
+from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.coordination.reports import SnapshotReport
+from holdfast_sidecar.decisions.memory import Wish
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import RankLook
-from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.pages import Pages
+from holdfast_sidecar.settings import SnapshotSettings
+from holdfast_sidecar.snapshots.allocation import Allocation, Needs
+from holdfast_sidecar.snapshots.checking import Checking
+from holdfast_sidecar.snapshots.slot_files import SlotBusy, SlotFile, read_slots
+
+log = logging.getLogger(__name__)
+
+PRESSED_S = 10.0
+"""How long the loop looks more often for ranks that wait for their slots: long enough for the
+kernel to hand out some 10 GB; after that half a second more or less makes no difference."""
+
+COSTS_KEPT = 5
+"""Of the newest snapshots, for a median: one odd one is not what a snapshot costs."""
+
+STEPS_BEFORE_DOUBT = 3
+"""A rank asks for its slots at its first boundary after a step; it gets two more."""
 
 
 @dataclass
 class NodeSlots:
     """Asked at every tick; never waits."""
 
-    shm: Path
-    settings: Settings
+    settings: SnapshotSettings
+    pages: Pages
+    runner: ActionRunner
+    allocation: Allocation
+    checking: Checking = field(default_factory=Checking)
     is_pressed: bool = False
+    _pressed_since_s: float | None = None
+    _costs: dict[int, deque[float]] = field(default_factory=dict)
+    _costs_of: tuple[int, dict[int, int]] = (-1, {})
+    _told: str = ""
+    _busy: str = ""
 
-    def follow(self, orders: Orders, looks: list[RankLook], now_s: float) -> SnapshotReport | None:
+    @property
+    def directory(self) -> Path:
+        """Where the slots are."""
+        return self.allocation.shm / OWN_DIRECTORY
+
+    @property
+    def _copies(self) -> Path:
+        return self.allocation.shm / COPIES_DIRECTORY
+
+    def follow(self, orders: Orders, looks: Sequence[RankLook], now_s: float) -> SnapshotReport:
         """What this node has now."""
-        return None
+        self._conclude()
+        slots = read_slots(self.directory)
+        self.checking.show(slots)
+        needs = self._needs(orders, looks)
+        if needs is not None and not self._is_met(needs, slots) and not self.allocation.is_busy:
+            self.allocation.begin(needs)
+        is_ready = needs is not None and self._is_met(needs, slots)
+        is_told = is_ready and self._hand_out(orders, looks, slots)
+        self._press(is_told or not any(map(_wanted, looks)), orders, now_s)
+        self._note_costs(looks)
+        return self._report(looks, slots, is_ready)
+
+    def _conclude(self) -> None:
+        try:
+            if not self.allocation.conclude() or self.allocation.plan is None:
+                return
+        except SlotBusy as busy:
+            if str(busy) != self._busy:
+                log.info("slots are arranged later: a rank is writing %s", busy)
+            self._busy = str(busy)
+            return
+        if self.allocation.plan.why != self._told:
+            self._told = self.allocation.plan.why
+            log.info("%s", self._told)
+
+    def _needs(self, orders: Orders, looks: Sequence[RankLook]) -> Needs | None:
+        """What to make room for; None as long as the ranks here have not all said what they need.
+
+        Before that they may still have to load what lies in the slots, so nothing is touched.
+        """
+        plan = orders.plan
+        if plan is None or not looks or plan.attempt != looks[0].identity.attempt:
+            return None
+        node = looks[0].identity.node
+        expected = sum(member.slots for member in plan.members if member.node == node)
+        if len(looks) != expected or not all(map(_wanted, looks)):
+            return None
+        if any(look.is_gone for look in looks):
+            return None
+        has_peers = len(plan.members) > 1 and self.settings.peer != "off"
+        wish = Wish(
+            slots=self.settings.slots,
+            share=self.settings.memory_share,
+            copies=has_peers,
+            slots_for_copies=int(self.settings.peer == "async"),
+        )
+        wants = {look.rank: _wanted(look) for look in looks}
+        return Needs(looks[0].identity.job, wants, wish, _existing(looks))
+
+    def _is_met(self, needs: Needs, slots: list[SlotFile]) -> bool:
+        made, plan = self.allocation.needs, self.allocation.plan
+        return plan is not None and made == needs and needs.are_met(slots, plan)
+
+    def _hand_out(
+        self, orders: Orders, looks: Sequence[RankLook], slots: Sequence[SlotFile]
+    ) -> bool:
+        """Tell the ranks, once the leader has said how often; whether they have been told."""
+        order, plan = orders.snapshot, self.allocation.plan
+        if order is None or plan is None or order.attempt != looks[0].identity.attempt:
+            return False
+        files = repr([(one.inode, one.header.file_size) for one in slots])
+        made = f"{zlib.crc32(files.encode()):08x}"
+        act = partial(order_snapshots, order, self.pages.held(), plan.slots, made)
+        self.runner.run("order_snapshots", act)
+        return True
+
+    def _press(self, is_finished: bool, orders: Orders, now_s: float) -> None:
+        if is_finished or not orders.store_up:
+            self._pressed_since_s = None
+        elif self._pressed_since_s is None:
+            self._pressed_since_s = now_s
+        since_s = self._pressed_since_s
+        self.is_pressed = since_s is not None and now_s - since_s < PRESSED_S
+
+    def _note_costs(self, looks: Sequence[RankLook]) -> None:
+        """What the newest snapshots cost, as far as they were seen; a first one costs more."""
+        attempt = looks[0].identity.attempt if looks else -1
+        if attempt != self._costs_of[0]:
+            self._costs, self._costs_of = {}, (attempt, {})
+        for look in looks:
+            taken = look.words[Word.SNAPSHOTS_TAKEN]
+            if taken > max(1, self._costs_of[1].get(look.rank, 1)):
+                costs = self._costs.setdefault(look.rank, deque(maxlen=COSTS_KEPT))
+                costs.append(look.words[Word.SNAPSHOT_LAST_NS] / 1e9)
+            self._costs_of[1][look.rank] = taken
+
+    def _slot_bytes(self, slots: Sequence[SlotFile]) -> int:
+        return sum(one.header.file_size for one in (*slots, *read_slots(self._copies)))
+
+    def _report(
+        self, looks: Sequence[RankLook], slots: Sequence[SlotFile], is_ready: bool
+    ) -> SnapshotReport:
+        plan = self.allocation.plan
+        report = SnapshotReport(
+            attempt=looks[0].identity.attempt if looks else -1,
+            wants=any(map(_wanted, looks)),
+            slot_bytes=self._slot_bytes(slots),
+            held=_held(slots),
+            newest=_existing(looks),
+            taken=min((look.words[Word.SNAPSHOTS_TAKEN] for look in looks), default=0),
+            skipped=max((look.words[Word.SNAPSHOTS_SKIPPED] for look in looks), default=0),
+            blocked_s=max(map(statistics.median, self._costs.values()), default=0.0),
+        )
+        if is_ready and plan is not None:
+            return replace(
+                report,
+                slots=plan.slots,
+                copies_fit=plan.copies,
+                obstacle=plan.why if plan.short_of else "",
+                short_of=plan.short_of,
+            )
+        if silent := _silent(looks):
+            text = f"ranks {silent} can't say how much room their state takes; their logs say why"
+            return replace(report, obstacle=text, short_of="state")
+        return report
+
+
+def _wanted(look: RankLook) -> int:
+    return look.words[Word.SNAPSHOT_WANTED]
+
+
+def _existing(looks: Sequence[RankLook]) -> int:
+    """The newest step that one of them knows to exist on all ranks; -1: none."""
+    return max((look.words[Word.SNAPSHOT_EXISTING] for look in looks), default=0) - 1
+
+
+def _held(slots: Sequence[SlotFile]) -> dict[str, list[int]]:
+    sealed = [one for one in slots if one.sealed_step >= 0]
+    newest_first = sorted(
+        sealed, key=lambda one: (one.header.attempt, one.sealed_step), reverse=True
+    )
+    held: dict[str, list[int]] = {}
+    for one in newest_first:
+        held.setdefault(str(one.rank), []).append(one.sealed_step)
+    return held
+
+
+def _silent(looks: Sequence[RankLook]) -> list[int]:
+    """Ranks that have registered state and ask for no room, while others of this node do."""
+    if not any(map(_wanted, looks)):
+        return []
+    return [
+        look.rank
+        for look in looks
+        if not _wanted(look)
+        and look.has(Flag.STATE_REGISTERED)
+        and look.step >= look.words[Word.RESUMED_STEP] + STEPS_BEFORE_DOUBT
+    ]

@@ -1,4 +1,4 @@
-"""How much memory is free for snapshots: shared memory, the machine, and control groups (v1, v2)."""
+"""How much memory is free for snapshots: shared memory, the machine, and its control groups."""
 
 from __future__ import annotations
 

@@ -8,8 +8,13 @@ import pytest
 from tests.unit.pretend_pages import write_page
 
 from holdfast.page import OrderKind
-from holdfast_sidecar.actions.arming import arm_checkpoint, order_stop, withdraw_checkpoint
-from holdfast_sidecar.coordination.reports import CheckpointOrder, Plan
+from holdfast_sidecar.actions.arming import (
+    arm_checkpoint,
+    order_snapshots,
+    order_stop,
+    withdraw_checkpoint,
+)
+from holdfast_sidecar.coordination.reports import CheckpointOrder, Plan, SnapshotOrder
 from holdfast_sidecar.pages import Pages
 
 ORDER = CheckpointOrder("c1", 2, 5, 400, "/checkpoints/step-400-c1", "armed", 120.0)
@@ -81,3 +86,55 @@ def test_a_stopped_plan_asks_the_ranks_to_leave(pages: Pages) -> None:
     assert order_stop(Plan(2, 5, "stopped"), pages.held(), 0, 10.0)
     assert not order_stop(Plan(2, 5, "stopped"), pages.held(), 0, 10.0)
     assert not order_stop(Plan(3, 6, "stopped"), pages.held(), 0, 10.0)
+
+
+def test_a_checkpoint_of_snapshots_is_armed_as_one(pages: Pages) -> None:
+    arm_checkpoint(dataclasses.replace(ORDER, mode="snapshot"), pages.held(), 0)
+    order = pages.held()[0].read_order(OrderKind.CHECKPOINT)
+    assert order is not None
+    assert order.slots > 0
+
+
+def test_a_snapshot_that_exists_is_written_without_the_ranks(pages: Pages) -> None:
+    rescue = dataclasses.replace(ORDER, mode="snapshot", writers={"0": "a", "1": "a"})
+    assert not arm_checkpoint(rescue, pages.held(), 0)
+
+
+@pytest.mark.parametrize(
+    ("mode", "state", "withdrawn"),
+    [
+        ("snapshot", "armed", False),
+        ("snapshot", "writing", False),
+        ("snapshot", "complete", True),
+        ("snapshot", "void", True),
+        ("direct", "complete", False),
+        ("direct", "void", True),
+    ],
+)
+def test_ranks_let_go_of_their_slots_once_these_are_written(
+    mode: str, state: str, withdrawn: bool, pages: Pages
+) -> None:
+    order = dataclasses.replace(ORDER, mode=mode)
+    arm_checkpoint(order, pages.held(), 0)
+    assert withdraw_checkpoint(dataclasses.replace(order, state=state), pages.held()) == withdrawn
+
+
+def test_a_rhythm_stands_until_another_replaces_it(pages: Pages) -> None:
+    rhythm = SnapshotOrder(2, 5, every_steps=4)
+    assert order_snapshots(rhythm, pages.held(), 3, "ab")
+    assert not order_snapshots(rhythm, pages.held(), 3, "ab")
+    order = pages.held()[0].read_order(OrderKind.SNAPSHOT)
+    assert order is not None
+    assert (order.every, order.slots, order.is_withdrawn) == (4, 3, False)
+    assert order_snapshots(rhythm, pages.held(), 3, "ac"), "other slots, to be looked at again"
+    assert not order_snapshots(dataclasses.replace(rhythm, attempt=1), pages.held(), 3, "ad")
+
+
+@pytest.mark.parametrize(("slots", "every"), [(2, 4), (1, 0), (0, 0)])
+def test_with_fewer_than_two_slots_no_rank_takes_snapshots(
+    slots: int, every: int, pages: Pages
+) -> None:
+    order_snapshots(SnapshotOrder(2, 5, every_steps=4), pages.held(), slots, "ab")
+    order = pages.held()[0].read_order(OrderKind.SNAPSHOT)
+    assert order is not None
+    assert (order.every, order.slots) == (every, slots)

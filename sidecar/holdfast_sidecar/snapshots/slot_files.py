@@ -1,0 +1,203 @@
+"""The slots' files: listing them, making them whole, and carrying over what lies in smaller ones.
+
+Makes and removes files of the node's ranks alone; what a rank puts into them is not its business.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import stat
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.snapshot_file import (
+    HEADER_SIZE,
+    JOB_OFFSET,
+    JOB_SIZE,
+    MAGIC,
+    SLOT_NAME,
+    SlotHeader,
+    Word,
+    parse_header,
+    slot_name,
+)
+
+_WORD = struct.Struct("<Q")
+
+
+class SlotBusy(Exception):
+    """A rank is writing into the slot: nobody may take it away now."""
+
+
+@dataclass(frozen=True)
+class SlotFile:
+    """A slot as it lay in its directory when it was looked at."""
+
+    path: Path
+    rank: int
+    slot: int
+    inode: int
+    header: SlotHeader
+
+    @property
+    def sealed_step(self) -> int:
+        """The step that is whole in it; -1: none is."""
+        return -1 if self.header.sealed_step is None else self.header.sealed_step
+
+
+def read_slots(directory: Path) -> list[SlotFile]:
+    """Every slot in a directory, by rank and number; what is none is left out."""
+    try:
+        with os.scandir(directory) as entries:
+            names = sorted(entry.name for entry in entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    found = [_read_slot(directory / name) for name in names if SLOT_NAME.fullmatch(name)]
+    slots = [slot for slot in found if slot is not None]
+    return sorted(slots, key=lambda one: (one.rank, one.slot))
+
+
+def make_slot(directory: Path, rank: int, slot: int, size: int, job: str) -> Path:
+    """Make an empty slot; it is there whole, or not at all. Replaces one of the same name.
+
+    Raises OSError, with nothing left behind.
+    """
+    with _whole_file(directory / slot_name(rank, slot), size) as descriptor:
+        _write_identity(descriptor, rank, size, job)
+    return directory / slot_name(rank, slot)
+
+
+def arrange_slots(
+    directory: Path, rank: int, size: int, slots: int, existing: int, job: str
+) -> bool:
+    """Give a rank so many slots of at least this size; whether anything had to be done.
+
+    What is sealed stays, as far as there is room for it: first the step that exists on all ranks,
+    then the newest. Raises SlotBusy, or OSError when there is no room; what was made stays made.
+    """
+    present = [one for one in read_slots(directory) if one.rank == rank]
+    if _are_right(present, size, slots):
+        return False
+    for one in present:
+        check_not_written(one.path)
+    directory.mkdir(mode=0o700, exist_ok=True)
+    sealed = sorted(
+        (one for one in present if one.sealed_step >= 0),
+        key=lambda one: (one.sealed_step != existing, -one.sealed_step),
+    )
+    precious = sealed[:slots]
+    for one in present:
+        if one not in precious and not (one.slot < slots and one.header.file_size >= size):
+            one.path.unlink()
+    _move(precious, directory, size, slots, job)
+    there = {one.slot for one in read_slots(directory) if one.rank == rank}
+    for number in range(slots):
+        if number not in there:
+            make_slot(directory, rank, number, size, job)
+    return True
+
+
+def remove_slots(slots: Sequence[SlotFile]) -> None:
+    """Remove these. Raises SlotBusy when one is being written."""
+    for one in slots:
+        check_not_written(one.path)
+        one.path.unlink(missing_ok=True)
+
+
+def check_not_written(path: Path) -> None:
+    """Raise SlotBusy when somebody holds the slot's lock to write."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise SlotBusy(path.name) from None
+    finally:
+        os.close(descriptor)
+
+
+def _are_right(present: Sequence[SlotFile], size: int, slots: int) -> bool:
+    return [one.slot for one in present] == list(range(slots)) and all(
+        one.header.file_size >= size for one in present
+    )
+
+
+def _move(precious: Sequence[SlotFile], directory: Path, size: int, slots: int, job: str) -> None:
+    """Bring what is sealed into slots that are large enough and not numbered too high."""
+    taken = {one.slot for one in precious}
+    spare = [number for number in range(slots) if number not in taken]
+    for one in precious:
+        if one.slot < slots and one.header.file_size >= size:
+            continue
+        target = directory / slot_name(one.rank, one.slot if one.slot < slots else spare.pop(0))
+        if one.header.file_size >= size:
+            one.path.rename(target)
+            continue
+        with _whole_file(target, size) as descriptor:
+            _copy(one.path, descriptor)
+            _write_identity(descriptor, one.rank, size, job)
+        if one.path != target:
+            one.path.unlink()
+
+
+@contextlib.contextmanager
+def _whole_file(path: Path, size: int) -> Iterator[int]:
+    """A new file of this size, every byte of it really there, renamed to its name at the end.
+
+    A sparse file would end whoever maps it (SIGBUS) once the memory is gone.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+        yield descriptor
+        temporary.rename(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _write_identity(descriptor: int, rank: int, size: int, job: str) -> None:
+    """What the sidecar says of a slot; the magic number, which makes it one, comes last."""
+    name = job.encode()[:JOB_SIZE].ljust(JOB_SIZE, b"\0")
+    os.pwrite(descriptor, name, JOB_OFFSET)
+    for word, value in ((Word.RANK, rank), (Word.FILE_SIZE, size), (Word.MAGIC, MAGIC)):
+        os.pwrite(descriptor, _WORD.pack(value), 8 * word)
+
+
+def _copy(source: Path, target: int) -> None:
+    with source.open("rb") as stream:
+        left = os.fstat(stream.fileno()).st_size
+        while left > 0:
+            sent = os.sendfile(target, stream.fileno(), None, left)
+            if sent == 0:
+                raise OSError(f"{source.name} ended early")
+            left -= sent
+
+
+def _read_slot(path: Path) -> SlotFile | None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        facts = os.fstat(descriptor)
+        header = parse_header(os.pread(descriptor, HEADER_SIZE, 0))
+    finally:
+        os.close(descriptor)
+    named = SLOT_NAME.fullmatch(path.name)
+    if named is None or header is None or not stat.S_ISREG(facts.st_mode):
+        return None
+    if header.file_size != facts.st_size or header.rank != int(named[1]):
+        return None
+    return SlotFile(path, header.rank, int(named[2]), facts.st_ino, header)
