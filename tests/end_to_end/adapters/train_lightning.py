@@ -1,0 +1,106 @@
+"""A small network of Lightning with dropout, batches gathered in pairs, and validation."""
+
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import lightning.pytorch as lightning
+import torch
+from disturbance import RANK, digest, disturb, tell
+
+from holdfast.adapters.lightning import HoldfastCallback
+
+SAMPLES = 48
+RANKS = 2
+BATCH = 2
+PASSES = 10
+
+
+class Loader:
+    """A rank's share of every pass, in an order of that pass; says where it is."""
+
+    def __init__(self):
+        self.epoch = self.taken = 0
+
+    def __len__(self):
+        return SAMPLES // (RANKS * BATCH)
+
+    def __iter__(self):
+        order = torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(self.epoch))
+        mine = order[RANK::RANKS].split(BATCH)
+        if self.taken == len(mine):
+            self.epoch, self.taken = self.epoch + 1, 0
+            return iter(self)
+        return self._rest(mine)
+
+    def _rest(self, mine):
+        while self.taken < len(mine):
+            self.taken += 1
+            yield torch.nn.functional.one_hot(mine[self.taken - 1], SAMPLES).float()
+        self.epoch, self.taken = self.epoch + 1, 0
+
+    def state_dict(self):
+        return {"epoch": self.epoch, "taken": self.taken}
+
+    def load_state_dict(self, state):
+        self.epoch, self.taken = state["epoch"], state["taken"]
+
+
+class Network(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            torch.nn.Linear(SAMPLES, 16), torch.nn.Dropout(0.2), torch.nn.Linear(16, 1)
+        )
+        self.batches = []
+
+    def training_step(self, batch, index):
+        self.batches.append(batch.argmax(1).tolist())
+        return self.layers(batch).square().mean()
+
+    def validation_step(self, batch, index):
+        self.log("loss", self.layers(batch).mean(), sync_dist=True)
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.AdamW(self.parameters(), lr=0.01)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3)
+        return {"optimizer": optimizer, "lr_scheduler": schedule}
+
+
+class Disturbance(lightning.Callback):
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        disturb(trainer.global_step)
+
+
+def train(folder, is_disturbed):
+    torch.manual_seed(RANK)
+    holdfast = HoldfastCallback() if is_disturbed else None
+    trainer = lightning.Trainer(
+        accelerator="cpu",
+        devices=RANKS,
+        strategy=lightning.strategies.DDPStrategy(process_group_backend="gloo"),
+        max_epochs=PASSES,
+        accumulate_grad_batches=2,
+        callbacks=[Disturbance(), holdfast] if holdfast else [],
+        default_root_dir=folder,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+    )
+    model = Network()
+    path = holdfast.resume_path(trainer, model) if holdfast else None
+    if is_disturbed:
+        tell(resumed=path)
+    validation = torch.utils.data.DataLoader(torch.ones(4, SAMPLES), 2)
+    trainer.fit(model, Loader(), validation, ckpt_path=path)
+    return trainer, model
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        trainer, model = train(folder, True)
+        tell(weights=digest(model), steps=trainer.global_step, batches=model.batches)
+        undisturbed = train(folder, False)[1]
+        tell(undisturbed=digest(undisturbed), all_batches=undisturbed.batches)
