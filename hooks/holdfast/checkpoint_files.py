@@ -1,4 +1,4 @@
-"""A checkpoint's files as ranks and sidecars both know them: names, seal, durable writing.
+"""A checkpoint's files as ranks and sidecars both know them: names, seal, what was promised.
 
 A directory is a checkpoint once `manifest.json` lies in it. The sidecar writes that; a rank checks
 what it promises: its own digest (and key, when one is given), then every file's size and hash.
@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 import json
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+
+from holdfast.storage import Folder
 
 MANIFEST = "manifest.json"
 _CHUNK = 1 << 20
@@ -49,20 +49,20 @@ def account_file(rank: int) -> str:
     return f"__{rank}_account.json"
 
 
-def read_promises(directory: Path, key: bytes | None = None) -> list[PromisedFile]:
+def read_promises(folder: Folder, key: bytes | None = None) -> list[PromisedFile]:
     """Files that the manifest promises; raises Damaged when there is none or it is not whole."""
     try:
-        manifest = open_sealed((directory / MANIFEST).read_bytes(), key)
+        manifest = open_sealed(folder.read(MANIFEST), key)
         return [
             PromisedFile(name, int(fact["size"]), str(fact["sha256"]))
             for name, fact in sorted(manifest["files"].items())
         ]
     except FileNotFoundError:
-        raise Damaged(f"{directory.name}: no manifest, so no checkpoint") from None
+        raise Damaged(f"{folder.name}: no manifest, so no checkpoint") from None
     except BrokenSeal as error:
-        raise Damaged(f"{directory.name}: the manifest is not believed: {error}") from error
+        raise Damaged(f"{folder.name}: the manifest is not believed: {error}") from error
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Damaged(f"{directory.name}: the manifest can't be read: {error}") from error
+        raise Damaged(f"{folder.name}: the manifest can't be read: {error}") from error
 
 
 def seal(document: dict[str, Any], key: bytes | None = None) -> bytes:
@@ -105,51 +105,28 @@ def share_out(files: list[PromisedFile], part: int, parts: int) -> list[Promised
     return mine
 
 
-def check_nothing_is_added(directory: Path, rank: int, files: list[PromisedFile]) -> None:
+def check_nothing_is_added(folder: Folder, rank: int, files: list[PromisedFile]) -> None:
     """A rank unpickles only what was promised, also where it would find a file that was not.
 
     With more ranks than when it was saved, a rank looks in vain for its own file.
     """
     promised = {file.name for file in files}
     for name in (own_file(rank), TORCH_METADATA):
-        if name not in promised and os.path.lexists(directory / name):
+        if name not in promised and folder.exists(name):
             raise Damaged(f"{name}: is not in the manifest")
 
 
-def check_file(directory: Path, file: PromisedFile) -> None:
+def check_file(folder: Folder, file: PromisedFile) -> None:
     """Compare size and hash with the promise; raises Damaged."""
-    path = directory / file.name
-    if not path.resolve().is_relative_to(directory.resolve()):
-        raise Damaged(f"{file.name}: lies outside the checkpoint")
     try:
-        size = path.stat().st_size
+        size = folder.size(file.name)
         if size != file.size:
             raise Damaged(f"{file.name}: {size} bytes of {file.size}")
         digest = hashlib.sha256()
-        with path.open("rb") as stream:
+        with folder.open(file.name) as stream:
             while chunk := stream.read(_CHUNK):
                 digest.update(chunk)
     except OSError as error:
-        raise Damaged(f"{file.name}: {error.strerror}") from error
+        raise Damaged(f"{file.name}: {error.strerror or error}") from error
     if digest.hexdigest() != file.sha256:
         raise Damaged(f"{file.name}: its bytes have changed since they were saved")
-
-
-def write_durably(path: Path, data: bytes) -> None:
-    """Write a file so that it is there, whole, after a crash of the machine."""
-    temporary = path.with_name(f".{path.name}.writing")
-    with temporary.open("wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    temporary.replace(path)
-    sync_directory(path.parent)
-
-
-def sync_directory(directory: Path) -> None:
-    """Make the names in a directory durable."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

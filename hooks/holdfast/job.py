@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -20,6 +19,7 @@ from holdfast.recording import Recording, recording
 from holdfast.registered import register
 from holdfast.resuming import parse_candidates, read_key, resume
 from holdfast.saving import LoadFunction, Savable, SaveFunction
+from holdfast.storage import absolute
 
 T = TypeVar("T")
 
@@ -225,7 +225,7 @@ class Job:
                 self._recording,
                 read_placement(),
                 self._savable,
-                Path(root).expanduser().absolute() if root else None,
+                absolute(root) if root else None,
                 os.environ.get(environment.JOB, ""),
                 write_timeout_s=read_write_timeout_s(os.environ),
             )

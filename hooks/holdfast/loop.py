@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from holdfast import environment
 from holdfast.agreement import Agreement, BoardLost
@@ -19,6 +18,7 @@ from holdfast.page import Order, OrderKind, Phase, Reply, ReplyState, checkpoint
 from holdfast.placement import Placement
 from holdfast.recording import Recording, count_error
 from holdfast.saving import Mark, Savable, SaveFailed, write_checkpoint
+from holdfast.storage import child, open_folder
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +36,8 @@ class Boundary:
     recording: Recording
     place: Placement
     savable: Savable
-    root: Path | None
-    """Directory of this job's checkpoints; None: nothing can be saved."""
+    root: str | None
+    """Path or URL of this job's checkpoints; None: nothing can be saved."""
     job: str = ""
     ancestors: tuple[str, ...] = ()
     write_timeout_s: float = WRITE_TIMEOUT_S
@@ -99,7 +99,7 @@ class Boundary:
     def _write(self, order: Order, position: Callable[[], Position], until_ns: int) -> int | None:
         """Bytes written; None when it failed, which is no reason to end the training."""
         assert self.root is not None
-        directory = self.root / checkpoint_name(order.step, order.identifier)
+        place = child(self.root, checkpoint_name(order.step, order.identifier))
         sizes: list[int] = []
 
         def meet() -> None:
@@ -108,7 +108,8 @@ class Boundary:
 
         def write() -> None:
             mark = self._mark(order, position())
-            sizes.append(write_checkpoint(directory, self.savable, mark, self.place, meet))
+            folder = open_folder(place)
+            sizes.append(write_checkpoint(folder, self.savable, mark, self.place, meet))
 
         # A fresh guard, so that every failed save is told, and ten of them switch nothing off.
         guard = Guard(lambda: count_error(self.recording))

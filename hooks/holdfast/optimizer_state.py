@@ -59,6 +59,11 @@ def prepare_optimizer(
     if saved != by_title.keys():
         odd = sorted(saved ^ by_title.keys())[:3]
         raise ValueError(f"optimizer {name!r} has other parameters than the checkpoint: {odd}")
+    if len(own["groups"]) != len(optimizer.param_groups):
+        raise ValueError(
+            f"optimizer {name!r} has {len(optimizer.param_groups)} groups of parameters, and "
+            f"{len(own['groups'])} in the checkpoint"
+        )
     return {
         f"{name}/{title}/{key}": allocate(f"{name}/{title}/{key}", by_title[title])
         for title, keys in own["shared_keys"].items()

@@ -16,6 +16,9 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
+from holdfast.guard import Guard
+from holdfast.own_state import NotPlain, encode
+
 SharedState = dict[str, torch.Tensor]
 OwnState = dict[str, Any]
 
@@ -46,16 +49,58 @@ def register(objects: dict[str, Any]) -> Registered:
             registered.models[name] = _checked_model(name, thing)
         elif isinstance(thing, torch.optim.Optimizer):
             registered.optimizers[name] = thing
+            _check_groups(name, thing)
         elif isinstance(thing, torch.Generator) or (
             hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")
         ):
             registered.others[name] = thing
+            _check_other(name, thing)
         elif not isinstance(thing, DataLoader):
             raise CannotRegister(
                 f"attach({name}=…): a {type(thing).__name__} has no state_dict and "
                 "load_state_dict; give it both, or pass save= and load= functions"
             )
     return registered
+
+
+def take_other(thing: Any) -> Any:
+    """The state of an object that is neither model nor optimizer."""
+    return thing.get_state() if isinstance(thing, torch.Generator) else thing.state_dict()
+
+
+def give_other(thing: Any, state: Any) -> None:
+    """Load state that was taken before."""
+    if isinstance(thing, torch.Generator):
+        thing.set_state(state)
+    else:
+        thing.load_state_dict(state)
+
+
+def _check_other(name: str, thing: Any) -> None:
+    """Try whether its state can be saved, so that this is heard now and not at the first save.
+
+    A loader is not asked, as it may start its workers to answer. An object that can't tell its
+    state yet is believed to be able to later.
+    """
+    if hasattr(thing, "__iter__"):
+        return
+    ask = Guard(lambda: None).wrap(f"that asks {name} for its state", take_other, None)
+    _check_plain(name, {"others": {name: ask(thing)}})
+
+
+def _check_groups(name: str, optimizer: Any) -> None:
+    groups = [
+        {key: value for key, value in group.items() if key != "params"}
+        for group in optimizer.param_groups
+    ]
+    _check_plain(name, {"optimizers": {name: {"groups": groups}}})
+
+
+def _check_plain(name: str, own: OwnState) -> None:
+    try:
+        encode(own)
+    except NotPlain as error:
+        raise CannotRegister(f"attach({name}=…): {error}") from None
 
 
 def _checked_model(name: str, model: Any) -> Any:

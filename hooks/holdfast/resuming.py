@@ -22,12 +22,14 @@ from holdfast.checkpoint_files import (
     read_promises,
     share_out,
 )
+from holdfast.checkpoint_source import load_checkpoint
 from holdfast.guard import Guard
-from holdfast.loading import Loaded, LoadFailed, load_checkpoint
+from holdfast.loading import Loaded, LoadFailed
 from holdfast.page import Phase, Word
 from holdfast.placement import Placement
 from holdfast.recording import Recording, count_error
 from holdfast.saving import Savable
+from holdfast.storage import open_folder
 
 log = logging.getLogger(__name__)
 
@@ -45,8 +47,14 @@ class Candidate:
     """A checkpoint to try."""
 
     identifier: str
-    path: Path
+    path: str
+    """Path or URL."""
     step: int
+
+    @property
+    def name(self) -> str:
+        """As people know it."""
+        return self.path.rstrip("/").rpartition("/")[2]
 
 
 @dataclass(frozen=True)
@@ -61,7 +69,7 @@ def parse_candidates(text: str) -> list[Candidate]:
     """The launcher's list; raises ResumeFailed when it is none."""
     try:
         return [
-            Candidate(str(item["identifier"]), Path(item["path"]), int(item["step"]))
+            Candidate(str(item["identifier"]), str(item["path"]), int(item["step"]))
             for item in json.loads(text or "[]")
         ]
     except (ValueError, KeyError, TypeError) as error:
@@ -96,7 +104,7 @@ def resume(
             recording.set_word(Word.RESUME_FAILURES, failures | 1 << min(index, 63))
     finally:
         recording.enter(before)
-    tried = ", ".join(candidate.path.name for candidate in candidates)
+    tried = ", ".join(candidate.name for candidate in candidates)
     raise ResumeFailed(
         f"none of the checkpoints could be loaded ({tried}); the reasons are in the log above. "
         "Training does not start from nothing by itself: move the checkpoints away if it shall"
@@ -117,16 +125,19 @@ def _try(
         return None
     found: list[Loaded] = []
     loads = _attempt(
-        candidate, guard, lambda: found.append(load_checkpoint(candidate.path, savable, place))
+        candidate,
+        guard,
+        lambda: found.append(load_checkpoint(open_folder(candidate.path), savable, place)),
     )
     return found[0] if _agreed(index, "loaded", place, loads) else None
 
 
 def _check(candidate: Candidate, place: Placement, key: bytes | None) -> None:
-    promises = read_promises(candidate.path, key)
-    check_nothing_is_added(candidate.path, place.rank, promises)
+    folder = open_folder(candidate.path)
+    promises = read_promises(folder, key)
+    check_nothing_is_added(folder, place.rank, promises)
     for file in share_out(promises, place.local_rank, place.local_world_size):
-        check_file(candidate.path, file)
+        check_file(folder, file)
 
 
 def _agreed(index: int, what: str, place: Placement, yes: bool) -> bool:
@@ -138,7 +149,7 @@ def _agreed(index: int, what: str, place: Placement, yes: bool) -> bool:
 
 def _attempt(candidate: Candidate, guard: Guard, do: Callable[[], object]) -> bool:
     """Whether it worked. Whatever a user's object raises, this rank still casts its vote."""
-    name = candidate.path.name
+    name = candidate.name
 
     def attempt() -> bool:
         try:

@@ -1,26 +1,20 @@
-"""Writes this rank's part of a checkpoint into a fresh directory."""
+"""Writes this rank's part of a checkpoint into a fresh folder."""
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed.checkpoint as dcp
 
-from holdfast.checkpoint_files import (
-    TORCH_METADATA,
-    account_file,
-    own_file,
-    sync_directory,
-    write_durably,
-)
+from holdfast.checkpoint_files import TORCH_METADATA, account_file, own_file
 from holdfast.data_position import Position
 from holdfast.optimizer_state import take_optimizer
+from holdfast.own_file import write_own
+from holdfast.own_state import encode
 from holdfast.placement import Placement
 from holdfast.registered import (
     OwnState,
@@ -31,8 +25,10 @@ from holdfast.registered import (
     parameter_names,
     shared_parameters,
     take_model,
+    take_other,
 )
-from holdfast.torch_checkpoint import torch_checkpoint
+from holdfast.storage import Folder, LocalFolder, sync_directory
+from holdfast.torch_checkpoint import FolderWriter, torch_checkpoint
 
 SaveFunction = Callable[[str, int], object]
 LoadFunction = Callable[[str, int], object]
@@ -70,7 +66,7 @@ class Mark:
 
 
 def write_checkpoint(
-    directory: Path,
+    folder: Folder,
     savable: Savable,
     mark: Mark,
     place: Placement,
@@ -80,34 +76,33 @@ def write_checkpoint(
 
     `meet` is called between what this rank does alone and what it does with the others; it raises
     when one of them could not do the first part, for whom torch's saver would wait half an hour.
-    Raises OSError, SaveFailed, and whatever the user's own function raises.
+    Raises OSError, NotPlain, SaveFailed, and whatever the user's own function raises.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    if (directory / own_file(place.rank)).exists():
-        raise SaveFailed(f"{directory} already holds a checkpoint")
+    if folder.exists(own_file(place.rank)):
+        raise SaveFailed(f"{folder.url} already holds a checkpoint")
     shared, own = take_state(savable.registered, place.world_size)
     own |= {"position": mark.position, "world_size": place.world_size, "step": mark.step}
+    plain, tensors = encode(own)
     numbers = {**shared, **own_numbers(savable.registered, own)}
     finite = is_finite(numbers) and savable.own_is_finite()
     mine = account(savable, mark, place, finite)
-    write_durably(directory / account_file(place.rank), json.dumps(mine).encode())
-    write_durably(directory / own_file(place.rank), _pickled(own))
+    folder.write(account_file(place.rank), json.dumps(mine).encode())
+    with folder.create(own_file(place.rank)) as stream:
+        write_own(stream, plain, tensors)
     meet()
     if savable.registered.models or savable.registered.optimizers:
-        _write_shared(directory, shared, place)
+        _write_shared(folder, shared, place)
     if savable.save is not None:
-        savable.save(str(directory), mark.step)
-    if place.rank == 0:
-        sync_directory(directory.parent)
-    sync_directory(directory)
-    return sum(file.stat().st_size for file in own_files(directory, place.rank))
+        savable.save(folder.url, mark.step)
+        if isinstance(folder, LocalFolder):  # what the function wrote has a name only then
+            sync_directory(folder.path)
+    return sum(folder.size(name) for name in own_names(folder, place.rank))
 
 
-def own_files(directory: Path, rank: int) -> list[Path]:
-    """Files in a checkpoint that this rank wrote, rank 0 also for all (torch's metadata)."""
-    mine = [entry for entry in directory.glob(f"__{rank}_*") if entry.is_file()]
-    metadata = directory / TORCH_METADATA
-    return [*mine, metadata] if rank == 0 and metadata.is_file() else mine
+def own_names(folder: Folder, rank: int) -> list[str]:
+    """Files of a checkpoint that this rank wrote, rank 0 also for all (torch's metadata)."""
+    mine = [name for name in folder.names() if name.startswith(f"__{rank}_")]
+    return [*mine, TORCH_METADATA] if rank == 0 and folder.exists(TORCH_METADATA) else mine
 
 
 def take_state(registered: Registered, world_size: int) -> tuple[SharedState, OwnState]:
@@ -123,21 +118,18 @@ def take_state(registered: Registered, world_size: int) -> tuple[SharedState, Ow
         tensors, own["optimizers"][name] = take_optimizer(name, optimizer, names, shared_ids)
         shared |= tensors
     for name, thing in registered.others.items():
-        is_generator = isinstance(thing, torch.Generator)
-        own["others"][name] = thing.get_state() if is_generator else thing.state_dict()
+        own["others"][name] = take_other(thing)
     return shared, own
 
 
-def _write_shared(directory: Path, shared: SharedState, place: Placement) -> None:
-    writer = dcp.FileSystemWriter(str(directory), sync_files=True, overwrite=False)
+def _write_shared(folder: Folder, shared: SharedState, place: Placement) -> None:
+    writer = FolderWriter(folder)
     alone = place.group is None
     with torch_checkpoint(SaveFailed):
         dcp.save(dict(shared), storage_writer=writer, process_group=place.group, no_dist=alone)
 
 
-def account(
-    savable: Savable, mark: Mark, place: Placement, finite: bool | None
-) -> dict[str, Any]:
+def account(savable: Savable, mark: Mark, place: Placement, finite: bool | None) -> dict[str, Any]:
     """What a rank says of what it saved, for the manifest. `finite` None: nobody looked yet."""
     return {
         "job": mark.job,
@@ -156,12 +148,6 @@ def account(
         "position": {"epoch": mark.position.epoch, "taken": mark.position.taken},
         "random_state": mark.position.now is not None,
     }
-
-
-def _pickled(own: OwnState) -> bytes:
-    buffer = io.BytesIO()
-    torch.save(own, buffer)
-    return buffer.getvalue()
 
 
 def own_numbers(registered: Registered, own: OwnState) -> SharedState:

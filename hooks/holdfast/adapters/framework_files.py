@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from holdfast import environment
-from holdfast.checkpoint_files import sync_directory
+from holdfast.storage import sync_directory
 from holdfast.registered import CannotRegister
 
 

@@ -3,6 +3,7 @@
 Orders are written into its page as a sidecar would; at the end it prints what happened as JSON.
 """
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -20,6 +21,7 @@ import holdfast.saving
 from holdfast import page, process
 from holdfast.job import attach
 from holdfast.recorder import Recorder
+from holdfast.storage import LocalFolder
 
 SAMPLES = 48
 
@@ -125,19 +127,22 @@ def plant(config):
     if config.get("dies_on") != int(os.environ["RANK"]):
         return
     if config["dies"] == "in torch":
-        holdfast.saving.dcp.FileSystemWriter.write_data = lambda *_: os.kill(os.getpid(), 9)
+        holdfast.saving.FolderWriter.write_data = lambda *_: os.kill(os.getpid(), 9)
         return
     count = [0]
-    write = holdfast.saving.write_durably
+    create = LocalFolder.create
 
-    def dying(path, data):
+    @contextlib.contextmanager
+    def dying(folder, name):
         count[0] += 1
-        if count[0] == config["dies"]:
-            path.write_bytes(data[: len(data) // 2])
-            os.kill(os.getpid(), signal.SIGKILL)
-        write(path, data)
+        with create(folder, name) as stream:
+            if count[0] == config["dies"]:
+                stream.write(b"half")
+                stream.flush()
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield stream
 
-    holdfast.saving.write_durably = dying
+    LocalFolder.create = dying
 
 
 def train(config):

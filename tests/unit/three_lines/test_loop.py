@@ -26,7 +26,7 @@ class Rank:
         self.memory = bytearray(page.PAGE_SIZE)
         self.recorder = Recorder(self.memory, attempt=0)
         placement = Placement(world_size=world_size, store=store, **place)
-        self.boundary = Boundary(self.recorder, placement, savable, root)
+        self.boundary = Boundary(self.recorder, placement, savable, root and str(root))
         self.sequence = 0
 
     def order(self, step, identifier="aa", kind=OrderKind.CHECKPOINT, deadline_s=0.05):
@@ -184,7 +184,7 @@ def test_a_second_loop_of_the_process_leaves_the_answer_of_the_first(tmp_path):
     rank.order(step=3)
     rank.cross(3)
     rank.boundary.leave()
-    rank.boundary = Boundary(rank.recorder, Placement(), SAVABLE, tmp_path)
+    rank.boundary = Boundary(rank.recorder, Placement(), SAVABLE, str(tmp_path))
     rank.cross(4)
     assert rank.state == (ReplyState.SAVED, "aa")
 

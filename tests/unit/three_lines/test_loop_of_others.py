@@ -6,13 +6,14 @@ import pytest
 import torch
 
 from holdfast import page, process
+from holdfast.checkpoint_source import load_checkpoint
 from holdfast.job import Job
-from holdfast.loading import load_checkpoint
 from holdfast.page import Flag, Order, OrderKind, Phase, Word
 from holdfast.placement import Placement
 from holdfast.recorder import Recorder
 from holdfast.resuming import Candidate, Resumed
 from holdfast.saving import Savable
+from holdfast.storage import LocalFolder
 
 pytestmark = pytest.mark.torch
 
@@ -107,4 +108,5 @@ def test_random_numbers_are_put_back_as_often_as_asked(tmp_path, monkeypatch):
 
 def resumed(path, savable):
     """What resuming answers, without the manifest that a sidecar would have written."""
-    return Resumed(Candidate("aa", path, 1), load_checkpoint(path, savable, Placement()))
+    loaded = load_checkpoint(LocalFolder(path), savable, Placement())
+    return Resumed(Candidate("aa", str(path), 1), loaded)

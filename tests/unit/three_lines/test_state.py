@@ -7,11 +7,14 @@ import pytest
 import torch
 
 from holdfast.checkpoint_files import account_file
+from holdfast.checkpoint_source import load_checkpoint
 from holdfast.data_position import Position
-from holdfast.loading import LoadFailed, load_checkpoint
+from holdfast.loading import LoadFailed
 from holdfast.placement import Placement
+from holdfast.random_state import capture_random_state
 from holdfast.registered import CannotRegister, register
 from holdfast.saving import Mark, Savable, write_checkpoint
+from holdfast.storage import LocalFolder
 
 pytestmark = pytest.mark.torch
 
@@ -33,11 +36,11 @@ def step(model, optimizer, inputs=None):
 
 
 def save(directory, place=ALONE, **objects):
-    return write_checkpoint(directory, Savable(register(objects)), MARK, place)
+    return write_checkpoint(LocalFolder(directory), Savable(register(objects)), MARK, place)
 
 
 def load(directory, place=ALONE, **objects):
-    return load_checkpoint(directory, Savable(register(objects)), place)
+    return load_checkpoint(LocalFolder(directory), Savable(register(objects)), place)
 
 
 def same(one, other):
@@ -172,17 +175,18 @@ def write_own(directory, place, model):
 def test_a_rank_whose_own_state_is_gone_can_not_load(tmp_path):
     save(tmp_path / "c", model=network())
     own = tmp_path / "c" / "__0_own.pt"
-    state = torch.load(own, weights_only=False)
-    torch.save({**state, "world_size": 2}, own)
+    state = torch.load(own, weights_only=True)
+    state["plain"] = json.dumps({**json.loads(state["plain"]), "world_size": 2})
+    torch.save(state, own)
     with pytest.raises(LoadFailed, match="rank 1's own state is missing"):
         load(tmp_path / "c", Placement(1, 2), model=network())
 
 
 def test_a_rank_that_is_new_does_not_draw_the_random_numbers_of_another(tmp_path):
     write_checkpoint(
-        tmp_path / "c",
+        LocalFolder(tmp_path / "c"),
         Savable(register({"model": network()})),
-        replace(MARK, position=Position(1, 2, pass_start=object, now=object)),
+        replace(MARK, position=Position(1, 2, capture_random_state(), capture_random_state())),
         ALONE,
     )
     loaded = load(tmp_path / "c", Placement(1, 2), model=network())
