@@ -78,6 +78,11 @@ class AgentReport:
     exits: list[Exit] = field(default_factory=list)
     plan: str = ""
     """The plan it obeys, verbatim: an emptied server gets it back from here."""
+    preempted_by: str = ""
+    """Signal that asked for this node; empty: none did. The launcher leaves `grace_s` after it."""
+    grace_s: float = 0.0
+    ends_unix_s: float = 0.0
+    """When a time limit ends this node, on its own wall clock; 0: none is known."""
     warm_modules: list[str] = field(default_factory=list)
     """What its ranks had imported at their first step, for a spare to import ahead; empty: not
     known yet, or to be started cold."""
