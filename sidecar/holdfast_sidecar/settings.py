@@ -51,6 +51,14 @@ class PolicySettings:
     backoff_limit_s: float = 60.0
     same_signature_limit: int = 2
     """The same exception at the same step this often is the user's own bug: stop."""
+    preemption_grace_s: float = 25.0
+    """From a scheduler's SIGTERM until a node that is being saved is given up. Slurm (KillWait) and
+    Kubernetes kill what is left after 30 s; ending ranks takes the rest."""
+    time_limit_s: float = 0.0
+    """How long this launch may run; 0: what Slurm says, if it runs under it. Before the end the job
+    is saved and stopped, to be started again."""
+    time_limit_margin_s: float = 30.0
+    """So long before the limit, and twice what a checkpoint took, the job is saved and stopped."""
     join_timeout_s: float = 600.0
     evidence_timeout_s: float = 10.0
 

@@ -91,7 +91,10 @@ def _watch(job: str, node: str, launcher_pid: int, settings: Settings) -> None:
 
     parts, storage = checkpoint_parts(site)
     loop = assemble(site, coordinate(site, store, storage), parts, exporter, address)
-    threading.Thread(target=_leave_on_signal, args=[loop], name="signals", daemon=True).start()
+    listener = threading.Thread(
+        target=_leave_on_signal, args=[loop, bool(launcher_pid)], name="signals", daemon=True
+    )
+    listener.start()
     try:
         loop.run()
     finally:
@@ -100,8 +103,15 @@ def _watch(job: str, node: str, launcher_pid: int, settings: Settings) -> None:
         os.close(lock)
 
 
-def _leave_on_signal(loop: Loop) -> None:
-    """Wait for SIGTERM or SIGINT here: a handler could interrupt the loop while it holds a lock."""
+def _leave_on_signal(loop: Loop, has_launcher: bool) -> None:
+    """Wait for SIGTERM or SIGINT here: a handler could interrupt the loop while it holds a lock.
+
+    A scheduler's SIGTERM goes to the launcher too, which needs this sidecar until the job is saved
+    and then says so by SIGINT; a launcher that dies is followed anyway.
+    """
     number = signal.sigwait(ENDINGS)
+    while has_launcher and number == signal.SIGTERM:
+        logging.getLogger(__name__).info("SIGTERM: staying, the launcher says when to leave")
+        number = signal.sigwait(ENDINGS)
     logging.getLogger(__name__).info("leaving: %s", signal.Signals(number).name)
     loop.leave()

@@ -12,7 +12,10 @@ EXIT_FAILED = 1
 EXIT_DO_NOT_REQUEUE = 65
 """The job itself is broken (sysexits' EX_DATAERR): starting it again can't help."""
 
-PLANNED = frozenset({"grow", "stop"})
+EXIT_REQUEUE = 75
+"""The job was asked to go and may be started again (sysexits' EX_TEMPFAIL); it resumes then."""
+
+PLANNED = frozenset({"grow", "preempted", "stop"})
 """Causes that are nobody's fault: they use up no budget."""
 
 

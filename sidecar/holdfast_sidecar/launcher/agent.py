@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +19,16 @@ from torch.distributed.elastic.agent.server.api import RunResult, Worker, Worker
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-from holdfast.page import page_name
+from holdfast.page import Flag, page_name
 from holdfast_sidecar.coordination.reports import Plan
 from holdfast_sidecar.launcher.backing import Backing
 from holdfast_sidecar.launcher.course import Course
 from holdfast_sidecar.launcher.inheritance import inherited
 from holdfast_sidecar.launcher.local_ranks import LocalRanks
+from holdfast_sidecar.launcher.preemption import Preempted, Preemption
 from holdfast_sidecar.launcher.rank_ends import RankEnd, forgive
 from holdfast_sidecar.launcher.rank_environment import RankContext, rank_environment
-from holdfast_sidecar.launcher.rank_pages import read_step, read_words, said_finished
+from holdfast_sidecar.launcher.rank_pages import has_flag, read_step, read_words, said_finished
 from holdfast_sidecar.launcher.rank_process import ranks_started_by, start_cold
 from holdfast_sidecar.launcher.rendezvous import HoldfastRendezvous, JobStopped
 from holdfast_sidecar.launcher.seating import announce, assign_workers, context_for
@@ -56,13 +58,15 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         spec: Any,
         rendezvous: HoldfastRendezvous,
         context: RankContext,
+        preemption: Preemption,
         standby: Standby | None = None,
         **stock: Any,
     ) -> None:
         super().__init__(spec, **stock)
         self._pcontext: Any = None
         self._rendezvous_handler = rendezvous
-        self._context = context
+        self._context = replace(context, holds_termination=bool(context.checkpoint_dir))
+        self._preemption = preemption
         self._standby = standby
         if standby is not None:
             rendezvous.beside = Spare(standby, rendezvous.watch, spec, context).look
@@ -76,9 +80,12 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
                 self._initialize_workers(self._worker_group)
             except JobStopped as stopped:
                 raise JobFailed(stopped.plan, self._last_failures) from None
-            result = self._oversee()
+            with self._preemption.heeded():
+                result = self._oversee()
             if result is not None:
                 return result
+            if self._preemption.asked is not None:
+                raise Preempted(self._why_ended())
             self._stop_workers(self._worker_group)
             self._worker_group.state = WorkerState.STOPPED
 
@@ -131,7 +138,7 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
     ) -> None:
         """End all ranks at once; torch's own way waits for one after the other, 30 s each."""
         grace_s = self._shutdown_timeout if timeout is None else timeout
-        self._local_ranks.end(death_sig, float(grace_s))
+        self._local_ranks.end(death_sig, float(grace_s), self._ranks_with(Flag.HOLDS_TERMINATION))
         # Of subprocesses nothing is left to wait for; the rest of torch's own way is still needed.
         super()._shutdown(death_sig, timeout=int(grace_s))
         self._pcontext = None
@@ -145,6 +152,7 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         succeeded_at = None
         while True:
             self._look()
+            self._mind_preemption()
             if self._course.has_succeeded:
                 succeeded_at = succeeded_at or time.monotonic()
                 if self._gave_up_waiting(succeeded_at):
@@ -164,6 +172,43 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
             if self._backing is not None and not self._course.ends:
                 self._backing.look(time.monotonic())
             self._sleep_until_news()
+
+    def _mind_preemption(self) -> None:
+        """Tell the leader that this node was asked for; give the node up when the time is over."""
+        preemption = self._preemption
+        if preemption.asked is None:
+            return
+        name = preemption.asked.name
+        if not preemption.is_told:
+            if not self._can_be_saved():
+                raise preemption.at_once(preemption.asked)
+            preemption.is_told = True
+            logger.warning(
+                "received %s: the job is saved first, within %g s; once more ends this node now",
+                name,
+                preemption.grace_s,
+            )
+            self._rendezvous_handler.reporter.say(preempted_by=name, grace_s=preemption.grace_s)
+        if preemption.is_over():
+            raise Preempted(f"received {name}: nothing was saved within {preemption.grace_s:g} s")
+
+    def _can_be_saved(self) -> bool:
+        """Whether all ranks here have said what to save, and there is a place for it."""
+        ranks, ready = self._course.ranks, self._ranks_with(Flag.STATE_REGISTERED)
+        return bool(self._context.checkpoint_dir) and len(ready) == len(ranks)
+
+    def _why_ended(self) -> str:
+        plan = self._rendezvous_handler.watch.plan
+        return (plan.message if plan is not None else "") or "this node left the job as asked"
+
+    def _ranks_with(self, flag: Flag) -> list[int]:
+        """Pids of the ranks here that have set this flag."""
+        found = {local: read_words(self._page(local)) for local in self._local_ranks.pids}
+        return [
+            pid
+            for local, pid in self._local_ranks.pids.items()
+            if (words := found[local]) is not None and has_flag(words, flag)
+        ]
 
     def _standing(self) -> Standing:
         handler = self._rendezvous_handler

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Sequence
 
 from holdfast.identity import read_status
+from holdfast.page import END_SIGNAL
 from holdfast_sidecar.launcher.rank_ends import read_exit_code
 from holdfast_sidecar.resource_trackers import is_tracker, sessions_of, wait_for_trackers
 
@@ -26,15 +27,19 @@ KILL_PATIENCE_S = 5.0
 """After SIGKILL a process ends at once, unless the kernel holds it (D state): not waited for."""
 
 
-def end_ranks(pids: Iterable[int], first: signal.Signals, grace_s: float) -> None:
+def end_ranks(
+    pids: Iterable[int], first: signal.Signals, grace_s: float, holding: Sequence[int] = ()
+) -> None:
     """Signal every rank's group with `first`, wait at most `grace_s`, then SIGKILL what is left.
 
-    Also kills what the ranks left behind in their groups (workers of theirs). A second signal to
+    Ranks that hold SIGTERM end at once, as they would without. Also kills what the ranks left
+    behind in their groups (workers of theirs). A second signal to
     the launcher, which arrives here as an exception, cuts the grace short.
     """
     ranks = list(pids)
     try:
         if grace_s > 0:
+            end_holding(alive(holding), first)
             for pid in alive(ranks):
                 signal_group(pid, first)
             _wait_for_end(ranks, grace_s)
@@ -47,6 +52,15 @@ def end_ranks(pids: Iterable[int], first: signal.Signals, grace_s: float) -> Non
         wait_for_trackers(trackers)
         for pid in ranks:
             signal_group(pid, signal.SIGKILL)
+
+
+def end_holding(pids: Iterable[int], first: signal.Signals) -> None:
+    """End ranks that hold SIGTERM where that would have ended them. They must not be reaped yet."""
+    if first != signal.SIGTERM:
+        return
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, END_SIGNAL)
 
 
 def alive(pids: Sequence[int]) -> list[int]:

@@ -10,8 +10,10 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, r
 from torch.distributed.elastic.rendezvous import RendezvousTimeoutError
 
 from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
 from holdfast_sidecar.launcher.arguments import Arguments
 from holdfast_sidecar.launcher.launch import launch
+from holdfast_sidecar.launcher.preemption import Preempted
 from holdfast_sidecar.launcher.rendezvous import JobStopped, NotFormedAgain
 from holdfast_sidecar.launcher.signals import handle
 
@@ -32,6 +34,9 @@ def exit_code_of(arguments: Arguments) -> int:
         except NotFormedAgain as error:
             print(f"holdfast: {error}", file=sys.stderr)
             return 1
+        except Preempted as told:
+            print(f"holdfast: {told}", file=sys.stderr)
+            return EXIT_REQUEUE
         except RendezvousTimeoutError as late:
             raise BadInput(str(late)) from late
         except SignalException as received:

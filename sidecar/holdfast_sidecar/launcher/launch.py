@@ -33,6 +33,7 @@ from holdfast_sidecar.launcher.agent import HoldfastAgent, JobFailed
 from holdfast_sidecar.launcher.arguments import Arguments
 from holdfast_sidecar.launcher.entrance import Entrance, Timeouts, read_timeouts
 from holdfast_sidecar.launcher.job_server import JobServer
+from holdfast_sidecar.launcher.preemption import Preempted, Preemption
 from holdfast_sidecar.launcher.rank_environment import SHARED_STORE_OFF, RankContext
 from holdfast_sidecar.launcher.rendezvous import HoldfastRendezvous
 from holdfast_sidecar.launcher.sidecar_process import SidecarProcess, has_own_sidecar
@@ -209,6 +210,7 @@ def run_agent(site: Site, arguments: Arguments) -> None:
             site.launch.make_spec(rendezvous),
             rendezvous,
             site.context,
+            make_preemption(site, rendezvous),
             standby,
             **supported(LocalElasticAgent, **site.launch.agent_options()),
         )
@@ -227,6 +229,11 @@ def run_agent(site: Site, arguments: Arguments) -> None:
             standby.close()
 
 
+def make_preemption(site: Site, rendezvous: HoldfastRendezvous) -> Preemption:
+    """What is done when a scheduler wants this node back; the agent is woken by it."""
+    return Preemption(site.settings.policy.preemption_grace_s, rendezvous.watch.wake)
+
+
 def follow(agent: LocalElasticAgent, rendezvous: object, made: Launch) -> None:
     """Run the agent as torch's launcher does: events, failures as ChildFailedError, shutdown."""
     handler = made.config.event_log_handler
@@ -241,6 +248,9 @@ def follow(agent: LocalElasticAgent, rendezvous: object, made: Launch) -> None:
         if not stopped.failures:
             raise
         raise ChildFailedError(Path(made.script).name, dict(stopped.failures)) from stopped
+    except Preempted:
+        events.record(agent.get_event_failed(), handler)
+        raise
     except SignalException:
         # torch's rendezvous would be closed for the other nodes too; ours says that it left.
         closes = isinstance(rendezvous, HoldfastRendezvous)

@@ -9,13 +9,13 @@ import contextlib
 import os
 import select
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torch.distributed.elastic.multiprocessing import SubprocessContext
 from torch.distributed.elastic.multiprocessing.api import MultiprocessContext
 
-from holdfast_sidecar.launcher.ending import end_ranks
+from holdfast_sidecar.launcher.ending import end_holding, end_ranks
 from holdfast_sidecar.launcher.rank_ends import read_exit_code
 
 
@@ -55,11 +55,15 @@ class LocalRanks:
                     poller.register(handle, select.POLLIN)
             poller.poll(timeout_s * 1000)
 
-    def end(self, first: signal.Signals, grace_s: float) -> None:
-        """End subprocesses all at once. Functions are left to torch, which has their handles."""
+    def end(self, first: signal.Signals, grace_s: float, holding: Sequence[int] = ()) -> None:
+        """End subprocesses all at once. Functions are left to torch, which has their handles.
+
+        `holding`: pids of those that hold SIGTERM.
+        """
         if not isinstance(self._context, SubprocessContext):
+            end_holding(holding, first)
             return
-        end_ranks(self.pids.values(), first, grace_s)
+        end_ranks(self.pids.values(), first, grace_s, holding)
         for handler in self._context.subprocess_handlers.values():
             handler.proc.poll()
             # torch closes the log files only of ranks that it ends itself.

@@ -77,6 +77,10 @@ class PlanWatch:
         """Becomes readable at every new view; `drain` makes it quiet again."""
         return self._news
 
+    def wake(self) -> None:
+        """Let whoever sleeps on `news_fd` look, though the view is the same."""
+        os.eventfd_write(self._news, 1)
+
     def drain(self) -> None:
         """Forget news that was noticed."""
         with contextlib.suppress(BlockingIOError):

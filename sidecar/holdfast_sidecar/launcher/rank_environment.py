@@ -31,6 +31,8 @@ class RankContext:
     checkpoint_write_timeout_s: float = CheckpointSettings.write_timeout_s
     resume: tuple[Candidate, ...] = ()
     takes_snapshots: bool = True
+    holds_termination: bool = False
+    """Whether ranks may survive SIGTERM: they are ended by another signal."""
     peer_copies: str = SnapshotSettings.peer
     """Setting `snapshot.peer`; `off` in an attempt that no other node takes part in."""
 
@@ -60,6 +62,8 @@ def holdfast_environment(context: RankContext, python_path: str) -> dict[str, st
         names.RESUME: json.dumps([dataclasses.asdict(c) for c in context.resume]),
         "PYTHONPATH": f"{context.hooks_path}:{kept}" if kept else context.hooks_path,
     }
+    if context.holds_termination:
+        ours[names.HOLDS_TERMINATION] = "1"
     if context.checkpoint_dir:
         ours[names.CHECKPOINT_DIR] = context.checkpoint_dir
         ours[names.CHECKPOINT_WRITE_TIMEOUT] = f"{context.checkpoint_write_timeout_s:g}"

@@ -9,6 +9,7 @@ import contextlib
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -23,6 +24,10 @@ logger = logging.getLogger(__name__)
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 5.0
 """Between starts. Nobody waits for a sidecar, but without any no failure is answered."""
+
+LEAVE = signal.SIGINT
+"""A sidecar of ours lets SIGTERM pass: a scheduler sends that to all processes of a job, and the job
+needs its sidecars until it is saved."""
 
 LEAVE_S = 5.0
 """Giving up the lease takes milliseconds; a store that is away costs it a timeout or two."""
@@ -50,7 +55,7 @@ class SidecarProcess:
         if process is None:
             return
         with contextlib.suppress(ProcessLookupError):
-            process.terminate()
+            process.send_signal(LEAVE)
         try:
             process.wait(LEAVE_S)
         except subprocess.TimeoutExpired:
@@ -70,7 +75,7 @@ class SidecarProcess:
             )
             self._process = self._launch()
             if self._leaving.is_set():
-                self._process.terminate()
+                self._process.send_signal(LEAVE)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def _launch(self) -> subprocess.Popen[bytes]:

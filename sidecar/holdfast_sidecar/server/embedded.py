@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import secrets
+import signal
 import socket
 import stat
 import subprocess
@@ -136,12 +137,21 @@ def _launch(binary: ServerBinary, home: Path, text: str) -> subprocess.Popen[byt
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C is for the launcher, which still needs the server
-            preexec_fn=partial(die_with, os.getpid()),
+            preexec_fn=partial(_prepare, os.getpid()),
         )
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError), process.stdin:
         process.stdin.write(text.encode())
     return process
+
+
+def _prepare(parent_pid: int) -> None:
+    """A scheduler sends SIGTERM to all of a job, which needs its server until it is saved.
+
+    Blocked is what a program inherits; a handler of its own it sets itself.
+    """
+    die_with(parent_pid)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 
 
 def _wait_until_ready(server: EmbeddedServer) -> bool:
@@ -166,7 +176,7 @@ def _answers(client: redis.Redis) -> bool:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
+    process.send_signal(signal.SIGINT)
     try:
         process.wait(timeout=2)
     except subprocess.TimeoutExpired:

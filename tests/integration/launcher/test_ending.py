@@ -12,11 +12,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from holdfast.page import END_SIGNAL
 from holdfast_sidecar.launcher.ending import end_ranks
 from holdfast_sidecar.launcher.rank_ends import read_exit_code
 
 IGNORES = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
 OBEYS = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))"
+HOLDS = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: None)"
+IN_C_CODE = "ctypes.PyDLL(None).sleep(600)"
 LONG_S = 60.0
 
 
@@ -54,6 +57,24 @@ def test_all_are_asked_at_once_and_the_stubborn_are_killed_after_the_grace(
     assert time.monotonic() - began >= 0.5
     assert [read_exit_code(p.pid) for p in stubborn] == [-9, -9]
     assert read_exit_code(obedient.pid) == 5
+
+
+def test_who_holds_sigterm_ends_at_once_as_others_would(
+    started: list[subprocess.Popen[str]],
+) -> None:
+    holding = start(started, f"{HOLDS}\nimport ctypes; print('up', flush=True)\n{IN_C_CODE}")
+    own_handler = start(started, OBEYS)
+    end_ranks([holding.pid, own_handler.pid], signal.SIGTERM, LONG_S, holding=[holding.pid])
+    assert read_exit_code(holding.pid) == -END_SIGNAL
+    assert read_exit_code(own_handler.pid) == 5
+
+
+def test_a_ctrl_c_is_left_to_who_holds_sigterm_only(
+    started: list[subprocess.Popen[str]],
+) -> None:
+    holding = start(started, f"{HOLDS}\nsignal.signal(signal.SIGINT, lambda *_: sys.exit(6))")
+    end_ranks([holding.pid], signal.SIGINT, LONG_S, holding=[holding.pid])
+    assert read_exit_code(holding.pid) == 6
 
 
 def test_nobody_waits_for_the_grace_when_all_have_ended(

@@ -12,8 +12,10 @@ pytestmark = pytest.mark.torch
 from torch.distributed.elastic.rendezvous import RendezvousTimeoutError  # noqa: E402
 
 from holdfast_sidecar.bad_input import BadInput  # noqa: E402
+from holdfast_sidecar.decisions.restart import EXIT_REQUEUE  # noqa: E402
 from holdfast_sidecar.launcher import ending_line  # noqa: E402
 from holdfast_sidecar.launcher.arguments import parse_arguments  # noqa: E402
+from holdfast_sidecar.launcher.preemption import Preempted  # noqa: E402
 from holdfast_sidecar.launcher.rendezvous import NotFormedAgain  # noqa: E402
 
 
@@ -38,3 +40,10 @@ def test_nodes_that_do_not_come_to_a_later_attempt_are_a_failure(
 ) -> None:
     assert launching(monkeypatch, NotFormedAgain("1 of 2 nodes")) == 1
     assert capsys.readouterr().err == "holdfast: 1 of 2 nodes\n"
+
+
+def test_a_node_that_was_asked_to_go_may_be_started_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert launching(monkeypatch, Preempted("received SIGTERM")) == EXIT_REQUEUE == 75
+    assert capsys.readouterr().err == "holdfast: received SIGTERM\n"

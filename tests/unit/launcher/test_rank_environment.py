@@ -61,6 +61,12 @@ def test_a_rank_waits_for_no_copy_where_no_other_node_takes_part() -> None:
     assert context_for(syncs, two).peer_copies == "sync"
 
 
+def test_a_rank_may_survive_sigterm_where_the_launcher_ends_it_otherwise() -> None:
+    assert names.HOLDS_TERMINATION not in rank_environment({}, CONTEXT)
+    found = rank_environment({}, replace(CONTEXT, holds_termination=True))
+    assert found[names.HOLDS_TERMINATION] == "1"
+
+
 def test_a_rank_never_learns_where_redis_is() -> None:
     secrets = dict.fromkeys(names.NEVER_FOR_RANKS, "secret") | {names.CLAIMED: "1:2"}
     assert "secret" not in rank_environment(secrets, CONTEXT).values()

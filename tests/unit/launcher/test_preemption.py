@@ -1,0 +1,78 @@
+"""What a launcher makes of a scheduler's signals."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+from torch.distributed.elastic.multiprocessing import SignalException  # noqa: E402
+
+from holdfast_sidecar.launcher.preemption import AGAIN_S, Preemption  # noqa: E402
+
+GRACE_S = 25.0
+
+
+class Clock:
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def asked(clock: Clock) -> tuple[Preemption, list[str]]:
+    woken: list[str] = []
+    preemption = Preemption(GRACE_S, lambda: woken.append("woken"), clock)
+    preemption.receive(signal.SIGTERM)
+    return preemption, woken
+
+
+def test_the_first_signal_asks_and_wakes_who_looks() -> None:
+    preemption, woken = asked(Clock())
+    assert preemption.asked is signal.SIGTERM
+    assert woken == ["woken"]
+    assert not preemption.is_over()
+
+
+def test_the_same_signal_passed_on_by_others_is_one() -> None:
+    clock = Clock()
+    preemption, woken = asked(clock)
+    clock.now_s += AGAIN_S
+    preemption.receive(signal.SIGTERM)
+    assert woken == ["woken"]
+
+
+def test_a_second_signal_ends_the_waiting() -> None:
+    clock = Clock()
+    preemption, _ = asked(clock)
+    clock.now_s += AGAIN_S + 0.1
+    with pytest.raises(SignalException, match="SIGTERM"):
+        preemption.receive(signal.SIGTERM)
+
+
+def test_the_time_for_saving_ends() -> None:
+    clock = Clock()
+    preemption, _ = asked(clock)
+    clock.now_s += GRACE_S - 0.1
+    assert not preemption.is_over()
+    clock.now_s += 0.1
+    assert preemption.is_over()
+
+
+def test_only_signals_that_the_launcher_handles_are_heeded_and_only_for_the_time() -> None:
+    def raising(*_: object) -> None:
+        raise AssertionError
+
+    before = signal.signal(signal.SIGTERM, raising)
+    try:
+        preemption = Preemption(GRACE_S, lambda: None)
+        with preemption.heeded():
+            signal.raise_signal(signal.SIGTERM)
+            assert preemption.asked is signal.SIGTERM
+            assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
+        assert signal.getsignal(signal.SIGTERM) is raising
+    finally:
+        signal.signal(signal.SIGTERM, before)
