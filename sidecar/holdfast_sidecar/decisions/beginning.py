@@ -10,6 +10,7 @@ from holdfast_sidecar.decisions import formation, restart
 from holdfast_sidecar.decisions.choosing import choose
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.outcome import Circumstances, Outcome, amend, write_plan
+from holdfast_sidecar.decisions.snapshot_source import find_snapshot
 
 EXIT_BAD_INPUT = 2
 
@@ -113,9 +114,11 @@ def open_attempt(
         )
         return write_plan(cluster, refused)
     if circumstances.candidates is None:
-        return Outcome(needs_candidates=True)
+        return Outcome(needs_candidates=True, world_size=formed.world_size)
     choice = choose(circumstances.candidates, incident)
-    if obstacle := circumstances.unresumable or choice.obstacle:
+    snapshot = find_snapshot(cluster, formed.members, incident)
+    obstacle = circumstances.unresumable or choice.obstacle
+    if obstacle and (snapshot is None or snapshot.step < 0):
         # To start from nothing would throw the job's work away: that is for people to decide.
         lost = Plan(
             attempt,
@@ -137,7 +140,7 @@ def open_attempt(
         state="running",
         members=list(formed.members),
         world_size=formed.world_size,
-        resume=list(choice.candidates),
+        resume=[*([] if snapshot is None else [snapshot]), *choice.candidates],
         message=story(incident, choice.note) if counted and incident is not None else "",
         restarts=(before.restarts if before is not None else 0) + int(counted),
         began_unix_s=before.began_unix_s if before is not None else circumstances.now_unix_s,

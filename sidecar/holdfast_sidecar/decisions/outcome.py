@@ -37,6 +37,8 @@ class Circumstances:
     """It changed so long ago that who has not reported since counts as gone."""
     forming_for_s: float = 0.0
     """How long enough nodes for a first attempt have been waiting."""
+    preempted_for_s: float = 0.0
+    """How long members of the attempt have been asked to go."""
     evidence_for_s: float = 0.0
     """How long the plan has been in `evidence`."""
     candidates: tuple[Candidate, ...] | None = None
@@ -55,6 +57,8 @@ class Outcome:
 
     writes: tuple[Write, ...] = ()
     needs_candidates: bool = False
+    world_size: int = 0
+    """Of the attempt that the candidates are needed for."""
     waiting: str = ""
     """Why nothing happens yet, for people."""
     abandoned: tuple[Candidate, ...] = ()

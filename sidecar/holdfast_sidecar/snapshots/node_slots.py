@@ -69,7 +69,7 @@ class NodeSlots:
         slots = read_slots(self.directory)
         self.checking.show(slots)
         needs = self._needs(orders, looks)
-        if needs is not None and not self._is_met(needs, slots) and not self.allocation.is_busy:
+        if needs is not None and not self._is_met(needs, slots) and not self._must_wait(looks):
             self.allocation.begin(needs)
         is_ready = needs is not None and self._is_met(needs, slots)
         is_told = is_ready and self._hand_out(orders, looks, slots)
@@ -102,8 +102,6 @@ class NodeSlots:
         expected = sum(member.slots for member in plan.members if member.node == node)
         if len(looks) != expected or not all(map(_wanted, looks)):
             return None
-        if any(look.is_gone for look in looks):
-            return None
         has_peers = len(plan.members) > 1 and self.settings.peer != "off"
         wish = Wish(
             slots=self.settings.slots,
@@ -113,6 +111,10 @@ class NodeSlots:
         )
         wants = {look.rank: _wanted(look) for look in looks}
         return Needs(looks[0].identity.job, wants, wish, _existing(looks))
+
+    def _must_wait(self, looks: Sequence[RankLook]) -> bool:
+        """For an allocation under way; or for the next attempt, where a rank of this one is gone."""
+        return self.allocation.is_busy or any(look.is_gone for look in looks)
 
     def _is_met(self, needs: Needs, slots: list[SlotFile]) -> bool:
         made, plan = self.allocation.needs, self.allocation.plan

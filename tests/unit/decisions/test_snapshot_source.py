@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from holdfast_sidecar.coordination.reports import (
+    AgentReport,
+    Candidate,
+    Incident,
+    Member,
+    NodeReport,
+    Plan,
+    SnapshotReport,
+)
+from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.snapshot_source import find_snapshot
+
+A, B, C = Member("a", "ia", 0, 0, 2), Member("b", "ib", 1, 2, 2), Member("c", "ic", 1, 2, 2)
+BEFORE = Plan(3, 7, "ended", members=[A, B], world_size=4)
+CRASH = Incident("i", 3, "crash")
+
+Steps = Mapping[int, Sequence[int]]
+
+
+def node(name: str, held: Steps | None = None, copies: Steps | None = None) -> NodeReport:
+    snapshot = SnapshotReport(
+        attempt=3,
+        slots=3,
+        held={str(rank): list(steps) for rank, steps in (held or {}).items()},
+        copies={str(rank): list(steps) for rank, steps in (copies or {}).items()},
+    )
+    return NodeReport(name, "s", 1, 3, 7, 3, True, snapshot=snapshot)
+
+
+def cluster(*reports: NodeReport, lost: Sequence[str] = ()) -> Cluster:
+    agents = {name: AgentReport(name, f"i{name}", "joining", 3, 1, 2, "h", 2, 2) for name in "abc"}
+    return Cluster(
+        agents=agents,
+        nodes={report.node: report for report in reports},
+        plan=BEFORE,
+        lost=dict.fromkeys(lost, 9.0),
+    )
+
+
+IN_PLACE = cluster(node("a", {0: [9, 8], 1: [9, 8]}), node("b", {2: [8, 7], 3: [9, 8]}))
+
+
+def found(job: Cluster, *members: Member, incident: Incident | None = CRASH) -> Candidate | None:
+    return find_snapshot(job, members or (A, B), incident)
+
+
+def test_ranks_that_stay_where_they_are_fetch_nothing() -> None:
+    assert found(IN_PLACE) == Candidate("snapshot", "", 8, tier="snapshot")
+
+
+def test_slots_that_nobody_has_told_of_yet_may_hold_one() -> None:
+    candidate = found(cluster(node("a"), node("b", {2: [9], 3: [9]})))
+    assert candidate == Candidate("snapshot", "", -1, tier="snapshot")
+
+
+def test_ranks_that_never_had_slots_have_no_snapshot() -> None:
+    bare = NodeReport("b", "s", 1, 3, 7, 3, True, snapshot=SnapshotReport(attempt=3, wants=True))
+    assert found(cluster(node("a", {0: [9], 1: [9]}), bare)) is None
+    assert found(cluster(node("a", {0: [9], 1: [9]}))) is None
+
+
+@pytest.mark.parametrize(
+    "incident",
+    [None, Incident("i", 3, "nonfinite"), Incident("i", 3, "crash", onset_step=5)],
+    ids=["a first attempt", "bad numbers", "a crash with bad numbers"],
+)
+def test_there_is_none_for(incident: Incident | None) -> None:
+    assert found(IN_PLACE, incident=incident) is None
+
+
+def test_another_number_of_ranks_has_none() -> None:
+    assert found(IN_PLACE, A) is None
+    assert found(IN_PLACE, A, dataclasses.replace(B, slots=1)) is None
+
+
+def test_a_spare_fetches_the_copies_and_those_that_went_past_them_fetch_theirs() -> None:
+    job = cluster(
+        node("a", {0: [9, 8], 1: [9, 6]}, copies={2: [6, 5], 3: [6, 5]}),
+        node("c", copies={0: [6, 5], 1: [6, 5]}),
+        lost=["b"],
+    )
+    candidate = found(job, A, C)
+    assert candidate is not None
+    assert (candidate.step, candidate.fetches) == (6, {"0": "c", "2": "a", "3": "a"})
+
+
+def test_the_newest_step_that_every_rank_can_get_is_taken() -> None:
+    job = cluster(
+        node("a", {0: [9, 8], 1: [9, 8]}, copies={2: [9], 3: [8]}),
+        node("c", copies={2: [8]}),
+        lost=["b"],
+    )
+    candidate = found(job, A, C)
+    assert candidate is not None
+    assert (candidate.step, candidate.fetches) == (8, {"2": "c", "3": "a"})
+
+
+def test_copies_that_died_with_their_node_are_none() -> None:
+    job = cluster(
+        node("a", {0: [9], 1: [9]}),
+        node("b", {2: [9], 3: [9]}, copies={0: [9], 1: [9]}),
+        node("c"),
+        lost=["b"],
+    )
+    assert found(job, A, C) is None
+
+
+def test_a_launcher_that_was_started_anew_has_lost_its_slots() -> None:
+    again = dataclasses.replace(B, incarnation="other")
+    stale = dataclasses.replace(node("b", {2: [9], 3: [9]}), launcher_pid=11)
+    job = cluster(node("a", {0: [9, 6], 1: [9, 6]}, copies={2: [6], 3: [6]}), stale)
+    candidate = found(job, A, again)
+    assert candidate is not None
+    assert (candidate.step, candidate.fetches) == (6, {"2": "a", "3": "a"})
+
+
+def test_nodes_that_swap_places_fetch_from_each_other() -> None:
+    first, second = dataclasses.replace(B, first_rank=0), dataclasses.replace(A, first_rank=2)
+    candidate = found(IN_PLACE, first, second)
+    assert candidate is not None
+    assert (candidate.step, candidate.fetches) == (8, {"0": "a", "1": "a", "2": "b", "3": "b"})
