@@ -19,6 +19,7 @@ FLAGS = {
     "redis_user": "redis.user",
     "redis_password_file": "redis.password_file",
     "checkpoint_dir": "checkpoint.dir",
+    "time_limit": "policy.time_limit_s",
 }
 """Options that are settings under a shorter name."""
 
@@ -83,6 +84,12 @@ def make_parser() -> ArgumentParser:
     )
     ours.add_argument("--checkpoint-dir", metavar="DIR", help="Where checkpoints go.")
     ours.add_argument("--checkpoint-every", metavar="N", help="`100steps`, or a time such as `5m`.")
+    ours.add_argument(
+        "--time-limit",
+        metavar="TIME",
+        help="Save and stop before this launch has run so long, such as `12h` (default: what Slurm "
+        "says, under it).",
+    )
     ours.add_argument(
         "--set",
         metavar="SECTION.NAME=VALUE",

@@ -6,6 +6,7 @@ What all nodes must have in common, and the rendezvous handler. Nothing is start
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,7 @@ from holdfast_sidecar.launcher.machine import read_machine
 from holdfast_sidecar.launcher.plan_watch import PlanWatch
 from holdfast_sidecar.launcher.rendezvous import LAST_CALL_S, HoldfastRendezvous, new_incarnation
 from holdfast_sidecar.launcher.reporting import Reporter
+from holdfast_sidecar.launcher.time_limit import read_end
 from holdfast_sidecar.settings import PolicySettings, Settings
 from holdfast_sidecar.shared_settings import check_settings_shared
 
@@ -120,4 +122,5 @@ class Entrance:
             machine=read_machine(),
             role=self.role,
             pid=os.getpid(),
+            ends_unix_s=read_end(self.settings.policy, os.environ, time.time()),
         )

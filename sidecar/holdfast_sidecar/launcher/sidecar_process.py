@@ -26,7 +26,7 @@ LONGEST_PAUSE_S = 5.0
 """Between starts. Nobody waits for a sidecar, but without any no failure is answered."""
 
 LEAVE = signal.SIGINT
-"""A sidecar of ours lets SIGTERM pass: a scheduler sends that to all processes of a job, and the job
+"""A sidecar of ours lets SIGTERM pass: a scheduler sends that to all of a job, and the job
 needs its sidecars until it is saved."""
 
 LEAVE_S = 5.0
