@@ -76,6 +76,8 @@ class AgentReport:
     """torchrun's --role: torch numbers ranks inside their role too."""
     pid: int = 0
     exits: list[Exit] = field(default_factory=list)
+    steps: dict[str, int] = field(default_factory=dict)
+    """While joining: rank -> steps it had completed when `attempt` ended here, from its page."""
     plan: str = ""
     """The plan it obeys, verbatim: an emptied server gets it back from here."""
     preempted_by: str = ""
@@ -155,6 +157,11 @@ class SnapshotReport:
     """Some rank asked for slots."""
     obstacle: str = ""
     """Why there are fewer slots than wished."""
+    short_of: str = ""
+    """What there is too little of for that: `shared_memory`, `memory`, or `state` where some ranks
+    can't copy theirs."""
+    copies_fit: bool = False
+    """Whether the memory planned for this node has room for copies of another node's snapshots."""
     slot_bytes: int = 0
     """Of all slots and copies of this node."""
     held: dict[str, list[int]] = field(default_factory=dict)
@@ -166,7 +173,8 @@ class SnapshotReport:
     taken: int = 0
     skipped: int = 0
     blocked_s: float = 0.0
-    """What one snapshot keeps a loop of this node, seconds: the newest, of the slowest rank."""
+    """What one snapshot keeps a loop of this node, seconds: the median of the newest ones seen, of
+    the slowest rank."""
     copied_for: dict[str, str] = field(default_factory=dict)
     """Identifier of a PeerOrder -> `copied` once this node's ranks hold it, `void` if one can't."""
     pulled: str = ""
@@ -335,6 +343,13 @@ class PeerOrder:
     reason: str = ""
     through: int = -1
     """Newest step of this attempt that every puller has: ranks and pullers keep it meanwhile."""
+    failures: int = 0
+    """Orders in a row, up to this one, that came to nothing and not for being late."""
+
+    @property
+    def came_too_late(self) -> bool:
+        """Some rank was past the step when it heard of it: worth another try, further ahead."""
+        return self.state == "void" and "no snapshot" in self.reason
 
 
 @dataclass(frozen=True)
@@ -342,7 +357,7 @@ class AttemptKey:
     """Secret of an attempt (hex), with which sidecars prove to each other that they belong."""
 
     attempt: int
-    secret: str
+    secret: str = field(repr=False)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,12 @@ from holdfast_sidecar.decisions.beginning import next_attempt, open_attempt
 from holdfast_sidecar.decisions.blame import describe, signature
 from holdfast_sidecar.decisions.choosing import onset_of
 from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.decisions.losses import blame_exits, lost_members, too_few_to_decide
+from holdfast_sidecar.decisions.losses import (
+    agent_of,
+    blame_exits,
+    lost_members,
+    too_few_to_decide,
+)
 from holdfast_sidecar.decisions.outcome import (
     Circumstances,
     Outcome,
@@ -106,6 +111,7 @@ def _final(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incide
     if (onset := onset_of(cluster.ranks(plan).values())) >= 0 and incident.onset_step < 0:
         # A script that checks its loss may be gone before its sidecar has told of it.
         incident = dataclasses.replace(incident, onset_step=onset)
+    incident = dataclasses.replace(incident, step_reached=step_reached(cluster, plan, incident))
     if incident.cause not in ("crash", "node_lost", "node_left"):
         return incident
     if (lost := lost_members(cluster, plan, circumstances.now_unix_s)) is not None:
@@ -125,11 +131,27 @@ def _final(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incide
             culprit_ranks=[blame.rank],
             confidence=blame.confidence,
             since_unix_s=min(blame.exit.at_unix_s, incident.detected_unix_s),
-            step_reached=max(incident.step_reached, blame.exit.step),
             signature=signature(blame),
             evidence=[f"rank {blame.rank}: {describe(blame.exit)}"],
         )
     return incident
+
+
+def step_reached(cluster: Cluster, plan: Plan, incident: Incident) -> int:
+    """Steps that all ranks had completed when the attempt ended: what has to be done again counts
+    from there.
+
+    Launchers read it from the pages of dead ranks. Of ranks that were lost with their node nothing
+    later than their last report is known: then those that are left speak, which may count one step
+    too many as lost, and never one too few.
+    """
+    steps = [
+        step
+        for member in plan.members
+        if (agent := agent_of(cluster, member)) is not None and agent.attempt == plan.attempt
+        for step in agent.steps.values()
+    ]
+    return min(steps, default=incident.step_reached)
 
 
 def _cap(cluster: Cluster, settings: Settings) -> int:

@@ -28,7 +28,13 @@ from holdfast_sidecar.launcher.local_ranks import LocalRanks
 from holdfast_sidecar.launcher.preemption import Preempted, Preemption
 from holdfast_sidecar.launcher.rank_ends import RankEnd, forgive
 from holdfast_sidecar.launcher.rank_environment import RankContext, rank_environment
-from holdfast_sidecar.launcher.rank_pages import has_flag, read_step, read_words, said_finished
+from holdfast_sidecar.launcher.rank_pages import (
+    has_flag,
+    read_completed_steps,
+    read_step,
+    read_words,
+    said_finished,
+)
 from holdfast_sidecar.launcher.rank_process import ranks_started_by, start_cold
 from holdfast_sidecar.launcher.rendezvous import HoldfastRendezvous, JobStopped
 from holdfast_sidecar.launcher.seating import announce, assign_workers, context_for
@@ -68,6 +74,9 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         self._context = replace(context, holds_termination=bool(context.checkpoint_dir))
         self._preemption = preemption
         self._standby = standby
+        rendezvous.completed = lambda left: read_completed_steps(
+            context.places.shm, left.plan.attempt, left.member
+        )
         if standby is not None:
             rendezvous.beside = Spare(standby, rendezvous.watch, spec, context).look
         self._course = Course(-1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast import page
+from holdfast_sidecar.coordination.reports import Member
 
 
 def read_words(path: Path) -> tuple[int, ...] | None:
@@ -26,6 +27,15 @@ def said_finished(words: tuple[int, ...] | None) -> bool:
 def read_step(words: tuple[int, ...] | None) -> int:
     """Steps that the rank completed; 0 without a page."""
     return 0 if words is None else words[page.Word.STEP]
+
+
+def read_completed_steps(shm: Path, attempt: int, member: Member) -> dict[str, int]:
+    """rank -> steps that it had completed, of this place's ranks that left a page."""
+    words = {
+        member.first_rank + local_rank: read_words(shm / page.page_name(attempt, local_rank))
+        for local_rank in range(member.slots)
+    }
+    return {str(rank): read_step(left) for rank, left in words.items() if left is not None}
 
 
 def has_stepped(words: tuple[int, ...]) -> bool:

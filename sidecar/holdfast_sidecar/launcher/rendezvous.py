@@ -73,7 +73,8 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
     """One node's way into every attempt of the job.
 
     `prepare` is called with each assignment before the rendezvous returns, `release` at the end,
-    `beside` now and then while an attempt is live in which this node has no place.
+    `beside` now and then while an attempt is live in which this node has no place. `completed`
+    answers how far each rank of this node had come (rank -> step) once their attempt has ended.
     """
 
     reporter: Reporter
@@ -85,6 +86,7 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
     prepare: Callable[[Assignment], None] = lambda assignment: None
     release: Callable[[], None] = lambda: None
     beside: Callable[[Plan], None] = lambda plan: None
+    completed: Callable[[Assignment], dict[str, int]] = lambda assignment: {}
     fence: Fence = field(default_factory=Fence)
     assignment: Assignment | None = None
     _known: int | None = None
@@ -109,7 +111,7 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
                 break
         self.assignment = assignment
         self.prepare(assignment)
-        self.reporter.say(state="running", attempt=assignment.plan.attempt, exits=[])
+        self.reporter.say(state="running", attempt=assignment.plan.attempt, exits=[], steps={})
         endpoint = RendezvousStoreInfo(self._store.host, self._store.port)
         member, plan = assignment.member, assignment.plan
         return RendezvousInfo(self._store, member.node_rank, len(plan.members), endpoint)
@@ -173,7 +175,8 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
         self._store = None
         if self.assignment is not None:
             self._known = max(self._known or -1, self.assignment.plan.attempt)
-        self.reporter.say(state="joining", attempt=self._known, exits=[])
+        steps = {} if self.assignment is None else self.completed(self.assignment)
+        self.reporter.say(state="joining", attempt=self._known, exits=[], steps=steps)
         return self._assign(self._wait_for_a_place())
 
     def _first_reading(self) -> None:

@@ -28,6 +28,7 @@ from holdfast_sidecar.launcher.rank_environment import (
     RankContext,
     holdfast_environment,
 )
+from holdfast_sidecar.launcher.rank_pages import read_completed_steps
 from holdfast_sidecar.launcher.rendezvous import Assignment, HoldfastRendezvous
 from holdfast_sidecar.launcher.seating import context_for
 from holdfast_sidecar.preflight import check_node
@@ -68,6 +69,9 @@ def create(parameters: RendezvousParameters) -> HoldfastRendezvous:
     )
     handler = entrance.make_rendezvous(owned.node)
     handler.prepare = lambda assignment: leave_for_ranks(assignment, context)
+    handler.completed = lambda left: read_completed_steps(
+        owned.places.shm, left.plan.attempt, left.member
+    )
     handler.release = owned.release
     handler.watch.start()
     return handler

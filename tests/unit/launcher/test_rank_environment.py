@@ -28,9 +28,9 @@ def test_a_rank_is_told_its_attempt_and_where_its_files_go() -> None:
     assert (found[names.ATTEMPT], found[names.EPOCH]) == ("3", "7")
     assert found[names.PAGE_DIR] == "/shm/j/n"
     assert found[names.EVIDENCE_DIR] == "/state/j/n/evidence/attempt-3"
-    assert json.loads(found[names.RESUME]) == [
-        {"identifier": "c1", "path": "/ck/step-5-c1", "step": 5, "tier": "durable", "fetches": {}}
-    ]
+    (candidate,) = json.loads(found[names.RESUME])
+    assert (candidate["identifier"], candidate["path"]) == ("c1", "/ck/step-5-c1")
+    assert (candidate["step"], candidate["tier"], candidate["fetches"]) == (5, "durable", {})
     assert names.CHECKPOINT_DIR not in found
     assert names.CHECKPOINT_KEY_FILE not in found
 

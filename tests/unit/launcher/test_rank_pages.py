@@ -3,7 +3,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast import page
-from holdfast_sidecar.launcher.rank_pages import has_stepped, read_words, said_finished
+from holdfast_sidecar.coordination.reports import Member
+from holdfast_sidecar.launcher.rank_pages import (
+    has_stepped,
+    read_completed_steps,
+    read_words,
+    said_finished,
+)
 
 
 def write_page(path: Path, ending: page.Ending) -> None:
@@ -34,6 +40,19 @@ def test_a_rank_has_stepped_once_its_optimizer_was_called_or_a_step_recorded() -
         stepped = words.copy()
         stepped[word] = 1
         assert has_stepped(tuple(stepped))
+
+
+def test_how_far_ranks_came_is_read_from_the_pages_they_left(tmp_path: Path) -> None:
+    for local_rank, step in ((0, 41), (2, 40)):
+        path = tmp_path / page.page_name(3, local_rank)
+        write_page(path, page.Ending.RUNNING)
+        content = bytearray(path.read_bytes())
+        offset = page.WORDS_OFFSET + 8 * page.Word.STEP
+        content[offset : offset + 8] = step.to_bytes(8, "little")
+        path.write_bytes(content)
+    member = Member("n", "x", 1, first_rank=4, slots=3)
+    assert read_completed_steps(tmp_path, 3, member) == {"4": 41, "6": 40}
+    assert read_completed_steps(tmp_path, 2, member) == {}
 
 
 def test_no_page_has_no_words(tmp_path: Path) -> None:
