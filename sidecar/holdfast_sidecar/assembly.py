@@ -9,18 +9,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast_sidecar.actions.runner import ActionRunner
-from holdfast_sidecar.checkpoint_keeping import Storage
-from holdfast_sidecar.checkpoints.directory import CheckpointDirectory
-from holdfast_sidecar.checkpoints.parts import PartHashing
+from holdfast_sidecar.checkpoints.parts import NodePart
 from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.coordination.store import Store
 from holdfast_sidecar.coordinator import Coordinator, NodeIdentity
 from holdfast_sidecar.deeds import Deeds
+from holdfast_sidecar.desk.asked_storage import AskedStorage
+from holdfast_sidecar.desk.questions import Errand
+from holdfast_sidecar.desk.storage_desk import StorageDesk
+from holdfast_sidecar.desk.writer_process import WriterProcess
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.leadership import Leadership
-from holdfast_sidecar.loop import Coordination, Loop, SavedParts, Teller
+from holdfast_sidecar.loop import Coordination, Loop, Teller
 from holdfast_sidecar.pages import Pages
+from holdfast_sidecar.peers.node_peers import NodePeers
 from holdfast_sidecar.places import Places
 from holdfast_sidecar.probes import machine
 from holdfast_sidecar.probes.gpu import GpuProbe
@@ -31,7 +34,9 @@ from holdfast_sidecar.probes.patience import Patient
 from holdfast_sidecar.probes.ranks import RanksProbe
 from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.snapshots.allocation import Allocation
 from holdfast_sidecar.snapshots.node_slots import NodeSlots
+from holdfast_sidecar.snapshots.room import RoomReader
 
 
 @dataclass(frozen=True)
@@ -45,17 +50,22 @@ class Site:
     launcher_pid: int = 0
 
 
-def coordinate(site: Site, store: Store, storage: Storage) -> Coordinator:
+def coordinate(site: Site, store: Store, desk: StorageDesk) -> Coordinator:
     """The thread that agrees with the other nodes."""
+    storage = AskedStorage(site.settings.checkpoint, desk)
     identity = NodeIdentity(site.node, secrets.token_hex(4), os.getpid())
     leadership = Leadership(store, site.settings, storage)
-    return Coordinator(store, identity, site.settings, leadership, FenceFile(site.places.fence))
+    coordinator = Coordinator(
+        store, identity, site.settings, leadership, FenceFile(site.places.fence)
+    )
+    desk.wake = coordinator.look
+    return coordinator
 
 
 def assemble(
     site: Site,
     coordination: Coordination,
-    saved_parts: SavedParts,
+    desk: StorageDesk,
     teller: Teller,
     metrics_address: str,
 ) -> Loop:
@@ -73,8 +83,19 @@ def assemble(
         ),
         coordination=coordination,
         deeds=Deeds(site.node, site.settings, site.places, pages, Chronicle(site.places), runner),
-        saved_parts=saved_parts,
-        snapshots=NodeSlots(site.places.shm, site.settings),
+        saved_parts=NodePart(site.node, str(site.places.shm), desk),
+        snapshots=NodeSlots(
+            site.settings.snapshot, pages, runner, Allocation(site.places.shm, room_reader(site))
+        ),
+        peers=NodePeers(
+            node=site.node,
+            job=site.job,
+            shm=site.places.shm,
+            settings=site.settings.snapshot,
+            pages=pages,
+            runner=runner,
+            wake=coordination.changed.set,
+        ),
         farewell=Farewell(
             watch_launcher(site.launcher_pid), site.places, site.settings.sidecar.grace_s, runner
         ),
@@ -83,14 +104,24 @@ def assemble(
     )
 
 
-def checkpoint_parts(site: Site) -> tuple[SavedParts, Storage]:
-    """Who hashes this node's part of a checkpoint, and the checkpoint directory itself."""
-    return PartHashing(), CheckpointDirectory(site.job, site.settings.checkpoint)
+def open_desk(site: Site) -> StorageDesk:
+    """Where this sidecar asks about storage; a child of its own answers, once it is asked."""
+    settings = site.settings.checkpoint
+    desk = StorageDesk(settings.write_timeout_s)
+    desk.messenger = WriterProcess(Errand(site.job, settings, os.getpid()), desk.deliver)
+    return desk
+
+
+def room_reader(site: Site) -> RoomReader:
+    """Says how much memory snapshots may take."""
+    paths = site.settings.paths
+    return RoomReader(Path(paths.shm_dir), paths.shm_reserve_bytes)
 
 
 def rooms(site: Site) -> Mapping[str, Path]:
     """The file systems whose room matters, by purpose."""
     watched = {"shm": Path(site.settings.paths.shm_dir), "state": site.places.state}
-    if site.settings.checkpoint.dir:
-        watched["checkpoint"] = Path(site.settings.checkpoint.dir)
+    where = site.settings.checkpoint.dir
+    if where and "://" not in where:
+        watched["checkpoint"] = Path(where)
     return watched

@@ -1,70 +1,40 @@
-"""The leader's checkpoints: armed when due or asked for, followed, entered when complete.
+"""The leader's checkpoints: armed when due or asked for, rescued when an attempt has ended.
 
-What to arm and what became of an order is judged in `decisions.checkpointing`.
+When to save is judged in `decisions.checkpointing`; what then happens is in `checkpoint_orders`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable
 
-from holdfast_sidecar.coordination.keys import CURRENT, Section
+from holdfast_sidecar.checkpoint_orders import CheckpointOrders, Storage
+from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import (
-    Candidate,
     CheckpointOrder,
-    LedgerEntry,
     Plan,
-    SavedPart,
     encode,
 )
 from holdfast_sidecar.coordination.store import Lease, Store
-from holdfast_sidecar.decisions import checkpointing
+from holdfast_sidecar.decisions import checkpointing, preemption, shipping
+from holdfast_sidecar.decisions.choosing import is_about_numbers
 from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.preemption import Preemption
 from holdfast_sidecar.decisions.watching import newcomers
+from holdfast_sidecar.desk.asked_storage import Unanswered
 from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.stopwatch import Stopwatch
 
 log = logging.getLogger(__name__)
 
-REARMINGS = 3
-"""A person's request is tried again this often when the order came too late for some rank."""
-
-
-class Storage(Protocol):
-    """The checkpoint directory as the leader needs it."""
-
-    def candidates(self) -> list[Candidate]:
-        """Checkpoints to try to resume from, best first.
-
-        Raises OSError when they can't be seen, NothingResumable when none of them is of use.
-        """
-
-    def path(self, step: int, identifier: str) -> str:
-        """Where a checkpoint shall lie; empty when no directory is configured."""
-
-    def entries(self) -> list[LedgerEntry]:
-        """Every checkpoint that exists. Raises OSError."""
-
-    def finish(self, order: CheckpointOrder, plan: Plan, parts: Sequence[SavedPart]) -> LedgerEntry:
-        """Write the manifest: from then on the checkpoint exists. Raises OSError."""
-
-    def settle(self, order: CheckpointOrder) -> LedgerEntry | None:
-        """Its entry when the order of an ended attempt was sealed; None: it never will be.
-
-        Raises OSError.
-        """
-
-    def tidy(self, entry: LedgerEntry, plan: Plan) -> None:
-        """Remove what this checkpoint has made superfluous. Raises OSError."""
-
-    def failed_to_load(self, identifier: str, attempt: int) -> LedgerEntry | None:
-        """Note that ranks could not load it; the entry when that has made it poisoned."""
+RESCUE_STILL_S = 60.0
+"""A rescue that has not moved a byte for so long is not waited for: training would stand still for
+storage that may be away for hours, to save what was computed since the last checkpoint."""
 
 
 class CheckpointKeeping:
-    """What a leading sidecar does about checkpoints; asked once per exchange of a running plan."""
+    """What a leading sidecar does about checkpoints; asked once per exchange."""
 
     def __init__(
         self,
@@ -77,43 +47,103 @@ class CheckpointKeeping:
         self._settings = settings
         self._storage = storage
         self._new_identifier = new_identifier
+        self._orders = CheckpointOrders(store, storage)
         self._watch = Stopwatch()
-        self._late_orders = 0
         self._noted_failures: set[tuple[str, int]] = set()
-        self._rebuilt_under = -1
+        self._rebuilt_as = ""
+        self._rebuilds = 0
+        self._rescued = ""
+        self._skipped_after = ""
+        self.skipped = 0
+        """Scheduled checkpoints that were due while an earlier one was still being written."""
 
-    def keep(self, lease: Lease, cluster: Cluster, plan: Plan, now: float) -> None:
-        """Follow the armed order, or arm one. `now` is monotonic seconds."""
-        if self._rebuilt_under != lease.epoch:
-            self._rebuilt_under = lease.epoch
-            self._rebuild_ledger(lease, cluster)
+    def keep(
+        self,
+        lease: Lease,
+        cluster: Cluster,
+        plan: Plan,
+        now: float,
+        leaving: Preemption | None = None,
+    ) -> None:
+        """Under a running plan: follow the armed order, or arm one. `now` is monotonic seconds."""
+        self._rebuild_ledger(lease, cluster)
         self._note_failed_loads(lease, cluster, plan)
+        if self._orders.tidy():
+            self._rebuilds += 1  # look again with the next reading
         order = cluster.checkpoint
         if order is not None and order.state == "armed":
-            self._follow(lease, cluster, plan, order, now)
+            self._orders.follow(lease, cluster, plan, order, now)
+        elif order is not None and order.state == "writing":
+            self._skip_if_due(cluster, plan, order, now)
+        elif leaving is not None:
+            self._save_before(leaving, lease, cluster, plan)
         else:
             self._consider(lease, cluster, plan, now)
 
-    def settle(self, lease: Lease, cluster: Cluster) -> None:
-        """Before another attempt is opened: what was under way is there, or never will be.
-
-        Raises OSError when the storage does not say.
-        """
+    def follow_writing(self, lease: Lease, cluster: Cluster, now: float) -> None:
+        """Whatever the plan: what only waits for its writers."""
         order = cluster.checkpoint
-        if order is None or order.state != "armed":
-            return
-        entry = self._storage.settle(order)
-        if entry is not None:
-            self._store.order(lease, Section.LEDGER, entry.identifier, encode(entry), None)
-        self._end(lease, cluster, order, "" if entry is not None else "the attempt ended")
+        if order is not None and order.state == "writing":
+            self._orders.follow_writing(lease, cluster, order, now)
+
+    def settle(self, lease: Lease, cluster: Cluster) -> bool:
+        """See CheckpointOrders."""
+        return self._orders.settle(lease, cluster)
+
+    def is_rescuing(self, lease: Lease, cluster: Cluster, now: float) -> bool:
+        """Whether the newest snapshot of the attempt that ended is being written down; begin to.
+
+        Asked where it could not be resumed from as it lies in memory, or would go with the job.
+        """
+        plan, order = cluster.plan, cluster.checkpoint
+        if plan is None or not self._storage.path(0, ""):
+            return False
+        if order is not None and order.state == "writing":
+            moved = sum(n.saved.done_bytes for n in cluster.nodes.values() if n.saved is not None)
+            key = f"{order.identifier} {moved}"
+            return self._watch.elapsed("rescue", key, now) < RESCUE_STILL_S
+        key = f"{lease.epoch} {plan.attempt}"
+        if self._rescued == key or is_about_numbers(cluster.incidents.get(plan.incident)):
+            return False
+        found = shipping.newest_shipment(plan, cluster.nodes, cluster.is_alive)
+        saved = checkpointing.last_step(cluster.ledger.values(), plan, cluster.ranks(plan))
+        if found is None or found.step <= saved:
+            return False
+        if self._orders.write(lease, self._rescue(lease, plan, found), cluster.checkpoint_text):
+            log.info("the snapshot of step %d is written down first", found.step)
+            self._rescued = key
+        return True
+
+    def _rescue(self, lease: Lease, plan: Plan, found: shipping.Shipment) -> CheckpointOrder:
+        identifier = self._new_identifier()
+        return CheckpointOrder(
+            identifier=identifier,
+            attempt=plan.attempt,
+            epoch=lease.epoch,
+            step=found.step,
+            path=self._storage.path(found.step, identifier),
+            state="writing",
+            deadline_s=0.0,
+            write_timeout_s=self._settings.checkpoint.write_timeout_s,
+            mode="snapshot",
+            trigger="failure",
+            writers=found.writers,
+        )
 
     def _rebuild_ledger(self, lease: Lease, cluster: Cluster) -> None:
         """Make the ledger say what storage holds, no less and no more."""
+        occasion = f"{lease.epoch} {self._rebuilds}"
+        if self._rebuilt_as == occasion:
+            return
         try:
-            existing = {entry.identifier: encode(entry) for entry in self._storage.entries()}
+            existing = {e.identifier: encode(e) for e in self._storage.entries(occasion)}
+        except Unanswered:
+            return
         except OSError as error:
             log.warning("can't rebuild the ledger, storage is away: %s", error)
+            self._rebuilt_as = occasion
             return
+        self._rebuilt_as = occasion
         entered = cluster.ledger_texts
         for name in existing.keys() | entered.keys():
             if existing.get(name) != entered.get(name):
@@ -121,63 +151,38 @@ class CheckpointKeeping:
                     lease, Section.LEDGER, name, existing.get(name), entered.get(name)
                 )
 
-    def _follow(
-        self, lease: Lease, cluster: Cluster, plan: Plan, order: CheckpointOrder, now: float
+    def _skip_if_due(
+        self, cluster: Cluster, plan: Plan, order: CheckpointOrder, now: float
     ) -> None:
-        armed_for = self._watch.elapsed("armed", order.identifier, now)
-        verdict = checkpointing.judge(order, plan, cluster.nodes, cluster.ranks(plan), armed_for)
-        if isinstance(verdict, checkpointing.Pending):
-            self._lend(lease, cluster, order)
-            return
-        if isinstance(verdict, checkpointing.Complete):
-            self._complete(lease, cluster, plan, order, verdict)
-        else:
-            self._end(lease, cluster, order, verdict.reason)
+        """Never two writes at once: one that is due meanwhile is skipped, and counted once."""
+        since_order = self._watch.elapsed("schedule", f"{plan.attempt} {order.identifier}", now)
+        ranks = cluster.ranks(plan)
+        due = checkpointing.is_due(self._settings.checkpoint, ranks, order.step, since_order)
+        every_steps = self._settings.checkpoint.every_steps
+        furthest = max((r.step for r in ranks.values()), default=0)
+        if every_steps:
+            due = furthest >= order.step + every_steps
+        if due and self._skipped_after != order.identifier:
+            self._skipped_after = order.identifier
+            self.skipped += 1
+            log.warning(
+                "checkpoint %s is still being written: the next is skipped", order.identifier
+            )
 
-    def _end(self, lease: Lease, cluster: Cluster, order: CheckpointOrder, reason: str) -> bool:
-        """Say what became of it (no reason: complete); False when this leader is deposed."""
-        state = "void" if reason else "complete"
-        ended = dataclasses.replace(order, state=state, reason=reason)
-        self._late_orders = self._late_orders + 1 if ended.came_too_late else 0
-        if not self._write_order(lease, ended, cluster.checkpoint_text):
-            return False
-        log.info("checkpoint %s at step %d: %s", order.identifier, order.step, state)
-        again = 0 < self._late_orders <= REARMINGS
-        if order.requested_by in cluster.request_texts and not again:
-            text = cluster.request_texts[order.requested_by]
-            self._store.order(lease, Section.REQUESTS, order.requested_by, None, text)
-        return True
-
-    def _lend(self, lease: Lease, cluster: Cluster, order: CheckpointOrder) -> None:
-        """A scheduled checkpoint that is on its way answers whoever asks for one meanwhile."""
-        asked = [r.identifier for r in cluster.requests.values() if r.kind == "checkpoint"]
-        if asked and not order.requested_by:
-            lent = dataclasses.replace(order, requested_by=asked[0])
-            self._write_order(lease, lent, cluster.checkpoint_text)
-
-    def _complete(
-        self,
-        lease: Lease,
-        cluster: Cluster,
-        plan: Plan,
-        order: CheckpointOrder,
-        complete: checkpointing.Complete,
+    def _save_before(
+        self, leaving: Preemption, lease: Lease, cluster: Cluster, plan: Plan
     ) -> None:
-        """Write the manifest, the ledger and the order; then remove what is superfluous."""
-        try:
-            entry = self._storage.finish(order, plan, complete.parts)
-        except OSError as error:
-            self._end(lease, cluster, order, f"the manifest could not be written: {error}")
-            return
-        self._store.order(lease, Section.LEDGER, entry.identifier, encode(entry), None)
-        # The lease was in force just now: whoever lost it may remove nothing that others load.
-        if not self._end(lease, cluster, order, ""):
-            return
-        try:
-            self._storage.tidy(entry, plan)
-        except OSError as error:  # the checkpoint exists all the same
-            log.warning("can't tidy up after checkpoint %s: %s", entry.identifier, error)
-        self._rebuilt_under = -1  # look again with the next reading
+        """Members must go: save what can be saved before they do."""
+        wanted = preemption.wants(cluster, plan)
+        if isinstance(wanted, shipping.Shipment):
+            order = dataclasses.replace(
+                self._rescue(lease, plan, wanted),
+                requested_by=preemption.ASKED_BY,
+                trigger=checkpointing.trigger_of(preemption.ASKED_BY),
+            )
+            self._orders.write(lease, order, cluster.checkpoint_text)
+        elif wanted and not self._obstacle(plan, cluster):
+            self._arm(lease, cluster, plan, preemption.ASKED_BY, leaving.left_s)
 
     def _consider(self, lease: Lease, cluster: Cluster, plan: Plan, now: float) -> None:
         ranks = cluster.ranks(plan)
@@ -206,14 +211,22 @@ class CheckpointKeeping:
             return "no checkpoint directory is configured (three lines need --checkpoint-dir)"
         return checkpointing.obstacle(plan, cluster.ranks(plan))
 
-    def _arm(self, lease: Lease, cluster: Cluster, plan: Plan, asked_by: str) -> None:
-        margin = checkpointing.margin_s(self._settings.sidecar, self._late_orders)
+    def _arm(
+        self,
+        lease: Lease,
+        cluster: Cluster,
+        plan: Plan,
+        asked_by: str,
+        left_s: float = float("inf"),
+    ) -> None:
+        margin = checkpointing.margin_s(self._settings.sidecar, self._orders.late_in_a_row)
         on_grid = 0 if asked_by else self._settings.checkpoint.every_steps
         ranks = cluster.ranks(plan)
         step = checkpointing.step_to_arm(ranks, margin, on_grid)
         ahead_s = checkpointing.seconds_until(step, ranks)
         if on_grid and ahead_s > 2 * margin:
             return
+        mode = shipping.mode_for(plan, cluster.nodes)
         identifier = self._new_identifier()
         order = CheckpointOrder(
             identifier=identifier,
@@ -222,11 +235,16 @@ class CheckpointKeeping:
             step=step,
             path=self._storage.path(step, identifier),
             state="armed",
-            deadline_s=ahead_s + self._settings.checkpoint.deadline_s,
+            deadline_s=min(
+                ahead_s + self._settings.checkpoint.deadline_s,
+                preemption.patience_s(mode, left_s),
+            ),
             requested_by=asked_by,
             write_timeout_s=self._settings.checkpoint.write_timeout_s,
+            mode=mode,
+            trigger=checkpointing.trigger_of(asked_by),
         )
-        self._write_order(lease, order, cluster.checkpoint_text)
+        self._orders.write(lease, order, cluster.checkpoint_text)
 
     def _refuse(
         self, lease: Lease, cluster: Cluster, plan: Plan, asked_by: str, reason: str
@@ -241,26 +259,26 @@ class CheckpointKeeping:
             deadline_s=0.0,
             requested_by=asked_by,
             reason=reason,
+            trigger=checkpointing.trigger_of(asked_by),
         )
-        self._write_order(lease, order, cluster.checkpoint_text)
+        self._orders.write(lease, order, cluster.checkpoint_text)
         text = cluster.request_texts[asked_by]
         self._store.order(lease, Section.REQUESTS, asked_by, None, text)
-
-    def _write_order(self, lease: Lease, order: CheckpointOrder, expected: str | None) -> bool:
-        return self._store.order(lease, Section.CHECKPOINT, CURRENT, encode(order), expected)
 
     def _note_failed_loads(self, lease: Lease, cluster: Cluster, plan: Plan) -> None:
         for index, candidate in enumerate(plan.resume):
             failed = any(r.resume_failures >> index & 1 for r in cluster.ranks(plan).values())
             key = (candidate.identifier, plan.attempt)
-            if not failed or key in self._noted_failures:
+            if not failed or candidate.tier != "durable" or key in self._noted_failures:
                 continue
-            self._noted_failures.add(key)
             try:
                 entry = self._storage.failed_to_load(candidate.identifier, plan.attempt)
+            except Unanswered:
+                continue
             except OSError as error:
                 log.warning("can't note that %s did not load: %s", candidate.identifier, error)
-                continue
+                entry = None
+            self._noted_failures.add(key)
             if entry is not None:
                 known = cluster.ledger_texts.get(entry.identifier)
                 self._store.order(lease, Section.LEDGER, entry.identifier, encode(entry), known)

@@ -12,19 +12,31 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from holdfast_sidecar import __version__
 from holdfast_sidecar.coordination.exchange_guard import ExchangeGuard
 from holdfast_sidecar.coordination.keys import ENDED_TTL_S, RUNNING_TTL_S, Section
 from holdfast_sidecar.coordination.reports import (
     TERMINAL,
+    AttemptKey,
     CheckpointOrder,
     NodeReport,
+    PeerOrder,
     Plan,
+    SnapshotOrder,
     SnapshotReport,
     encode,
 )
-from holdfast_sidecar.coordination.store import Heard, Lease, Store, StoreUnavailable, View
+from holdfast_sidecar.coordination.store import (
+    ALL_SECTIONS,
+    Heard,
+    Lease,
+    Store,
+    StoreUnavailable,
+    View,
+    without_secrets,
+)
 from holdfast_sidecar.decisions.cluster import Cluster, beats, lost_nodes, parse_cluster
 from holdfast_sidecar.decisions.liveness import Heartbeats
 from holdfast_sidecar.fence import FenceFile
@@ -33,6 +45,8 @@ from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.settings import Settings
 
 log = logging.getLogger(__name__)
+
+Fenced = TypeVar("Fenced", CheckpointOrder, SnapshotOrder, PeerOrder)
 
 LISTEN_S = 2.0
 """One wait of the listener: how long its thread may outlive a stop."""
@@ -93,6 +107,11 @@ class Coordinator(threading.Thread):
         if is_news:
             self._look_again.set()
 
+    def look(self) -> None:
+        """Something was answered: exchange at once, and let the loop look too."""
+        self._look_again.set()
+        self.changed.set()
+
     def orders(self) -> Orders:
         """What was last agreed on."""
         return self._orders
@@ -127,8 +146,9 @@ class Coordinator(threading.Thread):
         """Report, read, lead if it is our turn, and update the orders. Raises StoreUnavailable."""
         self._report()
         lease = self._campaign(self._epoch_seen)
-        view = self._store.read()
+        view = self._store.read(ALL_SECTIONS)
         cluster = parse_cluster(view)
+        view = without_secrets(view)
         self._heartbeats.observe(beats(cluster), view.server, now)
         if lease.candidate == self._candidate and lease != self._lease_held:
             # A failover may have lost that this epoch was granted to somebody else before.
@@ -200,6 +220,9 @@ class Coordinator(threading.Thread):
             Orders(
                 plan=plan if plan is not None else self._orders.plan,
                 checkpoint=order,
+                snapshot=self._admitted(cluster.snapshot, plan),
+                peer=self._admitted(cluster.peer, plan),
+                key=_of_attempt(cluster.key, plan),
                 is_leader=leads,
                 lease=lease,
                 store_up=True,
@@ -207,19 +230,20 @@ class Coordinator(threading.Thread):
             )
         )
 
-    def _admitted(self, order: CheckpointOrder | None, plan: Plan | None) -> CheckpointOrder | None:
-        if order is None or plan is None or order.attempt != plan.attempt:
+    def _admitted(self, order: Fenced | None, plan: Plan | None) -> Fenced | None:
+        if order is None or plan is None:
+            return None
+        if isinstance(order, CheckpointOrder) and order.state == "writing":
+            # It needs no rank, so it may be of an attempt that is over; who leads has to want it.
+            return order if order.epoch >= self._fence.fence.epoch else None
+        if order.attempt != plan.attempt:
             return None
         return order if self._fence.fence.admits(order.attempt, order.epoch) else None
 
     def _replace(self, orders: Orders) -> None:
         before = self._orders
         self._orders = orders
-        if (before.plan, before.checkpoint, before.store_up) != (
-            orders.plan,
-            orders.checkpoint,
-            orders.store_up,
-        ):
+        if _wanted(before) != _wanted(orders):
             self.changed.set()
 
     def _lose_store(self, error: Exception) -> None:
@@ -249,6 +273,22 @@ class Coordinator(threading.Thread):
         if now - self._kept_at >= KEEP_EVERY_S or ttl_s != self._kept_for_s:
             self._store.keep(ttl_s)
             self._kept_at, self._kept_for_s = now, ttl_s
+
+
+def _of_attempt(key: AttemptKey | None, plan: Plan | None) -> AttemptKey | None:
+    return key if key is not None and plan is not None and key.attempt == plan.attempt else None
+
+
+def _wanted(orders: Orders) -> tuple[object, ...]:
+    """What the loop shall not wait a tick for."""
+    return (
+        orders.plan,
+        orders.checkpoint,
+        orders.snapshot,
+        orders.peer,
+        orders.key,
+        orders.store_up,
+    )
 
 
 def _snapshot_news(snapshot: SnapshotReport | None) -> object:

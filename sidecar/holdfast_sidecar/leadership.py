@@ -10,19 +10,28 @@ import logging
 import secrets
 from collections.abc import Callable, Sequence
 
-from holdfast_sidecar.checkpoint_keeping import CheckpointKeeping, Storage
+from holdfast_sidecar.checkpoint_keeping import CheckpointKeeping
+from holdfast_sidecar.checkpoint_orders import Storage
 from holdfast_sidecar.checkpoints.ledger import NothingResumable
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import TERMINAL, Plan
+from holdfast_sidecar.coordination.reports import TERMINAL, Plan, decode
 from holdfast_sidecar.coordination.store import Lease, Store
+from holdfast_sidecar.decisions import preemption
 from holdfast_sidecar.decisions.beginning import is_fresh
 from holdfast_sidecar.decisions.cluster import UNRESPONSIVE_FACTOR, Cluster
 from holdfast_sidecar.decisions.leader import decide
-from holdfast_sidecar.decisions.outcome import Circumstances, Write
+from holdfast_sidecar.decisions.outcome import Circumstances, Outcome, Write
+from holdfast_sidecar.decisions.watching import preemption_of
+from holdfast_sidecar.desk.asked_storage import Unanswered
+from holdfast_sidecar.peer_keeping import PeerKeeping
 from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.snapshot_keeping import SnapshotKeeping
 from holdfast_sidecar.stopwatch import Stopwatch
 
 log = logging.getLogger(__name__)
+
+LOOKING = "looking through the checkpoints"
+RESCUING = "writing down the newest snapshot"
 
 SETTLING_HEARTBEATS = 5.0
 """After a change of leader or server, reports may take this many beats to be back."""
@@ -44,6 +53,8 @@ class Leadership:
         self._new_identifier = new_identifier
         self._watch = Stopwatch()
         self._checkpoints = CheckpointKeeping(store, settings, storage, new_identifier)
+        self._snapshots = SnapshotKeeping(store, settings)
+        self._peers = PeerKeeping(store, settings, new_identifier)
         self._forming = False
         self.waiting = ""
 
@@ -70,36 +81,79 @@ class Leadership:
             or settled_for >= SETTLING_HEARTBEATS * sidecar.heartbeat_s,
             out_of_patience=settled_for >= UNRESPONSIVE_FACTOR * sidecar.node_timeout_s,
             forming_for_s=self._watch.elapsed("forming", "yes" if self._forming else "", now),
+            preempted_for_s=self._preempted_for_s(cluster, now, now_unix_s),
             evidence_for_s=self._watch.elapsed("evidence", in_evidence, now),
             new_identifier=self._new_identifier(),
             majority=self._settings.redis.url.partition(":")[0].endswith("+sentinel"),
         )
+        self._checkpoints.follow_writing(lease, cluster, now)
+        if plan is None or plan.state in ("evidence", "ended"):
+            self._storage.prepare()
         outcome = decide(cluster, circumstances)
         if outcome.needs_candidates:
             try:
-                found = self._look_for_candidates(lease, cluster, circumstances)
+                found = self._look_for_candidates(lease, cluster, circumstances, outcome)
+            except Unanswered:
+                self._wait(LOOKING)
+                return
             except OSError as error:
                 # To start from nothing for want of a look would throw the job's work away.
                 self._wait(f"the checkpoints can't be read: {error}")
                 return
+            if found is None:
+                self._wait(RESCUING)
+                return
             outcome = decide(cluster, found)
+        elif stops_by_failure(outcome) and self._is_rescuing_last(lease, cluster, now):
+            self._wait(RESCUING)
+            return
         self._forming = outcome.forming
         self._wait(outcome.waiting)
         if not self._carry_out(lease, outcome.writes):
             return  # a request whose answer was refused is answered next time
         if not self._changed_plan(outcome.writes):
-            self._keep_checkpoints(lease, cluster, now)
+            self._keep_checkpoints(lease, cluster, circumstances)
+            self._keep_peers(lease, cluster, now)
         self._forget_requests(lease, cluster)
 
+    def _preempted_for_s(self, cluster: Cluster, now: float, now_unix_s: float) -> float:
+        plan, policy = cluster.plan, self._settings.policy
+        is_so = plan is not None and preemption.find(cluster, plan, policy, now_unix_s, 0.0)
+        key = str(plan.attempt) if plan is not None and is_so else ""
+        return self._watch.elapsed("preempted", key, now)
+
     def _look_for_candidates(
-        self, lease: Lease, cluster: Cluster, circumstances: Circumstances
-    ) -> Circumstances:
-        self._checkpoints.settle(lease, cluster)
+        self, lease: Lease, cluster: Cluster, circumstances: Circumstances, outcome: Outcome
+    ) -> Circumstances | None:
+        """Circumstances with what may be resumed from; None while the newest is written down."""
+        if self._checkpoints.settle(lease, cluster):
+            raise Unanswered  # the order has changed: look again
+        plan = cluster.plan
+        resizes = (
+            plan is not None and plan.state == "ended" and (plan.world_size != outcome.world_size)
+        )
+        if resizes and self._checkpoints.is_rescuing(lease, cluster, circumstances.now):
+            return None
+        attempt = -1 if plan is None else plan.attempt
         try:
-            found = tuple(self._storage.candidates())
+            found = tuple(self._storage.candidates(f"{lease.epoch} {attempt}"))
         except NothingResumable as obstacle:
             return dataclasses.replace(circumstances, candidates=(), unresumable=str(obstacle))
         return dataclasses.replace(circumstances, candidates=found)
+
+    def _is_rescuing_last(self, lease: Lease, cluster: Cluster, now: float) -> bool:
+        """Whether a job that fails for good is kept open until its newest snapshot is written."""
+        is_down = cluster.plan is not None and cluster.plan.state == "ended"
+        try:
+            return is_down and (
+                self._checkpoints.settle(lease, cluster)
+                or self._checkpoints.is_rescuing(lease, cluster, now)
+            )
+        except Unanswered:
+            return True
+        except OSError as error:
+            log.warning("nothing is written down at the end, storage is away: %s", error)
+            return False
 
     def _wait(self, why: str) -> None:
         if why and why != self.waiting:
@@ -128,6 +182,22 @@ class Leadership:
         for name, text in cluster.request_texts.items():
             self._store.order(lease, Section.REQUESTS, name, None, text)
 
-    def _keep_checkpoints(self, lease: Lease, cluster: Cluster, now: float) -> None:
+    def _keep_checkpoints(
+        self, lease: Lease, cluster: Cluster, circumstances: Circumstances
+    ) -> None:
         if cluster.plan is not None and cluster.plan.state == "running":
-            self._checkpoints.keep(lease, cluster, cluster.plan, now)
+            leaving = preemption_of(cluster, cluster.plan, circumstances)
+            self._checkpoints.keep(lease, cluster, cluster.plan, circumstances.now, leaving)
+            self._snapshots.keep(lease, cluster, cluster.plan)
+
+    def _keep_peers(self, lease: Lease, cluster: Cluster, now: float) -> None:
+        if cluster.plan is not None and cluster.plan.state == "running":
+            self._peers.keep(lease, cluster, cluster.plan, now)
+        elif cluster.plan is not None and cluster.plan.state in TERMINAL:
+            self._peers.conclude(lease, cluster)
+
+
+def stops_by_failure(outcome: Outcome) -> bool:
+    """Whether this would end the job for good, and not because somebody asked for it."""
+    plans = [decode(Plan, w.value) for w in outcome.writes if w.section is Section.PLAN and w.value]
+    return any(p is not None and p.state == "stopped" and p.exit_code != 0 for p in plans)

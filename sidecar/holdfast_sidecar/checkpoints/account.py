@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
+
+from holdfast.storage import Folder
+
+_NAME = re.compile(r"__\d+_account\.json")
 
 
 @dataclass(frozen=True)
@@ -46,16 +50,16 @@ def parse_account(text: bytes) -> Account | None:
         return None
 
 
-def read_accounts(directory: Path) -> list[Account]:
-    """All accounts in a directory, by rank."""
-    return sorted(_read_all(directory), key=lambda account: account.rank)
+def read_accounts(folder: Folder) -> list[Account]:
+    """All accounts in a checkpoint, by rank. Raises OSError."""
+    return sorted(_read_all(folder), key=lambda account: account.rank)
 
 
-def _read_all(directory: Path) -> Iterator[Account]:
-    for path in directory.glob("__*_account.json"):
+def _read_all(folder: Folder) -> Iterator[Account]:
+    for name in filter(_NAME.fullmatch, folder.names()):
         try:
-            account = parse_account(path.read_bytes())
-        except OSError:
+            account = parse_account(folder.read(name))
+        except FileNotFoundError:
             continue  # being removed by someone else
         if account is not None:
             yield account

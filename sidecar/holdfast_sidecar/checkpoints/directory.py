@@ -8,15 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.page import checkpoint_name
+from holdfast.storage import absolute, child, is_url, open_folder
 from holdfast_sidecar.checkpoints.account import Account, read_accounts
 from holdfast_sidecar.checkpoints.ledger import (
     Kept,
     NothingResumable,
+    call_good,
     candidates,
     note_failed_load,
+    poison,
     read_ledger,
     reasons_against,
-    torn_directories,
+    torn_folders,
 )
 from holdfast_sidecar.checkpoints.manifest import (
     NAME,
@@ -29,7 +32,7 @@ from holdfast_sidecar.checkpoints.manifest import (
     write_manifest,
     write_void,
 )
-from holdfast_sidecar.checkpoints.retention import abandoned, remove, superfluous
+from holdfast_sidecar.checkpoints.retention import DAY_S, abandoned, remove, superfluous
 from holdfast_sidecar.coordination.reports import (
     Candidate,
     CheckpointOrder,
@@ -60,8 +63,6 @@ class CheckpointDirectory:
         """
         if not self.settings.dir:
             return []
-        # No directory yet is a job that never saved; no parent either is storage not mounted.
-        self._root.parent.stat()
         kept = self.kept()
         found = candidates(kept)
         if not found and (against := reasons_against(self._root, kept, self.job, self._key())):
@@ -70,9 +71,7 @@ class CheckpointDirectory:
 
     def path(self, step: int, identifier: str) -> str:
         """Where a checkpoint shall lie; empty when no directory is configured."""
-        if not self.settings.dir:
-            return ""
-        return str(self._root / checkpoint_name(step, identifier))
+        return checkpoint_url(self.settings, step, identifier)
 
     def kept(self) -> list[Kept]:
         """Every sealed checkpoint, newest first."""
@@ -87,17 +86,17 @@ class CheckpointDirectory:
 
         Raises OSError when the parts don't make a whole or the manifest can't be written.
         """
-        directory = Path(order.path)
+        folder = open_folder(order.path)
         files = merge_parts(parts)
-        accounts = read_accounts(directory)
+        accounts = read_accounts(folder)
         check_accounts(order, plan, accounts, files)
-        manifest = self._manifest(order, plan, files, accounts)
-        if faults := verify_sizes(directory, manifest):
+        manifest = self._manifest(order, plan, parts, files, accounts)
+        if faults := verify_sizes(folder, manifest):
             raise NotWhole(faults[0])
-        if is_void(directory):
+        if is_void(folder):
             raise NotWhole("another leader gave it up")
-        write_manifest(directory, manifest, self._key())
-        return Kept(directory, manifest).entry()
+        write_manifest(folder, manifest, self._key())
+        return Kept(folder, manifest).entry()
 
     def settle(self, order: CheckpointOrder) -> LedgerEntry | None:
         """Find out what became of an order whose attempt is over: its entry, or None for good.
@@ -105,23 +104,27 @@ class CheckpointDirectory:
         What is not sealed by now is made void, so that a leader who was deposed while it sealed
         can't bring back a branch that the next attempt has left. Raises OSError.
         """
-        directory = Path(self.path(order.step, order.identifier))
-        if not self.settings.dir or not directory.is_dir():
+        if not self.settings.dir:
+            return None
+        folder = open_folder(self.path(order.step, order.identifier))
+        if not folder.names():
             return None
         try:
-            manifest = read_manifest(directory, self._key())
+            manifest = read_manifest(folder, self._key())
         except NoManifest:
-            write_void(directory, "its attempt ended before it was sealed")
+            write_void(folder, "it was given up before it was sealed")
             return None
         except InvalidManifest:
             return None
-        return Kept(directory, manifest).entry()
+        return Kept(folder, manifest).entry()
 
     def tidy(self, entry: LedgerEntry, plan: Plan) -> None:
         """Remove what this checkpoint has made superfluous. Raises OSError."""
-        now = (Path(entry.path) / NAME).stat().st_mtime  # the storage's own clock
-        torn = abandoned(torn_directories(self._root), self.job, plan.attempt, now)
-        remove([*torn, *superfluous(self.kept(), self.settings.keep)])
+        now = open_folder(entry.path).modified_unix_s(NAME)  # the storage's own clock
+        torn = abandoned(torn_folders(self._root), self.job, plan.attempt, now)
+        keep, older_than_s = self.settings.keep, self.settings.keep_days * DAY_S
+        gone = superfluous(self.kept(), keep, older_than_s, now)
+        remove([*torn, *(removal.kept.folder for removal in gone)])
 
     def failed_to_load(self, identifier: str, attempt: int) -> LedgerEntry | None:
         """Note that ranks could not load it; the entry when it is poisoned by now."""
@@ -131,9 +134,17 @@ class CheckpointDirectory:
                 return noted.entry() if noted.is_poisoned else None
         return None
 
+    def give_verdict(self, identifier: str, verdict: str, reason: str) -> LedgerEntry | None:
+        """Write down what became of it; its entry, or None when there is none. Raises OSError."""
+        for kept in self.kept():
+            if kept.identifier == identifier:
+                give = call_good if verdict == "good" else poison
+                return give(kept, reason).entry()
+        return None
+
     @property
-    def _root(self) -> Path:
-        return Path(self.settings.dir).expanduser().absolute()
+    def _root(self) -> str:
+        return absolute(self.settings.dir)
 
     def _key(self) -> bytes | None:
         return read_key(self.settings)
@@ -142,18 +153,21 @@ class CheckpointDirectory:
         self,
         order: CheckpointOrder,
         plan: Plan,
+        parts: Sequence[SavedPart],
         files: dict[str, FileFact],
         accounts: Sequence[Account],
     ) -> Manifest:
         sealed = {kept.identifier for kept in self.kept()}
         first = accounts[0]
+        ancestors = [name for name in first.ancestors if name in sealed]
         return Manifest(
             identifier=order.identifier,
             step=order.step,
             attempt=order.attempt,
             epoch=order.epoch,
             job=self.job,
-            parent=next((name for name in first.ancestors if name in sealed), ""),
+            parent=next(iter(ancestors), ""),
+            ancestors=ancestors,
             world_size=plan.world_size,
             layout=list(plan.members),
             files=files,
@@ -163,7 +177,17 @@ class CheckpointDirectory:
             random_state=all(account.random_state for account in accounts),
             is_finite=all(account.finite for account in accounts),
             requested_by=order.requested_by,
+            trigger=order.trigger,
+            blocked_s=max((part.blocked_s for part in parts), default=0.0),
+            write_s=max((part.seconds for part in parts), default=0.0),
         )
+
+
+def checkpoint_url(settings: CheckpointSettings, step: int, identifier: str) -> str:
+    """Where a checkpoint shall lie, path or URL; empty when no directory is configured."""
+    if not settings.dir:
+        return ""
+    return child(absolute(settings.dir), checkpoint_name(step, identifier))
 
 
 def read_key(settings: CheckpointSettings) -> bytes | None:
@@ -172,7 +196,17 @@ def read_key(settings: CheckpointSettings) -> bytes | None:
     return Path(path).expanduser().read_bytes().strip() if path else None
 
 
-def describe_obstacle(root: Path, against: Mapping[str, str]) -> str:
+def absolute_root(root: str) -> str:
+    """A path made absolute, `~` too; a URL as it is."""
+    return absolute(root)
+
+
+def is_folder(root: str) -> bool:
+    """Whether checkpoints may lie here; an object store's prefix always may."""
+    return is_url(root) or Path(root).is_dir()
+
+
+def describe_obstacle(root: str, against: Mapping[str, str]) -> str:
     """One line: why nothing there can be resumed from, by the newest, and what to do."""
     newest = max(against)
     others = f", nor can {len(against) - 1} older" if len(against) > 1 else ""
@@ -199,6 +233,8 @@ def check_accounts(
     files: dict[str, FileFact],
 ) -> None:
     """Every rank's own state of this very step must be among the files; else NotWhole."""
+    if len(attempts := {account.attempt for account in accounts}) > 1:
+        raise NotWhole(f"ranks took it in different attempts: {sorted(attempts)}")
     told = {account.rank for account in accounts if account.step == order.step}
     for rank in range(plan.world_size):
         if rank not in told or f"__{rank}_own.pt" not in files:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Callable, Iterable
 
+from holdfast.storage import Folder
 from holdfast_sidecar.coordination.reports import FileFact
 
 _OWNED = re.compile(r"__(\d+)_")
@@ -14,8 +14,8 @@ _CHUNK = 1 << 20  # hashlib lets go of the interpreter lock for pieces this larg
 
 
 def is_sealing(name: str) -> bool:
-    """Whether a name is one of Holdfast's own: manifest, verdict, or a file not yet renamed."""
-    return bool(re.fullmatch(r"manifest\.json|(poisoned|unloaded)-\d+\.json|\..*\.writing", name))
+    """Whether a name is one of Holdfast's own: manifest or verdict."""
+    return bool(re.fullmatch(r"manifest\.json|void\.json|(good|poisoned|unloaded)-\d+\.json", name))
 
 
 def owner(name: str) -> int:
@@ -27,28 +27,29 @@ def owner(name: str) -> int:
     return int(match[1]) if match else 0
 
 
-def list_files(directory: Path, ranks: Iterable[int]) -> list[str]:
+def list_files(folder: Folder, ranks: Iterable[int]) -> list[str]:
     """Relative names of the files that these ranks' node hashes."""
     wanted = set(ranks)
-    names = (
-        path.relative_to(directory).as_posix()
-        for path in sorted(directory.rglob("*"))
-        if path.is_file() and not path.is_symlink()
-    )
+    names = folder.names()
     return [name for name in names if not is_sealing(name) and owner(name) in wanted]
 
 
-def hash_file(path: Path) -> FileFact:
-    """Size and SHA-256 of what is in a file."""
+def hash_file(
+    folder: Folder, name: str, tell: Callable[[int], object] = lambda _: None
+) -> FileFact:
+    """Size and SHA-256 of what is in a file; `tell` hears of every piece read, in bytes."""
     digest = hashlib.sha256()
     size = 0
-    with path.open("rb", buffering=0) as stream:
+    with folder.open(name) as stream:
         while chunk := stream.read(_CHUNK):
             digest.update(chunk)
             size += len(chunk)
+            tell(len(chunk))
     return FileFact(size, digest.hexdigest())
 
 
-def hash_files(directory: Path, names: Iterable[str]) -> dict[str, FileFact]:
+def hash_files(
+    folder: Folder, names: Iterable[str], tell: Callable[[int], object] = lambda _: None
+) -> dict[str, FileFact]:
     """Facts of all these files; raises OSError when one can't be read."""
-    return {name: hash_file(directory / name) for name in names}
+    return {name: hash_file(folder, name, tell) for name in names}

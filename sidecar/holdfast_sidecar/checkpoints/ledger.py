@@ -7,14 +7,11 @@ what lay ahead, however high its step.
 
 from __future__ import annotations
 
-import json
 import logging
-import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 
-from holdfast_sidecar.checkpoints.durable_file import append_numbered
+from holdfast.storage import Folder, child, list_children, open_folder
 from holdfast_sidecar.checkpoints.manifest import (
     NAME,
     InvalidManifest,
@@ -25,6 +22,7 @@ from holdfast_sidecar.checkpoints.manifest import (
     read_manifest,
     verify_sizes,
 )
+from holdfast_sidecar.checkpoints.verdict import append_verdict, read_verdicts
 from holdfast_sidecar.coordination.reports import Candidate, LedgerEntry
 
 log = logging.getLogger(__name__)
@@ -41,10 +39,13 @@ class NothingResumable(Exception):
 class Kept:
     """A sealed checkpoint on storage. `failed_attempts`: attempts whose ranks couldn't load it."""
 
-    path: Path
+    folder: Folder
     manifest: Manifest
     failed_attempts: frozenset[int] = frozenset()
     is_poisoned: bool = False
+    poisoned_for: str = ""
+    """Why, where the verdict says it."""
+    is_good: bool = False
     is_whole: bool = True
     """Every file is there, in its size."""
 
@@ -58,36 +59,52 @@ class Kept:
         """Worth trying, as far as can be told without reading the bytes."""
         return self.is_whole and not self.is_poisoned and self.manifest.is_finite
 
+    @property
+    def verdict(self) -> str:
+        """`complete`, `good` or `poisoned`."""
+        if self.is_poisoned:
+            return "poisoned"
+        return "good" if self.is_good else "complete"
+
+    def goes_back_to(self, present: Collection[str]) -> str:
+        """The newest checkpoint before it that is still there; empty when none is."""
+        before = (self.manifest.parent, *self.manifest.ancestors)
+        return next((name for name in before if name in present), "")
+
     def entry(self) -> LedgerEntry:
         """As it stands in the shared ledger."""
         return LedgerEntry(
             identifier=self.identifier,
-            path=str(self.path),
+            path=self.folder.url,
             step=self.manifest.step,
             attempt=self.manifest.attempt,
             epoch=self.manifest.epoch,
             parent=self.manifest.parent,
-            verdict="poisoned" if self.is_poisoned else "complete",
+            verdict=self.verdict,
             size_bytes=self.manifest.size_bytes,
             world_size=self.manifest.world_size,
             at_unix_s=self.manifest.created_unix_s,
             load_failures=len(self.failed_attempts),
             requested_by=self.manifest.requested_by,
+            trigger=self.manifest.trigger,
+            nodes=[member.node for member in self.manifest.layout],
+            blocked_s=self.manifest.blocked_s,
+            write_s=self.manifest.write_s,
         )
 
 
-def read_ledger(root: Path, job: str | None, key: bytes | None = None) -> list[Kept]:
+def read_ledger(root: str, job: str | None, key: bytes | None = None) -> list[Kept]:
     """Every sealed checkpoint of this job (None: of any) under `root`, newest first.
 
     Raises OSError when the storage is away: what can't be seen is not nothing.
     """
-    kept = [found for directory in _directories(root) if (found := _read(directory, job, key))]
+    kept = [found for folder in _folders(root) if (found := _read(folder, job, key))]
     return sorted(kept, key=lambda k: k.manifest.order, reverse=True)
 
 
-def torn_directories(root: Path) -> list[Path]:
-    """Directories in which a checkpoint was begun and never sealed (or is being written now)."""
-    return [path for path in _directories(root) if is_void(path) or not (path / NAME).exists()]
+def torn_folders(root: str) -> list[Folder]:
+    """Folders in which a checkpoint was begun and never sealed (or is being written now)."""
+    return [found for found in _folders(root) if is_void(found) or not found.exists(NAME)]
 
 
 def lineage(kept: Iterable[Kept]) -> list[Kept]:
@@ -101,34 +118,34 @@ def lineage(kept: Iterable[Kept]) -> list[Kept]:
 def candidates(kept: Iterable[Kept]) -> list[Candidate]:
     """What to try to resume from, best first. The ranks check the bytes."""
     return [
-        Candidate(k.identifier, str(k.path), k.manifest.step)
+        Candidate(k.identifier, k.folder.url, k.manifest.step, is_good=k.is_good)
         for k in lineage(kept)
         if k.may_be_resumed
     ]
 
 
 def reasons_against(
-    root: Path, kept: Iterable[Kept], job: str, key: bytes | None
+    root: str, kept: Iterable[Kept], job: str | None, key: bytes | None
 ) -> dict[str, str]:
     """Why each of this job's checkpoints can't be resumed from, by directory name. Raises OSError.
 
     One that is not believed counts as another job's only when it says so itself.
     """
-    against = {k.path.name: _against(k) for k in kept}
-    for directory in _directories(root):
+    against = {k.folder.name: _against(k) for k in kept}
+    for folder in _folders(root):
         try:
-            read_manifest(directory, key)
+            read_manifest(folder, key)
         except NoManifest:
             continue
         except InvalidManifest as error:
-            if claimed_job(directory) in (job, None):
-                against[directory.name] = str(error)
+            if job is None or claimed_job(folder) in (job, None):
+                against[folder.name] = str(error)
     return against
 
 
 def _against(kept: Kept) -> str:
     if kept.is_poisoned:
-        return "it could not be loaded"
+        return kept.poisoned_for or "it is poisoned"
     if not kept.is_whole:
         return "files are missing or cut off"
     if not kept.manifest.is_finite:
@@ -143,14 +160,32 @@ def note_failed_load(kept: Kept, attempt: int, limit: int) -> Kept:
     """
     if attempt in kept.failed_attempts:
         return kept
-    _append(kept.path, "unloaded", {"attempt": attempt})
+    append_verdict(kept.folder, "unloaded", {"attempt": attempt})
     failed = kept.failed_attempts | {attempt}
     poisoned = kept.is_poisoned or len(failed) >= limit
     if poisoned and not kept.is_poisoned:
-        reason = f"could not be loaded in attempts {sorted(failed)}"
-        _append(kept.path, "poisoned", {"reason": reason})
-        log.warning("checkpoint %s is poisoned: it %s", kept.path.name, reason)
-    return Kept(kept.path, kept.manifest, failed, poisoned, kept.is_whole)
+        attempts = ", ".join(map(str, sorted(failed)))
+        return poison(
+            replace(kept, failed_attempts=failed), f"it could not be loaded in attempts {attempts}"
+        )
+    return replace(kept, failed_attempts=failed)
+
+
+def poison(kept: Kept, reason: str) -> Kept:
+    """Write down that it must not be resumed from, if nobody has yet. Raises OSError."""
+    if kept.is_poisoned:
+        return kept
+    append_verdict(kept.folder, "poisoned", {"reason": reason})
+    log.warning("checkpoint %s is poisoned: %s", kept.folder.name, reason)
+    return replace(kept, is_poisoned=True, poisoned_for=reason)
+
+
+def call_good(kept: Kept, reason: str) -> Kept:
+    """Write down that it proved good, if nobody has yet. Raises OSError."""
+    if kept.is_good or kept.is_poisoned:
+        return kept
+    append_verdict(kept.folder, "good", {"reason": reason})
+    return replace(kept, is_good=True)
 
 
 def _newest(by_identifier: dict[str, Kept]) -> Kept:
@@ -162,7 +197,7 @@ def _newest(by_identifier: dict[str, Kept]) -> Kept:
         children = [
             k
             for k in by_identifier.values()
-            if k.manifest.parent == newest.identifier and k.identifier not in seen
+            if k.goes_back_to(by_identifier) == newest.identifier and k.identifier not in seen
         ]
         if not children:
             return newest
@@ -176,45 +211,32 @@ def _ancestry(newest: Kept, by_identifier: dict[str, Kept]) -> Iterator[Kept]:
     while present is not None and present.identifier not in seen:
         yield present
         seen.add(present.identifier)
-        present = by_identifier.get(present.manifest.parent)
+        present = by_identifier.get(present.goes_back_to(by_identifier))
 
 
-def _directories(root: Path) -> list[Path]:
-    # Not glob: from Python 3.13 on it takes storage that is away for an empty directory.
+def _folders(root: str) -> list[Folder]:
+    return [open_folder(child(root, name)) for name in list_children(root, PREFIX)]
+
+
+def _read(folder: Folder, job: str | None, key: bytes | None) -> Kept | None:
     try:
-        with os.scandir(root) as entries:
-            names = [e.name for e in entries if e.name.startswith(PREFIX) and e.is_dir()]
-    except FileNotFoundError:
-        return []
-    return [root / name for name in sorted(names)]
-
-
-def _read(directory: Path, job: str | None, key: bytes | None) -> Kept | None:
-    try:
-        manifest = read_manifest(directory, key)
+        manifest = read_manifest(folder, key)
     except NoManifest:
         return None
     except InvalidManifest as error:
-        log.warning("%s is not believed to be a checkpoint: %s", directory.name, error)
+        log.warning("%s is not believed to be a checkpoint: %s", folder.name, error)
         return None
     if job is not None and manifest.job != job:
         return None
+    names = folder.names()
+    failed = [said.get("attempt") for said in read_verdicts(folder, names, "unloaded")]
+    poisoned = [str(said.get("reason", "")) for said in read_verdicts(folder, names, "poisoned")]
     return Kept(
-        directory,
+        folder,
         manifest,
-        failed_attempts=frozenset(_failed_attempts(directory)),
-        is_poisoned=any(directory.glob("poisoned-*.json")),
-        is_whole=not verify_sizes(directory, manifest),
+        failed_attempts=frozenset(attempt for attempt in failed if isinstance(attempt, int)),
+        is_poisoned=bool(poisoned),
+        poisoned_for=next(filter(None, poisoned), ""),
+        is_good=any(True for _ in read_verdicts(folder, names, "good")),
+        is_whole=not verify_sizes(folder, manifest),
     )
-
-
-def _failed_attempts(directory: Path) -> Iterator[int]:
-    for path in directory.glob("unloaded-*.json"):
-        try:
-            yield int(json.loads(path.read_bytes())["attempt"])
-        except (OSError, ValueError, KeyError, TypeError):
-            continue  # cut off by a crash while it was written: it will be said again
-
-
-def _append(directory: Path, stem: str, verdict: dict[str, object]) -> None:
-    append_numbered(directory, stem, json.dumps(verdict, sort_keys=True).encode())

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from holdfast.checkpoint_files import MANIFEST, BrokenSeal, open_sealed, seal, write_durably
+from holdfast.checkpoint_files import MANIFEST, BrokenSeal, open_sealed, seal
+from holdfast.storage import Folder
 from holdfast_sidecar.checkpoints.hashing import hash_file
 from holdfast_sidecar.coordination.reports import FileFact, Member
 
 NAME = MANIFEST
 VOID = "void.json"
 """Beside the files it says: never sealed, whatever manifest a late leader may still write."""
-SCHEMA = 1
+SCHEMA = 2
 
 
 class InvalidManifest(ValueError):
@@ -49,7 +50,16 @@ class Manifest:
     """Data position of rank 0, for people; ranks keep theirs in their own files."""
     random_state: bool = False
     is_finite: bool = True
+    ancestors: list[str] = field(default_factory=list)
+    """All that it goes back to and that were there when it was sealed, newest first: its parent may
+    be removed sooner than a good one before."""
     requested_by: str = ""
+    trigger: str = ""
+    """Why it was made, as in its order."""
+    blocked_s: float = 0.0
+    """What it kept the slowest loop, seconds."""
+    write_s: float = 0.0
+    """What writing and hashing took the slowest node, seconds."""
     schema: int = SCHEMA
 
     @property
@@ -87,48 +97,44 @@ def parse_manifest(text: bytes, key: bytes | None = None) -> Manifest:
         raise InvalidManifest(f"it can't be read: {error}") from error
 
 
-def write_manifest(directory: Path, manifest: Manifest, key: bytes | None = None) -> None:
-    """Seal a directory; durable before this returns. Raises OSError."""
-    write_durably(directory / NAME, format_manifest(manifest, key))
+def write_manifest(folder: Folder, manifest: Manifest, key: bytes | None = None) -> None:
+    """Seal a folder; durable before this returns. Raises OSError."""
+    folder.write(NAME, format_manifest(manifest, key))
 
 
-def read_manifest(directory: Path, key: bytes | None = None) -> Manifest:
-    """The manifest of a directory; raises InvalidManifest.
+def read_manifest(folder: Folder, key: bytes | None = None) -> Manifest:
+    """The manifest of a folder; raises InvalidManifest.
 
     OSError when the storage does not say: that is no reason to pass the checkpoint over.
     """
-    if is_void(directory):
+    if is_void(folder):
         raise NoManifest("no manifest: it was given up before it was sealed")
     try:
-        text = (directory / NAME).read_bytes()
+        text = folder.read(NAME)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise NoManifest(f"no manifest: {error.strerror}") from error
     return parse_manifest(text, key)
 
 
-def write_void(directory: Path, reason: str) -> None:
-    """Give a directory up for good; durable before this returns. Raises OSError."""
-    write_durably(directory / VOID, json.dumps({"reason": reason}).encode())
+def write_void(folder: Folder, reason: str) -> None:
+    """Give a folder up for good; durable before this returns. Raises OSError."""
+    folder.write(VOID, json.dumps({"reason": reason}).encode())
 
 
-def is_void(directory: Path) -> bool:
+def is_void(folder: Folder) -> bool:
     """Whether a leader gave it up. Raises OSError when the storage does not say."""
-    try:
-        (directory / VOID).lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
+    return folder.exists(VOID)
 
 
-def claimed_job(directory: Path) -> str | None:
+def claimed_job(folder: Folder) -> str | None:
     """The job that a manifest names, believed or not; None when it names none. Raises OSError."""
     try:
-        return str(json.loads((directory / NAME).read_bytes())["job"])
+        return str(json.loads(folder.read(NAME))["job"])
     except (ValueError, KeyError, TypeError):
         return None
 
 
-def verify_sizes(directory: Path, manifest: Manifest) -> list[str]:
+def verify_sizes(folder: Folder, manifest: Manifest) -> list[str]:
     """What is wrong at a glance: files missing or of another size. Cheap: one stat a file.
 
     Raises OSError when the storage does not say.
@@ -136,7 +142,7 @@ def verify_sizes(directory: Path, manifest: Manifest) -> list[str]:
     faults = []
     for name, fact in sorted(manifest.files.items()):
         try:
-            size = (directory / name).stat().st_size
+            size = folder.size(name)
         except (FileNotFoundError, NotADirectoryError):
             faults.append(f"{name}: missing")
             continue
@@ -145,13 +151,15 @@ def verify_sizes(directory: Path, manifest: Manifest) -> list[str]:
     return faults
 
 
-def verify_hashes(directory: Path, manifest: Manifest) -> list[str]:
-    """What is wrong when every byte is read."""
-    faults = verify_sizes(directory, manifest)
+def verify_hashes(
+    folder: Folder, manifest: Manifest, tell: Callable[[int], object] = lambda _: None
+) -> list[str]:
+    """What is wrong when every byte is read; `tell` hears of every piece read, in bytes."""
+    faults = verify_sizes(folder, manifest)
     if not faults:
         faults = [
             f"{name}: its bytes have changed since they were saved"
             for name, fact in sorted(manifest.files.items())
-            if hash_file(directory / name) != fact
+            if hash_file(folder, name, tell) != fact
         ]
     return faults

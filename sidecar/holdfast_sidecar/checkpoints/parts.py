@@ -1,21 +1,20 @@
-"""This node's part of a coordinated checkpoint: follows its ranks, then hashes their files.
+"""This node's part of a coordinated checkpoint: follows its ranks, then has their files made.
 
-Hashing runs in a thread and lets go of the interpreter lock, so the sidecar's loop never waits.
+What ranks wrote by themselves is hashed; what they only copied is written from their slots. Both is
+the writer's work: here it is asked for, tick after tick, and nothing waits.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
-import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from holdfast.page import Identity, Reply, ReplyState
-from holdfast_sidecar.checkpoints.hashing import hash_files, list_files
 from holdfast_sidecar.coordination.reports import CheckpointOrder, SavedPart
+from holdfast_sidecar.desk.questions import HashFiles, Part, Question, WriteParts
+from holdfast_sidecar.desk.storage_desk import Desk
 
 log = logging.getLogger(__name__)
 
@@ -36,77 +35,97 @@ def states_of(order: CheckpointOrder, looks: Iterable[Look]) -> dict[str, str]:
     """rank -> how far it got with this very order; ranks that said nothing of it are `none`."""
     states = {}
     for look in looks:
-        if look.identity.attempt != order.attempt:
-            continue
-        reply = look.reply
-        heard = reply is not None and reply.identifier == order.identifier
-        state = reply.state if reply is not None and heard else ReplyState.NONE
-        states[str(look.identity.rank)] = state.name.lower()
+        if look.identity.attempt == order.attempt:
+            reply = _reply_to(order, look)
+            state = ReplyState.NONE if reply is None else reply.state
+            states[str(look.identity.rank)] = state.name.lower()
     return states
 
 
+def blocked_s(order: CheckpointOrder, looks: Iterable[Look]) -> float:
+    """What this order kept the slowest loop of this node, seconds."""
+    replies = (_reply_to(order, look) for look in looks)
+    return max((reply.duration_ns / 1e9 for reply in replies if reply is not None), default=0.0)
+
+
 @dataclass
-class PartHashing:
+class NodePart:
     """Answers at every tick how far this node's part is, and never waits.
 
-    A part is complete once `files` is filled; until then only the ranks' states are told.
+    A part is done once `files` is filled; until then only states and progress are told.
     """
 
-    clock: Callable[[], float] = time.monotonic
+    node: str
+    shm: str
+    """Directory of this node's shared memory, where the slots lie."""
+    desk: Desk
     _part: SavedPart | None = None
-    _work: _Work | None = field(default=None)
+    _asked: Question[Part] | None = None
 
     def follow(self, order: CheckpointOrder | None, looks: Iterable[Look]) -> SavedPart | None:
         """This node's part of `order` as of now; None without an order."""
         if order is None or not order.path:
+            self._drop("the order is gone")
             return None
         if self._part is None or self._part.identifier != order.identifier:
-            self._part, self._work = SavedPart(order.identifier), None
-        states = states_of(order, looks) or self._part.states
-        part = replace(self._part, states=states)
-        saved = bool(states) and all(state == "saved" for state in states.values())
-        if saved and order.state == "armed" and self._work is None:
-            self._work = _Work(Path(order.path), [int(rank) for rank in states], self.clock)
-            self._work.start()
-        if self._work is not None:
-            part = self._work.result(part)
-        self._part = part
-        return part
+            self._drop("another order came")
+            self._part = SavedPart(order.identifier)
+        seen = list(looks)
+        states = states_of(order, seen) or self._part.states
+        kept_s = max(self._part.blocked_s, blocked_s(order, seen))
+        self._part = replace(self._part, states=states, blocked_s=kept_s)
+        if order.state in ("complete", "void"):
+            self._drop(f"the order is {order.state}")
+        elif not (self._part.files or self._part.error):
+            self._part = self._work(order, self._part)
+        return self._part
 
-    def wait(self, timeout_s: float) -> bool:
-        """Wait for the hashing under way; whether there is none left."""
-        return self._work is None or self._work.done.wait(timeout_s)
+    @property
+    def is_busy(self) -> bool:
+        """Whether files are being made."""
+        return self._asked is not None
 
-
-class _Work:
-    """Hashing of one order's files."""
-
-    def __init__(self, directory: Path, ranks: list[int], clock: Callable[[], float]) -> None:
-        self._directory = directory
-        self._ranks = ranks
-        self._clock = clock
-        self._outcome: SavedPart | None = None
-        self.done = threading.Event()
-
-    def start(self) -> None:
-        """Begin, in a thread that ends with the process."""
-        threading.Thread(target=self._run, name="checkpoint-hashing", daemon=True).start()
-
-    def result(self, part: SavedPart) -> SavedPart:
-        """The part, with files or error once they are known."""
-        found = self._outcome
-        if found is None:
+    def _work(self, order: CheckpointOrder, part: SavedPart) -> SavedPart:
+        question = self._question(order, part)
+        if question is None:
             return part
-        return replace(part, files=found.files, seconds=found.seconds, error=found.error)
-
-    def _run(self) -> None:
-        start = self._clock()
+        self._asked = question
         try:
-            names = list_files(self._directory, self._ranks)
-            files = hash_files(self._directory, names)
-            error = "" if files else f"{self._directory} holds no file of ranks {self._ranks}"
-        except OSError as failure:
-            files, error = {}, f"{self._directory.name}: {failure}"
-            log.warning("can't hash checkpoint %s", error)
-        self._outcome = SavedPart("", {}, files, self._clock() - start, error)
-        self.done.set()
+            made = self.desk.ask(question)
+        except OSError as error:
+            self._asked = None
+            log.warning("no part of checkpoint %s: %s", order.identifier, error)
+            return replace(part, error=str(error))
+        if made is None:
+            so_far = self.desk.progress(question)
+            return replace(part, done_bytes=so_far.done_bytes, total_bytes=so_far.total_bytes)
+        self._asked = None
+        missing = "" if made.files else f"there is no file of ranks {question.ranks}"
+        return replace(part, files=made.files, seconds=made.seconds, error=missing)
+
+    def _question(self, order: CheckpointOrder, part: SavedPart) -> HashFiles | WriteParts | None:
+        """What is to be done now; None: nothing yet, or nothing by this node."""
+        if order.state == "writing":
+            mine = sorted(int(rank) for rank, node in order.writers.items() if node == self.node)
+            return WriteParts(_as_first_seen(order), mine, self.shm) if mine else None
+        saved = bool(part.states) and all(state == "saved" for state in part.states.values())
+        if order.state == "armed" and saved:
+            return HashFiles(order.identifier, order.path, sorted(map(int, part.states)))
+        return None
+
+    def _drop(self, why: str) -> None:
+        if self._asked is not None:
+            self.desk.abandon(self._asked, why)
+            self._asked = None
+
+
+def _as_first_seen(order: CheckpointOrder) -> CheckpointOrder:
+    """Without what a leader may change meanwhile, so that the question stays the same."""
+    return replace(order, epoch=0, requested_by="", state="writing", trigger="")
+
+
+def _reply_to(order: CheckpointOrder, look: Look) -> Reply | None:
+    reply = look.reply
+    if reply is None or look.identity.attempt != order.attempt:
+        return None
+    return reply if reply.identifier == order.identifier else None

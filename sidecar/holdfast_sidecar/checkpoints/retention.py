@@ -1,80 +1,111 @@
-"""Which checkpoints to remove: all but the newest few, never the last that can be resumed from."""
+"""Which checkpoints to remove: all but the newest few, never the newest nor the newest good one."""
 
 from __future__ import annotations
 
 import logging
-import shutil
-from collections.abc import Iterable
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
+from holdfast.storage import Folder
 from holdfast_sidecar.checkpoints.account import read_accounts
 from holdfast_sidecar.checkpoints.ledger import Kept, lineage
 from holdfast_sidecar.checkpoints.manifest import NAME
 
 log = logging.getLogger(__name__)
 
-LEFT_ALONE_S = 24 * 3600.0
+DAY_S = 24 * 3600.0
+LEFT_ALONE_S = DAY_S
 
 
-def superfluous(kept: Iterable[Kept], keep: int) -> list[Path]:
-    """Sealed checkpoints to remove, oldest first.
+@dataclass(frozen=True)
+class Removal:
+    """A checkpoint to remove, and why nobody needs it."""
 
-    What counts towards `keep` is what can be resumed from. The rest (poisoned, damaged, of an
-    abandoned branch) goes once it is older than the oldest that is kept; until then it is evidence.
+    kept: Kept
+    why: str
+
+
+def superfluous(
+    kept: Iterable[Kept], keep: int, older_than_s: float = 0.0, now_unix_s: float = 0.0
+) -> list[Removal]:
+    """Sealed checkpoints of one job to remove, oldest first.
+
+    Of those that can be resumed from, the newest `keep` stay, less what is older than
+    `older_than_s` (0: no limit); the newest one and the newest good one always do. The rest
+    (poisoned, damaged, of an abandoned branch) goes once it is older than the oldest of the newest
+    `keep`; until then it is evidence.
     """
     everything = list(kept)
     line = [k for k in lineage(everything) if k.may_be_resumed]
-    wanted = line[: max(keep, 1)]
-    if not wanted:
+    newest = line[: max(keep, 1)]
+    if not newest:
         return []
-    oldest = wanted[-1].manifest.created_unix_s
-    chosen = {k.identifier for k in wanted}
+    treasured = {line[0].identifier, next((k.identifier for k in line if k.is_good), "")}
+    not_before_unix_s = now_unix_s - older_than_s if older_than_s > 0 else 0.0
     gone = [
-        k
+        Removal(k, why)
         for k in everything
-        if k.identifier not in chosen and (k.manifest.created_unix_s < oldest or k in line)
+        if k.identifier not in treasured and (why := _reason(k, line, newest, not_before_unix_s))
     ]
-    return [k.path for k in sorted(gone, key=lambda k: k.manifest.created_unix_s)]
+    return sorted(gone, key=lambda removal: removal.kept.manifest.created_unix_s)
 
 
-def abandoned(torn: Iterable[Path], job: str, attempt: int, now_unix_s: float) -> list[Path]:
-    """Torn directories that an earlier attempt of this job left: nobody writes into them any more.
+def _reason(
+    kept: Kept,
+    line: Sequence[Kept],
+    newest: Sequence[Kept],
+    not_before_unix_s: float,
+) -> str:
+    """Why it is not needed; empty when it is."""
+    if kept in newest:
+        return "it is too old" if kept.manifest.created_unix_s < not_before_unix_s else ""
+    if kept in line:
+        return f"{len(newest)} newer ones are kept"
+    if kept.manifest.created_unix_s >= newest[-1].manifest.created_unix_s:
+        return ""
+    if kept.may_be_resumed:
+        return "it is on an abandoned branch"
+    return kept.poisoned_for or "it can't be resumed from"
+
+
+def abandoned(torn: Iterable[Folder], job: str, attempt: int, now_unix_s: float) -> list[Folder]:
+    """Torn folders that an earlier attempt of this job left: nobody writes into them any more.
 
     Attempts may count anew, so one of a later attempt may be as old; and one without any rank's
     account can't be told from another job's. Those go when they were left alone for a day.
     `now_unix_s` is the storage's clock (a file's time just written there).
     """
-    return [path for path in torn if _is_abandoned(path, job, attempt, now_unix_s)]
+    return [folder for folder in torn if _is_abandoned(folder, job, attempt, now_unix_s)]
 
 
-def _is_abandoned(path: Path, job: str, attempt: int, now_unix_s: float) -> bool:
-    accounts = read_accounts(path)
+def _is_abandoned(folder: Folder, job: str, attempt: int, now_unix_s: float) -> bool:
+    accounts = read_accounts(folder)
     if any(account.job != job or account.attempt == attempt for account in accounts):
         return False
     if accounts and all(account.attempt < attempt for account in accounts):
         return True
-    return _touched_unix_s(path) < now_unix_s - LEFT_ALONE_S
+    return _touched_unix_s(folder) < now_unix_s - LEFT_ALONE_S
 
 
-def remove(paths: Iterable[Path]) -> list[Path]:
+def remove(folders: Iterable[Folder]) -> list[Folder]:
     """Remove these; answers what is gone. A failure is logged and tried again another time."""
     gone = []
-    for path in paths:
+    for folder in folders:
         try:
             # Without its manifest it is no checkpoint any more, even if the rest stays behind.
-            (path / NAME).unlink(missing_ok=True)
-            shutil.rmtree(path)
+            folder.remove(NAME)
+            folder.remove_all()
         except OSError as error:
-            log.warning("can't remove %s: %s", path.name, error)
+            log.warning("can't remove %s: %s", folder.name, error)
             continue
-        log.info("removed checkpoint %s", path.name)
-        gone.append(path)
+        log.info("removed checkpoint %s", folder.name)
+        gone.append(folder)
     return gone
 
 
-def _touched_unix_s(path: Path) -> float:
+def _touched_unix_s(folder: Folder) -> float:
     try:
-        times = [entry.stat().st_mtime for entry in (path, *path.rglob("*"))]
+        times = [folder.modified_unix_s(name) for name in folder.names()]
     except OSError:
         return float("inf")  # someone is at it
-    return max(times)
+    return max(times, default=float("inf"))  # nothing yet: someone has just begun

@@ -70,7 +70,7 @@ def _with_flags(settings: Settings, listen: str | None, mode: str | None) -> Set
 
 
 def _watch(job: str, node: str, launcher_pid: int, settings: Settings) -> None:
-    from holdfast_sidecar.assembly import Site, assemble, checkpoint_parts, coordinate
+    from holdfast_sidecar.assembly import Site, assemble, coordinate, open_desk
     from holdfast_sidecar.coordination.connection import open_store
     from holdfast_sidecar.metrics.exporter import Exporter
     from holdfast_sidecar.places import NAME, places
@@ -89,8 +89,8 @@ def _watch(job: str, node: str, launcher_pid: int, settings: Settings) -> None:
     address = exporter.serve(settings.sidecar.listen)
     write_record(where.sidecar_record, SidecarRecord(job, node, launcher_pid, address))
 
-    parts, storage = checkpoint_parts(site)
-    loop = assemble(site, coordinate(site, store, storage), parts, exporter, address)
+    desk = open_desk(site)
+    loop = assemble(site, coordinate(site, store, desk), desk, exporter, address)
     listener = threading.Thread(
         target=_leave_on_signal, args=[loop, bool(launcher_pid)], name="signals", daemon=True
     )

@@ -39,6 +39,11 @@ class Void:
 
 
 @dataclass(frozen=True)
+class Copied:
+    """Every rank holds its part in memory; now it is only written."""
+
+
+@dataclass(frozen=True)
 class Pending:
     """Still under way."""
 
@@ -108,35 +113,31 @@ def is_due(
     return settings.every_s > 0 and since_last_s >= settings.every_s
 
 
+def trigger_of(asked_by: str) -> str:
+    """Why an order is given, as CheckpointOrder has it."""
+    return {"": "periodic", "grow": "grow", "preempt": "preempt"}.get(asked_by, "manual")
+
+
 def judge(
     order: CheckpointOrder,
     plan: Plan,
     nodes: Mapping[str, NodeReport],
     ranks: Mapping[int, RankReport],
     armed_for_s: float,
-) -> Complete | Void | Pending:
+) -> Complete | Copied | Void | Pending:
     """What became of an armed order."""
     if plan.attempt != order.attempt or plan.state != "running":
         return Void("the attempt ended")
-    parts = [
-        node.saved
-        for member in plan.members
-        if (node := nodes.get(member.node)) is not None
-        and node.saved is not None
-        and node.saved.identifier == order.identifier
-    ]
-    states = {rank: state for part in parts for rank, state in part.states.items()}
-    for rank, state in sorted(states.items()):
-        if state in BUSY_ENDINGS:
-            return Void(f"rank {rank}: {state}")
-    if errors := [part.error for part in parts if part.error]:
-        return Void(errors[0])
-    if sick := [r.rank for r in ranks.values() if not r.is_loss_finite]:
-        return Void(f"rank {min(sick)} has a loss that is not finite")
+    parts = parts_of(order, plan, nodes)
+    states = states_of(parts)
+    if trouble := _trouble(parts, states, ranks):
+        return Void(trouble)
     saved = sum(state == "saved" for state in states.values())
     hashed = len(parts) == len(plan.members) and all(part.files for part in parts)
     if saved == plan.world_size and hashed:
         return Complete(tuple(parts))
+    if is_copied(order, plan, nodes):
+        return Copied()
     if early := [r.rank for r in ranks.values() if r.ending and r.step < order.step]:
         return Void(f"rank {min(early)} ended before step {order.step}")
     limit_s = order.deadline_s
@@ -145,3 +146,41 @@ def judge(
     if armed_for_s > limit_s:
         return Void(f"{saved} of {plan.world_size} ranks saved within {limit_s:g} s")
     return Pending()
+
+
+def _trouble(
+    parts: Iterable[SavedPart], states: Mapping[str, str], ranks: Mapping[int, RankReport]
+) -> str:
+    for rank, state in sorted(states.items()):
+        if state in BUSY_ENDINGS:
+            return f"rank {rank}: {state}"
+    if errors := [part.error for part in parts if part.error]:
+        return errors[0]
+    if sick := [r.rank for r in ranks.values() if not r.is_loss_finite]:
+        return f"rank {min(sick)} has a loss that is not finite"
+    return ""
+
+
+def is_copied(order: CheckpointOrder, plan: Plan, nodes: Mapping[str, NodeReport]) -> bool:
+    """Whether every rank of the order's attempt holds its part in memory."""
+    states = states_of(parts_of(order, plan, nodes))
+    copied = sum(state == "copied" for state in states.values())
+    return plan.attempt == order.attempt and 0 < plan.world_size == copied
+
+
+def parts_of(
+    order: CheckpointOrder, plan: Plan, nodes: Mapping[str, NodeReport]
+) -> list[SavedPart]:
+    """What the members' sidecars say of this order."""
+    return [
+        node.saved
+        for member in plan.members
+        if (node := nodes.get(member.node)) is not None
+        and node.saved is not None
+        and node.saved.identifier == order.identifier
+    ]
+
+
+def states_of(parts: Iterable[SavedPart]) -> dict[str, str]:
+    """rank -> how far it is."""
+    return {rank: state for part in parts for rank, state in part.states.items()}

@@ -6,6 +6,7 @@ import dataclasses
 
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import AgentReport, Incident, Member, Plan, encode
+from holdfast_sidecar.decisions import preemption
 from holdfast_sidecar.decisions.blame import signature
 from holdfast_sidecar.decisions.choosing import onset_of
 from holdfast_sidecar.decisions.cluster import Cluster
@@ -46,11 +47,26 @@ def watch(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome
     if strays := [a.node for a in of_attempt if a.state == "joining"]:
         why = Incident("", plan.attempt, "agent_restarted", min(strays), confidence=0.9)
         return _end(cluster, plan, why, circumstances)
+    if (leaving := preemption_of(cluster, plan, circumstances)) is not None:
+        return _let_go(cluster, plan, leaving, circumstances)
     if (hang := _hang(cluster, plan)) is not None:
         return _gather_evidence(cluster, plan, hang, circumstances)
     if _may_grow(cluster, plan, circumstances.settings):
         return _end(cluster, plan, Incident("", plan.attempt, "grow"), circumstances)
     return Outcome(writes=_recoveries(cluster, plan, circumstances))
+
+
+def preemption_of(
+    cluster: Cluster, plan: Plan, circumstances: Circumstances
+) -> preemption.Preemption | None:
+    """Members that were asked to go."""
+    return preemption.find(
+        cluster,
+        plan,
+        circumstances.settings.policy,
+        circumstances.now_unix_s,
+        circumstances.preempted_for_s,
+    )
 
 
 def newcomers(cluster: Cluster, plan: Plan) -> list[AgentReport]:
@@ -99,7 +115,7 @@ def _may_grow(cluster: Cluster, plan: Plan, settings: Settings) -> bool:
         saved is not None
         and saved.attempt == plan.attempt
         and saved.requested_by == "grow"
-        and saved.state != "armed"
+        and saved.state not in ("armed", "writing")
         and not saved.came_too_late
     )
 
@@ -144,6 +160,18 @@ def _hang(cluster: Cluster, plan: Plan) -> Incident | None:
         since_unix_s=surest.since_unix_s,
         evidence=list(surest.evidence),
     )
+
+
+def _let_go(
+    cluster: Cluster, plan: Plan, leaving: preemption.Preemption, circumstances: Circumstances
+) -> Outcome:
+    """Once the job is saved, or can't be any more, go on without these nodes, or stop."""
+    saved = preemption.judge(leaving, cluster, plan, circumstances.preempted_for_s)
+    if not saved.is_over:
+        nodes = ", ".join(leaving.nodes)
+        return Outcome(waiting=f"saving before {nodes} must go ({leaving.why})")
+    closed, incident = preemption.conclude(leaving, saved, plan)
+    return _close(cluster, closed, incident, closed.state, circumstances)
 
 
 def _end(cluster: Cluster, plan: Plan, incident: Incident, circumstances: Circumstances) -> Outcome:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.page import checkpoint_name
+from holdfast.storage import LocalFolder
 from holdfast_sidecar.checkpoints.hashing import hash_files, list_files
 from holdfast_sidecar.checkpoints.manifest import Manifest, write_manifest
 from holdfast_sidecar.coordination.reports import Member
@@ -34,7 +35,8 @@ def seal(
 ) -> Path:
     """A sealed checkpoint; its age follows the step."""
     directory = fill(root, step, identifier)
-    files = hash_files(directory, list_files(directory, [0, 1]))
+    folder = LocalFolder(directory)
+    files = hash_files(folder, list_files(folder, [0, 1]))
     values: dict[str, Any] = {
         "identifier": identifier,
         "step": step,
@@ -48,5 +50,5 @@ def seal(
         "torch_version": "2.13.0",
         "created_unix_s": 1000.0 * attempt + step,
     }
-    write_manifest(directory, Manifest(**{**values, **fields}), key)
+    write_manifest(folder, Manifest(**{**values, **fields}), key)
     return directory

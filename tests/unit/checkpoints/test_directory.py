@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from tests.unit.checkpoints.sealed import JOB, fill, seal
 
+from holdfast.storage import LocalFolder
 from holdfast_sidecar.checkpoints.directory import CheckpointDirectory
 from holdfast_sidecar.checkpoints.hashing import hash_files, list_files
-from holdfast_sidecar.checkpoints.ledger import NothingResumable, torn_directories
+from holdfast_sidecar.checkpoints.ledger import NothingResumable, torn_folders
 from holdfast_sidecar.checkpoints.manifest import Manifest, write_manifest
 from holdfast_sidecar.coordination.reports import CheckpointOrder, Member, Plan, SavedPart
 from holdfast_sidecar.settings import CheckpointSettings
@@ -42,7 +43,11 @@ def save(checkpoints, tmp_path, step, identifier, ancestors=(), finite=(True, Tr
     path = checkpoints.path(step, identifier)
     order = CheckpointOrder(identifier, 0, 1, step, path, "armed", 60.0)
     parts = [
-        SavedPart(identifier, {str(r): "saved"}, hash_files(directory, list_files(directory, [r])))
+        SavedPart(
+            identifier,
+            {str(r): "saved"},
+            hash_files(LocalFolder(directory), list_files(LocalFolder(directory), [r])),
+        )
         for r in range(2)
     ]
     return order, parts
@@ -109,9 +114,11 @@ def test_what_was_not_sealed_when_its_attempt_ended_never_will_be(checkpoints, t
     with pytest.raises(OSError, match="another leader gave it up"):
         checkpoints.finish(order, PLAN, parts)
     # Nor does a manifest count that was on its way when this was decided.
-    write_manifest(Path(order.path), Manifest("aa", 5, 0, 1, JOB, "", 2, [], {}, "2.13.0", 1.0))
+    write_manifest(
+        LocalFolder(order.path), Manifest("aa", 5, 0, 1, JOB, "", 2, [], {}, "2.13.0", 1.0)
+    )
     assert checkpoints.candidates() == []
-    assert torn_directories(tmp_path / "ck") == [Path(order.path)]
+    assert [f.url for f in torn_folders(str(tmp_path / "ck"))] == [order.path]
 
 
 def test_what_was_sealed_before_its_attempt_ended_stays(checkpoints, tmp_path):

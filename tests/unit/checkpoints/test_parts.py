@@ -1,11 +1,19 @@
-"""A node's part: its ranks' states at once, its files once they are hashed."""
+"""A node's part: its ranks' states at once, its files once they are made."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import pytest
+from tests.unit.desk_twin import MemoryDesk
 
 from holdfast.page import Identity, Reply, ReplyState
+from holdfast.storage import LocalFolder
 from holdfast_sidecar.checkpoints.hashing import list_files, owner
-from holdfast_sidecar.checkpoints.parts import PartHashing, states_of
-from holdfast_sidecar.coordination.reports import CheckpointOrder
+from holdfast_sidecar.checkpoints.parts import NodePart, states_of
+from holdfast_sidecar.coordination.reports import CheckpointOrder, FileFact
+from holdfast_sidecar.desk.questions import HashFiles, Part, WriteParts
+from holdfast_sidecar.desk.storage_desk import Progress
+
+FILES = {"__0_own.pt": FileFact(1, "aa")}
 
 
 @dataclass
@@ -14,13 +22,27 @@ class Look:
     reply: Reply | None
 
 
-def look(rank, state, identifier="aa", attempt=0):
-    reply = None if state is None else Reply(state, 5, 1, 1, identifier)
+def look(rank, state, identifier="aa", attempt=0, blocked_s=0.0):
+    reply = None if state is None else Reply(state, 5, 1, int(blocked_s * 1e9), identifier)
     return Look(Identity(1, 1, attempt, 1, rank, rank, 2, 1, "a", "j"), reply)
 
 
-def order(path, identifier="aa", state="armed"):
-    return CheckpointOrder(identifier, 0, 1, 5, str(path), state, 60.0)
+def order(identifier="aa", state="armed", **fields):
+    return CheckpointOrder(identifier, 0, 1, 5, "/ck/x", state, 60.0, **fields)
+
+
+@pytest.fixture
+def desk():
+    return MemoryDesk(lambda question: Part(FILES, 2.5))
+
+
+@pytest.fixture
+def node(desk):
+    return NodePart("a", "/shm/a", desk)
+
+
+SAVED = (look(0, ReplyState.SAVED), look(1, ReplyState.SAVED))
+COPIED = (look(0, ReplyState.COPIED), look(1, ReplyState.COPIED))
 
 
 def test_states_are_those_of_this_order_and_attempt():
@@ -30,59 +52,93 @@ def test_states_are_those_of_this_order_and_attempt():
         look(2, None),
         look(3, ReplyState.SAVED, attempt=9),
     ]
-    assert states_of(order("x"), looks) == {"0": "saved", "1": "none", "2": "none"}
+    assert states_of(order(), looks) == {"0": "saved", "1": "none", "2": "none"}
 
 
-def test_nothing_is_hashed_before_every_local_rank_saved(tmp_path):
-    (tmp_path / "__0_own.pt").write_bytes(b"x")
-    hashing = PartHashing()
-    looks = [look(0, ReplyState.SAVED), look(1, ReplyState.SAVING)]
-    part = hashing.follow(order(tmp_path), looks)
-    assert hashing.wait(0)
-    assert part.states == {"0": "saved", "1": "saving"}
-    assert part.files == {}
+def test_nothing_is_hashed_before_every_local_rank_saved(node, desk):
+    part = node.follow(order(), [look(0, ReplyState.SAVED), look(1, ReplyState.SAVING)])
+    assert (part.states, part.files) == ({"0": "saved", "1": "saving"}, {})
+    assert desk.asked == []
 
 
-def test_the_files_of_the_nodes_own_ranks_are_hashed(tmp_path):
-    for name in ("__0_own.pt", "__1_0.distcp", "__2_own.pt", ".metadata", "manifest.json"):
-        (tmp_path / name).write_bytes(b"x")
-    hashing = PartHashing()
-    looks = [look(0, ReplyState.SAVED), look(1, ReplyState.SAVED)]
-    hashing.follow(order(tmp_path), looks)
-    assert hashing.wait(10)
-    part = hashing.follow(order(tmp_path), looks)
-    assert set(part.files) == {"__0_own.pt", "__1_0.distcp", ".metadata"}
-    assert part.error == ""
+def test_what_ranks_wrote_is_hashed_once(node, desk):
+    assert node.follow(order(), SAVED).files == FILES
+    assert node.follow(order(), SAVED).seconds == 2.5
+    assert desk.asked == [HashFiles("aa", "/ck/x", [0, 1])]
 
 
-def test_a_part_outlives_its_ranks(tmp_path):
-    (tmp_path / "__0_own.pt").write_bytes(b"x")
-    hashing = PartHashing()
-    hashing.follow(order(tmp_path), [look(0, ReplyState.SAVED)])
-    assert hashing.wait(10)
-    part = hashing.follow(order(tmp_path), [])
-    assert part.states == {"0": "saved"}
-    assert set(part.files) == {"__0_own.pt"}
+def test_what_ranks_copied_waits_until_all_nodes_have_it(node, desk):
+    assert node.follow(order(mode="snapshot"), COPIED).states == {"0": "copied", "1": "copied"}
+    assert desk.asked == []
 
 
-def test_files_that_can_not_be_found_are_an_error_and_no_silence(tmp_path):
-    hashing = PartHashing()
-    hashing.follow(order(tmp_path / "elsewhere"), [look(0, ReplyState.SAVED)])
-    assert hashing.wait(10)
-    assert "holds no file" in hashing.follow(order(tmp_path / "elsewhere"), []).error
+def test_a_node_writes_the_parts_that_are_its_own(node, desk):
+    writing = order(state="writing", mode="snapshot", writers={"0": "a", "1": "b", "2": "a"})
+    assert node.follow(writing, COPIED).files == FILES
+    (asked,) = desk.asked
+    assert isinstance(asked, WriteParts)
+    assert (asked.ranks, asked.shm) == ([0, 2], "/shm/a")
 
 
-def test_a_new_order_starts_anew(tmp_path):
-    (tmp_path / "__0_own.pt").write_bytes(b"x")
-    hashing = PartHashing()
-    hashing.follow(order(tmp_path), [look(0, ReplyState.SAVED)])
-    assert hashing.wait(10)
-    part = hashing.follow(order(tmp_path, identifier="bb"), [look(0, ReplyState.SAVED)])
-    assert (part.identifier, part.states, part.files) == ("bb", {"0": "none"}, {})
+def test_a_node_that_writes_nothing_is_asked_nothing(node, desk):
+    node.follow(order(state="writing", writers={"0": "b"}), [])
+    assert desk.asked == []
 
 
-def test_without_an_order_there_is_no_part():
-    assert PartHashing().follow(None, [look(0, None)]) is None
+def test_a_write_goes_on_while_the_ranks_die_and_the_leader_changes(node, desk):
+    writing = order(state="writing", mode="snapshot", writers={"0": "a", "1": "a"})
+    desk.is_open = False
+    desk.so_far = Progress(10, 30)
+    part = node.follow(writing, COPIED)
+    assert (part.done_bytes, part.total_bytes) == (10, 30)
+    assert node.is_busy
+    desk.is_open = True
+    part = node.follow(replace(writing, epoch=9, requested_by="r"), [])
+    assert part.files == FILES
+    assert part.states == {"0": "copied", "1": "copied"}
+    assert desk.asked[0] == desk.asked[1], "or it would be written twice"
+
+
+def test_a_write_that_failed_is_told_and_not_tried_again(node, desk):
+    def fails(question):
+        raise OSError("no space left")
+
+    desk._answer = fails
+    writing = order(state="writing", writers={"0": "a"})
+    assert node.follow(writing, []).error == "no space left"
+    assert node.follow(writing, []).error == "no space left"
+    assert len(desk.asked) == 1
+
+
+def test_files_that_can_not_be_found_are_an_error_and_no_silence(node, desk):
+    desk._answer = lambda question: Part({})
+    assert "no file of ranks [0, 1]" in node.follow(order(), SAVED).error
+
+
+@pytest.mark.parametrize("then", [order(state="void"), order("bb"), None])
+def test_what_nobody_waits_for_any_more_is_stopped(node, desk, then):
+    desk.is_open = False
+    node.follow(order(), SAVED)
+    node.follow(then, [])
+    assert desk.abandoned == [HashFiles("aa", "/ck/x", [0, 1])]
+    assert not node.is_busy
+
+
+def test_a_new_order_starts_anew(node):
+    node.follow(order(), SAVED)
+    part = node.follow(order("bb"), SAVED)
+    assert (part.identifier, part.files) == ("bb", {})
+    assert part.states == {"0": "none", "1": "none"}
+
+
+def test_the_slowest_loop_counts_also_once_its_rank_is_gone(node):
+    looks = [look(0, ReplyState.COPIED, blocked_s=0.5), look(1, ReplyState.COPIED, blocked_s=2.0)]
+    node.follow(order(mode="snapshot"), looks)
+    assert node.follow(order(mode="snapshot"), []).blocked_s == 2.0
+
+
+def test_without_an_order_there_is_no_part(node):
+    assert node.follow(None, SAVED) is None
 
 
 def test_what_names_no_rank_is_rank_zeros(tmp_path):
@@ -90,6 +146,6 @@ def test_what_names_no_rank_is_rank_zeros(tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "weights.pt").write_bytes(b"x")
     (tmp_path / "poisoned-1.json").write_bytes(b"x")
-    (tmp_path / ".x.writing").write_bytes(b"x")
-    assert list_files(tmp_path, [0]) == ["mine/weights.pt"]
-    assert list_files(tmp_path, [1]) == []
+    (tmp_path / ".x.12345678.writing").write_bytes(b"x")
+    assert list_files(LocalFolder(tmp_path), [0]) == ["mine/weights.pt"]
+    assert list_files(LocalFolder(tmp_path), [1]) == []

@@ -1,16 +1,17 @@
 """What is removed, and what never is."""
 
 import json
-import os
 
 from tests.unit.checkpoints.sealed import JOB, fill, seal
 
+from holdfast.storage import LocalFolder
 from holdfast_sidecar.checkpoints.ledger import read_ledger
 from holdfast_sidecar.checkpoints.retention import abandoned, remove, superfluous
 
 
-def names(root, keep):
-    return [path.name.split("-")[-1] for path in superfluous(read_ledger(root, JOB), keep)]
+def names(root, keep, older_than_s=0.0, now=0.0):
+    gone = superfluous(read_ledger(str(root), JOB), keep, older_than_s, now)
+    return [removal.kept.identifier for removal in gone]
 
 
 def line(root, *steps):
@@ -57,9 +58,9 @@ def test_removing_takes_the_manifest_first(tmp_path, monkeypatch):
         raise OSError("busy")
 
     monkeypatch.setattr("shutil.rmtree", fails)
-    assert remove([directory]) == []
+    assert remove([LocalFolder(directory)]) == []
     assert directory.exists()
-    assert read_ledger(tmp_path, JOB) == []
+    assert read_ledger(str(tmp_path), JOB) == []
 
 
 def test_a_torn_directory_goes_only_when_an_earlier_attempt_of_this_job_left_it(tmp_path):
@@ -78,13 +79,13 @@ def test_a_torn_directory_goes_only_when_an_earlier_attempt_of_this_job_left_it(
             "random_state": True,
         }
         (directory / "__0_account.json").write_text(json.dumps(account))
-        return directory
+        return LocalFolder(directory)
 
     earlier = torn("earlier", JOB, 1)
     now = torn("now", JOB, 2)
     other = torn("other", "other", 0)
-    silent = fill(tmp_path, 10, "silent")
-    written = max(os.stat(path).st_mtime for path in silent.iterdir())
+    silent = LocalFolder(fill(tmp_path, 10, "silent"))
+    written = max(silent.modified_unix_s(name) for name in silent.names())
     everything = [earlier, now, other, silent]
     assert abandoned(everything, JOB, 2, written + 60) == [earlier]
     later = torn("later", JOB, 9)  # attempts count anew, or this leader is not the newest

@@ -51,7 +51,10 @@ class MemoryStorage:
         self.tidied: list[str] = []
         self.is_away = False
 
-    def candidates(self) -> list[Candidate]:
+    def prepare(self) -> None:
+        pass
+
+    def candidates(self, occasion: str = "") -> list[Candidate]:
         if self.is_away:
             raise OSError(116, "Stale file handle")
         good = [e for e in self.held.values() if e.identifier not in self.poisoned]
@@ -85,7 +88,7 @@ class MemoryStorage:
         for name in list(self.held)[:-KEPT]:
             del self.held[name]
 
-    def entries(self) -> list[LedgerEntry]:
+    def entries(self, occasion: str = "") -> list[LedgerEntry]:
         return list(self.held.values())
 
     def failed_to_load(self, identifier: str, attempt: int) -> LedgerEntry | None:
@@ -129,6 +132,13 @@ class SimulatedNode:
     attempts_run: list[int] = field(default_factory=list)
     samples: list[int] = field(default_factory=list)
     fault: str = ""
+    preempted_by: str = ""
+    gone_at: float = float("inf")
+    ends_unix_s: float = 0.0
+
+    def preempt(self, now: float, grace_s: float = 25.0) -> None:
+        """A scheduler asks for the node."""
+        self.preempted_by, self.gone_at = "SIGTERM", now + grace_s
 
     def crash(self, local_rank: int, exit_code: int, now: float, message: str = "") -> None:
         """End one rank; its peers follow as survivors of gloo do."""
@@ -157,6 +167,8 @@ class SimulatedNode:
         elif plan.state == "running" and member is not None and plan.attempt > self.attempt:
             if self.state == "joining":
                 self.start(plan)
+        elif (self.preempted_by and plan.state == "ended") or now >= self.gone_at:
+            self.exit_code, self.state = 75, "left"
         elif plan.state == "ended" and self.runs(plan):
             self.state, self.frozen = "joining", set()
 
@@ -201,6 +213,9 @@ class SimulatedNode:
             last_call_s=1.0,
             exits=self.exits,
             plan=encode(self.plan) if self.plan is not None and self.state == "running" else "",
+            preempted_by=self.preempted_by,
+            grace_s=25.0 if self.preempted_by else 0.0,
+            ends_unix_s=self.ends_unix_s,
         )
         if not self.launcher_dead and not self.starved:
             try:

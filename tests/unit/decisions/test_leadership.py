@@ -34,7 +34,7 @@ def test_storage_that_is_away_delays_a_restart_and_nobody_starts_from_nothing(
     job = SimulatedJob(tmp_path, registered=True, every_steps=20)
     job.run_until(lambda: bool(job.storage.held), 60)
 
-    def away() -> list[Candidate]:
+    def away(occasion: str) -> list[Candidate]:
         raise OSError("Stale file handle")
 
     with monkeypatch.context() as patch:
@@ -53,7 +53,7 @@ def test_checkpoints_that_are_all_of_no_use_stop_the_job(
 ) -> None:
     job = SimulatedJob(tmp_path)
 
-    def none_of_use() -> list[Candidate]:
+    def none_of_use(occasion: str) -> list[Candidate]:
         raise NothingResumable("move them away")
 
     job.run(3)
@@ -72,7 +72,7 @@ def test_a_first_attempt_does_not_begin_beside_checkpoints_of_no_use(
 ) -> None:
     job = SimulatedJob(tmp_path)
 
-    def none_of_use() -> list[Candidate]:
+    def none_of_use(occasion: str) -> list[Candidate]:
         raise NothingResumable("move them away")
 
     monkeypatch.setattr(job.storage, "candidates", none_of_use)

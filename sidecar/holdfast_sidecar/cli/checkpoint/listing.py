@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
+from typing import Any
 
 import click
 
-from holdfast_sidecar.checkpoints.ledger import Kept, candidates, torn_directories
+from holdfast_sidecar.checkpoints.ledger import Kept
+from holdfast_sidecar.cli.checkpoint.ancestry import Node, draw
 from holdfast_sidecar.cli.checkpoint.options import dir_option, job_option, json_option
-from holdfast_sidecar.cli.checkpoint.storage import find_root, read_kept, reading
+from holdfast_sidecar.cli.checkpoint.shelf import Shelf, look
+from holdfast_sidecar.cli.checkpoint.words import age, standing
 from holdfast_sidecar.cli.settings_options import settings_options
-from holdfast_sidecar.cli.table import BAD, DOUBTFUL, GOOD, paint, size, span, table
+from holdfast_sidecar.cli.table import size, table
 from holdfast_sidecar.configuration import Effective
 
 
@@ -22,52 +26,77 @@ from holdfast_sidecar.configuration import Effective
 @json_option
 @settings_options
 def list_command(effective: Effective, job: str | None, given: str | None, as_json: bool) -> None:
-    """List the checkpoints on storage, newest first, and which one a restart would try first.
+    """List the checkpoints on storage, newest first, and what a restart would try.
 
     \b
-    `resume` column: the order in which a restart would try them; empty: it would not.
+      holdfast checkpoint list
+      holdfast checkpoint list --dir s3://bucket/run7
+
+    Read from storage alone, so it works without the job. The drawing on the left shows which one
+    goes back to which (`*` the living line, `o` branches that were left); `resume` is the order in
+    which a restart would try them.
     """
-    root = find_root(effective, job, given)
-    kept = read_kept(root, job, effective)
-    order = {c.identifier: n for n, c in enumerate(candidates(kept), 1)}
-    with reading(root):
-        torn = [path.name for path in torn_directories(root)]
+    shelf = look(effective, job, given)
     if as_json:
-        rows = [{**asdict(k.entry()), "resume": order.get(k.identifier)} for k in kept]
-        click.echo(json.dumps({"dir": str(root), "checkpoints": rows, "torn": torn}, indent=2))
-        return
-    if not kept:
-        click.echo(f"no checkpoint in {root}")
+        click.echo(json.dumps(_document(shelf), indent=2))
     else:
-        headings = ("resume", "step", "attempt", "size", "ranks", "age", "state", "name")
-        now = time.time()
-        lines = [_row(k, order.get(k.identifier), now) for k in kept]
-        click.echo(table(headings, lines))
-    if torn:
-        click.echo(f"not sealed (torn, or being written now): {', '.join(torn)}")
+        click.echo("\n".join(_lines(shelf, time.time())))
 
 
-def _row(kept: Kept, resume: int | None, now_unix_s: float) -> tuple[str, ...]:
-    manifest = kept.manifest
+def _document(shelf: Shelf) -> dict[str, Any]:
+    return {
+        "dir": shelf.root,
+        "checkpoints": [
+            {
+                **asdict(kept.entry()),
+                "job": kept.manifest.job,
+                "resume": shelf.resume.get(kept.identifier),
+                "why_not": shelf.why_not(kept),
+            }
+            for kept in shelf.kept
+        ],
+        "unbelieved": shelf.unbelieved,
+        "torn": shelf.torn,
+    }
+
+
+def _lines(shelf: Shelf, now_unix_s: float) -> Iterator[str]:
+    if not shelf.kept:
+        yield shelf.nothing
+    for job in shelf.jobs:
+        if len(shelf.jobs) > 1:
+            yield f"job {job}"
+        yield _table(shelf, job, now_unix_s)
+    for name, why in sorted(shelf.unbelieved.items()):
+        yield f"not believed: {name} ({why})"
+    if shelf.torn:
+        yield f"not sealed (torn, or being written now): {', '.join(shelf.torn)}"
+
+
+def _table(shelf: Shelf, job: str, now_unix_s: float) -> str:
+    kept = {one.identifier: one for one in shelf.of(job)}
+    nodes = [
+        Node(one.identifier, one.goes_back_to(kept), one.manifest.created_unix_s)
+        for one in kept.values()
+    ]
+    headings = ("", "step", "resume", "state", "trigger", "age", "size", "ranks", "attempt", "name")
+    rows = [
+        (row.drawing, *_row(kept[row.identifier], shelf, now_unix_s))
+        for row in draw(nodes, shelf.living)
+    ]
+    return table(headings, rows)
+
+
+def _row(kept: Kept, shelf: Shelf, now_unix_s: float) -> tuple[str, ...]:
+    manifest, place = kept.manifest, shelf.resume.get(kept.identifier)
     return (
-        "" if resume is None else str(resume),
         str(manifest.step),
-        str(manifest.attempt),
+        "" if place is None else str(place),
+        standing(kept, shelf),
+        manifest.trigger or "-",
+        age(manifest.created_unix_s, now_unix_s),
         size(manifest.size_bytes),
         str(manifest.world_size),
-        span(max(now_unix_s - manifest.created_unix_s, 0.0)),
-        _state(kept, resume),
-        kept.path.name,
+        str(manifest.attempt),
+        kept.folder.name,
     )
-
-
-def _state(kept: Kept, resume: int | None) -> str:
-    if kept.is_poisoned:
-        return paint("poisoned", BAD)
-    if not kept.is_whole:
-        return paint("damaged", BAD)
-    if not kept.manifest.is_finite:
-        return paint("not finite", BAD)
-    if resume is None:
-        return paint("abandoned branch", DOUBTFUL)
-    return paint("complete", GOOD)

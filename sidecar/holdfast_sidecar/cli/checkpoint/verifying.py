@@ -5,23 +5,27 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import click
 
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.checkpoints.ledger import Kept
 from holdfast_sidecar.checkpoints.manifest import verify_hashes
+from holdfast_sidecar.cli.checkpoint.naming import find_named
 from holdfast_sidecar.cli.checkpoint.options import dir_option, job_option, json_option
-from holdfast_sidecar.cli.checkpoint.storage import find_root, read_kept
+from holdfast_sidecar.cli.checkpoint.shelf import Shelf, look
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.table import BAD, GOOD, paint, size, span
 from holdfast_sidecar.configuration import Effective
 
 
 @click.command("verify")
-@click.argument("names", nargs=-1, metavar="[STEP|IDENTIFIER]...")
+@click.argument("names", nargs=-1, metavar="[STEP|IDENTIFIER|NAME]...")
 @job_option
 @dir_option
+@click.option("--all", "everything", is_flag=True, help="All there are, abandoned ones too.")
 @json_option
 @settings_options
 def verify_command(
@@ -29,36 +33,70 @@ def verify_command(
     names: tuple[str, ...],
     job: str | None,
     given: str | None,
+    everything: bool,
     as_json: bool,
 ) -> None:
-    """Read every byte of these checkpoints (default: all) and compare it with the manifest.
+    """Read every byte of these checkpoints and compare it with the manifest.
+
+    Without names: those that a restart would try.
+
+    \b
+      holdfast checkpoint verify --dir /ckpt
+      holdfast checkpoint verify --dir /ckpt 1200 --json
 
     \b
     Exit code: 0 all are what was saved
                1 one is not
                2 there is no such checkpoint
     """
-    root = find_root(effective, job, given)
-    kept = [k for k in read_kept(root, job, effective) if not names or _is_named(k, names)]
-    if not kept:
-        raise BadInput(f"no checkpoint {' '.join(names)} in {root}".replace("  ", " "))
+    shelf = look(effective, job, given)
+    chosen = _choose(shelf, names, everything)
     verdicts: dict[str, list[str]] = {}
-    for one in kept:
-        if not as_json:
-            click.echo(f"{one.path.name} ({size(one.manifest.size_bytes)}): ", nl=False)
-        start_s = time.monotonic()
-        try:
-            verdicts[one.identifier] = verify_hashes(one.path, one.manifest)
-        except OSError as error:
-            verdicts[one.identifier] = [str(error)]
-        if not as_json:
-            faults = verdicts[one.identifier]
-            verdict = paint("; ".join(faults), BAD) if faults else paint("whole", GOOD)
-            click.echo(f"{verdict} ({span(time.monotonic() - start_s)})")
+    with _progress(chosen) as tell:
+        for one in chosen:
+            start_s = time.monotonic()
+            verdicts[one.identifier] = _faults(one, tell)
+            if not as_json:
+                click.echo(_line(one, verdicts[one.identifier], time.monotonic() - start_s))
     if as_json:
         click.echo(json.dumps({name: {"faults": faults} for name, faults in verdicts.items()}))
     sys.exit(1 if any(verdicts.values()) else 0)
 
 
-def _is_named(kept: Kept, names: tuple[str, ...]) -> bool:
-    return bool({kept.identifier, str(kept.manifest.step), kept.path.name} & set(names))
+def _choose(shelf: Shelf, names: tuple[str, ...], everything: bool) -> list[Kept]:
+    if names and everything:
+        raise BadInput("name checkpoints, or say --all: not both")
+    if names:
+        return find_named(shelf, names)
+    chosen = [k for k in shelf.kept if everything or k.identifier in shelf.resume]
+    if not chosen and shelf.kept:
+        raise BadInput(
+            f"a restart would try none of the {len(shelf.kept)} checkpoints in {shelf.root}"
+            " (`holdfast checkpoint list` says why); --all verifies them all the same"
+        )
+    if not chosen:
+        raise BadInput(shelf.nothing)
+    return chosen
+
+
+def _faults(kept: Kept, tell: Callable[[int], object]) -> list[str]:
+    try:
+        return verify_hashes(kept.folder, kept.manifest, tell)
+    except OSError as error:
+        return [str(error)]
+
+
+def _line(kept: Kept, faults: list[str], took_s: float) -> str:
+    verdict = paint("; ".join(faults), BAD) if faults else paint("whole", GOOD)
+    return f"{kept.folder.name} ({size(kept.manifest.size_bytes)}): {verdict} ({span(took_s)})"
+
+
+@contextmanager
+def _progress(chosen: list[Kept]) -> Iterator[Callable[[int], object]]:
+    """How far the reading is, on stderr, for people only."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    total = sum(kept.manifest.size_bytes for kept in chosen)
+    with click.progressbar(length=total, label="reading", file=sys.stderr) as bar:
+        yield bar.update

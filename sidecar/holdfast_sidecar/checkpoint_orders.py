@@ -1,0 +1,242 @@
+"""The way of a checkpoint order once it is armed: followed, shipped, sealed, entered, or given up.
+
+What became of it is judged in `decisions`; storage is asked and not waited for, so that every step
+here may have to be taken again at the next exchange.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Sequence
+from typing import Protocol
+
+from holdfast_sidecar.coordination.keys import CURRENT, Section
+from holdfast_sidecar.coordination.reports import (
+    Candidate,
+    CheckpointOrder,
+    LedgerEntry,
+    Plan,
+    SavedPart,
+    encode,
+)
+from holdfast_sidecar.coordination.store import Lease, Store
+from holdfast_sidecar.decisions import checkpointing, preemption, shipping
+from holdfast_sidecar.decisions.choosing import is_about_numbers
+from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.desk.asked_storage import Unanswered
+from holdfast_sidecar.stopwatch import Stopwatch
+
+log = logging.getLogger(__name__)
+
+REARMINGS = 3
+"""A person's request is tried again this often when the order came too late for some rank."""
+
+
+class Storage(Protocol):
+    """The checkpoint storage as the leader needs it.
+
+    Every method but `path` and `prepare` raises Unanswered until storage has answered, and OSError
+    when it came to nothing.
+    """
+
+    def path(self, step: int, identifier: str) -> str:
+        """Where a checkpoint shall lie; empty when no directory is configured."""
+
+    def prepare(self) -> None:
+        """It will soon be asked."""
+
+    def candidates(self, occasion: str) -> list[Candidate]:
+        """Checkpoints to try to resume from, best first.
+
+        Raises NothingResumable when there are some and none of them is of use.
+        """
+
+    def entries(self, occasion: str) -> list[LedgerEntry]:
+        """Every checkpoint that exists."""
+
+    def finish(self, order: CheckpointOrder, plan: Plan, parts: Sequence[SavedPart]) -> LedgerEntry:
+        """Write the manifest: from then on the checkpoint exists."""
+
+    def settle(self, order: CheckpointOrder) -> LedgerEntry | None:
+        """Its entry when it was sealed; None: it never will be."""
+
+    def tidy(self, entry: LedgerEntry, plan: Plan) -> None:
+        """Remove what this checkpoint has made superfluous."""
+
+    def failed_to_load(self, identifier: str, attempt: int) -> LedgerEntry | None:
+        """Note that ranks could not load it; the entry when that has made it poisoned."""
+
+    def give_verdict(self, identifier: str, verdict: str, reason: str) -> LedgerEntry | None:
+        """Note that it is `good` or `poisoned`; its entry, or None when it is gone."""
+
+
+class CheckpointOrders:
+    """What a leading sidecar does about the order that is under way; at most one is."""
+
+    def __init__(self, store: Store, storage: Storage) -> None:
+        self._store = store
+        self._storage = storage
+        self._watch = Stopwatch()
+        self._unsealed: dict[str, str] = {}
+        self._untidied: tuple[LedgerEntry, Plan] | None = None
+        self.late_in_a_row = 0
+        """Orders that came too late for some rank."""
+        self.sealed = 0
+        """How many checkpoints this leader has seen become complete."""
+
+    def write(self, lease: Lease, order: CheckpointOrder, expected: str | None) -> bool:
+        """Write an order; False when this leader is deposed or the field moved on."""
+        return self._store.order(lease, Section.CHECKPOINT, CURRENT, encode(order), expected)
+
+    def follow(
+        self, lease: Lease, cluster: Cluster, plan: Plan, order: CheckpointOrder, now: float
+    ) -> None:
+        """An armed order: its ranks are on their way."""
+        armed_for = self._watch.elapsed("armed", order.identifier, now)
+        verdict = checkpointing.judge(order, plan, cluster.nodes, cluster.ranks(plan), armed_for)
+        if isinstance(verdict, checkpointing.Pending):
+            self._lend(lease, cluster, order)
+        elif isinstance(verdict, checkpointing.Copied):
+            self._ship(lease, cluster, plan, order)
+        elif isinstance(verdict, checkpointing.Complete):
+            self._complete(lease, cluster, plan, order, verdict.parts)
+        else:
+            self.end(lease, cluster, order, verdict.reason)
+
+    def follow_writing(
+        self, lease: Lease, cluster: Cluster, order: CheckpointOrder, now: float
+    ) -> None:
+        """An order that needs no rank any more, whatever has become of its attempt."""
+        plan = cluster.plan
+        ranks = {} if plan is None or plan.attempt != order.attempt else cluster.ranks(plan)
+        writing_for = self._watch.elapsed("writing", order.identifier, now)
+        verdict = shipping.judge_writing(order, cluster.nodes, cluster.lost, ranks, writing_for)
+        if isinstance(verdict, checkpointing.Pending):
+            self._lend(lease, cluster, order)
+        elif isinstance(verdict, checkpointing.Complete):
+            as_saved = shipping.plan_of(order, plan)
+            self._complete(lease, cluster, as_saved, order, verdict.parts)
+        else:
+            self._give_up(lease, cluster, order, verdict.reason)
+
+    def settle(self, lease: Lease, cluster: Cluster) -> bool:
+        """Before another attempt is opened: what needs the ranks is there, or never will be.
+
+        What all ranks have copied goes on, unless their numbers were wrong. True: the order was
+        written, so `cluster` knows too little of it. Raises Unanswered and OSError.
+        """
+        order, plan = cluster.checkpoint, cluster.plan
+        if order is None or order.state not in ("armed", "writing"):
+            return False
+        incident = None if plan is None else cluster.incidents.get(plan.incident)
+        if not is_about_numbers(incident):
+            if order.state == "writing":
+                return False
+            if plan is not None and checkpointing.is_copied(order, plan, cluster.nodes):
+                return self._ship(lease, cluster, plan, order)
+        entry = self._storage.settle(order)
+        if entry is not None:
+            self._enter(lease, entry)
+        return self.end(lease, cluster, order, "" if entry is not None else "the attempt ended")
+
+    def end(self, lease: Lease, cluster: Cluster, order: CheckpointOrder, reason: str) -> bool:
+        """Say what became of it (no reason: complete); False when this leader is deposed."""
+        state = "void" if reason else "complete"
+        ended = dataclasses.replace(order, state=state, reason=reason)
+        self.late_in_a_row = self.late_in_a_row + 1 if ended.came_too_late else 0
+        if not self.write(lease, ended, cluster.checkpoint_text):
+            return False
+        log.info(
+            "checkpoint %s at step %d: %s%s",
+            order.identifier,
+            order.step,
+            state,
+            f" ({reason})" if reason else "",
+        )
+        again = 0 < self.late_in_a_row <= REARMINGS
+        if order.requested_by in cluster.request_texts and not again:
+            text = cluster.request_texts[order.requested_by]
+            self._store.order(lease, Section.REQUESTS, order.requested_by, None, text)
+        return True
+
+    def tidy(self) -> bool:
+        """Remove what the newest checkpoint made superfluous; whether something may be gone."""
+        if self._untidied is None:
+            return False
+        entry, plan = self._untidied
+        try:
+            self._storage.tidy(entry, plan)
+        except Unanswered:
+            return False
+        except OSError as error:  # the checkpoint exists all the same
+            log.warning("can't tidy up after checkpoint %s: %s", entry.identifier, error)
+        self._untidied = None
+        return True
+
+    def _ship(self, lease: Lease, cluster: Cluster, plan: Plan, order: CheckpointOrder) -> bool:
+        """From here on it needs no rank: every node writes what its own have copied."""
+        writing = dataclasses.replace(
+            order, state="writing", epoch=lease.epoch, writers=shipping.writers_of(plan)
+        )
+        return self.write(lease, writing, cluster.checkpoint_text)
+
+    def _lend(self, lease: Lease, cluster: Cluster, order: CheckpointOrder) -> None:
+        """A scheduled checkpoint that is on its way answers whoever asks for one meanwhile.
+
+        One that a former leader has armed gets this one's epoch, lest it be taken for stale.
+        """
+        asked = [r.identifier for r in cluster.requests.values() if r.kind == "checkpoint"]
+        if preemption.is_asked(cluster):
+            asked.insert(0, preemption.ASKED_BY)
+        lent = dataclasses.replace(
+            order,
+            requested_by=order.requested_by or (asked[0] if asked else ""),
+            epoch=lease.epoch if order.state == "writing" else order.epoch,
+        )
+        if lent != order:
+            self.write(lease, lent, cluster.checkpoint_text)
+
+    def _complete(
+        self,
+        lease: Lease,
+        cluster: Cluster,
+        plan: Plan,
+        order: CheckpointOrder,
+        parts: Sequence[SavedPart],
+    ) -> None:
+        """Write the manifest, the ledger and the order; what is superfluous goes later."""
+        if order.identifier in self._unsealed:
+            self._give_up(lease, cluster, order, self._unsealed[order.identifier])
+            return
+        try:
+            entry = self._storage.finish(order, plan, parts)
+        except Unanswered:
+            self._lend(lease, cluster, order)
+            return
+        except OSError as error:
+            # Nobody knows yet whether the manifest is there: that is settled first.
+            self._unsealed = {order.identifier: f"the manifest could not be written: {error}"}
+            return
+        self._enter(lease, entry)
+        # The lease was in force just now: whoever lost it may remove nothing that others load.
+        if self.end(lease, cluster, order, ""):
+            self.sealed += 1
+            self._untidied = (entry, plan)
+
+    def _give_up(self, lease: Lease, cluster: Cluster, order: CheckpointOrder, reason: str) -> None:
+        """Void it on storage too, so that nobody seals it later; unless somebody has."""
+        try:
+            entry = self._storage.settle(order)
+        except Unanswered:
+            return
+        except OSError as error:
+            log.warning("checkpoint %s: can't be marked as given up: %s", order.identifier, error)
+            entry = None
+        if entry is not None:
+            self._enter(lease, entry)
+            reason = ""
+        self.end(lease, cluster, order, reason)
+
+    def _enter(self, lease: Lease, entry: LedgerEntry) -> None:
+        self._store.order(lease, Section.LEDGER, entry.identifier, encode(entry), None)

@@ -1,0 +1,79 @@
+"""A queue of questions, answered one after the other: no two writes are ever under way."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from holdfast_sidecar.desk.questions import Question, Reply, spell_answer
+from holdfast_sidecar.writer.mouth import Mouth
+
+log = logging.getLogger(__name__)
+
+SAY_EVERY_S = 0.25
+"""Progress is for people and for the question whether storage hangs."""
+
+Tell = Callable[[int, int], None]
+"""Told of bytes done, and of how many."""
+
+
+class Answers(Protocol):
+    """Who knows."""
+
+    def answer(self, question: Question[Any], tell: Tell) -> object:
+        """The answer. Raises OSError."""
+
+
+class Lane:
+    """Takes questions and answers them in the thread that runs it."""
+
+    def __init__(
+        self, answers: Answers, mouth: Mouth, begin: Callable[[], None] = lambda: None
+    ) -> None:
+        self._answers = answers
+        self._mouth = mouth
+        self._begin = begin
+        self._waiting: queue.SimpleQueue[tuple[int, Question[Any]]] = queue.SimpleQueue()
+        self._taken = 0
+        self._answered = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether everything taken was answered."""
+        return self._taken == self._answered
+
+    def take(self, number: int, question: Question[Any]) -> None:
+        """Line up a question."""
+        self._taken += 1
+        self._waiting.put((number, question))
+
+    def run(self) -> None:
+        """Answer for ever."""
+        self._begin()
+        while True:
+            number, question = self._waiting.get()
+            self._mouth.say(self._reply(number, question))
+            self._answered += 1
+
+    def _reply(self, number: int, question: Question[Any]) -> Reply:
+        try:
+            answer = self._answers.answer(question, self._teller(number))
+        except OSError as error:
+            log.warning("%s: %s", type(question).__name__, error)
+            return Reply(number, error=str(error) or type(error).__name__)
+        return Reply(number, answer=spell_answer(answer))
+
+    def _teller(self, number: int) -> Tell:
+        said_s = float("-inf")
+
+        def tell(done_bytes: int, total_bytes: int) -> None:
+            nonlocal said_s
+            now_s = time.monotonic()
+            if now_s - said_s >= SAY_EVERY_S:
+                said_s = now_s
+                self._mouth.say(Reply(number, done_bytes=done_bytes, total_bytes=total_bytes))
+
+        return tell
