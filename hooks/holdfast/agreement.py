@@ -30,6 +30,9 @@ class Board(Protocol):
     def get(self, key: str, /) -> bytes:
         """Value of a key."""
 
+    def delete_key(self, key: str, /) -> bool:
+        """Remove a key; whether it was there."""
+
 
 class BoardLost(Exception):
     """The store can't be reached any more: the attempt is ending.
@@ -65,6 +68,32 @@ class Agreement:
         """Say no, for all; False when the others had gone already."""
         try:
             return self._decide(VOID) == VOID
+        except RuntimeError as error:
+            raise BoardLost(str(error)) from error
+
+    def say_yes(self) -> bool | None:
+        """Say yes and wait for nobody: the verdict, when this rank was the last one to be heard."""
+        try:
+            if self.board.add(self._key("arrived"), 1) == self.world_size:
+                return self._decide(GO) == GO
+        except RuntimeError as error:
+            raise BoardLost(str(error)) from error
+        return None
+
+    def verdict(self) -> bool | None:
+        """True for go, False for void, None while it is not decided."""
+        try:
+            if not self.board.check([self._key("verdict")]):
+                return None
+            return self.board.get(self._key("verdict")).decode() == GO
+        except RuntimeError as error:
+            raise BoardLost(str(error)) from error
+
+    def forget(self) -> None:
+        """Remove a question that nobody will ask about any more."""
+        try:
+            for name in ("arrived", "verdict"):
+                self.board.delete_key(self._key(name))
         except RuntimeError as error:
             raise BoardLost(str(error)) from error
 

@@ -19,6 +19,8 @@ from holdfast.recording import Recording, recording
 from holdfast.registered import register
 from holdfast.resuming import parse_candidates, read_key, resume
 from holdfast.saving import LoadFunction, Savable, SaveFunction
+from holdfast.snapshots.found import read_slots_of_before
+from holdfast.snapshots.rounds import read_rounds
 from holdfast.storage import absolute
 
 T = TypeVar("T")
@@ -73,7 +75,7 @@ class Job:
         return self._stopped
 
     def resume(self) -> int:
-        """Load the newest checkpoint that all ranks can load; answers its step, 0 for none.
+        """Load the newest snapshot or checkpoint that all ranks can; answers its step, 0 for none.
 
         Call it once, on every rank, after init_process_group and before the loop. Raises
         ResumeFailed when there are checkpoints but none could be loaded.
@@ -81,10 +83,15 @@ class Job:
         candidates = parse_candidates(os.environ.get(environment.RESUME, ""))
         boundary = self._ready()
         found = resume(
-            candidates, self._savable, boundary.place, self._recording, read_key(os.environ)
+            candidates,
+            self._savable,
+            boundary.place,
+            self._recording,
+            read_key(os.environ),
+            read_slots_of_before(os.environ, boundary.place.rank),
         )
         if found is not None:
-            boundary.ancestors = (found.candidate.identifier,)
+            boundary.go_on_from(found.ancestors, found.snapshot)
             self._step = found.loaded.step
             self._position = found.loaded.position
             self._epoch = self._position.epoch
@@ -167,9 +174,8 @@ class Job:
         enter = self._recording.enter
         try:
             enter(Phase.DATA)
-            while self._goes_on(boundary.cross(self._step, position)):
-                if until is not None and self._step >= until:
-                    break
+            goes_on = self._goes_on(boundary.cross(self._step, position))
+            while goes_on and (until is None or self._step < until):
                 try:
                     batch = feed.take()
                 except StopIteration:
@@ -177,6 +183,8 @@ class Job:
                 enter(Phase.FORWARD)
                 yield batch
                 self._step += 1
+                goes_on = self._goes_on(boundary.cross(self._step, position))
+                # Only now: what is published as completed is also kept in a snapshot.
                 self._recording.end_step(self._step)
                 enter(Phase.DATA)
         finally:
@@ -221,12 +229,14 @@ class Job:
         """Find the other ranks; collective the first time, once torch.distributed is up."""
         if self._boundary is None or not self._boundary.place.is_joined:
             root = os.environ.get(environment.CHECKPOINT_DIR, "")
+            place = read_placement()
             self._boundary = Boundary(
                 self._recording,
-                read_placement(),
+                place,
                 self._savable,
                 absolute(root) if root else None,
                 os.environ.get(environment.JOB, ""),
                 write_timeout_s=read_write_timeout_s(os.environ),
+                rounds=read_rounds(os.environ, self._recording, place, self._savable),
             )
         return self._boundary

@@ -1,6 +1,7 @@
 """The step boundary: the moment before the next batch is asked for.
 
-There orders are looked at: an armed step is saved when all ranks arrived at it, a stop is obeyed.
+There snapshots are taken, and orders are looked at: an armed step is saved when all ranks arrived
+at it, a stop is obeyed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from holdfast.page import Order, OrderKind, Phase, Reply, ReplyState, checkpoint
 from holdfast.placement import Placement
 from holdfast.recording import Recording, count_error
 from holdfast.saving import Mark, Savable, SaveFailed, write_checkpoint
+from holdfast.snapshots.rounds import Rounds
 from holdfast.storage import child, open_folder
 
 log = logging.getLogger(__name__)
@@ -41,12 +43,33 @@ class Boundary:
     job: str = ""
     ancestors: tuple[str, ...] = ()
     write_timeout_s: float = WRITE_TIMEOUT_S
+    rounds: Rounds | None = None
+    """Snapshots; None where this rank takes none."""
     clock_ns: Callable[[], int] = time.monotonic_ns
     _armed: Order | None = field(default=None)
+    _cross_rounds: Callable[..., None] = lambda *_: None
+
+    def __post_init__(self) -> None:
+        if self.rounds is not None:
+            guard = Guard(lambda: count_error(self.recording))
+            self._cross_rounds = guard.wrap("snapshots", self.rounds.cross, None)
+            self.rounds.on_copied = self.descend_from
+
+    def go_on_from(self, ancestors: tuple[str, ...], snapshot: tuple[int, int] | None) -> None:
+        """What was resumed from: the checkpoints it goes back to, and which snapshot it was."""
+        self.ancestors = ancestors
+        if self.rounds is not None:
+            self.rounds.taking.resumed = snapshot
+
+    def descend_from(self, identifier: str) -> None:
+        """What is saved from now on goes back to this checkpoint."""
+        self.ancestors = (identifier, *self.ancestors)[:ANCESTORS]
 
     def cross(self, step: int, position: Callable[[], Position]) -> bool:
         """Carry out what is ordered for this boundary; False: leave the loop."""
         order = self.recording.order(OrderKind.CHECKPOINT)
+        if self.rounds is not None:
+            order = self._go_round(self.rounds, order, step, position)
         if order is not None and order.identifier != self.recording.answered:
             self._hear(order, step)
         elif order is not None and order.is_withdrawn and self._armed is not None:
@@ -59,8 +82,23 @@ class Boundary:
 
     def leave(self) -> None:
         """The loop ends: what is still armed will not be reached."""
+        if self.rounds is not None:
+            Guard(lambda: count_error(self.recording)).run("last snapshot", self.rounds.leave)
         if self._armed is not None:
             self._withdraw(self._armed, ReplyState.VOID)
+
+    def _go_round(
+        self, rounds: Rounds, order: Order | None, step: int, position: Callable[[], Position]
+    ) -> Order | None:
+        """Do what is due about snapshots; answers an order that is to be saved directly."""
+        rounds.taking.ancestors = self.ancestors
+        if order is None or order.slots == 0:
+            self._cross_rounds(step, position, None)
+            return order
+        if self._armed is not None:
+            self._withdraw(self._armed, ReplyState.VOID)
+        self._cross_rounds(step, position, order)
+        return None
 
     def _hear(self, order: Order, step: int) -> None:
         """A new order, which replaces one that is armed."""
@@ -70,7 +108,7 @@ class Boundary:
             self._withdraw(order, ReplyState.VOID)
         elif order.step < step:
             self._withdraw(order, ReplyState.MISSED)
-        elif self.root is None or not self.savable or not self.place.is_joined:
+        elif order.slots or self.root is None or not self.savable or not self.place.is_joined:
             self._withdraw(order, ReplyState.FAILED)
         else:
             self._armed = order
@@ -88,7 +126,7 @@ class Boundary:
             size_bytes = self._write(order, position, until_ns)
             wrote = self._agree(order, "wrote", size_bytes is not None, until_ns)
             if wrote and size_bytes is not None:
-                self.ancestors = (order.identifier, *self.ancestors)[:ANCESTORS]
+                self.descend_from(order.identifier)
                 spent_ns = self.clock_ns() - start_ns
                 self._reply(order, ReplyState.SAVED, size_bytes, spent_ns)
             else:

@@ -1,4 +1,4 @@
-"""Tries the checkpoints to resume from, newest first, until all ranks have loaded the same one.
+"""Tries what there is to resume from, newest first, until all ranks have loaded the same state.
 
 Each is checked first: no byte is unpickled before every rank's share of the hashes matched. A
 candidate that one rank can't load is left by all.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,14 +25,18 @@ from holdfast.checkpoint_files import (
 )
 from holdfast.checkpoint_source import load_checkpoint
 from holdfast.guard import Guard
-from holdfast.loading import Loaded, LoadFailed
+from holdfast.loading import Loaded, LoadFailed, load_state
 from holdfast.page import Phase, Word
 from holdfast.placement import Placement
 from holdfast.recording import Recording, count_error
 from holdfast.saving import Savable
+from holdfast.snapshots.found import Choosing, Found, Name, SlotsOfBefore
 from holdfast.storage import open_folder
 
 log = logging.getLogger(__name__)
+
+SNAPSHOT = "snapshot"
+"""The tier of a candidate that lies in the ranks' slots."""
 
 VOTE_TIMEOUT_S = 1800.0
 """How long ranks wait for the slowest one to read its share: a terabyte at a gigabyte a second
@@ -50,26 +55,39 @@ class Candidate:
     path: str
     """Path or URL."""
     step: int
+    tier: str = "durable"
+    """Or `snapshot`: what lies in the ranks' slots; which step, they agree on by themselves."""
+    fetches: tuple[str, ...] = ()
+    """Ranks whose copies are brought from other nodes first."""
 
     @property
     def name(self) -> str:
         """As people know it."""
-        return self.path.rstrip("/").rpartition("/")[2]
+        return self.tier if self.tier == SNAPSHOT else self.path.rstrip("/").rpartition("/")[2]
 
 
 @dataclass(frozen=True)
 class Resumed:
-    """The checkpoint that all ranks loaded."""
+    """What all ranks loaded."""
 
-    candidate: Candidate
     loaded: Loaded
+    ancestors: tuple[str, ...]
+    """Checkpoints that it goes back to, newest first."""
+    snapshot: Name | None = None
+    """Attempt and step of the snapshot that it was; None: a checkpoint."""
 
 
 def parse_candidates(text: str) -> list[Candidate]:
     """The launcher's list; raises ResumeFailed when it is none."""
     try:
         return [
-            Candidate(str(item["identifier"]), str(item["path"]), int(item["step"]))
+            Candidate(
+                str(item["identifier"]),
+                str(item["path"]),
+                int(item["step"]),
+                str(item.get("tier", "durable")),
+                tuple(item.get("fetches", ())),
+            )
             for item in json.loads(text or "[]")
         ]
     except (ValueError, KeyError, TypeError) as error:
@@ -82,88 +100,149 @@ def resume(
     place: Placement,
     recording: Recording,
     key: bytes | None = None,
+    snapshots: SlotsOfBefore | None = None,
 ) -> Resumed | None:
-    """Load the first candidate that all ranks can load; None when there is none to try."""
+    """Load the first candidate that all ranks can load; None when there is none to try.
+
+    `snapshots`: where this rank's lie; what is left in its slots afterwards is what was loaded.
+    """
     if not candidates or not savable:
+        if snapshots is not None:
+            snapshots.clear()
         return None
     if not place.is_joined:
         raise ResumeFailed(
             "resume() came before torch.distributed.init_process_group; the ranks have to agree "
             "on a checkpoint, so call it after"
         )
-    guard = Guard(lambda: count_error(recording))
     before = recording.enter(Phase.RESTORING)
     try:
-        for index, candidate in enumerate(candidates):
-            loaded = _try(index, candidate, savable, place, key, guard)
-            if loaded is not None:
-                recording.set_word(Word.RESUMED_STEP, loaded.step)
-                recording.set_word(Word.STEP, loaded.step)
-                return Resumed(candidate, loaded)
-            failures = recording.word(Word.RESUME_FAILURES)
-            recording.set_word(Word.RESUME_FAILURES, failures | 1 << min(index, 63))
-    finally:
-        recording.enter(before)
-    tried = ", ".join(candidate.name for candidate in candidates)
-    raise ResumeFailed(
-        f"none of the checkpoints could be loaded ({tried}); the reasons are in the log above. "
-        "Training does not start from nothing by itself: move the checkpoints away if it shall"
-    )
-
-
-def _try(
-    index: int,
-    candidate: Candidate,
-    savable: Savable,
-    place: Placement,
-    key: bytes | None,
-    guard: Guard,
-) -> Loaded | None:
-    """Check, vote, load, vote. None: some rank (perhaps this one) can't load it."""
-    checks = _attempt(candidate, guard, lambda: _check(candidate, place, key))
-    if not _agreed(index, "checked", place, checks):
-        return None
-    found: list[Loaded] = []
-    loads = _attempt(
-        candidate,
-        guard,
-        lambda: found.append(load_checkpoint(open_folder(candidate.path), savable, place)),
-    )
-    return found[0] if _agreed(index, "loaded", place, loads) else None
-
-
-def _check(candidate: Candidate, place: Placement, key: bytes | None) -> None:
-    folder = open_folder(candidate.path)
-    promises = read_promises(folder, key)
-    check_nothing_is_added(folder, place.rank, promises)
-    for file in share_out(promises, place.local_rank, place.local_world_size):
-        check_file(folder, file)
-
-
-def _agreed(index: int, what: str, place: Placement, yes: bool) -> bool:
-    try:
-        return place.agreement(f"resume/{index}/{what}").vote(yes, VOTE_TIMEOUT_S)
+        resumed = _Trying(candidates, savable, place, recording, key, snapshots).run()
     except BoardLost as error:
         raise ResumeFailed(f"the other ranks can't be reached any more: {error}") from error
+    finally:
+        recording.enter(before)
+    if resumed is not None:
+        recording.set_word(Word.RESUMED_STEP, resumed.loaded.step)
+        recording.set_word(Word.STEP, resumed.loaded.step)
+    return resumed
 
 
-def _attempt(candidate: Candidate, guard: Guard, do: Callable[[], object]) -> bool:
-    """Whether it worked. Whatever a user's object raises, this rank still casts its vote."""
-    name = candidate.name
+@dataclass
+class _Trying:
+    """Goes through the candidates, in step with all other ranks."""
 
-    def attempt() -> bool:
-        try:
-            do()
-        except Damaged as error:
-            log.warning("holdfast: checkpoint %s is damaged: %s", name, error)
-            return False
-        except (LoadFailed, OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
-            kind = type(error).__name__
-            log.warning("holdfast: checkpoint %s can't be loaded: %s: %s", name, kind, error)
-            return False
-        return True
+    candidates: list[Candidate]
+    savable: Savable
+    place: Placement
+    recording: Recording
+    key: bytes | None
+    snapshots: SlotsOfBefore | None
 
-    return guard.wrap(f"that loads checkpoint {name}", attempt, False)()
+    def __post_init__(self) -> None:
+        self._guard = Guard(lambda: count_error(self.recording))
+        self._is_touched = False
+
+    def run(self) -> Resumed | None:
+        """What was loaded; None: there is nothing, and nothing was touched."""
+        durable = [c for c in self.candidates if c.tier != SNAPSHOT]
+        for index, candidate in enumerate(self.candidates):
+            if candidate.tier == SNAPSHOT:
+                resumed = self._try_snapshots(candidate, max((c.step for c in durable), default=-1))
+            else:
+                resumed = self._try_durable(index, candidate)
+            if resumed is not None:
+                return resumed
+        if not durable and not self._is_touched:
+            log.warning("holdfast: no snapshot is whole on all ranks; training starts from nothing")
+            return None
+        tried = ", ".join(candidate.name for candidate in self.candidates)
+        raise ResumeFailed(
+            f"none of the checkpoints could be loaded ({tried}); the reasons are in the log above. "
+            "Training does not start from nothing by itself: move the checkpoints away if it shall"
+        )
+
+    def _try_durable(self, index: int, candidate: Candidate) -> Resumed | None:
+        """Check, vote, load, vote. None: some rank (perhaps this one) can't load it."""
+        if self.snapshots is not None:
+            # Before anything is loaded: what they hold is abandoned from here on, and must not be
+            # found by a later attempt if this one dies before its own first snapshot.
+            self.snapshots.clear()
+        loaded: list[Loaded] = []
+        checks = self._attempt(candidate.name, lambda: self._check(candidate))
+        if self._agreed(f"{index}/checked", checks):
+            loads = self._attempt(
+                candidate.name,
+                lambda: loaded.append(
+                    load_checkpoint(open_folder(candidate.path), self.savable, self.place)
+                ),
+            )
+            if self._agreed(f"{index}/loaded", loads):
+                return Resumed(loaded[0], (candidate.identifier,))
+        failures = self.recording.word(Word.RESUME_FAILURES)
+        self.recording.set_word(Word.RESUME_FAILURES, failures | 1 << min(index, 63))
+        return None
+
+    def _try_snapshots(self, candidate: Candidate, floor: int) -> Resumed | None:
+        """The newest that all ranks hold, then the one before; none behind step `floor`."""
+        if self.snapshots is None:
+            return None
+        start_s = time.monotonic()
+        found = self.snapshots.find(candidate.fetches)
+        choosing = Choosing(self.place, VOTE_TIMEOUT_S)
+        turn = 0
+        while (name := choosing.choose(turn, list(found.snapshots), floor)) is not None:
+            loaded = self._load_snapshot(turn, name, found)
+            if loaded is not None:
+                found.keep_only(name)
+                if self.place.rank == 0:
+                    spent_ms = (time.monotonic() - start_s) * 1000
+                    text = "holdfast: resumed from the snapshot of step %d in %.0f ms"
+                    log.info(text, loaded.step, spent_ms)
+                return Resumed(loaded, found.ancestors(name), name)
+            found.give_up(name)
+            turn += 1
+        return None
+
+    def _load_snapshot(self, turn: int, name: Name, found: Found) -> Loaded | None:
+        title = f"the snapshot of step {name[1]}"
+        loaded: list[Loaded] = []
+        checks = self._attempt(title, lambda: found.check(name))
+        if not self._agreed(f"snapshot/{turn}/checked", checks):
+            return None
+        self._is_touched = True
+        source = found.snapshots[name]
+        loads = self._attempt(
+            title, lambda: loaded.append(load_state(source, self.savable, self.place))
+        )
+        return loaded[0] if self._agreed(f"snapshot/{turn}/loaded", loads) else None
+
+    def _check(self, candidate: Candidate) -> None:
+        folder = open_folder(candidate.path)
+        promises = read_promises(folder, self.key)
+        check_nothing_is_added(folder, self.place.rank, promises)
+        for file in share_out(promises, self.place.local_rank, self.place.local_world_size):
+            check_file(folder, file)
+
+    def _agreed(self, question: str, yes: bool) -> bool:
+        return self.place.agreement(f"resume/{question}").vote(yes, VOTE_TIMEOUT_S)
+
+    def _attempt(self, name: str, do: Callable[[], object]) -> bool:
+        """Whether it worked. Whatever a user's object raises, this rank still casts its vote."""
+
+        def attempt() -> bool:
+            try:
+                do()
+            except Damaged as error:
+                log.warning("holdfast: checkpoint %s is damaged: %s", name, error)
+                return False
+            except (LoadFailed, OSError, ValueError, TypeError, KeyError, RuntimeError) as error:
+                kind = type(error).__name__
+                log.warning("holdfast: checkpoint %s can't be loaded: %s: %s", name, kind, error)
+                return False
+            return True
+
+        return self._guard.wrap(f"that loads checkpoint {name}", attempt, False)()
 
 
 def read_key(env: Mapping[str, str] = os.environ) -> bytes | None:

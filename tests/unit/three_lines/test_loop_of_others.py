@@ -11,7 +11,7 @@ from holdfast.job import Job
 from holdfast.page import Flag, Order, OrderKind, Phase, Word
 from holdfast.placement import Placement
 from holdfast.recorder import Recorder
-from holdfast.resuming import Candidate, Resumed
+from holdfast.resuming import Resumed
 from holdfast.saving import Savable
 from holdfast.storage import LocalFolder
 
@@ -109,4 +109,4 @@ def test_random_numbers_are_put_back_as_often_as_asked(tmp_path, monkeypatch):
 def resumed(path, savable):
     """What resuming answers, without the manifest that a sidecar would have written."""
     loaded = load_checkpoint(LocalFolder(path), savable, Placement())
-    return Resumed(Candidate("aa", str(path), 1), loaded)
+    return Resumed(loaded, ("aa",))

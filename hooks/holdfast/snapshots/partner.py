@@ -1,0 +1,57 @@
+"""Waiting until another node has a copy too, where that was asked for (peer copies in step)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from holdfast.page import OrderKind
+from holdfast.recording import Recording
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.0002
+"""The page is memory: a look costs nothing, and a copy between nodes takes milliseconds."""
+
+TIMEOUT_S = 60.0
+"""A partner silent for so long is stuck, and training does not wait for it a second time."""
+
+
+@dataclass
+class Partner:
+    """The node that copies this rank's snapshots, as the sidecar tells of it in the page."""
+
+    recording: Recording
+    timeout_s: float = TIMEOUT_S
+    now_s: Callable[[], float] = time.monotonic
+    pause: Callable[[float], None] = time.sleep
+    _late_since: int | None = None
+    """First step that it did not confirm in time."""
+
+    def await_confirmed(self, step: int) -> bool:
+        """Wait until that step is there; False: it is not, and waiting has ended."""
+        end_s = self.now_s() + self.timeout_s
+        while not self._is_confirmed(step):
+            if self._late_since is not None and not self._is_confirmed(self._late_since):
+                return False
+            order = self.recording.order(OrderKind.CONFIRMED)
+            if order is not None and order.is_withdrawn:
+                return False
+            if self.now_s() >= end_s:
+                log.warning(
+                    "holdfast: step %d is on no other node after %g s; training goes on "
+                    "without waiting until one has it",
+                    step,
+                    self.timeout_s,
+                )
+                self._late_since = step
+                return False
+            self.pause(LOOK_S)
+        self._late_since = None
+        return True
+
+    def _is_confirmed(self, step: int) -> bool:
+        order = self.recording.order(OrderKind.CONFIRMED)
+        return order is not None and not order.is_withdrawn and order.step >= step

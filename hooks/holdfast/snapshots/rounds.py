@@ -1,0 +1,109 @@
+"""What a rank does about snapshots at a boundary: when one is due, who wants it, what is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from holdfast import environment, process
+from holdfast.data_position import Position
+from holdfast.page import Order, OrderKind
+from holdfast.placement import Placement
+from holdfast.recording import Recording
+from holdfast.saving import Savable
+from holdfast.snapshots.holding import Holding
+from holdfast.snapshots.partner import Partner
+from holdfast.snapshots.shelf import Shelf, own_folder
+from holdfast.snapshots.slot import Author
+from holdfast.snapshots.taking import Taking
+
+_SNAPSHOT, _PEER = OrderKind.SNAPSHOT, OrderKind.PEER
+_END = 1 << 62
+"""Beyond any step."""
+
+
+@dataclass
+class Rounds:
+    """One per attempt. In a boundary at which nothing is due, a few words are looked at."""
+
+    recording: Recording
+    taking: Taking
+    on_copied: Callable[[str], None] = lambda identifier: None
+    """Told of each checkpoint order whose snapshot is in its slot."""
+    _first: int | None = None
+    _checkpoint: Holding = field(init=False)
+    _peer: Holding = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._checkpoint = Holding(OrderKind.CHECKPOINT, self.recording, self.taking)
+        self._checkpoint.on_copied = lambda identifier: self.on_copied(identifier)
+        self._peer = Holding(_PEER, self.recording, self.taking)
+
+    def cross(self, step: int, position: Callable[[], Position], checkpoint: Order | None) -> None:
+        """Do what is due at this boundary. `checkpoint`: an order that wants a snapshot."""
+        taking = self.taking
+        if not taking.is_planned and self._is_after_a_step(step):
+            taking.plan(step, position())
+        taking.finish_behind()
+        cadence, peer = self.recording.order(_SNAPSHOT), self.recording.order(_PEER)
+        if checkpoint is not self._checkpoint.order or peer is not self._peer.order:
+            self._hear(checkpoint, peer, step)
+        wanted = self._checkpoint.wants(step) or self._peer.wants(step)
+        if wanted or (cadence is not None and cadence.every and step % cadence.every == 0):
+            slots = max(order.slots for order in (cadence, checkpoint, peer) if order is not None)
+            taking.take(step, position, slots, must=wanted)
+        elif step >= taking.next_question:
+            taking.ask(step)
+        self._checkpoint.answer(step)
+        self._peer.answer(step)
+
+    def leave(self) -> None:
+        """The loop ends: what is wanted for a later step will not be reached."""
+        self.taking.finish(wait=True)
+        self._checkpoint.answer(_END)
+        self._peer.answer(_END)
+
+    def _is_after_a_step(self, step: int) -> bool:
+        """Optimizers make their state at their first step."""
+        if self._first is None:
+            self._first = step
+        return step > self._first
+
+    def _hear(self, checkpoint: Order | None, peer: Order | None, step: int) -> None:
+        if checkpoint is not self._checkpoint.order:
+            self._checkpoint.hear(checkpoint, step)
+        if peer is not self._peer.order:
+            self._peer.hear(peer, step)
+        self.taking.hold(self._checkpoint.steps | self._peer.steps)
+
+
+def read_rounds(
+    env: Mapping[str, str], recording: Recording, place: Placement, savable: Savable
+) -> Rounds | None:
+    """Snapshots as this rank was started; None when it takes none.
+
+    A user's own save function writes files, which no slot can hold.
+    """
+    folder = env.get(environment.PAGE_DIR, "")
+    if not folder or env.get(environment.SNAPSHOTS) == "0" or process.current() is None:
+        return None
+    if not savable.registered or savable.save is not None or not place.is_joined:
+        return None
+    author = Author(
+        job=env.get(environment.JOB, ""),
+        attempt=int(env.get(environment.ATTEMPT, "0")),
+        epoch=int(env.get(environment.EPOCH, "0")),
+        rank=place.rank,
+        world_size=place.world_size,
+    )
+    has_partner = place.world_size > place.local_world_size
+    waits = env.get(environment.PEER_COPIES) == "sync" and has_partner
+    taking = Taking(
+        recording,
+        place,
+        savable,
+        author,
+        Shelf(own_folder(folder), place.rank),
+        Partner(recording) if waits else None,
+    )
+    return Rounds(recording, taking)

@@ -1,0 +1,324 @@
+"""Takes the snapshots of one rank: lays them out, copies, seals, and learns which exist."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from holdfast.agreement import BoardLost
+from holdfast.data_position import Position
+from holdfast.own_state import NotPlain
+from holdfast.page import Phase, Word
+from holdfast.placement import Placement
+from holdfast.recording import Recording
+from holdfast.saving import Mark, Savable
+from holdfast.snapshots import keeping, layout
+from holdfast.snapshots.captured import Captured, capture, steady_places
+from holdfast.snapshots.copying import Copier, Copying, GpuCopier, HostCopier
+from holdfast.snapshots.keeping import Known
+from holdfast.snapshots.layout import CannotLayOut, Layout
+from holdfast.snapshots.partner import Partner
+from holdfast.snapshots.shelf import Shelf
+from holdfast.snapshots.slot import Author, Slot, Writing
+from holdfast.snapshots.verdicts import Verdicts
+
+log = logging.getLogger(__name__)
+
+OVERLAPPING_SLOTS = 3
+"""A copy under way takes one; the newest that exists and the newest sealed take the others."""
+
+_NEVER = 1 << 62
+
+
+@dataclass(frozen=True)
+class UnderWay:
+    """A copy that was begun and is not sealed yet."""
+
+    step: int
+    writing: Writing
+    copying: Copying
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """What came of the newest snapshot."""
+
+    step: int
+    size_bytes: int
+    blocked_ns: int
+
+
+@dataclass
+class Taking:
+    """Snapshots of one rank in one attempt."""
+
+    recording: Recording
+    place: Placement
+    savable: Savable
+    author: Author
+    shelf: Shelf
+    partner: Partner | None = None
+    clock_ns: Callable[[], int] = time.monotonic_ns
+    ancestors: tuple[str, ...] = ()
+    resumed: tuple[int, int] | None = None
+    """Attempt and step of the snapshot that this attempt went on from."""
+    obstacle: str = ""
+    """Why this rank takes none; empty: nothing is in the way."""
+    newest: Sealed | None = None
+    next_question: int = _NEVER
+    """Boundary from which on to ask whether the newest exists."""
+    _verdicts: Verdicts = field(init=False)
+    _copier: Copier = field(default_factory=HostCopier)
+    _layout: Layout | None = None
+    _views: dict[Slot, list[torch.Tensor]] = field(default_factory=dict)
+    _under_way: UnderWay | None = None
+    _blocked_ns: int = 0
+    _skips: int = 0
+    _skips_since_ns: int = 0
+
+    def __post_init__(self) -> None:
+        self._verdicts = Verdicts(self.place)
+        self.shelf.prepare = self._prepare
+        self.shelf.drop = self._drop
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether it was worked out what there is to copy, or why it can't be."""
+        return self._layout is not None or bool(self.obstacle)
+
+    def plan(self, step: int, position: Position) -> None:
+        """Work out what there is to copy, and say how much room it needs."""
+        captured = self._capture(step, position)
+        if captured is not None:
+            self._lay_out(captured)
+
+    def has(self, step: int) -> bool:
+        """Whether a slot holds that step, whole."""
+        return step in self.shelf.known.sealed
+
+    def is_copying(self, step: int) -> bool:
+        """Whether the copy of that step is under way."""
+        return self._under_way is not None and self._under_way.step == step
+
+    def hold(self, steps: frozenset[int]) -> None:
+        """Keep these steps, and no others, from being overwritten."""
+        self.shelf.known = replace(self.shelf.known, held=steps)
+
+    def take(self, step: int, position: Callable[[], Position], slots: int, must: bool) -> None:
+        """Take the snapshot of this boundary, unless no slot is free. `must`: an order wants it."""
+        if self._under_way is None and not self._has_room(slots, must):
+            return
+        if self.has(step) or self.is_copying(step):
+            return
+        start_ns = self.clock_ns()
+        before = self.recording.enter(Phase.SAVING)
+        is_over = False
+        try:
+            self.finish(wait=must)
+            self._take(step, position, slots)
+            is_over = True
+        finally:
+            if not is_over:
+                self._judge(lambda known: self._verdicts.void(known, step))
+            self.recording.enter(before)
+            self._blocked_ns += self.clock_ns() - start_ns
+            self._tell_blocked()
+
+    def finish(self, wait: bool) -> None:
+        """Seal the copy under way if all of it is there, or wait until it is."""
+        copy = self._under_way
+        if copy is None or not (wait or copy.copying.is_done()):
+            return
+        self._under_way = None
+        if copy.copying.wait():
+            self._seal(copy)
+        else:
+            self._give_up(copy.step, copy.writing)
+
+    def finish_behind(self) -> None:
+        """Seal what was copied behind the last step."""
+        if self._under_way is not None:
+            start_ns = self.clock_ns()
+            self.finish(wait=False)
+            self._blocked_ns += self.clock_ns() - start_ns
+            self._tell_blocked()
+
+    def ask(self, step: int) -> None:
+        """Ask whether the newest exists; at ever longer distances while it is not decided."""
+        self._judge(self._verdicts.ask)
+        sealed = self.newest.step if self.newest is not None else step
+        is_open = bool(keeping.undecided(self.shelf.known))
+        self.next_question = step + max(1, step - sealed) if is_open else _NEVER
+
+    def _has_room(self, slots: int, must: bool) -> bool:
+        if self.obstacle or self._layout is None or slots == 0:
+            return False
+        if not self.shelf.look(slots, self._layout.file_size):
+            return False
+        if self.resumed is not None:
+            (attempt, step), self.resumed = self.resumed, None
+            self.shelf.adopt(attempt, step)
+            self._tell_existing()
+        if must:
+            self.shelf.await_ready()
+        return self.shelf.is_ready
+
+    def _take(self, step: int, position: Callable[[], Position], slots: int) -> None:
+        self._learn()
+        captured = None
+        if self._under_way is None and keeping.free_slots(self.shelf.known):
+            captured = self._capture(step, position())
+        if captured is None or not self._fits(captured):
+            self._skip(step)
+            return
+        begun = self.shelf.begin()
+        if begun is None:
+            self._skip(step)
+            return
+        self._copy(step, captured, *begun, may_overlap=slots >= OVERLAPPING_SLOTS)
+        self.finish(wait=False)
+
+    def _copy(
+        self, step: int, captured: Captured, slot: Slot, writing: Writing, may_overlap: bool
+    ) -> None:
+        assert self._layout is not None
+        copying: Copying | None = None
+        try:
+            writing.describe(self.author, self._layout, step)
+            writing.state(captured.text)
+            tensors = [source.tensor for source in captured.sources]
+            aside = [False] * len(tensors)
+            if may_overlap and self._copier.overlaps:
+                places = steady_places(self.savable.registered)
+                aside = [tensor.data_ptr() in places for tensor in tensors]
+            copying = self._copier.start(self._views_of(slot), tensors, aside)
+            self._under_way = UnderWay(step, writing, copying, self._layout.data_size)
+        finally:
+            if copying is None:
+                self._give_up(step, writing)
+
+    def _seal(self, copy: UnderWay) -> None:
+        copy.writing.seal(self.clock_ns())
+        self.shelf.sealed(copy.step)
+        self._skips = 0
+        self.newest = Sealed(copy.step, copy.size_bytes, 0)
+        self.recording.set_word(Word.SNAPSHOT_SEALED, copy.step + 1)
+        self._count(Word.SNAPSHOTS_TAKEN)
+        if self.partner is not None and not self.partner.await_confirmed(copy.step):
+            self._count(Word.SNAPSHOTS_SKIPPED)
+        self.next_question = copy.step + 1
+        self._judge(lambda known: self._verdicts.say_sealed(known, copy.step))
+
+    def _give_up(self, step: int, writing: Writing) -> None:
+        writing.let_go()
+        self.shelf.given_up()
+        self._judge(lambda known: self._verdicts.void(known, step))
+
+    def _skip(self, step: int) -> None:
+        """Say so at once: whoever sealed that step needs his slot."""
+        if self._skips == 0:
+            self._skips_since_ns = self.clock_ns()
+        self._skips += 1
+        self._count(Word.SNAPSHOTS_SKIPPED)
+        self._judge(lambda known: self._verdicts.void(known, step))
+
+    def _learn(self) -> None:
+        self._judge(self._verdicts.ask)
+        waits = keeping.undecided(self.shelf.known)
+        waited_s = (self.clock_ns() - self._skips_since_ns) / 1e9
+        if waits and keeping.has_waited(self._skips, waited_s):
+            self._skips = 0
+            self._judge(lambda known: self._verdicts.void(known, waits[-1]))
+
+    def _judge(self, ask: Callable[[Known], Known]) -> None:
+        try:
+            self.shelf.known = ask(self.shelf.known)
+        except BoardLost as error:
+            self._refuse(f"the other ranks can't be reached any more: {error}")
+        self._tell_existing()
+
+    def _capture(self, step: int, position: Position) -> Captured | None:
+        mark = Mark(self.author.job, self.author.attempt, step, "", self.ancestors, position)
+        try:
+            return capture(self.savable, mark, self.place)
+        except (NotPlain, CannotLayOut) as error:
+            self._refuse(str(error))
+            return None
+
+    def _refuse(self, obstacle: str) -> None:
+        self.obstacle = obstacle
+        self.recording.set_word(Word.SNAPSHOT_WANTED, 0)
+        log.warning("holdfast: no snapshots on rank %d: %s", self.place.rank, obstacle)
+
+    def _fits(self, captured: Captured) -> bool:
+        """Whether it can be copied into the slots there are, by the old plan or a new one."""
+        assert self._layout is not None
+        if not self._layout.fits(captured.sources, len(captured.text)):
+            try:
+                self._lay_out(captured)
+            except CannotLayOut as error:
+                self._refuse(str(error))
+                return False
+        slots = self.shelf.slots
+        return all(slot is not None and slot.size >= self._layout.file_size for slot in slots)
+
+    def _lay_out(self, captured: Captured) -> None:
+        self._layout = layout.plan(captured.sources, len(captured.text), self.place)
+        self._views.clear()
+        if any(source.tensor.is_cuda for source in captured.sources):
+            self._copy_from_gpus()
+        self.recording.set_word(Word.SNAPSHOT_WANTED, self._layout.file_size)
+
+    def _copy_from_gpus(self) -> None:
+        if isinstance(self._copier, HostCopier):
+            from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+            self._copier = copier = GpuCopier()
+            register_optimizer_step_pre_hook(copier.before_step)
+
+    def _views_of(self, slot: Slot) -> list[torch.Tensor]:
+        assert self._layout is not None
+        views = self._views.get(slot)
+        if views is None:
+            data = slot.data(self._layout.data_offset, self._layout.data_size)
+            views = [layout.view(data, entry) for entry in self._layout.entries]
+            self._views[slot] = views
+        return views
+
+    def _prepare(self, slot: Slot) -> None:
+        try:
+            slot.populate()
+            self._copier.register(slot.address, slot.size)
+        finally:
+            slot.say_ready()
+
+    def _drop(self, slot: Slot) -> None:
+        self._views.pop(slot, None)
+        self._copier.unregister(slot.address)
+
+    def _tell_existing(self) -> None:
+        known = self.shelf.known
+        if known.existing is not None:
+            self.recording.set_word(Word.SNAPSHOT_EXISTING, known.existing + 1)
+
+    def _tell_blocked(self) -> None:
+        """Told with the snapshot that it was for, once that is sealed."""
+        newest = self.newest
+        if self._under_way is not None or newest is None or newest.blocked_ns:
+            return
+        spent, self._blocked_ns = self._blocked_ns, 0
+        self.newest = replace(newest, blocked_ns=spent)
+        recording = self.recording
+        recording.set_word(Word.SNAPSHOT_LAST_NS, spent)
+        if recording.word(Word.SNAPSHOT_FIRST_NS) == 0:
+            recording.set_word(Word.SNAPSHOT_FIRST_NS, spent)
+        total = recording.word(Word.SNAPSHOT_BLOCKED_NS) + spent
+        recording.set_word(Word.SNAPSHOT_BLOCKED_NS, total)
+
+    def _count(self, word: Word) -> None:
+        self.recording.set_word(word, self.recording.word(word) + 1)

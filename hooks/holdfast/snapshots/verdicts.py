@@ -1,0 +1,67 @@
+"""Which snapshots exist: asked and told on the attempt's own store. Nobody waits here."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from holdfast.agreement import Agreement
+from holdfast.placement import Placement
+from holdfast.snapshots import keeping
+from holdfast.snapshots.keeping import Known
+
+_AT_ONCE = 32
+"""Old questions removed at a time: after a long pause there may be thousands, and each takes a
+moment of the training."""
+
+
+@dataclass
+class Verdicts:
+    """One rank's part in them. Every call may raise BoardLost."""
+
+    place: Placement
+    _asked: deque[int] = field(default_factory=deque)
+    """Steps with a question that this rank had a part in, down to the newest that exists."""
+    _done: deque[int] = field(default_factory=deque)
+    """Those that nobody will ask about any more, for this rank to remove."""
+
+    def say_sealed(self, known: Known, step: int) -> Known:
+        """This rank holds its part of that step. The last one to say so knows that it exists."""
+        self._asked.append(step)
+        verdict = self._question(step).say_yes()
+        if verdict is None:
+            return known
+        known = self._note(known, step, verdict)
+        if verdict:
+            self._done.extend(self._forget_before(step))
+            for _ in range(min(len(self._done), _AT_ONCE)):
+                self._question(self._done.popleft()).forget()
+        return known
+
+    def ask(self, known: Known) -> Known:
+        """Learn what has been decided."""
+        for step in keeping.undecided(known):
+            verdict = self._question(step).verdict()
+            if verdict is not None:
+                known = self._note(known, step, verdict)
+            if verdict:
+                self._forget_before(step)
+                break
+        return known
+
+    def void(self, known: Known, step: int) -> Known:
+        """This rank will not have that step, or waits no longer for those who don't."""
+        if step not in self._asked:
+            self._asked.append(step)
+        return self._note(known, step, not self._question(step).void())
+
+    def _note(self, known: Known, step: int, verdict: bool) -> Known:
+        return keeping.exists(known, step) if verdict else keeping.is_void(known, step)
+
+    def _forget_before(self, step: int) -> list[int]:
+        old = [asked for asked in self._asked if asked < step]
+        self._asked = deque(asked for asked in self._asked if asked >= step)
+        return old
+
+    def _question(self, step: int) -> Agreement:
+        return self.place.agreement(f"snapshot/{step}")
