@@ -13,7 +13,7 @@ from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli import store_away
 from holdfast_sidecar.cli.checkpoint.options import dir_option, job_option, json_option
 from holdfast_sidecar.cli.checkpoint.plan_page import page
-from holdfast_sidecar.cli.checkpoint.storage import find_root, read_kept
+from holdfast_sidecar.cli.checkpoint.shelf import look
 from holdfast_sidecar.cli.finding_the_job import NoSuchJob, find_job
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.configuration import Effective, read_seconds
@@ -96,14 +96,14 @@ def _look(
             cluster = parse_cluster(store_away.read_view(found))
             told = (node.checkpoint for node in cluster.nodes.values())
             return found.job, cluster, next(filter(None, told), settings)
-    root = find_root(effective, job, given)
-    entries = [kept.entry() for kept in read_kept(root, job, effective)]
+    shelf = look(effective, job, given)
+    entries = [kept.entry() for kept in shelf.kept]
     if not entries and not is_free:
         raise BadInput(
-            f"no checkpoint in {root}: nothing was measured yet"
+            f"no checkpoint in {shelf.root}: nothing was measured yet"
             " (or suppose all of --mtbf, --blocked and --write)"
         )
-    settings = settings if settings.dir else dataclasses.replace(settings, dir=root)
+    settings = settings if settings.dir else dataclasses.replace(settings, dir=shelf.root)
     return job or "", Cluster(ledger={entry.identifier: entry for entry in entries}), settings
 
 
