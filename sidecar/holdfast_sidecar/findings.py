@@ -21,6 +21,7 @@ class Kind(str, Enum):
     LINK_DOWN = "link_down"
     STORE_AWAY = "store_away"
     NO_SNAPSHOTS = "no_snapshots"  # memory or state don't allow them; `what` says which
+    NO_PEER_COPY = "no_peer_copy"  # snapshots don't get onto another node, or too slowly
     STORAGE_SLOW = "storage_slow"  # a checkpoint takes longer to write than the interval
     PREEMPTED = "preempted"  # a scheduler wants the node back, or the time limit is near
     PROBE_FAILED = "probe_failed"

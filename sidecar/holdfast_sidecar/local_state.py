@@ -8,10 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.coordination.reports import (
+    AttemptKey,
     CheckpointOrder,
+    PeerOrder,
     Plan,
     RankReport,
     SavedPart,
+    SnapshotOrder,
     SnapshotReport,
 )
 from holdfast_sidecar.coordination.store import Lease, View
@@ -42,6 +45,10 @@ class Orders:
 
     plan: Plan | None = None
     checkpoint: CheckpointOrder | None = None
+    snapshot: SnapshotOrder | None = None
+    peer: PeerOrder | None = None
+    key: AttemptKey | None = None
+    """Of the plan's attempt; kept out of `view`, which is written down and shown."""
     is_leader: bool = False
     lease: Lease = field(default_factory=lambda: Lease(0, ""))
     store_up: bool = False

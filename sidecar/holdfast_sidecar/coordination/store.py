@@ -6,7 +6,7 @@ Nothing here decides; who may lead and what is ordered is judged in `decisions`.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Flag, auto
 from typing import Protocol
 
@@ -54,6 +54,11 @@ class View:
     def section(self, section: Section) -> Mapping[str, str]:
         """Fields of a section; empty when it does not exist."""
         return self.sections.get(section, {})
+
+
+def without_secrets(view: View) -> View:
+    """The view as it may be handed around, written down and shown."""
+    return replace(view, sections={s: view.section(s) for s in OPEN_SECTIONS if s in view.sections})
 
 
 class Store(Protocol):

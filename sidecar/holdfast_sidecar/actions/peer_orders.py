@@ -1,0 +1,64 @@
+"""Writes peer orders into the pages of this node's ranks, and reads how far the ranks got."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from holdfast.page import Order, OrderKind, ReplyState, parse_reply
+from holdfast_sidecar.coordination.reports import PeerOrder
+from holdfast_sidecar.pages import RankPage
+
+FAILED = frozenset({ReplyState.MISSED, ReplyState.VOID, ReplyState.FAILED})
+
+
+def arm_peer(order: PeerOrder, pages: Iterable[RankPage], now_ns: int) -> bool:
+    """Have ranks hold what other nodes copy: the armed step, and always the one that is through.
+
+    Whether any page was written. `now_ns` is CLOCK_MONOTONIC.
+    """
+    if order.state == "standing":
+        return False  # every snapshot is meant; a rank's last two are its copies' last two
+    deadline_ns = now_ns + int(order.deadline_s * 1e9) if order.state == "armed" else 0
+    wanted = Order(
+        kind=OrderKind.PEER,
+        attempt=order.attempt,
+        epoch=order.epoch,
+        step=order.step,
+        deadline_ns=deadline_ns,
+        identifier=order.identifier,
+        keeps=order.through + 1,
+    )
+    written = False
+    for held in pages:
+        if held.identity.attempt != wanted.attempt or wanted.epoch < held.identity.epoch:
+            continue
+        present = held.read_order(OrderKind.PEER)
+        if present is not None and not _replaces(wanted, present):
+            continue
+        held.write_order(wanted)
+        written = True
+    return written
+
+
+def _replaces(wanted: Order, present: Order) -> bool:
+    """Not a stale leader's, and saying something new (the deadline, once set, stays)."""
+    if present.is_withdrawn == wanted.is_withdrawn:
+        wanted = dataclasses.replace(wanted, deadline_ns=present.deadline_ns)
+    return wanted.epoch >= present.epoch and wanted != present
+
+
+def read_copied(order: PeerOrder, pages: Iterable[RankPage]) -> dict[str, str]:
+    """Identifier -> `copied` once all these ranks hold the armed step, `void` if one can't."""
+    if order.state != "armed":
+        return {}
+    replies = [parse_reply(held.read(), OrderKind.PEER) for held in pages]
+    states = [
+        ReplyState.NONE if reply is None or reply.identifier != order.identifier else reply.state
+        for reply in replies
+    ]
+    if any(state in FAILED for state in states):
+        return {order.identifier: "void"}
+    if states and all(state is ReplyState.COPIED for state in states):
+        return {order.identifier: "copied"}
+    return {}

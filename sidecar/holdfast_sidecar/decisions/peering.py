@@ -1,0 +1,200 @@
+"""Which node keeps copies of which node's snapshots, which copy may be overwritten, and what became
+of a peer order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from holdfast_sidecar.coordination.reports import NodeReport, PeerOrder, Plan
+from holdfast_sidecar.decisions.cluster import Cluster
+
+
+@dataclass(frozen=True)
+class Through:
+    """Every puller has the step."""
+
+
+@dataclass(frozen=True)
+class Void:
+    """The order came to nothing, and why."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Pending:
+    """Still under way."""
+
+
+def sources(cluster: Cluster, plan: Plan) -> list[str]:
+    """Members whose snapshots other nodes can fetch, so that their ranks can be brought back."""
+    return sorted(m.node for m in plan.members if _address(cluster, m.node))
+
+
+def holders(cluster: Cluster) -> dict[str, str]:
+    """Nodes that can keep copies, spares too -> their failure domain.
+
+    A member whose slots are made has reckoned whether copies fit beside them; a spare has the
+    memory of a member, and none of its ranks.
+    """
+    return {
+        name: report.snapshot.failure_domain
+        for name, report in sorted(cluster.nodes.items())
+        if report.snapshot is not None
+        and _address(cluster, name)
+        and (report.snapshot.slots == 0 or report.snapshot.copies_fit)
+    }
+
+
+def _address(cluster: Cluster, node: str) -> str:
+    report = cluster.nodes.get(node)
+    if report is None or report.snapshot is None or not cluster.is_alive(node):
+        return ""
+    return report.snapshot.peer_address
+
+
+def pair(
+    sources: Collection[str], domains: Mapping[str, str], before: Mapping[str, str]
+) -> dict[str, str]:
+    """Source -> holder, each holder of one source, in another failure domain where that can be.
+
+    domains: every possible holder -> its failure domain (empty: unknown, so its own). before: the
+    pairs so far, which stay as long as all are there and new ones would be no better, because what
+    a new holder has is less until it has fetched. Where holders are short, a source has no pair.
+    """
+    fresh = _in_turn(sources, domains)
+    still = set(before) == set(fresh) and set(before.values()) <= set(domains)
+    if still and _near(before, domains) <= _near(fresh, domains):
+        return dict(before)
+    return fresh
+
+
+def _in_turn(sources: Collection[str], domains: Mapping[str, str]) -> dict[str, str]:
+    """Nodes in a ring, domain by domain; each one's holder is as many places on as the largest
+    domain has nodes. No other arrangement has fewer pairs inside a domain; without domains it is
+    the next node."""
+    by_fate = {node: domains.get(node) or f"only {node}" for node in {*sources, *domains}}
+    ring = sorted(by_fate, key=lambda node: (by_fate[node], node))
+    shift = max(Counter(by_fate.values()).values(), default=1)
+    shift = 1 if shift == len(ring) else shift
+    pairs = {}
+    for place, node in enumerate(ring):
+        holder = ring[(place + shift) % len(ring)]
+        if node in sources and holder in domains and holder != node:
+            pairs[node] = holder
+    free = [node for node in ring if node in domains and node not in pairs.values()]
+    for node in sorted(set(sources) - set(pairs)):
+        able = [holder for holder in free if holder != node]
+        if able:
+            pairs[node] = min(able, key=lambda holder: by_fate[holder] == by_fate[node])
+            free.remove(pairs[node])
+    return pairs
+
+
+def _near(pairs: Mapping[str, str], domains: Mapping[str, str]) -> int:
+    """How many pairs are known to fail together."""
+    return sum(
+        bool(domains[holder]) and domains.get(source) == domains[holder]
+        for source, holder in pairs.items()
+    )
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A sealed copy of one rank's snapshot."""
+
+    attempt: int
+    step: int
+
+
+def copy_to_overwrite(
+    copies: Mapping[int, Copy | None], attempt: int, through: int, *, may_be_newest: bool
+) -> int | None:
+    """Which file of a rank's copies the next one goes into; None: none may be overwritten now.
+
+    copies: file -> what is sealed in it (None: nothing). through: newest step of this attempt that
+    is known to be safe on all ranks; -1: none. `may_be_newest`: a newer one than that may be the
+    only one that all ranks have in common (with copies in step), so it stays.
+    """
+    sealed = {file: copy for file, copy in copies.items() if copy is not None}
+    if empty := sorted(copies.keys() - sealed.keys()):
+        return empty[0]
+    safe = {f: c for f, c in sealed.items() if c.attempt < attempt or c.step <= through}
+    kept = max(safe, key=lambda f: (safe[f].attempt, safe[f].step), default=None)
+    free = (safe if may_be_newest else sealed).keys() - {kept}
+    return min(free, key=lambda f: (sealed[f].attempt, sealed[f].step), default=None)
+
+
+def is_abandoned(copy: Copy, plan: Plan, resumed_step: int | None) -> bool:
+    """Whether a copy lies on a branch that this attempt has left, so nobody may resume from it.
+
+    resumed_step: where this attempt's ranks began; None: they have not begun yet.
+    """
+    if copy.attempt >= plan.attempt:
+        return copy.attempt > plan.attempt  # of an earlier run, whose attempts had counted further
+    if plan.state != "running":
+        return False
+    if not any(candidate.tier == "snapshot" for candidate in plan.resume):
+        return True
+    return resumed_step is not None and copy.step > resumed_step
+
+
+def judge(
+    order: PeerOrder,
+    plan: Plan,
+    nodes: Mapping[str, NodeReport],
+    lost: Collection[str],
+    armed_for_s: float,
+) -> Through | Void | Pending:
+    """What became of an armed order."""
+    if plan.attempt != order.attempt or plan.state != "running":
+        return Void("the attempt ended")
+    takes_part = order.pulls.keys() | set(order.pulls.values())
+    if gone := sorted(takes_part & set(lost)):
+        return Void(f"node {gone[0]} is lost")
+    for node in sorted(takes_part):
+        report = nodes.get(node)
+        if report is None or report.snapshot is None:
+            return Void(f"node {node} says nothing of snapshots")
+        if report.snapshot.copied_for.get(order.identifier) == "void":
+            return Void(f"node {node} has no snapshot of step {order.step}")
+    if all(_has_pulled(nodes[holder], order) for holder in order.pulls.values()):
+        return Through()
+    if armed_for_s > order.deadline_s:
+        late = [h for h in set(order.pulls.values()) if not _has_pulled(nodes[h], order)]
+        return Void(f"node {min(late)} did not fetch it within {order.deadline_s:g} s")
+    return Pending()
+
+
+def _has_pulled(report: NodeReport, order: PeerOrder) -> bool:
+    return report.snapshot is not None and report.snapshot.pulled == order.identifier
+
+
+def ranks_of(plan: Plan, node: str) -> range:
+    """The ranks that this node runs in this attempt."""
+    for member in plan.members:
+        if member.node == node:
+            return range(member.first_rank, member.first_rank + member.slots)
+    return range(0)
+
+
+def copied_step(cluster: Cluster, plan: Plan) -> int | None:
+    """Newest step of this attempt of which every rank's snapshot is on another node; None: none."""
+    order = cluster.peer
+    if order is None or order.attempt != plan.attempt:
+        return None
+    if order.state != "standing":
+        return order.through if order.through >= 0 else None
+    newest: dict[int, int] = {}
+    for node in cluster.nodes.values():
+        for rank, steps in (node.snapshot.copies if node.snapshot is not None else {}).items():
+            newest[int(rank)] = max([newest.get(int(rank), -1), *steps])
+    ranks = cluster.ranks(plan)
+    began = max((rank.resumed_step for rank in ranks.values()), default=0)
+    if len(ranks) < plan.world_size or not ranks:
+        return None
+    step = min(newest.get(rank, -1) for rank in ranks)
+    return step if step > began else None  # else it may be of the attempt before

@@ -1,0 +1,38 @@
+"""Copies of snapshots on other nodes: how far behind they are, and what this node did for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast_sidecar.decisions.cluster import parse_cluster
+from holdfast_sidecar.decisions.peering import copied_step
+from holdfast_sidecar.metrics.samples import Sample, Told
+from holdfast_sidecar.peers.tally import PeerCounts
+from holdfast_sidecar.picture import Picture
+
+
+def draw_lag(picture: Picture, told: Told) -> Iterator[Sample]:
+    """What the loss of a node would cost the job now."""
+    if picture.orders.view is None:
+        return
+    cluster = parse_cluster(picture.orders.view)
+    if cluster.plan is None:
+        return
+    step = copied_step(cluster, cluster.plan)
+    ranks = cluster.ranks(cluster.plan).values()
+    if step is None or not ranks:
+        return
+    lag = max(0, max(rank.step for rank in ranks) - step)
+    yield from told("peer_copied_step", step)
+    yield from told("peer_lag_steps", lag)
+    yield from told("peer_lag_seconds", lag * max(rank.step_s for rank in ranks))
+
+
+def draw_transfers(counts: PeerCounts, told: Told) -> Iterator[Sample]:
+    """What this node's sidecar sent and received."""
+    yield from told("peer_copies_total", counts.copies)
+    yield from told("peer_received_bytes_total", counts.received_bytes)
+    yield from told("peer_receive_seconds_total", counts.seconds)
+    yield from told("peer_sent_bytes_total", counts.sent_bytes)
+    yield from told("peer_failures_total", counts.failures)
+    yield from told("peer_refused_callers_total", counts.refused)

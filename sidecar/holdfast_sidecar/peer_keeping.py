@@ -1,0 +1,168 @@
+"""The leader's peer copies: the attempt's key, who copies whose snapshots, one order after another.
+
+Whom to pair and what became of an order is judged in `decisions.peering`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import secrets
+from collections.abc import Callable
+
+from holdfast_sidecar.coordination.keys import CURRENT, Section
+from holdfast_sidecar.coordination.reports import AttemptKey, PeerOrder, Plan, encode
+from holdfast_sidecar.coordination.store import Lease, Store
+from holdfast_sidecar.decisions import checkpointing, peering
+from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.stopwatch import Stopwatch
+
+log = logging.getLogger(__name__)
+
+SECRET_BYTES = 32
+
+FEWEST_SLOTS = 2
+"""With one slot nothing could be copied while the peer fetches."""
+
+AGAIN_S = 1.0
+LONGEST_AGAIN_S = 60.0
+"""After an order that came to nothing the next one waits, twice as long each time: what is in the
+way (no room, a slow link) seldom passes within a second, and holding slots costs snapshots."""
+
+
+class PeerKeeping:
+    """What a leading sidecar does about peer copies; asked once per exchange."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: Settings,
+        new_identifier: Callable[[], str],
+        new_secret: Callable[[], str] = lambda: secrets.token_hex(SECRET_BYTES),
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._new_identifier = new_identifier
+        self._new_secret = new_secret
+        self._watch = Stopwatch()
+        self._late_orders = 0
+
+    def keep(self, lease: Lease, cluster: Cluster, plan: Plan, now: float) -> None:
+        """Bring the copies of a running plan one step further. `now` is monotonic seconds."""
+        if self._settings.snapshot.peer == "off" or len(cluster.nodes) < 2:
+            return
+        if cluster.key is None or cluster.key.attempt != plan.attempt:
+            self._write_key(lease, cluster, AttemptKey(plan.attempt, self._new_secret()))
+        order = cluster.peer
+        if order is not None and order.attempt != plan.attempt:
+            order = None
+        if self._settings.snapshot.peer == "sync":
+            self._stand(lease, cluster, plan, order)
+        elif order is not None and order.state == "armed":
+            self._follow(lease, cluster, plan, order, now)
+        else:
+            self._consider(lease, cluster, plan, order, now)
+
+    def conclude(self, lease: Lease, cluster: Cluster) -> None:
+        """The job is over, and so is its secret."""
+        if cluster.key_text is not None:
+            self._write_key(lease, cluster, None)
+
+    def _stand(self, lease: Lease, cluster: Cluster, plan: Plan, order: PeerOrder | None) -> None:
+        """Copies in step: the pairs stand for the attempt, and change with the nodes."""
+        pulls = self._pairs(cluster, plan)
+        if order is not None and order.state == "standing" and order.pulls == pulls:
+            return
+        standing = PeerOrder(
+            identifier=self._new_identifier(),
+            attempt=plan.attempt,
+            epoch=lease.epoch,
+            step=-1,
+            state="standing",
+            deadline_s=self._settings.snapshot.peer_timeout_s,
+            pulls=pulls,
+        )
+        if self._write(lease, cluster, standing):
+            log.info("peer copies in step: %s", _told(pulls))
+
+    def _follow(
+        self, lease: Lease, cluster: Cluster, plan: Plan, order: PeerOrder, now: float
+    ) -> None:
+        armed_for = self._watch.elapsed("armed", order.identifier, now)
+        verdict = peering.judge(order, plan, cluster.nodes, cluster.lost, armed_for)
+        if isinstance(verdict, peering.Through):
+            self._late_orders = 0
+            done = dataclasses.replace(order, state="complete", through=order.step, failures=0)
+            # The next order says so too: one write that wakes everybody instead of two.
+            if not self._arm(lease, cluster, plan, done):
+                self._write(lease, cluster, done)
+        elif isinstance(verdict, peering.Void):
+            void = dataclasses.replace(order, state="void", reason=verdict.reason)
+            self._late_orders = self._late_orders + 1 if void.came_too_late else 0
+            if not void.came_too_late:
+                void = dataclasses.replace(void, failures=order.failures + 1)
+            if self._write(lease, cluster, void):
+                log.info("peer copy of step %d: %s", order.step, verdict.reason)
+
+    def _consider(
+        self, lease: Lease, cluster: Cluster, plan: Plan, order: PeerOrder | None, now: float
+    ) -> None:
+        pause = 0.0
+        if order is not None and order.state == "void" and not order.came_too_late:
+            pause = min(AGAIN_S * 2.0 ** min(order.failures, 10), LONGEST_AGAIN_S)
+        tried = order.identifier if order is not None else ""
+        if self._watch.elapsed("again", f"{plan.attempt} {tried}", now) >= pause:
+            self._arm(lease, cluster, plan, order)
+
+    def _arm(self, lease: Lease, cluster: Cluster, plan: Plan, before: PeerOrder | None) -> bool:
+        """Arm the next order if everything is there for it; whether that was done."""
+        pulls = self._pairs(cluster, plan)
+        every = _every_steps(cluster, plan)
+        ranks = cluster.ranks(plan)
+        if every < 1 or len(pulls) < len(plan.members) or checkpointing.obstacle(plan, ranks):
+            return False
+        margin = checkpointing.margin_s(self._settings.sidecar, self._late_orders)
+        step = checkpointing.step_to_arm(ranks, margin, every)
+        ahead_s = checkpointing.seconds_until(step, ranks)
+        most_ranks = max(member.slots for member in plan.members)
+        order = PeerOrder(
+            identifier=self._new_identifier(),
+            attempt=plan.attempt,
+            epoch=lease.epoch,
+            step=step,
+            state="armed",
+            deadline_s=ahead_s + margin + self._settings.snapshot.peer_timeout_s * most_ranks,
+            pulls=pulls,
+            through=before.through if before is not None else -1,
+            failures=before.failures if before is not None else 0,
+        )
+        return self._write(lease, cluster, order)
+
+    def _pairs(self, cluster: Cluster, plan: Plan) -> dict[str, str]:
+        before = cluster.peer.pulls if cluster.peer is not None else {}
+        return peering.pair(peering.sources(cluster, plan), peering.holders(cluster), before)
+
+    def _write(self, lease: Lease, cluster: Cluster, order: PeerOrder) -> bool:
+        return self._store.order(lease, Section.PEER, CURRENT, encode(order), cluster.peer_text)
+
+    def _write_key(self, lease: Lease, cluster: Cluster, key: AttemptKey | None) -> None:
+        text = None if key is None else encode(key)
+        self._store.order(lease, Section.KEY, CURRENT, text, cluster.key_text)
+
+
+def _every_steps(cluster: Cluster, plan: Plan) -> int:
+    """How often this attempt's ranks take snapshots; 0 while some node has no slots to spare."""
+    order = cluster.snapshot
+    if order is None or order.attempt != plan.attempt:
+        return 0
+    for member in plan.members:
+        report = cluster.nodes.get(member.node)
+        snapshot = report.snapshot if report is not None else None
+        if snapshot is None or snapshot.attempt != plan.attempt or snapshot.slots < FEWEST_SLOTS:
+            return 0
+    return order.every_steps
+
+
+def _told(pulls: dict[str, str]) -> str:
+    return ", ".join(f"{source} to {holder}" for source, holder in sorted(pulls.items())) or "none"

@@ -1,0 +1,142 @@
+"""Before an attempt resumes: brings the copies of this node's ranks from the nodes that hold them
+into the ranks' own slots, and leaves word for the ranks, who wait for it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY, slot_name
+from holdfast_sidecar.decisions.peering import Copy
+from holdfast_sidecar.peers.lifeline import Lifeline
+from holdfast_sidecar.peers.means import FAILURES, Means, pause_s
+from holdfast_sidecar.peers.sealed_slots import read_slots
+from holdfast_sidecar.peers.slot_copy import Expected
+from holdfast_sidecar.peers.source import Partner, Source, connected
+
+log = logging.getLogger(__name__)
+
+UNREACHED_S = 30.0
+"""For a holder that can't be reached or breaks off: its sidecar may just be starting again."""
+
+COPIES_KEPT = 2
+
+
+def marker_path(shm: Path, attempt: int) -> Path:
+    """Where the ranks of an attempt look for word of what was fetched."""
+    return shm / f"fetched-attempt-{attempt}"
+
+
+class Fetching:
+    """All of one node's fetches for one attempt, in a thread of its own."""
+
+    def __init__(
+        self,
+        shm: Path,
+        holders: Mapping[int, str],
+        partner: Callable[[str], Partner | None],
+        means: Means,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """holders: rank of this node -> node that has its copies. partner: how to call a node."""
+        self._shm = shm
+        self._holders = dict(holders)
+        self._partner = partner
+        self._errand = means
+        self._clock = clock
+        self._lifeline = Lifeline()
+
+    @property
+    def attempt(self) -> int:
+        """For which attempt."""
+        return self._errand.attempt
+
+    def start(self) -> None:
+        """Begin."""
+        threading.Thread(target=self.run, name="peer-fetch", daemon=True).start()
+
+    def cut(self) -> None:
+        """Leave it: the attempt is over."""
+        self._lifeline.cut()
+
+    def run(self) -> None:
+        """Fetch everything, then leave word."""
+        reasons = []
+        started_s = self._clock()
+        for rank, node in sorted(self._holders.items()):
+            reason = self._fetch_patiently(rank, node)
+            if reason:
+                reasons.append(f"rank {rank}: {reason}")
+        if self._lifeline.is_cut:
+            return
+        leave_word(self._shm, self.attempt, "; ".join(reasons))
+        took_s = self._clock() - started_s
+        ranks = ", ".join(str(rank) for rank in sorted(self._holders))
+        outcome = "; ".join(reasons) or "done"
+        log.info("fetched snapshots of ranks %s in %.2f s: %s", ranks, took_s, outcome)
+
+    def _fetch_patiently(self, rank: int, node: str) -> str:
+        """Why this rank has none of its copies now; empty when it has."""
+        failures, since_s = 0, self._clock()
+        while True:
+            try:
+                with connected(self._reach(node), self._errand.own, self._lifeline) as source:
+                    return self._fetch(source, rank)
+            except FAILURES as error:
+                self._errand.tally.failed()
+                if self._lifeline.is_cut or self._clock() - since_s > UNREACHED_S:
+                    return f"node {node}: {error or type(error).__name__}"
+            self._lifeline.wait(pause_s(failures))
+            failures += 1
+
+    def _reach(self, node: str) -> Partner:
+        partner = self._partner(node)
+        if partner is None:
+            raise ConnectionRefusedError("it does not listen")
+        return partner
+
+    def _fetch(self, source: Source, rank: int) -> str:
+        """Bring every copy there is, newest first: which one all ranks have is for them to say."""
+        offered = source.copies(rank)[:COPIES_KEPT]
+        wanted = [Copy(one.attempt, one.step) for one in offered]
+        brought = 0
+        for copy in wanted:
+            path = self._room_for(rank, copy, wanted)
+            if path is None:
+                brought += 1
+                continue
+            expected = Expected(self._errand.own.job, rank, copy.attempt, copy.step)
+            if self._errand.pull(source, COPIES_DIRECTORY, path, expected, self._lifeline):
+                brought += 1
+        return "" if brought else "the node that should have them has no copies"
+
+    def _room_for(self, rank: int, copy: Copy, wanted: list[Copy]) -> Path | None:
+        """An own slot that holds none of what is wanted; None: it is here already."""
+        directory = self._shm / OWN_DIRECTORY
+        held = {
+            slot.index: Copy(slot.header.attempt, slot.header.step)
+            for slot in read_slots(directory, rank)
+            if slot.header.sealed_step is not None
+        }
+        if copy in held.values():
+            return None
+        index = 0
+        while held.get(index) in wanted:
+            index += 1
+        return directory / slot_name(rank, index)
+
+
+def leave_word(shm: Path, attempt: int, reason: str) -> None:
+    """Tell the ranks that all is here (no reason), or why not; earlier words go."""
+    path = marker_path(shm, attempt)
+    temporary = path.with_name(f".{path.name}.writing")
+    temporary.write_text(json.dumps({"ok": not reason, "reason": reason}))
+    temporary.replace(path)
+    for other in shm.glob("fetched-attempt-*"):
+        if other != path:
+            other.unlink(missing_ok=True)

@@ -1,0 +1,84 @@
+"""What a sidecar's server reads from and writes into the pages of its ranks: which snapshot a rank
+knows to exist, and that (or that not) a step is on another node.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.page import Order, OrderKind, Word, parse_words
+from holdfast_sidecar.pages import RankPage, open_page
+
+NO_MORE = 2**62
+"""A step beyond all others: nothing is confirmed until further notice."""
+
+
+@dataclass
+class RankWords:
+    """The pages of one attempt's ranks; opened when first needed, used from any thread."""
+
+    directory: Path
+    attempt: int
+    _pages: dict[int, RankPage] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def existing(self, rank: int) -> int:
+        """Newest step that this rank knows all ranks sealed; -1: none."""
+        with self._lock:
+            page = self._find(rank)
+            return -1 if page is None else parse_words(page.read())[Word.SNAPSHOT_EXISTING] - 1
+
+    def tell(self, rank: int, step: int, *, is_safe: bool) -> bool:
+        """Write CONFIRMED for this rank, unless a later word stands there; whether it was written.
+
+        `is_safe` False: what up to `step` is not confirmed won't be, so nobody need wait for it.
+        """
+        with self._lock:
+            page = self._find(rank)
+            if page is None:
+                return False
+            present = page.read_order(OrderKind.CONFIRMED)
+            if present is not None and not _follows(present, step, is_safe):
+                return False
+            order = Order(
+                kind=OrderKind.CONFIRMED,
+                attempt=self.attempt,
+                epoch=page.identity.epoch,
+                step=step,
+                deadline_ns=int(is_safe),  # it stands; 0 would withdraw it
+                identifier=f"step-{step}",
+            )
+            page.write_order(order)
+            return True
+
+    def close(self) -> None:
+        """Let go of the pages."""
+        with self._lock:
+            for page in self._pages.values():
+                page.close()
+            self._pages.clear()
+
+    def _find(self, rank: int) -> RankPage | None:
+        if rank not in self._pages:
+            self._open_all()
+        return self._pages.get(rank)
+
+    def _open_all(self) -> None:
+        for path in self.directory.glob(f"attempt-{self.attempt}-local-*.page"):
+            page = open_page(path)
+            if page is None:
+                continue
+            if page.identity.rank in self._pages:
+                page.close()
+            else:
+                self._pages[page.identity.rank] = page
+
+
+def _follows(present: Order, step: int, is_safe: bool) -> bool:
+    """Whether this word says more than the one that stands: a later step, or the end of waiting,
+    or that waiting is worth while again."""
+    if present.is_withdrawn and present.step >= NO_MORE:
+        return is_safe
+    return step > present.step
