@@ -29,6 +29,7 @@ from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.heartbeat_times import HeartbeatTimes
 from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.observation import Moment, RankLook, Ranks
+from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.picture import Cost, Picture
 from holdfast_sidecar.probes.machine import MachineProbes
 from holdfast_sidecar.probes.peers import parse_peers
@@ -78,6 +79,29 @@ class Snapshots(Protocol):
         """What this node has now; allocation goes on meanwhile. None before any rank was seen."""
 
 
+class Peers(Protocol):
+    """Copies of snapshots on other nodes: serves and fetches them."""
+
+    @property
+    def counts(self) -> PeerCounts:
+        """What was sent and received so far."""
+
+    def follow(
+        self,
+        orders: Orders,
+        looks: list[RankLook],
+        report: SnapshotReport | None,
+        now_s: float,
+    ) -> SnapshotReport | None:
+        """The snapshot report, with what there is to say of copies; transfers go on meanwhile."""
+
+    def findings(self, moment: Moment) -> list[Finding]:
+        """Why copies are behind, when they are."""
+
+    def close(self) -> None:
+        """End all transfers and stop serving."""
+
+
 class Teller(Protocol):
     """Where the loop's picture goes for people: the metrics page."""
 
@@ -97,6 +121,7 @@ class Loop:
     deeds: Deeds
     saved_parts: SavedParts
     snapshots: Snapshots
+    peers: Peers
     farewell: Farewell
     teller: Teller
     metrics_address: str = ""
@@ -132,6 +157,7 @@ class Loop:
             self._rest(took_s)
         self.deeds.conclude(self.coordination.orders())
         self.farewell.say(self.attention.dead_ranks())
+        self.peers.close()
         self.coordination.stop()
 
     def tick(self, now_s: float, now_unix_s: float) -> None:
@@ -148,6 +174,7 @@ class Loop:
         if orders.store_up or self._store_answered_s is None:
             self._store_answered_s = now_s
         found = judge_machine(machine, launcher_alive, self._store_answered_s, moment)
+        found += self.peers.findings(moment)
         if launcher_alive and _is_going_on(orders, ranks.attempt):
             found += judge_ranks(ranks, self.settings, moment)
             self._is_suspicious = is_suspicious(ranks, self.settings.stall, moment)
@@ -159,6 +186,7 @@ class Loop:
         self.checkpoint_outcomes.see(orders)
         saved = self.saved_parts.follow(orders.checkpoint, self.attention.looks())
         snapshot = self.snapshots.follow(orders, self.attention.looks(), now_s)
+        snapshot = self.peers.follow(orders, self.attention.looks(), snapshot, now_s)
         if not launcher_alive:
             self.farewell.sweep(self.attention.dead_ranks())
 
@@ -196,6 +224,7 @@ class Loop:
                 checkpoints=self.checkpoint_outcomes.tally(),
                 checkpoint_settings=self.settings.checkpoint,
                 heartbeats=self.heartbeats.seen(orders.view, now_unix_s),
+                peers=self.peers.counts,
             )
         )
 

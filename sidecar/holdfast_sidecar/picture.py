@@ -11,6 +11,7 @@ from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.machine import MachineReading, ProbeHealth
 from holdfast_sidecar.observation import Moment, Ranks
+from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.settings import CheckpointSettings
 
 
@@ -60,3 +61,5 @@ class Picture:
     checkpoint_settings: CheckpointSettings = field(default_factory=CheckpointSettings)
     heartbeats: Mapping[str, float] = field(default_factory=dict)
     """Node -> when its heartbeat was last seen to move, Unix time on this node's clock."""
+    peers: PeerCounts = field(default_factory=PeerCounts)
+    """Copies of snapshots on other nodes: what was sent and received."""

@@ -26,12 +26,13 @@ from holdfast_sidecar.coordination.reports import (
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.deeds import Deeds
 from holdfast_sidecar.farewell import Farewell
-from holdfast_sidecar.findings import Kind
+from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.job_record import read_record
 from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.loop import Loop
 from holdfast_sidecar.machine import GpuReading, HostReading, MachineReading, NetworkReading
 from holdfast_sidecar.pages import Pages
+from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.places import Places
 from holdfast_sidecar.probes.launcher import LauncherWatch
@@ -109,6 +110,23 @@ class NoParts:
         return None
 
 
+class Peers:
+    """A node without others."""
+
+    counts = PeerCounts()
+
+    def follow(
+        self, orders: Any, looks: Any, report: SnapshotReport | None, now_s: float
+    ) -> SnapshotReport | None:
+        return report
+
+    def findings(self, moment: Any) -> list[Finding]:
+        return []
+
+    def close(self) -> None:
+        pass
+
+
 @dataclass
 class Snapshots:
     """A node whose slots are as the test says."""
@@ -138,6 +156,7 @@ def loop(tmp_path: Path) -> Iterator[Loop]:
         deeds=Deeds("a", settings, places, pages, Chronicle(places)),
         saved_parts=NoParts(),
         snapshots=Snapshots(),
+        peers=Peers(),
         farewell=Farewell(LauncherWatch(0, None), places, 10.0),
         teller=Teller(),
     )
