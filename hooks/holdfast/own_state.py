@@ -252,7 +252,7 @@ class _Decoder:
 
         dtype = numpy.dtype(plain["d"])
         if kind == "scalar":
-            return numpy.frombuffer(base64.b64decode(plain["v"]), dtype)[0]
+            return numpy.frombuffer(_bytes(plain["v"]), dtype)[0]
         flat = self._tensors[plain["v"]].cpu().numpy().copy()
         return flat.view(dtype).reshape(plain["s"])
 
@@ -274,8 +274,8 @@ _FROM_VALUE: dict[str, Callable[[Any], Any]] = {
     "int": lambda text: int(text, 16),
     "float": float,
     "complex": complex,
-    "bytes": base64.b64decode,
-    "bytearray": lambda text: bytearray(base64.b64decode(text)),
+    "bytes": lambda text: _bytes(text),
+    "bytearray": lambda text: bytearray(_bytes(text)),
     "dtype": lambda name: _torch_dtype(name),
     "device": torch.device,
 }
@@ -297,6 +297,10 @@ def _numpy_type(value: Any) -> str:
 
 def _text(data: bytes) -> str:
     return base64.b64encode(data).decode()
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
 
 
 def _describe(value: Any, kind: type) -> str:

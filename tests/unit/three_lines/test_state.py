@@ -210,6 +210,69 @@ def test_what_does_not_fit_is_refused_with_the_reason(tmp_path, objects, reason)
         load(tmp_path / "c", **objects)
 
 
+def test_another_shape_is_told_by_parameter_before_anything_is_touched(tmp_path):
+    save(tmp_path / "c", first=torch.nn.Linear(2, 2), model=network())
+    first, other = torch.nn.Linear(2, 2), network()
+    other[0] = torch.nn.Linear(5, 4)
+    before = {key: value.clone() for key, value in first.state_dict().items()}
+    with pytest.raises(
+        LoadFailed,
+        match=r"model 'model': 0\.weight is \[4, 5\] here and \[4, 3\] in the checkpoint",
+    ):
+        load(tmp_path / "c", first=first, model=other)
+    same(before, first.state_dict())
+
+
+def test_another_shape_of_a_ranks_own_parameters_is_told_too(tmp_path):
+    two = [Placement(rank, 2) for rank in range(2)]
+    for place in two:
+        write_own(tmp_path / "c", place, network())
+    other = network()
+    other[0] = torch.nn.Linear(5, 4)
+    with pytest.raises(LoadFailed, match=r"0\.weight is \[4, 5\] here and \[4, 3\]"):
+        load(tmp_path / "c", two[1], model=other)
+
+
+def test_a_parameter_that_was_not_saved_is_told(tmp_path):
+    save(tmp_path / "c", model=network())
+    larger = torch.nn.Sequential(*network(), torch.nn.Linear(1, 1))
+    with pytest.raises(LoadFailed, match=r"has '3\.weight', which is not in the checkpoint"):
+        load(tmp_path / "c", model=larger)
+
+
+def test_an_object_that_was_not_saved_leaves_the_others_alone(tmp_path):
+    save(tmp_path / "c", model=network())
+    model = network(seed=1)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    with pytest.raises(LoadFailed, match="'extra' is not in the checkpoint"):
+        load(tmp_path / "c", model=model, extra=torch.Generator())
+    same(before, model.state_dict())
+
+
+def test_an_optimizer_with_other_groups_is_refused(tmp_path):
+    model = network()
+    save(tmp_path / "c", model=model, optimizer=torch.optim.SGD(model.parameters(), lr=1.0))
+    parts = [{"params": part} for part in ([model[0].weight], [*model.parameters()][1:])]
+    apart = torch.optim.SGD(parts, lr=1.0)
+    with pytest.raises(ValueError, match="has 2 groups of parameters, and 1 in the checkpoint"):
+        load(tmp_path / "c", model=model, optimizer=apart)
+
+
+def test_a_small_view_of_a_large_tensor_is_saved_as_what_it_is(tmp_path):
+    class Window:
+        def state_dict(self):
+            return {"part": torch.zeros(1_000_000)[:10]}
+
+        def load_state_dict(self, state):
+            self.state = state
+
+    save(tmp_path / "c", window=Window())
+    assert (tmp_path / "c" / "__0_own.pt").stat().st_size < 10_000
+    again = Window()
+    load(tmp_path / "c", window=again)
+    assert torch.equal(again.state["part"], torch.zeros(10))
+
+
 def test_an_optimizer_of_other_parameters_is_refused(tmp_path):
     model = network()
     save(tmp_path / "c", model=model, optimizer=torch.optim.SGD(model.parameters(), lr=1.0))
@@ -227,3 +290,69 @@ def test_fsdp_of_the_first_kind_is_refused_by_name():
 
     with pytest.raises(CannotRegister, match="fully_shard"):
         register({"model": Flat()})
+
+
+class Thing:
+    def __init__(self, state):
+        self.state = state
+
+    def state_dict(self):
+        if isinstance(self.state, Exception):
+            raise self.state
+        return self.state
+
+    def load_state_dict(self, state):
+        self.state = state
+
+
+def test_state_that_only_a_pickle_could_hold_is_refused_when_it_is_attached():
+    with pytest.raises(
+        CannotRegister, match=r"attach\(thing=…\): thing\['f'\]\[1\] is the function print"
+    ):
+        register({"thing": Thing({"f": [0, print]})})
+    odd = torch.optim.SGD([{"params": network().parameters(), "f": print}], lr=1.0)
+    with pytest.raises(CannotRegister, match=r"optimizer\['param_groups'\]\[0\]\['f'\] is"):
+        register({"optimizer": odd})
+
+
+def test_an_object_that_can_not_tell_its_state_yet_is_believed(caplog):
+    thing = Thing(RuntimeError("not ready"))
+    assert register({"thing": thing}).others == {"thing": thing}
+    assert "asks thing for its state failed" in caplog.text
+
+
+def test_a_loader_is_not_asked_for_its_state_when_it_is_attached():
+    asked = []
+
+    class Loader(Thing):
+        def __iter__(self):
+            return iter(())
+
+        def state_dict(self):
+            asked.append("and so has started its workers")
+
+    assert register({"loader": Loader({})}).others
+    assert not asked
+
+
+def test_common_schedulers_and_scalers_can_be_attached():
+    optimizer = torch.optim.AdamW(network().parameters(), lr=torch.tensor(0.1))
+    plain = torch.optim.SGD(network().parameters(), lr=0.1)
+    schedules = torch.optim.lr_scheduler
+    register(
+        {
+            "optimizer": optimizer,
+            "lambda": schedules.LambdaLR(plain, lambda epoch: 0.9**epoch),
+            "cosine": schedules.CosineAnnealingWarmRestarts(plain, 5),
+            "steps": schedules.MultiStepLR(plain, [1, 1, 3]),
+            "cycle": schedules.OneCycleLR(plain, 0.1, total_steps=9),
+            "plateau": schedules.ReduceLROnPlateau(plain),
+            "polynomial": schedules.PolynomialLR(plain),
+            "sequence": schedules.SequentialLR(
+                plain, [schedules.ConstantLR(plain), schedules.ExponentialLR(plain, 0.9)], [2]
+            ),
+            "swa": torch.optim.swa_utils.SWALR(plain, 0.1),
+            "scaler": torch.amp.GradScaler("cpu"),
+            "generator": torch.Generator(),
+        }
+    )
