@@ -302,11 +302,49 @@ GPUS = (
     ),
 )
 
+PEER_COPIES = (
+    _of_job(
+        _gauge(
+            "peer_copied_step",
+            "",
+            JOB,
+            "Newest step of which every rank's snapshot is on another node; absent: there is none.",
+        )
+    ),
+    _of_job(
+        _gauge(
+            "peer_lag_steps",
+            "",
+            JOB,
+            "Steps that the loss of a node would cost: from that step to the furthest rank.",
+        )
+    ),
+    _of_job(
+        _gauge(
+            "peer_lag_seconds", "seconds", JOB, "The same as time, at the pace of the slowest rank."
+        )
+    ),
+    _counter("peer_copies_total", "", NODE, "Copies of other nodes' snapshots brought here."),
+    _counter("peer_received_bytes_total", "bytes", NODE, "Their bytes."),
+    _counter(
+        "peer_receive_seconds_total", "seconds", NODE, "What they took, all connections added up."
+    ),
+    _counter("peer_sent_bytes_total", "bytes", NODE, "Bytes of snapshots sent to other nodes."),
+    _counter("peer_failures_total", "", NODE, "Copies that broke off, or could not be begun."),
+    _counter(
+        "peer_refused_callers_total",
+        "",
+        NODE,
+        "Callers without the attempt's key, too slow, too many, or speaking something else.",
+    ),
+)
+
 CATALOGUE: tuple[Entry, ...] = (
     *SIDECAR,
     *COORDINATION,
     *JOB_WIDE,
     *CHECKPOINTS,
+    *PEER_COPIES,
     *RANKS,
     *FINDINGS,
     *HOST,

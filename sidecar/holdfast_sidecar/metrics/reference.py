@@ -14,6 +14,7 @@ from holdfast_sidecar.metrics.catalogue import Entry
 SECTIONS: tuple[tuple[str, Sequence[Entry]], ...] = (
     ("The whole job", catalogue.JOB_WIDE),
     ("Checkpoints", catalogue.CHECKPOINTS),
+    ("Copies on other nodes", catalogue.PEER_COPIES),
     ("Ranks", catalogue.RANKS),
     ("Findings", catalogue.FINDINGS),
     ("Coordination", catalogue.COORDINATION),

@@ -15,6 +15,8 @@ from holdfast_sidecar.picture import Picture
 ACTIONS = (
     "arm_checkpoint",
     "withdraw_checkpoint",
+    "arm_peer",
+    "order_snapshots",
     "order_stop",
     "keep_evidence",
     "keep_incidents",

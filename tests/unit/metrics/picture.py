@@ -14,6 +14,7 @@ from holdfast_sidecar.coordination.reports import (
     LedgerEntry,
     Member,
     NodeReport,
+    PeerOrder,
     Plan,
     RankReport,
     encode,
@@ -32,6 +33,7 @@ from holdfast_sidecar.machine import (
     ProbeHealth,
     Room,
 )
+from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.picture import Cost, Picture
 from holdfast_sidecar.settings import CheckpointSettings
 
@@ -93,6 +95,7 @@ VIEW = View(
         Section.NODES: {"a": node_report("a", 0, 45), "b": node_report("b", 1, 44)},
         Section.INCIDENTS: {name: encode(incident) for name, incident in INCIDENTS.items()},
         Section.LEDGER: {name: encode(entry) for name, entry in LEDGER.items()},
+        Section.PEER: {"current": encode(PeerOrder("p1", 3, 4, 44, "armed", 9.0, through=42))},
         Section.CHECKPOINT: {
             "current": encode(CheckpointOrder("c3", 3, 4, 60, "/c/step-60-c3", "armed", 60.0))
         },
@@ -159,4 +162,5 @@ def picture(is_leader: bool = True, machine: MachineReading | None = None) -> Pi
         checkpoints=CheckpointTally({("complete", "periodic"): 2, ("void", "grow"): 1}, 2, 0.5, 8),
         checkpoint_settings=CheckpointSettings(dir="/c"),
         heartbeats={"a": 1_000_009.5, "b": 1_000_009.0},
+        peers=PeerCounts(5000, 6000, 2.5, 4, 1, 2),
     )

@@ -12,7 +12,7 @@ RUNS = re.compile(r"(?:runner\.run|self\._run)\(\s*\"(\w+)\"")
 
 
 def test_every_action_that_is_run_is_counted_from_zero() -> None:
-    sources = Path(holdfast_sidecar.__file__).parent.glob("*.py")
+    sources = Path(holdfast_sidecar.__file__).parent.rglob("*.py")
     run = {name for source in sources for name in RUNS.findall(source.read_text())}
     assert len(run) > 5
     assert run == set(ACTIONS)
