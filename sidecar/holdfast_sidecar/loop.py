@@ -23,6 +23,7 @@ from holdfast_sidecar.coordination.reports import (
 from holdfast_sidecar.deeds import Deeds
 from holdfast_sidecar.detectors.judgement import judge_machine, judge_ranks
 from holdfast_sidecar.detectors.onset import keep_onsets, newly_found, no_longer_found
+from holdfast_sidecar.detectors.slots import find_missing_slots
 from holdfast_sidecar.detectors.stall import is_suspicious
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.findings import Finding
@@ -131,6 +132,8 @@ class Loop:
     heartbeats: HeartbeatTimes = field(default_factory=HeartbeatTimes)
     started_unix_s: float = field(default_factory=time.time)
     _findings: list[Finding] = field(default_factory=list)
+    _snapshot: SnapshotReport | None = None
+    """As of the tick before: findings are judged before anything is done."""
     _is_suspicious: bool = False
     _store_answered_s: float | None = None
     _leaving: threading.Event = field(default_factory=threading.Event)
@@ -175,6 +178,7 @@ class Loop:
             self._store_answered_s = now_s
         found = judge_machine(machine, launcher_alive, self._store_answered_s, moment)
         found += self.peers.findings(moment)
+        found += find_missing_slots(self._snapshot, moment)
         if launcher_alive and _is_going_on(orders, ranks.attempt):
             found += judge_ranks(ranks, self.settings, moment)
             self._is_suspicious = is_suspicious(ranks, self.settings.stall, moment)
@@ -187,6 +191,7 @@ class Loop:
         saved = self.saved_parts.follow(orders.checkpoint, self.attention.looks())
         snapshot = self.snapshots.follow(orders, self.attention.looks(), now_s)
         snapshot = self.peers.follow(orders, self.attention.looks(), snapshot, now_s)
+        self._snapshot = snapshot
         if not launcher_alive:
             self.farewell.sweep(self.attention.dead_ranks())
 
@@ -225,6 +230,7 @@ class Loop:
                 checkpoint_settings=self.settings.checkpoint,
                 heartbeats=self.heartbeats.seen(orders.view, now_unix_s),
                 peers=self.peers.counts,
+                snapshot=snapshot,
             )
         )
 

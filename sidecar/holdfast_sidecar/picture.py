@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.checkpoint_outcomes import CheckpointTally
+from holdfast_sidecar.coordination.reports import SnapshotReport
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.machine import MachineReading, ProbeHealth
@@ -59,6 +60,7 @@ class Picture:
     actions_failed: Mapping[str, int] = field(default_factory=dict)
     checkpoints: CheckpointTally = field(default_factory=CheckpointTally)
     checkpoint_settings: CheckpointSettings = field(default_factory=CheckpointSettings)
+    snapshot: SnapshotReport | None = None
     heartbeats: Mapping[str, float] = field(default_factory=dict)
     """Node -> when its heartbeat was last seen to move, Unix time on this node's clock."""
     peers: PeerCounts = field(default_factory=PeerCounts)

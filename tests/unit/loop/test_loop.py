@@ -110,6 +110,7 @@ class NoParts:
         return None
 
 
+@dataclass
 class Peers:
     """A node without others."""
 
@@ -216,6 +217,31 @@ def test_ranks_are_judged_only_while_their_attempt_goes_on(
     loop.tick(0.5, 1000.5)
     loop.tick(2.0, 1002.0)
     assert (Kind.STALL in kinds(loop)) is is_judged
+
+
+def test_a_node_short_of_room_for_snapshots_is_told_from_the_next_tick_on(loop: Loop) -> None:
+    loop.snapshots = Snapshots(SnapshotReport(2, 1, True, "1 slot of 3", "shared_memory"))
+    loop.tick(0.5, 1000.5)
+    assert kinds(loop) == []
+    loop.tick(1.0, 1001.0)
+    assert kinds(loop) == [Kind.NO_SNAPSHOTS]
+    teller, coordination = loop.teller, loop.coordination
+    assert isinstance(teller, Teller)
+    assert isinstance(coordination, Coordination)
+    (finding,) = coordination.told[-1].findings
+    assert (finding.what, finding.evidence) == ("shared_memory", ["1 slot of 3"])
+    assert teller.pictures[-1].snapshot == coordination.told[-1].snapshot is not None
+
+
+def test_the_loop_rests_less_while_ranks_wait_for_their_slots(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rests: list[float] = []
+    monkeypatch.setattr(loop.coordination.changed, "wait", rests.append)
+    loop._rest(0.0)
+    loop.snapshots = Snapshots(is_pressed=True)
+    loop._rest(0.0)
+    assert rests == [0.5, 0.1]
 
 
 def test_a_loop_that_overslept_starts_all_over(loop: Loop, tmp_path: Path) -> None:
