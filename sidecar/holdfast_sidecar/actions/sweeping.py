@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.identity import ProcessIdentity, ProcessStatus, read_status
+from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
 from holdfast_sidecar.pages import NAME, is_unlocked, open_process
 from holdfast_sidecar.resource_trackers import is_tracker, wait_for_trackers
 
@@ -107,9 +108,10 @@ def unowned(lock: Path) -> Iterator[bool]:
 
 
 def remove_shared_memory(directory: Path, lock: Path) -> bool:
-    """Remove this node's pages; not while any owner lives, be it a rank or a new launcher."""
+    """Remove this node's pages and slots; not while any owner lives, be it a rank or a new
+    launcher, nor while a slot is written or read."""
     with unowned(lock) as is_unowned:
-        if not is_unowned or not _all_unlocked(directory):
+        if not is_unowned or not _all_unlocked(directory) or not _all_slots_unused(directory):
             return False
         shutil.rmtree(directory)
     for parent in (directory.parent, directory.parent.parent):
@@ -142,6 +144,24 @@ def _all_unlocked(directory: Path) -> bool:
                 return False
         finally:
             os.close(descriptor)
+    return True
+
+
+def _all_slots_unused(directory: Path) -> bool:
+    """Whether nobody holds a slot's lock, not even to read: a checkpoint may still be written from
+    it, and the next slot be opened by its name."""
+    for folder in (OWN_DIRECTORY, COPIES_DIRECTORY):
+        for path in (directory / folder).glob("rank-*"):
+            try:
+                descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            except OSError:
+                continue
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+            finally:
+                os.close(descriptor)
     return True
 
 

@@ -111,6 +111,7 @@ def launch(arguments: Arguments, at_exit: contextlib.ExitStack) -> None:
         owned = ownership.own_node(effective.settings.paths, job, name)
         ends.callback(owned.release)
         ownership.sweep_pages(owned.places.shm)
+        ownership.sweep_slots(owned.places.shm)
         if redis_url:
             server = job_server.reach(effective.settings.redis)
         else:

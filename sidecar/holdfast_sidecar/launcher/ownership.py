@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.places import NAME, Places, places
 from holdfast_sidecar.settings import PathSettings
@@ -96,6 +97,19 @@ def sweep_pages(shm: Path, now_unix_s: float | None = None) -> None:
         with contextlib.suppress(FileNotFoundError):
             if not is_owned(page) and now - page.stat().st_mtime > EXPIRED_S:
                 page.unlink()
+
+
+def sweep_slots(shm: Path) -> None:
+    """Remove what an earlier launcher's ranks left in a node's directory that we own.
+
+    Slots belong to a launcher: to a later one they would be another run's state. One that is still
+    read or written is left, and goes with the directory.
+    """
+    for folder in (OWN_DIRECTORY, COPIES_DIRECTORY):
+        for slot in (shm / folder).glob("*"):
+            with contextlib.suppress(FileNotFoundError):
+                if not is_owned(slot):
+                    slot.unlink()
 
 
 def is_owned(path: Path) -> bool:

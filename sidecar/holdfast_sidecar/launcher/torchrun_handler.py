@@ -53,6 +53,7 @@ def create(parameters: RendezvousParameters) -> HoldfastRendezvous:
     server = job_server.reach(settings.redis)
     entrance.check_shared()
     owned = ownership.own_node(settings.paths, entrance.job, parameters.get("node") or None)
+    ownership.sweep_slots(owned.places.shm)
     server.write_record(owned.places)
     context = RankContext(
         job=entrance.job,

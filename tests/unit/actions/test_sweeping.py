@@ -66,3 +66,17 @@ def test_a_living_rank_keeps_it(node: Path) -> None:
         fcntl.flock(owner, fcntl.LOCK_EX)
         assert not remove_shared_memory(node, node / "owner.lock")
     assert page.exists()
+
+
+@pytest.mark.parametrize("kind", [fcntl.LOCK_SH, fcntl.LOCK_EX], ids=["read", "written"])
+@pytest.mark.parametrize("folder", ["snapshots", "copies"])
+def test_a_slot_that_is_in_use_keeps_it(node: Path, folder: str, kind: int) -> None:
+    (node / folder).mkdir()
+    slot = node / folder / "rank-0-slot-0"
+    slot.touch()
+    with slot.open("r+b") as user:
+        fcntl.flock(user, kind)
+        assert not remove_shared_memory(node, node / "owner.lock")
+    assert slot.exists()
+    assert remove_shared_memory(node, node / "owner.lock")
+    assert not node.exists()

@@ -38,6 +38,21 @@ def test_a_restart_is_announced_with_its_cause() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("step", "fetches", "source"),
+    [
+        (-1, {}, "the newest snapshot"),
+        (55, {}, "the newest snapshot (step 55 or later)"),
+        (55, {"1": "b"}, "the snapshots of step 55"),
+    ],
+)
+def test_a_snapshot_is_announced_as_one(step: int, fetches: dict[str, str], source: str) -> None:
+    candidate = Candidate("snapshot", "", step, tier="snapshot", fetches=fetches)
+    plan = Plan(1, 2, "running", members=[MEMBER], world_size=2, resume=[candidate])
+    (line,) = announce(Assignment(plan, MEMBER))
+    assert line == f"attempt 1: node rank 0 of 1, ranks 0-1 of 2, resuming from {source}"
+
+
 def test_a_first_attempt_has_no_cause() -> None:
     plan = Plan(0, 1, "running", members=[MEMBER], world_size=2)
     assert announce(Assignment(plan, MEMBER)) == ["attempt 0: node rank 0 of 1, ranks 0-1 of 2"]

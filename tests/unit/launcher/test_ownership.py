@@ -18,6 +18,7 @@ from holdfast_sidecar.launcher.ownership import (
     own_node,
     sweep,
     sweep_pages,
+    sweep_slots,
 )
 from holdfast_sidecar.settings import PathSettings
 
@@ -132,6 +133,21 @@ def test_a_page_whose_rank_lives_is_not_swept(paths: PathSettings) -> None:
     assert not list(owned.places.shm.glob("*.page"))
     assert is_owned(owned.places.lock)
     owned.release()
+
+
+def test_slots_of_an_earlier_launcher_go_unless_they_are_in_use(paths: PathSettings) -> None:
+    owned = own_node(paths, "job", "a")
+    for folder in ("snapshots", "copies"):
+        (owned.places.shm / folder).mkdir()
+        for name in ("rank-0-slot-0", "rank-0-slot-1"):
+            (owned.places.shm / folder / name).touch()
+    with (owned.places.shm / "snapshots/rank-0-slot-1").open("rb") as reader:
+        fcntl.flock(reader, fcntl.LOCK_SH)
+        sweep_slots(owned.places.shm)
+    left = [path.relative_to(owned.places.shm) for path in owned.places.shm.glob("*/*")]
+    assert left == [Path("snapshots/rank-0-slot-1")]
+    owned.release()
+    assert not owned.places.shm.exists()
 
 
 def test_any_host_name_becomes_a_name() -> None:
