@@ -20,7 +20,9 @@ from holdfast_sidecar.coordination.store import Lease, Store
 from holdfast_sidecar.decisions import checkpointing, preemption, shipping
 from holdfast_sidecar.decisions.choosing import is_about_numbers
 from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.outcome import Circumstances
 from holdfast_sidecar.decisions.preemption import Preemption
+from holdfast_sidecar.decisions.schedule import work_out
 from holdfast_sidecar.decisions.watching import newcomers
 from holdfast_sidecar.desk.asked_storage import Unanswered
 from holdfast_sidecar.settings import Settings
@@ -62,10 +64,11 @@ class CheckpointKeeping:
         lease: Lease,
         cluster: Cluster,
         plan: Plan,
-        now: float,
+        circumstances: Circumstances,
         leaving: Preemption | None = None,
     ) -> None:
-        """Under a running plan: follow the armed order, or arm one. `now` is monotonic seconds."""
+        """Under a running plan: follow the armed order, or arm one."""
+        now = circumstances.now
         self._rebuild_ledger(lease, cluster)
         self._note_failed_loads(lease, cluster, plan)
         if self._orders.tidy():
@@ -74,11 +77,11 @@ class CheckpointKeeping:
         if order is not None and order.state == "armed":
             self._orders.follow(lease, cluster, plan, order, now)
         elif order is not None and order.state == "writing":
-            self._skip_if_due(cluster, plan, order, now)
+            self._skip_if_due(cluster, plan, order, circumstances)
         elif leaving is not None:
             self._save_before(leaving, lease, cluster, plan)
         else:
-            self._consider(lease, cluster, plan, now)
+            self._consider(lease, cluster, plan, circumstances)
 
     def follow_writing(self, lease: Lease, cluster: Cluster, now: float) -> None:
         """Whatever the plan: what only waits for its writers."""
@@ -151,13 +154,26 @@ class CheckpointKeeping:
                     lease, Section.LEDGER, name, existing.get(name), entered.get(name)
                 )
 
+    def _is_due(
+        self,
+        cluster: Cluster,
+        plan: Plan,
+        key: str,
+        last_step: int,
+        circumstances: Circumstances,
+    ) -> bool:
+        """Whether the schedule asks for one; `key` is the newest order there was."""
+        settings = self._settings.checkpoint
+        since_s = self._watch.elapsed("schedule", f"{plan.attempt} {key}", circumstances.now)
+        every_s = work_out(cluster, settings, circumstances.now_unix_s).interval.target_s
+        return checkpointing.is_due(settings, cluster.ranks(plan), last_step, since_s, every_s)
+
     def _skip_if_due(
-        self, cluster: Cluster, plan: Plan, order: CheckpointOrder, now: float
+        self, cluster: Cluster, plan: Plan, order: CheckpointOrder, circumstances: Circumstances
     ) -> None:
         """Never two writes at once: one that is due meanwhile is skipped, and counted once."""
-        since_order = self._watch.elapsed("schedule", f"{plan.attempt} {order.identifier}", now)
         ranks = cluster.ranks(plan)
-        due = checkpointing.is_due(self._settings.checkpoint, ranks, order.step, since_order)
+        due = self._is_due(cluster, plan, order.identifier, order.step, circumstances)
         every_steps = self._settings.checkpoint.every_steps
         furthest = max((r.step for r in ranks.values()), default=0)
         if every_steps:
@@ -169,9 +185,7 @@ class CheckpointKeeping:
                 "checkpoint %s is still being written: the next is skipped", order.identifier
             )
 
-    def _save_before(
-        self, leaving: Preemption, lease: Lease, cluster: Cluster, plan: Plan
-    ) -> None:
+    def _save_before(self, leaving: Preemption, lease: Lease, cluster: Cluster, plan: Plan) -> None:
         """Members must go: save what can be saved before they do."""
         wanted = preemption.wants(cluster, plan)
         if isinstance(wanted, shipping.Shipment):
@@ -184,22 +198,23 @@ class CheckpointKeeping:
         elif wanted and not self._obstacle(plan, cluster):
             self._arm(lease, cluster, plan, preemption.ASKED_BY, leaving.left_s)
 
-    def _consider(self, lease: Lease, cluster: Cluster, plan: Plan, now: float) -> None:
+    def _consider(
+        self, lease: Lease, cluster: Cluster, plan: Plan, circumstances: Circumstances
+    ) -> None:
         ranks = cluster.ranks(plan)
         requests = [r for r in cluster.requests.values() if r.kind == "checkpoint"]
         asked_by = requests[0].identifier if requests else ""
         last_step = checkpointing.last_step(cluster.ledger.values(), plan, ranks)
         order = cluster.checkpoint
-        key = f"{plan.attempt} {order.identifier if order is not None else ''}"
-        since_last = self._watch.elapsed("schedule", key, now)
+        key = "" if order is None else order.identifier
+        due = self._is_due(cluster, plan, key, last_step, circumstances)
         if not asked_by and newcomers(cluster, plan) and not _saved_to_grow(order, plan):
             asked_by = "grow"
-        due = checkpointing.is_due(self._settings.checkpoint, ranks, last_step, since_last)
         if not asked_by and not due:
             return
         obstacle = self._obstacle(plan, cluster)
         if obstacle and requests:
-            waited = self._watch.elapsed("request", asked_by, now)
+            waited = self._watch.elapsed("request", asked_by, circumstances.now)
             if "three lines" in obstacle or waited > self._settings.checkpoint.deadline_s:
                 self._refuse(lease, cluster, plan, asked_by, obstacle)
             return

@@ -27,10 +27,12 @@ from holdfast_sidecar.peer_keeping import PeerKeeping
 from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.snapshot_keeping import SnapshotKeeping
 from holdfast_sidecar.stopwatch import Stopwatch
+from holdfast_sidecar.verdict_keeping import VerdictKeeping
 
 log = logging.getLogger(__name__)
 
 LOOKING = "looking through the checkpoints"
+GOING_BACK = "noting which checkpoints the job goes back behind"
 RESCUING = "writing down the newest snapshot"
 
 SETTLING_HEARTBEATS = 5.0
@@ -53,6 +55,7 @@ class Leadership:
         self._new_identifier = new_identifier
         self._watch = Stopwatch()
         self._checkpoints = CheckpointKeeping(store, settings, storage, new_identifier)
+        self._verdicts = VerdictKeeping(store, settings.checkpoint, storage)
         self._snapshots = SnapshotKeeping(store, settings)
         self._peers = PeerKeeping(store, settings, new_identifier)
         self._forming = False
@@ -87,6 +90,7 @@ class Leadership:
             majority=self._settings.redis.url.partition(":")[0].endswith("+sentinel"),
         )
         self._checkpoints.follow_writing(lease, cluster, now)
+        self._verdicts.follow(lease, cluster)
         if plan is None or plan.state in ("evidence", "ended"):
             self._storage.prepare()
         outcome = decide(cluster, circumstances)
@@ -106,6 +110,9 @@ class Leadership:
             outcome = decide(cluster, found)
         elif stops_by_failure(outcome) and self._is_rescuing_last(lease, cluster, now):
             self._wait(RESCUING)
+            return
+        if self._verdicts.abandon(lease, cluster, outcome.abandoned, outcome.abandoned_for):
+            self._wait(GOING_BACK)
             return
         self._forming = outcome.forming
         self._wait(outcome.waiting)
@@ -187,7 +194,8 @@ class Leadership:
     ) -> None:
         if cluster.plan is not None and cluster.plan.state == "running":
             leaving = preemption_of(cluster, cluster.plan, circumstances)
-            self._checkpoints.keep(lease, cluster, cluster.plan, circumstances.now, leaving)
+            self._checkpoints.keep(lease, cluster, cluster.plan, circumstances, leaving)
+            self._verdicts.keep(lease, cluster, cluster.plan, circumstances.now)
             self._snapshots.keep(lease, cluster, cluster.plan)
 
     def _keep_peers(self, lease: Lease, cluster: Cluster, now: float) -> None:

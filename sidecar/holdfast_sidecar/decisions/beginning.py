@@ -148,7 +148,7 @@ def open_attempt(
     writes = list(write_plan(cluster, plan).writes)
     if incident is not None and incident.identifier:
         writes.append(amend(cluster, incident))
-    return Outcome(tuple(writes), abandoned=choice.abandoned)
+    return Outcome(tuple(writes), abandoned=choice.abandoned, abandoned_for=choice.note)
 
 
 def _known_plans(cluster: Cluster, circumstances: Circumstances) -> list[Plan]:

@@ -103,14 +103,18 @@ def is_due(
     ranks: Mapping[int, RankReport],
     last_step: int,
     since_last_s: float,
+    every_s: float,
 ) -> bool:
-    """Whether the schedule asks for one (by steps: always, and the next one on the grid)."""
+    """Whether the schedule asks for one (by steps: always, and the next one on the grid).
+
+    every_s: what `decisions.schedule` aims at.
+    """
     furthest = max((r.step for r in ranks.values()), default=0)
     if furthest <= last_step and last_step > 0:
         return False
     if settings.every_steps > 0:
         return True
-    return settings.every_s > 0 and since_last_s >= settings.every_s
+    return bool(settings.dir) and since_last_s >= every_s
 
 
 def trigger_of(asked_by: str) -> str:

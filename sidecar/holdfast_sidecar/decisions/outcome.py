@@ -63,6 +63,8 @@ class Outcome:
     """Why nothing happens yet, for people."""
     abandoned: tuple[Candidate, ...] = ()
     """Checkpoints that the job goes back behind: storage must know before the plan is written."""
+    abandoned_for: str = ""
+    """Why, for people and for the verdict beside the files."""
     forming: bool = False
     """Enough nodes are here for a first attempt: the last call is running."""
 

@@ -5,6 +5,7 @@ Time is a number that the test moves. The leader is the real one; faults are pla
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 from collections.abc import Callable, Sequence
@@ -50,6 +51,7 @@ class MemoryStorage:
         self.poisoned: set[str] = set()
         self.tidied: list[str] = []
         self.is_away = False
+        self.takes_no_verdicts = False
 
     def prepare(self) -> None:
         pass
@@ -57,9 +59,12 @@ class MemoryStorage:
     def candidates(self, occasion: str = "") -> list[Candidate]:
         if self.is_away:
             raise OSError(116, "Stale file handle")
-        good = [e for e in self.held.values() if e.identifier not in self.poisoned]
-        newest_first = sorted(good, key=lambda e: (e.attempt, e.step), reverse=True)
-        return [Candidate(e.identifier, e.path, e.step) for e in newest_first]
+        usable = [e for e in self.held.values() if e.identifier not in self.poisoned]
+        newest_first = sorted(usable, key=lambda e: (e.attempt, e.step), reverse=True)
+        return [
+            Candidate(e.identifier, e.path, e.step, is_good=e.verdict == "good")
+            for e in newest_first
+        ]
 
     def path(self, step: int, identifier: str) -> str:
         return f"/checkpoints/step-{step}-{identifier}"
@@ -95,6 +100,16 @@ class MemoryStorage:
         self.poisoned.add(identifier)
         return None
 
+    def give_verdict(self, identifier: str, verdict: str, reason: str) -> LedgerEntry | None:
+        if self.takes_no_verdicts:
+            raise OSError(30, "Read-only file system")
+        if identifier not in self.held:
+            return None
+        if verdict == "poisoned":
+            self.poisoned.add(identifier)
+        self.held[identifier] = dataclasses.replace(self.held[identifier], verdict=verdict)
+        return self.held[identifier]
+
 
 @dataclass
 class SimulatedNode:
@@ -115,6 +130,8 @@ class SimulatedNode:
     step: float = 0.0
     resumed: int = 0
     resume_failures: int = 0
+    onset: int = -1
+    """Since which step its losses are not finite."""
     frozen: set[int] = field(default_factory=set)
     dead: bool = False
     """The whole machine is gone."""
@@ -190,7 +207,7 @@ class SimulatedNode:
 
     def start(self, plan: Plan) -> None:
         self.plan, self.attempt, self.state = plan, plan.attempt, "running"
-        self.exits, self.saved = [], None
+        self.exits, self.saved, self.onset = [], None, -1
         self.resumed = plan.resume[0].step if plan.resume else 0
         self.step = float(self.resumed)
         self.attempts_run.append(plan.attempt)
@@ -243,6 +260,9 @@ class SimulatedNode:
                 state_registered=self.registered,
                 resumed_step=self.resumed,
                 resume_failures=self.resume_failures,
+                is_loss_finite=self.onset < 0,
+                nonfinite_losses=int(self.onset >= 0),
+                onset_step=self.onset,
                 alive=self.state == "running",
             )
             for local in range(self.slots)
@@ -278,6 +298,7 @@ class SimulatedJob:
         every_steps: int = 0,
         seed: int = 0,
         policy: PolicySettings | None = None,
+        checkpoint: CheckpointSettings | None = None,
     ) -> None:
         self.now = 1000.0
         self.random = random.Random(seed)
@@ -289,7 +310,7 @@ class SimulatedJob:
                 tick_s=TICK_S, heartbeat_s=TICK_S, node_timeout_s=0.6, lease_s=0.6
             ),
             policy=policy or PolicySettings(),
-            checkpoint=CheckpointSettings(dir="/c", every_steps=every_steps, every_s=0.0),
+            checkpoint=checkpoint or CheckpointSettings(dir="/c", every_steps=every_steps),
         )
         self.slots, self.bounds = slots, (nodes if least is None else least, nodes)
         self.registered = registered

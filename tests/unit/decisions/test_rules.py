@@ -244,8 +244,9 @@ def test_an_order_is_void_for_all_as_soon_as_it_can_not_be_complete(verdict: obj
 
 def test_a_schedule_by_time_waits_and_one_by_steps_arms_ahead() -> None:
     ranks = {0: rank(0, step=10)}
-    by_time = CheckpointSettings(every_s=60)
-    assert not checkpointing.is_due(by_time, ranks, 5, 59)
-    assert checkpointing.is_due(by_time, ranks, 5, 60)
-    assert not checkpointing.is_due(by_time, ranks, 10, 60), "nothing new to save"
-    assert checkpointing.is_due(CheckpointSettings(every_steps=50), ranks, 5, 0)
+    by_time = CheckpointSettings(dir="/c")
+    assert not checkpointing.is_due(by_time, ranks, 5, 59, 60.0)
+    assert checkpointing.is_due(by_time, ranks, 5, 60, 60.0)
+    assert not checkpointing.is_due(by_time, ranks, 10, 60, 60.0), "nothing new to save"
+    assert not checkpointing.is_due(CheckpointSettings(), ranks, 5, 60, 60.0), "nowhere to"
+    assert checkpointing.is_due(CheckpointSettings(every_steps=50), ranks, 5, 0, 60.0)
