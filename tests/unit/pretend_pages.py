@@ -18,6 +18,7 @@ def write_page(
     start_ticks: int | None = None,
     epoch: int = 1,
     claimed_ns: int | None = None,
+    rank: int | None = None,
 ) -> Path:
     """A page claimed by this process (or by whoever is named)."""
     me = read_identity()
@@ -27,7 +28,7 @@ def write_page(
         start_ticks=me.start_ticks if start_ticks is None else start_ticks,
         attempt=attempt,
         epoch=epoch,
-        rank=local_rank,
+        rank=local_rank if rank is None else rank,
         local_rank=local_rank,
         world_size=2,
         claimed_ns=time.monotonic_ns() if claimed_ns is None else claimed_ns,

@@ -1,0 +1,300 @@
+"""Snapshots on their way between two real servers."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.integration.peers.two_nodes import TwoNodes, armed, standing
+from tests.unit.peers.slots import data_of, set_word, write_slot
+from tests.unit.pretend_pages import set_word as set_page_word
+
+from holdfast import page
+from holdfast.page import OrderKind
+from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY, Word
+from holdfast_sidecar.coordination.reports import Candidate, RankReport
+from holdfast_sidecar.observation import Moment
+from holdfast_sidecar.settings import SnapshotSettings
+
+Making = Callable[..., TwoNodes]
+BOTH = {"a": "b", "b": "a"}
+BIG = os.urandom(3 * 2**20 + 17)
+
+
+def copies(nodes: TwoNodes, node: str) -> dict[str, list[int]]:
+    report = nodes.nodes[node].report
+    return {} if report is None else report.copies
+
+
+def copy_path(nodes: TwoNodes, node: str, rank: int, step: int) -> Path:
+    found = [
+        path
+        for path in (nodes.nodes[node].shm / COPIES_DIRECTORY).glob(f"rank-{rank}-slot-*")
+        if data_of(path)[0] == step
+    ]
+    assert len(found) == 1, found
+    return found[0]
+
+
+def through(nodes: TwoNodes) -> bool:
+    assert nodes.order is not None
+    return all(
+        node.report is not None and node.report.pulled == nodes.order.identifier
+        for node in nodes.nodes.values()
+        if node.name in nodes.order.pulls.values()
+    )
+
+
+def test_every_rank_s_armed_step_gets_to_the_other_node(make: Making) -> None:
+    nodes = make({"a": (0, 1), "b": (2,)})
+    nodes.order = armed(7, BOTH)
+    nodes.until(lambda: nodes.nodes["b"].order(OrderKind.PEER) is not None, "the page's order")
+    for rank, node in ((0, "a"), (1, "a"), (2, "b")):
+        nodes.nodes[node].seal(rank, 0, 7, 0, BIG + bytes([rank]))
+    nodes.until(lambda: through(nodes))
+    nodes.tick()
+    assert copies(nodes, "b") == {"0": [7], "1": [7]}
+    assert copies(nodes, "a") == {"2": [7]}
+    for rank, holder in ((0, "b"), (1, "b"), (2, "a")):
+        assert data_of(copy_path(nodes, holder, rank, 7)) == (7, BIG + bytes([rank]))
+    counts = nodes.nodes["b"].peers.counts
+    assert (counts.copies, counts.failures, counts.refused) == (2, 0, 0)
+    assert counts.received_bytes > 2 * len(BIG)
+
+
+def test_the_next_copy_leaves_the_one_that_is_through(make: Making) -> None:
+    nodes = make({"a": (0,), "b": (1,)})
+    for number, step in enumerate((3, 5, 8)):
+        nodes.order = armed(step, BOTH, through=(-1, 3, 5)[number])
+        for rank, node in ((0, "a"), (1, "b")):
+            nodes.nodes[node].seal(rank, number, step, 0, bytes([step]))
+        nodes.until(lambda: through(nodes))
+        order = nodes.nodes["a"].order(OrderKind.PEER)
+        assert order is not None
+        assert (order.step, order.keeps) == (step, (0, 4, 6)[number])
+    nodes.tick()
+    assert copies(nodes, "a") == {"1": [8, 5]}
+    void = replace(armed(8, BOTH, through=5), state="void")
+    nodes.order = void
+    nodes.tick()
+    order = nodes.nodes["a"].order(OrderKind.PEER)
+    assert order is not None
+    assert (order.is_withdrawn, order.keeps) == (True, 6), "what is through stays held"
+    nodes.order = armed(9, BOTH, through=5)
+    nodes.nodes["b"].seal(1, 0, 9, 0, b"nine")
+    nodes.until(lambda: copies(nodes, "a") == {"1": [9, 5]}, "the void one's place")
+
+
+def test_a_slot_that_is_torn_while_it_is_sent_never_becomes_a_copy(make: Making) -> None:
+    """The cap makes the transfer slow; in its middle the source's seal goes."""
+    settings = SnapshotSettings(peer_bytes_per_s=20e6)
+    nodes = make({"a": (0,), "b": (1,)}, settings)
+    nodes.order = armed(7, {"a": "b"})
+    slot = write_slot(nodes.nodes["a"].shm, 0, 0, 7, 0, os.urandom(12 * 2**20))
+    target = nodes.nodes["b"].shm / COPIES_DIRECTORY / "rank-0-slot-0"
+    nodes.until(lambda: target.exists() and target.stat().st_size > 2**20)
+    set_word(slot, Word.SEALED, 0)
+    nodes.until(lambda: nodes.nodes["b"].peers.counts.failures > 0, "the refusal")
+    assert copies(nodes, "b") == {}
+    assert not through(nodes)
+    set_word(slot, Word.SEALED, 8)
+    nodes.until(lambda: through(nodes), "the next try")
+
+
+def test_bytes_that_changed_since_they_were_sealed_are_not_passed_on(make: Making) -> None:
+    nodes = make({"a": (0,), "b": (1,)})
+    slot = write_slot(nodes.nodes["a"].shm, 0, 0, 7, 0, b"weights" * 1000)
+    content = bytearray(slot.read_bytes())
+    content[content.index(b"weights")] ^= 4
+    slot.write_bytes(content)
+    nodes.order = armed(7, {"a": "b"})
+    nodes.until(lambda: nodes.nodes["b"].peers.counts.failures > 1, "the refusals")
+    assert copies(nodes, "b") == {}
+
+
+def test_a_node_with_another_key_gets_nothing(make: Making) -> None:
+    nodes = make({"a": (0,), "b": (1,)}, secrets={"b": "66" * 32})
+    nodes.order = armed(7, {"a": "b"})
+    nodes.nodes["a"].seal(0, 0, 7, 0, BIG)
+    nodes.until(lambda: nodes.nodes["b"].peers.counts.failures > 1, "the refusals")
+    nodes.tick()
+    assert copies(nodes, "b") == {}
+    assert nodes.nodes["a"].peers.counts.sent_bytes == 0
+    assert nodes.nodes["a"].peers.counts.refused > 0
+
+
+def test_a_full_disk_fails_the_copy_and_leaves_the_one_before(
+    make: Making, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = make({"a": (0,), "b": (1,)})
+    nodes.order = armed(3, {"a": "b"})
+    nodes.nodes["a"].seal(0, 0, 3, 0, b"three")
+    nodes.until(lambda: through(nodes))
+
+    def full(*_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    nodes.order = armed(5, {"a": "b"}, through=3)
+    nodes.nodes["a"].seal(0, 1, 5, 0, b"five")
+    nodes.until(lambda: nodes.nodes["b"].peers.counts.failures > 0, "the failure")
+    assert copies(nodes, "b") == {"0": [3]}
+    monkeypatch.undo()
+    nodes.until(lambda: through(nodes), "room again")
+    nodes.tick()
+    assert copies(nodes, "b") == {"0": [5, 3]}
+
+
+def test_in_step_every_snapshot_is_confirmed_to_its_rank(make: Making) -> None:
+    nodes = make({"a": (0,), "b": (1,)}, SnapshotSettings(peer="sync"))
+    nodes.order = standing(BOTH)
+    nodes.until(lambda: copies(nodes, "a") == {}, "the start")
+    for step in range(6):
+        for rank, node in ((0, "a"), (1, "b")):
+            nodes.nodes[node].seal(rank, step % 2, step, 0, bytes([step]) * 999)
+            path = nodes.nodes[node].shm / page.page_name(0, 0)
+            set_page_word(path, page.Word.SNAPSHOT_EXISTING, step)  # of the step before: + 1 - 1
+        for node in ("a", "b"):
+            nodes.until(lambda node=node, step=step: confirmed(nodes, node) == step, f"step {step}")
+    nodes.tick()
+    assert copies(nodes, "b") == {"0": [5, 4]}
+    assert data_of(copy_path(nodes, "b", 0, 5))[1] == bytes([5]) * 999
+
+
+def confirmed(nodes: TwoNodes, node: str) -> int:
+    order = nodes.nodes[node].order(OrderKind.CONFIRMED)
+    return -1 if order is None or order.is_withdrawn else order.step
+
+
+def test_in_step_what_others_may_need_is_not_overwritten(make: Making) -> None:
+    """Rank 0 is ahead of the rest: nobody knows yet that step 1 exists, so step 2 waits."""
+    nodes = make({"a": (0,), "b": (1,)}, SnapshotSettings(peer="sync"))
+    nodes.order = standing({"a": "b"})
+    for step in (0, 1):
+        nodes.nodes["a"].seal(0, step, step, 0, bytes([step]))
+        nodes.until(lambda step=step: confirmed(nodes, "a") == step)
+    nodes.nodes["a"].seal(0, 2, 2, 0, b"two")
+    for _ in range(20):
+        nodes.woken.wait(0.02)
+        nodes.tick()
+    assert copies(nodes, "b") == {"0": [1, 0]}
+    path = nodes.nodes["a"].shm / page.page_name(0, 0)
+    set_page_word(path, page.Word.SNAPSHOT_EXISTING, 1 + 1)
+    nodes.until(lambda: confirmed(nodes, "a") == 2)
+    nodes.tick()
+    assert copies(nodes, "b") == {"0": [2, 1]}
+
+
+def test_in_step_a_rank_without_a_partner_is_let_go_and_waits_once_it_has_one(
+    make: Making,
+) -> None:
+    nodes = make({"a": (0,), "b": (1,)}, SnapshotSettings(peer="sync"))
+    nodes.tick()
+    order = nodes.nodes["a"].order(OrderKind.CONFIRMED)
+    assert order is not None
+    assert order.is_withdrawn
+    assert order.step > 10**9
+    nodes.order = standing({"a": "b"})
+    nodes.tick()
+    order = nodes.nodes["a"].order(OrderKind.CONFIRMED)
+    assert order is not None
+    assert not order.is_withdrawn
+    nodes.nodes["a"].seal(0, 0, 4, 0, b"four")
+    nodes.until(lambda: confirmed(nodes, "a") == 4)
+
+
+def test_in_step_a_partner_that_is_lost_stops_training_only_once(make: Making) -> None:
+    nodes = make({"a": (0,), "b": (1,)}, SnapshotSettings(peer="sync", peer_timeout_s=0.3))
+    nodes.order = standing({"a": "b"})
+    nodes.nodes["a"].seal(0, 0, 1, 0, b"one")
+    nodes.until(lambda: confirmed(nodes, "a") == 1)
+    nodes.kill("b")
+    nodes.nodes["a"].seal(0, 1, 2, 0, b"two")
+
+    def is_let_go() -> bool:
+        order = nodes.nodes["a"].order(OrderKind.CONFIRMED)
+        return order is not None and order.is_withdrawn
+
+    nodes.until(is_let_go)
+    (finding,) = nodes.nodes["a"].peers.findings(Moment(1.0, 2.0, "a", 0.0))
+    assert finding.evidence == [
+        "ranks [0] go on without copies of their newest steps: node b is behind with them"
+    ]
+    nodes.nodes["a"].seal(0, 0, 3, 0, b"three")
+    nodes.tick()
+    assert is_let_go()
+
+
+def test_a_rank_that_moved_finds_its_copies_in_its_own_slots(make: Making) -> None:
+    nodes = make({"a": (0,), "b": (1,), "c": ()})
+    holder = nodes.nodes["b"].shm
+    write_slot(holder, 0, 0, 5, 0, b"five", room=COPIES_DIRECTORY)
+    write_slot(holder, 0, 1, 3, 0, BIG, room=COPIES_DIRECTORY)
+    moved = TwoNodes(
+        make_folder(nodes.folder / "next"),
+        nodes.settings,
+        {"c": (0,), "b": (1,)},
+        attempt=1,
+        resume=[Candidate("snapshot", "", 5, "snapshot", {"0": "b"})],
+    )
+    try:
+        os.rename(holder / COPIES_DIRECTORY, moved.nodes["b"].shm / COPIES_DIRECTORY)
+        marker = moved.nodes["c"].shm / "fetched-attempt-1"
+        moved.until(marker.exists, "word of the fetch")
+        assert json.loads(marker.read_text()) == {"ok": True, "reason": ""}
+        own = moved.nodes["c"].shm / OWN_DIRECTORY
+        assert sorted(data_of(path) for path in own.iterdir()) == [(3, BIG), (5, b"five")]
+    finally:
+        moved.close()
+
+
+def make_folder(path: Path) -> Path:
+    path.mkdir()
+    return path
+
+
+def test_what_lies_in_a_rank_s_slots_already_is_not_fetched_again(make: Making) -> None:
+    nodes = make(
+        {"a": (0,), "b": (1,)},
+        attempt=1,
+        resume=[Candidate("snapshot", "", 5, "snapshot", {"0": "b"})],
+    )
+    write_slot(nodes.nodes["b"].shm, 0, 0, 5, 0, b"five", room=COPIES_DIRECTORY)
+    write_slot(nodes.nodes["b"].shm, 0, 1, 3, 0, b"three", room=COPIES_DIRECTORY)
+    write_slot(nodes.nodes["a"].shm, 0, 0, 5, 0, b"five")
+    write_slot(nodes.nodes["a"].shm, 0, 1, 6, 0, b"ahead")
+    nodes.until((nodes.nodes["a"].shm / "fetched-attempt-1").exists)
+    own = nodes.nodes["a"].shm / OWN_DIRECTORY
+    assert [data_of(p) for p in sorted(own.iterdir())] == [(5, b"five"), (3, b"three")]
+    assert nodes.nodes["a"].peers.counts.copies == 1
+
+
+def test_a_holder_without_copies_is_said_to_the_ranks_who_wait(make: Making) -> None:
+    nodes = make(
+        {"a": (0,), "b": (1,)},
+        attempt=1,
+        resume=[Candidate("snapshot", "", 5, "snapshot", {"0": "b"})],
+    )
+    marker = nodes.nodes["a"].shm / "fetched-attempt-1"
+    nodes.until(marker.exists)
+    word = json.loads(marker.read_text())
+    assert word["ok"] is False
+    assert "rank 0: the node that should have them has no copies" in word["reason"]
+
+
+def test_copies_of_a_branch_that_was_left_are_forgotten_once_ranks_began(make: Making) -> None:
+    nodes = make(
+        {"a": (0,), "b": (1,)}, attempt=1, resume=[Candidate("snapshot", "", 5, "snapshot")]
+    )
+    write_slot(nodes.nodes["b"].shm, 0, 0, 5, 0, b"five", room=COPIES_DIRECTORY)
+    write_slot(nodes.nodes["b"].shm, 0, 1, 9, 0, b"nine", room=COPIES_DIRECTORY)
+    nodes.tick()
+    assert copies(nodes, "b") == {"0": [9, 5]}
+    nodes.rank_reports = [RankReport(0, 0, 1, 5, "forward", 0.1, 0.1, 0.1, resumed_step=5)]
+    nodes.tick()
+    nodes.tick()
+    assert copies(nodes, "b") == {"0": [5]}

@@ -1,0 +1,165 @@
+"""Nodes with real servers, files and pages, without Redis: what was agreed is what a test says."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.unit.peers.slots import JOB, write_slot
+from tests.unit.pretend_pages import set_word, write_page
+
+from holdfast import page
+from holdfast_sidecar.actions.runner import ActionRunner
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.reports import (
+    AgentReport,
+    AttemptKey,
+    Candidate,
+    Member,
+    NodeReport,
+    PeerOrder,
+    Plan,
+    RankReport,
+    SnapshotReport,
+    encode,
+)
+from holdfast_sidecar.coordination.store import Lease, View
+from holdfast_sidecar.local_state import Orders
+from holdfast_sidecar.observation import RankLook
+from holdfast_sidecar.pages import Pages
+from holdfast_sidecar.peers.node_peers import NodePeers
+from holdfast_sidecar.settings import SnapshotSettings
+
+SECRET = "5e" * 32
+PATIENCE_S = 20.0
+
+
+@dataclass
+class Node:
+    """One node's files and its part in the peer tier."""
+
+    name: str
+    ranks: tuple[int, ...]
+    shm: Path
+    peers: NodePeers
+    pages: Pages
+    report: SnapshotReport | None = None
+
+    def looks(self) -> list[RankLook]:
+        """Its ranks as the loop sees them."""
+        self.pages.refresh()
+        return [
+            RankLook(held.identity, time.monotonic(), page.parse_words(held.read()), is_gone=False)
+            for held in self.pages.held()
+        ]
+
+    def seal(self, rank: int, slot: int, step: int, attempt: int, data: bytes) -> None:
+        """What a rank does at a boundary, seen from outside."""
+        write_slot(self.shm, rank, slot, step, attempt, data)
+        local = self.ranks.index(rank)
+        path = self.shm / page.page_name(attempt, local)
+        set_word(path, page.Word.SNAPSHOT_SEALED, step + 1)
+
+    def order(self, kind: page.OrderKind, rank: int | None = None) -> page.Order | None:
+        """What its (first) rank finds in its page."""
+        self.pages.refresh()
+        for held in self.pages.held():
+            if rank is None or held.identity.rank == rank:
+                return held.read_order(kind)
+        return None
+
+
+@dataclass
+class TwoNodes:
+    """A job of some nodes; `tick` lets each look at what was agreed."""
+
+    folder: Path
+    settings: SnapshotSettings
+    ranks: dict[str, tuple[int, ...]]
+    attempt: int = 0
+    order: PeerOrder | None = None
+    resume: list[Candidate] = field(default_factory=list)
+    state: str = "running"
+    rank_reports: list[RankReport] = field(default_factory=list)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    secrets: dict[str, str] = field(default_factory=dict)
+    """Node -> key that it takes for the attempt's, where that is not the right one."""
+    down: set[str] = field(default_factory=set)
+    """Nodes whose sidecar is gone, and its last report still there."""
+    woken: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        for name, ranks in self.ranks.items():
+            shm = self.folder / name
+            shm.mkdir()
+            for local, rank in enumerate(ranks):
+                write_page(shm, self.attempt, local, rank=rank)
+            pages = Pages(shm)
+            peers = NodePeers(name, JOB, shm, self.settings, pages, ActionRunner(), self.woken.set)
+            self.nodes[name] = Node(name, ranks, shm, peers, pages)
+
+    @property
+    def plan(self) -> Plan:
+        members = [
+            Member(name, "i", index, ranks[0], len(ranks))
+            for index, (name, ranks) in enumerate(self.ranks.items())
+            if ranks
+        ]
+        world = sum(map(len, self.ranks.values()))
+        return Plan(self.attempt, 1, self.state, members, world, self.resume)
+
+    def tick(self) -> None:
+        """Every node looks once."""
+        reports = {node.name: encode(self._report(node)) for node in self.nodes.values()}
+        agents = {
+            name: encode(AgentReport(name, "i", "running", 0, 1, 1, "127.0.0.1", 1, 2))
+            for name in self.nodes
+        }
+        view = View(Lease(1, ""), "", {Section.NODES: reports, Section.AGENTS: agents})
+        for node in self.nodes.values():
+            if node.name in self.down:
+                continue
+            key = AttemptKey(self.attempt, self.secrets.get(node.name, SECRET))
+            orders = Orders(self.plan, peer=self.order, key=key, store_up=True, view=view)
+            now_s = time.monotonic()
+            node.report = node.peers.follow(orders, node.looks(), SnapshotReport(), now_s)
+
+    def kill(self, name: str) -> None:
+        """End a node's sidecar."""
+        self.down.add(name)
+        self.nodes[name].peers.close()
+
+    def _report(self, node: Node) -> NodeReport:
+        snapshot = node.report
+        ranks = self.rank_reports
+        return NodeReport(
+            node.name, "i", 1, 0, 1, self.attempt, True, ranks=ranks, snapshot=snapshot
+        )
+
+    def until(self, done: Callable[[], object], what: str = "it") -> None:
+        """Tick until it is so."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not done():
+            assert time.monotonic() < deadline, f"{what} did not come about"
+            self.woken.wait(0.02)
+            self.woken.clear()
+            self.tick()
+
+    def close(self) -> None:
+        """End everything."""
+        for node in self.nodes.values():
+            node.peers.close()
+            node.pages.close()
+
+
+def standing(pulls: dict[str, str], attempt: int = 0) -> PeerOrder:
+    """Copies in step."""
+    return PeerOrder("s1", attempt, 1, -1, "standing", 60.0, pulls)
+
+
+def armed(step: int, pulls: dict[str, str], through: int = -1, attempt: int = 0) -> PeerOrder:
+    """One order."""
+    return PeerOrder(f"p{step}", attempt, 1, step, "armed", 60.0, pulls, through=through)

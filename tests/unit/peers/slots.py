@@ -1,0 +1,95 @@
+"""Slot files as a rank would have sealed them, and pieces of a node for tests of peer copies."""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+import zlib
+from pathlib import Path
+
+from holdfast.snapshot_file import (
+    HEADER_SIZE,
+    JOB_OFFSET,
+    MAGIC,
+    OWN_DIRECTORY,
+    Word,
+    offsets,
+    parse_header,
+    slot_name,
+)
+
+JOB = "job"
+WORD = struct.Struct("<Q")
+
+
+def slot_bytes(
+    rank: int, step: int, attempt: int = 0, data: bytes = b"", *, checked: bool = True
+) -> bytes:
+    """A sealed slot."""
+    layout = json.dumps([rank]).encode()
+    state = json.dumps({"step": step}).encode()
+    state_offset, data_offset, size = offsets(len(layout), 4096, len(data))
+    words = {
+        Word.MAGIC: MAGIC,
+        Word.SEALED: step + 1,
+        Word.STEP: step,
+        Word.ATTEMPT: attempt,
+        Word.EPOCH: 1,
+        Word.RANK: rank,
+        Word.WORLD_SIZE: 2,
+        Word.FILE_SIZE: size,
+        Word.LAYOUT_SIZE: len(layout),
+        Word.LAYOUT_CRC: zlib.crc32(layout),
+        Word.STATE_OFFSET: state_offset,
+        Word.STATE_CAPACITY: 4096,
+        Word.STATE_SIZE: len(state),
+        Word.STATE_CRC: zlib.crc32(state),
+        Word.DATA_OFFSET: data_offset,
+        Word.DATA_SIZE: len(data),
+        Word.SEALED_NS: time.monotonic_ns(),
+        Word.CHECKED: step + 1 if checked else 0,
+        Word.DATA_CRC: zlib.crc32(data) if checked else 0,
+    }
+    content = bytearray(size)
+    for word, value in words.items():
+        WORD.pack_into(content, 8 * word, value)
+    content[JOB_OFFSET : JOB_OFFSET + len(JOB)] = JOB.encode()
+    content[HEADER_SIZE : HEADER_SIZE + len(layout)] = layout
+    content[state_offset : state_offset + len(state)] = state
+    content[data_offset : data_offset + len(data)] = data
+    return bytes(content)
+
+
+def write_slot(
+    shm: Path,
+    rank: int,
+    slot: int,
+    step: int,
+    attempt: int = 0,
+    data: bytes = b"",
+    *,
+    room: str = OWN_DIRECTORY,
+    checked: bool = True,
+) -> Path:
+    """Put a sealed slot where a node has it."""
+    directory = shm / room
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / slot_name(rank, slot)
+    path.write_bytes(slot_bytes(rank, step, attempt, data, checked=checked))
+    return path
+
+
+def set_word(path: Path, word: Word, value: int) -> None:
+    """Store a header's word."""
+    with path.open("r+b") as file:
+        file.seek(8 * word)
+        file.write(WORD.pack(value))
+
+
+def data_of(path: Path) -> tuple[int | None, bytes]:
+    """Sealed step and data of a slot."""
+    content = path.read_bytes()
+    header = parse_header(content)
+    assert header is not None
+    return header.sealed_step, content[header.data_offset : header.data_offset + header.data_size]
