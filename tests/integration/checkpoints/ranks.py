@@ -6,15 +6,16 @@ import dataclasses
 import json
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from torch.distributed import TCPStore
 
-from holdfast.page import Identity, Reply, ReplyState
+from holdfast.page import Identity, Reply
 from holdfast_sidecar.checkpoints.directory import CheckpointDirectory
-from holdfast_sidecar.checkpoints.parts import PartHashing
 from holdfast_sidecar.coordination.reports import (
     CheckpointOrder,
     LedgerEntry,
@@ -22,7 +23,9 @@ from holdfast_sidecar.coordination.reports import (
     Plan,
     SavedPart,
 )
+from holdfast_sidecar.desk.questions import HashFiles, Part
 from holdfast_sidecar.settings import CheckpointSettings
+from holdfast_sidecar.writer.answering import Answering
 
 ROOT = Path(__file__).parents[3]
 JOB = "tested"
@@ -67,11 +70,12 @@ class Ranks:
     def __call__(
         self,
         world_size: int,
-        root: Path,
+        root: Path | str,
         config: dict[str, Any],
         resume: list[Any] | None = None,
         per_rank: dict[int, dict[str, Any]] | None = None,
         timeout_s: float = 60,
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> list[Ended]:
         """Run all ranks to their end; one that does not end within the time fails the test."""
         self._runs += 1
@@ -87,6 +91,7 @@ class Ranks:
             "HOLDFAST_CHECKPOINT_WRITE_TIMEOUT_S": "3",
             "HOLDFAST_JOB": JOB,
             "HOLDFAST_RESUME": json.dumps([dataclasses.asdict(c) for c in resume or []]),
+            **environment,
         }
         ranks = [
             {
@@ -113,7 +118,7 @@ def _read_end(rank: dict[str, Any], code: int) -> Ended:
     return Ended(code, json.loads(lines[-1]) if lines else {}, Path(rank["log"]).read_text())
 
 
-def directory(root: Path, **settings: Any) -> CheckpointDirectory:
+def directory(root: Path | str, **settings: Any) -> CheckpointDirectory:
     return CheckpointDirectory(JOB, CheckpointSettings(dir=str(root), **settings))
 
 
@@ -123,7 +128,7 @@ def plan(world_size: int, attempt: int = 0) -> Plan:
 
 
 def seal(
-    root: Path,
+    root: Path | str,
     step: int,
     identifier: str,
     world_size: int,
@@ -139,14 +144,8 @@ def seal(
 
 
 def hash_part(order: CheckpointOrder, ranks: list[int]) -> SavedPart:
-    hashing = PartHashing()
-    reply = Reply(ReplyState.SAVED, order.step, 1, 1, order.identifier)
-    looks = [
-        Look(Identity(1, 1, order.attempt, 1, rank, rank, 1, 1, "node", JOB), reply)
-        for rank in ranks
-    ]
-    hashing.follow(order, looks)
-    assert hashing.wait(30)
-    part = hashing.follow(order, looks)
-    assert part is not None
-    return part
+    hashed = Answering(JOB, CheckpointSettings()).answer(
+        HashFiles(order.identifier, order.path, ranks), lambda *_: None
+    )
+    assert isinstance(hashed, Part)
+    return SavedPart(order.identifier, {str(rank): "saved" for rank in ranks}, hashed.files)

@@ -1,0 +1,37 @@
+"""A real writer on storage with a trouble: `slow`, `hanging` or `idle`, given as its argument."""
+
+import sys
+import time
+
+from holdfast.storage import LocalFolder
+from holdfast_sidecar.writer import __main__ as writer
+from holdfast_sidecar.writer import hashed_folder
+
+
+def be_slow() -> None:
+    """Every large piece takes a while, as on a file server that many share."""
+    write = hashed_folder._Hashing.write
+
+    def slow(self, data):
+        if len(data) > 1 << 15:
+            time.sleep(0.3)
+        return write(self, data)
+
+    hashed_folder._Hashing.write = slow
+
+
+def hang() -> None:
+    """Looking into a directory never ends, as on a mount whose server is away."""
+
+    def never(self):
+        time.sleep(3600)
+
+    LocalFolder.children = never
+
+
+def leave_soon() -> None:
+    writer.IDLE_S = 0.3
+
+
+{"slow": be_slow, "hanging": hang, "idle": leave_soon}[sys.argv[1]]()
+writer.main()
