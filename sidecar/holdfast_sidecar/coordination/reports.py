@@ -170,6 +170,8 @@ class SnapshotReport:
     """rank of another node -> sealed steps copied here, newest first."""
     newest: int = -1
     """Newest step that this node's ranks know to exist on all ranks; -1: none."""
+    newest_sealed_s: float = 0.0
+    """When this node's ranks had sealed that one, CLOCK_MONOTONIC of this node; 0: not known."""
     taken: int = 0
     skipped: int = 0
     blocked_s: float = 0.0

@@ -202,6 +202,35 @@ CHECKPOINTS = (
     ),
 )
 
+SNAPSHOTS = (
+    _of_job(
+        _gauge(
+            "snapshot_every_steps",
+            "",
+            JOB,
+            "Steps from one snapshot to the next; 0: none are taken, `holdfast status` says why.",
+        )
+    ),
+    _gauge(
+        "snapshot_newest_step", "", NODE, "Newest step of which all ranks are known to have one."
+    ),
+    _gauge(
+        "snapshot_newest_timestamp_seconds",
+        "seconds",
+        NODE,
+        "When this node's ranks had sealed theirs.",
+    ),
+    _gauge("snapshot_slots", "", NODE, "Slots that each rank of this node has."),
+    _gauge("snapshot_memory_bytes", "bytes", NODE, "Shared memory that slots and copies take."),
+    _counter("snapshot_taken_total", "", RANK, "Snapshots that this rank sealed."),
+    _counter("snapshot_skipped_total", "", RANK, "Snapshots that were due while no slot was free."),
+    _counter(
+        "snapshot_blocked_seconds_total", "seconds", RANK, "Time that they kept the rank's loop."
+    ),
+    _gauge("snapshot_last_blocked_seconds", "seconds", RANK, "What the newest one kept it."),
+    _gauge("snapshot_first_blocked_seconds", "seconds", RANK, "What the first one kept it."),
+)
+
 RANKS = (
     _gauge("rank_step", "", RANK, "Steps completed."),
     _gauge("rank_phase_id", "", RANK, "What the rank is doing, as the page's phase number."),
@@ -345,6 +374,7 @@ CATALOGUE: tuple[Entry, ...] = (
     *JOB_WIDE,
     *CHECKPOINTS,
     *PEER_COPIES,
+    *SNAPSHOTS,
     *RANKS,
     *FINDINGS,
     *HOST,

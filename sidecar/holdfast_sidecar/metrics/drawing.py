@@ -8,6 +8,7 @@ from holdfast_sidecar.metrics.peer_samples import draw_lag, draw_transfers
 from holdfast_sidecar.metrics.rank_samples import draw_ranks
 from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.metrics.sidecar_samples import draw_sidecar
+from holdfast_sidecar.metrics.snapshot_samples import draw_rhythm, draw_snapshots
 from holdfast_sidecar.picture import Picture
 
 
@@ -18,9 +19,14 @@ def draw(picture: Picture, job: str) -> list[Sample]:
     samples = [
         *draw_sidecar(picture, of_node),
         *draw_ranks(picture, of_node),
+        *draw_snapshots(picture, of_node),
         *draw_machine(picture.machine, of_node),
         *draw_transfers(picture.peers, of_node),
     ]
     if picture.orders.is_leader:
-        samples += [*draw_job(picture, of_job), *draw_lag(picture, of_job)]
+        samples += [
+            *draw_job(picture, of_job),
+            *draw_rhythm(picture, of_job),
+            *draw_lag(picture, of_job),
+        ]
     return samples

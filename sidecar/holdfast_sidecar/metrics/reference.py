@@ -15,6 +15,7 @@ SECTIONS: tuple[tuple[str, Sequence[Entry]], ...] = (
     ("The whole job", catalogue.JOB_WIDE),
     ("Checkpoints", catalogue.CHECKPOINTS),
     ("Copies on other nodes", catalogue.PEER_COPIES),
+    ("Snapshots", catalogue.SNAPSHOTS),
     ("Ranks", catalogue.RANKS),
     ("Findings", catalogue.FINDINGS),
     ("Coordination", catalogue.COORDINATION),

@@ -113,7 +113,7 @@ class NodeSlots:
         return Needs(looks[0].identity.job, wants, wish, _existing(looks))
 
     def _must_wait(self, looks: Sequence[RankLook]) -> bool:
-        """For an allocation under way; or for the next attempt, where a rank of this one is gone."""
+        """For an allocation under way; or for the next attempt, where a rank is gone."""
         return self.allocation.is_busy or any(look.is_gone for look in looks)
 
     def _is_met(self, needs: Needs, slots: list[SlotFile]) -> bool:
@@ -166,6 +166,7 @@ class NodeSlots:
             slot_bytes=self._slot_bytes(slots),
             held=_held(slots),
             newest=_existing(looks),
+            newest_sealed_s=_sealed_s(slots, _existing(looks)),
             taken=min((look.words[Word.SNAPSHOTS_TAKEN] for look in looks), default=0),
             skipped=max((look.words[Word.SNAPSHOTS_SKIPPED] for look in looks), default=0),
             blocked_s=max(map(statistics.median, self._costs.values()), default=0.0),
@@ -191,6 +192,13 @@ def _wanted(look: RankLook) -> int:
 def _existing(looks: Sequence[RankLook]) -> int:
     """The newest step that one of them knows to exist on all ranks; -1: none."""
     return max((look.words[Word.SNAPSHOT_EXISTING] for look in looks), default=0) - 1
+
+
+def _sealed_s(slots: Sequence[SlotFile], step: int) -> float:
+    """When the last rank of this node had sealed this step; 0: no slot has it."""
+    return max(
+        (one.header.sealed_ns / 1e9 for one in slots if one.sealed_step == step >= 0), default=0.0
+    )
 
 
 def _held(slots: Sequence[SlotFile]) -> dict[str, list[int]]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from tests.unit.detectors.scene import history, look, moment, ranks, steps
 
-from holdfast.page import Phase, Reply, ReplyState
+from holdfast.page import Phase, Reply, ReplyState, Word
 from holdfast_sidecar.checkpoint_outcomes import CheckpointTally
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import (
@@ -17,6 +20,8 @@ from holdfast_sidecar.coordination.reports import (
     PeerOrder,
     Plan,
     RankReport,
+    SnapshotOrder,
+    SnapshotReport,
     encode,
 )
 from holdfast_sidecar.coordination.store import Lease, View
@@ -33,6 +38,7 @@ from holdfast_sidecar.machine import (
     ProbeHealth,
     Room,
 )
+from holdfast_sidecar.observation import RankLook
 from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.picture import Cost, Picture
 from holdfast_sidecar.settings import CheckpointSettings
@@ -134,6 +140,21 @@ ETH0 = Interface(
 GPU = Gpu(0, "GPU-1", "Twin 9000", "0000:01:00.0", 0.5, 80, 20, 55.0, 400.0, 700.0, 1.98e9, 0, 1, 2)
 
 
+SNAPSHOT_WORDS = {
+    Word.SNAPSHOTS_TAKEN: 20,
+    Word.SNAPSHOTS_SKIPPED: 1,
+    Word.SNAPSHOT_BLOCKED_NS: 400_000_000,
+    Word.SNAPSHOT_LAST_NS: 18_000_000,
+    Word.SNAPSHOT_FIRST_NS: 50_000_000,
+}
+
+
+def with_words(look: RankLook, values: Mapping[Word, int]) -> RankLook:
+    """A look whose page says this, too."""
+    words = [values.get(word, look.words[word]) for word in Word]
+    return replace(look, words=(*words, *look.words[len(words) :]))
+
+
 def picture(is_leader: bool = True, machine: MachineReading | None = None) -> Picture:
     """The node at one tick."""
     rank = look(
@@ -147,9 +168,16 @@ def picture(is_leader: bool = True, machine: MachineReading | None = None) -> Pi
     )
     return Picture(
         moment=moment(10.0),
-        ranks=ranks(history(rank)),
+        ranks=ranks(history(with_words(rank, SNAPSHOT_WORDS))),
         findings=(Finding(Kind.STALL, "a", 9.0, 0.6, [0], acts=True),),
-        orders=Orders(plan=PLAN, is_leader=is_leader, lease=VIEW.lease, store_up=True, view=VIEW),
+        orders=Orders(
+            plan=PLAN,
+            snapshot=SnapshotOrder(3, 4, every_steps=2),
+            is_leader=is_leader,
+            lease=VIEW.lease,
+            store_up=True,
+            view=VIEW,
+        ),
         machine=machine
         or MachineReading(HOST, NetworkReading({"eth0": ETH0}), GpuReading(True, "570.1", (GPU,))),
         probes=(ProbeHealth("host", True, 0, 0.002), ProbeHealth("gpu", False, 2, 1.0)),
@@ -162,5 +190,8 @@ def picture(is_leader: bool = True, machine: MachineReading | None = None) -> Pi
         checkpoints=CheckpointTally({("complete", "periodic"): 2, ("void", "grow"): 1}, 2, 0.5, 8),
         checkpoint_settings=CheckpointSettings(dir="/c"),
         heartbeats={"a": 1_000_009.5, "b": 1_000_009.0},
+        snapshot=SnapshotReport(
+            3, 3, True, slot_bytes=3000, newest=44, newest_sealed_s=9.5, taken=20
+        ),
         peers=PeerCounts(5000, 6000, 2.5, 4, 1, 2),
     )

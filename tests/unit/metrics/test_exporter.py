@@ -17,7 +17,7 @@ from tests.unit.metrics.picture import VIEW, picture
 from holdfast.page import Phase
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import NodeReport, encode
+from holdfast_sidecar.coordination.reports import NodeReport, SnapshotReport, encode
 from holdfast_sidecar.coordination.store import Lease
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.machine import GpuReading, MachineReading
@@ -87,6 +87,22 @@ def test_a_loss_that_is_no_number_is_counted_and_not_shown() -> None:
     samples = {s.name: s.value for s in draw(shown, "job")}
     assert "holdfast_rank_loss" not in samples
     assert samples["holdfast_rank_nonfinite_losses_total"] == 1
+
+
+def test_before_the_first_snapshot_nothing_is_said_of_what_one_costs() -> None:
+    bare = replace(
+        picture(),
+        ranks=ranks(history(look(10.0))),
+        snapshot=SnapshotReport(3),
+        orders=replace(picture().orders, snapshot=None),
+    )
+    told = {s.name: s.value for s in draw(bare, "job") if "_snapshot_" in s.name}
+    assert told == {
+        "holdfast_snapshot_memory_bytes": 0,
+        "holdfast_snapshot_taken_total": 0,
+        "holdfast_snapshot_skipped_total": 0,
+        "holdfast_snapshot_blocked_seconds_total": 0,
+    }
 
 
 def test_counters_start_at_zero_before_the_first_event() -> None:
