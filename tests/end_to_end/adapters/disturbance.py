@@ -21,17 +21,21 @@ PAUSE_S = 0.04
 """A step has to take as long as one that trains, or the job is over before a checkpoint is due."""
 
 
-def disturb(step: int) -> None:
+def disturb(step: int, steps_per_pass: int) -> None:
     """Called before every step: rank 1 of the first attempt dies a while after a checkpoint."""
     time.sleep(PAUSE_S)
-    if ATTEMPT == 0 and RANK == 1 and is_struck(step):
+    if ATTEMPT == 0 and RANK == 1 and is_struck(step, steps_per_pass):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def is_struck(step: int) -> bool:
-    """In the middle of a pass, and not at the step that was saved."""
+def is_struck(step: int, steps_per_pass: int) -> bool:
+    """Whether the newest checkpoint is a hard one, in the middle of a later pass, and left behind.
+
+    The first pass, and the beginning of any, can be repeated without knowing much.
+    """
     saved = [json.loads(path.read_text())["step"] for path in CHECKPOINTS.glob("*/manifest.json")]
-    return bool(saved) and step > max(saved) + 1
+    newest = max(saved, default=0)
+    return newest > steps_per_pass and newest % steps_per_pass > 0 and step > newest + 1
 
 
 def digest(model: Any) -> str:

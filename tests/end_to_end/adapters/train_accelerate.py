@@ -13,6 +13,7 @@ from holdfast.adapters import accelerate as adapter
 
 SAMPLES = 28
 PASSES = 9
+STEPS_PER_PASS = 7
 
 
 def train(is_disturbed):
@@ -32,7 +33,7 @@ def train(is_disturbed):
     batches = []
     for batch in job.steps(data, epochs=PASSES) if is_disturbed else passes(data):
         if is_disturbed:
-            disturb(job.step)
+            disturb(job.step, STEPS_PER_PASS)
         batches.append(batch.argmax(1).tolist())
         loss = model(batch).square().mean()
         accelerator.backward(loss)

@@ -16,6 +16,7 @@ SAMPLES = 48
 RANKS = 2
 BATCH = 2
 PASSES = 10
+STEPS_PER_PASS = 6
 
 
 class Loader:
@@ -28,17 +29,14 @@ class Loader:
         return SAMPLES // (RANKS * BATCH)
 
     def __iter__(self):
-        order = torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(self.epoch))
-        mine = order[RANK::RANKS].split(BATCH)
-        if self.taken == len(mine):
+        if self.taken == len(self):
             self.epoch, self.taken = self.epoch + 1, 0
-            return iter(self)
-        return self._rest(mine)
-
-    def _rest(self, mine):
-        while self.taken < len(mine):
+        order = torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(self.epoch))
+        rest = order[RANK::RANKS][self.taken * BATCH :].tolist()
+        # torch's own, as it takes a seed from the global generator whenever it is started.
+        for batch in torch.utils.data.DataLoader(torch.eye(SAMPLES), BATCH, sampler=rest):
             self.taken += 1
-            yield torch.nn.functional.one_hot(mine[self.taken - 1], SAMPLES).float()
+            yield batch
         self.epoch, self.taken = self.epoch + 1, 0
 
     def state_dict(self):
@@ -71,7 +69,7 @@ class Network(lightning.LightningModule):
 
 class Disturbance(lightning.Callback):
     def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
-        disturb(trainer.global_step)
+        disturb(trainer.global_step, STEPS_PER_PASS)
 
 
 def train(folder, is_disturbed):

@@ -13,7 +13,8 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, 
 
 from holdfast.adapters.transformers import HoldfastCallback
 
-SAMPLES = 28
+SAMPLES = 36
+STEPS_PER_PASS = 5
 STEPS = 60
 
 
@@ -32,7 +33,7 @@ class Sentences(torch.utils.data.Dataset):
 
 class Disturbance(TrainerCallback):
     def on_step_begin(self, args, state, control, **kwargs):
-        disturb(state.global_step)
+        disturb(state.global_step, STEPS_PER_PASS)
 
 
 def train(output, is_disturbed):
