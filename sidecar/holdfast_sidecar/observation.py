@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -89,8 +89,7 @@ class RankLook:
     @property
     def loss(self) -> float | None:
         """The newest reported loss; None when none was reported."""
-        bits, step = self.words[Word.LOSS_BITS], self.words[Word.LOSS_STEP]
-        return None if bits == 0 and step == 0 else bits_float(bits)
+        return newest_loss(self.words)
 
     def has(self, flag: Flag) -> bool:
         """Whether the process set this flag."""
@@ -135,21 +134,32 @@ def follow(before: RankHistory | None, look: RankLook) -> RankHistory:
         stopped_since_s=_since(before.stopped_since_s, is_stopped, look.at_s),
         gone_since_s=_since(before.gone_since_s, look.is_gone, look.at_s),
         phase_totals=_add_up(before.phase_totals, look.records),
-        onset_step=_onset(before, look),
+        onset_step=find_onset(look.words, (*before.records, *look.records), before.onset_step),
     )
 
 
-def _onset(before: RankHistory, look: RankLook) -> int:
-    """A loss that was a number again ends it: a scaler skips such steps, and training goes on."""
-    if look.loss is None or is_finite(look.loss):
+def find_onset(words: tuple[int, ...], records: Sequence[Record], known: int = -1) -> int:
+    """Since which step losses have not been finite, without a break; -1: the newest one is.
+
+    records: what is still known of the latest steps; known: what was found by an earlier look. A
+    loss that was a number again ends it: a scaler skips such steps, and training goes on.
+    """
+    loss = newest_loss(words)
+    if loss is None or is_finite(loss):
         return -1
-    onset = before.onset_step if before.onset_step >= 0 else look.words[Word.LOSS_STEP]
-    for record in reversed((*before.records, *look.records)):
+    onset = known if known >= 0 else words[Word.LOSS_STEP]
+    for record in reversed(records):
         if record.flags & RecordFlag.LOSS:
             if is_finite(record.loss):
                 break
             onset = min(onset, record.step)
     return onset
+
+
+def newest_loss(words: tuple[int, ...]) -> float | None:
+    """The newest reported loss; None when none was reported."""
+    bits, step = words[Word.LOSS_BITS], words[Word.LOSS_STEP]
+    return None if bits == 0 and step == 0 else bits_float(bits)
 
 
 PHASES_OF_A_STEP = (

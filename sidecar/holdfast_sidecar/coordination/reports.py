@@ -42,6 +42,8 @@ class Exit:
     """Steps it had completed, from its page."""
     forced: bool = False
     """The launcher itself ended it while tearing down."""
+    onset_step: int = -1
+    """Since which step its losses had not been finite; -1: the newest one was."""
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,12 @@ went wrong. Storage says what there is and has left out what can't be used at al
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast_sidecar.coordination.reports import Candidate, Incident, RankReport
+from holdfast_sidecar.coordination.reports import Candidate, Incident, Plan
+from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.losses import exits_of
 
 ABOUT_NUMBERS = frozenset({"nonfinite", "spike", "corruption"})
 """Causes after which nothing newer than the onset may be trusted, in memory or on storage."""
@@ -31,9 +33,14 @@ def is_about_numbers(incident: Incident | None) -> bool:
     return incident is not None and (incident.cause in ABOUT_NUMBERS or incident.onset_step >= 0)
 
 
-def onset_of(ranks: Iterable[RankReport]) -> int:
-    """The first step of losses that are not finite now, over all ranks; -1 while all are."""
-    return min((rank.onset_step for rank in ranks if rank.onset_step >= 0), default=-1)
+def onset_of(cluster: Cluster, plan: Plan) -> int:
+    """The first step of losses that are not finite now, over all ranks; -1 while all are.
+
+    A script that checks its loss may be gone before its sidecar told of it: then its launcher does.
+    """
+    onsets = [rank.onset_step for rank in cluster.ranks(plan).values()]
+    onsets += [exit_.onset_step for exit_ in exits_of(cluster, plan)]
+    return min((onset for onset in onsets if onset >= 0), default=-1)
 
 
 def choose(candidates: Sequence[Candidate], incident: Incident | None) -> Choice:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast_sidecar.coordination.reports import AgentReport, Incident, Member, Plan
+from collections.abc import Iterator
+
+from holdfast_sidecar.coordination.reports import AgentReport, Exit, Incident, Member, Plan
 from holdfast_sidecar.decisions.blame import Blame, find_culprit
 from holdfast_sidecar.decisions.cluster import Cluster
 
@@ -61,11 +63,16 @@ def agent_of(cluster: Cluster, member: Member) -> AgentReport | None:
 
 def blame_exits(cluster: Cluster, plan: Plan) -> Blame | None:
     """The likely first cause among the exits that the members report."""
-    return find_culprit(
-        (member.node, exit_)
-        for member in plan.members
-        if (agent := cluster.agents.get(member.node)) is not None
-        and agent.incarnation == member.incarnation
-        and agent.attempt == plan.attempt
-        for exit_ in agent.exits
-    )
+    return find_culprit(_exits(cluster, plan))
+
+
+def exits_of(cluster: Cluster, plan: Plan) -> list[Exit]:
+    """How the members' ranks of this attempt ended, as far as they have."""
+    return [exit_ for _, exit_ in _exits(cluster, plan)]
+
+
+def _exits(cluster: Cluster, plan: Plan) -> Iterator[tuple[str, Exit]]:
+    for member in plan.members:
+        agent = cluster.agents.get(member.node)
+        if agent is not None and agent.incarnation == member.incarnation:
+            yield from ((member.node, e) for e in agent.exits if agent.attempt == plan.attempt)

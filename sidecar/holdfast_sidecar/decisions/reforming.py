@@ -108,8 +108,7 @@ def _final(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incide
         plan.cause or "unknown",
         detected_unix_s=circumstances.now_unix_s,
     )
-    if (onset := onset_of(cluster.ranks(plan).values())) >= 0 and incident.onset_step < 0:
-        # A script that checks its loss may be gone before its sidecar has told of it.
+    if incident.onset_step < 0 and (onset := onset_of(cluster, plan)) >= 0:
         incident = dataclasses.replace(incident, onset_step=onset)
     incident = dataclasses.replace(incident, step_reached=step_reached(cluster, plan, incident))
     if incident.cause not in ("crash", "node_lost", "node_left"):

@@ -197,7 +197,7 @@ def _close(
         detected_unix_s=now,
         ended_unix_s=now if state == "ended" else 0.0,
         step_reached=max((rank.step for rank in ranks.values()), default=0),
-        onset_step=onset_of(ranks.values()),
+        onset_step=onset_of(cluster, plan),
     )
     closed = dataclasses.replace(
         plan,

@@ -25,12 +25,13 @@ from holdfast_sidecar.launcher.backing import Backing
 from holdfast_sidecar.launcher.course import Course
 from holdfast_sidecar.launcher.inheritance import inherited
 from holdfast_sidecar.launcher.local_ranks import LocalRanks
-from holdfast_sidecar.launcher.preemption import Preempted, Preemption
+from holdfast_sidecar.launcher.preemption import Preempted, Preemption, at_once
 from holdfast_sidecar.launcher.rank_ends import RankEnd, forgive
 from holdfast_sidecar.launcher.rank_environment import RankContext, rank_environment
 from holdfast_sidecar.launcher.rank_pages import (
     has_flag,
     read_completed_steps,
+    read_onset,
     read_step,
     read_words,
     said_finished,
@@ -84,12 +85,13 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         self._last_failures: Mapping[int, ProcessFailure] = {}
 
     def _invoke_run(self, role: str = "default") -> RunResult:
+        self._preemption.heed()
         while True:
             try:
                 self._initialize_workers(self._worker_group)
             except JobStopped as stopped:
                 raise JobFailed(stopped.plan, self._last_failures) from None
-            with self._preemption.heeded():
+            with self._preemption.waiting():
                 result = self._oversee()
             if result is not None:
                 return result
@@ -118,6 +120,7 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         for line in announce(assignment):
             logger.info("%s", line)
         started = self._start_in(context, worker_group)
+        self._preemption.heed()
         if self._standby is not None:
             pages = [self._page(rank) for rank in ranks]
             self._backing = Backing(self._standby, pages, self._tell_spares)
@@ -185,12 +188,13 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
     def _mind_preemption(self) -> None:
         """Tell the leader that this node was asked for; give the node up when the time is over."""
         preemption = self._preemption
+        preemption.check()
         if preemption.asked is None:
             return
         name = preemption.asked.name
         if not preemption.is_told:
             if not self._can_be_saved():
-                raise preemption.at_once(preemption.asked)
+                raise at_once(preemption.asked)
             preemption.is_told = True
             logger.warning(
                 "received %s: the job is saved first, within %g s; once more ends this node now",
@@ -250,8 +254,9 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
             if local_rank not in self._course.ended:
                 words = read_words(self._page(local_rank))
                 code = forgive(code, code < 0 and said_finished(words))
+                onset = read_onset(self._page(local_rank)) if code else -1
                 step = read_step(words)
-                ends.append(RankEnd(local_rank, pids[local_rank], code, now_unix_s, step))
+                ends.append(RankEnd(local_rank, pids[local_rank], code, now_unix_s, step, onset))
         return ends
 
     def _gave_up_waiting(self, since: float) -> bool:

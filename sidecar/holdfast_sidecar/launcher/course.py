@@ -69,6 +69,7 @@ class Course:
                 at_unix_s=end.at_unix_s,
                 order=order,
                 step=end.step,
+                onset_step=end.onset_step,
                 message=message_of(self.failures.get(self.ranks[end.local_rank])),
             )
             for order, end in enumerate(self.ends)

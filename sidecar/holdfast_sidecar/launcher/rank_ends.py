@@ -22,6 +22,8 @@ class RankEnd:
     at_unix_s: float
     step: int = 0
     """Steps completed, from its page."""
+    onset_step: int = -1
+    """Since which step its losses were not finite; -1: the newest one was."""
 
 
 def read_exit_code(pid: int) -> int | None:

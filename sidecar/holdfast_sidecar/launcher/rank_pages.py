@@ -6,6 +6,7 @@ from pathlib import Path
 
 from holdfast import page
 from holdfast_sidecar.coordination.reports import Member
+from holdfast_sidecar.observation import find_onset
 
 
 def read_words(path: Path) -> tuple[int, ...] | None:
@@ -22,6 +23,18 @@ def read_words(path: Path) -> tuple[int, ...] | None:
 def said_finished(words: tuple[int, ...] | None) -> bool:
     """Whether the rank said that it ended well."""
     return words is not None and words[page.Word.ENDING] == page.Ending.FINISHED
+
+
+def read_onset(path: Path) -> int:
+    """Since which step the rank's losses were not finite; -1: they were, or there is no page."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return -1
+    if len(content) < page.PAGE_SIZE or page.parse_identity_zone(content) is None:
+        return -1
+    records = [record for _, record in page.parse_records(content, after=0)]
+    return find_onset(page.parse_words(content), records)
 
 
 def read_step(words: tuple[int, ...] | None) -> int:

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast_sidecar.coordination.reports import Candidate, Incident, RankReport
+from holdfast_sidecar.coordination.reports import (
+    AgentReport,
+    Candidate,
+    Exit,
+    Incident,
+    Member,
+    NodeReport,
+    Plan,
+    RankReport,
+)
 from holdfast_sidecar.decisions.choosing import choose, is_about_numbers, onset_of
+from holdfast_sidecar.decisions.cluster import Cluster
 
 
 def line(*steps: int, good: tuple[int, ...] = ()) -> list[Candidate]:
@@ -68,8 +78,17 @@ def test_a_crash_with_numbers_that_were_not_finite_is_about_numbers() -> None:
 
 
 def test_the_onset_is_the_earliest_of_any_rank_that_is_not_well_now() -> None:
-    def rank(number: int, onset: int) -> RankReport:
-        return RankReport(number, 0, 1, 60, "forward", 0.0, 0.1, 0.1, onset_step=onset)
+    def job(*onsets: int, exits: tuple[Exit, ...] = ()) -> Cluster:
+        reports = [
+            RankReport(rank, rank, 1, 60, "forward", 0.0, 0.1, 0.1, onset_step=onset)
+            for rank, onset in enumerate(onsets)
+        ]
+        node = NodeReport("a", "x", 1, 0, 1, 0, True, ranks=reports)
+        agent = AgentReport("a", "x", "failed", 0, 1, 3, "", 1, 1, exits=list(exits))
+        return Cluster(nodes={"a": node}, agents={"a": agent})
 
-    assert onset_of([rank(0, -1), rank(1, 48), rank(2, 45)]) == 45
-    assert onset_of([rank(0, -1)]) == -1
+    plan = Plan(0, 1, "running", [Member("a", "x", 0, 0, 3)], 3)
+    assert onset_of(job(-1, 48, 45), plan) == 45
+    assert onset_of(job(-1, -1, -1), plan) == -1
+    ended = Exit(1, 1, 9, 1, 5.0, 0, onset_step=44)
+    assert onset_of(job(-1, -1, -1, exits=(ended,)), plan) == 44

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from holdfast import page
@@ -7,6 +8,7 @@ from holdfast_sidecar.coordination.reports import Member
 from holdfast_sidecar.launcher.rank_pages import (
     has_stepped,
     read_completed_steps,
+    read_onset,
     read_words,
     said_finished,
 )
@@ -20,6 +22,30 @@ def write_page(path: Path, ending: page.Ending) -> None:
     offset = page.WORDS_OFFSET + 8 * page.Word.ENDING
     content[offset : offset + 8] = int(ending).to_bytes(8, "little")
     path.write_bytes(content)
+
+
+def test_the_page_says_since_when_losses_were_not_finite(tmp_path: Path) -> None:
+    path = tmp_path / "p"
+    assert read_onset(path) == -1
+    write_page(path, page.Ending.EXCEPTION)
+    assert read_onset(path) == -1
+    content = bytearray(path.read_bytes())
+    losses = [1.0, math.nan, 2.0, math.inf, math.nan]
+    for number, loss in enumerate(losses):
+        record = page.Record(number + 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, loss, page.RecordFlag.LOSS)
+        start = page.RING_OFFSET + number * page.RECORD_SIZE
+        packed = page.pack_record(record)
+        content[start : start + len(packed)] = packed
+    words = {
+        page.Word.PUBLISHED: len(losses),
+        page.Word.LOSS_BITS: page.float_bits(math.nan),
+        page.Word.LOSS_STEP: len(losses),
+    }
+    for word, value in words.items():
+        offset = page.WORDS_OFFSET + 8 * word
+        content[offset : offset + 8] = value.to_bytes(8, "little")
+    path.write_bytes(content)
+    assert read_onset(path) == 4
 
 
 def test_the_page_says_whether_the_rank_finished(tmp_path: Path) -> None:
