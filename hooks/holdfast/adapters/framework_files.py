@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 from holdfast import environment
-from holdfast.storage import sync_directory
 from holdfast.registered import CannotRegister
+from holdfast.storage import sync_directory
 
 
 def check_root(framework: str) -> None:

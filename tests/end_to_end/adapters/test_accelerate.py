@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-
 from tests.end_to_end.adapters.conftest import RANKS, Trained
 
 pytest.importorskip("accelerate")

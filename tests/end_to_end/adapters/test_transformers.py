@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 from tests.end_to_end.adapters.conftest import RANKS, Trained
 
 pytest.importorskip("transformers")
