@@ -23,6 +23,10 @@ STATE_ROOM = 64 * 1024
 """What is no tensor (schedulers, a loader's place) grows a little during training, and outgrowing
 the slot costs new slots: twice what it is at first, and room for a loader that just began."""
 
+DATA_ROOM = 256 * 1024
+"""Likewise for small tensors that appear later: generators of NumPy and of GPUs once they are used,
+a loader's arrays."""
+
 _OWN = "own/"
 
 
@@ -99,7 +103,7 @@ def plan(found: Sequence[Source], state_size: int, place: Placement) -> Layout:
         state_capacity,
         data_offset,
         end,
-        file_size,
+        file_size + DATA_ROOM,
         _shapes(found),
     )
 

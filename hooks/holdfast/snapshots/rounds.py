@@ -31,6 +31,7 @@ class Rounds:
     on_copied: Callable[[str], None] = lambda identifier: None
     """Told of each checkpoint order whose snapshot is in its slot."""
     _first: int | None = None
+    _cadence: Order | None = None
     _checkpoint: Holding = field(init=False)
     _peer: Holding = field(init=False)
 
@@ -46,6 +47,9 @@ class Rounds:
             taking.plan(step, position())
         taking.finish_behind()
         cadence, peer = self.recording.order(_SNAPSHOT), self.recording.order(_PEER)
+        if cadence is not self._cadence:
+            self._cadence = cadence
+            taking.prepare(0 if cadence is None else cadence.slots)
         if checkpoint is not self._checkpoint.order or peer is not self._peer.order:
             self._hear(checkpoint, peer, step)
         wanted = self._checkpoint.wants(step) or self._peer.wants(step)

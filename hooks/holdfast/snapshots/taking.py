@@ -97,6 +97,11 @@ class Taking:
         if captured is not None:
             self._lay_out(captured)
 
+    def prepare(self, slots: int) -> None:
+        """Have a look at the slots there are, so that they are ready when they are needed."""
+        if slots and self._layout is not None and self._under_way is None:
+            self.shelf.look(slots, self._layout.file_size)
+
     def has(self, step: int) -> bool:
         """Whether a slot holds that step, whole."""
         return step in self.shelf.known.sealed

@@ -22,7 +22,7 @@ from holdfast.snapshots.slot import Author
 from holdfast.snapshots.taking import Taking
 
 JOB = "tested"
-SIZE = 1 << 18
+SIZE = 1 << 19
 
 
 def make_slot(folder, rank, number, size=SIZE):
@@ -117,6 +117,8 @@ class Rank:
         """The first boundaries: plan, get slots, have them made ready."""
         self.cross(0)
         self.run(1)
+        self.taking.prepare(slots)
+        self.settle()
         self.cadence(every, slots)
 
     def word(self, word):
