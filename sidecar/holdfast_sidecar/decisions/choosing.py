@@ -3,10 +3,10 @@ went wrong. Storage says what there is and has left out what can't be used at al
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from holdfast_sidecar.coordination.reports import Candidate, Incident, Plan
+from holdfast_sidecar.coordination.reports import Candidate, Exit, Incident, Plan, RankReport
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.losses import exits_of
 
@@ -33,14 +33,17 @@ def is_about_numbers(incident: Incident | None) -> bool:
     return incident is not None and (incident.cause in ABOUT_NUMBERS or incident.onset_step >= 0)
 
 
-def onset_of(cluster: Cluster, plan: Plan) -> int:
-    """The first step of losses that are not finite now, over all ranks; -1 while all are.
+def onset_of(told: Iterable[RankReport | Exit]) -> int:
+    """The first step of losses that are not finite now, over all these; -1 while all are."""
+    return min((one.onset_step for one in told if one.onset_step >= 0), default=-1)
+
+
+def onset_in(cluster: Cluster, plan: Plan) -> int:
+    """The same over the plan's attempt.
 
     A script that checks its loss may be gone before its sidecar told of it: then its launcher does.
     """
-    onsets = [rank.onset_step for rank in cluster.ranks(plan).values()]
-    onsets += [exit_.onset_step for exit_ in exits_of(cluster, plan)]
-    return min((onset for onset in onsets if onset >= 0), default=-1)
+    return onset_of([*cluster.ranks(plan).values(), *exits_of(cluster, plan)])
 
 
 def choose(candidates: Sequence[Candidate], incident: Incident | None) -> Choice:

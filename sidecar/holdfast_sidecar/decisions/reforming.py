@@ -8,7 +8,7 @@ from holdfast_sidecar.coordination.reports import Incident, Plan
 from holdfast_sidecar.decisions import formation, restart
 from holdfast_sidecar.decisions.beginning import next_attempt, open_attempt
 from holdfast_sidecar.decisions.blame import describe, signature
-from holdfast_sidecar.decisions.choosing import onset_of
+from holdfast_sidecar.decisions.choosing import onset_in
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.losses import (
     agent_of,
@@ -108,7 +108,7 @@ def _final(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incide
         plan.cause or "unknown",
         detected_unix_s=circumstances.now_unix_s,
     )
-    if incident.onset_step < 0 and (onset := onset_of(cluster, plan)) >= 0:
+    if incident.onset_step < 0 and (onset := onset_in(cluster, plan)) >= 0:
         incident = dataclasses.replace(incident, onset_step=onset)
     incident = dataclasses.replace(incident, step_reached=step_reached(cluster, plan, incident))
     if incident.cause not in ("crash", "node_lost", "node_left"):

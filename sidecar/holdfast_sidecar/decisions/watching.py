@@ -8,7 +8,7 @@ from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import AgentReport, Incident, Member, Plan, encode
 from holdfast_sidecar.decisions import preemption
 from holdfast_sidecar.decisions.blame import signature
-from holdfast_sidecar.decisions.choosing import onset_of
+from holdfast_sidecar.decisions.choosing import onset_in
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.formation import alike
 from holdfast_sidecar.decisions.losses import (
@@ -197,7 +197,7 @@ def _close(
         detected_unix_s=now,
         ended_unix_s=now if state == "ended" else 0.0,
         step_reached=max((rank.step for rank in ranks.values()), default=0),
-        onset_step=onset_of(cluster, plan),
+        onset_step=onset_in(cluster, plan),
     )
     closed = dataclasses.replace(
         plan,

@@ -14,7 +14,7 @@ from holdfast_sidecar.coordination.reports import (
     Plan,
     RankReport,
 )
-from holdfast_sidecar.decisions.choosing import choose, is_about_numbers, onset_of
+from holdfast_sidecar.decisions.choosing import choose, is_about_numbers, onset_in
 from holdfast_sidecar.decisions.cluster import Cluster
 
 
@@ -88,7 +88,7 @@ def test_the_onset_is_the_earliest_of_any_rank_that_is_not_well_now() -> None:
         return Cluster(nodes={"a": node}, agents={"a": agent})
 
     plan = Plan(0, 1, "running", [Member("a", "x", 0, 0, 3)], 3)
-    assert onset_of(job(-1, 48, 45), plan) == 45
-    assert onset_of(job(-1, -1, -1), plan) == -1
+    assert onset_in(job(-1, 48, 45), plan) == 45
+    assert onset_in(job(-1, -1, -1), plan) == -1
     ended = Exit(1, 1, 9, 1, 5.0, 0, onset_step=44)
-    assert onset_of(job(-1, -1, -1, exits=(ended,)), plan) == 44
+    assert onset_in(job(-1, -1, -1, exits=(ended,)), plan) == 44
