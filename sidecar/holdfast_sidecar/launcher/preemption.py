@@ -19,6 +19,8 @@ ASKING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 """SIGTERM, and what Slurm's --signal is mostly given, if --signals-to-handle has it. SIGINT, SIGHUP
 and SIGQUIT come from a person at a terminal, who does not want to wait."""
 
+OTHERS = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+
 AGAIN_S = 2.0
 """A scheduler may signal a process itself and through srun, within a fraction of a second; whoever
 sends one after that is not content to wait."""
@@ -41,6 +43,8 @@ class Preemption:
         self._heard = heard
         self._clock = clock
         self._since_s = 0.0
+        self._ends_by: signal.Signals | None = None
+        self._waits = False
         self.asked: signal.Signals | None = None
         self.is_told = False
         """Whether the job's leader was told."""
@@ -50,35 +54,45 @@ class Preemption:
         """Seconds from the signal until this node is given up."""
         return self._grace_s
 
-    @contextlib.contextmanager
-    def heeded(self) -> Iterator[None]:
-        """Within this, the first signal asks, and one that comes later raises SignalException."""
-        before = {number: signal.getsignal(number) for number in ASKING}
-        handled = {number: handler for number, handler in before.items() if callable(handler)}
-        try:
-            for number in handled:
+    def heed(self) -> None:
+        """Handle what the launcher handles, from now on; torch sets its own at every start."""
+        for number in (*ASKING, *OTHERS):
+            if callable(signal.getsignal(number)):
                 signal.signal(number, self._handle)
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Within this, there are ranks that may be saved first: a signal that asks can wait."""
+        self._waits = True
+        try:
             yield
         finally:
-            for number, handler in handled.items():
-                signal.signal(number, handler)
+            self._waits = False
 
     def receive(self, number: int) -> None:
-        """Take a signal in; raises SignalException when it was asked before."""
+        """Take a signal in; raises SignalException for one that can't wait."""
         now_s = self._clock()
-        if self.asked is None:
+        if number in ASKING and self._waits and self.asked is None:
             self.asked, self._since_s = signal.Signals(number), now_s
             self._heard()
-        elif now_s - self._since_s > AGAIN_S:
-            raise self.at_once(signal.Signals(number))
+        elif number not in ASKING or self.asked is None or now_s - self._since_s > AGAIN_S:
+            self._ends_by = signal.Signals(number)
+            self._heard()
+            raise at_once(self._ends_by)
+
+    def check(self) -> None:
+        """Raise again what was raised in a place that swallowed it: a destructor, a callback."""
+        if self._ends_by is not None:
+            raise at_once(self._ends_by)
 
     def is_over(self) -> bool:
         """Whether the time for saving is over."""
         return self.asked is not None and self._clock() - self._since_s >= self._grace_s
 
-    def at_once(self, number: signal.Signals) -> SignalException:
-        """What ends a launcher that has nothing to wait for."""
-        return SignalException(f"process {os.getpid()} received {number.name}", sigval=number)
-
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.receive(number)
+
+
+def at_once(number: signal.Signals) -> SignalException:
+    """What ends a launcher that has nothing to wait for."""
+    return SignalException(f"process {os.getpid()} received {number.name}", sigval=number)

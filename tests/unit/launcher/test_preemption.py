@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 
 import pytest
@@ -26,7 +27,8 @@ class Clock:
 def asked(clock: Clock) -> tuple[Preemption, list[str]]:
     woken: list[str] = []
     preemption = Preemption(GRACE_S, lambda: woken.append("woken"), clock)
-    preemption.receive(signal.SIGTERM)
+    with preemption.waiting():
+        preemption.receive(signal.SIGTERM)
     return preemption, woken
 
 
@@ -35,6 +37,7 @@ def test_the_first_signal_asks_and_wakes_who_looks() -> None:
     assert preemption.asked is signal.SIGTERM
     assert woken == ["woken"]
     assert not preemption.is_over()
+    preemption.check()
 
 
 def test_the_same_signal_passed_on_by_others_is_one() -> None:
@@ -53,6 +56,26 @@ def test_a_second_signal_ends_the_waiting() -> None:
         preemption.receive(signal.SIGTERM)
 
 
+def test_without_ranks_to_save_the_first_signal_ends_the_launch() -> None:
+    with pytest.raises(SignalException, match="SIGTERM"):
+        Preemption(GRACE_S, lambda: None, Clock()).receive(signal.SIGTERM)
+
+
+def test_a_person_at_a_terminal_does_not_wait_for_a_checkpoint() -> None:
+    preemption = Preemption(GRACE_S, lambda: None, Clock())
+    with preemption.waiting(), pytest.raises(SignalException, match="SIGINT"):
+        preemption.receive(signal.SIGINT)
+
+
+def test_what_was_raised_where_nobody_could_take_it_is_raised_again() -> None:
+    """Python swallows what a signal handler raises inside a destructor or a callback."""
+    preemption = Preemption(GRACE_S, lambda: None, Clock())
+    with contextlib.suppress(SignalException):
+        preemption.receive(signal.SIGINT)
+    with pytest.raises(SignalException, match="SIGINT"):
+        preemption.check()
+
+
 def test_the_time_for_saving_ends() -> None:
     clock = Clock()
     preemption, _ = asked(clock)
@@ -62,17 +85,17 @@ def test_the_time_for_saving_ends() -> None:
     assert preemption.is_over()
 
 
-def test_only_signals_that_the_launcher_handles_are_heeded_and_only_for_the_time() -> None:
+def test_only_signals_that_the_launcher_handles_are_heeded() -> None:
     def raising(*_: object) -> None:
         raise AssertionError
 
     before = signal.signal(signal.SIGTERM, raising)
     try:
         preemption = Preemption(GRACE_S, lambda: None)
-        with preemption.heeded():
+        preemption.heed()
+        with preemption.waiting():
             signal.raise_signal(signal.SIGTERM)
-            assert preemption.asked is signal.SIGTERM
-            assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
-        assert signal.getsignal(signal.SIGTERM) is raising
+        assert preemption.asked is signal.SIGTERM
+        assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,184 @@
+"""A scheduler wants nodes back, or its time limit is near: save first, then go on without, or stop.
+
+Whoever was asked says so and gives itself a deadline; nothing here has to be in time for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from holdfast_sidecar.coordination.reports import CheckpointOrder, Incident, Plan
+from holdfast_sidecar.decisions.checkpointing import last_step
+from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.formation import alike
+from holdfast_sidecar.decisions.losses import agent_of
+from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
+from holdfast_sidecar.decisions.shipping import Shipment, newest_shipment
+from holdfast_sidecar.settings import PolicySettings
+
+ASKED_BY = "preempt"
+"""In an order: what it is for, where a person's request has an identifier."""
+
+SPREAD_S = 1.0
+"""A scheduler that wants the whole job back signals all nodes; by then the last has heard of it."""
+
+LAST_S = 2.0
+"""Before the deadline: the plan must be written and heard of while the nodes are still there."""
+
+TIME_LIMIT = "time limit"
+
+
+@dataclass(frozen=True)
+class Preemption:
+    """Members that were asked to go."""
+
+    nodes: tuple[str, ...]
+    why: str
+    left_s: float
+    """Until the first of them is gone."""
+    is_whole: bool
+    """The job can't go on without them."""
+
+
+@dataclass(frozen=True)
+class Saved:
+    """How the checkpoint that was made for it stands."""
+
+    is_over: bool
+    words: str
+
+
+def find(
+    cluster: Cluster, plan: Plan, settings: PolicySettings, now_unix_s: float, waited_s: float
+) -> Preemption | None:
+    """Who of this attempt's members was asked to go; None: nobody. `waited_s`: for how long so."""
+    if ends := limit_near(cluster, plan, settings, now_unix_s):
+        # The nodes of an allocation end together.
+        nodes = tuple(member.node for member in plan.members)
+        return Preemption(nodes, TIME_LIMIT, ends - now_unix_s, is_whole=True)
+    asked = {
+        member.node: (reason, grace_s)
+        for member in plan.members
+        if (told := _asked(cluster, plan, member.node, settings)) is not None
+        for reason, grace_s in [told]
+    }
+    if not asked:
+        return None
+    reasons = sorted({reason for reason, _ in asked.values()})
+    return Preemption(
+        tuple(sorted(asked)),
+        ", ".join(reasons),
+        min(grace_s for _, grace_s in asked.values()) - waited_s,
+        is_whole=_left_over(cluster, plan, asked.keys()) < _fewest(cluster, plan),
+    )
+
+
+def is_asked(cluster: Cluster) -> bool:
+    """Whether some launcher's node is wanted back."""
+    return any(agent.preempted_by for agent in cluster.agents.values())
+
+
+def limit_near(cluster: Cluster, plan: Plan, settings: PolicySettings, now_unix_s: float) -> float:
+    """When the first member's time is over, if that is so near that the job must be saved; else 0.
+
+    A job that can't be saved uses its time to the end.
+    """
+    agents = [agent for m in plan.members if (agent := agent_of(cluster, m)) is not None]
+    ends = min((a.ends_unix_s for a in agents if a.ends_unix_s), default=0.0)
+    ranks = cluster.ranks(plan).values()
+    if not ends or not ranks or not all(rank.state_registered for rank in ranks):
+        return 0.0
+    return ends if ends - now_unix_s <= margin_s(cluster, settings) else 0.0
+
+
+def margin_s(cluster: Cluster, settings: PolicySettings) -> float:
+    """How long before a time limit the job is saved: a floor, and twice what it took last time."""
+    saved = (node.saved.seconds for node in cluster.nodes.values() if node.saved is not None)
+    return settings.time_limit_margin_s + 2 * max(saved, default=0.0)
+
+
+def wants(cluster: Cluster, plan: Plan) -> Shipment | bool:
+    """What to save by now: True for a checkpoint; where the ranks did not get to its step (they
+    evaluate, say) the newest snapshot there is; False: what is under way, or nothing more."""
+    order = cluster.checkpoint
+    if order is None or not is_for_it(order, plan) or order.came_too_late:
+        return True
+    if order.state != "void" or order.writers:
+        return False
+    found = newest_shipment(plan, cluster.nodes, cluster.is_alive)
+    saved = last_step(cluster.ledger.values(), plan, cluster.ranks(plan))
+    return False if found is None or found.step <= saved else found
+
+
+def patience_s(mode: str, left_s: float) -> float:
+    """How long ranks may take to the step: with snapshots there is another way, if time is left."""
+    return left_s / 2 if mode == "snapshot" else left_s - LAST_S
+
+
+def is_for_it(order: CheckpointOrder, plan: Plan) -> bool:
+    """Whether an order was given because members of this attempt must go."""
+    return order.attempt == plan.attempt and order.requested_by == ASKED_BY
+
+
+def judge(preemption: Preemption, cluster: Cluster, plan: Plan, waited_s: float) -> Saved:
+    """Whether there is still something to wait for."""
+    order = cluster.checkpoint
+    is_late = preemption.left_s <= LAST_S
+    if order is None or not is_for_it(order, plan):
+        return Saved(is_late, "there was no time for a checkpoint")
+    if order.state == "complete":
+        spread = waited_s >= SPREAD_S or preemption.is_whole
+        return Saved(spread or is_late, f"the checkpoint of step {order.step} is complete")
+    if order.state != "void":
+        return Saved(is_late, f"the checkpoint of step {order.step} was not complete in time")
+    is_final = is_late or wants(cluster, plan) is False
+    return Saved(is_final, f"there is no checkpoint of step {order.step}: {order.reason}")
+
+
+def conclude(preemption: Preemption, saved: Saved, plan: Plan) -> tuple[Plan, Incident]:
+    """The plan without these nodes, or the job's end, and the incident it is remembered by."""
+    message = f"preempted ({preemption.why} on {', '.join(preemption.nodes)}): {saved.words}"
+    incident = Incident(
+        "",
+        plan.attempt,
+        "preempted",
+        preemption.nodes[0],
+        confidence=1.0,
+        decided="stop" if preemption.is_whole else "",
+        evidence=[message],
+    )
+    ended = dataclasses.replace(plan, message=message)
+    if preemption.is_whole:
+        return dataclasses.replace(ended, state="stopped", exit_code=EXIT_REQUEUE), incident
+    return dataclasses.replace(ended, state="ended"), incident
+
+
+def _asked(
+    cluster: Cluster, plan: Plan, node: str, settings: PolicySettings
+) -> tuple[str, float] | None:
+    """Why a member has to go, and within how long: as its launcher says, or, under torchrun, as its
+    ranks were told."""
+    agent, sidecar = cluster.agents.get(node), cluster.nodes.get(node)
+    if agent is not None and agent.preempted_by:
+        return agent.preempted_by, agent.grace_s
+    if sidecar is not None and sidecar.preempted_by and sidecar.attempt == plan.attempt:
+        return sidecar.preempted_by, settings.preemption_grace_s
+    return None
+
+
+def _left_over(cluster: Cluster, plan: Plan, asked: Collection[str]) -> int:
+    """Nodes that could make the next attempt: members that stay, and spares like them."""
+    seated = [a for m in plan.members if (a := agent_of(cluster, m)) is not None]
+    staying = [agent for agent in seated if agent.node not in asked]
+    names = {agent.node for agent in seated}
+    outside = [agent for agent in cluster.joining() if agent.node not in names]
+    return len(staying) + len(alike(outside, seated))
+
+
+def _fewest(cluster: Cluster, plan: Plan) -> int:
+    return max(
+        (agent.min_nodes for m in plan.members if (agent := agent_of(cluster, m)) is not None),
+        default=1,
+    )
