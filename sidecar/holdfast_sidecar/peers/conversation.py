@@ -22,6 +22,9 @@ LOOK_S = 0.02
 IDLE_S = 60.0
 """A caller that asks nothing for so long is gone; one that has work asks again at once."""
 
+MOST_TOLD = 16
+"""Sealed steps of one rank in an answer: a rank has a handful of slots, and a frame its limit."""
+
 ROOMS = (OWN_DIRECTORY, COPIES_DIRECTORY)
 
 
@@ -52,7 +55,7 @@ class Conversation:
         answers = {
             "newer": self._newer,
             "slot": self._slot,
-            "copies": self._copies,
+            "has": self._has,
             "confirm": self._confirm,
         }
         while not self.is_over():
@@ -71,7 +74,7 @@ class Conversation:
 
         newest = self._await(look)
         if newest is None:
-            self.channel.send({"step": -1})
+            self.channel.send({"step": -1, "existing": -1})
             return
         existing = self.shelves.existing(attempt, rank)
         self.channel.send({"step": newest.header.step, "existing": existing})
@@ -95,10 +98,14 @@ class Conversation:
             if held is not None:
                 self.shelves.served(send_slot(self.channel, held))
 
-    def _copies(self, request: Mapping[str, Any]) -> None:
-        found = sealed_slots(self.shelves.shm / COPIES_DIRECTORY, number(request, "rank"))
-        steps = [{"attempt": s.header.attempt, "step": s.header.step} for s in found]
-        self.channel.send({"steps": steps})
+    def _has(self, request: Mapping[str, Any]) -> None:
+        rank = number(request, "rank")
+        steps = [
+            {"room": room, "attempt": slot.header.attempt, "step": slot.header.step}
+            for room in ROOMS
+            for slot in sealed_slots(self.shelves.shm / room, rank)
+        ]
+        self.channel.send({"steps": steps[:MOST_TOLD]})
 
     def _confirm(self, request: Mapping[str, Any]) -> None:
         rank, attempt, step = (number(request, name) for name in ("rank", "attempt", "step"))

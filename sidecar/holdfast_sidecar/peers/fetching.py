@@ -8,23 +8,24 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
-from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY, slot_name
+from holdfast.snapshot_file import OWN_DIRECTORY, slot_name
 from holdfast_sidecar.decisions.peering import Copy
 from holdfast_sidecar.peers.lifeline import Lifeline
 from holdfast_sidecar.peers.means import FAILURES, Means, pause_s
 from holdfast_sidecar.peers.sealed_slots import read_slots
 from holdfast_sidecar.peers.slot_copy import Expected
-from holdfast_sidecar.peers.source import Partner, Source, connected
+from holdfast_sidecar.peers.source import Partner, Sealed, Source, connected
 
 log = logging.getLogger(__name__)
 
 UNREACHED_S = 30.0
 """For a holder that can't be reached or breaks off: its sidecar may just be starting again."""
 
-COPIES_KEPT = 2
+MOST_FETCHED = 2
+"""As many as there are copies; one of them was through, or both are."""
 
 
 def marker_path(shm: Path, attempt: int) -> Path:
@@ -41,20 +42,23 @@ class Fetching:
         holders: Mapping[int, str],
         partner: Callable[[str], Partner | None],
         means: Means,
+        guess: int = -1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """holders: rank of this node -> node that has its copies. partner: how to call a node."""
+        """holders: rank of this node -> node that has its copies. partner: how to call a node.
+        guess: the step that the leader expects all ranks to have; -1: none."""
         self._shm = shm
         self._holders = dict(holders)
         self._partner = partner
-        self._errand = means
+        self._means = means
+        self._guess = guess
         self._clock = clock
         self._lifeline = Lifeline()
 
     @property
     def attempt(self) -> int:
         """For which attempt."""
-        return self._errand.attempt
+        return self._means.attempt
 
     def start(self) -> None:
         """Begin."""
@@ -85,10 +89,10 @@ class Fetching:
         failures, since_s = 0, self._clock()
         while True:
             try:
-                with connected(self._reach(node), self._errand.own, self._lifeline) as source:
+                with connected(self._reach(node), self._means.own, self._lifeline) as source:
                     return self._fetch(source, rank)
             except FAILURES as error:
-                self._errand.tally.failed()
+                self._means.tally.failed()
                 if self._lifeline.is_cut or self._clock() - since_s > UNREACHED_S:
                     return f"node {node}: {error or type(error).__name__}"
             self._lifeline.wait(pause_s(failures))
@@ -101,34 +105,43 @@ class Fetching:
         return partner
 
     def _fetch(self, source: Source, rank: int) -> str:
-        """Bring every copy there is, newest first: which one all ranks have is for them to say."""
-        offered = source.copies(rank)[:COPIES_KEPT]
-        wanted = [Copy(one.attempt, one.step) for one in offered]
+        """Bring the likeliest step and the next best one: which of them all ranks have is for the
+        ranks to say."""
+        offered = sorted(source.has(rank), key=self._likelihood, reverse=True)[:MOST_FETCHED]
+        wanted = {Copy(one.attempt, one.step): one for one in offered}
         brought = 0
-        for copy in wanted:
-            path = self._room_for(rank, copy, wanted)
+        for copy, one in wanted.items():
+            path = self._room_for(rank, copy, wanted.keys())
             if path is None:
                 brought += 1
                 continue
-            expected = Expected(self._errand.own.job, rank, copy.attempt, copy.step)
-            if self._errand.pull(source, COPIES_DIRECTORY, path, expected, self._lifeline):
-                brought += 1
-        return "" if brought else "the node that should have them has no copies"
+            expected = Expected(self._means.own.job, rank, copy.attempt, copy.step)
+            brought += self._means.pull(source, one.room, path, expected, self._lifeline)
+        return "" if brought else "the node that should have it has none of its steps"
 
-    def _room_for(self, rank: int, copy: Copy, wanted: list[Copy]) -> Path | None:
-        """An own slot that holds none of what is wanted; None: it is here already."""
+    def _likelihood(self, sealed: Sealed) -> tuple[bool, int, int]:
+        return sealed.step == self._guess, sealed.attempt, sealed.step
+
+    def _room_for(self, rank: int, copy: Copy, wanted: Collection[Copy]) -> Path | None:
+        """An own slot that holds none of what is wanted: a torn one, a new one, or the oldest.
+
+        None: it is here already.
+        """
         directory = self._shm / OWN_DIRECTORY
-        held = {
-            slot.index: Copy(slot.header.attempt, slot.header.step)
-            for slot in read_slots(directory, rank)
-            if slot.header.sealed_step is not None
+        slots = {slot.index: slot.header for slot in read_slots(directory, rank)}
+        sealed = {
+            index: Copy(header.attempt, header.step)
+            for index, header in slots.items()
+            if header.sealed_step is not None
         }
-        if copy in held.values():
+        if copy in sealed.values():
             return None
-        index = 0
-        while held.get(index) in wanted:
-            index += 1
-        return directory / slot_name(rank, index)
+        free = sorted(slots.keys() - sealed.keys())
+        if not free and len(slots) < MOST_FETCHED:
+            free = sorted(set(range(MOST_FETCHED)) - slots.keys())
+        others = [index for index in sealed if sealed[index] not in wanted]
+        free += sorted(others, key=lambda index: (sealed[index].attempt, sealed[index].step))
+        return directory / slot_name(rank, free[0])
 
 
 def leave_word(shm: Path, attempt: int, reason: str) -> None:

@@ -38,7 +38,7 @@ class Following:
     def __init__(self, followed: Followed, means: Means, existing: Callable[[], int]) -> None:
         """`existing`: newest step of this attempt that some node reported to exist on all ranks."""
         self._followed = followed
-        self._errand = means
+        self._means = means
         self._existing = existing
         self._lifeline = Lifeline()
 
@@ -54,20 +54,20 @@ class Following:
         failures = 0
         while not self._lifeline.is_cut:
             try:
-                with connected(self._followed.partner, self._errand.own, self._lifeline) as source:
+                with connected(self._followed.partner, self._means.own, self._lifeline) as source:
                     failures = 0
                     self._follow(source)
             except FAILURES as error:
                 if self._lifeline.is_cut:
                     return
                 log.info("can't follow rank %d: %s", self._followed.rank, error)
-                self._errand.tally.failed()
+                self._means.tally.failed()
                 self._lifeline.wait(pause_s(failures))
                 failures += 1
 
     def _follow(self, source: Source) -> None:
         rank, attempt = self._followed.rank, self._followed.attempt
-        newest = self._errand.copies.newest(rank, attempt)
+        newest = self._means.copies.newest(rank, attempt)
         if newest >= 0:  # a sidecar that was restarted, or a connection that broke before this
             source.confirm(rank, attempt, newest)
         while not self._lifeline.is_cut:
@@ -82,9 +82,9 @@ class Following:
         if path is None:
             self._lifeline.wait(FULL_S)
             return False
-        expected = Expected(self._errand.own.job, rank, attempt, sealed.step)
-        return self._errand.pull(source, OWN_DIRECTORY, path, expected, self._lifeline)
+        expected = Expected(self._means.own.job, rank, attempt, sealed.step)
+        return self._means.pull(source, OWN_DIRECTORY, path, expected, self._lifeline)
 
     def _room(self, existing: int) -> Path | None:
         rank, attempt = self._followed.rank, self._followed.attempt
-        return self._errand.copies.next_path(rank, attempt, existing, may_be_newest=True)
+        return self._means.copies.next_path(rank, attempt, existing, may_be_newest=True)

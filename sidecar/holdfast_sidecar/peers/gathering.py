@@ -39,7 +39,7 @@ class Gathering:
     ) -> None:
         self.order = order
         self.parts = tuple(parts)
-        self._errand = means
+        self._means = means
         self._wake = wake
         self._lifeline = Lifeline()
         self._left = sum(len(part.ranks) for part in parts)
@@ -69,13 +69,13 @@ class Gathering:
         failures = 0
         while not self._lifeline.is_cut and not ranks.empty():
             try:
-                with connected(partner, self._errand.own, self._lifeline) as source:
+                with connected(partner, self._means.own, self._lifeline) as source:
                     self._gather(source, ranks)
             except FAILURES as error:
                 if self._lifeline.is_cut:
                     return
                 log.info("can't copy from node %s, trying again: %s", partner.node, error)
-                self._errand.tally.failed()
+                self._means.tally.failed()
                 self._lifeline.wait(pause_s(failures))
                 failures += 1
 
@@ -95,14 +95,14 @@ class Gathering:
                 self._count_down()
 
     def _bring(self, source: Source, rank: int) -> bool:
-        order, copies = self.order, self._errand.copies
+        order, copies = self.order, self._means.copies
         if copies.has(rank, Copy(order.attempt, order.step)):
             return True
         path = copies.next_path(rank, order.attempt, order.through, may_be_newest=False)
         if path is None:
             raise SlotBusy
-        expected = Expected(self._errand.own.job, rank, order.attempt, order.step)
-        return self._errand.pull(source, OWN_DIRECTORY, path, expected, self._lifeline)
+        expected = Expected(self._means.own.job, rank, order.attempt, order.step)
+        return self._means.pull(source, OWN_DIRECTORY, path, expected, self._lifeline)
 
     def _count_down(self) -> None:
         with self._lock:

@@ -74,7 +74,7 @@ class NodePeers:
         means = None
         if not neighbours.are_none:
             self._hosting.open()
-            means = self._errand(orders)
+            means = self._means(orders)
         self._hosting.admit(None if means is None else means.own)
         self._hosting.speak_to(looks[0].identity.attempt if looks else -1)
         if self.settings.peer == "sync":
@@ -107,7 +107,7 @@ class NodePeers:
         self._transfers.cut()
         self._hosting.close()
 
-    def _errand(self, orders: Orders) -> Means | None:
+    def _means(self, orders: Orders) -> Means | None:
         key, plan = orders.key, orders.plan
         if key is None or plan is None or plan.state not in ("running", "evidence"):
             return None

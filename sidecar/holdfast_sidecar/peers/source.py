@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.snapshot_file import OWN_DIRECTORY
 from holdfast_sidecar.peers.channel import Channel, number
 from holdfast_sidecar.peers.framing import FRAME_S, Refused, Wire
 from holdfast_sidecar.peers.handshake import Credentials, call
@@ -23,10 +24,14 @@ LONGEST_WAIT_S = 5.0
 
 @dataclass(frozen=True)
 class Sealed:
-    """A sealed slot that another node told of. `existing`: newest step its rank knows all have."""
+    """A sealed slot that another node told of.
+
+    `room`: the directory that it lies in there. `existing`: newest step its rank knows all have.
+    """
 
     attempt: int
     step: int
+    room: str = OWN_DIRECTORY
     existing: int = -1
 
 
@@ -51,19 +56,23 @@ class Source:
             LONGEST_WAIT_S + FRAME_S,
         )
         step = number(answer, "step")
-        return None if step < 0 else Sealed(attempt, step, number(answer, "existing"))
+        existing = number(answer, "existing")
+        return None if step < 0 else Sealed(attempt, step, existing=existing)
 
-    def copies(self, rank: int) -> list[Sealed]:
-        """The copies that the node keeps of another node's rank, newest first."""
-        answer = self._ask({"ask": "copies", "rank": rank}, FRAME_S)
+    def has(self, rank: int) -> list[Sealed]:
+        """What the node has of this rank: copies, and slots where the rank ran there."""
+        answer = self._ask({"ask": "has", "rank": rank}, FRAME_S)
         steps = answer.get("steps")
         if not isinstance(steps, list) or not all(isinstance(one, dict) for one in steps):
-            raise Refused("a list of copies that is none")
-        return [Sealed(number(one, "attempt"), number(one, "step")) for one in steps]
+            raise Refused("a list of steps that is none")
+        return [
+            Sealed(number(one, "attempt"), number(one, "step"), str(one.get("room")))
+            for one in steps
+        ]
 
     def pull(self, room: str, path: Path, expected: Expected, flow: Flow) -> int | None:
-        """Have a slot of `room` (a directory's name) sent to `path`; bytes received, or None when
-        the node hasn't sealed it (within a short wait)."""
+        """Have a slot of that room sent to `path`; bytes received, or None when the node hasn't
+        sealed it (within a short wait)."""
         request = {
             "ask": "slot",
             "room": room,

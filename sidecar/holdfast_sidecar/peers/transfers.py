@@ -106,14 +106,18 @@ class Transfers:
         return sorted(source for source, holder in order.pulls.items() if holder == self._node)
 
     def _fetch(self, plan: Plan, means: Means) -> None:
-        fetches = _fetches(plan, self._node)
+        candidate = next((c for c in plan.resume if c.tier == "snapshot"), None)
+        if plan.state != "running" or candidate is None:
+            return
+        here = ranks_of(plan, self._node)
+        fetches = {int(r): node for r, node in candidate.fetches.items() if int(r) in here}
         if not fetches or marker_path(self._shm, plan.attempt).exists():
             return
         if self._fetching is not None and self._fetching.attempt == plan.attempt:
             return
         if self._fetching is not None:
             self._fetching.cut()
-        self._fetching = Fetching(self._shm, fetches, self._partner, means)
+        self._fetching = Fetching(self._shm, fetches, self._partner, means, candidate.step)
         self._fetching.start()
 
     def _partner(self, node: str) -> Partner | None:
@@ -137,17 +141,3 @@ class Transfers:
             for rank in strangers:
                 if elsewhere.get(rank, -1) >= self.copies.newest(rank):
                     self.copies.remove(rank)
-
-
-def _fetches(plan: Plan, node: str) -> dict[int, str]:
-    """Rank of this node -> node that has its copies, where the plan wants one fetched."""
-    if plan.state != "running":
-        return {}
-    here = ranks_of(plan, node)
-    return {
-        int(rank): holder
-        for candidate in plan.resume
-        if candidate.tier == "snapshot"
-        for rank, holder in candidate.fetches.items()
-        if int(rank) in here
-    }

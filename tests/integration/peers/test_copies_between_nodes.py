@@ -283,7 +283,7 @@ def test_a_holder_without_copies_is_said_to_the_ranks_who_wait(make: Making) -> 
     nodes.until(marker.exists)
     word = json.loads(marker.read_text())
     assert word["ok"] is False
-    assert "rank 0: the node that should have them has no copies" in word["reason"]
+    assert "rank 0: the node that should have it has none of its steps" in word["reason"]
 
 
 def test_copies_of_a_branch_that_was_left_are_forgotten_once_ranks_began(make: Making) -> None:
