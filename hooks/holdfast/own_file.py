@@ -13,12 +13,14 @@ from typing import Any, BinaryIO
 import torch
 
 from holdfast.own_state import decode
+from holdfast.torch_checkpoint import told_by_storage
 
 
 def write_own(stream: BinaryIO, plain: Any, tensors: Sequence[torch.Tensor]) -> None:
     """Write what encode() made of an own state."""
     text = json.dumps(plain, allow_nan=False)
-    torch.save({"plain": text, "tensors": [_alone(tensor) for tensor in tensors]}, stream)
+    with told_by_storage():
+        torch.save({"plain": text, "tensors": [_alone(tensor) for tensor in tensors]}, stream)
 
 
 def read_own(stream: BinaryIO) -> Any:

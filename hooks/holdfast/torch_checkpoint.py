@@ -48,6 +48,18 @@ def torch_checkpoint(failure: type[Exception]) -> Iterator[None]:
             raise failure(text) from error
 
 
+@contextmanager
+def told_by_storage() -> Iterator[None]:
+    """Let through what the storage said: torch's archive writer raises an error of its own over it,
+    in which a full disk is an `unexpected pos`."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise
+
+
 class FolderWriter(FileSystemWriter):  # type: ignore[misc]
     """torch's own writer, into a folder; refuses one that already holds a checkpoint."""
 
@@ -94,7 +106,7 @@ class FolderFiles(FileSystemBase):  # type: ignore[misc]
             yield kept
             self._unnamed[path] = kept.getvalue()
         else:
-            with self._folder.create(path) as stream:
+            with self._folder.create(path) as stream, told_by_storage():
                 yield stream
 
     def concat_path(self, path: Any, suffix: str) -> str:

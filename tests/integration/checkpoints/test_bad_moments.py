@@ -8,6 +8,7 @@ import pytest
 from tests.integration.checkpoints.ranks import directory, seal
 
 from holdfast.page import checkpoint_name
+from holdfast.storage import LocalFolder
 from holdfast_sidecar.checkpoints.manifest import read_manifest, write_manifest
 
 pytestmark = pytest.mark.torch
@@ -57,7 +58,7 @@ def test_a_rank_killed_in_the_middle_of_saving_leaves_nothing_to_resume_from(
 
 def test_a_rank_that_can_not_write_its_own_part_keeps_no_other_waiting(run_ranks, tmp_path):
     torn = tmp_path / checkpoint_name(3, "aa")
-    (torn / ".__1_own.pt.writing").mkdir(parents=True)  # where it would write
+    (torn / "__1_own.pt").mkdir(parents=True)  # where its file would be
     ends = run_ranks(
         2, tmp_path, {"until": 6, "orders": [order(3), order(5, 4, "bb")]}, timeout_s=30
     )
@@ -110,9 +111,9 @@ def test_nothing_that_the_manifest_does_not_promise_is_unpickled(run_ranks, root
             return (open, (str(root / "went off"), "w"))
 
     path = root / checkpoint_name(6, "bb")
-    manifest = read_manifest(path)
+    manifest = read_manifest(LocalFolder(path))
     promised = {key: fact for key, fact in manifest.files.items() if key != name}
-    write_manifest(path, dataclasses.replace(manifest, files=promised))
+    write_manifest(LocalFolder(path), dataclasses.replace(manifest, files=promised))
     (path / name).write_bytes(pickle.dumps(Bomb()))
     found = directory(root).candidates()
     assert [c.step for c in found] == [6, 3]

@@ -1,4 +1,8 @@
-"""A checkpoint behind a URL is written and loaded as one on a disk."""
+"""A checkpoint on any storage: written whole, loaded again, and a full disk told as one."""
+
+import errno
+import io
+from contextlib import contextmanager
 
 import pytest
 import torch
@@ -8,7 +12,7 @@ from holdfast.data_position import Position
 from holdfast.placement import Placement
 from holdfast.registered import register
 from holdfast.saving import Mark, Savable, SaveFailed, write_checkpoint
-from holdfast.storage import open_folder
+from holdfast.storage import LocalFolder, open_folder
 
 pytestmark = pytest.mark.torch
 
@@ -55,6 +59,44 @@ def test_it_is_written_and_loaded(url):
         *zip(optimizer.state.values(), fresh.state.values(), strict=True),
     ):
         assert all(torch.equal(one[key], twin[key]) for key in one)
+
+
+class FullDisk(io.RawIOBase):
+    """Takes so many bytes and no more."""
+
+    def __init__(self, room):
+        self.room = room
+        self.taken = 0
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        if self.taken + len(data) > self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        self.taken += len(data)
+        return len(data)
+
+    def tell(self):
+        return self.taken
+
+
+@pytest.mark.parametrize("torchs", [False, True], ids=["the rank's own file", "torch's files"])
+@pytest.mark.parametrize("room", [100, 3000, 20_000])
+def test_a_full_disk_is_told_as_what_it_is(tmp_path, monkeypatch, room, torchs):
+    create = LocalFolder.create
+
+    @contextmanager
+    def create_on_a_full_disk(folder, name):
+        with create(folder, name) as stream:
+            yield io.BufferedWriter(FullDisk(room)) if torchs == name.endswith("p") else stream
+
+    monkeypatch.setattr(LocalFolder, "create", create_on_a_full_disk)
+    large = torch.nn.BatchNorm1d(100_000)
+    with pytest.raises((OSError, SaveFailed), match="No space left on device"):
+        write_checkpoint(
+            LocalFolder(tmp_path), Savable(register({"model": large})), MARK, Placement()
+        )
 
 
 def test_any_program_can_load_it_with_torch_alone(object_store, tmp_path):
