@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from holdfast_sidecar.settings import OVERSLEPT_S, Settings
 
 MODES = ("act", "suggest", "observe")
+PEER = ("off", "async", "sync")
 
 
 @dataclass(frozen=True)
@@ -92,6 +93,13 @@ def rungs(settings: Settings) -> list[Rung]:
             "ranks that still may save would be ended for their silence",
         ),
         Rung(
+            "snapshot.peer_timeout_s",
+            settings.snapshot.peer_timeout_s,
+            "stall.save_s",
+            stall.save_s,
+            "ranks that wait for their copy on another node would be ended for their silence",
+        ),
+        Rung(
             "policy.evidence_timeout_s",
             policy.evidence_timeout_s,
             "stall.act_after_s",
@@ -128,10 +136,16 @@ def _out_of_range(settings: Settings) -> Iterator[str]:
         "policy.budget_window_s": settings.policy.budget_window_s,
         "checkpoint.deadline_s": settings.checkpoint.deadline_s,
         "checkpoint.write_timeout_s": settings.checkpoint.write_timeout_s,
+        "snapshot.most_share": settings.snapshot.most_share,
+        "snapshot.memory_share": settings.snapshot.memory_share,
+        "snapshot.peer_timeout_s": settings.snapshot.peer_timeout_s,
     }
     for name, value in positive.items():
         if value <= 0:
             yield f"{name} = {value:g} must be above zero"
+    for name in ("snapshot.most_share", "snapshot.memory_share"):
+        if positive[name] > 1:
+            yield f"{name} = {positive[name]:g} is a share: it must be at most 1"
     for name, value, least in _at_least(settings):
         if value < least:
             yield f"{name} = {value:g} must be at least {least:g}"
@@ -150,12 +164,21 @@ def _at_least(settings: Settings) -> list[tuple[str, float, float]]:
         ("checkpoint.every_steps", checkpoint.every_steps, 0),
         ("checkpoint.keep", checkpoint.keep, 1),
         ("checkpoint.load_failures", checkpoint.load_failures, 1),
+        ("checkpoint.most_every_s", checkpoint.most_every_s, checkpoint.least_every_s),
+        ("snapshot.every_steps", settings.snapshot.every_steps, -1),
+        ("snapshot.slots", settings.snapshot.slots, 1),
     ]
 
 
 def _unknown_choices(settings: Settings) -> Iterator[str]:
     if settings.sidecar.mode not in MODES:
         yield f"sidecar.mode = {settings.sidecar.mode!r} must be one of {', '.join(MODES)}"
-    host, colon, port = settings.sidecar.listen.rpartition(":")
-    if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        yield f"sidecar.listen = {settings.sidecar.listen!r} must be address:port (port 0: any)"
+    if settings.snapshot.peer not in PEER:
+        yield f"snapshot.peer = {settings.snapshot.peer!r} must be one of {', '.join(PEER)}"
+    for name, listen in (
+        ("sidecar.listen", settings.sidecar.listen),
+        ("snapshot.peer_listen", settings.snapshot.peer_listen),
+    ):
+        host, colon, port = listen.rpartition(":")
+        if not colon or not host or not port.isdecimal() or int(port) > 65535:
+            yield f"{name} = {listen!r} must be address:port (port 0: any)"

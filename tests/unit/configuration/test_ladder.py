@@ -39,6 +39,15 @@ def test_the_defaults_fit_together() -> None:
         ("sidecar.mode", "watch", "must be one of act, suggest, observe"),
         ("sidecar.listen", "9400", "must be address:port"),
         ("sidecar.listen", "0.0.0.0:99999", "must be address:port"),
+        ("checkpoint.most_every_s", 30.0, "checkpoint.most_every_s = 30 must be at least 60"),
+        ("snapshot.every_steps", -2, "snapshot.every_steps = -2 must be at least -1"),
+        ("snapshot.slots", 0, "must be at least 1"),
+        ("snapshot.most_share", 0.0, "must be above zero"),
+        ("snapshot.most_share", 2.0, "snapshot.most_share = 2 is a share"),
+        ("snapshot.memory_share", 50.0, "must be at most 1"),
+        ("snapshot.peer", "always", "must be one of off, async, sync"),
+        ("snapshot.peer_listen", "9400", "snapshot.peer_listen = '9400' must be address:port"),
+        ("snapshot.peer_timeout_s", 3000.0, "wait for their copy"),
     ],
 )
 def test_each_misfit_is_named(name: str, value: object, says: str) -> None:
