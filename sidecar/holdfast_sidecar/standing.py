@@ -20,10 +20,11 @@ from holdfast_sidecar.coordination.reports import (
     NodeReport,
     Plan,
     RankReport,
+    SnapshotOrder,
     decode,
 )
 from holdfast_sidecar.coordination.store import View
-from holdfast_sidecar.findings import Finding
+from holdfast_sidecar.findings import Finding, Kind
 
 T = TypeVar("T")
 
@@ -42,6 +43,24 @@ class NodeStanding:
     mode: str = ""
     metrics_address: str = ""
     ranks: list[RankReport] = field(default_factory=list)
+
+
+ADVICE = frozenset({Kind.NO_SNAPSHOTS})
+"""Findings about what could be better: the job is well all the same."""
+
+
+@dataclass(frozen=True)
+class SnapshotStanding:
+    """Snapshots of the attempt under way."""
+
+    every_steps: int
+    """0: none are taken."""
+    reason: str
+    """Why none; else empty."""
+    newest_step: int
+    """The newest that all ranks are known to have; -1: none yet."""
+    size_bytes: int
+    """Of the slots and copies of all nodes."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +88,8 @@ class Standing:
     incident: Incident | None
     """The newest."""
     trouble: list[str]
+    snapshots: SnapshotStanding | None = None
+    """None while nobody takes any: no state was registered, or it is too early."""
 
     @property
     def is_healthy(self) -> bool:
@@ -147,6 +168,7 @@ def judge(job: str, before: View, after: View) -> Standing:
         checkpoint=newest_checkpoint(after),
         incident=newest_incident(after),
         trouble=list(_trouble(plan, nodes, findings, waiting, after)),
+        snapshots=None if plan is None or _is_over(plan) else _snapshots(plan, reports, after),
     )
 
 
@@ -166,6 +188,23 @@ def incidents(view: View) -> list[Incident]:
     """All incidents the store still holds, oldest first."""
     found = _records(view, Section.INCIDENTS, Incident)
     return sorted(found, key=lambda one: one.detected_unix_s)
+
+
+def _snapshots(plan: Plan, reports: list[NodeReport], view: View) -> SnapshotStanding | None:
+    order = decode(SnapshotOrder, view.section(Section.SNAPSHOT).get(CURRENT, ""))
+    if order is None or order.attempt != plan.attempt:
+        return None
+    told = [
+        report.snapshot
+        for report in reports
+        if report.snapshot is not None and report.snapshot.attempt == plan.attempt
+    ]
+    return SnapshotStanding(
+        order.every_steps,
+        order.reason,
+        newest_step=max((report.newest for report in told), default=-1),
+        size_bytes=sum(report.slot_bytes for report in told),
+    )
 
 
 def _plan(view: View) -> Plan | None:
@@ -209,7 +248,8 @@ def _trouble(
     for node in nodes:
         yield from _node_trouble(node)
     for finding in findings:
-        yield f"{finding.kind.value} on {finding.node}"
+        if finding.kind not in ADVICE:
+            yield f"{finding.kind.value} on {finding.node}"
 
 
 def _waits(why: str) -> str:

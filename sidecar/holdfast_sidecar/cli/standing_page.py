@@ -8,7 +8,7 @@ from holdfast_sidecar.cli.table import BAD, DOUBTFUL, GOOD, paint, size, span, t
 from holdfast_sidecar.coordination.reports import TERMINAL, Incident, RankReport
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.job_record import JobRecord
-from holdfast_sidecar.standing import Standing
+from holdfast_sidecar.standing import SnapshotStanding, Standing
 from holdfast_sidecar.story import lost_s, whom
 
 
@@ -56,12 +56,22 @@ def _heading(standing: Standing, now_unix_s: float) -> Iterator[str]:
             yield f"held up     {standing.waiting}"
     if standing.order is not None:
         yield f"saving      at step {standing.order.step}"
+    if standing.snapshots is not None:
+        yield f"snapshots   {_snapshots(standing.snapshots)}"
     if standing.checkpoint is not None:
         saved = standing.checkpoint
         ago = span(now_unix_s - saved.at_unix_s)
         yield f"checkpoint  step {saved.step}, {ago} ago, {size(saved.size_bytes)}, {saved.path}"
     if standing.incident is not None:
         yield f"incident    {_incident(standing.incident, now_unix_s)}"
+
+
+def _snapshots(found: SnapshotStanding) -> str:
+    if found.every_steps == 0:
+        return f"none: {found.reason}"
+    often = "step" if found.every_steps == 1 else f"{found.every_steps} steps"
+    newest = f"the newest of step {found.newest_step}" if found.newest_step >= 0 else "none yet"
+    return f"every {often}, {newest}, {size(found.size_bytes)} of memory"
 
 
 def _incident(incident: Incident, now_unix_s: float) -> str:

@@ -1,3 +1,5 @@
+import pytest
+
 from holdfast_sidecar.cli.standing_page import page
 from holdfast_sidecar.cli.table import span
 from holdfast_sidecar.coordination.keys import Section
@@ -8,6 +10,8 @@ from holdfast_sidecar.coordination.reports import (
     NodeReport,
     Plan,
     RankReport,
+    SnapshotOrder,
+    SnapshotReport,
     encode,
 )
 from holdfast_sidecar.coordination.store import Lease, View
@@ -96,6 +100,36 @@ def test_a_lost_node_that_was_replaced_is_no_trouble_any_more() -> None:
 def test_a_finding_of_a_living_sidecar_is_trouble() -> None:
     report = NodeReport("a", "i", 0, 0, 0, 0, True, ranks=[RANK], findings=[FINDING])
     assert judged(plan(), a={"report": report}) == ["hang on a"]
+
+
+def test_a_node_short_of_room_for_snapshots_is_shown_and_is_no_trouble() -> None:
+    short = Finding(Kind.NO_SNAPSHOTS, "a", 0.0, 1.0, what="memory", evidence=["1 slot of 3"])
+    report = NodeReport("a", "i", 0, 0, 0, 0, True, ranks=[RANK], findings=[short])
+    before, after = (view(beat, plan(), a={"report": report}) for beat in (1, 2))
+    standing = judge("j", before, after)
+    assert (standing.trouble, standing.findings) == ([], [short])
+    assert "1 slot of 3" in page(standing, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("order", "newest", "line"),
+    [
+        (SnapshotOrder(0, 1, 1), 7, "every step, the newest of step 7, 2.9 KiB of memory"),
+        (SnapshotOrder(0, 1, 20), -1, "every 20 steps, none yet, 2.9 KiB of memory"),
+        (SnapshotOrder(0, 1, 0, "node a: no room"), -1, "none: node a: no room"),
+        (SnapshotOrder(4, 1, 1), 7, ""),
+    ],
+)
+def test_snapshots_are_told_in_one_line(order: SnapshotOrder, newest: int, line: str) -> None:
+    report = NodeReport(
+        "a", "i", 0, 0, 0, 0, True, snapshot=SnapshotReport(0, 3, newest=newest, slot_bytes=3000)
+    )
+    found = view(2, plan(), a={"report": report})
+    sections = {**found.sections, Section.SNAPSHOT: {"current": encode(order)}}
+    told = page(judge("j", found, View(found.lease, "s", sections)), 10.0)
+    assert [text[12:] for text in told.splitlines() if text.startswith("snapshots")] == (
+        [line] if line else []
+    )
 
 
 def test_what_the_leader_waits_for_is_said_by_the_leader_alone() -> None:
