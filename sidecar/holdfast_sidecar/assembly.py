@@ -23,6 +23,7 @@ from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.leadership import Leadership
 from holdfast_sidecar.loop import Coordination, Loop, Teller
 from holdfast_sidecar.pages import Pages
+from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.peers.node_peers import NodePeers
 from holdfast_sidecar.places import Places
 from holdfast_sidecar.probes import machine
@@ -100,6 +101,7 @@ def assemble(
             watch_launcher(site.launcher_pid), site.places, site.settings.sidecar.grace_s, runner
         ),
         teller=teller,
+        parting=Parting(site.node, str(site.places.shm), site.settings, desk, site.places.shipping),
         metrics_address=metrics_address,
     )
 

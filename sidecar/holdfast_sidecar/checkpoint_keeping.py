@@ -55,9 +55,8 @@ class CheckpointKeeping:
         self._rebuilt_as = ""
         self._rebuilds = 0
         self._rescued = ""
-        self._skipped_after = ""
-        self.skipped = 0
-        """Scheduled checkpoints that were due while an earlier one was still being written."""
+        self.slow = ""
+        """The checkpoint that is still being written though the next was due; else empty."""
 
     def keep(
         self,
@@ -86,7 +85,9 @@ class CheckpointKeeping:
     def follow_writing(self, lease: Lease, cluster: Cluster, now: float) -> None:
         """Whatever the plan: what only waits for its writers."""
         order = cluster.checkpoint
-        if order is not None and order.state == "writing":
+        if order is None or order.state != "writing":
+            self.slow = ""
+        else:
             self._orders.follow_writing(lease, cluster, order, now)
 
     def settle(self, lease: Lease, cluster: Cluster) -> bool:
@@ -178,12 +179,9 @@ class CheckpointKeeping:
         furthest = max((r.step for r in ranks.values()), default=0)
         if every_steps:
             due = furthest >= order.step + every_steps
-        if due and self._skipped_after != order.identifier:
-            self._skipped_after = order.identifier
-            self.skipped += 1
-            log.warning(
-                "checkpoint %s is still being written: the next is skipped", order.identifier
-            )
+        if due and self.slow != order.identifier:
+            self.slow = order.identifier
+            log.warning("checkpoint %s is still being written: the next is skipped", self.slow)
 
     def _save_before(self, leaving: Preemption, lease: Lease, cluster: Cluster, plan: Plan) -> None:
         """Members must go: save what can be saved before they do."""

@@ -13,7 +13,8 @@ from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import CheckpointOrder, LedgerEntry, decode
 from holdfast_sidecar.local_state import Orders
 
-OUTCOMES = ("complete", "void")
+OUTCOMES = ("complete", "void", "skipped")
+"""Skipped ones were due while another was still being written; who leads counts them."""
 TRIGGERS = ("periodic", "manual")
 """Counted from 0; others appear with their first checkpoint."""
 
@@ -41,9 +42,13 @@ class CheckpointOutcomes:
     _blocked_s: float = 0.0
     _write_s: float = 0.0
     _counted: str = ""
+    _skipped: str = ""
 
     def see(self, orders: Orders) -> None:
         """Look at the newest order."""
+        if orders.skipped and orders.skipped != self._skipped:
+            self._ended["skipped", "periodic"] += 1
+        self._skipped = orders.skipped or self._skipped
         order = orders.checkpoint
         if order is None or order.state not in OUTCOMES or order.identifier == self._counted:
             return

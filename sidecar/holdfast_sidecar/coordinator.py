@@ -223,6 +223,7 @@ class Coordinator(threading.Thread):
                 snapshot=self._admitted(cluster.snapshot, plan),
                 peer=self._admitted(cluster.peer, plan),
                 key=_of_attempt(cluster.key, plan),
+                skipped=self._leadership.slow_checkpoint if leads else "",
                 is_leader=leads,
                 lease=lease,
                 store_up=True,

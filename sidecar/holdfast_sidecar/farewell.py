@@ -33,7 +33,8 @@ class Farewell:
     grace_s: float
     runner: ActionRunner = field(default_factory=ActionRunner)
     _gone_s: float | None = None
-    _has_successor: bool = False
+    has_successor: bool = False
+    """A new launcher of this job runs on this node; it has a sidecar of its own."""
 
     def watch(self, now_s: float) -> bool:
         """Whether the launcher lives (or there is none to watch)."""
@@ -43,14 +44,14 @@ class Farewell:
             logger.warning("launcher %d is gone; leaving in %g s", self.launcher.pid, self.grace_s)
             self._gone_s = now_s
         # A new launcher of this job on this node starts a sidecar of its own.
-        self._has_successor = has_new_owner(self.places.lock)
+        self.has_successor = has_new_owner(self.places.lock)
         return False
 
     def is_due(self, now_s: float) -> bool:
         """Whether this sidecar has nothing left to do."""
         if self._gone_s is None:
             return False
-        return self._has_successor or now_s - self._gone_s >= self.grace_s
+        return self.has_successor or now_s - self._gone_s >= self.grace_s
 
     def sweep(self, dead_ranks: Sequence[ProcessIdentity]) -> None:
         """End what dead ranks left running."""
@@ -58,7 +59,7 @@ class Farewell:
 
     def say(self, dead_ranks: Sequence[ProcessIdentity]) -> None:
         """Clear up for good. A launcher that lives clears up by itself."""
-        if self.launcher.is_alive() or self._has_successor:
+        if self.launcher.is_alive() or self.has_successor:
             return
         self.sweep(dead_ranks)
         self.runner.run("remove_server_files", partial(_remove_server_files, self.places))

@@ -61,6 +61,11 @@ class Leadership:
         self._forming = False
         self.waiting = ""
 
+    @property
+    def slow_checkpoint(self) -> str:
+        """The checkpoint that is still being written though the next was due; else empty."""
+        return self._checkpoints.slow
+
     def lead(
         self,
         lease: Lease,

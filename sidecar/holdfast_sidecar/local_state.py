@@ -49,6 +49,8 @@ class Orders:
     peer: PeerOrder | None = None
     key: AttemptKey | None = None
     """Of the plan's attempt; kept out of `view`, which is written down and shown."""
+    skipped: str = ""
+    """On the leading node: the checkpoint that is still being written though the next was due."""
     is_leader: bool = False
     lease: Lease = field(default_factory=lambda: Lease(0, ""))
     store_up: bool = False

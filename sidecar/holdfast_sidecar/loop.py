@@ -25,11 +25,13 @@ from holdfast_sidecar.detectors.judgement import judge_machine, judge_ranks
 from holdfast_sidecar.detectors.onset import keep_onsets, newly_found, no_longer_found
 from holdfast_sidecar.detectors.slots import find_missing_slots
 from holdfast_sidecar.detectors.stall import is_suspicious
+from holdfast_sidecar.detectors.storage import find_slow_storage
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.heartbeat_times import HeartbeatTimes
 from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.observation import Moment, RankLook, Ranks
+from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.picture import Cost, Picture
 from holdfast_sidecar.probes.machine import MachineProbes
@@ -66,7 +68,10 @@ class SavedParts(Protocol):
     """Turns the ranks' replies to a checkpoint order into this node's part of it."""
 
     def follow(self, order: CheckpointOrder | None, looks: list[RankLook]) -> SavedPart | None:
-        """This node's part so far; hashing goes on meanwhile. None without an order."""
+        """This node's part so far; writing goes on meanwhile. None without an order."""
+
+    def silent_for(self) -> float:
+        """How long storage has owed an answer without a sign of life, seconds; 0: it does not."""
 
 
 class Snapshots(Protocol):
@@ -125,6 +130,7 @@ class Loop:
     peers: Peers
     farewell: Farewell
     teller: Teller
+    parting: Parting
     metrics_address: str = ""
     attention: Attention = field(default_factory=Attention)
     cost: Cost = field(default_factory=Cost)
@@ -147,7 +153,7 @@ class Loop:
     def run(self) -> None:
         """Tick until it is time to leave."""
         self.coordination.start()
-        while not self._leaving.is_set() and not self.farewell.is_due(time.monotonic()):
+        while not self._is_over(time.monotonic()):
             started_s = time.monotonic()
             try:
                 self.tick(started_s, time.time())
@@ -179,6 +185,7 @@ class Loop:
         found = judge_machine(machine, launcher_alive, self._store_answered_s, moment)
         found += self.peers.findings(moment)
         found += find_missing_slots(self._snapshot, moment)
+        found += find_slow_storage(self.saved_parts.silent_for(), orders.skipped, moment)
         if launcher_alive and _is_going_on(orders, ranks.attempt):
             found += judge_ranks(ranks, self.settings, moment)
             self._is_suspicious = is_suspicious(ranks, self.settings.stall, moment)
@@ -192,18 +199,20 @@ class Loop:
         snapshot = self.snapshots.follow(orders, self.attention.looks(), now_s)
         snapshot = self.peers.follow(orders, self.attention.looks(), snapshot, now_s)
         self._snapshot = snapshot
+        reports = [
+            report_rank(history, self.settings.straggler, moment)
+            for history in self.attention.histories.values()
+        ]
         if not launcher_alive:
             self.farewell.sweep(self.attention.dead_ranks())
+            self.parting.rescue(orders, snapshot, reports)
 
         self.coordination.tell(
             LocalState(
                 launcher_alive=launcher_alive,
                 launcher_pid=self.farewell.launcher.pid,
                 attempt=ranks.attempt,
-                ranks=[
-                    report_rank(history, self.settings.straggler, moment)
-                    for history in self.attention.histories.values()
-                ],
+                ranks=reports,
                 findings=self._findings,
                 evidence_for=self.deeds.evidence_for,
                 saved=saved,
@@ -233,6 +242,14 @@ class Loop:
                 snapshot=snapshot,
             )
         )
+
+    def _is_over(self, now_s: float) -> bool:
+        """Whether it may leave, and nothing is left to be written down."""
+        if self.farewell.has_successor:
+            return True
+        if not self._leaving.is_set() and not self.farewell.is_due(now_s):
+            return False
+        return not self.parting.keeps(self.coordination.orders(), now_s)
 
     def _ranks(self, orders: Orders, now_s: float) -> Ranks:
         attempt, local = self.attention.attempt, self.attention.seen_at(now_s)

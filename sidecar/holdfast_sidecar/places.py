@@ -41,6 +41,11 @@ class Places:
         return self.state / "sidecar.log"
 
     @property
+    def shipping(self) -> Path:
+        """Is there while the sidecar stays only to write a checkpoint."""
+        return self.state / "shipping"
+
+    @property
     def job_record(self) -> Path:
         """What this node last knew of the job."""
         return self.state / "job.json"

@@ -80,6 +80,10 @@ class NodePart:
             self._part = self._work(order, self._part)
         return self._part
 
+    def silent_for(self) -> float:
+        """How long storage has owed an answer without a sign of life, seconds; 0: it does not."""
+        return self.desk.hangs_for()
+
     @property
     def is_busy(self) -> bool:
         """Whether files are being made."""

@@ -131,3 +131,9 @@ def plan_of(order: CheckpointOrder, plan: Plan | None) -> Plan:
 
 def _covers(plan: Plan, order: CheckpointOrder) -> bool:
     return writers_of(plan) == order.writers
+
+
+def newest_held(world_size: int, held: Mapping[str, list[int]]) -> int:
+    """The newest step that all ranks sealed in slots of one node; -1: none."""
+    steps = [set(held.get(str(rank), [])) for rank in range(world_size)]
+    return max(set.intersection(*steps), default=-1) if steps else -1

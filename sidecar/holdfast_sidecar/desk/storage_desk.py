@@ -19,10 +19,6 @@ A = TypeVar("A")
 STALE_S = 5.0
 """Whoever wants an answer asks at every heartbeat, ten times as often."""
 
-HANGING_AFTER_S = 20.0
-"""No byte moved and nothing answered for so long: storage hangs. A list of an object store's
-prefix or a retried call of an NFS client takes a few seconds."""
-
 
 @dataclass(frozen=True)
 class Progress:

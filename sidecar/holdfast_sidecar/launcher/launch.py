@@ -176,7 +176,9 @@ def sidecar(site: Site, effective: Effective, observes: bool) -> Iterator[None]:
         yield
         return
     arguments = sidecar_arguments(site, effective, observes)
-    process = SidecarProcess(arguments, site.owned.places.sidecar_log)
+    process = SidecarProcess(
+        arguments, site.owned.places.sidecar_log, site.owned.places.shipping
+    )
     process.start()
     try:
         yield

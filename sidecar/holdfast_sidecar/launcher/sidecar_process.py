@@ -29,6 +29,9 @@ LEAVE = signal.SIGINT
 """A sidecar of ours lets SIGTERM pass: a scheduler sends that to all of a job, and the job
 needs its sidecars until it is saved."""
 
+SHIPPING_S = 70.0
+"""A little longer than a sidecar stays to write a checkpoint before it leaves."""
+
 LEAVE_S = 5.0
 """Giving up the lease takes milliseconds; a store that is away costs it a timeout or two."""
 
@@ -36,9 +39,11 @@ LEAVE_S = 5.0
 class SidecarProcess:
     """Keeps one sidecar running beside this launcher."""
 
-    def __init__(self, arguments: Sequence[str], log: Path) -> None:
+    def __init__(self, arguments: Sequence[str], log: Path, shipping: Path) -> None:
+        """`shipping` is there while the sidecar stays only to write a checkpoint."""
         self._arguments = list(arguments)
         self._log = log
+        self._shipping = shipping
         self._process: subprocess.Popen[bytes] | None = None
         self._leaving = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="holdfast-sidecar", daemon=True)
@@ -56,10 +61,11 @@ class SidecarProcess:
             return
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(LEAVE)
-        try:
-            process.wait(LEAVE_S)
-        except subprocess.TimeoutExpired:
-            logger.warning("the sidecar did not leave within %g s: killed", LEAVE_S)
+        if not _has_left(process, LEAVE_S) and self._shipping.exists():
+            logger.info("waiting for the newest checkpoint to be written")
+            _has_left(process, SHIPPING_S)
+        if process.poll() is None:
+            logger.warning("the sidecar did not leave in time: killed")
             process.kill()
         self._keeper.join(LEAVE_S)
 
@@ -80,6 +86,7 @@ class SidecarProcess:
 
     def _launch(self) -> subprocess.Popen[bytes]:
         self._log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._shipping.unlink(missing_ok=True)
         with self._log.open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "holdfast_sidecar.cli.main", "sidecar", *self._arguments],
@@ -90,6 +97,14 @@ class SidecarProcess:
                 # The user's directory may hold a redis.py: it must not be on the sidecar's path.
                 env={**os.environ, "PYTHONSAFEPATH": "1"},
             )
+
+
+def _has_left(process: subprocess.Popen[bytes], within_s: float) -> bool:
+    try:
+        process.wait(within_s)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
 
 
 def has_own_sidecar(where: Places) -> bool:

@@ -25,6 +25,7 @@ class NoLeadership:
     """Leads nothing; notes under which leases it was asked to."""
 
     waiting = ""
+    slow_checkpoint = ""
 
     def __init__(self, then: Callable[[], None] = lambda: None) -> None:
         self.leases: list[Lease] = []

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.desk_twin import MemoryDesk
 from tests.unit.detectors.scene import record
 from tests.unit.pretend_pages import publish, set_word, write_page
 
@@ -32,6 +33,7 @@ from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.loop import Loop
 from holdfast_sidecar.machine import GpuReading, HostReading, MachineReading, NetworkReading
 from holdfast_sidecar.pages import Pages
+from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.places import Places
@@ -106,8 +108,13 @@ class Teller:
 class NoParts:
     """No checkpoint is under way."""
 
+    silent_s: float = 0.0
+
     def follow(self, order: Any, looks: Any) -> None:
         return None
+
+    def silent_for(self) -> float:
+        return self.silent_s
 
 
 @dataclass
@@ -139,6 +146,10 @@ class Snapshots:
         return self.report
 
 
+def never(question: Any) -> Any:
+    raise AssertionError(f"storage was asked {question}")
+
+
 @pytest.fixture
 def loop(tmp_path: Path) -> Iterator[Loop]:
     places = Places(shm=tmp_path, state=tmp_path / "state")
@@ -160,6 +171,7 @@ def loop(tmp_path: Path) -> Iterator[Loop]:
         peers=Peers(),
         farewell=Farewell(LauncherWatch(0, None), places, 10.0),
         teller=Teller(),
+        parting=Parting("a", str(tmp_path), settings, MemoryDesk(never), tmp_path / "shipping"),
     )
     pages.close()
 

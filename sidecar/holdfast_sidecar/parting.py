@@ -1,0 +1,143 @@
+"""What a sidecar still writes down before it leaves: a checkpoint on its way, or, of a job whose
+one launcher died, the newest snapshot.
+
+In the second case nobody is left to agree with (a single node's Redis died with the launcher): all
+ranks were this node's, so their sidecar seals what they left.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast_sidecar.checkpoints.directory import checkpoint_url
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.reports import (
+    TERMINAL,
+    CheckpointOrder,
+    LedgerEntry,
+    Plan,
+    RankReport,
+    SavedPart,
+    SnapshotReport,
+    decode,
+)
+from holdfast_sidecar.decisions.checkpointing import last_step
+from holdfast_sidecar.decisions.shipping import newest_held, writers_of
+from holdfast_sidecar.desk.questions import Seal, WriteParts
+from holdfast_sidecar.desk.storage_desk import Desk
+from holdfast_sidecar.local_state import Orders
+from holdfast_sidecar.settings import Settings
+
+log = logging.getLogger(__name__)
+
+SHIPPING_S = 60.0
+"""A launcher waits for this, and a machine's shutdown is seldom longer; ten times what a snapshot
+of a few gigabytes takes to a local disk."""
+
+
+@dataclass
+class Parting:
+    """Keeps a sidecar that may leave, for as long as there is something to write down."""
+
+    node: str
+    shm: str
+    settings: Settings
+    desk: Desk
+    marker: Path
+    """Lies there while this sidecar stays only to write: its launcher then waits."""
+    new_identifier: Callable[[], str] = lambda: secrets.token_hex(4)
+    _since_s: float | None = None
+    _order: CheckpointOrder | None = None
+    _plan: Plan | None = None
+    _part: SavedPart | None = None
+    _is_over: bool = field(default=False)
+
+    def keeps(self, orders: Orders, now_s: float) -> bool:
+        """Whether this sidecar must stay, now that it may leave. `now_s` is monotonic."""
+        if self._since_s is None:
+            self._since_s = now_s
+        is_shipping = self._order is not None and not self._is_over
+        order = orders.checkpoint
+        if orders.store_up and order is not None and order.state == "writing":
+            is_shipping = True
+        stays = is_shipping and now_s - self._since_s < SHIPPING_S
+        if stays and not self.marker.exists():
+            log.info("staying until a checkpoint is written, %g s at most", SHIPPING_S)
+            self.marker.touch()
+        elif not stays:
+            self.marker.unlink(missing_ok=True)
+        return stays
+
+    def rescue(
+        self, orders: Orders, snapshot: SnapshotReport | None, ranks: Sequence[RankReport]
+    ) -> None:
+        """The launcher is dead: write down and seal the newest snapshot, a bit at every tick."""
+        if self._is_over:
+            return
+        try:
+            if self._order is None:
+                self._begin(orders, snapshot, ranks)
+            if self._order is not None and self._plan is not None:
+                self._go_on(self._order, self._plan)
+        except OSError as error:
+            log.warning("the newest snapshot could not be written down: %s", error)
+            self._is_over = True
+
+    def _begin(
+        self, orders: Orders, snapshot: SnapshotReport | None, ranks: Sequence[RankReport]
+    ) -> None:
+        plan = orders.plan
+        if plan is None or snapshot is None or not self._is_alone(plan):
+            self._is_over = plan is not None and not self._is_alone(plan)
+            return
+        step = newest_held(plan.world_size, snapshot.held)
+        saved = last_step(_ledger(orders), plan, {rank.rank: rank for rank in ranks})
+        if step <= saved or any(rank.onset_step >= 0 for rank in ranks):
+            self._is_over = True
+            return
+        identifier = self.new_identifier()
+        self._plan = plan
+        self._order = CheckpointOrder(
+            identifier=identifier,
+            attempt=plan.attempt,
+            epoch=plan.epoch,
+            step=step,
+            path=checkpoint_url(self.settings.checkpoint, step, identifier),
+            state="writing",
+            deadline_s=0.0,
+            mode="snapshot",
+            trigger="failure",
+            writers=writers_of(plan),
+        )
+        log.warning("the launcher is gone: the snapshot of step %d is written down", step)
+
+    def _go_on(self, order: CheckpointOrder, plan: Plan) -> None:
+        if self._part is None:
+            made = self.desk.ask(WriteParts(order, list(range(plan.world_size)), self.shm))
+            if made is None:
+                return
+            self._part = SavedPart(order.identifier, files=made.files, seconds=made.seconds)
+        sealed = self.desk.ask(Seal(order, plan, [self._part]))
+        if sealed is not None:
+            log.warning("checkpoint %s of step %d is complete", order.identifier, order.step)
+            self._is_over = True
+
+    def _is_alone(self, plan: Plan) -> bool:
+        """Whether every rank of a job that has not ended was this node's, and it may act."""
+        return (
+            plan.state not in TERMINAL
+            and {member.node for member in plan.members} == {self.node}
+            and bool(self.settings.checkpoint.dir)
+            and self.settings.sidecar.mode == "act"
+        )
+
+
+def _ledger(orders: Orders) -> list[LedgerEntry]:
+    if orders.view is None:
+        return []
+    texts = orders.view.section(Section.LEDGER).values()
+    return [entry for text in texts if (entry := decode(LedgerEntry, text)) is not None]

@@ -1,0 +1,152 @@
+"""A sidecar stays to write what would go with it, and not for ever."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.desk_twin import MemoryDesk
+
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.reports import (
+    CheckpointOrder,
+    FileFact,
+    LedgerEntry,
+    Member,
+    Plan,
+    RankReport,
+    SnapshotReport,
+    encode,
+)
+from holdfast_sidecar.coordination.store import Lease, View
+from holdfast_sidecar.desk.questions import Entered, Part, Question, Seal, WriteParts
+from holdfast_sidecar.local_state import Orders
+from holdfast_sidecar.parting import SHIPPING_S, Parting
+from holdfast_sidecar.settings import CheckpointSettings, Settings, SidecarSettings
+
+SETTINGS = Settings(checkpoint=CheckpointSettings(dir="/ck"))
+PLAN = Plan(3, 7, "running", [Member("a", "i", 0, 0, 2)], 2)
+HELD = SnapshotReport(attempt=3, slots=2, held={"0": [40, 39], "1": [39, 38]})
+WRITING = CheckpointOrder("c1", 3, 7, 20, "/ck/x", "writing", 0.0, writers={"0": "a", "1": "a"})
+
+
+def entry(step: int, attempt: int = 3) -> LedgerEntry:
+    return LedgerEntry("e", "/ck/e", step, attempt, 7, "", "complete", 1, 2, 0.0)
+
+
+def orders(plan: Plan = PLAN, saved: int = 0, **fields: Any) -> Orders:
+    sections = {Section.LEDGER: {"e": encode(entry(saved))} if saved else {}}
+    return Orders(plan=plan, view=View(Lease(7, "a"), "s", sections), **fields)
+
+
+def rank(number: int, **fields: Any) -> RankReport:
+    return RankReport(number, number, 1, 40, "forward", 0.0, 0.1, 0.1, **fields)
+
+
+RANKS = (rank(0), rank(1))
+
+
+class Scene:
+    def __init__(self, folder: Path, settings: Settings = SETTINGS) -> None:
+        self.desk = MemoryDesk(self.answer)
+        self.marker = folder / "shipping"
+        self.parting = Parting("a", "/shm", settings, self.desk, self.marker, lambda: "id")
+
+    def answer(self, question: Question[Any]) -> Any:
+        if isinstance(question, WriteParts):
+            return Part({"__0_own.pt": FileFact(1, "aa")}, 1.0)
+        assert isinstance(question, Seal)
+        return Entered(entry(question.order.step))
+
+    def rescue(self, given: Orders | None = None, ranks: Any = RANKS, held: Any = HELD) -> None:
+        self.parting.rescue(orders() if given is None else given, held, ranks)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    return Scene(tmp_path)
+
+
+def test_the_newest_step_that_all_ranks_hold_is_written_and_sealed(scene: Scene) -> None:
+    scene.rescue()
+    written, sealed = scene.desk.asked
+    assert isinstance(written, WriteParts)
+    assert (written.order.step, written.ranks) == (39, [0, 1])
+    assert isinstance(sealed, Seal)
+    assert (sealed.order.path, sealed.order.trigger) == ("/ck/step-00000039-id", "failure")
+    scene.rescue()
+    assert len(scene.desk.asked) == 2, "once"
+    assert not scene.parting.keeps(orders(), 0.0)
+
+
+def test_it_stays_while_it_writes_and_its_launcher_can_see_that(scene: Scene) -> None:
+    scene.desk.is_open = False
+    scene.rescue()
+    assert scene.parting.keeps(orders(), 100.0)
+    assert scene.marker.exists()
+    scene.desk.is_open = True
+    scene.rescue()
+    assert not scene.parting.keeps(orders(), 101.0)
+    assert not scene.marker.exists()
+
+
+def test_it_does_not_stay_for_ever(scene: Scene) -> None:
+    scene.desk.is_open = False
+    scene.rescue()
+    assert scene.parting.keeps(orders(), 100.0)
+    assert not scene.parting.keeps(orders(), 100.0 + SHIPPING_S)
+
+
+def test_an_order_that_is_being_written_keeps_it_while_the_store_is_up(scene: Scene) -> None:
+    writing = orders(checkpoint=WRITING, store_up=True)
+    assert scene.parting.keeps(writing, 0.0)
+    done = replace(writing, checkpoint=replace(WRITING, state="complete"))
+    assert not scene.parting.keeps(done, 1.0)
+    assert not scene.parting.keeps(replace(writing, store_up=False), 1.0), "nobody would seal it"
+
+
+def test_storage_that_fails_ends_it(scene: Scene) -> None:
+    def fails(question: Question[Any]) -> Any:
+        raise OSError("No space left on device")
+
+    scene.desk._answer = fails
+    scene.rescue()
+    scene.rescue()
+    assert len(scene.desk.asked) == 1
+    assert not scene.parting.keeps(orders(), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "ranks"),
+    [
+        (orders(saved=39), RANKS),
+        (orders(replace(PLAN, state="done")), RANKS),
+        (orders(replace(PLAN, members=[*PLAN.members, Member("b", "i", 1, 2, 1)])), RANKS),
+        (orders(), (rank(0), rank(1, onset_step=30))),
+    ],
+    ids=["saved already", "the job is over", "others are left to decide", "bad numbers"],
+)
+def test_nothing_is_written_that_should_not_be(
+    scene: Scene, given: Orders, ranks: tuple[RankReport, ...]
+) -> None:
+    scene.rescue(given, ranks)
+    assert scene.desk.asked == []
+    assert not scene.parting.keeps(given, 0.0)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [Settings(), replace(SETTINGS, sidecar=SidecarSettings(mode="observe"))],
+    ids=["no directory", "observing"],
+)
+def test_a_sidecar_that_may_not_write_does_not(tmp_path: Path, settings: Settings) -> None:
+    scene = Scene(tmp_path, settings)
+    scene.rescue()
+    assert scene.desk.asked == []
+
+
+def test_ranks_without_a_common_step_leave_nothing_to_write(scene: Scene) -> None:
+    scene.rescue(held=SnapshotReport(held={"0": [40], "1": [39]}))
+    assert scene.desk.asked == []
