@@ -60,7 +60,7 @@ def _reason(
     if kept in newest:
         return "it is too old" if kept.manifest.created_unix_s < not_before_unix_s else ""
     if kept in line:
-        return f"{len(newest)} newer ones are kept"
+        return "a newer one is kept" if len(newest) == 1 else f"{len(newest)} newer ones are kept"
     if kept.manifest.created_unix_s >= newest[-1].manifest.created_unix_s:
         return ""
     if kept.may_be_resumed:

@@ -171,7 +171,7 @@ def test_checkpoints_that_are_all_of_no_use_are_told_in_one_line(checkpoints, tm
     with pytest.raises(NothingResumable) as told:
         checkpoints.candidates()
     assert str(told.value) == (
-        f"step-00000005-cc in {root} can't be resumed from (schema 99; this version reads 1), nor"
+        f"step-00000005-cc in {root} can't be resumed from (schema 99; this version reads 2), nor"
         " can 1 older: mend it (checkpoint.key_file?), or move the directory away to start from"
         " nothing"
     )
@@ -195,3 +195,12 @@ def test_storage_that_is_not_mounted_is_not_taken_for_a_new_job(tmp_path):
 def _with_plan(saved):
     order, parts = saved
     return order, PLAN, parts
+
+
+def test_a_verdict_is_written_and_comes_back_as_the_ledgers_entry(checkpoints, tmp_path):
+    seal(tmp_path / "ck", 3, "aa")
+    assert checkpoints.give_verdict("aa", "good", "it ran on").verdict == "good"
+    assert checkpoints.entries()[0].verdict == "good"
+    assert checkpoints.give_verdict("aa", "poisoned", "it led nowhere").verdict == "poisoned"
+    assert not checkpoints.kept()[0].may_be_resumed
+    assert checkpoints.give_verdict("gone", "good", "it ran on") is None

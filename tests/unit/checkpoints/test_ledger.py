@@ -7,8 +7,10 @@ import pytest
 from tests.unit.checkpoints.sealed import JOB, fill, seal
 
 from holdfast_sidecar.checkpoints.ledger import (
+    call_good,
     candidates,
     note_failed_load,
+    poison,
     read_ledger,
     torn_folders,
 )
@@ -136,3 +138,41 @@ def test_a_manifest_that_is_not_believed_is_told(tmp_path, caplog):
 
 def test_a_directory_that_does_not_exist_holds_nothing(tmp_path):
     assert read_ledger(str(tmp_path / "none"), JOB) == []
+
+
+def kept(root):
+    return {one.identifier: one for one in read_ledger(str(root), JOB)}
+
+
+def test_a_verdict_is_a_file_beside_the_manifest_and_said_once(tmp_path):
+    seal(tmp_path, 10, "a")
+    assert kept(tmp_path)["a"].verdict == "complete"
+    for _ in range(2):
+        call_good(kept(tmp_path)["a"], "it ran on")
+    assert kept(tmp_path)["a"].verdict == "good"
+    assert [candidate.is_good for candidate in candidates(kept(tmp_path).values())] == [True]
+    for _ in range(2):
+        poison(kept(tmp_path)["a"], "its numbers led nowhere")
+    assert kept(tmp_path)["a"].verdict == "poisoned", "what is known later counts more"
+    assert kept(tmp_path)["a"].poisoned_for == "its numbers led nowhere"
+    verdicts = [path.name for path in tmp_path.glob("*/*-[0-9].json")]
+    assert sorted(verdicts) == ["good-1.json", "poisoned-1.json"]
+
+
+def test_one_that_is_poisoned_is_not_called_good_any_more(tmp_path):
+    (seal(tmp_path, 10, "a") / "poisoned-1.json").write_text("{}")
+    assert call_good(kept(tmp_path)["a"], "it ran on").verdict == "poisoned"
+    assert not list(tmp_path.glob("*/good-*"))
+
+
+def test_a_line_goes_on_behind_a_checkpoint_that_was_removed(tmp_path):
+    seal(tmp_path, 10, "good")
+    seal(tmp_path, 30, "c", parent="removed", ancestors=["removed", "good"])
+    assert steps(tmp_path) == [30, 10]
+
+
+def test_behind_such_a_gap_the_newest_is_still_the_one_that_goes_back_to_it(tmp_path):
+    """Attempts that count anew: the later checkpoint has the lower number."""
+    seal(tmp_path, 90, "old", attempt=7)
+    seal(tmp_path, 30, "new", parent="removed", ancestors=["removed", "old"])
+    assert steps(tmp_path) == [30, 90]

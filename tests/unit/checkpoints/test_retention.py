@@ -92,3 +92,30 @@ def test_a_torn_directory_goes_only_when_an_earlier_attempt_of_this_job_left_it(
     everything.append(later)
     assert abandoned(everything, JOB, 2, written + 60) == [earlier]
     assert abandoned(everything, JOB, 2, written + 25 * 3600) == [earlier, silent, later]
+
+
+def test_the_newest_good_one_stays_however_old(tmp_path):
+    line(tmp_path, 10, 20, 30, 40)
+    for step in (10, 20):
+        (next(tmp_path.glob(f"*s{step}")) / "good-1.json").write_text("{}")
+    assert names(tmp_path, 2) == ["s10"]
+
+
+def test_by_age_all_may_go_but_the_newest_and_the_newest_good_one(tmp_path):
+    line(tmp_path, 10, 20, 30, 40)
+    (next(tmp_path.glob("*s20")) / "good-1.json").write_text("{}")
+    assert names(tmp_path, 9, older_than_s=5.0, now=36.0) == ["s10", "s30"]
+    assert names(tmp_path, 9, older_than_s=0.0, now=1e9) == []
+
+
+def test_every_removal_has_a_reason(tmp_path):
+    line(tmp_path, 20, 30, 40)
+    seal(tmp_path, 15, "branch", parent="s20")
+    (seal(tmp_path, 5, "bad", parent="") / "poisoned-1.json").write_text('{"reason": "why"}')
+    gone = superfluous(read_ledger(str(tmp_path), JOB), 1)
+    assert {removal.kept.identifier: removal.why for removal in gone} == {
+        "bad": "why",
+        "branch": "it is on an abandoned branch",
+        "s20": "a newer one is kept",
+        "s30": "a newer one is kept",
+    }
