@@ -59,7 +59,7 @@ class Boundary:
         """What was resumed from: the checkpoints it goes back to, and which snapshot it was."""
         self.ancestors = ancestors
         if self.rounds is not None:
-            self.rounds.taking.resumed = snapshot
+            self.rounds.taking.shelf.resumed = snapshot
 
     def descend_from(self, identifier: str) -> None:
         """What is saved from now on goes back to this checkpoint."""

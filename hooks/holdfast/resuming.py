@@ -30,7 +30,8 @@ from holdfast.page import Phase, Word
 from holdfast.placement import Placement
 from holdfast.recording import Recording, count_error
 from holdfast.saving import Savable
-from holdfast.snapshots.found import Choosing, Found, Name, SlotsOfBefore
+from holdfast.snapshots.found import Choosing, Found, SlotsOfBefore
+from holdfast.snapshots.shelf import Name
 from holdfast.storage import open_folder
 
 log = logging.getLogger(__name__)

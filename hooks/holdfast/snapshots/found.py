@@ -13,7 +13,7 @@ from holdfast import environment
 from holdfast.agreement import BoardLost
 from holdfast.loading import LoadFailed
 from holdfast.placement import Placement
-from holdfast.snapshots.shelf import found_slots, own_folder
+from holdfast.snapshots.shelf import Name, found_slots, own_folder
 from holdfast.snapshots.slot import Slot
 from holdfast.snapshots.snapshot_source import SnapshotSource, is_undamaged, read_snapshot
 
@@ -22,9 +22,6 @@ log = logging.getLogger(__name__)
 LOOK_S = 0.02
 CLEAR_LOOKS = 50
 """The sidecar reads a slot in passing, for its checksum; a writer at work may stay for minutes."""
-
-Name = tuple[int, int]
-"""Attempt and step of a snapshot: a later attempt's is the newer one, whatever its step."""
 
 
 @dataclass

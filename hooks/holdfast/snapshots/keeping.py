@@ -86,6 +86,11 @@ def sealed(known: Known, slot: int, step: int) -> Known:
     return replace(_with(known, slot, step), busy=None)
 
 
+def found(known: Known, slot: int, step: int | None) -> Known:
+    """A slot was looked into: another file may have taken its place."""
+    return _with(known, slot, step)
+
+
 def given_up(known: Known) -> Known:
     """The copy under way failed; its slot is torn, and free."""
     return replace(known, busy=None)

@@ -54,8 +54,7 @@ class Rounds:
             self._hear(checkpoint, peer, step)
         wanted = self._checkpoint.wants(step) or self._peer.wants(step)
         if wanted or (cadence is not None and cadence.every and step % cadence.every == 0):
-            slots = max(order.slots for order in (cadence, checkpoint, peer) if order is not None)
-            taking.take(step, position, slots, must=wanted)
+            taking.take(step, position, 0 if cadence is None else cadence.slots, must=wanted)
         elif step >= taking.next_question:
             taking.ask(step)
         self._checkpoint.answer(step)
@@ -107,7 +106,7 @@ def read_rounds(
         place,
         savable,
         author,
-        Shelf(own_folder(folder), place.rank),
+        Shelf(own_folder(folder), place.rank, author.attempt),
         Partner(recording) if waits else None,
     )
     return Rounds(recording, taking)

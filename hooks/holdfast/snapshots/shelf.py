@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,8 @@ from holdfast.snapshots import keeping
 from holdfast.snapshots.keeping import Known
 from holdfast.snapshots.slot import Slot, Writing, open_slot
 
-log = logging.getLogger(__name__)
+Name = tuple[int, int]
+"""Attempt and step of a snapshot: a later attempt's is the newer one, whatever its step."""
 
 
 @dataclass
@@ -23,6 +23,10 @@ class Shelf:
 
     folder: Path
     rank: int
+    attempt: int
+    resumed: Name | None = None
+    """Attempt and step of the snapshot that this attempt went on from; kept until a newer exists.
+    What else lies there from earlier attempts may be overwritten."""
     slots: list[Slot | None] = field(default_factory=list)
     known: Known = field(default_factory=lambda: Known(sealed=()))
     prepare: Callable[[Slot], None] = Slot.say_ready
@@ -31,8 +35,10 @@ class Shelf:
     def look(self, count: int, size: int) -> bool:
         """See which slots there are; whether all are there, large enough for `size`.
 
-        A few looks at names each time: the sidecar may have made other files.
+        A few looks at names each time: the sidecar may have made other files, with what lay in the
+        old ones or without.
         """
+        count = count or len(slot_paths(self.folder, self.rank))
         if count != len(self.slots):
             for slot in self.slots[count:]:
                 self._drop(slot)
@@ -75,18 +81,6 @@ class Shelf:
         """What was begun failed."""
         self.known = keeping.given_up(self.known)
 
-    def adopt(self, attempt: int, step: int) -> None:
-        """What was resumed from exists; all other slots are to be overwritten."""
-        self.known = Known(sealed=tuple(self._adopted(slot, attempt, step) for slot in self.slots))
-        if step in self.known.sealed:
-            self.known = keeping.exists(self.known, step)
-
-    def _adopted(self, slot: Slot | None, attempt: int, step: int) -> int | None:
-        header = slot.header() if slot is not None else None
-        if header is None or (header.attempt, header.sealed_step) != (attempt, step):
-            return None
-        return step
-
     def _open(self, number: int) -> Slot | None:
         slot = open_slot(self.folder / slot_name(self.rank, number))
         if slot is not None:
@@ -97,17 +91,32 @@ class Shelf:
 
     def _replace(self, number: int, slot: Slot | None) -> None:
         self.slots[number] = slot
-        sealed = (*self.known.sealed[:number], None, *self.known.sealed[number + 1 :])
-        self.known = replace(self.known, sealed=sealed)
+        step = self._step_in(slot)
+        self.known = keeping.found(self.known, number, step)
+        if self.resumed is not None and step == self.resumed[1]:
+            self.known = keeping.exists(self.known, step)
+
+    def _step_in(self, slot: Slot | None) -> int | None:
+        """The step that is whole in it, if this attempt can still go back to it."""
+        header = slot.header() if slot is not None else None
+        if header is None or header.sealed_step is None:
+            return None
+        name = (header.attempt, header.sealed_step)
+        return header.sealed_step if name == self.resumed or name[0] == self.attempt else None
 
     def _drop(self, slot: Slot | None) -> None:
         if slot is not None:
             self.drop(slot)
 
 
-def found_slots(folder: Path, rank: int) -> Iterator[Slot]:
+def slot_paths(folder: Path, rank: int) -> list[Path]:
     """Every slot of this rank that is there, whoever made it."""
-    for path in sorted(folder.glob(slot_name(rank, 0)[:-1] + "*")):
+    return sorted(folder.glob(slot_name(rank, 0)[:-1] + "*"))
+
+
+def found_slots(folder: Path, rank: int) -> Iterator[Slot]:
+    """Those that can be read."""
+    for path in slot_paths(folder, rank):
         slot = open_slot(path)
         if slot is not None:
             yield slot

@@ -120,7 +120,8 @@ class Slot:
         descriptor = _lock(self.path, fcntl.LOCK_EX)
         if descriptor is None:
             return None
-        if not self._is(descriptor):
+        # Looked at under the lock, which whoever puts another file in its place has to hold too.
+        if not (self._is(descriptor) and self.is_in_place()):
             _unlock(descriptor)
             return None
         self._words[Word.SEALED] = 0

@@ -65,8 +65,6 @@ class Taking:
     partner: Partner | None = None
     clock_ns: Callable[[], int] = time.monotonic_ns
     ancestors: tuple[str, ...] = ()
-    resumed: tuple[int, int] | None = None
-    """Attempt and step of the snapshot that this attempt went on from."""
     obstacle: str = ""
     """Why this rank takes none; empty: nothing is in the way."""
     newest: Sealed | None = None
@@ -99,8 +97,9 @@ class Taking:
 
     def prepare(self, slots: int) -> None:
         """Have a look at the slots there are, so that they are ready when they are needed."""
-        if slots and self._layout is not None and self._under_way is None:
+        if self._layout is not None and self._under_way is None:
             self.shelf.look(slots, self._layout.file_size)
+            self._tell_existing()
 
     def has(self, step: int) -> bool:
         """Whether a slot holds that step, whole."""
@@ -115,7 +114,10 @@ class Taking:
         self.shelf.known = replace(self.shelf.known, held=steps)
 
     def take(self, step: int, position: Callable[[], Position], slots: int, must: bool) -> None:
-        """Take the snapshot of this boundary, unless no slot is free. `must`: an order wants it."""
+        """Take the snapshot of this boundary, unless no slot is free.
+
+        `slots`: how many there are; 0: as many as are found. `must`: an order wants it.
+        """
         if self._under_way is None and not self._has_room(slots, must):
             return
         if self.has(step) or self.is_copying(step):
@@ -125,7 +127,7 @@ class Taking:
         is_over = False
         try:
             self.finish(wait=must)
-            self._take(step, position, slots)
+            self._take(step, position)
             is_over = True
         finally:
             if not is_over:
@@ -161,19 +163,15 @@ class Taking:
         self.next_question = step + max(1, step - sealed) if is_open else _NEVER
 
     def _has_room(self, slots: int, must: bool) -> bool:
-        if self.obstacle or self._layout is None or slots == 0:
+        if self.obstacle or self._layout is None:
             return False
         if not self.shelf.look(slots, self._layout.file_size):
             return False
-        if self.resumed is not None:
-            (attempt, step), self.resumed = self.resumed, None
-            self.shelf.adopt(attempt, step)
-            self._tell_existing()
         if must:
             self.shelf.await_ready()
         return self.shelf.is_ready
 
-    def _take(self, step: int, position: Callable[[], Position], slots: int) -> None:
+    def _take(self, step: int, position: Callable[[], Position]) -> None:
         self._learn()
         captured = None
         if self._under_way is None and keeping.free_slots(self.shelf.known):
@@ -185,12 +183,10 @@ class Taking:
         if begun is None:
             self._skip(step)
             return
-        self._copy(step, captured, *begun, may_overlap=slots >= OVERLAPPING_SLOTS)
+        self._copy(step, captured, *begun)
         self.finish(wait=False)
 
-    def _copy(
-        self, step: int, captured: Captured, slot: Slot, writing: Writing, may_overlap: bool
-    ) -> None:
+    def _copy(self, step: int, captured: Captured, slot: Slot, writing: Writing) -> None:
         assert self._layout is not None
         copying: Copying | None = None
         try:
@@ -198,7 +194,7 @@ class Taking:
             writing.state(captured.text)
             tensors = [source.tensor for source in captured.sources]
             aside = [False] * len(tensors)
-            if may_overlap and self._copier.overlaps:
+            if len(self.shelf.slots) >= OVERLAPPING_SLOTS and self._copier.overlaps:
                 places = steady_places(self.savable.registered)
                 aside = [tensor.data_ptr() in places for tensor in tensors]
             copying = self._copier.start(self._views_of(slot), tensors, aside)

@@ -77,7 +77,7 @@ class Rank:
             self.place,
             self.savable,
             Author(JOB, attempt, 1, rank, world_size),
-            Shelf(folder, rank),
+            Shelf(folder, rank, attempt),
             clock_ns=lambda: self.now_ns,
         )
         self.rounds = Rounds(self.recorder, self.taking)

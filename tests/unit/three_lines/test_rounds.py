@@ -15,6 +15,7 @@ from holdfast.page import OrderKind, Phase, ReplyState, Word
 from holdfast.placement import Placement
 from holdfast.registered import register
 from holdfast.saving import Savable
+from holdfast.snapshot_file import Word as FileWord
 from holdfast.snapshot_file import parse_state
 from holdfast.snapshots import keeping
 from holdfast.snapshots.rounds import read_rounds
@@ -417,7 +418,7 @@ def test_what_was_resumed_from_is_kept_until_a_newer_one_exists(tmp_path):
     before.run(2, 3)
     store = HashStore()
     rank = Rank(tmp_path / "snapshots", 0, store, 2, attempt=1, slots=0)
-    rank.taking.resumed = (0, 3)
+    rank.taking.shelf.resumed = (0, 3)
     rank.cross(3)
     rank.run(4)
     rank.taking.prepare(2)
@@ -480,3 +481,34 @@ def test_weights_are_those_of_the_boundary(rank):
     source = rank.taking._views[rank.taking.shelf.slots[0]]
     assert any(torch.equal(view, weights) for view in source)
     assert not torch.equal(weights, rank.model[0].weight)
+
+
+def test_larger_slots_with_what_lay_in_the_old_ones_change_nothing_of_what_is_kept(two):
+    ahead, behind = two
+    for rank in two:
+        rank.start()
+        rank.run(2)
+    ahead.run(3)
+    for number in range(2):
+        path = ahead.folder / f"rank-0-slot-{number}"
+        old = path.read_bytes()
+        size = len(old) + 4096
+        make_slot(ahead.folder, 0, number, size)
+        with path.open("r+b") as stream:
+            stream.write(old)
+            stream.seek(int(FileWord.FILE_SIZE) * 8)
+            stream.write(size.to_bytes(8, "little"))
+    ahead.run(4)
+    ahead.settle()
+    ahead.run(5)
+    assert ahead.steps == [2, 3]
+    behind.run(3)
+    ahead.run(6)
+    assert ahead.steps == [6, 3]
+
+
+def test_a_slot_is_not_written_once_another_file_has_its_name(rank):
+    rank.start()
+    slot = rank.taking.shelf.slots[0]
+    make_slot(rank.folder, 0, 0)
+    assert slot.begin() is None
