@@ -83,42 +83,52 @@ def arrange_slots(
     present = [one for one in read_slots(directory) if one.rank == rank]
     if _are_right(present, size, slots):
         return False
-    for one in present:
-        check_not_written(one.path)
-    directory.mkdir(mode=0o700, exist_ok=True)
     sealed = sorted(
         (one for one in present if one.sealed_step >= 0),
         key=lambda one: (one.sealed_step != existing, -one.sealed_step),
     )
     precious = sealed[:slots]
-    for one in present:
-        if one not in precious and not (one.slot < slots and one.header.file_size >= size):
-            one.path.unlink()
-    _move(precious, directory, size, slots, job)
-    there = {one.slot for one in read_slots(directory) if one.rank == rank}
-    for number in range(slots):
-        if number not in there:
-            make_slot(directory, rank, number, size, job)
+    with contextlib.ExitStack() as held:
+        for one in present:
+            held.enter_context(not_written(one.path))
+        if [one for one in read_slots(directory) if one.rank == rank] != present:
+            raise SlotBusy(f"rank {rank}'s slots")
+        directory.mkdir(mode=0o700, exist_ok=True)
+        for one in present:
+            if one not in precious and not (one.slot < slots and one.header.file_size >= size):
+                one.path.unlink()
+        _move(precious, directory, size, slots, job)
+        there = {one.slot for one in read_slots(directory) if one.rank == rank}
+        for number in range(slots):
+            if number not in there:
+                make_slot(directory, rank, number, size, job)
     return True
 
 
 def remove_slots(slots: Sequence[SlotFile]) -> None:
     """Remove these. Raises SlotBusy when one is being written."""
     for one in slots:
-        check_not_written(one.path)
-        one.path.unlink(missing_ok=True)
+        with not_written(one.path):
+            one.path.unlink(missing_ok=True)
 
 
-def check_not_written(path: Path) -> None:
-    """Raise SlotBusy when somebody holds the slot's lock to write."""
+@contextlib.contextmanager
+def not_written(path: Path) -> Iterator[None]:
+    """While this is open nobody begins to write the slot. Raises SlotBusy when somebody does now.
+
+    A rank that takes the lock afterwards looks whether its file still has its name.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
+        yield
         return
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise SlotBusy(path.name) from None
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SlotBusy(path.name) from None
+        yield
     finally:
         os.close(descriptor)
 
