@@ -114,7 +114,7 @@ def _may_grow(cluster: Cluster, plan: Plan, settings: Settings) -> bool:
     return (
         saved is not None
         and saved.attempt == plan.attempt
-        and saved.requested_by == "grow"
+        and "grow" in saved.answers
         and saved.state not in ("armed", "writing")
         and not saved.came_too_late
     )
@@ -224,7 +224,11 @@ def _recoveries(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> t
         amend(
             cluster,
             dataclasses.replace(
-                incident, recovered_unix_s=circumstances.now_unix_s, step_resumed=resumed
+                incident,
+                recovered_unix_s=circumstances.now_unix_s,
+                step_resumed=resumed,
+                # A rank may die between keeping a step in its snapshot and saying so in its page.
+                step_reached=max(incident.step_reached, resumed),
             ),
         )
         for incident in cluster.incidents.values()

@@ -72,11 +72,17 @@ def test_without_such_words_the_reports_count() -> None:
     assert incident_after(agent("a", {}), agent("b", {})).step_reached == 70
 
 
-def test_a_job_that_resumes_where_all_ranks_had_come_to_has_lost_nothing() -> None:
+@pytest.mark.parametrize(
+    ("resumed", "reached", "lost"),
+    [(71, 71, 0), (60, 71, 11), (72, 72, 0)],
+    ids=["where all had come to", "behind it", "ahead: killed before it could say so"],
+)
+def test_what_has_to_be_done_again_is_lost(resumed: int, reached: int, lost: int) -> None:
     incident = incident_after(agent("a", {0: 72, 1: 71}), agent("b", {2: 72, 3: 72}))
     plan = Plan(4, 8, "running", MEMBERS, 4)
     ranks = [
-        RankReport(n, n % 2, 9, 72, "forward", 0.1, 0.1, 0.1, resumed_step=71) for n in range(4)
+        RankReport(n, n % 2, 9, 73, "forward", 0.1, 0.1, 0.1, resumed_step=resumed)
+        for n in range(4)
     ]
     cluster = Cluster(
         agents={
@@ -98,4 +104,5 @@ def test_a_job_that_resumes_where_all_ranks_had_come_to_has_lost_nothing() -> No
     (write,) = outcome.writes
     recovered = decode(Incident, write.value or "")
     assert recovered is not None
-    assert (tell(recovered).lost_steps, recovered.step_resumed) == (0, 71)
+    assert (recovered.step_resumed, recovered.step_reached) == (resumed, reached)
+    assert tell(recovered).lost_steps == lost
