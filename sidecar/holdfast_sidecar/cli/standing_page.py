@@ -61,7 +61,8 @@ def _heading(standing: Standing, now_unix_s: float) -> Iterator[str]:
     if standing.checkpoint is not None:
         saved = standing.checkpoint
         ago = span(now_unix_s - saved.at_unix_s)
-        yield f"checkpoint  step {saved.step}, {ago} ago, {size(saved.size_bytes)}, {saved.path}"
+        facts = f"{saved.verdict}, {ago} ago, {size(saved.size_bytes)}"
+        yield f"checkpoint  step {saved.step}, {facts}, {saved.path}"
     if standing.incident is not None:
         yield f"incident    {_incident(standing.incident, now_unix_s)}"
 

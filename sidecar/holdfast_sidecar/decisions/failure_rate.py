@@ -60,11 +60,14 @@ def chance_of_so_many(expected: float, count: int) -> float:
 
 def _judge(ranks: int, uptime_s: float, failures: int, when: str) -> FailureRate:
     rank_days = max(ranks, 1) * uptime_s / DAY_S
-    hours = f"{uptime_s / 3600:.1f} h"
     if chance_of_so_many(rank_days / PRIOR_RANK_DAYS, failures) < CONTRADICTED:
         mtbf_s = uptime_s / (failures + OWN_PRIOR)
-        return FailureRate(mtbf_s, f"{failures} failures{when} in {hours}, far more than is usual")
+        return FailureRate(mtbf_s, f"{failures} failures{when} in {_told(uptime_s)}, far more than is usual")
     per_rank_day = (PRIOR_FAILURES + failures) / (PRIOR_RANK_DAYS + rank_days)
-    own = f", and {failures} of its own{when} in {hours}" if uptime_s else ""
-    usual = f"one failure per {PRIOR_RANK_DAYS:,.0f} days of a rank"
+    own = f", and {failures or 'none'} of its own{when} in {_told(uptime_s)}" if uptime_s else ""
+    usual = f"usually one per {PRIOR_RANK_DAYS:,.0f} days of a rank"
     return FailureRate(DAY_S / (per_rank_day * max(ranks, 1)), usual + own)
+
+
+def _told(uptime_s: float) -> str:
+    return f"{uptime_s / 3600:.1f} h" if uptime_s >= 3600 else f"{uptime_s / 60:.0f} min"

@@ -38,7 +38,7 @@ def _facts(kept: Kept, shelf: Shelf, now_unix_s: float) -> Iterator[str]:
         )
     yield f"ranks       {manifest.world_size}: {', '.join(map(_member, manifest.layout))}"
     yield f"torch       {manifest.torch_version}"
-    if manifest.position:
+    if any(manifest.position.values()):
         yield f"data        {_position(manifest.position)}"
     yield f"randomness  {'kept, of every rank' if manifest.random_state else 'not kept'}"
     yield f"numbers     {'all finite' if manifest.is_finite else 'not all finite'}"
