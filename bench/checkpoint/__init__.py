@@ -1,0 +1,1 @@
+"""The checkpoint benchmark: what saving keeps a training from, and what a fault costs it."""

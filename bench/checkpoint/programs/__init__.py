@@ -1,0 +1,1 @@
+"""What ranks run; each is a plain script with the three lines."""
