@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.page import PAGE_SIZE
+from holdfast.storage import Unusable, is_url, open_folder
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.places import state_root
 from holdfast_sidecar.settings import Settings
@@ -80,6 +81,8 @@ def checkpoint_problem(settings: Settings) -> str | None:
     """Why checkpoints can't be written; None when they can, or none were asked for."""
     if not settings.checkpoint.dir:
         return None
+    if is_url(settings.checkpoint.dir):
+        return _url_problem(settings.checkpoint.dir)
     path = Path(settings.checkpoint.dir)
     if not path.parent.exists():
         # Made on the local disk under an unmounted path, it would hide what was saved before.
@@ -111,6 +114,15 @@ def read_room(path: Path) -> Room | None:
         free_bytes=facts.f_bavail * facts.f_frsize,
         inodes=facts.f_favail if facts.f_files else None,
     )
+
+
+def _url_problem(url: str) -> str | None:
+    """Nothing is asked of the storage: one that is away shall not keep a job from starting."""
+    try:
+        open_folder(url)
+    except Unusable as error:
+        return f"checkpoint.dir: {error}"
+    return None
 
 
 def _directory_problem(what: str, path: Path, setting: str) -> str | None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from holdfast.storage import is_url, open_folder
 from holdfast_sidecar import preflight
 from holdfast_sidecar.examination.check import FAIL, NOTE, OK, WARN, Check
 from holdfast_sidecar.places import state_root
 from holdfast_sidecar.settings import Settings
+
+_PROBE = "holdfast-doctor-was-here"
 
 LITTLE_BYTES = 10 * 2**30
 """One checkpoint of a model worth the trouble: below this a warning costs less than a full disk."""
@@ -27,12 +30,28 @@ def _check_checkpoints(settings: Settings) -> Check:
     if not settings.checkpoint.dir:
         line = "no checkpoint.dir is set: a restart begins from nothing"
         return Check("checkpoints", NOTE, line)
+    if is_url(settings.checkpoint.dir):
+        return _check_url(settings)
     path = Path(settings.checkpoint.dir)
     found = _judge("checkpoints", path, preflight.checkpoint_problem(settings))
     room = preflight.read_room(path)
     if found.verdict == OK and room is not None and room.free_bytes < LITTLE_BYTES:
         return Check("checkpoints", WARN, f"{found.line}: room for little more than one")
     return found
+
+
+def _check_url(settings: Settings) -> Check:
+    """Write a file there and remove it: whoever may list a bucket may still not write to it."""
+    url = settings.checkpoint.dir
+    if problem := preflight.checkpoint_problem(settings):
+        return Check("checkpoints", FAIL, problem)
+    folder = open_folder(url)
+    try:
+        folder.write(_PROBE, b"")
+        folder.remove(_PROBE)
+    except OSError as error:
+        return Check("checkpoints", FAIL, f"{url} can't be written: {error.strerror or error}")
+    return Check("checkpoints", OK, url)
 
 
 def _judge(what: str, path: Path, problem: str | None) -> Check:

@@ -146,12 +146,6 @@ def load_settings(arguments: Arguments) -> Effective:
     if url != effective.settings.redis.url:
         flags = arguments.flags | {"redis.url": url}
         effective = configuration.load(arguments.policy, arguments.sets, flags)
-    checkpoint = effective.settings.checkpoint
-    if checkpoint.dir:
-        # Ranks may change directory before they save.
-        absolute = dataclasses.replace(checkpoint, dir=str(Path(checkpoint.dir).absolute()))
-        settings = dataclasses.replace(effective.settings, checkpoint=absolute)
-        effective = dataclasses.replace(effective, settings=settings)
     return effective
 
 
@@ -176,9 +170,7 @@ def sidecar(site: Site, effective: Effective, observes: bool) -> Iterator[None]:
         yield
         return
     arguments = sidecar_arguments(site, effective, observes)
-    process = SidecarProcess(
-        arguments, site.owned.places.sidecar_log, site.owned.places.shipping
-    )
+    process = SidecarProcess(arguments, site.owned.places.sidecar_log, site.owned.places.shipping)
     process.start()
     try:
         yield

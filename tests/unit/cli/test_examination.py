@@ -1,9 +1,20 @@
+import errno
 import resource
 
 import pytest
 
-from holdfast_sidecar.examination import machine, redis_server, software, timeouts, torchrun
-from holdfast_sidecar.settings import Settings, SidecarSettings
+from holdfast.storage import open_folder
+from holdfast.url_storage import UrlFolder
+from holdfast_sidecar.examination import (
+    directories,
+    machine,
+    redis_server,
+    software,
+    timeouts,
+    torchrun,
+)
+from holdfast_sidecar.examination.check import Check
+from holdfast_sidecar.settings import CheckpointSettings, Settings, SidecarSettings
 
 
 @pytest.mark.parametrize(
@@ -55,6 +66,26 @@ def test_every_rung_is_shown_and_one_in_the_wrong_order_fails() -> None:
     failed = [check for check in timeouts.check_timeouts(wrong) if check.verdict == "fail"]
     assert [check.what for check in failed] == ["timeouts", "settings"]
     assert "sidecar.grace_s = 10 s does not hold" in failed[0].line
+
+
+def test_a_url_for_checkpoints_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    def look(url: str) -> Check:
+        return directories.check_directories(
+            Settings(checkpoint=CheckpointSettings(dir=url)), ranks=1
+        )[-1]
+
+    assert look("memory://doctor/run") == Check("checkpoints", "ok", "memory://doctor/run")
+    assert open_folder("memory://doctor/run").names() == []
+    assert "pip install gcsfs" in look("gs://bucket/run").line
+
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Access Denied")
+
+    monkeypatch.setattr(UrlFolder, "write", refuse)
+    refused = look("memory://doctor/run")
+    assert refused == Check(
+        "checkpoints", "fail", "memory://doctor/run can't be written: Access Denied"
+    )
 
 
 def test_plain_torchrun_is_told_what_it_needs() -> None:

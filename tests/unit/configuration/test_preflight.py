@@ -59,6 +59,29 @@ def test_checkpoints_are_not_put_where_their_storage_is_not_mounted(tmp_path: Pa
     assert not below.exists()
 
 
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("gs://bucket/run", "checkpoint.dir: .*pip install gcsfs"),
+        ("floppy://a/run", "checkpoint.dir: .*no storage is known under floppy://"),
+        ("ftp://me:hunter2@host/run", "checkpoint.dir: .*password"),
+    ],
+)
+def test_a_url_that_nobody_here_can_open_is_one_line(tmp_path: Path, url: str, said: str) -> None:
+    given = dataclasses.replace(settings(tmp_path), checkpoint=CheckpointSettings(dir=url))
+    with pytest.raises(BadInput, match=said) as caught:
+        check_node(given, 1)
+    assert "\n" not in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_url_is_not_taken_for_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    url = CheckpointSettings(dir="memory://bucket/run")
+    check_node(dataclasses.replace(settings(tmp_path), checkpoint=url), 1)
+    assert not (tmp_path / "memory:").exists()
+
+
 @pytest.mark.parametrize(("content", "said"), [(None, "can't read"), (" \n", "is empty")])
 def test_a_key_that_would_protect_nothing_is_refused(
     tmp_path: Path, content: str | None, said: str

@@ -48,3 +48,19 @@ def test_signals_are_ignored_before_the_sidecar_is_told_to_leave(
     with contextlib.ExitStack() as at_exit:
         launching.launch(arguments, at_exit)
     assert done == ["sidecar starts", "agent runs", "ignores SIGUSR2", "sidecar ends"]
+
+
+def test_a_checkpoint_url_reaches_the_ranks_as_it_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [n for n in os.environ if n.startswith(("HOLDFAST_", "PET_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    for given, meant in (
+        ("s3://bucket/run", "s3://bucket/run"),
+        ("run", f"{tmp_path}/run"),
+        ("~/run", str(Path("~/run").expanduser())),
+    ):
+        arguments = parse_arguments([f"--checkpoint-dir={given}", "train.py"])
+        assert launching.load_settings(arguments).settings.checkpoint.dir == meant
