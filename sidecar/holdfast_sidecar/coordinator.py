@@ -24,6 +24,7 @@ from holdfast_sidecar.coordination.reports import (
     NodeReport,
     PeerOrder,
     Plan,
+    SavedPart,
     SnapshotOrder,
     SnapshotReport,
     encode,
@@ -292,6 +293,11 @@ def _wanted(orders: Orders) -> tuple[object, ...]:
     )
 
 
+def _saved_news(saved: SavedPart | None) -> object:
+    """Not the bytes, which move all the time."""
+    return None if saved is None else dataclasses.replace(saved, done_bytes=0)
+
+
 def _snapshot_news(snapshot: SnapshotReport | None) -> object:
     """Not the steps, which move all the time: what somebody waits for."""
     if snapshot is None:
@@ -315,7 +321,7 @@ def _news(state: LocalState) -> str:
             state.attempt,
             [(f.key, f.acts) for f in state.findings],
             state.evidence_for,
-            state.saved,
+            _saved_news(state.saved),
             _snapshot_news(state.snapshot),
             state.preempted_by,
             [

@@ -164,7 +164,7 @@ def judge(job: str, before: View, after: View) -> Standing:
         world_size=plan.world_size if plan else 0,
         nodes=nodes,
         findings=[] if _is_over(plan) else findings,
-        order=order if order and order.state == "armed" else None,
+        order=order if order and order.state in ("armed", "writing") else None,
         checkpoint=newest_checkpoint(after),
         incident=newest_incident(after),
         trouble=list(_trouble(plan, nodes, findings, waiting, after)),

@@ -85,12 +85,14 @@ def step_to_arm(ranks: Mapping[int, RankReport], margin: float, every_steps: int
 
 
 def last_step(ledger: Iterable[LedgerEntry], plan: Plan, ranks: Mapping[int, RankReport]) -> int:
-    """The newest step this attempt has on storage: saved by it, or resumed from.
+    """The newest step this attempt has on storage: saved by it, or before what it resumed from.
 
-    What earlier attempts saved further on lies on a branch that was abandoned.
+    What earlier attempts saved further on lies on a branch that was abandoned; and what was resumed
+    from may have been a snapshot, which is on no storage.
     """
-    saved = (entry.step for entry in ledger if entry.attempt == plan.attempt)
-    return max(saved, default=max((rank.resumed_step for rank in ranks.values()), default=0))
+    resumed = max((rank.resumed_step for rank in ranks.values()), default=0)
+    saved = (e.step for e in ledger if e.attempt == plan.attempt or e.step <= resumed)
+    return max(saved, default=0)
 
 
 def seconds_until(step: int, ranks: Mapping[int, RankReport]) -> float:
@@ -119,6 +121,8 @@ def is_due(
 
 def trigger_of(asked_by: str) -> str:
     """Why an order is given, as CheckpointOrder has it."""
+    if ":" in asked_by:
+        return "finding"
     return {"": "periodic", "grow": "grow", "preempt": "preempt"}.get(asked_by, "manual")
 
 

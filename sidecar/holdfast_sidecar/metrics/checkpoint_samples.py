@@ -19,7 +19,7 @@ def draw_checkpoints(picture: Picture, cluster: Cluster, told: Told) -> Iterator
     """The ledger, the order that is armed, what was counted, and the interval aimed at."""
     yield from _draw_ledger(cluster.ledger, told)
     order = cluster.checkpoint
-    armed = order is not None and order.state == "armed"
+    armed = order is not None and order.state in ("armed", "writing")
     yield from told("checkpoint_armed_step", order.step if order is not None and armed else None)
     yield from _draw_tally(picture.checkpoints, told)
     if not picture.checkpoint_settings.dir:

@@ -25,6 +25,7 @@ from holdfast_sidecar.coordination.reports import (
     Plan,
     RankReport,
     SavedPart,
+    SnapshotReport,
     encode,
 )
 from holdfast_sidecar.coordination.store import StoreUnavailable
@@ -145,6 +146,15 @@ class SimulatedNode:
     until: int = 10**9
     exit_code: int | None = None
     saved: SavedPart | None = None
+    takes_snapshots: bool = False
+    held: dict[str, list[int]] = field(default_factory=dict)
+    """Snapshots in memory; they outlive the ranks."""
+    copies: dict[str, list[int]] = field(default_factory=dict)
+    """Those of other nodes' ranks."""
+    writes: bool = True
+    """Its sidecar's writer gets on with it."""
+    breaks: str = ""
+    """Its sidecar's writer fails with this."""
     evidence_for: str = ""
     attempts_run: list[int] = field(default_factory=list)
     samples: list[int] = field(default_factory=list)
@@ -189,6 +199,17 @@ class SimulatedNode:
         elif plan.state == "ended" and self.runs(plan):
             self.state, self.frozen = "joining", set()
 
+    def write(self) -> None:
+        """What the sidecar's writer does with an order that needs no rank any more."""
+        order = self.coordinator.orders().checkpoint
+        if order is None or order.state != "writing" or self.name not in order.writers.values():
+            return
+        known = self.saved is not None and self.saved.identifier == order.identifier
+        states = self.saved.states if known and self.saved is not None else {}
+        if self.writes or self.breaks:
+            files = {} if self.breaks else {f"{self.name}.bin": FileFact(1, "aa")}
+            self.saved = SavedPart(order.identifier, states, files, error=self.breaks)
+
     def runs(self, plan: Plan) -> bool:
         """Whether its ranks are those of the plan's attempt."""
         is_own = self.plan is not None and plan.attempt == self.plan.attempt
@@ -205,9 +226,17 @@ class SimulatedNode:
         ran = self.plan is not None and self.plan.attempt == plan.attempt
         return plan.attempt - 1 if ran else self.attempt
 
+    @property
+    def rank_names(self) -> list[str]:
+        """Of the attempt it runs."""
+        assert self.plan is not None
+        first = next(m.first_rank for m in self.plan.members if m.node == self.name)
+        return [str(first + local) for local in range(self.slots)]
+
     def start(self, plan: Plan) -> None:
         self.plan, self.attempt, self.state = plan, plan.attempt, "running"
-        self.exits, self.saved, self.onset = [], None, -1
+        self.exits, self.onset = [], -1
+        self.saved = self.saved if self.takes_snapshots else None
         self.resumed = plan.resume[0].step if plan.resume else 0
         self.step = float(self.resumed)
         self.attempts_run.append(plan.attempt)
@@ -281,6 +310,11 @@ class SimulatedNode:
             findings=findings,
             evidence_for=self.evidence_for,
             saved=self.saved,
+            snapshot=SnapshotReport(
+                self.attempt, slots=3, wants=True, held=self.held, copies=self.copies
+            )
+            if self.takes_snapshots
+            else None,
         )
 
 
@@ -299,6 +333,7 @@ class SimulatedJob:
         seed: int = 0,
         policy: PolicySettings | None = None,
         checkpoint: CheckpointSettings | None = None,
+        snapshots: bool = False,
     ) -> None:
         self.now = 1000.0
         self.random = random.Random(seed)
@@ -314,6 +349,7 @@ class SimulatedJob:
         )
         self.slots, self.bounds = slots, (nodes if least is None else least, nodes)
         self.registered = registered
+        self.snapshots = snapshots
         self.identifiers = itertools.count(1)
         self.until = 10**9
         self.misses = 0
@@ -341,6 +377,7 @@ class SimulatedJob:
         )
         if (plan := self.plan) is not None and plan.state in ("done", "stopped"):
             node.attempt = plan.attempt
+        node.takes_snapshots = self.snapshots
         self.nodes[name] = node
         return node
 
@@ -368,6 +405,7 @@ class SimulatedJob:
             except StoreUnavailable as error:
                 node.coordinator._lose_store(error)
             node.keep_evidence()
+            node.write()
             if node.beat % node.obeys_every == 0:
                 node.obey(self.now)
         self._train()
@@ -411,17 +449,21 @@ class SimulatedJob:
 
     def _step(self, node: SimulatedNode) -> None:
         node.step += 1
+        if node.takes_snapshots:
+            node.held = {rank: [int(node.step)] for rank in node.rank_names}
         order = node.coordinator.orders().checkpoint
         if order is not None and order.state == "armed" and order.step == int(node.step):
             if self.misses:
                 self.misses -= 1
                 node.saved = SavedPart(order.identifier, {"0": "missed"}, {})
                 return
-            first = next(m.first_rank for m in node.plan.members if m.node == node.name)  # type: ignore[union-attr]
-            node.saved = SavedPart(
-                order.identifier,
-                {str(first + local): "saved" for local in range(node.slots)},
-                {f"{node.name}.bin": FileFact(1, "aa")},
-            )
+            if order.mode == "snapshot":
+                node.saved = SavedPart(order.identifier, dict.fromkeys(node.rank_names, "copied"))
+            else:
+                node.saved = SavedPart(
+                    order.identifier,
+                    dict.fromkeys(node.rank_names, "saved"),
+                    {f"{node.name}.bin": FileFact(1, "aa")},
+                )
         if node.step >= self.until:
             node.state = "succeeded"
