@@ -1,6 +1,7 @@
 import re
 from pathlib import Path
 
+from holdfast_sidecar.cli.checkpoint import checkpoint
 from holdfast_sidecar.cli.main import COMMANDS
 from holdfast_sidecar.configuration import flatten
 from holdfast_sidecar.decisions.restart import EXIT_DO_NOT_REQUEUE
@@ -32,5 +33,7 @@ def test_the_document_names_every_rung_of_the_ladder() -> None:
 def test_the_document_tells_every_commands_exit_codes() -> None:
     text = DOCUMENT.read_text()
     codes = text[text.index("## Commands and their exit codes") :]
-    assert set(re.findall(r"^\| `holdfast (\w+)`", codes, re.MULTILINE)) == set(COMMANDS)
+    told = re.findall(r"^\| `holdfast (\w+)(?: (\w+))?`", codes, re.MULTILINE)
+    assert {command for command, _ in told} == set(COMMANDS)
+    assert {part for command, part in told if command == "checkpoint"} == set(checkpoint.commands)
     assert f"one more code, {EXIT_DO_NOT_REQUEUE}:" in codes

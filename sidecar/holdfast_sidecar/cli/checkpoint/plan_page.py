@@ -106,4 +106,6 @@ def _lost(seconds: float | None) -> str:
 
 
 def _percent(share: float) -> str:
+    if share < 0.00005:
+        return "under 0.01%"
     return f"{share:.2%}" if share < 0.1 else f"{share:.0%}"
