@@ -5,7 +5,7 @@ of a peer order.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast_sidecar.coordination.reports import NodeReport, PeerOrder, Plan
@@ -85,13 +85,23 @@ def _in_turn(sources: Collection[str], domains: Mapping[str, str]) -> dict[str, 
         holder = ring[(place + shift) % len(ring)]
         if node in sources and holder in domains and holder != node:
             pairs[node] = holder
-    free = [node for node in ring if node in domains and node not in pairs.values()]
     for node in sorted(set(sources) - set(pairs)):
-        able = [holder for holder in free if holder != node]
-        if able:
-            pairs[node] = min(able, key=lambda holder: by_fate[holder] == by_fate[node])
-            free.remove(pairs[node])
+        _place(node, pairs, [h for h in ring if h in domains and h not in pairs.values()], by_fate)
     return pairs
+
+
+def _place(
+    node: str, pairs: dict[str, str], free: Sequence[str], by_fate: Mapping[str, str]
+) -> None:
+    """Give a source whose turn fell on a node without room one that is free, or else another's."""
+    able = [holder for holder in free if holder != node]
+    if able:
+        pairs[node] = min(able, key=lambda holder: by_fate[holder] == by_fate[node])
+        return
+    for other, holder in sorted(pairs.items()):
+        if free and holder != node and other != free[0]:
+            pairs[node], pairs[other] = holder, free[0]
+            return
 
 
 def _near(pairs: Mapping[str, str], domains: Mapping[str, str]) -> int:

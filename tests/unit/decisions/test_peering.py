@@ -28,6 +28,7 @@ from holdfast_sidecar.decisions.peering import Copy, copy_to_overwrite, is_aband
         ("abc", {"a": "1", "b": "1", "c": "2"}, {"a": "c", "b": "a", "c": "b"}),
         ("ab", {"a": "1", "b": "1"}, {"a": "b", "b": "a"}),
         ("ab", {"b": ""}, {"a": "b"}),
+        ("ab", {"a": "", "s": ""}, {"a": "s", "b": "a"}),
         ("ab", {}, {}),
     ],
     ids=[
@@ -40,6 +41,7 @@ from holdfast_sidecar.decisions.peering import Copy, copy_to_overwrite, is_aband
         "as far away as can be",
         "one rack is better than nothing",
         "a holder without room",
+        "a spare in its place",
         "nobody has room",
     ],
 )

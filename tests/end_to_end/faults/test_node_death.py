@@ -1,0 +1,115 @@
+"""A whole node is lost, its memory too: a spare goes on from the copies on another node.
+
+Two nodes of two ranks, a spare, a snapshot at every step, no checkpoint directory at all.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import psutil
+import pytest
+from tests.end_to_end.faults.job import CLOSE_ORDERS, TRAINING, Job, new_job
+from tests.end_to_end.faults.test_same_result import Result, read_result
+from tests.servers import Server
+
+from holdfast_sidecar.coordination.keys import CURRENT, Section
+from holdfast_sidecar.coordination.reports import PeerOrder, decode
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
+
+WORLD = 4
+STEPS = 160
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> Iterator[Result]:
+    """The same training without us."""
+    job = new_job(None)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += [f"--nproc-per-node={WORLD}", str(TRAINING), "resumable", str(STEPS), "0"]
+    subprocess.run(command, env=job.environment, check=True, capture_output=True, timeout=90)
+    yield read_result(job)
+    job.close()
+
+
+def start(job: Job, *options: str) -> None:
+    nodes = ["--nnodes=2", "--nproc-per-node=2", "--spares=1", "--set=snapshot.every_steps=1"]
+    for node in "abc":
+        job.start(node, [*nodes, *CLOSE_ORDERS, *options], ["resumable", str(STEPS), "0.04"])
+
+
+def lose(job: Job, node: str) -> int:
+    """SIGKILL all of a node at once and take its memory; the steps that every rank had completed."""
+    launcher = psutil.Process(job.nodes[node].process.pid)
+    doomed = {job.sidecar(node), launcher.pid, *(p.pid for p in launcher.children(recursive=True))}
+    for pid in doomed:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)  # or those killed first would be seen, and told of
+    completed = min(rank.step for rank in job.ranks().values())
+    for pid in doomed:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    for memory in job.shm.glob(f"*/{job.name}/{node}"):
+        shutil.rmtree(memory)
+    return completed
+
+
+def peer_order(job: Job) -> PeerOrder | None:
+    return decode(PeerOrder, job._section(Section.PEER).get(CURRENT, ""))
+
+
+def resumed_step(job: Job, attempt: int) -> int:
+    job.await_stepping(WORLD, attempt)
+    steps = {int((job.out / f"start-{attempt}-{rank}").read_text()) for rank in range(WORLD)}
+    assert len(steps) == 1, job.story()
+    return steps.pop()
+
+
+def finish(job: Job, lost: str, undisturbed: Result) -> None:
+    codes = {name: node.wait() for name, node in job.nodes.items()}
+    assert codes.pop(lost) == -signal.SIGKILL
+    assert set(codes.values()) == {0}, job.story()
+    found = read_result(job)
+    assert found.was_steady, job.story()
+    assert found.samples == undisturbed.samples
+    assert found.weights == undisturbed.weights
+
+
+def test_no_more_is_lost_with_a_node_than_the_lag(
+    make_job: Callable[..., Job], server: Server, undisturbed: Result
+) -> None:
+    job = make_job(server)
+    start(job)
+
+    def is_through() -> bool:
+        order = peer_order(job)
+        return order is not None and order.through > 10
+
+    job.await_that(is_through, "a second copy is through")
+    order = peer_order(job)
+    assert order is not None
+    node = next(rank.node for rank in job.ranks().values() if rank.rank == 2)
+    completed = lose(job, node)
+    resumed = resumed_step(job, 1)
+    assert order.through <= resumed <= completed + 2, job.story()
+    finish(job, node, undisturbed)
+
+
+def test_nothing_is_lost_with_a_node_when_copies_are_in_step(
+    make_job: Callable[..., Job], server: Server, undisturbed: Result
+) -> None:
+    job = make_job(server)
+    start(job, "--set=snapshot.peer=sync")
+    job.await_that(lambda: len(job.ranks()) == WORLD, "all are there")
+    job.await_that(lambda: all(r.step > 40 for r in job.ranks().values()), "step 40")
+    node = next(rank.node for rank in job.ranks().values() if rank.rank == 0)
+    completed = lose(job, node)
+    assert resumed_step(job, 1) >= completed, job.story()
+    finish(job, node, undisturbed)
