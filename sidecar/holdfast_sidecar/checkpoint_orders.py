@@ -33,6 +33,10 @@ REARMINGS = 3
 """A person's request is tried again this often when the order came too late for some rank."""
 
 
+UNREAD = 8
+"""Refusals that are kept for whoever asked and has not looked yet, or never will."""
+
+
 class Storage(Protocol):
     """The checkpoint storage as the leader needs it.
 
@@ -111,7 +115,9 @@ class CheckpointOrders:
         plan = cluster.plan
         ranks = {} if plan is None or plan.attempt != order.attempt else cluster.ranks(plan)
         writing_for = self._watch.elapsed("writing", order.identifier, now)
-        verdict = shipping.judge_writing(order, cluster.nodes, cluster.lost, ranks, writing_for)
+        verdict = shipping.judge_writing(
+            order, cluster.nodes, cluster.unattended, ranks, writing_for
+        )
         if isinstance(verdict, checkpointing.Pending):
             self._lend(lease, cluster, order)
         elif isinstance(verdict, checkpointing.Complete):
@@ -155,10 +161,26 @@ class CheckpointOrders:
             f" ({reason})" if reason else "",
         )
         again = 0 < self.late_in_a_row <= REARMINGS
-        if order.requested_by in cluster.request_texts and not again:
-            text = cluster.request_texts[order.requested_by]
-            self._store.order(lease, Section.REQUESTS, order.requested_by, None, text)
+        if not again:
+            self.answer(lease, cluster, order.answers, reason)
         return True
+
+    def answer(
+        self, lease: Lease, cluster: Cluster, names: Sequence[str], refused: str = ""
+    ) -> None:
+        """Take back requests that were met; tell those of which nothing comes, and why.
+
+        The order itself can't tell them, as the next one may take its place before they look.
+        """
+        for name in names:
+            if (request := cluster.requests.get(name)) is None:
+                continue
+            told = encode(dataclasses.replace(request, refused=refused)) if refused else None
+            known = cluster.request_texts[name]
+            self._store.order(lease, Section.REQUESTS, name, told, known)
+        unread = sorted((r.at_unix_s, name) for name, r in cluster.requests.items() if r.refused)
+        for _, name in unread[: -UNREAD if len(unread) > UNREAD else 0]:
+            self._store.order(lease, Section.REQUESTS, name, None, cluster.request_texts[name])
 
     def tidy(self) -> bool:
         """Remove what the newest checkpoint made superfluous; whether something may be gone."""
@@ -182,16 +204,17 @@ class CheckpointOrders:
         return self.write(lease, writing, cluster.checkpoint_text)
 
     def _lend(self, lease: Lease, cluster: Cluster, order: CheckpointOrder) -> None:
-        """A scheduled checkpoint that is on its way answers whoever asks for one meanwhile.
+        """A checkpoint that is on its way answers whoever asks for one before it is copied.
 
         One that a former leader has armed gets this one's epoch, lest it be taken for stale.
         """
-        asked = [r.identifier for r in cluster.requests.values() if r.kind == "checkpoint"]
-        if preemption.is_asked(cluster):
-            asked.insert(0, preemption.ASKED_BY)
+        asked = [*order.answers]
+        if order.state == "armed":
+            asked += [preemption.ASKED_BY] if preemption.is_asked(cluster) else []
+            asked += cluster.asked_to_save()
         lent = dataclasses.replace(
             order,
-            requested_by=order.requested_by or (asked[0] if asked else ""),
+            requested_by=",".join(dict.fromkeys(asked)),
             epoch=lease.epoch if order.state == "writing" else order.epoch,
         )
         if lent != order:

@@ -38,7 +38,13 @@ from holdfast_sidecar.coordination.store import (
     View,
     without_secrets,
 )
-from holdfast_sidecar.decisions.cluster import Cluster, beats, lost_nodes, parse_cluster
+from holdfast_sidecar.decisions.cluster import (
+    Cluster,
+    beats,
+    lost_nodes,
+    parse_cluster,
+    unattended_nodes,
+)
 from holdfast_sidecar.decisions.liveness import Heartbeats
 from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.leadership import Leadership
@@ -160,7 +166,9 @@ class Coordinator(threading.Thread):
         self._obey(cluster, view, lease, leads)
         if leads:
             lost = lost_nodes(cluster, self._heartbeats, self._settings.sidecar.node_timeout_s, now)
-            alive = dataclasses.replace(cluster, lost=lost)
+            timeout_s = self._settings.sidecar.node_timeout_s
+            unattended = unattended_nodes(cluster, self._heartbeats, timeout_s, now)
+            alive = dataclasses.replace(cluster, lost=lost, unattended=unattended)
             self._leadership.lead(lease, alive, view.server, self._plan_seen, now, now_unix_s)
         self._keep(cluster, now)
 

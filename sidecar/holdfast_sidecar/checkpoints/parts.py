@@ -124,8 +124,19 @@ class NodePart:
 
 
 def _as_first_seen(order: CheckpointOrder) -> CheckpointOrder:
-    """Without what a leader may change meanwhile, so that the question stays the same."""
-    return replace(order, epoch=0, requested_by="", state="writing", trigger="")
+    """Only what no leader changes meanwhile, so that the question stays the same."""
+    return CheckpointOrder(
+        identifier=order.identifier,
+        attempt=order.attempt,
+        epoch=0,
+        step=order.step,
+        path=order.path,
+        state="writing",
+        deadline_s=0.0,
+        mode=order.mode,
+        trigger=order.trigger,
+        writers=order.writers,
+    )
 
 
 def _reply_to(order: CheckpointOrder, look: Look) -> Reply | None:

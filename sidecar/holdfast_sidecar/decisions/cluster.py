@@ -54,6 +54,8 @@ class Cluster:
     key_text: str | None = None
     lost: Mapping[str, float] = field(default_factory=dict)
     """Nodes whose agent is known to be gone or silent for too long -> seconds of silence."""
+    unattended: frozenset[str] = frozenset()
+    """Nodes whose sidecar has been silent for longer than it takes to start another."""
 
     def is_alive(self, node: str) -> bool:
         """Whether this node's agent takes part."""
@@ -67,6 +69,11 @@ class Cluster:
             for agent in self.agents.values()
             if agent.state == "joining" and self.is_alive(agent.node)
         ]
+
+    def asked_to_save(self) -> list[str]:
+        """Requests for a checkpoint that nothing has become of yet, oldest first."""
+        waiting = (r for r in self.requests.values() if r.kind == "checkpoint" and not r.refused)
+        return [r.identifier for r in sorted(waiting, key=lambda r: (r.at_unix_s, r.identifier))]
 
     def asked_to_stop(self) -> str | None:
         """Who asked for the end of the job, in words; None when nobody did."""
@@ -128,6 +135,16 @@ def lost_nodes(
         for name, agent in cluster.agents.items()
         if _is_lost(agent, cluster.nodes.get(name), heartbeats, timeout_s, now)
     }
+
+
+def unattended_nodes(
+    cluster: Cluster, heartbeats: Heartbeats, timeout_s: float, now: float
+) -> frozenset[str]:
+    """Nodes whose sidecar is gone, whatever their launcher does; a restarted one beats again."""
+    patience_s = timeout_s * UNRESPONSIVE_FACTOR
+    return frozenset(
+        name for name in cluster.nodes if heartbeats.still_for(f"node/{name}", now) >= patience_s
+    )
 
 
 def _is_lost(

@@ -49,11 +49,11 @@ def mode_for(plan: Plan, nodes: Mapping[str, NodeReport]) -> str:
 def judge_writing(
     order: CheckpointOrder,
     nodes: Mapping[str, NodeReport],
-    lost: Iterable[str],
+    unattended: Iterable[str],
     ranks: Mapping[int, RankReport],
     writing_for_s: float,
 ) -> Complete | Void | Pending:
-    """What became of an order in `writing`."""
+    """What became of an order in `writing`. `unattended`: nodes whose sidecar is gone."""
     if sick := [r for r in ranks.values() if 0 <= r.onset_step <= order.step]:
         return Void(f"rank {min(r.rank for r in sick)} had a loss that is not finite by then")
     writers = set(order.writers.values())
@@ -62,7 +62,7 @@ def judge_writing(
         return Void(errors[0])
     if len(parts) == len(writers) and all(part.files for part in parts):
         return Complete(tuple(parts))
-    silent = writers & set(lost) - {n for n in writers if _is_through(nodes.get(n), order)}
+    silent = writers & set(unattended) - {n for n in writers if _is_through(nodes.get(n), order)}
     if silent:
         return Void(f"node {min(silent)} was lost while it wrote")
     if writing_for_s > order.write_timeout_s:

@@ -64,7 +64,12 @@ class Question(Generic[A]):
 
     answer: ClassVar[type[Any]]
     is_long: ClassVar[bool] = False
-    """It moves a checkpoint's bytes: done meekly, and in nobody's way who has a quick question."""
+    """It moves a checkpoint's bytes, so it must be in nobody's way who has a quick question."""
+
+    @property
+    def may_wait(self) -> bool:
+        """Nobody waits for it: training goes before."""
+        return False
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,11 @@ class Tidy(Question[Done]):
     entry: LedgerEntry
     plan: Plan
 
+    @property
+    def may_wait(self) -> bool:
+        """See Question."""
+        return True
+
 
 @dataclass(frozen=True)
 class NoteFailedLoad(Question[Entered]):
@@ -151,6 +161,11 @@ class WriteParts(Question[Part]):
     order: CheckpointOrder
     ranks: list[int]
     shm: str
+
+    @property
+    def may_wait(self) -> bool:
+        """See Question. Not what somebody asked for, or what goes with its node."""
+        return self.order.trigger == "periodic"
 
 
 QUESTIONS: tuple[type[Question[Any]], ...] = (

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import Moment
 
-SILENT_S = 20.0
-"""No byte moved and nothing answered: listing a large bucket, or a network file system's client
-that tries again, takes a few seconds."""
+SILENT_S = 60.0
+"""No byte moved and nothing answered. Listing a large bucket takes seconds, and so does importing
+torch where ranks keep all cores busy; and nobody has to act within a minute."""
 
 
 def find_slow_storage(silent_s: float, skipped: str, moment: Moment) -> Iterator[Finding]:

@@ -18,7 +18,6 @@ from holdfast_sidecar.desk.questions import Errand, read_question
 from holdfast_sidecar.server.parent_death import die_with
 from holdfast_sidecar.writer.answering import Answering
 from holdfast_sidecar.writer.lane import Lane
-from holdfast_sidecar.writer.meekness import be_meek
 from holdfast_sidecar.writer.mouth import Mouth
 
 IDLE_S = 60.0
@@ -41,10 +40,7 @@ def main() -> int:
     die_with(errand.asker_pid)
     answering = Answering(errand.job, errand.settings)
     threading.excepthook = _end_with_it
-    lanes = {
-        False: Lane(answering, mouth),
-        True: Lane(answering, mouth, begin=be_meek),
-    }
+    lanes = {False: Lane(answering, mouth), True: Lane(answering, mouth)}
     for lane in lanes.values():
         threading.Thread(target=lane.run, name="lane", daemon=True).start()
     _serve(lanes, stdin)

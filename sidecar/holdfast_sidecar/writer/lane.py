@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import queue
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from holdfast_sidecar.desk.questions import Question, Reply, spell_answer
+from holdfast_sidecar.writer.meekness import be_meek
 from holdfast_sidecar.writer.mouth import Mouth
 
 log = logging.getLogger(__name__)
@@ -30,12 +32,9 @@ class Answers(Protocol):
 class Lane:
     """Takes questions and answers them in the thread that runs it."""
 
-    def __init__(
-        self, answers: Answers, mouth: Mouth, begin: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, answers: Answers, mouth: Mouth) -> None:
         self._answers = answers
         self._mouth = mouth
-        self._begin = begin
         self._waiting: queue.SimpleQueue[tuple[int, Question[Any]]] = queue.SimpleQueue()
         self._taken = 0
         self._answered = 0
@@ -52,11 +51,23 @@ class Lane:
 
     def run(self) -> None:
         """Answer for ever."""
-        self._begin()
         while True:
             number, question = self._waiting.get()
-            self._mouth.say(self._reply(number, question))
+            if question.may_wait:
+                # In a thread of its own: who once gave way may not go back to its rank.
+                patient = threading.Thread(target=self._give_way, args=[number, question])
+                patient.start()
+                patient.join()
+            else:
+                self._answer(number, question)
             self._answered += 1
+
+    def _give_way(self, number: int, question: Question[Any]) -> None:
+        be_meek()
+        self._answer(number, question)
+
+    def _answer(self, number: int, question: Question[Any]) -> None:
+        self._mouth.say(self._reply(number, question))
 
     def _reply(self, number: int, question: Question[Any]) -> Reply:
         try:
