@@ -17,7 +17,7 @@ from holdfast_sidecar.coordination.reports import (
     encode,
 )
 from holdfast_sidecar.coordination.store import Lease, Store
-from holdfast_sidecar.decisions import checkpointing, preemption, shipping
+from holdfast_sidecar.decisions import checkpointing, precaution, preemption, shipping
 from holdfast_sidecar.decisions.choosing import is_about_numbers
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.outcome import Circumstances
@@ -55,6 +55,7 @@ class CheckpointKeeping:
         self._rebuilt_as = ""
         self._rebuilds = 0
         self._rescued = ""
+        self._precautions: set[str] = set()
         self.slow = ""
         """The checkpoint that is still being written though the next was due; else empty."""
 
@@ -200,23 +201,27 @@ class CheckpointKeeping:
         self, lease: Lease, cluster: Cluster, plan: Plan, circumstances: Circumstances
     ) -> None:
         ranks = cluster.ranks(plan)
-        requests = [r for r in cluster.requests.values() if r.kind == "checkpoint"]
-        asked_by = requests[0].identifier if requests else ""
+        requests = cluster.asked_to_save()
+        asked_by = ",".join(requests)
         last_step = checkpointing.last_step(cluster.ledger.values(), plan, ranks)
         order = cluster.checkpoint
         key = "" if order is None else order.identifier
         due = self._is_due(cluster, plan, key, last_step, circumstances)
         if not asked_by and newcomers(cluster, plan) and not _saved_to_grow(order, plan):
             asked_by = "grow"
+        if not asked_by:
+            now_unix_s = circumstances.now_unix_s
+            asked_by = precaution.asked_by(cluster, plan, now_unix_s, self._precautions)
         if not asked_by and not due:
             return
         obstacle = self._obstacle(plan, cluster)
         if obstacle and requests:
-            waited = self._watch.elapsed("request", asked_by, circumstances.now)
+            waited = self._watch.elapsed("request", requests[0], circumstances.now)
             if "three lines" in obstacle or waited > self._settings.checkpoint.deadline_s:
-                self._refuse(lease, cluster, plan, asked_by, obstacle)
+                self._refuse(lease, cluster, plan, requests, obstacle)
             return
         if not obstacle:
+            self._precautions.add(asked_by)
             self._arm(lease, cluster, plan, asked_by)
 
     def _obstacle(self, plan: Plan, cluster: Cluster) -> str:
@@ -260,7 +265,7 @@ class CheckpointKeeping:
         self._orders.write(lease, order, cluster.checkpoint_text)
 
     def _refuse(
-        self, lease: Lease, cluster: Cluster, plan: Plan, asked_by: str, reason: str
+        self, lease: Lease, cluster: Cluster, plan: Plan, requests: list[str], reason: str
     ) -> None:
         order = CheckpointOrder(
             identifier=self._new_identifier(),
@@ -270,13 +275,12 @@ class CheckpointKeeping:
             path="",
             state="void",
             deadline_s=0.0,
-            requested_by=asked_by,
+            requested_by=",".join(requests),
             reason=reason,
-            trigger=checkpointing.trigger_of(asked_by),
+            trigger=checkpointing.trigger_of(requests[0]),
         )
         self._orders.write(lease, order, cluster.checkpoint_text)
-        text = cluster.request_texts[asked_by]
-        self._store.order(lease, Section.REQUESTS, asked_by, None, text)
+        self._orders.answer(lease, cluster, requests, reason)
 
     def _note_failed_loads(self, lease: Lease, cluster: Cluster, plan: Plan) -> None:
         for index, candidate in enumerate(plan.resume):
@@ -301,6 +305,6 @@ def _saved_to_grow(order: CheckpointOrder | None, plan: Plan) -> bool:
     return (
         order is not None
         and order.attempt == plan.attempt
-        and order.requested_by == "grow"
+        and "grow" in order.answers
         and not order.came_too_late
     )

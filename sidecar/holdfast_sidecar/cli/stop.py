@@ -12,8 +12,9 @@ import click
 
 from holdfast import environment
 from holdfast_sidecar.cli.asking import ask, look_up
-from holdfast_sidecar.cli.checkpoint import now as checkpoint_now
+from holdfast_sidecar.cli.checkpoint.following import follow
 from holdfast_sidecar.cli.finding_the_job import FoundJob, find_job
+from holdfast_sidecar.cli.progress import ProgressLine
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.status import look_twice
 from holdfast_sidecar.cli.table import span
@@ -101,9 +102,11 @@ def _save(store: Store, found: FoundJob, view: View, patience_s: float) -> None:
     plan = parse_cluster(view).plan
     if plan is not None and plan.state in TERMINAL:
         _refuse(found, "its next run has not begun")
-    saved = checkpoint_now.watch(
-        store, found, ask(found, store, "checkpoint"), patience_s, click.echo
-    )
+    progress = ProgressLine(sys.stderr)
+    try:
+        saved = follow(store, found, ask(found, store, "checkpoint"), patience_s, progress)
+    finally:
+        progress.close()
     if not saved.is_complete:
         _refuse(found, saved.reason)
     click.echo(f"saved at step {saved.step}: {saved.path}")

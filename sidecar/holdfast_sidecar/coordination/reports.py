@@ -303,15 +303,21 @@ class CheckpointOrder:
     deadline_s: float
     """Time from arming until it is void unless every rank is there and saves, seconds."""
     requested_by: str = ""
+    """See `answers`; joined by commas."""
     reason: str = ""
     write_timeout_s: float = 0.0
     """How much longer those that save may take until all is written and hashed, seconds."""
     mode: str = "direct"
     """`direct`: ranks write by themselves and wait; `snapshot`: they copy, the sidecars write."""
     trigger: str = "periodic"
-    """Why, for metrics: periodic, manual, preempt, failure, grow."""
+    """Why, for metrics: periodic, manual, preempt, failure, grow, finding."""
     writers: dict[str, str] = field(default_factory=dict)
     """Of a `snapshot` that every rank has: rank -> node that writes it, from its slot or copy."""
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """Requests that it meets, or words for what else it is made for."""
+        return names_in(self.requested_by)
 
     @property
     def came_too_late(self) -> bool:
@@ -366,14 +372,14 @@ class AttemptKey:
 
 @dataclass(frozen=True)
 class Request:
-    """What a person or a launcher asked for. kind: `checkpoint`, `stop`, or `preempt` (save within
-    `deadline_s`, then stop)."""
+    """What a person asked for. kind: `checkpoint` or `stop`."""
 
     identifier: str
     kind: str
     by: str = ""
     at_unix_s: float = 0.0
-    deadline_s: float = 0.0
+    refused: str = ""
+    """Why it came to nothing; the leader's word for whoever asked, who then removes it."""
 
 
 @dataclass(frozen=True)
@@ -395,7 +401,7 @@ class LedgerEntry:
     at_unix_s: float
     load_failures: int = 0
     requested_by: str = ""
-    """Request that it answers; kept here because the next order soon takes the order's place."""
+    """As in its order; kept here because the next order soon takes the order's place."""
     trigger: str = ""
     """As in its order."""
     nodes: list[str] = field(default_factory=list)
@@ -404,6 +410,11 @@ class LedgerEntry:
     """What it kept the slowest loop, seconds; 0: not known."""
     write_s: float = 0.0
     """What writing and hashing took the slowest node; 0: not known."""
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """See CheckpointOrder."""
+        return names_in(self.requested_by)
 
 
 @dataclass(frozen=True)
@@ -431,6 +442,11 @@ class Incident:
     """Nodes whose sidecars kept what would die, before anything was ended."""
     onset_step: int = -1
     """First step of those numbers that were not finite when it ended; -1: they were finite."""
+
+
+def names_in(requested_by: str) -> tuple[str, ...]:
+    """The names that stand in this field."""
+    return tuple(filter(None, requested_by.split(",")))
 
 
 def encode(record: Any) -> str:

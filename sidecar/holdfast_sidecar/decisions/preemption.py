@@ -119,7 +119,7 @@ def patience_s(mode: str, left_s: float) -> float:
 
 def is_for_it(order: CheckpointOrder, plan: Plan) -> bool:
     """Whether an order was given because members of this attempt must go."""
-    return order.attempt == plan.attempt and order.requested_by == ASKED_BY
+    return order.attempt == plan.attempt and ASKED_BY in order.answers
 
 
 def judge(preemption: Preemption, cluster: Cluster, plan: Plan, waited_s: float) -> Saved:

@@ -1,6 +1,5 @@
 """`holdfast checkpoint`: what it says, and its exit codes."""
 
-import dataclasses
 import json
 
 import pytest
@@ -9,10 +8,6 @@ from tests.unit.checkpoints.sealed import fill, seal
 
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.checkpoint import checkpoint
-from holdfast_sidecar.cli.checkpoint.now import Outcome, look
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import CheckpointOrder, LedgerEntry, Plan, encode
-from holdfast_sidecar.coordination.store import Lease, View
 
 
 @pytest.fixture
@@ -227,53 +222,3 @@ def test_storage_that_is_away_is_one_line(run, tmp_path, monkeypatch, command):
     told = run(command, "--dir", str(tmp_path)).exception
     assert isinstance(told, BadInput)
     assert "Input/output error" in str(told)
-
-
-def view(order=None, request=True, plan="running", leader="a"):
-    sections = {Section.PLAN: {"current": encode(Plan(0, 1, plan))}}
-    if order is not None:
-        sections[Section.CHECKPOINT] = {"current": encode(order)}
-    if request:
-        sections[Section.REQUESTS] = {"r1": "{}"}
-    return View(Lease(1, leader), "s", sections)
-
-
-def order(state, asked_by="r1", reason=""):
-    return CheckpointOrder("aa", 0, 1, 7, "/ck/x", state, 60.0, asked_by, reason)
-
-
-@pytest.mark.parametrize(
-    ("seen", "told"),
-    [
-        (view(), "waiting for all ranks"),
-        (view(leader=""), "nobody leads"),
-        (view(order("armed")), "saving at step 7"),
-        (view(order("armed", asked_by="")), "waiting for all ranks"),
-        (view(order("void", reason="rank 1: missed")), "again: rank 1: missed"),
-    ],
-)
-def test_it_tells_how_far_the_request_is(seen, told):
-    assert str(look(seen, "r1")).startswith(told)
-
-
-@pytest.mark.parametrize(
-    ("seen", "outcome"),
-    [
-        (view(order("complete"), request=False), Outcome(True, "aa", 7, "/ck/x")),
-        (view(order("void", reason="why"), request=False), Outcome(False, "aa", 7, reason="why")),
-        (view(plan="done"), Outcome(False, reason="the job has ended")),
-        (view(request=False), Outcome(False, reason="the request was dropped")),
-    ],
-)
-def test_it_knows_when_the_request_is_over(seen, outcome):
-    assert look(seen, "r1") == outcome
-
-
-def test_a_request_met_is_still_known_when_the_next_scheduled_order_took_its_place():
-    entry = LedgerEntry("aa", "/ck/x", 7, 0, 1, "", "complete", 1, 2, 0.0, requested_by="r1")
-    later = dataclasses.replace(order("armed", asked_by=""), identifier="bb", step=47)
-    seen = view(later, request=False)
-    seen = dataclasses.replace(
-        seen, sections={**seen.sections, Section.LEDGER: {"aa": encode(entry)}}
-    )
-    assert look(seen, "r1") == Outcome(True, "aa", 7, "/ck/x")

@@ -52,6 +52,7 @@ class MemoryStorage:
         self.poisoned: set[str] = set()
         self.tidied: list[str] = []
         self.is_away = False
+        self.clock: Callable[[], float] = lambda: 0.0
         self.takes_no_verdicts = False
 
     def prepare(self) -> None:
@@ -81,7 +82,8 @@ class MemoryStorage:
             "complete",
             1,
             plan.world_size,
-            0.0,
+            self.clock(),
+            requested_by=order.requested_by,
         )
         self.held[order.identifier] = entry
         return entry
@@ -339,6 +341,7 @@ class SimulatedJob:
         self.random = random.Random(seed)
         self.server = MemoryServer(clock=lambda: self.now)
         self.storage = MemoryStorage()
+        self.storage.clock = lambda: self.now
         self.folder = folder
         self.settings = Settings(
             sidecar=SidecarSettings(

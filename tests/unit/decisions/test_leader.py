@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from pathlib import Path
 
 import pytest
 from simulated_job import SimulatedJob
 
+from holdfast_sidecar.checkpoint_orders import UNREAD
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.coordination.reports import Request, encode
+from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.settings import PolicySettings
 
 
@@ -274,6 +277,62 @@ def test_a_request_is_answered_by_the_scheduled_checkpoint_that_is_on_its_way(
     assert '"requested_by":"r1"' in store.read().section(Section.CHECKPOINT)["current"]
 
 
+def test_a_second_request_joins_the_first(tmp_path: Path) -> None:
+    job = started(tmp_path, registered=True)
+    store = MemoryStore(job.server)
+    for name in ("r1", "r2"):
+        store.report(Section.REQUESTS, name, encode(Request(name, "checkpoint", "me", job.now)))
+        job.run(0.2)
+    job.run_until(lambda: bool(job.storage.held))
+    job.run(3)
+    assert len(job.storage.held) == 1
+    ledger = parse_cluster(store.read()).ledger
+    assert [entry.answers for entry in ledger.values()] == [("r1", "r2")]
+    assert not store.read().section(Section.REQUESTS)
+
+
+def test_a_request_that_comes_once_all_is_copied_gets_a_checkpoint_of_its_own(
+    tmp_path: Path,
+) -> None:
+    job = started(tmp_path, registered=True, every_steps=20)
+    job.run_until(lambda: job.checkpoint is not None and job.checkpoint.state == "armed")
+    order = job.checkpoint
+    assert order is not None
+    store = MemoryStore(job.server)
+    writing = dataclasses.replace(order, state="writing", writers={"0": "n0"})
+    store.report(Section.CHECKPOINT, "current", encode(writing))
+    store.report(Section.REQUESTS, "r1", encode(Request("r1", "checkpoint", "me", job.now)))
+    answered = set()
+    for _ in range(20):
+        job.tick()
+        assert job.checkpoint is not None
+        answered.add((job.checkpoint.identifier == order.identifier, job.checkpoint.answers))
+    assert (True, ("r1",)) not in answered
+    assert (False, ("r1",)) in answered
+
+
+def test_what_is_refused_is_told_to_who_asked_whatever_is_ordered_next(tmp_path: Path) -> None:
+    job = started(tmp_path, registered=False)
+    store = MemoryStore(job.server)
+    store.report(Section.REQUESTS, "r1", encode(Request("r1", "checkpoint", "me", job.now)))
+    job.run(1)
+    request = parse_cluster(store.read()).requests["r1"]
+    assert "three lines" in request.refused
+    before = job.checkpoint
+    job.run(2)
+    assert job.checkpoint == before, "it is refused once"
+
+
+def test_refusals_that_nobody_reads_do_not_pile_up(tmp_path: Path) -> None:
+    job = started(tmp_path, registered=False)
+    store = MemoryStore(job.server)
+    for index in range(12):
+        name = f"r{index}"
+        store.report(Section.REQUESTS, name, encode(Request(name, "checkpoint", "me", job.now)))
+        job.run(0.4)
+    assert len(store.read().section(Section.REQUESTS)) <= UNREAD + 1
+
+
 def test_a_step_far_ahead_on_the_grid_does_not_hold_up_a_request(tmp_path: Path) -> None:
     job = started(tmp_path, registered=True, every_steps=10_000)
     store = MemoryStore(job.server)
@@ -304,7 +363,8 @@ def test_a_checkpoint_asked_of_a_job_without_state_is_refused_with_the_reason(
     job.run(1)
     order = store.read().section(Section.CHECKPOINT)["current"]
     assert "three lines" in order
-    assert not store.read().section(Section.REQUESTS)
+    (request,) = parse_cluster(store.read()).requests.values()
+    assert "three lines" in request.refused
 
 
 def test_after_a_crash_the_newest_checkpoint_is_resumed_from(tmp_path: Path) -> None:

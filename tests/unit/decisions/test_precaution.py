@@ -1,0 +1,72 @@
+"""Trouble of a host has the job saved, once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from simulated_job import SimulatedJob
+from test_leader import started
+from test_preemption import change_state
+
+from holdfast_sidecar.decisions.precaution import SAVED_S, foretells
+from holdfast_sidecar.findings import Finding, Kind
+
+
+def trouble(job: SimulatedJob, since: float, kind: Kind = Kind.MEMORY_PRESSURE) -> None:
+    """Node n1 finds something."""
+    found = Finding(kind, "n1", since, 0.9)
+    change_state(job.nodes["n1"], findings=[found])
+
+
+def saved(job: SimulatedJob) -> list[str]:
+    return [entry.requested_by for entry in job.storage.held.values()]
+
+
+def test_a_job_is_saved_when_a_host_runs_out_of_memory_and_only_once(tmp_path: Path) -> None:
+    job = started(tmp_path, registered=True)
+    trouble(job, since=job.now)
+    since = round(job.now)
+    job.run_until(lambda: bool(job.storage.held))
+    job.run(10)
+    assert saved(job) == [f"memory_pressure:n1:{since}"]
+    assert job.checkpoint is not None
+    assert job.checkpoint.trigger == "finding"
+
+
+def test_the_same_trouble_again_later_is_another_reason_to_save(tmp_path: Path) -> None:
+    job = started(tmp_path, registered=True)
+    trouble(job, since=job.now)
+    job.run_until(lambda: len(job.storage.held) == 1)
+    job.now += SAVED_S
+    trouble(job, since=job.now)
+    job.run_until(lambda: len(job.storage.held) == 2)
+
+
+def test_pressure_that_comes_and_goes_makes_no_series_of_checkpoints(tmp_path: Path) -> None:
+    job = started(tmp_path, registered=True)
+    for _ in range(5):
+        trouble(job, since=job.now)
+        job.run(3)
+    assert len(job.storage.held) == 1
+
+
+def test_a_checkpoint_that_came_to_nothing_is_not_tried_for_ever(tmp_path: Path) -> None:
+    job = started(tmp_path, registered=False)
+    trouble(job, since=job.now)
+    job.run(5)
+    assert job.checkpoint is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "what", "is_so"),
+    [
+        (Kind.MEMORY_PRESSURE, "", True),
+        (Kind.DISK_FULL, "state", True),
+        (Kind.DISK_FULL, "checkpoint", False),
+        (Kind.STRAGGLER, "", False),
+        (Kind.NONFINITE, "", False),
+    ],
+)
+def test_what_has_the_job_saved(kind: Kind, what: str, is_so: bool) -> None:
+    assert foretells(Finding(kind, "n1", 1.0, 0.9, what=what)) is is_so
