@@ -69,7 +69,7 @@ def tell(incident: Incident) -> Story:
         lost_steps=max(0, incident.step_reached - incident.step_resumed) if recovered else None,
         resumed_step=incident.step_resumed if recovered else None,
         signature=incident.signature,
-        reasons=list(incident.evidence),
+        reasons=[*incident.evidence, *_numbers(incident)],
         kept_by=sorted(incident.kept_by),
     )
 
@@ -94,6 +94,14 @@ def _events(incident: Incident) -> Iterator[tuple[float, str]]:
     if incident.recovered_unix_s:
         resumed = f"from step {incident.step_resumed}" if incident.step_resumed else "from nothing"
         yield incident.recovered_unix_s, f"every rank was stepping again, {resumed}"
+
+
+def _numbers(incident: Incident) -> Iterator[str]:
+    if incident.onset_step >= 0:
+        yield (
+            f"its losses were not finite from step {incident.onset_step} on, so that only"
+            " a checkpoint of before could be gone back to"
+        )
 
 
 def describe_cause(cause: str) -> str:

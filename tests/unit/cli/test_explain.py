@@ -8,6 +8,7 @@ from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.cli.main import cli
 from holdfast_sidecar.coordination.reports import Incident, encode
 from holdfast_sidecar.places import Places
+from holdfast_sidecar.story import tell
 
 
 @pytest.fixture
@@ -50,3 +51,10 @@ def test_the_list_of_one_job_does_not_repeat_its_name(home: Path) -> None:
     leave(home, "two", "y")
     listed = CliRunner().invoke(cli, ["explain", "--list", "--job", "two"])
     assert [line.split()[0] for line in listed.stdout.splitlines()] == ["incident", "y"]
+
+
+def test_the_story_says_since_when_numbers_were_bad() -> None:
+    reasons = tell(Incident("x", 0, "crash", evidence=["rank 0: nan"], onset_step=45)).reasons
+    assert len(reasons) == 2
+    assert "not finite from step 45 on" in reasons[1]
+    assert tell(Incident("x", 0, "crash", evidence=["rank 0: nan"])).reasons == ["rank 0: nan"]
