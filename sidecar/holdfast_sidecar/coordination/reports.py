@@ -255,6 +255,16 @@ class Candidate:
     is_good: bool = False
     """Of a checkpoint: the job ran on from it and stayed well."""
 
+    @property
+    def words(self) -> str:
+        """What it is, for people. Which snapshot is the newest the ranks know better than this."""
+        if self.tier == "durable":
+            return f"step {self.step}"
+        if self.fetches:
+            return f"the snapshots of step {self.step}"
+        known = f" (step {self.step} or later)" if self.step >= 0 else ""
+        return f"the newest snapshot{known}"
+
 
 TERMINAL = frozenset({"done", "stopped"})
 """States of a plan after which nothing more happens in its run."""

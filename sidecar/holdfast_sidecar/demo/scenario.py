@@ -12,6 +12,8 @@ TRAINING_NODES = 2
 RANKS_PER_NODE = 2
 WORLD_SIZE = TRAINING_NODES * RANKS_PER_NODE
 SAVE_EVERY_STEPS = 20
+SNAPSHOT_EVERY_STEPS = 1
+"""The model is small: what is worked out from the cost would be less often, and show less."""
 
 
 class Kind(str, Enum):

@@ -120,5 +120,5 @@ def _plan(before: Cluster, after: Cluster) -> list[str]:
     if plan is None or plan.state != "running" or (old is not None and old.attempt == plan.attempt):
         return []
     nodes = ", ".join(m.node for m in sorted(plan.members, key=lambda m: m.node_rank))
-    source = f"from step {plan.resume[0].step}" if plan.resume else "from nothing"
+    source = f"from {plan.resume[0].words}" if plan.resume else "from nothing"
     return [f"attempt {plan.attempt} starts on nodes {nodes}, {source}"]

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast_sidecar.demo.scenario import SAVE_EVERY_STEPS
+from holdfast_sidecar.demo.scenario import SAVE_EVERY_STEPS, SNAPSHOT_EVERY_STEPS
 from holdfast_sidecar.settings import PathSettings
 
 
@@ -45,11 +45,13 @@ class Workspace:
 
 
 def write_settings(workspace: Workspace) -> None:
-    """Checkpoints on a grid of steps; every file of the job inside the workspace."""
+    """Snapshots and checkpoints on a grid of steps; every file of the job inside the workspace."""
     workspace.settings_file.write_text(
         "[checkpoint]\n"
         f"dir = '{workspace.root / 'checkpoints'}'\n"
         f"every_steps = {SAVE_EVERY_STEPS}\n"
+        "[snapshot]\n"
+        f"every_steps = {SNAPSHOT_EVERY_STEPS}\n"
         "[paths]\n"
         f"shm_dir = '{workspace.shm}'\n"
         f"state_dir = '{workspace.root / 'state'}'\n"

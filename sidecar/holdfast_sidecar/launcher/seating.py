@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from torch.distributed.elastic.agent.server.api import Worker
 
-from holdfast_sidecar.coordination.reports import Candidate, Plan
+from holdfast_sidecar.coordination.reports import Plan
 from holdfast_sidecar.launcher.rank_environment import RankContext
 from holdfast_sidecar.launcher.rendezvous import Assignment
 
@@ -49,18 +49,8 @@ def describe(assignment: Assignment) -> str:
     """This node's place, for people."""
     plan, member = assignment.plan, assignment.member
     last = member.first_rank + member.slots - 1
-    resuming = f", resuming from {_source(plan.resume[0])}" if plan.resume else ""
+    resuming = f", resuming from {plan.resume[0].words}" if plan.resume else ""
     return (
         f"attempt {plan.attempt}: node rank {member.node_rank} of {len(plan.members)}, "
         f"ranks {member.first_rank}-{last} of {plan.world_size}{resuming}"
     )
-
-
-def _source(candidate: Candidate) -> str:
-    """What is tried first. Which snapshot is the newest the ranks know better than the plan."""
-    if candidate.tier == "durable":
-        return f"step {candidate.step}"
-    if candidate.fetches:
-        return f"the snapshots of step {candidate.step}"
-    known = f" (step {candidate.step} or later)" if candidate.step >= 0 else ""
-    return f"the newest snapshot{known}"
