@@ -47,7 +47,7 @@ class Rounds:
             taking.plan(step, position())
         taking.finish_behind()
         cadence, peer = self.recording.order(_SNAPSHOT), self.recording.order(_PEER)
-        if cadence is not self._cadence:
+        if cadence is not self._cadence and taking.is_planned:
             self._cadence = cadence
             taking.prepare(0 if cadence is None else cadence.slots)
         if checkpoint is not self._checkpoint.order or peer is not self._peer.order:

@@ -10,6 +10,7 @@ import logging
 import os
 import random
 import signal
+import threading
 import time
 
 import numpy
@@ -21,6 +22,9 @@ import holdfast.saving
 from holdfast import page, process
 from holdfast.job import attach
 from holdfast.recorder import Recorder
+from holdfast.snapshots import copying
+from holdfast.snapshots.slot import Writing
+from holdfast.snapshots.verdicts import Verdicts
 from holdfast.storage import LocalFolder
 
 SAMPLES = 48
@@ -54,9 +58,10 @@ class Replies(Recorder):
         super().reply(reply, kind)
 
 
-def write_order(memory, kind, step, identifier, deadline_s, sequence):
+def write_order(memory, kind, step, identifier, deadline_s, sequence, **fields):
     deadline_ns = time.monotonic_ns() + int(deadline_s * 1e9)
-    order = page.Order(kind, 0, 1, step, deadline_ns, identifier)
+    attempt = int(os.environ.get("HOLDFAST_ATTEMPT", "0"))
+    order = page.Order(kind, attempt, 1, step, deadline_ns, identifier, **fields)
     body, head = page.pack_order(order, sequence)
     start = page.order_offset(kind)
     memory[start + 8 : start + 8 + len(body)] = body
@@ -145,6 +150,45 @@ def plant(config):
     LocalFolder.create = dying
 
 
+def plant_in_snapshots(moment, dying_step):
+    """Die with half of a snapshot copied, or beside the moment at which the others are told."""
+    copy_all, say_sealed, describe = copying.copy_all, Verdicts.say_sealed, Writing.describe
+    steps = [0]
+
+    def die_at(step):
+        if step == dying_step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def noting(writing, author, layout, step):
+        steps[0] = step
+        describe(writing, author, layout, step)
+
+    def dying_copy(targets, tensors, *rest):
+        half = len(targets) // 2
+        copy_all(targets[:half], tensors[:half], *rest)
+        die_at(steps[0])
+        copy_all(targets[half:], tensors[half:], *rest)
+
+    def dying_word(verdicts, known, step):
+        if moment == "before the others know":
+            die_at(step)
+        known = say_sealed(verdicts, known, step)
+        if moment == "after the others know":
+            die_at(step)
+        return known
+
+    Writing.describe, Verdicts.say_sealed = noting, dying_word
+    if moment == "in the copy":
+        copying.copy_all = dying_copy
+
+
+def await_slots():
+    """Slots are made ready behind the training; these runs are too short for that."""
+    for thread in threading.enumerate():
+        if thread.name == "holdfast-prepare":
+            thread.join()
+
+
 def train(config):
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     logging.basicConfig(format="%(message)s")
@@ -152,11 +196,16 @@ def train(config):
     if world_size > 1:
         dist.init_process_group("gloo")
     memory = bytearray(page.PAGE_SIZE)
-    recorder = Replies(memory, 0)
+    recorder = Replies(memory, int(os.environ.get("HOLDFAST_ATTEMPT", "0")))
     process.hold(recorder)
     random.seed(rank)
     numpy.random.seed(rank)
+    if "dies_at" in config:
+        plant_in_snapshots(config["moment"], config["dies_at"])
     plant(config)
+    if "slots" in config:
+        kind = page.OrderKind.SNAPSHOT
+        write_order(memory, kind, 0, "often", 600, 1, every=1, slots=config["slots"])
 
     model, optimizer = build(config)
     torch.manual_seed(100 + rank)
@@ -176,6 +225,7 @@ def train(config):
             inputs, indices = torch.randn(4, 4), [batch]
         else:
             inputs, indices = batch
+        await_slots()
         if job.step == config.get("killed_at"):
             os.kill(os.getpid(), signal.SIGKILL)
         for sequence, order in enumerate(config.get("orders", []), 1):
@@ -209,6 +259,8 @@ def train(config):
                 "word_resumed": recorder.word(page.Word.RESUMED_STEP),
                 "word_failures": recorder.word(page.Word.RESUME_FAILURES),
                 "word_errors": recorder.word(page.Word.HOOK_ERRORS),
+                "taken": recorder.word(page.Word.SNAPSHOTS_TAKEN),
+                "skipped": recorder.word(page.Word.SNAPSHOTS_SKIPPED),
                 "flags": recorder.word(page.Word.FLAGS),
             }
         )
