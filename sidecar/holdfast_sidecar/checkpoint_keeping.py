@@ -160,22 +160,26 @@ class CheckpointKeeping:
         self,
         cluster: Cluster,
         plan: Plan,
-        key: str,
+        order: CheckpointOrder | None,
         last_step: int,
         circumstances: Circumstances,
     ) -> bool:
-        """Whether the schedule asks for one; `key` is the newest order there was."""
-        settings = self._settings.checkpoint
-        since_s = self._watch.elapsed("schedule", f"{plan.attempt} {key}", circumstances.now)
+        """Whether the schedule asks for one; `order` is the newest there was."""
+        settings, ranks = self._settings.checkpoint, cluster.ranks(plan)
+        key = f"{plan.attempt} {'' if order is None else order.identifier}"
+        since_s = self._watch.elapsed("schedule", key, circumstances.now)
+        if order is None or order.attempt != plan.attempt:
+            # What an earlier attempt did and a snapshot kept is on no storage either.
+            since_s = max(since_s, checkpointing.seconds_of_work(last_step, ranks))
         every_s = work_out(cluster, settings, circumstances.now_unix_s).interval.target_s
-        return checkpointing.is_due(settings, cluster.ranks(plan), last_step, since_s, every_s)
+        return checkpointing.is_due(settings, ranks, last_step, since_s, every_s)
 
     def _skip_if_due(
         self, cluster: Cluster, plan: Plan, order: CheckpointOrder, circumstances: Circumstances
     ) -> None:
         """Never two writes at once: one that is due meanwhile is skipped, and counted once."""
         ranks = cluster.ranks(plan)
-        due = self._is_due(cluster, plan, order.identifier, order.step, circumstances)
+        due = self._is_due(cluster, plan, order, order.step, circumstances)
         every_steps = self._settings.checkpoint.every_steps
         furthest = max((r.step for r in ranks.values()), default=0)
         if every_steps:
@@ -205,8 +209,7 @@ class CheckpointKeeping:
         asked_by = ",".join(requests)
         last_step = checkpointing.last_step(cluster.ledger.values(), plan, ranks)
         order = cluster.checkpoint
-        key = "" if order is None else order.identifier
-        due = self._is_due(cluster, plan, key, last_step, circumstances)
+        due = self._is_due(cluster, plan, order, last_step, circumstances)
         if not asked_by and newcomers(cluster, plan) and not _saved_to_grow(order, plan):
             asked_by = "grow"
         if not asked_by:

@@ -95,6 +95,11 @@ def last_step(ledger: Iterable[LedgerEntry], plan: Plan, ranks: Mapping[int, Ran
     return max(saved, default=0)
 
 
+def seconds_of_work(since_step: int, ranks: Mapping[int, RankReport]) -> float:
+    """How long the steps since this one took; 0 while nobody's pace is known."""
+    return max(((r.step - since_step) * r.step_s for r in ranks.values()), default=0.0)
+
+
 def seconds_until(step: int, ranks: Mapping[int, RankReport]) -> float:
     """How long the slowest rank takes to reach this step; 0 while nobody's pace is known."""
     return max(((step - r.step) * r.step_s for r in ranks.values()), default=0.0)

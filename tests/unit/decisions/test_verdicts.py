@@ -106,3 +106,18 @@ def test_a_crash_with_sound_numbers_takes_the_newest(tmp_path: Path) -> None:
     job.run_until(lambda: job.plan is not None and job.plan.attempt == 1)
     assert job.plan is not None
     assert [candidate.step for candidate in job.plan.resume][:2] == [80, 40]
+
+
+def test_what_only_snapshots_have_kept_counts_towards_the_next_checkpoint(tmp_path: Path) -> None:
+    """Attempts that are each shorter than the interval: without this none would ever be made."""
+    by_time = CheckpointSettings(dir="/c", every_s=20.0)
+    job = start(tmp_path, by_time)
+    for attempt in range(5):
+        job.run_until(lambda n=attempt: {node.attempt for node in job.nodes.values()} == {n})
+        for node in job.nodes.values():
+            node.resumed, node.step = 80 * attempt, 80.0 * attempt  # as from a snapshot
+        job.run(8.0)
+        if job.storage.held:
+            break
+        job.nodes["n0"].crash(0, -9, job.now)
+    assert [entry.attempt for entry in job.storage.held.values()] == [2]
