@@ -96,6 +96,7 @@ def test_show_tells_all_about_one(run, tmp_path):
         ("step-00000010-aaaa", "did you mean step-00000010-aaaaaa"),
         ("bbbbbb", "is no checkpoint to go by: it was not sealed with this job's key"),
         ("30", "may mean several checkpoints"),
+        ("40", "is no checkpoint to go by: it was never sealed"),
     ],
 )
 def test_a_name_that_fits_none_or_several_is_one_helpful_line(run, tmp_path, name, told):
@@ -104,6 +105,7 @@ def test_a_name_that_fits_none_or_several_is_one_helpful_line(run, tmp_path, nam
     for step, identifier in ((10, "aaaaaa"), (20, "c"), (30, "d"), (30, "e")):
         seal(root, step, identifier, key=b"secret")
     seal(root, 25, "bbbbbb")
+    fill(root, 40, "f")
     set_key = f"checkpoint.key_file={key}"
     result = run("show", name, "--dir", str(root), "--set", set_key)
     assert isinstance(result.exception, BadInput)

@@ -35,7 +35,8 @@ def _fits(kept: Kept, name: str) -> bool:
 def _no_such(name: str, shelf: Shelf) -> str:
     wanted = name.rstrip("/").rpartition("/")[2]
     foreign = {directory: f"it is job {job}'s" for directory, job in shelf.foreign.items()}
-    for directory, reason in {**shelf.against, **foreign}.items():
+    unsealed = dict.fromkeys(shelf.torn, "it was never sealed (torn, or being written now)")
+    for directory, reason in {**unsealed, **shelf.against, **foreign}.items():
         step, _, identifier = directory.removeprefix("step-").partition("-")
         if wanted in (directory, identifier) or (wanted.isdecimal() and int(wanted) == int(step)):
             return f"{directory} in {shelf.root} is no checkpoint to go by: {reason}"
