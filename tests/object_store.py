@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -50,6 +51,7 @@ def running() -> Iterator[ObjectStore]:
     """A server for as long as the block lasts."""
     from moto.server import ThreadedMotoServer
 
+    logging.getLogger("werkzeug").setLevel(logging.WARNING)  # it tells of every request
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     try:

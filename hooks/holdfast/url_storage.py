@@ -83,6 +83,12 @@ class UrlFolder(Folder):
         with _Trouble(path):
             self._driver.pipe_file(path, data)
 
+    def read(self, name: str) -> bytes:
+        """All bytes of a file, in one request."""
+        path = self._inside(name)
+        with _Trouble(path):
+            return bytes(self._driver.cat_file(path))
+
     def size(self, name: str) -> int:
         """Bytes of a file."""
         path = self._inside(name)
