@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 
 from holdfast import environment
+from holdfast_sidecar.launcher.first_process import stand_aside
 
 OLDEST_TORCH = (2, 6)
 """Older ones lack RendezvousInfo's bootstrap store in the shape used here."""
@@ -20,6 +21,7 @@ OLDEST_TORCH = (2, 6)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Launch, and answer with the exit code."""
+    stand_aside()
     if (problem := torch_problem()) is not None:
         return refuse(problem)
     # Only now: with no torch, or one too old, these imports would fail less clearly.
