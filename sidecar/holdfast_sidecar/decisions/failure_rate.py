@@ -62,7 +62,9 @@ def _judge(ranks: int, uptime_s: float, failures: int, when: str) -> FailureRate
     rank_days = max(ranks, 1) * uptime_s / DAY_S
     if chance_of_so_many(rank_days / PRIOR_RANK_DAYS, failures) < CONTRADICTED:
         mtbf_s = uptime_s / (failures + OWN_PRIOR)
-        return FailureRate(mtbf_s, f"{failures} failures{when} in {_told(uptime_s)}, far more than is usual")
+        return FailureRate(
+            mtbf_s, f"{failures} failures{when} in {_told(uptime_s)}, far more than is usual"
+        )
     per_rank_day = (PRIOR_FAILURES + failures) / (PRIOR_RANK_DAYS + rank_days)
     own = f", and {failures or 'none'} of its own{when} in {_told(uptime_s)}" if uptime_s else ""
     usual = f"usually one per {PRIOR_RANK_DAYS:,.0f} days of a rank"
