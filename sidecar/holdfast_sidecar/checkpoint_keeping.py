@@ -230,7 +230,8 @@ class CheckpointKeeping:
     def _obstacle(self, plan: Plan, cluster: Cluster) -> str:
         if not self._storage.path(0, ""):
             return "no checkpoint directory is configured (three lines need --checkpoint-dir)"
-        return checkpointing.obstacle(plan, cluster.ranks(plan))
+        obstacle = checkpointing.obstacle(plan, cluster.ranks(plan))
+        return obstacle or shipping.awaited_slots(plan, cluster.nodes)
 
     def _arm(
         self,

@@ -46,6 +46,15 @@ def mode_for(plan: Plan, nodes: Mapping[str, NodeReport]) -> str:
     return "snapshot" if has_slots else "direct"
 
 
+def awaited_slots(plan: Plan, nodes: Mapping[str, NodeReport]) -> str:
+    """Why it is worth waiting a moment for a checkpoint that blocks nobody; empty: it is not."""
+    for member in plan.members:
+        report = nodes[member.node].snapshot if member.node in nodes else None
+        if report is not None and report.wants and not report.slots and not report.obstacle:
+            return f"the slots of node {member.node} are being made"
+    return ""
+
+
 def judge_writing(
     order: CheckpointOrder,
     nodes: Mapping[str, NodeReport],

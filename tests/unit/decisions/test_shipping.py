@@ -107,6 +107,17 @@ def test_slots_on_every_node_make_a_checkpoint_by_snapshot() -> None:
     assert mode() == "direct"
 
 
+def test_slots_that_are_being_made_are_worth_a_moment() -> None:
+    def told(**second: Any) -> str:
+        nodes = {"a": node("a", wants=True, slots=2), "b": node("b", **second)}
+        return shipping.awaited_slots(PLAN, nodes)
+
+    assert told(wants=True) == "the slots of node b are being made"
+    assert told(wants=True, slots=2) == ""
+    assert told(wants=True, obstacle="memory") == ""
+    assert told(taken=1) == ""
+
+
 def test_the_manifest_gets_the_ranks_that_copied_not_those_of_the_next_attempt() -> None:
     assert shipping.plan_of(ORDER, PLAN) is PLAN
     later = Plan(1, 1, "running", [Member("a", "i", 0, 0, 2)], 2)
