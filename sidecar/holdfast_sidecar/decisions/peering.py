@@ -50,10 +50,19 @@ def holders(cluster: Cluster) -> dict[str, str]:
 
 
 def _address(cluster: Cluster, node: str) -> str:
+    """Where others call it; empty: nowhere, or nowhere that all of them reach."""
     report = cluster.nodes.get(node)
     if report is None or report.snapshot is None or not cluster.is_alive(node):
         return ""
-    return report.snapshot.peer_address
+    address = report.snapshot.peer_address
+    machines = {agent.machine for agent in cluster.agents.values() if cluster.is_alive(agent.node)}
+    return "" if len(machines) > 1 and is_loopback(address) else address
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine reaches host:port."""
+    host = address.rpartition(":")[0].strip("[]")
+    return host == "localhost" or host == "::1" or host.startswith("127.")
 
 
 def pair(

@@ -16,9 +16,6 @@ from holdfast_sidecar.peers.sealed_slots import SlotFile, holding, sealed_slots
 from holdfast_sidecar.peers.source import LONGEST_WAIT_S
 from holdfast_sidecar.peers.transfer import send_slot
 
-LOOK_S = 0.02
-"""Between looks when the kernel wakes nobody: 50 looks a second take 0.3 % of a core."""
-
 IDLE_S = 60.0
 """A caller that asks nothing for so long is gone; one that has work asks again at once."""
 
@@ -124,4 +121,4 @@ class Conversation:
             found = look()
             if found is not None or self.is_over() or time.monotonic() > deadline:
                 return found
-            self.shelves.watch.wait(seen, LOOK_S)
+            self.shelves.watch.wait(seen)

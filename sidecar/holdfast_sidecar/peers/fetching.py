@@ -40,13 +40,13 @@ class Fetching:
         self,
         shm: Path,
         holders: Mapping[int, str],
-        partner: Callable[[str], Partner | None],
+        partner: Callable[[str], Partner],
         means: Means,
         guess: int = -1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """holders: rank of this node -> node that has its copies. partner: how to call a node.
-        guess: the step that the leader expects all ranks to have; -1: none."""
+        """holders: rank of this node -> node that has its copies. partner: how to call a node now
+        (raises OSError). guess: the step that the leader expects all ranks to have; -1: none."""
         self._shm = shm
         self._holders = dict(holders)
         self._partner = partner
@@ -89,7 +89,7 @@ class Fetching:
         failures, since_s = 0, self._clock()
         while True:
             try:
-                with connected(self._reach(node), self._means.own, self._lifeline) as source:
+                with connected(self._partner(node), self._means.own, self._lifeline) as source:
                     return self._fetch(source, rank)
             except FAILURES as error:
                 self._means.tally.failed()
@@ -97,12 +97,6 @@ class Fetching:
                     return f"node {node}: {error or type(error).__name__}"
             self._lifeline.wait(pause_s(failures))
             failures += 1
-
-    def _reach(self, node: str) -> Partner:
-        partner = self._partner(node)
-        if partner is None:
-            raise ConnectionRefusedError("it does not listen")
-        return partner
 
     def _fetch(self, source: Source, rank: int) -> str:
         """Bring the likeliest step and the next best one: which of them all ranks have is for the

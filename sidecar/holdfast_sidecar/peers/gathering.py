@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.snapshot_file import OWN_DIRECTORY
 from holdfast_sidecar.coordination.reports import PeerOrder
@@ -23,26 +22,25 @@ STREAMS = 2
 taken from training."""
 
 
-@dataclass(frozen=True)
-class Part:
-    """What one source has to give."""
-
-    partner: Partner
-    ranks: Sequence[int]
-
-
 class Gathering:
     """Runs in threads of its own from `start` until done or cut."""
 
     def __init__(
-        self, order: PeerOrder, parts: Sequence[Part], means: Means, wake: Callable[[], None]
+        self,
+        order: PeerOrder,
+        sources: Mapping[str, Sequence[int]],
+        partner: Callable[[str], Partner],
+        means: Means,
+        wake: Callable[[], None],
     ) -> None:
+        """sources: node -> its ranks. partner: how to call a node now (raises OSError)."""
         self.order = order
-        self.parts = tuple(parts)
+        self._sources = dict(sources)
+        self._partner = partner
         self._means = means
         self._wake = wake
         self._lifeline = Lifeline()
-        self._left = sum(len(part.ranks) for part in parts)
+        self._left = sum(map(len, self._sources.values()))
         self._lock = threading.Lock()
 
     @property
@@ -52,29 +50,30 @@ class Gathering:
 
     def start(self) -> None:
         """Begin."""
-        for part in self.parts:
+        for node, present in self._sources.items():
             ranks: queue.SimpleQueue[int] = queue.SimpleQueue()
-            for rank in part.ranks:
+            for rank in present:
                 ranks.put(rank)
-            for _ in range(min(STREAMS, len(part.ranks))):
+            for _ in range(min(STREAMS, len(present))):
                 threading.Thread(
-                    target=self._work, args=(part.partner, ranks), name="peer-pull", daemon=True
+                    target=self._work, args=(node, ranks), name="peer-pull", daemon=True
                 ).start()
 
     def cut(self) -> None:
         """Leave it; what is half done stays torn."""
         self._lifeline.cut()
 
-    def _work(self, partner: Partner, ranks: queue.SimpleQueue[int]) -> None:
+    def _work(self, node: str, ranks: queue.SimpleQueue[int]) -> None:
         failures = 0
         while not self._lifeline.is_cut and not ranks.empty():
             try:
+                partner = self._partner(node)  # a sidecar that was restarted listens elsewhere
                 with connected(partner, self._means.own, self._lifeline) as source:
                     self._gather(source, ranks)
             except FAILURES as error:
                 if self._lifeline.is_cut:
                     return
-                log.info("can't copy from node %s, trying again: %s", partner.node, error)
+                log.info("can't copy from node %s, trying again: %s", node, error)
                 self._means.tally.failed()
                 self._lifeline.wait(pause_s(failures))
                 failures += 1

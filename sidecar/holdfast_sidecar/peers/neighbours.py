@@ -45,6 +45,12 @@ class Neighbours:
         agent = decode(AgentReport, self.agents.get(self.own, ""))
         return "" if agent is None else agent.address
 
+    @property
+    def are_elsewhere(self) -> bool:
+        """Whether some of them are on other machines."""
+        agents = (decode(AgentReport, text) for text in self.agents.values())
+        return len({agent.machine for agent in agents if agent is not None}) > 1
+
     def partner(self, node: str) -> Partner | None:
         """A node that can be called; None: it does not listen (yet)."""
         report = decode(NodeReport, self.reports.get(node, ""))

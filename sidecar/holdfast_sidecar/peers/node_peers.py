@@ -15,6 +15,7 @@ from holdfast_sidecar.actions.peer_orders import arm_peer, read_copied
 from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.coordination.reports import SnapshotReport
 from holdfast_sidecar.decisions import peer_waiting
+from holdfast_sidecar.decisions.peering import is_loopback
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import Moment, RankLook
@@ -82,8 +83,10 @@ class NodePeers:
         copied_for = self._arm(orders, now_s)
         self._transfers.follow(orders, neighbours, means)
         self.counts = self._tally.read(self._hosting.refused)
-        self._trouble = self._find_trouble(orders)
         address = self._hosting.address(neighbours.own_address)
+        self._trouble = self._find_trouble(orders)
+        if is_loopback(address) and neighbours.are_elsewhere:
+            self._trouble.append(f"other machines can't reach {address}: set snapshot.peer_listen")
         if report is None and not address:
             return None
         return dataclasses.replace(

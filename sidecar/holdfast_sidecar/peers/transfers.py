@@ -14,7 +14,7 @@ from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.peers.copies import Copies
 from holdfast_sidecar.peers.fetching import Fetching, marker_path
 from holdfast_sidecar.peers.following import Followed, Following
-from holdfast_sidecar.peers.gathering import Gathering, Part
+from holdfast_sidecar.peers.gathering import Gathering
 from holdfast_sidecar.peers.means import Means
 from holdfast_sidecar.peers.neighbours import Neighbours
 from holdfast_sidecar.peers.source import Partner
@@ -74,15 +74,8 @@ class Transfers:
         sources = self._sources(order)
         if order.state != "armed" or not is_new or not sources:
             return
-        partners = {source: self._neighbours.partner(source) for source in sources}
-        if not all(partners.values()):
-            return  # its address comes with its next report
-        self._gathering = Gathering(
-            order,
-            [Part(one, ranks_of(plan, source)) for source, one in partners.items() if one],
-            means,
-            self._wake,
-        )
+        ranks = {source: ranks_of(plan, source) for source in sources}
+        self._gathering = Gathering(order, ranks, self._partner, means, self._wake)
         self._gathering.start()
 
     def _follow(self, order: PeerOrder | None, plan: Plan, means: Means) -> None:
@@ -120,8 +113,12 @@ class Transfers:
         self._fetching = Fetching(self._shm, fetches, self._partner, means, candidate.step)
         self._fetching.start()
 
-    def _partner(self, node: str) -> Partner | None:
-        return self._neighbours.partner(node)
+    def _partner(self, node: str) -> Partner:
+        """As it can be called now; raises OSError where it can't. Threads ask, too."""
+        partner = self._neighbours.partner(node)
+        if partner is None:
+            raise ConnectionRefusedError(f"node {node} does not listen")
+        return partner
 
     def _tidy(self, order: PeerOrder | None, plan: Plan) -> None:
         """Copies that nobody may resume from are torn; those that others have newer, removed."""

@@ -298,3 +298,55 @@ def test_copies_of_a_branch_that_was_left_are_forgotten_once_ranks_began(make: M
     nodes.tick()
     nodes.tick()
     assert copies(nodes, "b") == {"0": [5]}
+
+
+def test_a_restarted_sidecar_goes_on_where_the_one_before_was(make: Making) -> None:
+    nodes = make({"a": (0,), "b": (1,)})
+    nodes.order = armed(7, BOTH)
+    nodes.nodes["a"].seal(0, 0, 7, 0, BIG)
+    nodes.until(lambda: copies(nodes, "b") == {"0": [7]})
+    nodes.kill("b")
+    nodes.tick()
+    nodes.revive("b")
+    nodes.nodes["b"].seal(1, 0, 7, 0, b"of b")
+    nodes.until(lambda: through(nodes), "b's part by its new address, a's part on disk")
+    assert nodes.nodes["b"].peers.counts.copies == 0
+
+
+def test_in_step_a_restarted_partner_confirms_what_it_has(make: Making) -> None:
+    nodes = make({"a": (0,), "b": (1,)}, SnapshotSettings(peer="sync"))
+    nodes.order = standing({"a": "b"})
+    nodes.nodes["a"].seal(0, 0, 1, 0, b"one")
+    nodes.until(lambda: confirmed(nodes, "a") == 1)
+    nodes.kill("b")
+    nodes.nodes["a"].seal(0, 1, 2, 0, b"two")
+    nodes.tick()
+    nodes.revive("b")
+    nodes.until(lambda: confirmed(nodes, "a") == 2)
+    nodes.kill("a")
+    nodes.revive("a")
+    nodes.nodes["a"].seal(0, 0, 3, 0, b"three")
+    path = nodes.nodes["a"].shm / page.page_name(0, 0)
+    set_page_word(path, page.Word.SNAPSHOT_EXISTING, 2 + 1)
+    nodes.until(lambda: confirmed(nodes, "a") == 3)
+
+
+def test_loopback_is_told_of_when_other_machines_take_part(make: Making) -> None:
+    nodes = make({"a": (0,), "b": (1,)}, machine=lambda name: name)
+    nodes.tick()
+    (finding,) = nodes.nodes["a"].peers.findings(Moment(1.0, 2.0, "a", 0.0))
+    assert "set snapshot.peer_listen" in finding.evidence[0]
+
+
+def test_superseded_copies_of_other_ranks_give_their_memory_back(make: Making) -> None:
+    nodes = make({"a": (0,), "b": (1,), "c": ()})
+    write_slot(nodes.nodes["c"].shm, 0, 0, 5, 0, b"five", room=COPIES_DIRECTORY)
+    nodes.order = armed(7, BOTH)
+    nodes.tick()
+    nodes.tick()
+    assert copies(nodes, "c") == {"0": [5]}, "nobody else has it yet"
+    for rank, node in ((0, "a"), (1, "b")):
+        nodes.nodes[node].seal(rank, 0, 7, 0, BIG)
+    nodes.until(lambda: through(nodes))
+    nodes.until(lambda: copies(nodes, "c") == {})
+    assert list((nodes.nodes["c"].shm / COPIES_DIRECTORY).iterdir()) == []

@@ -91,6 +91,8 @@ class TwoNodes:
     """Nodes whose sidecar is gone, and its last report still there."""
     woken: threading.Event = field(default_factory=threading.Event)
 
+    machine: Callable[[str], str] = lambda name: "this one"
+
     def __post_init__(self) -> None:
         for name, ranks in self.ranks.items():
             shm = self.folder / name
@@ -100,6 +102,9 @@ class TwoNodes:
             pages = Pages(shm)
             peers = NodePeers(name, JOB, shm, self.settings, pages, ActionRunner(), self.woken.set)
             self.nodes[name] = Node(name, ranks, shm, peers, pages)
+        wanted, self.resume = self.resume, []
+        self.tick()  # everyone's address is known before anything is wanted
+        self.resume = wanted
 
     @property
     def plan(self) -> Plan:
@@ -115,7 +120,11 @@ class TwoNodes:
         """Every node looks once."""
         reports = {node.name: encode(self._report(node)) for node in self.nodes.values()}
         agents = {
-            name: encode(AgentReport(name, "i", "running", 0, 1, 1, "127.0.0.1", 1, 2))
+            name: encode(
+                AgentReport(
+                    name, "i", "running", 0, 1, 1, "127.0.0.1", 1, 2, machine=self.machine(name)
+                )
+            )
             for name in self.nodes
         }
         view = View(Lease(1, ""), "", {Section.NODES: reports, Section.AGENTS: agents})
@@ -131,6 +140,14 @@ class TwoNodes:
         """End a node's sidecar."""
         self.down.add(name)
         self.nodes[name].peers.close()
+
+    def revive(self, name: str) -> None:
+        """Start it again: it knows what lies on disk, and listens somewhere else."""
+        self.down.discard(name)
+        node = self.nodes[name]
+        node.peers = NodePeers(
+            name, JOB, node.shm, self.settings, node.pages, ActionRunner(), self.woken.set
+        )
 
     def _report(self, node: Node) -> NodeReport:
         snapshot = node.report

@@ -42,6 +42,7 @@ class Job:
     step: int = 10
     reports: dict[str, SnapshotReport] = field(default_factory=dict)
     lost: dict[str, float] = field(default_factory=dict)
+    machines: dict[str, str] = field(default_factory=dict)
     now: float = 0.0
 
     def __post_init__(self) -> None:
@@ -80,7 +81,9 @@ class Job:
                 ranks=ranks if is_member else [],
                 snapshot=snapshot,
             )
-            agent = AgentReport(name, "i", "running", 0, 1, 1, name, 1, 2)
+            agent = AgentReport(
+                name, "i", "running", 0, 1, 1, name, 1, 2, machine=self.machines.get(name, "m")
+            )
             self.store.report(Section.NODES, name, encode(node))
             self.store.report(Section.AGENTS, name, encode(agent))
         return dataclasses.replace(parse_cluster(self.store.read(ALL_SECTIONS)), lost=self.lost)
@@ -176,6 +179,21 @@ def test_a_spare_takes_the_place_of_a_node_without_room() -> None:
     order = job.lead()
     assert order is not None
     assert order.pulls == {"a": "s", "b": "a"}
+
+
+def test_an_address_that_only_its_own_machine_reaches_is_none_for_others() -> None:
+    job = Job()
+    for node in "ab":
+        job.node(node, peer_address="127.0.0.1:7000")
+    job.machines = {"b": "another"}
+    assert job.lead() is None
+    for node in "ab":
+        job.node(node, peer_address="[fd00::1]:7000")
+    assert job.lead() is not None
+    near = Job()
+    for node in "ab":
+        near.node(node, peer_address="[::1]:7000")
+    assert near.lead() is not None, "two nodes on one machine"
 
 
 def test_off_means_off() -> None:
