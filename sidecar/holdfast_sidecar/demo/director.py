@@ -64,7 +64,7 @@ class Director:
 
     def _is_time_for(self, event: Event) -> bool:
         step = watching.stepping(self.cluster)
-        ready = watching.saved_in_this_attempt(self.cluster)
+        ready = watching.has_kept_work(self.cluster)
         return ready and step is not None and step >= event.at_step
 
     def _has_recovered(self, injected: Injected) -> bool:

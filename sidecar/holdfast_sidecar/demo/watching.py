@@ -6,6 +6,7 @@ import json
 
 from holdfast_sidecar.coordination.reports import Incident, LedgerEntry, Plan, RankReport
 from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.snapshotting import snapshot_reports
 from holdfast_sidecar.demo.outcome import Injected, name_culprit
 from holdfast_sidecar.demo.screen import Progress
 
@@ -29,12 +30,17 @@ def running_ranks(cluster: Cluster) -> dict[int, RankReport]:
     return ranks if len(ranks) == plan.world_size else {}
 
 
-def saved_in_this_attempt(cluster: Cluster) -> bool:
-    """Whether the running attempt has a checkpoint of its own, or resumed from one."""
+def has_kept_work(cluster: Cluster) -> bool:
+    """Whether the running attempt has a snapshot or a checkpoint of its own: then a fault shows
+    what it costs a job, not how early it came."""
     plan = cluster.plan
     if plan is None:
         return False
-    return bool(plan.resume) or any(e.attempt == plan.attempt for e in cluster.ledger.values())
+    known = snapshot_reports(plan, cluster.nodes).values()
+    resumed = max((rank.resumed_step for rank in cluster.ranks(plan).values()), default=0)
+    if any(report.newest > resumed for report in known):
+        return True
+    return any(entry.attempt == plan.attempt for entry in cluster.ledger.values())
 
 
 def node_of(cluster: Cluster, rank: int) -> str:

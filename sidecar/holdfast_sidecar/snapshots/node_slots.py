@@ -91,16 +91,19 @@ class NodeSlots:
             log.info("%s", self._told)
 
     def _needs(self, orders: Orders, looks: Sequence[RankLook]) -> Needs | None:
-        """What to make room for; None as long as the ranks here have not all said what they need.
+        """What there shall be room for; None as long as that is not known of all ranks here.
 
-        Before that they may still have to load what lies in the slots, so nothing is touched.
+        Ranks of a new attempt need what their predecessors did until they say otherwise: so they
+        may be told at once, and take a snapshot of the first step.
         """
         plan = orders.plan
         if plan is None or not looks or plan.attempt != looks[0].identity.attempt:
             return None
         node = looks[0].identity.node
         expected = sum(member.slots for member in plan.members if member.node == node)
-        if len(looks) != expected or not all(map(_wanted, looks)):
+        earlier = self.allocation.needs.wants if self.allocation.needs is not None else {}
+        wants = {look.rank: _wanted(look) or earlier.get(look.rank, 0) for look in looks}
+        if len(looks) != expected or not all(wants.values()):
             return None
         has_peers = len(plan.members) > 1 and self.settings.peer != "off"
         wish = Wish(
@@ -109,12 +112,16 @@ class NodeSlots:
             copies=has_peers,
             slots_for_copies=int(self.settings.peer == "async"),
         )
-        wants = {look.rank: _wanted(look) for look in looks}
         return Needs(looks[0].identity.job, wants, wish, _existing(looks))
 
     def _must_wait(self, looks: Sequence[RankLook]) -> bool:
-        """For an allocation under way; or for the next attempt, where a rank is gone."""
-        return self.allocation.is_busy or any(look.is_gone for look in looks)
+        """For an allocation under way; for the next attempt, where a rank is gone; and until all
+        ranks have asked by themselves: before that they may have to load what lies in the slots."""
+        return (
+            self.allocation.is_busy
+            or any(look.is_gone for look in looks)
+            or not all(map(_wanted, looks))
+        )
 
     def _is_met(self, needs: Needs, slots: list[SlotFile]) -> bool:
         made, plan = self.allocation.needs, self.allocation.plan

@@ -11,6 +11,7 @@ from holdfast_sidecar.coordination.reports import (
     NodeReport,
     Plan,
     RankReport,
+    SnapshotReport,
 )
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.demo import watching
@@ -48,11 +49,20 @@ def test_nothing_is_done_to_a_job_that_misses_a_rank_or_is_ending() -> None:
     assert watching.stepping(cluster(61, 61, 61, 61, plan=ending)) is None
 
 
-def test_a_job_without_any_checkpoint_is_left_alone() -> None:
+def test_a_fault_waits_for_work_that_this_attempt_has_kept() -> None:
     job = cluster(61, 61, 61, 61)
     entry = LedgerEntry("s1", "", 40, 1, 1, "", "complete", 10, 4, 0.0)
-    assert not watching.saved_in_this_attempt(job)
-    assert watching.saved_in_this_attempt(dataclasses.replace(job, ledger={"s1": entry}))
+    assert not watching.has_kept_work(job)
+    assert watching.has_kept_work(dataclasses.replace(job, ledger={"s1": entry}))
+    assert not watching.has_kept_work(with_snapshot(job, 40))
+    assert watching.has_kept_work(with_snapshot(job, 60))
+
+
+def with_snapshot(job: Cluster, newest: int) -> Cluster:
+    assert job.plan is not None
+    report = SnapshotReport(job.plan.attempt, 3, True, newest=newest)
+    nodes = {name: dataclasses.replace(n, snapshot=report) for name, n in job.nodes.items()}
+    return dataclasses.replace(job, nodes=nodes)
 
 
 def test_a_rank_is_found_on_its_node() -> None:

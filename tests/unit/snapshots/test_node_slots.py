@@ -199,11 +199,39 @@ def test_the_next_attempt_finds_what_was_sealed_and_nothing_is_touched_before_it
     node.orders = replace(node.orders, plan=replace(PLAN, attempt=3))
     node.free.bytes_free = 0
     restoring = node.ready()
-    assert (restoring.attempt, restoring.slots, restoring.wants) == (3, 0, False)
+    assert (restoring.attempt, restoring.slots, restoring.wants) == (3, 3, False)
     assert restoring.held == {"0": [8], "1": [9, 8]}
     node.say(Word.SNAPSHOT_WANTED, SIZE, SIZE)
     going_on = node.ready()
     assert (going_on.slots, going_on.held) == (3, restoring.held)
+
+
+def test_the_next_attempts_ranks_are_told_before_they_ask(node: Node) -> None:
+    node.say(Word.SNAPSHOT_WANTED, SIZE, SIZE)
+    node.ready()
+    node.start(3)
+    node.orders = replace(
+        node.orders, plan=replace(PLAN, attempt=3), snapshot=replace(ORDER, attempt=3)
+    )
+    node.tick()
+    assert every(node) == [(1, 3), (1, 3)]
+    node.say(Word.SNAPSHOT_WANTED, SIZE, 2 * SIZE)
+    assert node.tick().slots == 0  # one of them needs more than its predecessor
+    assert node.ready().slots == 3
+
+
+def test_ranks_that_were_not_here_before_are_waited_for(node: Node) -> None:
+    node.say(Word.SNAPSHOT_WANTED, SIZE, SIZE)
+    node.ready()
+    members = [Member("b", "y", 0, 0, 1), Member("a", "x", 1, 1, 2)]
+    node.paths = [write_page(node.shm, 3, local, epoch=5, rank=local + 1) for local in (0, 1)]
+    node.orders = replace(node.orders, plan=replace(PLAN, attempt=3, members=members))
+    assert node.ready().slots == 0
+    node.say(Word.SNAPSHOT_WANTED, SIZE, SIZE)
+    assert node.ready().slots == 4
+    assert sorted(path.name for path in node.slots.directory.iterdir()) == [
+        f"rank-{rank}-slot-{slot}" for rank in (1, 2) for slot in range(4)
+    ]
 
 
 def test_a_sidecar_that_was_restarted_picks_up_what_is_there(node: Node, tmp_path: Path) -> None:
