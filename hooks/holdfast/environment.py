@@ -27,8 +27,8 @@ CHECKPOINT_DIR = "HOLDFAST_CHECKPOINT_DIR"
 """Directory under which this job's checkpoints lie; unset when none was configured."""
 
 RESUME = "HOLDFAST_RESUME"
-"""What to try, in this order: a JSON list of the sidecar's `Candidate` records ("identifier", "path",
-"step", "tier", "fetches"); an empty list: start from nothing."""
+"""What to try, in this order: a JSON list of the sidecar's `Candidate` records ("identifier",
+"path", "step", "tier", "fetches"); an empty list: start from nothing."""
 
 CHECKPOINT_KEY_FILE = "HOLDFAST_CHECKPOINT_KEY_FILE"
 """File with the key that manifests are sealed with; unset: they carry a plain digest only."""
@@ -43,7 +43,7 @@ PEER_COPIES = "HOLDFAST_PEER_COPIES"
 """`sync`: a snapshot exists only once another node has it too, and ranks wait for that."""
 
 HOLDS_TERMINATION = "HOLDFAST_HOLDS_TERMINATION"
-"""`1`: whoever started this rank can end it by END_SIGNAL, so it may survive SIGTERM to be saved."""
+"""`1`: whoever started this rank can end it by END_SIGNAL, so it may outlive SIGTERM to be saved."""
 
 CLAIMED = "HOLDFAST_CLAIMED"
 """`pid:start_ticks` of the process that claimed the page; children inherit it and stay inert."""

@@ -69,7 +69,7 @@ _WORDS = struct.Struct(f"<{WORD_COUNT}Q")
 
 @dataclass(frozen=True)
 class SlotHeader:
-    """What a slot says of itself; `sealed_step` is None while it is torn, empty or being written."""
+    """What a slot says of itself; `sealed_step` is None while torn, empty or being written."""
 
     sealed_step: int | None
     step: int
