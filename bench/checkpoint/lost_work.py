@@ -17,8 +17,8 @@ EVERY_STEP = ("--set=snapshot.every_steps=1", "--set=policy.budget=1000")
 KILL_LIMIT_S = 30.0
 STEP_S = 0.02
 """Of the training that loses a node: copying its state to another one takes about as long."""
-STEPS_BEFORE = 100
-NODE_LIMIT_S = 90.0
+STEPS_BEFORE = 50
+NODE_LIMIT_S = 180.0
 
 Line = dict[str, Any]
 
