@@ -43,7 +43,7 @@ PEER_COPIES = "HOLDFAST_PEER_COPIES"
 """`sync`: a snapshot exists only once another node has it too, and ranks wait for that."""
 
 HOLDS_TERMINATION = "HOLDFAST_HOLDS_TERMINATION"
-"""`1`: whoever started this rank can end it by END_SIGNAL, so it may outlive SIGTERM to be saved."""
+"""`1`: whoever started this rank can end it by END_SIGNAL; it may outlive SIGTERM to be saved."""
 
 CLAIMED = "HOLDFAST_CLAIMED"
 """`pid:start_ticks` of the process that claimed the page; children inherit it and stay inert."""
