@@ -28,7 +28,7 @@ CHECKPOINT_DIR = "HOLDFAST_CHECKPOINT_DIR"
 
 RESUME = "HOLDFAST_RESUME"
 """What to try, in this order: a JSON list of the sidecar's `Candidate` records ("identifier",
-"path", "step", "tier", "fetches"); an empty list: start from nothing."""
+"path", "step", "tier", "fetches", "since"); an empty list: start from nothing."""
 
 CHECKPOINT_KEY_FILE = "HOLDFAST_CHECKPOINT_KEY_FILE"
 """File with the key that manifests are sealed with; unset: they carry a plain digest only."""

@@ -60,6 +60,8 @@ class Candidate:
     """Or `snapshot`: what lies in the ranks' slots; which step, they agree on by themselves."""
     fetches: tuple[str, ...] = ()
     """Ranks whose copies are brought from other nodes first."""
+    since: int = 0
+    """First attempt whose slots count."""
 
     @property
     def name(self) -> str:
@@ -88,6 +90,7 @@ def parse_candidates(text: str) -> list[Candidate]:
                 int(item["step"]),
                 str(item.get("tier", "durable")),
                 tuple(item.get("fetches", ())),
+                int(item.get("since", 0)),
             )
             for item in json.loads(text or "[]")
         ]
@@ -189,7 +192,7 @@ class _Trying:
         if self.snapshots is None:
             return None
         start_s = time.monotonic()
-        found = self.snapshots.find(candidate.fetches)
+        found = self.snapshots.find(candidate.fetches, candidate.since)
         choosing = Choosing(self.place, VOTE_TIMEOUT_S)
         turn = 0
         while (name := choosing.choose(turn, list(found.snapshots), floor)) is not None:

@@ -252,6 +252,8 @@ class Candidate:
     tier: str = "durable"
     fetches: dict[str, str] = field(default_factory=dict)
     """Of a snapshot: rank -> node that has a copy; its sidecar's fetch comes first."""
+    since: int = 0
+    """Of a snapshot: the first attempt whose slots count; the job went back behind earlier ones."""
     is_good: bool = False
     """Of a checkpoint: the job ran on from it and stayed well."""
 

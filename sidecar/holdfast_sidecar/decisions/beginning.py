@@ -116,9 +116,7 @@ def open_attempt(
     if circumstances.candidates is None:
         return Outcome(needs_candidates=True, world_size=formed.world_size)
     choice = choose(circumstances.candidates, incident)
-    snapshot = find_snapshot(cluster, formed.members, incident)
-    obstacle = circumstances.unresumable or choice.obstacle
-    if obstacle and (snapshot is None or snapshot.step < 0):
+    if obstacle := circumstances.unresumable or choice.obstacle:
         # To start from nothing would throw the job's work away: that is for people to decide.
         lost = Plan(
             attempt,
@@ -134,6 +132,7 @@ def open_attempt(
         return Outcome(tuple(writes))
     counted = incident is not None and incident.cause not in restart.PLANNED
     before = cluster.plan if incident is not None else None
+    snapshot = find_snapshot(cluster, formed.members, incident)
     plan = Plan(
         attempt=attempt,
         epoch=circumstances.epoch,

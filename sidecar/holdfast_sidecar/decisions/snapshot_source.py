@@ -5,6 +5,7 @@ Which step it is the ranks find out themselves, at the moment they load: they ho
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 from holdfast_sidecar.coordination.reports import Candidate, Incident, Member, Plan, SnapshotReport
@@ -33,8 +34,19 @@ def find_snapshot(
     home = {rank: member.node for rank, member in places.items()}
     earlier = _places_of_ranks(before.members)
     if all(_is_same(earlier.get(rank), member) for rank, member in places.items()):
-        return _in_place(before, home, reports)
-    return _by_fetching(home, reports)
+        found = _in_place(before, home, reports)
+    else:
+        found = _by_fetching(home, reports)
+    return None if found is None else dataclasses.replace(found, since=_since(before))
+
+
+def _since(before: Plan) -> int:
+    """The first attempt whose slots count.
+
+    One that was not to resume from snapshots went back behind all there were; its ranks clear their
+    slots as they load, but may have died before.
+    """
+    return next((c.since for c in before.resume if c.tier == NAME), before.attempt)
 
 
 def _in_place(

@@ -52,12 +52,32 @@ def found(job: Cluster, *members: Member, incident: Incident | None = CRASH) -> 
 
 
 def test_ranks_that_stay_where_they_are_fetch_nothing() -> None:
-    assert found(IN_PLACE) == Candidate("snapshot", "", 8, tier="snapshot")
+    assert found(IN_PLACE) == Candidate("snapshot", "", 8, tier="snapshot", since=3)
+
+
+def test_what_the_job_went_back_behind_does_not_count_however_often_it_falls_then() -> None:
+    def since(before: Plan) -> int:
+        candidate = found(dataclasses.replace(IN_PLACE, plan=before))
+        assert candidate is not None
+        return candidate.since
+
+    first = dataclasses.replace(BEFORE, attempt=0)
+    assert since(first) == 0
+    again = dataclasses.replace(
+        BEFORE, attempt=1, resume=[Candidate("snapshot", "", 8, "snapshot", since=0)]
+    )
+    assert since(again) == 0
+    back = dataclasses.replace(BEFORE, attempt=2, resume=[Candidate("c", "/c", 4)])
+    assert since(back) == 2
+    further = dataclasses.replace(
+        BEFORE, attempt=3, resume=[Candidate("snapshot", "", 8, "snapshot", since=2)]
+    )
+    assert since(further) == 2
 
 
 def test_slots_that_nobody_has_told_of_yet_may_hold_one() -> None:
     candidate = found(cluster(node("a"), node("b", {2: [9], 3: [9]})))
-    assert candidate == Candidate("snapshot", "", -1, tier="snapshot")
+    assert candidate == Candidate("snapshot", "", -1, tier="snapshot", since=3)
 
 
 def test_ranks_that_never_had_slots_have_no_snapshot() -> None:
