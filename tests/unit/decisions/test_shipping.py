@@ -171,9 +171,13 @@ def test_a_rank_that_dies_the_moment_all_have_copied_costs_nothing_either(tmp_pa
         return all(set(s.values()) == {"copied"} for s in states) and not writing(job)
 
     job.run_until(all_copied, 60)
+    order = job.checkpoint
     job.nodes["n0"].crash(0, -9, job.now)
     slow_writers(job, writes=True)
+    job.run_until(lambda: attempt(job) == 1)
     job.run_until(lambda: bool(job.storage.held))
+    assert order is not None
+    assert order.identifier in job.storage.held
 
 
 def test_bad_numbers_take_it_back(tmp_path: Path) -> None:

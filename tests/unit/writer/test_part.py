@@ -235,3 +235,26 @@ def test_ranks_of_two_attempts_make_no_checkpoint(scene):
 def test_the_same_part_may_be_written_again(scene):
     seal_slot(scene.shm, 0, 5, shared_state())
     assert scene.write([0]).files == replace(scene.write([0])).files
+
+
+def test_nobody_overwrites_a_slot_while_any_part_is_written(scene):
+    paths = [seal_slot(scene.shm, rank, 5, shared_state(), world_size=2) for rank in range(2)]
+    refused = []
+
+    def try_to_take(done, total):
+        for path in paths:
+            descriptor = os.open(path, os.O_RDWR)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                refused.append(path)
+            finally:
+                os.close(descriptor)
+
+    told = []
+    write_parts(
+        WriteParts(scene.order(), [0, 1], str(scene.shm)),
+        lambda done, total: (told.append(done), try_to_take(done, total)),
+    )
+    assert told
+    assert len(refused) == 2 * len(told)
