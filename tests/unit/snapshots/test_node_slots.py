@@ -220,6 +220,19 @@ def test_the_next_attempts_ranks_are_told_before_they_ask(node: Node) -> None:
     assert node.ready().slots == 3
 
 
+def test_slots_are_not_rearranged_while_ranks_may_still_load_them(node: Node) -> None:
+    node.say(Word.SNAPSHOT_WANTED, SIZE, SIZE)
+    node.ready()
+    node.seal(0, 1, step=8)
+    node.start(3)
+    members = [Member("a", "x", 0, 0, 2), Member("b", "y", 1, 2, 1)]
+    node.orders = replace(node.orders, plan=replace(PLAN, attempt=3, members=members))
+    restoring = node.ready()
+    assert (restoring.slots, restoring.slot_bytes) == (0, 6 * SIZE)
+    node.say(Word.SNAPSHOT_WANTED, SIZE, SIZE)
+    assert node.ready().slots == 4  # there is a peer now
+
+
 def test_ranks_that_were_not_here_before_are_waited_for(node: Node) -> None:
     node.say(Word.SNAPSHOT_WANTED, SIZE, SIZE)
     node.ready()
