@@ -25,6 +25,11 @@ strace strace
 openssl openssl
 ip iproute2
 ss iproute2
+unshare util-linux
+munged munge
+sbatch slurm-client
+slurmctld slurmctld
+slurmd slurmd
 PACKAGES
 "$python" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
 

@@ -1,7 +1,7 @@
 """A rank for the tests here: the three lines, samples noted, and what the environment asks for.
 
-WORKERS: start method of two DataLoader workers; EVALUATE_AT: the step that evaluates as long as the
-file `evaluate` is there.
+UNTIL (or the file `until`): the last step; WORKERS: start method of two DataLoader workers;
+EVALUATE_AT: the step that evaluates as long as the file `evaluate` is there.
 """
 
 import json
@@ -16,10 +16,15 @@ import holdfast
 OUT = Path(os.environ["OUT"])
 RANK = int(os.environ["RANK"])
 UNTIL = int(os.environ.get("UNTIL", "100000"))
+UNTIL_FILE = OUT / "until"
 WORKERS = os.environ.get("WORKERS", "")
 EVALUATE_AT = int(os.environ.get("EVALUATE_AT", "-1"))
 SAMPLES = 64
 BATCH = 2
+
+
+def until() -> int:
+    return int(UNTIL_FILE.read_text()) if UNTIL_FILE.exists() else UNTIL
 
 
 def main() -> None:
@@ -36,7 +41,7 @@ def main() -> None:
     job = holdfast.attach(model=model, optimizer=optimizer, loader=loader)
     job.resume()
     with (OUT / f"samples-{RANK}").open("a", buffering=1) as log:
-        for batch in job.steps(loader, until=UNTIL):
+        for batch in job.steps(loader, until=until()):
             optimizer.zero_grad()
             model(batch.reshape(-1, 1) / SAMPLES).square().mean().backward()
             optimizer.step()

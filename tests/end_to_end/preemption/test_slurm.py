@@ -1,0 +1,93 @@
+"""The batch script for Slurm under a real slurmctld: cancelled, timed out, requeued, resumed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests import slurm_cluster
+from tests.end_to_end.preemption.conftest import TRAINING
+from tests.slurm_cluster import SlurmCluster
+
+if TYPE_CHECKING:
+    from tests.end_to_end.preemption.conftest import Scheduler
+    from tests.servers import Server
+
+pytestmark = [pytest.mark.torch, pytest.mark.slurm, pytest.mark.root, pytest.mark.timeout(180)]
+
+SCRIPT = Path(__file__).parents[3] / "deploy/slurm/holdfast.sbatch"
+
+LONG_S = 60.0
+"""A launch on a machine on which everything else runs as well."""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SlurmCluster]:
+    with slurm_cluster.running() as made:
+        yield made
+
+
+def submit(
+    cluster: SlurmCluster, scheduler: Scheduler, server: Server, *options: str, **environment: str
+) -> str:
+    """The job, on one node with two ranks and no spare."""
+    return cluster.submit(
+        SCRIPT,
+        ["--nodes=1", "--cpus-per-task=2", f"--output={scheduler.folder}/slurm.log", *options],
+        str(TRAINING),
+        PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        HOLDFAST_REDIS=server.settings.url,
+        HOLDFAST_CHECKPOINTS=str(scheduler.checkpoints),
+        HOLDFAST_SPARES="0",
+        HOLDFAST_RANKS="2",
+        HOLDFAST_SET_SIDECAR_TICK_S="0.1",
+        HOLDFAST_SET_SIDECAR_HEARTBEAT_S="0.1",
+        **{k: v for k, v in scheduler.environment.items() if k not in os.environ},
+        **environment,
+    )
+
+
+def sealed(scheduler: Scheduler) -> list[int]:
+    return sorted(
+        int(path.parent.name.split("-")[1])
+        for path in scheduler.checkpoints.glob("*/*/manifest.json")
+    )
+
+
+def test_scancel_has_the_job_saved_and_leaves_it_cancelled(
+    cluster: SlurmCluster, scheduler: Scheduler, server: Server
+) -> None:
+    job = submit(cluster, scheduler, server)
+    scheduler.await_steps(10)
+    cluster.run("scancel", job)
+    cluster.await_that(lambda: cluster.job(job)["JobState"] == "CANCELLED", "cancelled", LONG_S)
+    log = (scheduler.folder / "slurm.log").read_text()
+    assert "the checkpoint of step" in log, log
+    assert sealed(scheduler) != []
+    assert cluster.job(job)["Restarts"] == "0"
+
+
+def test_before_its_time_limit_a_job_is_saved_requeued_and_resumed(
+    cluster: SlurmCluster, scheduler: Scheduler, server: Server
+) -> None:
+    margin = {"HOLDFAST_SET_POLICY_TIME_LIMIT_MARGIN_S": "50"}
+    (scheduler.out / "until").write_text("100000")
+    job = submit(cluster, scheduler, server, "--time=1", **margin)
+    cluster.await_that(
+        lambda: cluster.job(job)["Restarts"] == "1" and cluster.job(job)["JobState"] == "PENDING",
+        "back in the queue",
+        2 * LONG_S,
+    )
+    log = (scheduler.folder / "slurm.log").read_text()
+    assert "preempted (time limit on" in log, log
+    (step,) = sealed(scheduler)
+    reached = len(scheduler.steps())
+    (scheduler.out / "until").write_text(str(reached + 20))
+    # Slurm lets a requeued job wait for minutes, and a node refuses one within the same second.
+    cluster.run("scontrol", "update", f"JobId={job}", "StartTime=now+3seconds", "TimeLimit=30")
+    cluster.await_that(lambda: cluster.job(job)["JobState"] == "COMPLETED", "completed", LONG_S)
+    assert scheduler.steps()[reached:] == list(range(step, reached + 20))
