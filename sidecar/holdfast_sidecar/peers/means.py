@@ -31,6 +31,8 @@ class Means:
     copies: Copies
     throttle: Throttle
     tally: Tally
+    timeout_s: float
+    """For one copy."""
 
     @property
     def attempt(self) -> int:
@@ -42,7 +44,8 @@ class Means:
     ) -> bool:
         """Have one slot sent to `path`; False when it is not there (yet). Raises FAILURES."""
         started_s = time.monotonic()
-        size = source.pull(room, path, expected, Flow(self.throttle, lifeline))
+        flow = Flow(self.throttle, lifeline, started_s + self.timeout_s)
+        size = source.pull(room, path, expected, flow)
         if size is None:
             return False
         self.tally.received(size, time.monotonic() - started_s)

@@ -115,7 +115,8 @@ class NodePeers:
         if key is None or plan is None or plan.state not in ("running", "evidence"):
             return None
         own = Credentials(self.job, key.attempt, self.node, bytes.fromhex(key.secret))
-        return Means(own, self._transfers.copies, self._throttle, self._tally)
+        copies, timeout_s = self._transfers.copies, self.settings.peer_timeout_s
+        return Means(own, copies, self._throttle, self._tally, timeout_s)
 
     def _arm(self, orders: Orders, now_s: float) -> dict[str, str]:
         order = orders.peer

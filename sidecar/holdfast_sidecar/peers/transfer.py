@@ -5,6 +5,7 @@ Both sides cut it by the header, so no length comes off the wire.
 
 from __future__ import annotations
 
+import time
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,12 +29,16 @@ class Flow:
 
     throttle: Throttle
     lifeline: Lifeline
+    end_s: float
+    """On the monotonic clock."""
 
     def admit(self, size: int) -> None:
-        """Wait for these bytes' turn; raises GivenUp."""
+        """Wait for these bytes' turn; raises GivenUp, or TimeoutError when the time is over."""
         self.throttle.admit(size, self.lifeline)
         if self.lifeline.is_cut:
             raise GivenUp
+        if time.monotonic() > self.end_s:
+            raise TimeoutError("the copy took too long")
 
 
 def send_slot(channel: Channel, slot: HeldSlot) -> int:

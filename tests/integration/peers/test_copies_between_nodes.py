@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.integration.peers.link import Link
 from tests.integration.peers.two_nodes import TwoNodes, armed, standing
 from tests.unit.peers.slots import data_of, set_word, write_slot
 from tests.unit.pretend_pages import set_word as set_page_word
@@ -18,6 +19,7 @@ from holdfast.page import OrderKind
 from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY, Word
 from holdfast_sidecar.coordination.reports import Candidate, RankReport
 from holdfast_sidecar.observation import Moment
+from holdfast_sidecar.peers import channel
 from holdfast_sidecar.settings import SnapshotSettings
 
 Making = Callable[..., TwoNodes]
@@ -350,3 +352,31 @@ def test_superseded_copies_of_other_ranks_give_their_memory_back(make: Making) -
     nodes.until(lambda: through(nodes))
     nodes.until(lambda: copies(nodes, "c") == {})
     assert list((nodes.nodes["c"].shm / COPIES_DIRECTORY).iterdir()) == []
+
+
+def test_a_link_that_is_cut_in_the_middle_is_noticed_and_tried_again(
+    make: Making, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody hangs up: bytes just no longer arrive, as when a cable is pulled."""
+    monkeypatch.setattr(channel, "FRAME_S", 0.5)
+    nodes = make({"a": (0,), "b": (1,)})
+    report = nodes.nodes["a"].report
+    assert report is not None
+    host, _, port = report.peer_address.rpartition(":")
+    with Link((host, int(port)), cut_after=2 * 2**20) as link:
+        nodes.told_address = {"a": link.address}
+        nodes.order = armed(7, {"a": "b"})
+        nodes.nodes["a"].seal(0, 0, 7, 0, BIG)
+        nodes.until(lambda: nodes.nodes["b"].peers.counts.failures > 0, "the timeout")
+        assert copies(nodes, "b") == {}
+        link.heal()
+        nodes.until(lambda: through(nodes), "the next try")
+
+
+def test_a_copy_that_takes_longer_than_it_may_is_given_up(make: Making) -> None:
+    settings = SnapshotSettings(peer_bytes_per_s=5e6, peer_timeout_s=0.2)
+    nodes = make({"a": (0,), "b": (1,)}, settings)
+    nodes.order = armed(7, {"a": "b"})
+    nodes.nodes["a"].seal(0, 0, 7, 0, BIG)
+    nodes.until(lambda: nodes.nodes["b"].peers.counts.failures > 0)
+    assert copies(nodes, "b") == {}

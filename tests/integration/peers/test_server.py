@@ -6,6 +6,7 @@ import json
 import random
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -160,7 +161,7 @@ def test_a_copy_goes_over_ipv6(tmp_path: Path) -> None:
     lifeline = Lifeline()
     try:
         with connected(Partner("a", hosting.address("")), CLIENT, lifeline) as source:
-            flow = Flow(Throttle(Bucket(0)), lifeline)
+            flow = Flow(Throttle(Bucket(0)), lifeline, time.monotonic() + PATIENCE_S)
             target = tmp_path / "b" / "rank-3-slot-0"
             assert source.pull("snapshots", target, Expected("job", 3, 0, 7), flow)
             assert source.pull("snapshots", target, Expected("job", 3, 0, 7), flow)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tests.unit.peers.slots import JOB, write_slot
@@ -87,6 +87,8 @@ class TwoNodes:
     nodes: dict[str, Node] = field(default_factory=dict)
     secrets: dict[str, str] = field(default_factory=dict)
     """Node -> key that it takes for the attempt's, where that is not the right one."""
+    told_address: dict[str, str] = field(default_factory=dict)
+    """Node -> where it is said to listen, where that is not the truth."""
     down: set[str] = field(default_factory=set)
     """Nodes whose sidecar is gone, and its last report still there."""
     woken: threading.Event = field(default_factory=threading.Event)
@@ -151,6 +153,8 @@ class TwoNodes:
 
     def _report(self, node: Node) -> NodeReport:
         snapshot = node.report
+        if snapshot is not None and node.name in self.told_address:
+            snapshot = replace(snapshot, peer_address=self.told_address[node.name])
         ranks = self.rank_reports
         return NodeReport(
             node.name, "i", 1, 0, 1, self.attempt, True, ranks=ranks, snapshot=snapshot
