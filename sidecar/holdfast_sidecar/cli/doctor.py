@@ -15,6 +15,7 @@ from holdfast_sidecar.configuration import Effective
 from holdfast_sidecar.examination.check import FAIL, NOTE, OK, WARN, Check
 from holdfast_sidecar.examination.directories import check_directories
 from holdfast_sidecar.examination.machine import check_machine
+from holdfast_sidecar.examination.memory import check_memory
 from holdfast_sidecar.examination.redis_server import check_redis
 from holdfast_sidecar.examination.software import check_software
 from holdfast_sidecar.examination.timeouts import check_timeouts
@@ -57,6 +58,7 @@ def examine(effective: Effective, ranks: int) -> list[Check]:
         *check_software(),
         *check_redis(settings.redis, os.environ),
         *check_directories(settings, ranks),
+        *check_memory(settings),
         *check_machine(),
         *check_timeouts(settings),
         *check_torchrun(os.environ),

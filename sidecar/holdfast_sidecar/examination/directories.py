@@ -28,7 +28,9 @@ def check_directories(settings: Settings, ranks: int) -> list[Check]:
 
 def _check_checkpoints(settings: Settings) -> Check:
     if not settings.checkpoint.dir:
-        line = "no checkpoint.dir is set: a restart begins from nothing"
+        line = (
+            "no checkpoint.dir is set: a restart goes on from snapshots in memory, or from nothing"
+        )
         return Check("checkpoints", NOTE, line)
     if is_url(settings.checkpoint.dir):
         return _check_url(settings)

@@ -5,16 +5,24 @@ import pytest
 
 from holdfast.storage import open_folder
 from holdfast.url_storage import UrlFolder
+from holdfast_sidecar.decisions.memory import Room
 from holdfast_sidecar.examination import (
     directories,
     machine,
+    memory,
     redis_server,
     software,
     timeouts,
     torchrun,
 )
 from holdfast_sidecar.examination.check import Check
-from holdfast_sidecar.settings import CheckpointSettings, Settings, SidecarSettings
+from holdfast_sidecar.settings import (
+    CheckpointSettings,
+    PathSettings,
+    Settings,
+    SidecarSettings,
+    SnapshotSettings,
+)
 
 
 @pytest.mark.parametrize(
@@ -95,3 +103,28 @@ def test_plain_torchrun_is_told_what_it_needs() -> None:
     good = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "PET_MAX_RESTARTS": "3"}
     assert {check.verdict for check in torchrun.check_torchrun(good)} == {"ok"}
     assert torchrun.check_torchrun({"PET_MAX_RESTARTS": "0"})[1].verdict == "fail"
+
+
+@pytest.mark.parametrize(
+    ("found", "verdict", "says"),
+    [
+        (Room(100 * 10**9, 200 * 10**9), "ok", "50.0 GB may be taken (50% of what is free)"),
+        (Room(0, 200 * 10**9), "warn", "shared memory is short: enlarge it (docker --shm-size)"),
+        (Room(100 * 10**9, 200 * 10**9, 10**9), "warn", "memory is short: free some"),
+    ],
+)
+def test_memory_that_no_models_snapshots_fit_into_is_warned_of(
+    found: Room, verdict: str, says: str
+) -> None:
+    check = memory.judge_memory(SnapshotSettings(), found)
+    assert check.verdict == verdict
+    assert says in check.line
+
+
+def test_snapshots_that_are_off_need_no_memory() -> None:
+    assert memory.judge_memory(SnapshotSettings(every_steps=-1), Room(0, 0)).verdict == "note"
+
+
+def test_a_shared_memory_that_is_not_there_is_named_elsewhere() -> None:
+    nowhere = Settings(paths=PathSettings(shm_dir="/nothing/there"))
+    assert memory.check_memory(nowhere) == []
