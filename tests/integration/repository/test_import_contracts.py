@@ -40,9 +40,13 @@ PLANTED = {
         "sidecar/holdfast_sidecar/server/planted.py",
         "import holdfast_sidecar.launcher",
     ),
-    "in the sidecar's package only the launcher imports torch": (
+    "in the sidecar's package only the launcher and the writer import torch": (
         "sidecar/holdfast_sidecar/checkpoints/planted.py",
         "def answer() -> None:\n    import torch",
+    ),
+    "nothing on the sidecar's path imports the writer": (
+        "sidecar/holdfast_sidecar/peers/planted.py",
+        "import holdfast_sidecar.writer",
     ),
 }
 
