@@ -114,7 +114,11 @@ class NodePeers:
         key, plan = orders.key, orders.plan
         if key is None or plan is None or plan.state not in ("running", "evidence"):
             return None
-        own = Credentials(self.job, key.attempt, self.node, bytes.fromhex(key.secret))
+        try:
+            secret = bytes.fromhex(key.secret)
+        except ValueError:
+            return None  # written by none of us
+        own = Credentials(self.job, key.attempt, self.node, secret)
         copies, timeout_s = self._transfers.copies, self.settings.peer_timeout_s
         return Means(own, copies, self._throttle, self._tally, timeout_s)
 

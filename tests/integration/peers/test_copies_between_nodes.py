@@ -380,3 +380,12 @@ def test_a_copy_that_takes_longer_than_it_may_is_given_up(make: Making) -> None:
     nodes.nodes["a"].seal(0, 0, 7, 0, BIG)
     nodes.until(lambda: nodes.nodes["b"].peers.counts.failures > 0)
     assert copies(nodes, "b") == {}
+
+
+def test_a_key_that_is_none_serves_nobody_and_disturbs_nothing(make: Making) -> None:
+    nodes = make({"a": (0,), "b": (1,)}, secrets={"a": "not hex"})
+    nodes.order = armed(7, {"a": "b"})
+    nodes.nodes["a"].seal(0, 0, 7, 0, BIG)
+    nodes.until(lambda: nodes.nodes["b"].peers.counts.failures > 0)
+    assert nodes.nodes["a"].report is not None
+    assert nodes.nodes["a"].peers.counts.sent_bytes == 0
