@@ -34,12 +34,14 @@ def train(tmp_path: Path) -> Callable[..., Trained]:
 
     def run(program: str, *options: str) -> Trained:
         out, checkpoints = tmp_path / "out", tmp_path / "checkpoints"
-        out.mkdir(exist_ok=True)
+        for folder in (out, tmp_path / "shm", tmp_path / "state"):
+            folder.mkdir()
         kept = {k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")}
         environment = {
             **kept,
             "OUT": str(out),
-            "XDG_STATE_HOME": str(tmp_path / "state"),
+            "HOLDFAST_SET_PATHS_SHM_DIR": str(tmp_path / "shm"),
+            "HOLDFAST_SET_PATHS_STATE_DIR": str(tmp_path / "state"),
             "OMP_NUM_THREADS": "1",
             "HF_HUB_OFFLINE": "1",
         }

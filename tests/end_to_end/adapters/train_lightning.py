@@ -1,14 +1,13 @@
 """A small network of Lightning with dropout, batches gathered in pairs, and validation."""
 
 import sys
-import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import lightning.pytorch as lightning
 import torch
-from disturbance import RANK, digest, disturb, tell
+from disturbance import OUT, RANK, digest, disturb, tell
 
 from holdfast.adapters.lightning import HoldfastCallback
 
@@ -97,8 +96,7 @@ def train(folder, is_disturbed):
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        trainer, model = train(folder, True)
-        tell(weights=digest(model), steps=trainer.global_step, batches=model.batches)
-        undisturbed = train(folder, False)[1]
-        tell(undisturbed=digest(undisturbed), all_batches=undisturbed.batches)
+    trainer, model = train(OUT / "own", True)
+    tell(weights=digest(model), steps=trainer.global_step, batches=model.batches)
+    undisturbed = train(OUT / "own", False)[1]
+    tell(undisturbed=digest(undisturbed), all_batches=undisturbed.batches)

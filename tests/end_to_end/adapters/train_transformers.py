@@ -1,14 +1,12 @@
 """A small language model of Transformers, trained by its Trainer; dropout and accumulation too."""
 
-import shutil
 import sys
-import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import torch
-from disturbance import digest, disturb, tell
+from disturbance import OUT, digest, disturb, tell
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
 from holdfast.adapters.transformers import HoldfastCallback
@@ -66,8 +64,7 @@ def train(output, is_disturbed):
 
 
 if __name__ == "__main__":
-    output = tempfile.mkdtemp()
+    output = str(OUT / "own")
     trainer = train(output, True)
     tell(weights=digest(trainer.model), steps=trainer.state.global_step)
     tell(undisturbed=digest(train(output, False).model))
-    shutil.rmtree(output, ignore_errors=True)

@@ -105,8 +105,12 @@ def test_copies_in_passing_may_lose_what_was_exported_and_no_more() -> None:
 
 def test_copies_in_step_may_lose_nothing() -> None:
     sample: Sample = {
-        "row": "lost-node", "contestant": "Holdfast", "peer": "sync",
-        "copied_step": 40, "resumed": 49, "lost_steps": 1,
+        "row": "lost-node",
+        "contestant": "Holdfast",
+        "peer": "sync",
+        "copied_step": 40,
+        "resumed": 49,
+        "lost_steps": 1,
     }
     assert named([sample], "lost node, peer copies in step").met is False
 
