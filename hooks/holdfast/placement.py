@@ -26,11 +26,14 @@ class Placement:
     is_joined: bool = True
     """False: there are other ranks, but torch.distributed is not initialised (yet)."""
 
+    @property
+    def board(self) -> Any:
+        """Where ranks leave word for each other; one that is alone gets an empty one each time."""
+        return self.store if self.store is not None else dist.HashStore()
+
     def agreement(self, topic: str) -> Agreement:
         """A question to all ranks; one that is alone agrees with itself."""
-        return Agreement(
-            self.store if self.store is not None else dist.HashStore(), topic, self.world_size
-        )
+        return Agreement(self.board, topic, self.world_size)
 
 
 def read_placement(env: Mapping[str, str] = os.environ) -> Placement:

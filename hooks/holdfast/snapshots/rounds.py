@@ -31,7 +31,6 @@ class Rounds:
     on_copied: Callable[[str], None] = lambda identifier: None
     """Told of each checkpoint order whose snapshot is in its slot."""
     _first: int | None = None
-    _cadence: Order | None = None
     _checkpoint: Holding = field(init=False)
     _peer: Holding = field(init=False)
 
@@ -47,9 +46,8 @@ class Rounds:
             taking.plan(step, position())
         taking.finish_behind()
         cadence, peer = self.recording.order(_SNAPSHOT), self.recording.order(_PEER)
-        if cadence is not self._cadence and taking.is_planned:
-            self._cadence = cadence
-            taking.prepare(0 if cadence is None else cadence.slots)
+        if cadence is not None and not taking.is_ready:
+            taking.prepare(cadence.slots)
         if checkpoint is not self._checkpoint.order or peer is not self._peer.order:
             self._hear(checkpoint, peer, step)
         wanted = self._checkpoint.wants(step) or self._peer.wants(step)

@@ -76,6 +76,7 @@ class Taking:
     _views: dict[Slot, list[torch.Tensor]] = field(default_factory=dict)
     _under_way: UnderWay | None = None
     _blocked_ns: int = 0
+    _is_cut_off: bool = False
     _skips: int = 0
     _skips_since_ns: int = 0
 
@@ -95,10 +96,15 @@ class Taking:
         if captured is not None:
             self._lay_out(captured)
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether the others were told that this rank takes part."""
+        return self._verdicts.said_ready or bool(self.obstacle)
+
     def prepare(self, slots: int) -> None:
-        """Have a look at the slots there are, so that they are ready when they are needed."""
-        if self._layout is not None and self._under_way is None:
-            self.shelf.look(slots, self._layout.file_size)
+        """Have the slots made ready before they are needed, and say so when they are."""
+        if self._has_room(slots, must=False):
+            self._ask_whether_all_are_ready()
             self._tell_existing()
 
     def has(self, step: int) -> bool:
@@ -118,9 +124,7 @@ class Taking:
 
         `slots`: how many there are; 0: as many as are found. `must`: an order wants it.
         """
-        if self._under_way is None and not self._has_room(slots, must):
-            return
-        if self.has(step) or self.is_copying(step):
+        if self.has(step) or self.is_copying(step) or not self._is_in_turn(step, slots, must):
             return
         start_ns = self.clock_ns()
         before = self.recording.enter(Phase.SAVING)
@@ -161,6 +165,26 @@ class Taking:
         sealed = self.newest.step if self.newest is not None else step
         is_open = bool(keeping.undecided(self.shelf.known))
         self.next_question = step + max(1, step - sealed) if is_open else _NEVER
+
+    def _is_in_turn(self, step: int, slots: int, must: bool) -> bool:
+        """Whether to take it; what the others count on and is left out, they are told."""
+        if self._is_cut_off:
+            return False
+        if self._under_way is None and not self._has_room(slots, must):
+            if self._verdicts.said_ready:
+                self._skip(step)
+            return False
+        are_ready = self._ask_whether_all_are_ready()
+        if not (are_ready or must):
+            self._judge(lambda known: self._verdicts.void(known, step))
+        return are_ready or must
+
+    def _ask_whether_all_are_ready(self) -> bool:
+        try:
+            return self._verdicts.are_all_ready()
+        except BoardLost as error:
+            self._cut_off(error)
+            return False
 
     def _has_room(self, slots: int, must: bool) -> bool:
         if self.obstacle or self._layout is None:
@@ -237,11 +261,16 @@ class Taking:
             self._judge(lambda known: self._verdicts.void(known, waits[-1]))
 
     def _judge(self, ask: Callable[[Known], Known]) -> None:
-        try:
-            self.shelf.known = ask(self.shelf.known)
-        except BoardLost as error:
-            self._refuse(f"the other ranks can't be reached any more: {error}")
+        if not self._is_cut_off:
+            try:
+                self.shelf.known = ask(self.shelf.known)
+            except BoardLost as error:
+                self._cut_off(error)
         self._tell_existing()
+
+    def _cut_off(self, error: BoardLost) -> None:
+        self._is_cut_off = True
+        self._refuse(f"the other ranks can't be reached any more: {error}")
 
     def _capture(self, step: int, position: Position) -> Captured | None:
         mark = Mark(self.author.job, self.author.attempt, step, "", self.ancestors, position)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from holdfast.agreement import Agreement
+from holdfast.agreement import Agreement, BoardLost
 from holdfast.placement import Placement
 from holdfast.snapshots import keeping
 from holdfast.snapshots.keeping import Known
@@ -20,10 +20,28 @@ class Verdicts:
     """One rank's part in them. Every call may raise BoardLost."""
 
     place: Placement
+    said_ready: bool = False
+    """Whether the others count on this rank: from here on it tells which steps it leaves out."""
+    _are_all_ready: bool = False
     _asked: deque[int] = field(default_factory=deque)
     """Steps with a question that this rank had a part in, down to the newest that exists."""
     _done: deque[int] = field(default_factory=deque)
     """Those that nobody will ask about any more, for this rank to remove."""
+
+    def are_all_ready(self) -> bool:
+        """Say that this rank's slots are ready; whether everybody's are.
+
+        Before that no rank takes a snapshot: one that is not ready could not say which it missed,
+        and the others would keep their slots for those.
+        """
+        if not self._are_all_ready:
+            try:
+                ready = self.place.board.add("snapshot/ready", int(not self.said_ready))
+            except RuntimeError as error:
+                raise BoardLost(str(error)) from error
+            self.said_ready = True
+            self._are_all_ready = ready >= self.place.world_size
+        return self._are_all_ready
 
     def say_sealed(self, known: Known, step: int) -> Known:
         """This rank holds its part of that step. The last one to say so knows that it exists."""

@@ -117,9 +117,13 @@ class Rank:
         """The first boundaries: plan, get slots, have them made ready."""
         self.cross(0)
         self.run(1)
-        self.taking.prepare(slots)
-        self.settle()
+        self.get_ready(slots)
         self.cadence(every, slots)
+
+    def get_ready(self, slots=2):
+        for _ in range(2):
+            self.taking.prepare(slots)
+            self.settle()
 
     def word(self, word):
         return self.recorder.word(word)

@@ -143,7 +143,8 @@ def test_a_skipped_step_is_void_for_all_at_once(two):
 
 def test_a_verdict_that_never_comes_is_void_in_the_end(two):
     alone, other = two
-    alone.start()
+    for rank in two:
+        rank.start()
     alone.run(2, 3)
     alone.now_ns = 0
     alone.run(*range(4, 4 + keeping.PATIENT_SKIPS))
@@ -151,9 +152,37 @@ def test_a_verdict_that_never_comes_is_void_in_the_end(two):
     alone.now_ns = int(keeping.PATIENCE_S * 1e9)
     alone.run(20)
     assert alone.steps == [20, 3]
-    other.start()
     other.run(2)  # too late: nobody has it any more
     assert other.word(Word.SNAPSHOT_EXISTING) == 0
+
+
+def test_no_rank_takes_any_before_all_can(two):
+    early, late = two
+    early.start()
+    early.run(2, 3)
+    assert early.steps == [None, None]
+    late.start(every=2)
+    early.cadence(every=2)
+    for step in (4, 5, 6):
+        for rank in two:
+            rank.run(step)
+    assert early.steps == late.steps == [4, 6]
+    assert early.word(Word.SNAPSHOTS_SKIPPED) == 0
+
+
+def test_a_rank_whose_slots_go_away_tells_which_steps_it_leaves_out(two):
+    stays, loses = two
+    for rank in two:
+        rank.start()
+    for rank in two:
+        rank.run(2)
+    for path in loses.folder.glob("rank-1-*"):
+        path.unlink()
+    for step in (3, 4, 5):
+        for rank in (loses, stays):
+            rank.run(step)
+    assert stays.word(Word.SNAPSHOTS_SKIPPED) == 0
+    assert stays.steps[0] == 2
 
 
 def test_old_questions_are_removed_from_the_store(two):
@@ -370,7 +399,7 @@ def test_a_store_that_is_gone_ends_the_snapshots_and_not_the_training(tmp_path, 
     rank = Rank(tmp_path / "snapshots", store=Gone(), world_size=2)
     rank.start()
     rank.run(2, 3, 4)
-    assert rank.steps == [2, None]
+    assert rank.steps == [None, None]
     assert caplog.text.count("can't be reached") == 1
 
 
@@ -417,12 +446,15 @@ def test_what_was_resumed_from_is_kept_until_a_newer_one_exists(tmp_path):
     before.start()
     before.run(2, 3)
     store = HashStore()
-    rank = Rank(tmp_path / "snapshots", 0, store, 2, attempt=1, slots=0)
+    rank, other = (
+        Rank(tmp_path / "snapshots", number, store, 2, attempt=1, slots=2 * number)
+        for number in range(2)
+    )
+    other.start()
     rank.taking.shelf.resumed = (0, 3)
     rank.cross(3)
     rank.run(4)
-    rank.taking.prepare(2)
-    rank.settle()
+    rank.get_ready()
     rank.cadence()
     rank.run(5, 6, 7)
     assert rank.steps == [5, 3]
@@ -464,13 +496,15 @@ def test_a_partner_is_waited_for_before_the_others_are_told(two):
             return False
 
     confirmed = []
+    for rank in two:
+        rank.start()
     first = two[0]
     first.taking.partner = Partner()
-    first.start()
+    keys = first.place.store.num_keys()
     first.run(2)
-    assert confirmed == [(2, 0)]
+    assert confirmed == [(2, keys)]
     assert first.word(Word.SNAPSHOTS_SKIPPED) == 1
-    assert first.place.store.num_keys() == 1
+    assert first.place.store.num_keys() == keys + 1
 
 
 def test_weights_are_those_of_the_boundary(rank):
@@ -487,6 +521,7 @@ def test_larger_slots_with_what_lay_in_the_old_ones_change_nothing_of_what_is_ke
     ahead, behind = two
     for rank in two:
         rank.start()
+    for rank in two:
         rank.run(2)
     ahead.run(3)
     for number in range(2):
