@@ -83,7 +83,15 @@ def assemble(
             gpu=ProbeRunner(Patient(GpuProbe()), machine.EVERY_S),
         ),
         coordination=coordination,
-        deeds=Deeds(site.node, site.settings, site.places, pages, Chronicle(site.places), runner),
+        deeds=Deeds(
+            site.node,
+            site.settings,
+            site.places,
+            pages,
+            Chronicle(site.places),
+            runner,
+            releases_ranks=not site.launcher_pid,
+        ),
         saved_parts=NodePart(site.node, str(site.places.shm), desk),
         snapshots=NodeSlots(
             site.settings.snapshot, pages, runner, Allocation(site.places.shm, room_reader(site))

@@ -11,6 +11,7 @@ from functools import partial
 from holdfast_sidecar.actions.arming import arm_checkpoint, order_stop, withdraw_checkpoint
 from holdfast_sidecar.actions.ending import end_culprits
 from holdfast_sidecar.actions.evidence import Request, is_kept, keep_evidence
+from holdfast_sidecar.actions.releasing import release
 from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.coordination.keys import Section
@@ -35,6 +36,8 @@ class Deeds:
     pages: Pages
     chronicle: Chronicle
     runner: ActionRunner = field(default_factory=ActionRunner)
+    releases_ranks: bool = False
+    """No launcher of ours ends ranks that hold SIGTERM."""
     evidence_for: str = ""
     """Incident whose evidence this node has on disk."""
     _record: RecordKeeping = field(init=False)
@@ -55,6 +58,8 @@ class Deeds:
         if orders.checkpoint is not None:
             self._run("arm_checkpoint", arm_checkpoint, orders.checkpoint, held, int(now_s * 1e9))
             self._run("withdraw_checkpoint", withdraw_checkpoint, orders.checkpoint, held)
+        if self.releases_ranks and self.settings.sidecar.mode == "act":
+            self._run("release_ranks", release, plan, held)
         if plan is None:
             return
         grace_s = self.settings.sidecar.grace_s

@@ -23,6 +23,7 @@ from holdfast_sidecar.coordination.reports import (
 from holdfast_sidecar.deeds import Deeds
 from holdfast_sidecar.detectors.judgement import judge_machine, judge_ranks
 from holdfast_sidecar.detectors.onset import keep_onsets, newly_found, no_longer_found
+from holdfast_sidecar.detectors.preemption import asked_of, find_preemption, told_to_go
 from holdfast_sidecar.detectors.slots import find_missing_slots
 from holdfast_sidecar.detectors.stall import is_suspicious
 from holdfast_sidecar.detectors.storage import find_slow_storage
@@ -183,6 +184,8 @@ class Loop:
         if orders.store_up or self._store_answered_s is None:
             self._store_answered_s = now_s
         found = judge_machine(machine, launcher_alive, self._store_answered_s, moment)
+        preempted_by = self._preempted_by(orders, ranks)
+        found += find_preemption(preempted_by, moment)
         found += self.peers.findings(moment)
         found += find_missing_slots(self._snapshot, moment)
         found += find_slow_storage(self.saved_parts.silent_for(), orders.skipped, moment)
@@ -218,6 +221,7 @@ class Loop:
                 saved=saved,
                 snapshot=snapshot,
                 metrics_address=self.metrics_address,
+                preempted_by=preempted_by,
             )
         )
         self.teller.tell(
@@ -250,6 +254,13 @@ class Loop:
         if not self._leaving.is_set() and not self.farewell.is_due(now_s):
             return False
         return not self.parting.keeps(self.coordination.orders(), now_s)
+
+    def _preempted_by(self, orders: Orders, ranks: Ranks) -> str:
+        """A launcher of ours says it itself; under torchrun the ranks know."""
+        if not self.farewell.launcher.pid:
+            return told_to_go(ranks)
+        agents = {} if orders.view is None else orders.view.section(Section.AGENTS)
+        return asked_of(agents, self.node)
 
     def _ranks(self, orders: Orders, now_s: float) -> Ranks:
         attempt, local = self.attention.attempt, self.attention.seen_at(now_s)

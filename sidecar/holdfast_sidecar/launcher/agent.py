@@ -36,7 +36,7 @@ from holdfast_sidecar.launcher.rank_pages import (
     read_words,
     said_finished,
 )
-from holdfast_sidecar.launcher.rank_process import ranks_started_by, start_cold
+from holdfast_sidecar.launcher.rank_process import ranks_started_by, signals_handled_by, start_cold
 from holdfast_sidecar.launcher.rendezvous import HoldfastRendezvous, JobStopped
 from holdfast_sidecar.launcher.seating import announce, assign_workers, context_for
 from holdfast_sidecar.launcher.spare import Spare
@@ -120,7 +120,6 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         for line in announce(assignment):
             logger.info("%s", line)
         started = self._start_in(context, worker_group)
-        self._preemption.heed()
         if self._standby is not None:
             pages = [self._page(rank) for rank in ranks]
             self._backing = Backing(self._standby, pages, self._tell_spares)
@@ -132,7 +131,10 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
     def _start_in(self, context: RankContext, worker_group: WorkerGroup) -> dict[int, Any]:
         start = start_cold if self._standby is None else self._standby.start
         started: dict[int, Any]
-        with ranks_started_by(start, lambda env: rank_environment(env, context)):
+        with (
+            signals_handled_by(self._preemption.handle),
+            ranks_started_by(start, lambda env: rank_environment(env, context)),
+        ):
             if isinstance(worker_group.spec.entrypoint, str):
                 started = super()._start_workers(worker_group)
             else:

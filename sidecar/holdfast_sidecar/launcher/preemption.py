@@ -55,10 +55,10 @@ class Preemption:
         return self._grace_s
 
     def heed(self) -> None:
-        """Handle what the launcher handles, from now on; torch sets its own at every start."""
+        """Handle what the launcher handles, from now on."""
         for number in (*ASKING, *OTHERS):
             if callable(signal.getsignal(number)):
-                signal.signal(number, self._handle)
+                signal.signal(number, self.handle)
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
@@ -89,7 +89,8 @@ class Preemption:
         """Whether the time for saving is over."""
         return self.asked is not None and self._clock() - self._since_s >= self._grace_s
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """The signal handler."""
         self.receive(number)
 
 

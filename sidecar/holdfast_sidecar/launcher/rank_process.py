@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import FrameType
 from typing import IO, Any, Protocol
 
 from torch.distributed.elastic.multiprocessing import api as processes
@@ -58,6 +59,21 @@ def start_cold(command: Command) -> Process:
         start_new_session=True,
         preexec_fn=partial(die_with, os.getpid()),
     )
+
+
+@contextlib.contextmanager
+def signals_handled_by(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Within this, torch's start_processes installs `handle` in place of its own handler.
+
+    Starting forks, and what a handler raises in the hooks of a fork is swallowed by Python: a
+    signal that only raises is lost then, one that is remembered is not.
+    """
+    stock = processes._terminate_process_handler
+    processes._terminate_process_handler = handle
+    try:
+        yield
+    finally:
+        processes._terminate_process_handler = stock
 
 
 @contextlib.contextmanager

@@ -65,6 +65,8 @@ def create(parameters: RendezvousParameters) -> HoldfastRendezvous:
         checkpoint_dir=settings.checkpoint.dir,
         checkpoint_key_file=settings.checkpoint.key_file,
         checkpoint_write_timeout_s=settings.checkpoint.write_timeout_s,
+        # The sidecar ends such ranks, where it may.
+        holds_termination=bool(settings.checkpoint.dir) and settings.sidecar.mode == "act",
         takes_snapshots=settings.snapshot.every_steps >= 0,
         peer_copies=settings.snapshot.peer,
     )

@@ -18,6 +18,7 @@ ACTIONS = (
     "arm_peer",
     "order_snapshots",
     "order_stop",
+    "release_ranks",
     "keep_evidence",
     "keep_incidents",
     "keep_job_record",

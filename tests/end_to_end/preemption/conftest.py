@@ -57,6 +57,11 @@ class Launch:
         found = [p for p in self.processes() if p.cmdline()[-1:] == [str(TRAINING)]]
         return [p for p in found if "-u" in p.cmdline()[:2] and p.ppid() == self.process.pid]
 
+    def rank(self, number: int) -> psutil.Process:
+        """The process of one rank."""
+        (found,) = [p for p in self.ranks() if p.environ().get("RANK") == str(number)]
+        return found
+
     def signal_all(self, number: signal.Signals = signal.SIGTERM) -> None:
         for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -136,6 +141,12 @@ class Scheduler:
             lambda: all(len(self.steps(rank)) >= before[rank] + more for rank in before),
             f"{more} more steps",
         )
+
+    def stick(self, rank: int) -> None:
+        """Let this rank be stuck in C code from its next step on, in this attempt alone."""
+        (self.out / f"stuck-{rank}").touch()
+        self.await_that((self.out / f"is-stuck-{rank}").exists, f"rank {rank} is stuck")
+        (self.out / f"stuck-{rank}").unlink()
 
     def await_that(self, is_so: Callable[[], bool], what: str) -> None:
         end_s = time.monotonic() + PATIENCE_S

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 import signal
 import time
 from typing import TYPE_CHECKING
@@ -103,12 +102,12 @@ def test_ranks_that_hold_sigterm_do_not_slow_a_recovery_down(scheduler: Schedule
     """The survivor of a killed rank is torn down while it waits for its peer, in C code."""
     job = scheduler.start("--set=policy.backoff_s=0.1")
     scheduler.await_steps(10)
-    ranks = job.ranks()
-    assert len(ranks) == 2
+    first, second = job.rank(0), job.rank(1)
+    scheduler.stick(1)
     killed_s = time.monotonic()
-    os.kill(ranks[0].pid, signal.SIGKILL)
-    ranks[1].wait(5)
-    assert time.monotonic() - killed_s < 3, "it would take the 30 s of --shutdown-timeout"
+    first.kill()
+    second.wait(15)
+    assert time.monotonic() - killed_s < 15, "it would take the 30 s of --shutdown-timeout"
     scheduler.await_that(lambda: "attempt 1" in job.output, "it restarts")
     job.process.send_signal(signal.SIGINT)
     assert job.wait() == 1

@@ -1,9 +1,11 @@
 """A rank for the tests here: the three lines, samples noted, and what the environment asks for.
 
 UNTIL (or the file `until`): the last step; WORKERS: start method of two DataLoader workers;
-EVALUATE_AT: the step that evaluates as long as the file `evaluate` is there.
+EVALUATE_AT: the step that evaluates as long as the file `evaluate` is there. Where there is a file
+`stuck-<rank>`, that rank is stuck in C code.
 """
 
+import ctypes
 import json
 import os
 import time
@@ -47,6 +49,9 @@ def main() -> None:
             optimizer.step()
             log.write(json.dumps([job.step, batch.tolist()]) + "\n")
             time.sleep(0.02)
+            if (OUT / f"stuck-{RANK}").exists():
+                (OUT / f"is-stuck-{RANK}").touch()
+                ctypes.PyDLL(None).read(os.pipe()[0], ctypes.create_string_buffer(1), 1)
             while job.step >= EVALUATE_AT >= 0 and (OUT / "evaluate").exists():
                 time.sleep(0.05)
     (OUT / f"weights-{RANK}").write_text(repr([p.tolist() for p in model.parameters()]))

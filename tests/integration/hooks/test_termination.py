@@ -79,7 +79,8 @@ def test_the_end_signal_ends_a_rank_that_is_in_c_code(stage) -> None:
     import ctypes
     attach()
     open("ready", "w").close()
-    ctypes.PyDLL(None).sleep(60)  # holds the GIL
+    # Holds the GIL, and begins again when a signal interrupts it.
+    ctypes.PyDLL(None).read(os.pipe()[0], ctypes.create_string_buffer(1), 1)
     """,
     )
     rank.send_signal(signal.SIGTERM)

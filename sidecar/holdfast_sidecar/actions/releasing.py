@@ -1,0 +1,51 @@
+"""Under plain torchrun: ends ranks that hold SIGTERM once torchrun would have ended them by it.
+
+Our own launcher does that itself, at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from holdfast.page import END_SIGNAL, Ending, Flag, Word, parse_words
+from holdfast_sidecar.coordination.reports import Plan
+from holdfast_sidecar.pages import RankPage
+
+logger = logging.getLogger(__name__)
+
+
+def release(plan: Plan | None, pages: Iterable[RankPage]) -> bool:
+    """End the held ranks of an attempt that is over; whether any was still there."""
+    held = [(page, parse_words(page.read())) for page in pages]
+    attempts = {page.identity.attempt for page, words in held if _ended_badly(page, words)}
+    released = False
+    for page, words in held:
+        attempt = page.identity.attempt
+        if not words[Word.FLAGS] & Flag.HOLDS_TERMINATION or page.is_gone():
+            continue
+        was_told = bool(words[Word.TERMINATION_NS])
+        if attempt not in attempts and not is_over(plan, attempt, was_told):
+            continue
+        if page.send(END_SIGNAL):
+            logger.info("ended rank %d, which held SIGTERM", page.identity.rank)
+            released = True
+    return released
+
+
+def is_over(plan: Plan | None, attempt: int, was_told: bool) -> bool:
+    """Whether ranks of this attempt have nothing more to do.
+
+    Of a job that is stopped they may leave by themselves, at the end of their step, unless they
+    were told to go before.
+    """
+    if plan is None or plan.attempt < attempt:
+        return False
+    if plan.attempt > attempt or plan.state == "ended":
+        return True
+    return plan.state == "stopped" and was_told
+
+
+def _ended_badly(page: RankPage, words: tuple[int, ...]) -> bool:
+    """torchrun tears the node down when one of its ranks has failed."""
+    return words[Word.ENDING] != Ending.FINISHED and page.is_gone()

@@ -1,0 +1,99 @@
+"""When a rank that holds SIGTERM has nothing more to do, under plain torchrun."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from holdfast.page import (
+    END_SIGNAL,
+    PAGE_SIZE,
+    WORDS_OFFSET,
+    Ending,
+    Flag,
+    Identity,
+    Word,
+    pack_identity,
+)
+from holdfast_sidecar.actions.releasing import is_over, release
+from holdfast_sidecar.coordination.reports import Plan
+
+
+@dataclass
+class PretendPage:
+    """A rank's page and process."""
+
+    rank: int
+    words: dict[Word, int]
+    gone: bool = False
+    sent: list[int] = field(default_factory=list)
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(100 + self.rank, 1, 3, 1, self.rank, self.rank, 2, 1, "n", "j")
+
+    def read(self) -> bytes:
+        page = bytearray(PAGE_SIZE)
+        zone = pack_identity(self.identity)
+        page[: len(zone)] = zone
+        for word, value in self.words.items():
+            start = WORDS_OFFSET + 8 * word
+            page[start : start + 8] = value.to_bytes(8, "little")
+        return bytes(page)
+
+    def is_gone(self) -> bool:
+        return self.gone
+
+    def send(self, number: int) -> bool:
+        self.sent.append(number)
+        return True
+
+
+HOLDS = {Word.FLAGS: int(Flag.HOLDS_TERMINATION)}
+TOLD = HOLDS | {Word.TERMINATION_NS: 5}
+RUNNING = Plan(3, 1, "running")
+
+
+def released(plan: Plan | None, *pages: PretendPage) -> list[list[int]]:
+    release(plan, pages)  # type: ignore[arg-type]
+    return [page.sent for page in pages]
+
+
+def test_ranks_of_a_running_attempt_are_left_alone_even_when_they_were_told_to_go() -> None:
+    assert released(RUNNING, PretendPage(0, HOLDS), PretendPage(1, TOLD)) == [[], []]
+
+
+def test_the_others_end_when_one_has_failed_as_torchrun_means_to_end_them() -> None:
+    found = released(RUNNING, PretendPage(0, HOLDS), PretendPage(1, HOLDS, gone=True))
+    assert found == [[END_SIGNAL], []]
+
+
+def test_nobody_ends_because_one_has_finished() -> None:
+    finished = PretendPage(1, {Word.ENDING: Ending.FINISHED}, gone=True)
+    assert released(RUNNING, PretendPage(0, HOLDS), finished) == [[], []]
+
+
+def test_who_holds_nothing_is_left_to_torchrun() -> None:
+    assert released(Plan(3, 1, "ended"), PretendPage(0, {}), PretendPage(1, HOLDS)) == [
+        [],
+        [END_SIGNAL],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("plan", "was_told", "over"),
+    [
+        (None, True, False),
+        (Plan(2, 1, "stopped"), True, False),
+        (RUNNING, True, False),
+        (Plan(3, 1, "evidence"), True, False),
+        (Plan(3, 1, "ended"), False, True),
+        (Plan(4, 1, "running"), False, True),
+        (Plan(3, 1, "stopped"), True, True),
+        (Plan(3, 1, "stopped"), False, False),
+        (Plan(3, 1, "done"), True, False),
+    ],
+)
+def test_an_attempt_is_over(plan: Plan | None, was_told: bool, over: bool) -> None:
+    assert is_over(plan, 3, was_told) is over
