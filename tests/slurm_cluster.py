@@ -5,6 +5,7 @@ Every daemon dies with the test run, however that ends.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 
 from holdfast_sidecar.server.parent_death import die_with
@@ -109,6 +111,14 @@ class SlurmCluster:
             assert time.monotonic() < end_s, f"never: {what}\n{self.story()}"
             time.sleep(0.1)
 
+    def end_steps(self) -> None:
+        """Kill what the daemons have left running: they don't take their jobs along."""
+        mark = str(self.home / "slurm.conf")
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("SLURM_CONF") == mark:
+                    process.kill()
+
     def story(self) -> str:
         logs = sorted(self.home.glob("*.log"))
         return "\n".join(f"-- {path.name}\n{path.read_text()[-3000:]}" for path in logs)
@@ -146,6 +156,7 @@ def running(nodes: int = 1) -> Iterator[SlurmCluster]:
         for daemon in reversed(cluster.daemons):
             daemon.kill()
             daemon.wait()
+        cluster.end_steps()
         shutil.rmtree(home, ignore_errors=True)
 
 

@@ -84,7 +84,8 @@ class Nodes:
         """End whatever still runs; answer what outlived its launcher's own clean-up."""
         for node in self.nodes.values():
             if node.launcher.poll() is None:
-                node.launcher.terminate()
+                # SIGTERM would have the job saved first.
+                node.launcher.send_signal(signal.SIGINT)
         for node in self.nodes.values():
             with suppress(subprocess.TimeoutExpired):
                 node.launcher.wait(END_WITHIN_S)
