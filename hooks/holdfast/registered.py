@@ -172,11 +172,21 @@ def shared_parameters(models: dict[str, Any], world_size: int) -> set[int]:
 
 def is_finite(tensors: SharedState) -> bool:
     """Whether every number is one."""
-    return all(
-        bool(torch.isfinite(_local(tensor)).all())
-        for tensor in tensors.values()
-        if tensor.is_floating_point() or tensor.is_complex()
-    )
+    return all(has_only_numbers(_local(tensor)) for tensor in tensors.values())
+
+
+def has_only_numbers(tensor: torch.Tensor) -> bool:
+    """Whether a plain tensor is free of NaN and infinities.
+
+    By its least and its greatest element, from which neither can hide: one reading without a mask,
+    many times as fast as asking for each element.
+    """
+    if not (tensor.is_floating_point() or tensor.is_complex()) or tensor.numel() == 0:
+        return True
+    elements = torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor
+    if elements.element_size() == 1:
+        elements = elements.float()
+    return all(bool(torch.isfinite(end)) for end in torch.aminmax(elements))
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:

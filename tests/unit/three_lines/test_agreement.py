@@ -31,6 +31,10 @@ class Board:
         self._reach()
         return self.values[key]
 
+    def delete_key(self, key):
+        self._reach()
+        return self.values.pop(key, None) is not None
+
     def _reach(self):
         if self.fails:
             raise RuntimeError("connection reset")
@@ -126,3 +130,37 @@ def test_a_store_that_is_gone_is_an_end_and_no_verdict():
         arrive(board, Clock())
     with pytest.raises(BoardLost):
         Agreement(board, "save", 2).void()
+
+
+def test_the_last_to_say_yes_knows_at_once_and_the_others_when_they_ask():
+    board = Board()
+    first, last = (Agreement(board, "topic", 2) for _ in range(2))
+    assert first.say_yes() is None
+    assert first.verdict() is None
+    assert last.say_yes() is True
+    assert first.verdict() is True
+
+
+def test_a_void_counts_though_all_say_yes_afterwards():
+    board = Board()
+    first, last = (Agreement(board, "topic", 2) for _ in range(2))
+    first.void()
+    assert first.say_yes() is None
+    assert last.say_yes() is False
+    assert first.verdict() is False
+
+
+def test_a_question_that_is_forgotten_leaves_nothing():
+    board = Board()
+    alone = Agreement(board, "topic", 1)
+    alone.say_yes()
+    alone.forget()
+    assert board.values == {}
+
+
+@pytest.mark.parametrize("ask", [Agreement.say_yes, Agreement.verdict, Agreement.forget])
+def test_a_store_that_is_gone_is_told_by_every_question(ask):
+    board = Board()
+    board.fails = True
+    with pytest.raises(BoardLost):
+        ask(Agreement(board, "topic", 2))
