@@ -31,5 +31,6 @@ def report_rank(history: RankHistory, settings: StragglerSettings, moment: Momen
         alive=not look.is_gone,
         state_registered=look.has(Flag.STATE_REGISTERED),
         resumed_step=look.words[Word.RESUMED_STEP],
+        in_loop=look.has(Flag.LOOP_WRAPPED),
         resume_failures=look.words[Word.RESUME_FAILURES],
     )

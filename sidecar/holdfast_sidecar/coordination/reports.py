@@ -111,6 +111,8 @@ class RankReport:
     alive: bool = True
     state_registered: bool = False
     resumed_step: int = 0
+    in_loop: bool = False
+    """Its loop has begun, so what it resumed from is known; 0 means from nothing from then on."""
     resume_failures: int = 0
     is_loss_finite: bool = True
     """False: the newest loss is NaN or infinite, which JSON can't say, and `loss` is None."""

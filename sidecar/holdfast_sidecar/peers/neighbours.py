@@ -15,8 +15,6 @@ from holdfast_sidecar.coordination.reports import (
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.peers.source import Partner
 
-NOT_BEGUN = frozenset({"starting", "restoring"})
-
 
 @dataclass(frozen=True)
 class Neighbours:
@@ -71,8 +69,8 @@ class Neighbours:
 
     def resumed_step(self, attempt: int) -> int | None:
         """Where this attempt's ranks began; None: none of them has."""
-        begun = [r for r in self._ranks(attempt) if r.phase not in NOT_BEGUN]
-        return max((rank.resumed_step for rank in begun), default=None)
+        begun = (rank.resumed_step for rank in self._ranks(attempt) if rank.in_loop)
+        return max(begun, default=None)
 
     def newest_copies_elsewhere(self) -> dict[int, int]:
         """Rank -> newest step of which another node than this has a copy."""

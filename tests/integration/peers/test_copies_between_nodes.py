@@ -296,7 +296,12 @@ def test_copies_of_a_branch_that_was_left_are_forgotten_once_ranks_began(make: M
     write_slot(nodes.nodes["b"].shm, 0, 1, 9, 0, b"nine", room=COPIES_DIRECTORY)
     nodes.tick()
     assert copies(nodes, "b") == {"0": [9, 5]}
-    nodes.rank_reports = [RankReport(0, 0, 1, 5, "forward", 0.1, 0.1, 0.1, resumed_step=5)]
+    rank = RankReport(0, 0, 1, 0, "communicating", 0.1, 0.1, 0.1)
+    nodes.rank_reports = [rank]  # DDP hands out parameters before anything is resumed
+    nodes.tick()
+    nodes.tick()
+    assert copies(nodes, "b") == {"0": [9, 5]}
+    nodes.rank_reports = [replace(rank, step=5, phase="data", resumed_step=5, in_loop=True)]
     nodes.tick()
     nodes.tick()
     assert copies(nodes, "b") == {"0": [5]}

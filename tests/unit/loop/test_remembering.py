@@ -9,7 +9,7 @@ import math
 import pytest
 from tests.unit.detectors.scene import history, look, moment, steps
 
-from holdfast.page import Record, RecordFlag
+from holdfast.page import Flag, Record, RecordFlag, Word
 from holdfast_sidecar.attention import Attention
 from holdfast_sidecar.checkpoint_outcomes import CheckpointOutcomes
 from holdfast_sidecar.coordination.keys import Section
@@ -88,6 +88,15 @@ def test_a_loss_that_is_no_number_is_reported_in_plain_json(
     assert (report.loss, report.is_loss_finite) == reported
     told = json.loads(encode(report), parse_constant=lambda name: pytest.fail(name))
     assert told["loss"] == report.loss
+
+
+@pytest.mark.parametrize(("flags", "in_loop"), [(0, False), (Flag.LOOP_WRAPPED, True)])
+def test_a_rank_is_in_its_loop_once_it_wrapped_one(flags: int, in_loop: bool) -> None:
+    seen = look(1.0)
+    words = list(seen.words)
+    words[Word.FLAGS] = flags
+    seen = dataclasses.replace(seen, words=tuple(words))
+    assert report_rank(history(seen), StragglerSettings(), moment(1.0)).in_loop is in_loop
 
 
 def test_histories_stay_bounded() -> None:
