@@ -23,6 +23,7 @@ from holdfast_sidecar.decisions.leader import decide
 from holdfast_sidecar.decisions.outcome import Circumstances, Outcome, Write
 from holdfast_sidecar.decisions.watching import preemption_of
 from holdfast_sidecar.desk.asked_storage import Unanswered
+from holdfast_sidecar.outlook import Outlook
 from holdfast_sidecar.peer_keeping import PeerKeeping
 from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.snapshot_keeping import SnapshotKeeping
@@ -58,6 +59,7 @@ class Leadership:
         self._verdicts = VerdictKeeping(store, settings.checkpoint, storage)
         self._snapshots = SnapshotKeeping(store, settings)
         self._peers = PeerKeeping(store, settings, new_identifier)
+        self._outlook = Outlook(storage)
         self._forming = False
         self.waiting = ""
 
@@ -96,7 +98,7 @@ class Leadership:
         )
         self._checkpoints.follow_writing(lease, cluster, now)
         self._verdicts.follow(lease, cluster)
-        if plan is None or plan.state in ("evidence", "ended"):
+        if self._will_ask(lease, cluster):
             self._storage.prepare()
         outcome = decide(cluster, circumstances)
         if outcome.needs_candidates:
@@ -128,6 +130,15 @@ class Leadership:
             self._keep_peers(lease, cluster, now)
         self._forget_requests(lease, cluster)
 
+    def _will_ask(self, lease: Lease, cluster: Cluster) -> bool:
+        """Whether an attempt is to be opened for which storage has to be asked."""
+        plan, order = cluster.plan, cluster.checkpoint
+        if plan is None:
+            return True
+        must_settle = order is not None and order.state == "armed"
+        knows = self._outlook.candidates(lease, cluster) is not None
+        return plan.state in ("evidence", "ended") and (must_settle or not knows)
+
     def _preempted_for_s(self, cluster: Cluster, now: float, now_unix_s: float) -> float:
         plan, policy = cluster.plan, self._settings.policy
         is_so = plan is not None and preemption.find(cluster, plan, policy, now_unix_s, 0.0)
@@ -146,6 +157,9 @@ class Leadership:
         )
         if resizes and self._checkpoints.is_rescuing(lease, cluster, circumstances.now):
             return None
+        known = self._outlook.candidates(lease, cluster) if outcome.has_snapshot else None
+        if known is not None:
+            return dataclasses.replace(circumstances, candidates=tuple(known))
         attempt = -1 if plan is None else plan.attempt
         try:
             found = tuple(self._storage.candidates(f"{lease.epoch} {attempt}"))
@@ -202,6 +216,7 @@ class Leadership:
             self._checkpoints.keep(lease, cluster, cluster.plan, circumstances, leaving)
             self._verdicts.keep(lease, cluster, cluster.plan, circumstances.now)
             self._snapshots.keep(lease, cluster, cluster.plan)
+            self._outlook.keep(lease, cluster, circumstances.now)
 
     def _keep_peers(self, lease: Lease, cluster: Cluster, now: float) -> None:
         if cluster.plan is not None and cluster.plan.state == "running":

@@ -113,8 +113,13 @@ def open_attempt(
             message=formed.message,
         )
         return write_plan(cluster, refused)
+    snapshot = find_snapshot(cluster, formed.members, incident)
     if circumstances.candidates is None:
-        return Outcome(needs_candidates=True, world_size=formed.world_size)
+        return Outcome(
+            needs_candidates=True,
+            world_size=formed.world_size,
+            has_snapshot=snapshot is not None,
+        )
     choice = choose(circumstances.candidates, incident)
     if obstacle := circumstances.unresumable or choice.obstacle:
         # To start from nothing would throw the job's work away: that is for people to decide.
@@ -132,7 +137,6 @@ def open_attempt(
         return Outcome(tuple(writes))
     counted = incident is not None and incident.cause not in restart.PLANNED
     before = cluster.plan if incident is not None else None
-    snapshot = find_snapshot(cluster, formed.members, incident)
     plan = Plan(
         attempt=attempt,
         epoch=circumstances.epoch,

@@ -59,6 +59,8 @@ class Outcome:
     needs_candidates: bool = False
     world_size: int = 0
     """Of the attempt that the candidates are needed for."""
+    has_snapshot: bool = False
+    """They only come after a snapshot: as last seen will do."""
     waiting: str = ""
     """Why nothing happens yet, for people."""
     abandoned: tuple[Candidate, ...] = ()

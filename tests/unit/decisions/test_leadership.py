@@ -21,6 +21,7 @@ from holdfast_sidecar.coordination.reports import (
 )
 from holdfast_sidecar.decisions import checkpointing
 from holdfast_sidecar.decisions.outcome import Circumstances
+from holdfast_sidecar.desk.asked_storage import Unanswered
 from holdfast_sidecar.settings import RedisSettings
 
 
@@ -46,6 +47,48 @@ def test_storage_that_is_away_delays_a_restart_and_nobody_starts_from_nothing(
     job.run_until(lambda: is_running(job, 1))
     assert job.plan is not None
     assert job.plan.resume
+
+
+def test_a_restart_from_snapshots_waits_for_no_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = SimulatedJob(tmp_path, registered=True, every_steps=20, snapshots=True)
+    job.run_until(lambda: bool(job.storage.tidied), 60)
+    job.run(0.3)
+
+    def unanswered(occasion: str) -> list[Candidate]:
+        raise Unanswered
+
+    monkeypatch.setattr(job.storage, "candidates", unanswered)
+    job.nodes["n0"].crash(0, -9, job.now)
+    job.run_until(lambda: is_running(job, 1))
+    assert job.plan is not None
+    assert [c.tier for c in job.plan.resume][:2] == ["snapshot", "durable"]
+    assert {c.identifier for c in job.plan.resume[1:]} == set(job.storage.held)
+
+
+def test_storage_is_looked_through_only_after_a_change_and_left_alone_while_it_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = SimulatedJob(tmp_path, registered=True, every_steps=20, snapshots=True)
+    job.run_until(lambda: bool(job.storage.tidied), 60)
+    job.run(0.5)
+    looks: list[str] = []
+    candidates = job.storage.candidates
+
+    def look(occasion: str) -> list[Candidate]:
+        looks.append(occasion)
+        if len(looks) == 1:
+            raise OSError("Stale file handle")
+        found: list[Candidate] = candidates(occasion)
+        return found
+
+    monkeypatch.setattr(job.storage, "candidates", look)
+    job.run(1)
+    assert looks == []
+    job.run_until(lambda: len(looks) == 1, 60)
+    job.run(0.3)
+    assert len(looks) == 1
 
 
 def test_checkpoints_that_are_all_of_no_use_stop_the_job(
