@@ -55,11 +55,6 @@ class Fetching:
         self._clock = clock
         self._lifeline = Lifeline()
 
-    @property
-    def attempt(self) -> int:
-        """For which attempt."""
-        return self._means.attempt
-
     def start(self) -> None:
         """Begin."""
         threading.Thread(target=self.run, name="peer-fetch", daemon=True).start()
@@ -78,7 +73,7 @@ class Fetching:
                 reasons.append(f"rank {rank}: {reason}")
         if self._lifeline.is_cut:
             return
-        leave_word(self._shm, self.attempt, "; ".join(reasons))
+        leave_word(self._shm, self._means.attempt, "; ".join(reasons))
         took_s = self._clock() - started_s
         ranks = ", ".join(str(rank) for rank in sorted(self._holders))
         outcome = "; ".join(reasons) or "done"

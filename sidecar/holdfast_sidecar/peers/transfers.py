@@ -15,6 +15,7 @@ from holdfast_sidecar.peers.copies import Copies
 from holdfast_sidecar.peers.fetching import Fetching, marker_path
 from holdfast_sidecar.peers.following import Followed, Following
 from holdfast_sidecar.peers.gathering import Gathering
+from holdfast_sidecar.peers.handshake import Credentials
 from holdfast_sidecar.peers.means import Means
 from holdfast_sidecar.peers.neighbours import Neighbours
 from holdfast_sidecar.peers.source import Partner
@@ -32,6 +33,7 @@ class Transfers:
         self._gathering: Gathering | None = None
         self._following: dict[Followed, Following] = {}
         self._fetching: Fetching | None = None
+        self._own: Credentials | None = None
         self._neighbours = Neighbours(node)
         self.copies = Copies(shm)
 
@@ -47,6 +49,9 @@ class Transfers:
         if means is None or orders.plan is None:
             self.cut()
             return
+        if means.own != self._own:  # also where the store was emptied, and given another key
+            self.cut()
+            self._own = means.own
         order = orders.peer
         self._gather(order, orders.plan, means)
         self._follow(order, orders.plan, means)
@@ -55,8 +60,9 @@ class Transfers:
 
     def cut(self) -> None:
         """End everything."""
-        if self._gathering is not None:
+        if self._gathering is not None and not self._gathering.is_done:
             self._gathering.cut()
+            self._gathering = None
         for following in self._following.values():
             following.cut()
         self._following.clear()
@@ -100,16 +106,12 @@ class Transfers:
 
     def _fetch(self, plan: Plan, means: Means) -> None:
         candidate = next((c for c in plan.resume if c.tier == "snapshot"), None)
-        if plan.state != "running" or candidate is None:
+        if plan.state != "running" or candidate is None or self._fetching is not None:
             return
         here = ranks_of(plan, self._node)
         fetches = {int(r): node for r, node in candidate.fetches.items() if int(r) in here}
         if not fetches or marker_path(self._shm, plan.attempt).exists():
             return
-        if self._fetching is not None and self._fetching.attempt == plan.attempt:
-            return
-        if self._fetching is not None:
-            self._fetching.cut()
         self._fetching = Fetching(self._shm, fetches, self._partner, means, candidate.step)
         self._fetching.start()
 

@@ -320,6 +320,20 @@ def test_a_restarted_sidecar_goes_on_where_the_one_before_was(make: Making) -> N
     assert nodes.nodes["b"].peers.counts.copies == 0
 
 
+@pytest.mark.parametrize("peer", ["async", "sync"])
+def test_transfers_go_on_with_the_key_that_an_emptied_store_was_given(
+    make: Making, peer: str
+) -> None:
+    nodes = make({"a": (0,), "b": (1,)}, SnapshotSettings(peer=peer))
+    nodes.order = standing({"a": "b"}) if peer == "sync" else armed(7, {"a": "b"})
+    nodes.tick()
+    nodes.tick()
+    nodes.secrets = dict.fromkeys("ab", "77" * 32)
+    nodes.tick()
+    nodes.nodes["a"].seal(0, 0, 7, 0, b"seven")
+    nodes.until(lambda: copies(nodes, "b") == {"0": [7]})
+
+
 def test_in_step_a_restarted_partner_confirms_what_it_has(make: Making) -> None:
     nodes = make({"a": (0,), "b": (1,)}, SnapshotSettings(peer="sync"))
     nodes.order = standing({"a": "b"})
