@@ -23,6 +23,7 @@ from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.outcome import Circumstances
 from holdfast_sidecar.decisions.preemption import Preemption
 from holdfast_sidecar.decisions.schedule import work_out
+from holdfast_sidecar.decisions.snapshot_source import first_that_counts
 from holdfast_sidecar.decisions.watching import newcomers
 from holdfast_sidecar.desk.asked_storage import Unanswered
 from holdfast_sidecar.settings import Settings
@@ -133,6 +134,7 @@ class CheckpointKeeping:
             mode="snapshot",
             trigger="failure",
             writers=found.writers,
+            since=first_that_counts(plan),
         )
 
     def _rebuild_ledger(self, lease: Lease, cluster: Cluster) -> None:

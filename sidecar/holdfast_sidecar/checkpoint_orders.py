@@ -199,7 +199,11 @@ class CheckpointOrders:
     def _ship(self, lease: Lease, cluster: Cluster, plan: Plan, order: CheckpointOrder) -> bool:
         """From here on it needs no rank: every node writes what its own have copied."""
         writing = dataclasses.replace(
-            order, state="writing", epoch=lease.epoch, writers=shipping.writers_of(plan)
+            order,
+            state="writing",
+            epoch=lease.epoch,
+            writers=shipping.writers_of(plan),
+            since=order.attempt,
         )
         return self.write(lease, writing, cluster.checkpoint_text)
 

@@ -27,6 +27,7 @@ from holdfast_sidecar.coordination.reports import (
 )
 from holdfast_sidecar.decisions.checkpointing import last_step
 from holdfast_sidecar.decisions.shipping import newest_held, writers_of
+from holdfast_sidecar.decisions.snapshot_source import first_that_counts
 from holdfast_sidecar.desk.questions import Seal, WriteParts
 from holdfast_sidecar.desk.storage_desk import Desk
 from holdfast_sidecar.local_state import Orders
@@ -112,6 +113,7 @@ class Parting:
             mode="snapshot",
             trigger="failure",
             writers=writers_of(plan),
+            since=first_that_counts(plan),
         )
         log.warning("the launcher is gone: the snapshot of step %d is written down", step)
 

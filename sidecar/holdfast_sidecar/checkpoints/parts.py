@@ -136,6 +136,7 @@ def _as_first_seen(order: CheckpointOrder) -> CheckpointOrder:
         mode=order.mode,
         trigger=order.trigger,
         writers=order.writers,
+        since=order.since,
     )
 
 

@@ -218,7 +218,7 @@ class NodeReport:
     """Why the leader, if it is this sidecar, takes no step yet; empty while it need not wait."""
     snapshot: SnapshotReport | None = None
     preempted_by: str = ""
-    """Why this node will soon be taken away (SIGTERM, a scheduler's time limit); empty: it won't."""
+    """Why this node will soon be taken away (SIGTERM, a time limit); empty: it won't."""
     checkpoint: CheckpointSettings | None = None
     """How checkpoints are made, from the leader alone: a command may run with other settings."""
 
@@ -327,6 +327,8 @@ class CheckpointOrder:
     """Why, for metrics: periodic, manual, preempt, failure, grow, finding."""
     writers: dict[str, str] = field(default_factory=dict)
     """Of a `snapshot` that every rank has: rank -> node that writes it, from its slot or copy."""
+    since: int = 0
+    """Slots that were sealed in earlier attempts don't count: the job went back behind them."""
 
     @property
     def answers(self) -> tuple[str, ...]:

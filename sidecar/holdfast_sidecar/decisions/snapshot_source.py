@@ -37,11 +37,11 @@ def find_snapshot(
         found = _in_place(before, home, reports)
     else:
         found = _by_fetching(home, reports)
-    return None if found is None else dataclasses.replace(found, since=_since(before))
+    return None if found is None else dataclasses.replace(found, since=first_that_counts(before))
 
 
-def _since(before: Plan) -> int:
-    """The first attempt whose slots count.
+def first_that_counts(before: Plan) -> int:
+    """The first attempt whose slots count after this one.
 
     One that was not to resume from snapshots went back behind all there were; its ranks clear their
     slots as they load, but may have died before.

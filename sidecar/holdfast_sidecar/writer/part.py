@@ -51,7 +51,7 @@ def write_parts(asked: WriteParts, tell: Tell) -> Part:
     order, folder = asked.order, open_folder(asked.order.path)
     with ExitStack() as opened:
         slots = [
-            opened.enter_context(open_slot(Path(asked.shm), rank, order.step))
+            opened.enter_context(open_slot(Path(asked.shm), rank, order.step, order.since))
             for rank in asked.ranks
         ]
         progress = _Progress(2 * sum(slot.size_bytes for slot in slots), tell)

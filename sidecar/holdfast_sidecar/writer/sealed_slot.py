@@ -47,12 +47,13 @@ class SealedSlot:
 
 
 @contextmanager
-def open_slot(shm: Path, rank: int, step: int) -> Iterator[SealedSlot]:
+def open_slot(shm: Path, rank: int, step: int, since: int = 0) -> Iterator[SealedSlot]:
     """The slot of this node that holds this rank's part of that step, its own before a copy.
 
-    Raises NoSlot. Under its lock no rank, new attempt or partner overwrites it.
+    What attempts before `since` sealed does not count. Raises NoSlot. Under its lock no rank, new
+    attempt or partner overwrites it.
     """
-    descriptor, header = _find(shm, rank, step)
+    descriptor, header = _find(shm, rank, step, since)
     try:
         # A private mapping: what is read can be handed to torch, and nothing is ever written.
         memory = mmap.mmap(
@@ -64,10 +65,10 @@ def open_slot(shm: Path, rank: int, step: int) -> Iterator[SealedSlot]:
         os.close(descriptor)
 
 
-def _find(shm: Path, rank: int, step: int) -> tuple[int, SlotHeader]:
+def _find(shm: Path, rank: int, step: int, since: int) -> tuple[int, SlotHeader]:
     for directory in (shm / OWN_DIRECTORY, shm / COPIES_DIRECTORY):
         for path in _slots_of(directory, rank):
-            found = _lock(path, step)
+            found = _lock(path, step, since)
             if found is not None:
                 return found
     raise NoSlot(errno.ENODATA, f"rank {rank}'s snapshot of step {step} is not there any more")
@@ -82,7 +83,7 @@ def _slots_of(directory: Path, rank: int) -> list[Path]:
     return [path for path, match in matches if match is not None and int(match[1]) == rank]
 
 
-def _lock(path: Path, step: int) -> tuple[int, SlotHeader] | None:
+def _lock(path: Path, step: int, since: int) -> tuple[int, SlotHeader] | None:
     """Descriptor and header, if it holds that step and nobody is writing it."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -94,7 +95,8 @@ def _lock(path: Path, step: int) -> tuple[int, SlotHeader] | None:
         size = os.fstat(descriptor).st_size
     except BlockingIOError:
         header, size = None, 0
-    if header is None or header.sealed_step != step or header.data_offset + header.data_size > size:
+    is_it = header is not None and header.sealed_step == step and header.attempt >= since
+    if header is None or not is_it or header.data_offset + header.data_size > size:
         os.close(descriptor)
         return None
     return descriptor, header

@@ -250,6 +250,26 @@ def test_before_another_number_of_ranks_the_newest_snapshot_is_written_down(tmp_
     assert [c.identifier for c in job.plan.resume if c.tier == "durable"] == [entry.identifier]
 
 
+def test_a_rescue_takes_nothing_that_the_job_went_back_behind(tmp_path: Path) -> None:
+    job = SimulatedJob(tmp_path, nodes=3, least=2, registered=True, snapshots=True, every_steps=20)
+    job.run_until(lambda: bool(job.storage.held), 60)
+    for node in job.nodes.values():
+        node.onset = int(node.step)
+    job.nodes["n0"].crash(0, 1, job.now)
+    job.run_until(lambda: attempt(job) == 1, 60)
+    assert job.plan is not None
+    assert [c.tier for c in job.plan.resume] == ["durable"]
+    stale = int(job.nodes["n0"].step) + 9
+    for node in job.nodes.values():
+        node.held = {rank: [stale] for rank in node.rank_names}
+    job.nodes["n0"].copies = dict(job.nodes["n2"].held)
+    job.nodes["n2"].dead = True
+    slow_writers(job)
+    job.run_until(lambda: writing(job), 60)
+    assert job.checkpoint is not None
+    assert (job.checkpoint.trigger, job.checkpoint.since) == ("failure", 1)
+
+
 def test_a_rescue_that_does_not_move_is_not_waited_for(tmp_path: Path) -> None:
     job = SimulatedJob(tmp_path, nodes=3, least=2, registered=True, snapshots=True)
     job.run(5)

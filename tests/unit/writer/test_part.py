@@ -41,8 +41,9 @@ class Scene:
         path = self.storage.path(step, identifier)
         return CheckpointOrder(identifier, 0, 1, step, path, "writing", 1.0, mode="snapshot")
 
-    def write(self, ranks, step=5):
-        asked = WriteParts(self.order(step), list(ranks), str(self.shm))
+    def write(self, ranks, step=5, since=0):
+        order = replace(self.order(step), since=since)
+        asked = WriteParts(order, list(ranks), str(self.shm))
         return write_parts(asked, lambda done, total: self.told.append((done, total)))
 
     def seal(self, *parts, world_size=1):
@@ -258,3 +259,11 @@ def test_nobody_overwrites_a_slot_while_any_part_is_written(scene):
     )
     assert told
     assert len(refused) == 2 * len(told)
+
+
+def test_what_the_job_went_back_behind_is_never_written(scene):
+    """An attempt that fell before it had loaded leaves its predecessors' slots."""
+    seal_slot(scene.shm, 0, 5, shared_state(), attempt=1)
+    with pytest.raises(OSError, match="not there any more"):
+        scene.write([0], since=2)
+    assert scene.write([0], since=1).files
