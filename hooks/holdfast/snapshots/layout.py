@@ -55,7 +55,13 @@ class Layout:
     data_offset: int
     data_size: int
     file_size: int
+    """What it needs; a slot is asked for with DATA_ROOM besides."""
     shapes: tuple[tuple[str, torch.dtype, torch.Size], ...] = field(repr=False)
+
+    @property
+    def wanted_size(self) -> int:
+        """How large a slot to ask for."""
+        return self.file_size + DATA_ROOM
 
     def fits(self, sources: Sequence[Source], state_size: int) -> bool:
         """Whether these tensors and so much state can still be laid out this way."""
@@ -103,7 +109,7 @@ def plan(found: Sequence[Source], state_size: int, place: Placement) -> Layout:
         state_capacity,
         data_offset,
         end,
-        file_size + DATA_ROOM,
+        file_size,
         _shapes(found),
     )
 

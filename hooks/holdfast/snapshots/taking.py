@@ -94,7 +94,7 @@ class Taking:
         """Work out what there is to copy, and say how much room it needs."""
         captured = self._capture(step, position)
         if captured is not None:
-            self._lay_out(captured)
+            self._ask_for_room(self._lay_out(captured))
 
     @property
     def is_ready(self) -> bool:
@@ -294,15 +294,21 @@ class Taking:
             except CannotLayOut as error:
                 self._refuse(str(error))
                 return False
-        slots = self.shelf.slots
-        return all(slot is not None and slot.size >= self._layout.file_size for slot in slots)
+        size = self._layout.file_size
+        if all(slot is not None and slot.size >= size for slot in self.shelf.slots):
+            return True
+        self._ask_for_room(self._layout)
+        return False
 
-    def _lay_out(self, captured: Captured) -> None:
+    def _ask_for_room(self, planned: Layout) -> None:
+        self.recording.set_word(Word.SNAPSHOT_WANTED, planned.wanted_size)
+
+    def _lay_out(self, captured: Captured) -> Layout:
         self._layout = layout.plan(captured.sources, len(captured.text), self.place)
         self._views.clear()
         if any(source.tensor.is_cuda for source in captured.sources):
             self._copy_from_gpus()
-        self.recording.set_word(Word.SNAPSHOT_WANTED, self._layout.file_size)
+        return self._layout
 
     def _copy_from_gpus(self) -> None:
         if isinstance(self._copier, HostCopier):

@@ -246,10 +246,10 @@ def test_a_layout_that_grows_asks_for_more_room_and_takes_larger_slots(rank):
     rank.start()
     rank.run(2)
     before = rank.word(Word.SNAPSHOT_WANTED)
-    rank.model.register_buffer("large", torch.ones(100_000))
+    rank.model.register_buffer("large", torch.ones(200_000))
     rank.run(3)
     wanted = rank.word(Word.SNAPSHOT_WANTED)
-    assert wanted > before + 390_000
+    assert wanted > before + 790_000
     assert rank.steps == [2, None]
     rank.run(4)
     for number in range(2):
@@ -260,11 +260,17 @@ def test_a_layout_that_grows_asks_for_more_room_and_takes_larger_slots(rank):
 
 
 def test_a_layout_that_changes_and_still_fits_needs_no_other_slots(rank):
+    rank.cross(0)
+    rank.run(1)
+    asked = rank.word(Word.SNAPSHOT_WANTED)
+    for number in range(2):
+        make_slot(rank.folder, 0, number, asked)
     rank.start()
     rank.run(2)
-    rank.model.register_buffer("small", torch.ones(3))
+    rank.model.register_buffer("small", torch.ones(10_000))
     rank.run(3)
     assert rank.steps == [2, 3]
+    assert rank.word(Word.SNAPSHOT_WANTED) == asked
 
 
 def test_slots_that_are_missing_or_spoilt_are_not_used(rank, tmp_path):
