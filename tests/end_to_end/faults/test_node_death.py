@@ -46,7 +46,7 @@ def start(job: Job, *options: str) -> None:
 
 
 def lose(job: Job, node: str) -> int:
-    """SIGKILL all of a node at once and take its memory; the steps that every rank had completed."""
+    """SIGKILL all of a node at once and take its memory; the steps that all ranks had completed."""
     launcher = psutil.Process(job.nodes[node].process.pid)
     doomed = {job.sidecar(node), launcher.pid, *(p.pid for p in launcher.children(recursive=True))}
     for pid in doomed:
