@@ -51,6 +51,8 @@ class NodeSlots:
     _pressed_since_s: float | None = None
     _costs: dict[int, deque[float]] = field(default_factory=dict)
     _costs_of: tuple[int, dict[int, int]] = (-1, {})
+    _asked: set[tuple[int, int]] = field(default_factory=set)
+    """Attempt and rank: those that have asked for slots in this attempt."""
     _told: str = ""
     _busy: str = ""
 
@@ -68,6 +70,7 @@ class NodeSlots:
         self._conclude()
         slots = read_slots(self.directory)
         self.checking.show(slots)
+        self._note_who_asked(looks)
         needs = self._needs(orders, looks)
         if needs is not None and not self._is_met(needs, slots) and not self._must_wait(looks):
             self.allocation.begin(needs)
@@ -89,6 +92,10 @@ class NodeSlots:
         if self.allocation.plan.why != self._told:
             self._told = self.allocation.plan.why
             log.info("%s", self._told)
+
+    def _note_who_asked(self, looks: Sequence[RankLook]) -> None:
+        named = {(look.identity.attempt, look.rank): _wanted(look) for look in looks}
+        self._asked = {name for name in named if named[name] or name in self._asked}
 
     def _needs(self, orders: Orders, looks: Sequence[RankLook]) -> Needs | None:
         """What there shall be room for; None as long as that is not known of all ranks here.
@@ -178,6 +185,9 @@ class NodeSlots:
             skipped=max((look.words[Word.SNAPSHOTS_SKIPPED] for look in looks), default=0),
             blocked_s=max(map(statistics.median, self._costs.values()), default=0.0),
         )
+        if silent := self._silent(looks):
+            text = f"ranks {silent} can't say how much room their state takes; their logs say why"
+            return replace(report, wants=True, obstacle=text, short_of="state")
         if is_ready and plan is not None:
             return replace(
                 report,
@@ -186,10 +196,21 @@ class NodeSlots:
                 obstacle=plan.why if plan.short_of else "",
                 short_of=plan.short_of,
             )
-        if silent := _silent(looks):
-            text = f"ranks {silent} can't say how much room their state takes; their logs say why"
-            return replace(report, obstacle=text, short_of="state")
         return report
+
+    def _silent(self, looks: Sequence[RankLook]) -> list[int]:
+        """Ranks that can't copy their state any more, or have registered some and never asked for
+        room while others of this node did."""
+        others_do = any(map(_wanted, looks))
+        return [
+            look.rank
+            for look in looks
+            if not _wanted(look)
+            and (
+                (look.identity.attempt, look.rank) in self._asked
+                or (others_do and _should_have_asked(look))
+            )
+        ]
 
 
 def _wanted(look: RankLook) -> int:
@@ -219,14 +240,8 @@ def _held(slots: Sequence[SlotFile]) -> dict[str, list[int]]:
     return held
 
 
-def _silent(looks: Sequence[RankLook]) -> list[int]:
-    """Ranks that have registered state and ask for no room, while others of this node do."""
-    if not any(map(_wanted, looks)):
-        return []
-    return [
-        look.rank
-        for look in looks
-        if not _wanted(look)
-        and look.has(Flag.STATE_REGISTERED)
+def _should_have_asked(look: RankLook) -> bool:
+    return (
+        look.has(Flag.STATE_REGISTERED)
         and look.step >= look.words[Word.RESUMED_STEP] + STEPS_BEFORE_DOUBT
-    ]
+    )

@@ -284,6 +284,24 @@ def test_a_rank_that_can_not_copy_its_state_is_named(node: Node) -> None:
     assert "[1]" in report.obstacle
 
 
+@pytest.mark.parametrize(
+    ("wanted", "ranks"), [((SIZE, 0), [1]), ((0, 0), [0, 1])], ids=["one of them", "all of them"]
+)
+def test_ranks_that_had_slots_and_can_not_copy_their_state_any_more_are_named(
+    node: Node, wanted: tuple[int, int], ranks: list[int]
+) -> None:
+    node.say(Word.FLAGS, Flag.STATE_REGISTERED, Flag.STATE_REGISTERED)
+    node.say(Word.SNAPSHOT_WANTED, SIZE, SIZE)
+    assert node.ready().slots == 3
+    node.say(Word.SNAPSHOT_WANTED, *wanted)
+    report = node.tick()
+    assert (report.wants, report.slots, report.short_of) == (True, 0, "state")
+    assert f"ranks {ranks} can't say" in report.obstacle
+    node.orders = replace(node.orders, snapshot=replace(ORDER, every_steps=0))
+    node.tick()
+    assert every(node) == [(0, 3), (0, 3)]  # the others need not go on
+
+
 def test_a_script_that_takes_no_snapshots_is_left_alone(node: Node) -> None:
     node.say(Word.FLAGS, Flag.STATE_REGISTERED, Flag.STATE_REGISTERED)
     node.say(Word.STEP, 30, 30)
