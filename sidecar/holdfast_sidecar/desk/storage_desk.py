@@ -59,6 +59,9 @@ class Messenger(Protocol):
     def prepare(self) -> None:
         """Be ready to."""
 
+    def stop(self, number: int, reason: str) -> None:
+        """End who works on this question; what else it was asked is asked of the next."""
+
     def give_up(self, reason: str) -> None:
         """End who answers: it will not any more."""
 
@@ -128,7 +131,7 @@ class StorageDesk:
         with self._lock:
             asked = self._asked.pop(_key(question), None)
         if asked is not None and not asked.is_answered and self.messenger is not None:
-            self.messenger.give_up(f"nobody waits for it any more: {why}")
+            self.messenger.stop(asked.number, f"nobody waits for it any more: {why}")
 
     def hangs_for(self) -> float:
         """See Desk. One that hangs beyond all patience is ended, so that another may try."""

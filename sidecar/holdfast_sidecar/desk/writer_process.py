@@ -37,6 +37,8 @@ class _Child:
     unanswered: dict[int, Question[Any]] = field(default_factory=dict)
     reason: str = ""
     """Why it was ended, if it was."""
+    is_stopped: bool = False
+    """For one question that nobody asks any more: the others are for the next child."""
     is_gone: bool = False
 
 
@@ -75,6 +77,16 @@ class WriterProcess:
             self._ensure_keeper()
             self._orders.put(None)
 
+    def stop(self, number: int, reason: str) -> None:
+        """See Messenger."""
+        with self._lock:
+            child = self._child
+            if child is None or child.unanswered.pop(number, None) is None:
+                return
+            child.is_stopped = True
+        log.info("the writer is ended: %s", reason)
+        self._end(child)
+
     def give_up(self, reason: str) -> None:
         """See Messenger."""
         with self._lock:
@@ -82,6 +94,9 @@ class WriterProcess:
             if child is None:
                 return
             child.reason = reason
+        self._end(child)
+
+    def _end(self, child: _Child) -> None:
         with contextlib.suppress(ProcessLookupError):
             child.process.kill()
         self._bury(child)  # one that hangs in the kernel may stay for long
@@ -94,9 +109,14 @@ class WriterProcess:
     def _keep(self) -> None:
         while True:
             order = self._orders.get()
-            child = self._child
-            if child is None:
-                child = self._start()
+            try:
+                child = self._child or self._start()
+            except (OSError, RuntimeError) as error:  # no memory, no process or thread left
+                self._failed_s = time.monotonic()
+                log.warning("no writer could be started: %s", error)
+                if order is not None:
+                    self._deliver(Reply(order[0], error=f"no writer could be started: {error}"))
+                continue
             if order is not None:
                 self._send(child, *order)
 
@@ -113,7 +133,11 @@ class WriterProcess:
         with self._lock:
             self._child = child
         _write(process, encode(self._errand))
-        threading.Thread(target=self._listen, args=[child], name="answers", daemon=True).start()
+        try:
+            threading.Thread(target=self._listen, args=[child], name="answers", daemon=True).start()
+        except RuntimeError as error:
+            self.give_up(str(error))
+            raise
         return child
 
     def _send(self, child: _Child, number: int, question: Question[Any]) -> None:
@@ -139,7 +163,7 @@ class WriterProcess:
         self._bury(child)
 
     def _bury(self, child: _Child) -> None:
-        """Once it is gone: what it did not begin is asked of the next one, the rest has failed."""
+        """Once it is gone: where it was well the next one is asked, else all has failed."""
         with self._lock:
             if child.is_gone:
                 return
@@ -148,9 +172,10 @@ class WriterProcess:
                 self._child = None
             left, child.unanswered = child.unanswered, {}
             code = child.process.poll()
-            if code != 0:
+            is_well = code == 0 or child.is_stopped  # idle, or ended for another question's sake
+            if not is_well:
                 self._failed_s = time.monotonic()
-        if code == 0:  # idle, it left as we asked
+        if is_well:
             for number, question in left.items():
                 self._orders.put((number, question))
             return

@@ -67,6 +67,13 @@ class Scene:
             assert time.monotonic() < end_s
             time.sleep(0.02)
 
+    def await_asked(self, count: int) -> None:
+        """Wait until the writer was asked so many questions that it has not answered."""
+        end_s = time.monotonic() + PATIENCE_S
+        while (child := self.process._child) is None or len(child.unanswered) < count:
+            assert time.monotonic() < end_s
+            time.sleep(0.02)
+
     def files(self, **order: Any) -> list[str]:
         return open_folder(self.order(**order).path).names()
 

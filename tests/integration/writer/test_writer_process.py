@@ -20,7 +20,7 @@ from tests.unit.writer.sealed import seal_slot, shared_state
 from holdfast.identity import read_status
 from holdfast.storage import open_folder
 from holdfast.torch_checkpoint import FolderReader
-from holdfast_sidecar.desk.questions import Settle, WhatIsThere, WhatToResume
+from holdfast_sidecar.desk.questions import Part, Settle, WhatIsThere, WhatToResume
 
 ROOT = Path(__file__).parents[3]
 MakeScene = Callable[..., Scene]
@@ -151,6 +151,28 @@ def test_a_write_that_nobody_waits_for_makes_room_for_the_next(make: MakeScene) 
     first = scene.process.pid
     scene.desk.abandon(writing, "void")
     await_end(first)
+    assert scene.answer(WhatIsThere("x")).entries == []
+
+
+def test_what_else_was_asked_is_answered_though_a_write_was_stopped(make: MakeScene) -> None:
+    scene = make("slow")
+    seal_slot(scene.shm, 0, 5, big_state())
+    writing, sealing = scene.write([0]), scene.seal(Part(), identifier="bb")
+    scene.begin(writing)
+    scene.desk.ask(sealing)
+    scene.await_asked(2)
+    scene.mend()
+    scene.desk.abandon(writing, "void")
+    with pytest.raises(OSError, match="__0_written"):  # by storage, which has no such part
+        scene.answer(sealing)
+
+
+def test_a_writer_that_cant_be_started_is_told_and_tried_again(make: MakeScene) -> None:
+    scene = make()
+    scene.process._command = ("/nowhere/python",)
+    with pytest.raises(OSError, match="no writer could be started"):
+        scene.answer(WhatIsThere("x"))
+    scene.mend()
     assert scene.answer(WhatIsThere("x")).entries == []
 
 

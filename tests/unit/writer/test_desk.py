@@ -23,12 +23,16 @@ class Messenger:
     def __init__(self):
         self.carried = []
         self.given_up = []
+        self.stopped = []
 
     def carry(self, number, question):
         self.carried.append((number, question))
 
     def prepare(self):
         pass
+
+    def stop(self, number, reason):
+        self.stopped.append(number)
 
     def give_up(self, reason):
         self.given_up.append(reason)
@@ -140,14 +144,14 @@ def test_whoever_hangs_beyond_all_patience_is_ended(scene):
 def test_what_nobody_wants_any_more_is_stopped_only_while_it_is_under_way(scene):
     question = HashFiles("aa", "/c", [0])
     scene.desk.abandon(question, "void")
-    assert scene.messenger.given_up == []
+    assert scene.messenger.stopped == []
     scene.desk.ask(question)
     scene.answer(0, Part())
     scene.desk.abandon(question, "void")
-    assert scene.messenger.given_up == []
+    assert scene.messenger.stopped == []
     scene.desk.ask(question)
     scene.desk.abandon(question, "void")
-    assert len(scene.messenger.given_up) == 1
+    assert scene.messenger.stopped == [2]
 
 
 def test_a_question_reads_as_it_was_asked():
