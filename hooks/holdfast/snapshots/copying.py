@@ -99,9 +99,10 @@ class GpuCopier:
     """State on GPUs: copied by a side stream while training goes on, where that is safe.
 
     What only an optimizer changes may be copied aside, because the optimizer's pre-step hook makes
-    its stream wait for the copy. The rest (buffers, say) is copied in the training's own stream,
-    before anything that follows. Where no hook can be relied on (a captured graph steps the
-    optimizer without one), everything is, and waited for.
+    its stream wait for the copy; what something else has changed by then spoils it. The rest
+    (buffers, say) is copied in the training's own stream, before anything that follows. Where no
+    hook can be relied on (a captured graph steps the optimizer without one), everything is, and
+    waited for.
     """
 
     def __init__(self, cuda: Any = torch.cuda) -> None:
@@ -162,7 +163,8 @@ class GpuCopier:
             pairs.append((target, tensor))
         events = self._copy_in_line(now)
         events += [self._copy_aside(device, pairs) for device, pairs in later.items()]
-        copy = _UnderWay(self._cuda, events)
+        aside_tensors = [tensor for pairs in later.values() for _, tensor in pairs]
+        copy = _UnderWay(self._cuda, events, aside_tensors)
         self._has_stepped = False
         if later:
             self._under_way = copy
@@ -194,9 +196,11 @@ class GpuCopier:
 class _UnderWay:
     """A copy whose end is told by one event per device and stream."""
 
-    def __init__(self, cuda: Any, events: list[Any]) -> None:
+    def __init__(self, cuda: Any, events: list[Any], aside: list[torch.Tensor]) -> None:
         self._cuda = cuda
         self._events = events
+        self._unchanged = [(tensor, tensor._version) for tensor in aside]
+        """As they were, until the training waits for the copy: then they may change."""
         self._is_spoilt = False
 
     def is_done(self) -> bool:
@@ -207,13 +211,21 @@ class _UnderWay:
         """Wait for each event."""
         for _, event in self._events:
             event.synchronize()
+        self._look()
         return not self._is_spoilt
 
     def hold_back(self) -> None:
         """Let the training's streams wait for the copy, without waiting here."""
+        self._look()
         for device, event in self._events:
             self._cuda.current_stream(device).wait_event(event)
 
     def spoil(self) -> None:
         """What is copied may have changed meanwhile."""
         self._is_spoilt = True
+
+    def _look(self) -> None:
+        """A script may write into its weights between optimizer steps; torch counts such writes."""
+        if any(tensor._version != version for tensor, version in self._unchanged):
+            self.spoil()
+        self._unchanged = []

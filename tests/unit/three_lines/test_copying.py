@@ -8,6 +8,7 @@ from holdfast.registered import register
 from holdfast.snapshots import copying
 from holdfast.snapshots.captured import steady_places
 from holdfast.snapshots.copying import GpuCopier, HostCopier
+from holdfast.snapshots.layout import sources
 from holdfast.snapshots.partner import Partner
 
 pytestmark = pytest.mark.torch
@@ -35,6 +36,7 @@ class OnGpu:
         self.name, self.device, self.dtype = name, device, torch.float32
         self.is_cuda = True
         self.used_on = []
+        self._version = 0
 
     def record_stream(self, stream):
         self.used_on.append(stream)
@@ -198,6 +200,31 @@ def test_a_step_that_is_captured_in_a_graph_ends_overlapping_and_spoils_the_copy
     cuda.captures = False
     copier.before_step()
     assert not copier.overlaps
+
+
+@pytest.mark.parametrize("steps", [True, False])
+def test_weights_that_the_script_writes_into_before_the_step_spoil_the_copy(cuda, copier, steps):
+    copy = start(copier, aside=True)
+    WEIGHT._version += 1
+    if steps:
+        copier.before_step()
+    assert not copy.wait()
+
+
+def test_what_the_optimizer_does_then_spoils_nothing(cuda, copier):
+    copy = start(copier, aside=True)
+    copier.before_step()
+    WEIGHT._version += 1
+    assert copy.wait()
+
+
+def test_writing_into_a_tensor_is_counted_in_what_snapshots_are_made_of():
+    weight = torch.nn.Parameter(torch.zeros(3))
+    (source,) = sources({"model/weight": weight}, [])
+    before = source.tensor._version
+    with torch.no_grad():
+        weight.mul_(2)
+    assert source.tensor._version > before
 
 
 def test_memory_is_pinned_once_and_unpinned_before_it_goes(cuda, copier):
