@@ -71,8 +71,11 @@ class UrlFolder(Folder):
             if not whole:
                 writing.give_up()
                 buffered.close()
-            if not self._commits:
-                self._rename_or_remove(written, path, whole)
+                if not self._commits:
+                    self._remove_unfinished(written)
+        if not self._commits:
+            with _Trouble(path):
+                self._driver.mv(written, path)
 
     def write(self, name: str, data: bytes) -> None:
         """One request, where the store carries it out whole or not at all."""
@@ -157,12 +160,13 @@ class UrlFolder(Folder):
         self._driver.makedirs(path.rpartition("/")[0], exist_ok=True)
         return self._driver.open(path, "wb")
 
-    def _rename_or_remove(self, written: str, path: str, whole: bool) -> None:
-        with _Trouble(path):
-            if whole:
-                self._driver.mv(written, path)
-            else:
+    def _remove_unfinished(self, written: str) -> None:
+        """What broke the writing off is what is to be told, not that nothing can be removed."""
+        try:
+            with _Trouble(written), suppress(FileNotFoundError):
                 self._driver.rm_file(written)
+        except OSError as error:
+            log.warning("%s was left behind: %s", written, error)
 
     def _inside(self, name: str) -> str:
         return f"{self._path}/{checked_name(name)}"

@@ -89,6 +89,18 @@ def test_what_breaks_off_was_never_there(folder, size, closes):
     assert not folder.exists("half")
 
 
+def test_what_broke_a_write_off_is_told_also_where_nothing_is_left_to_remove():
+    folder = open_folder(f"memory://tests/{next(_numbers)}")
+
+    def break_off_with_nothing_there():
+        with folder.create("name"):
+            folder.remove_all()
+            raise ValueError("the reason")
+
+    with pytest.raises(ValueError, match="the reason"):
+        break_off_with_nothing_there()
+
+
 def test_an_older_file_survives_a_new_one_that_breaks_off(folder):
     folder.write("a", b"old")
     with pytest.raises(LookupError):
