@@ -76,7 +76,7 @@ def test_pairs_stay_while_all_are_there() -> None:
     assert pair("abc", three, pairs) == pairs
     assert pair("abc", three, odd) == odd, "the other ring is as good"
     assert pair("abc", {**three, "d": ""}, odd) == odd, "a spare came"
-    assert pair("abd", {"a": "", "b": "", "d": ""}, odd) == {"a": "b", "b": "d", "d": "a"}
+    assert pair([*"ab", "d"], {"a": "", "b": "", "d": ""}, odd) == {"a": "b", "b": "d", "d": "a"}
     racks = {"a": "1", "b": "1", "c": "2", "d": "2"}
     assert pair("abcd", racks, {"a": "b", "b": "c", "c": "d", "d": "a"}) == {
         "a": "c",
