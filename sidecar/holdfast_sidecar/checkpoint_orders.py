@@ -141,6 +141,9 @@ class CheckpointOrders:
                 return False
             if plan is not None and checkpointing.is_copied(order, plan, cluster.nodes):
                 return self._ship(lease, cluster, plan, order)
+        if order.state == "armed" and order.mode == "snapshot":
+            # Nothing of it is on storage before its state is `writing`.
+            return self.end(lease, cluster, order, "the attempt ended")
         entry = self._storage.settle(order)
         if entry is not None:
             self._enter(lease, entry)

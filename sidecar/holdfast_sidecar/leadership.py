@@ -135,7 +135,7 @@ class Leadership:
         plan, order = cluster.plan, cluster.checkpoint
         if plan is None:
             return True
-        must_settle = order is not None and order.state == "armed"
+        must_settle = order is not None and order.state == "armed" and order.mode == "direct"
         knows = self._outlook.candidates(lease, cluster) is not None
         return plan.state in ("evidence", "ended") and (must_settle or not knows)
 

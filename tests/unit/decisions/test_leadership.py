@@ -67,6 +67,21 @@ def test_a_restart_from_snapshots_waits_for_no_storage(
     assert {c.identifier for c in job.plan.resume[1:]} == set(job.storage.held)
 
 
+def test_an_order_that_nobody_wrote_for_yet_is_given_up_without_asking_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = SimulatedJob(tmp_path, registered=True, every_steps=20, snapshots=True)
+    job.run_until(lambda: bool(job.storage.tidied), 60)
+    job.run_until(lambda: job.checkpoint is not None and job.checkpoint.state == "armed", 60)
+
+    def unanswered(order: CheckpointOrder) -> LedgerEntry | None:
+        raise Unanswered
+
+    monkeypatch.setattr(job.storage, "settle", unanswered)
+    job.nodes["n0"].crash(0, -9, job.now)
+    job.run_until(lambda: is_running(job, 1))
+
+
 def test_storage_is_looked_through_only_after_a_change_and_left_alone_while_it_is_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
