@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -66,6 +67,7 @@ def test_an_error_reaches_the_caller_and_the_next_question_is_asked() -> None:
 def test_neither_a_driver_nor_a_file_system_can_stop_the_loop(tmp_path: Path) -> None:
     site = Site("job", "a", Places(tmp_path, tmp_path), Settings())
     nobody: Any = None
-    loop = assemble(site, nobody, nobody, nobody, "")
+    silent: Any = SimpleNamespace(changed=threading.Event())
+    loop = assemble(site, silent, nobody, nobody, "")
     assert isinstance(loop.machine.host.probe, Patient)
     assert isinstance(loop.machine.gpu.probe, Patient)
