@@ -66,12 +66,18 @@ class Parting:
         if orders.store_up and order is not None and order.state == "writing":
             is_shipping = True
         stays = is_shipping and now_s - self._since_s < SHIPPING_S
-        if stays and not self.marker.exists():
-            log.info("staying until a checkpoint is written, %g s at most", SHIPPING_S)
-            self.marker.touch()
-        elif not stays:
-            self.marker.unlink(missing_ok=True)
+        self._mark(stays)
         return stays
+
+    def _mark(self, stays: bool) -> None:
+        try:
+            if stays and not self.marker.exists():
+                log.info("staying until a checkpoint is written, %g s at most", SHIPPING_S)
+                self.marker.touch()
+            elif not stays:
+                self.marker.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("the launcher can't be told whether to wait: %s", error)
 
     def rescue(
         self, orders: Orders, snapshot: SnapshotReport | None, ranks: Sequence[RankReport]

@@ -102,9 +102,10 @@ class WriterProcess:
         self._bury(child)  # one that hangs in the kernel may stay for long
 
     def _ensure_keeper(self) -> None:
-        if self._keeper is None:
-            self._keeper = threading.Thread(target=self._keep, name="writer", daemon=True)
-            self._keeper.start()
+        with self._lock:  # both of a sidecar's threads ask
+            if self._keeper is None:
+                self._keeper = threading.Thread(target=self._keep, name="writer", daemon=True)
+                self._keeper.start()
 
     def _keep(self) -> None:
         while True:

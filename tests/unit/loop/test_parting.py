@@ -92,6 +92,13 @@ def test_it_stays_while_it_writes_and_its_launcher_can_see_that(scene: Scene) ->
     assert not scene.marker.exists()
 
 
+def test_it_stays_though_it_cant_say_so(scene: Scene) -> None:
+    scene.parting.marker = scene.marker / "on a disk that is full"
+    scene.desk.is_open = False
+    scene.rescue()
+    assert scene.parting.keeps(orders(), 100.0)
+
+
 def test_it_does_not_stay_for_ever(scene: Scene) -> None:
     scene.desk.is_open = False
     scene.rescue()
