@@ -7,7 +7,8 @@ from click.testing import CliRunner
 from tests.unit.checkpoints.sealed import fill, seal
 
 from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.cli.checkpoint import checkpoint
+from holdfast_sidecar.cli.checkpoint import checkpoint, pruning
+from holdfast_sidecar.cli.finding_the_job import NoSuchJob
 
 
 @pytest.fixture
@@ -152,6 +153,19 @@ def test_prune_by_age_keeps_the_newest_and_the_newest_good_one(run, tmp_path):
     assert sorted(path.name.split("-")[-1] for path in root.iterdir()) == ["good", "last"]
     found = json.loads(run("list", "--dir", str(root), "--json").output)["checkpoints"]
     assert [(c["identifier"], c["resume"]) for c in found] == [("last", 1), ("good", 2)]
+
+
+def test_prune_asks_the_job_that_saves_there_what_it_may_be_loading(run, tmp_path, monkeypatch):
+    asked = []
+
+    def find(effective, job):
+        asked.append(job)
+        raise NoSuchJob("it has ended")
+
+    monkeypatch.setattr(pruning, "find_job", find)
+    seal(tmp_path / "ck", 10, "a", job="one")
+    assert run("prune", "--dir", str(tmp_path / "ck"), "--dry-run").exit_code == 0
+    assert asked == ["one"]
 
 
 def test_one_that_can_not_be_removed_is_told_with_exit_code_1(run, tmp_path, monkeypatch):

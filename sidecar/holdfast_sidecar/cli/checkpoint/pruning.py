@@ -65,7 +65,7 @@ def prune_command(
     if len(shelf.jobs) > 1:
         names = ", ".join(shelf.jobs)
         raise BadInput(f"several jobs save in {shelf.root}, name one with --job: {names}")
-    in_use = _in_use(effective, job)
+    in_use = _in_use(effective, next(iter(shelf.jobs), job))
     now_unix_s = time.time()
     gone = [
         removal
