@@ -11,6 +11,7 @@ import torch
 
 from holdfast.agreement import BoardLost
 from holdfast.data_position import Position
+from holdfast.guard import LIMIT
 from holdfast.own_state import NotPlain
 from holdfast.page import Phase, Word
 from holdfast.placement import Placement
@@ -30,6 +31,9 @@ log = logging.getLogger(__name__)
 
 OVERLAPPING_SLOTS = 3
 """A copy under way takes one; the newest that exists and the newest sealed take the others."""
+
+MOST_FAILURES = LIMIT - 1
+"""Before the guard switches snapshots off without a word, which the others would wait for."""
 
 _NEVER = 1 << 62
 
@@ -79,6 +83,7 @@ class Taking:
     _is_cut_off: bool = False
     _skips: int = 0
     _skips_since_ns: int = 0
+    _failures: int = 0
 
     def __post_init__(self) -> None:
         self._verdicts = Verdicts(self.place)
@@ -136,6 +141,7 @@ class Taking:
         finally:
             if not is_over:
                 self._judge(lambda known: self._verdicts.void(known, step))
+                self._note_failure()
             self.recording.enter(before)
             self._blocked_ns += self.clock_ns() - start_ns
             self._tell_blocked()
@@ -279,6 +285,11 @@ class Taking:
         except (NotPlain, CannotLayOut) as error:
             self._refuse(str(error))
             return None
+
+    def _note_failure(self) -> None:
+        self._failures += 1
+        if self._failures == MOST_FAILURES:
+            self._refuse(f"taking one failed {MOST_FAILURES} times")
 
     def _refuse(self, obstacle: str) -> None:
         self.obstacle = obstacle

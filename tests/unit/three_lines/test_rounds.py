@@ -11,6 +11,7 @@ from torch.distributed import HashStore
 
 from holdfast import page, process
 from holdfast.data_position import Position
+from holdfast.guard import Guard
 from holdfast.page import OrderKind, Phase, ReplyState, Word
 from holdfast.placement import Placement
 from holdfast.registered import register
@@ -421,6 +422,19 @@ def test_an_object_that_fails_makes_the_step_void_and_leaves_no_lock(two):
     del first.savable.registered.others["odd"]
     first.run(5)
     assert 5 in first.steps
+
+
+def test_an_object_that_fails_time_and_again_ends_the_snapshots_with_a_word(rank):
+    rank.start()
+    rank.savable.registered.others["odd"] = Failing()
+    hooks = Guard(lambda: None)
+    cross = hooks.wrap("snapshots", rank.cross, None)
+    for step in range(2, 30):
+        cross(step)
+    assert rank.word(Word.SNAPSHOT_WANTED) == 0
+    rank.order(OrderKind.CHECKPOINT, step=31)
+    cross(30)
+    assert rank.reply() == (ReplyState.FAILED, "aa")
 
 
 class Failing:
