@@ -91,7 +91,8 @@ def last_step(ledger: Iterable[LedgerEntry], plan: Plan, ranks: Mapping[int, Ran
     from may have been a snapshot, which is on no storage.
     """
     resumed = max((rank.resumed_step for rank in ranks.values()), default=0)
-    saved = (e.step for e in ledger if e.attempt == plan.attempt or e.step <= resumed)
+    usable = (entry for entry in ledger if entry.verdict != "poisoned")
+    saved = (e.step for e in usable if e.attempt == plan.attempt or e.step <= resumed)
     return max(saved, default=0)
 
 

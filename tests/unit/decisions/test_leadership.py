@@ -218,6 +218,9 @@ def test_what_an_abandoned_branch_saved_further_on_holds_up_no_checkpoint() -> N
     ledger = [entry(0, 500), entry(0, 1000)]
     assert checkpointing.last_step(ledger, plan, ranks) == 500
     assert checkpointing.last_step([*ledger, entry(1, 510)], plan, ranks) == 510
+    # Attempts may count anew: an earlier life's one is no better for having this one's number.
+    left = dataclasses.replace(entry(1, 900), verdict="poisoned")
+    assert checkpointing.last_step([*ledger, left], plan, ranks) == 500
 
 
 @pytest.mark.parametrize(
