@@ -26,6 +26,7 @@ from holdfast_sidecar.coordination.reports import (
     decode,
 )
 from holdfast_sidecar.decisions.checkpointing import last_step
+from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
 from holdfast_sidecar.decisions.shipping import newest_held, writers_of
 from holdfast_sidecar.decisions.snapshot_source import first_that_counts
 from holdfast_sidecar.desk.questions import Seal, WriteParts
@@ -103,7 +104,8 @@ class Parting:
             return
         step = newest_held(plan.world_size, snapshot.held)
         saved = last_step(_ledger(orders), plan, {rank.rank: rank for rank in ranks})
-        if step <= saved or any(rank.onset_step >= 0 for rank in ranks):
+        is_ill = plan.cause in ABOUT_NUMBERS or any(rank.onset_step >= 0 for rank in ranks)
+        if step <= saved or is_ill:
             self._is_over = True
             return
         identifier = self.new_identifier()

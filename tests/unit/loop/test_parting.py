@@ -132,8 +132,9 @@ def test_storage_that_fails_ends_it(scene: Scene) -> None:
         (orders(replace(PLAN, state="done")), RANKS),
         (orders(replace(PLAN, members=[*PLAN.members, Member("b", "i", 1, 2, 1)])), RANKS),
         (orders(), (rank(0), rank(1, onset_step=30))),
+        (orders(replace(PLAN, state="ended", cause="spike")), RANKS),
     ],
-    ids=["saved already", "the job is over", "others are left to decide", "bad numbers"],
+    ids=["saved already", "the job is over", "others are left to decide", "bad numbers", "spike"],
 )
 def test_nothing_is_written_that_should_not_be(
     scene: Scene, given: Orders, ranks: tuple[RankReport, ...]
