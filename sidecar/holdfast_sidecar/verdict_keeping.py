@@ -22,7 +22,7 @@ from holdfast_sidecar.stopwatch import Stopwatch
 log = logging.getLogger(__name__)
 
 AGAIN_AFTER_S = 30.0
-"""Storage that could not take a verdict is asked again: nothing waits for it."""
+"""Storage that could not take a verdict is asked again: nothing waits for it then."""
 
 
 class VerdictKeeping:
@@ -36,10 +36,11 @@ class VerdictKeeping:
         self._on_trial: set[str] = set()
         self._not_before = float("-inf")
         self._poisoning: dict[str, str] = {}
-        self._refused: set[str] = set()
+        self._refused: dict[str, str] = {}
 
     def keep(self, lease: Lease, cluster: Cluster, plan: Plan, now: float) -> None:
         """Follow the probation of what is complete. `now` is monotonic seconds."""
+        self._say_again(lease, cluster, now)
         trials = probation.on_trial(cluster, plan)
         self._forget({entry.identifier for entry in trials}, now)
         for entry in trials:
@@ -71,9 +72,24 @@ class VerdictKeeping:
                 continue
             except OSError as error:
                 log.warning("can't note what speaks against checkpoint %s: %s", identifier, error)
-                self._refused.add(identifier)
+                self._refused[identifier] = reason
                 entry = None
             del self._poisoning[identifier]
+            self._enter(lease, cluster, entry)
+
+    def _say_again(self, lease: Lease, cluster: Cluster, now: float) -> None:
+        """Without the verdict, a restart before the next checkpoint would come back to it."""
+        for identifier, reason in list(self._refused.items()):
+            if now < self._not_before:
+                return
+            try:
+                entry = self._storage.give_verdict(identifier, "poisoned", reason)
+            except Unanswered:
+                continue
+            except OSError:
+                self._not_before = now + AGAIN_AFTER_S
+                return
+            del self._refused[identifier]
             self._enter(lease, cluster, entry)
 
     def _call_good(self, lease: Lease, cluster: Cluster, entry: LedgerEntry, now: float) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
-from holdfast_sidecar.coordination.reports import Candidate, LedgerEntry
+from holdfast_sidecar.coordination.reports import Candidate, LedgerEntry, Plan
 from holdfast_sidecar.coordination.store import Lease
 from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.desk.asked_storage import Unanswered
@@ -55,10 +55,26 @@ def test_the_ledger_hears_of_it_also_when_nobody_asks_again() -> None:
     assert parse_cluster(leader.store.read()).ledger["c"].verdict == "poisoned"
 
 
-def test_storage_that_refuses_is_asked_once() -> None:
+def test_no_restart_waits_for_storage_that_refuses() -> None:
     storage = SlowStorage(OSError(30, "Read-only file system"))
     leader = Leader(storage)
     assert leader.abandon()
     leader.keeping.follow(leader.lease, Cluster())
     assert not leader.abandon()
     assert len(storage.asked) == 2
+
+
+def test_what_storage_refused_is_said_again_while_the_job_runs() -> None:
+    storage = SlowStorage(OSError(30, "Read-only file system"))
+    leader = Leader(storage)
+    leader.abandon()
+    leader.abandon()
+    plan = Plan(1, 1, "running")
+    for now in (100.0, 101.0, 102.0):
+        leader.keeping.keep(leader.lease, Cluster(), plan, now)
+    assert len(storage.asked) == 4, "once more, and then left alone"
+    storage._error = None
+    for now in (140.0, 141.0, 142.0):
+        leader.keeping.keep(leader.lease, Cluster(), plan, now)
+    assert len(storage.asked) == 6, "and no more once it is said"
+    assert parse_cluster(leader.store.read()).ledger["c"].verdict == "poisoned"
