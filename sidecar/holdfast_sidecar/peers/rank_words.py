@@ -56,12 +56,12 @@ class RankWords:
     def close(self) -> None:
         """Let go of the pages."""
         with self._lock:
-            for page in self._pages.values():
-                page.close()
-            self._pages.clear()
+            self._close_all()
 
     def _find(self, rank: int) -> RankPage | None:
-        if rank not in self._pages:
+        page = self._pages.get(rank)
+        if page is None or not _is_in_place(page):
+            self._close_all()
             self._open_all()
         return self._pages.get(rank)
 
@@ -74,6 +74,19 @@ class RankWords:
                 page.close()
             else:
                 self._pages[page.identity.rank] = page
+
+    def _close_all(self) -> None:
+        for page in self._pages.values():
+            page.close()
+        self._pages.clear()
+
+
+def _is_in_place(page: RankPage) -> bool:
+    """Whether no other process has claimed its place since."""
+    try:
+        return page.path.stat().st_ino == page.inode
+    except FileNotFoundError:
+        return False
 
 
 def _follows(present: Order, step: int, is_safe: bool) -> bool:

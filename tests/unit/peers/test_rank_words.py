@@ -46,6 +46,19 @@ def test_a_page_that_comes_later_is_found(words: RankWords, page_path: Path) -> 
     assert words.tell(6, 1, is_safe=True)
 
 
+def test_a_page_that_took_anothers_place_is_spoken_to(words: RankWords, page_path: Path) -> None:
+    """A script's wrapper claims the page, too, and is gone before the rank begins."""
+    assert words.tell(5, 1, is_safe=True)
+    page_path.rename(page_path.with_name("wrapper"))  # so that its inode is not used again
+    write_page(page_path.parent, attempt=2, local_rank=0, rank=5, epoch=9)
+    set_word(page_path, Word.SNAPSHOT_EXISTING, 3)
+    assert words.existing(5) == 2
+    assert words.tell(5, 2, is_safe=True)
+    order = told(page_path)[1]
+    assert order is not None
+    assert order.step == 2
+
+
 def test_only_what_is_new_is_said(words: RankWords, page_path: Path) -> None:
     assert words.tell(5, 7, is_safe=True)
     assert not words.tell(5, 7, is_safe=True)
