@@ -91,6 +91,8 @@ def last_step(ledger: Iterable[LedgerEntry], plan: Plan, ranks: Mapping[int, Ran
     from may have been a snapshot, which is on no storage.
     """
     resumed = max((rank.resumed_step for rank in ranks.values()), default=0)
+    if not resumed:  # not yet: they will, and from nothing older than this
+        resumed = max((c.step for c in plan.resume if c.tier == "durable"), default=0)
     usable = (entry for entry in ledger if entry.verdict != "poisoned")
     saved = (e.step for e in usable if e.attempt == plan.attempt or e.step <= resumed)
     return max(saved, default=0)

@@ -223,6 +223,15 @@ def test_what_an_abandoned_branch_saved_further_on_holds_up_no_checkpoint() -> N
     assert checkpointing.last_step([*ledger, left], plan, ranks) == 500
 
 
+def test_until_ranks_have_resumed_they_have_what_they_are_to_resume_from() -> None:
+    """Or an older snapshot, written down meanwhile, would count as newer than it."""
+    plan = Plan(1, 1, "running", world_size=1, resume=[Candidate("c", "/c", 500)])
+    ranks = {0: RankReport(0, 0, 1, 0, "restoring", 0.0, 0.0, 0.0)}
+    ledger = [entry(0, 400), entry(0, 500), entry(0, 1000)]
+    assert checkpointing.last_step(ledger, plan, ranks) == 500
+    assert checkpointing.last_step(ledger, plan, {}) == 500
+
+
 @pytest.mark.parametrize(
     ("url", "is_asked"),
     [
