@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from holdfast_sidecar.coordination.reports import CheckpointOrder, Incident, Plan
-from holdfast_sidecar.decisions.checkpointing import last_step
+from holdfast_sidecar.decisions.checkpointing import last_step, obstacle
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.formation import alike
 from holdfast_sidecar.decisions.losses import agent_of
@@ -100,16 +100,23 @@ def margin_s(cluster: Cluster, settings: PolicySettings) -> float:
 
 
 def wants(cluster: Cluster, plan: Plan) -> Shipment | bool:
-    """What to save by now: True for a checkpoint; where the ranks did not get to its step (they
-    evaluate, say) the newest snapshot there is; False: what is under way, or nothing more."""
+    """What to save by now: True for a checkpoint; where the ranks don't get to its step (they
+    evaluate, say, or are still starting again) the newest snapshot there is; False: what is under
+    way, or nothing more."""
     order = cluster.checkpoint
     if order is None or not is_for_it(order, plan) or order.came_too_late:
-        return True
+        can_go_there = not obstacle(plan, cluster.ranks(plan))
+        return can_go_there or _unsaved(cluster, plan) or True
     if order.state != "void" or order.writers:
         return False
+    return _unsaved(cluster, plan) or False
+
+
+def _unsaved(cluster: Cluster, plan: Plan) -> Shipment | None:
+    """The newest snapshot of all ranks, if no checkpoint has what it holds."""
     found = newest_shipment(plan, cluster.nodes, cluster.is_alive)
     saved = last_step(cluster.ledger.values(), plan, cluster.ranks(plan))
-    return False if found is None or found.step <= saved else found
+    return None if found is None or found.step <= saved else found
 
 
 def patience_s(mode: str, left_s: float) -> float:

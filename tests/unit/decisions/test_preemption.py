@@ -145,6 +145,25 @@ def test_the_newest_snapshot_is_written_where_the_ranks_do_not_come_to_the_step(
     assert 10 < job.now - asked_at < 15, "half of the time for the ranks, half for the writers"
 
 
+def test_where_the_ranks_are_still_starting_again_what_they_left_is_written(tmp_path: Path) -> None:
+    """They resume from memory, which goes with the nodes."""
+    job = started(tmp_path, registered=True)
+    job.nodes["n0"].crash(0, -9, job.now)
+    job.run_until(lambda: running(job, 1))
+    asked_at = job.now
+    for node in job.nodes.values():
+        hold_snapshots(node, [7, 6])
+        node.registered = False
+        node.preempt(job.now)
+    job.run_until(lambda: stopped(job))
+    assert job.now - asked_at < 3
+    assert [(entry.step, entry.requested_by) for entry in job.storage.held.values()] == [
+        (7, "preempt")
+    ]
+    job.run(1)
+    assert codes(job) == [REQUEUE, REQUEUE]
+
+
 def test_before_the_time_limit_the_job_is_saved_and_stopped(tmp_path: Path) -> None:
     job = SimulatedJob(tmp_path, registered=True, policy=PolicySettings(time_limit_margin_s=5.0))
     for node in job.nodes.values():
