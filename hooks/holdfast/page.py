@@ -72,7 +72,7 @@ class Word(IntEnum):
     HOOK_ERRORS = 12
     FLAGS = 13  # see Flag
     RESUMED_STEP = 14  # step this attempt resumed from; 0 = from nothing
-    RESUME_FAILURES = 15  # bit i: candidate i of HOLDFAST_RESUME failed to load
+    RESUME_FAILURES = 15  # bit i: candidate i of HOLDFAST_RESUME did not load, a later one did
     LOSS_STEP = 16  # step at which LOSS_BITS was reported
     SNAPSHOT_WANTED = 17  # bytes of the slot file this rank needs; 0: it takes no snapshots (yet)
     SNAPSHOT_SEALED = 18  # step + 1 of the newest snapshot this rank sealed

@@ -146,6 +146,7 @@ class _Trying:
     def __post_init__(self) -> None:
         self._guard = Guard(lambda: count_error(self.recording))
         self._is_touched = False
+        self._failed = 0
 
     def run(self) -> Resumed | None:
         """What was loaded; None: there is nothing, and nothing was touched."""
@@ -182,9 +183,11 @@ class _Trying:
                 ),
             )
             if self._agreed(f"{index}/loaded", loads):
+                # Blamed only now: where none can be loaded it is the script, or storage that this
+                # node can't reach, and blame would make every checkpoint of the job poisoned.
+                self.recording.set_word(Word.RESUME_FAILURES, self._failed)
                 return Resumed(loaded[0], (candidate.identifier,))
-        failures = self.recording.word(Word.RESUME_FAILURES)
-        self.recording.set_word(Word.RESUME_FAILURES, failures | 1 << min(index, 63))
+        self._failed |= 1 << min(index, 63)
         return None
 
     def _try_snapshots(self, candidate: Candidate, floor: int) -> Resumed | None:
