@@ -21,6 +21,7 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from holdfast.page import Flag, page_name
 from holdfast_sidecar.coordination.reports import Plan
+from holdfast_sidecar.decisions.snapshot_source import NAME as SNAPSHOT
 from holdfast_sidecar.launcher.backing import Backing
 from holdfast_sidecar.launcher.course import Course
 from holdfast_sidecar.launcher.inheritance import inherited
@@ -208,9 +209,13 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
             raise Preempted(f"received {name}: nothing was saved within {preemption.grace_s:g} s")
 
     def _can_be_saved(self) -> bool:
-        """Whether all ranks here have said what to save, and there is a place for it."""
+        """Whether all ranks here have said what to save, or their predecessors left it in memory,
+        and there is a place for it."""
+        assignment = self._rendezvous_handler.assignment
+        resume = [] if assignment is None else assignment.plan.resume
+        is_left = any(candidate.tier == SNAPSHOT for candidate in resume)
         ranks, ready = self._course.ranks, self._ranks_with(Flag.STATE_REGISTERED)
-        return bool(self._context.checkpoint_dir) and len(ready) == len(ranks)
+        return bool(self._context.checkpoint_dir) and (is_left or len(ready) == len(ranks))
 
     def _why_ended(self) -> str:
         plan = self._rendezvous_handler.watch.plan

@@ -98,6 +98,21 @@ def test_in_warm_up_sigterm_ends_the_job_at_once(scheduler: Scheduler) -> None:
     assert scheduler.sealed() == []
 
 
+def test_while_ranks_start_again_sigterm_saves_what_they_left_in_memory(
+    scheduler: Scheduler,
+) -> None:
+    job = scheduler.start("--set=policy.backoff_s=0.1", "--set=checkpoint.least_every_s=3600")
+    scheduler.await_steps(30)
+    (scheduler.out / "building").touch()
+    job.rank(1).kill()
+    waiting = [scheduler.out / f"is-building-{rank}" for rank in range(2)]
+    scheduler.await_that(lambda: all(path.exists() for path in waiting), "ranks build")
+    job.process.send_signal(signal.SIGTERM)
+    assert job.wait() == REQUEUE, scheduler.story()
+    (step,) = scheduler.sealed()
+    assert step >= 20
+
+
 def test_ranks_that_hold_sigterm_do_not_slow_a_recovery_down(scheduler: Scheduler) -> None:
     """The survivor of a killed rank is torn down while it waits for its peer, in C code."""
     job = scheduler.start("--set=policy.backoff_s=0.1")

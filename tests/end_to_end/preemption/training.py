@@ -2,7 +2,8 @@
 
 UNTIL (or the file `until`): the last step; WORKERS: start method of two DataLoader workers;
 EVALUATE_AT: the step that evaluates as long as the file `evaluate` is there. Where there is a file
-`stuck-<rank>`, that rank is stuck in C code.
+`stuck-<rank>`, that rank is stuck in C code. They build their model for as long as the file
+`building` is there.
 """
 
 import ctypes
@@ -40,6 +41,9 @@ def main() -> None:
     sampler = torch.utils.data.DistributedSampler(range(SAMPLES))
     settings = {"num_workers": 2, "multiprocessing_context": WORKERS} if WORKERS else {}
     loader = torch.utils.data.DataLoader(range(SAMPLES), BATCH, sampler=sampler, **settings)
+    while (OUT / "building").exists():
+        (OUT / f"is-building-{RANK}").touch()
+        time.sleep(0.05)
     job = holdfast.attach(model=model, optimizer=optimizer, loader=loader)
     job.resume()
     with (OUT / f"samples-{RANK}").open("a", buffering=1) as log:
