@@ -60,6 +60,7 @@ class Boundary:
         self.ancestors = ancestors
         if self.rounds is not None:
             self.rounds.taking.shelf.resumed = snapshot
+            self.rounds.is_resumed = True
 
     def descend_from(self, identifier: str) -> None:
         """What is saved from now on goes back to this checkpoint."""

@@ -30,6 +30,8 @@ class Rounds:
     taking: Taking
     on_copied: Callable[[str], None] = lambda identifier: None
     """Told of each checkpoint order whose snapshot is in its slot."""
+    is_resumed: bool = False
+    """Whether this attempt goes on from saved state, so that optimizers have theirs already."""
     _first: int | None = None
     _checkpoint: Holding = field(init=False)
     _peer: Holding = field(init=False)
@@ -42,10 +44,10 @@ class Rounds:
     def cross(self, step: int, position: Callable[[], Position], checkpoint: Order | None) -> None:
         """Do what is due at this boundary. `checkpoint`: an order that wants a snapshot."""
         taking = self.taking
-        if not taking.is_planned and self._is_after_a_step(step):
-            taking.plan(step, position())
-        taking.finish_behind()
         cadence, peer = self.recording.order(_SNAPSHOT), self.recording.order(_PEER)
+        if not taking.is_planned:
+            self._plan(step, position, cadence)
+        taking.finish_behind()
         if cadence is not None and not taking.is_ready:
             taking.prepare(cadence.slots)
         if checkpoint is not self._checkpoint.order or peer is not self._peer.order:
@@ -64,11 +66,17 @@ class Rounds:
         self._checkpoint.answer(_END)
         self._peer.answer(_END)
 
-    def _is_after_a_step(self, step: int) -> bool:
-        """Optimizers make their state at their first step."""
+    def _plan(self, step: int, position: Callable[[], Position], cadence: Order | None) -> None:
+        """After the first step, at which optimizers make their state, unless it was loaded.
+
+        Then slots of before are waited for: else the next steps would be in no snapshot.
+        """
         if self._first is None:
             self._first = step
-        return step > self._first
+        if self.is_resumed or step > self._first:
+            self.taking.plan(step, position())
+        if self.is_resumed and cadence is not None:
+            self.taking.await_slots(cadence.slots)
 
     def _hear(self, checkpoint: Order | None, peer: Order | None, step: int) -> None:
         if checkpoint is not self._checkpoint.order:

@@ -106,6 +106,14 @@ class Taking:
         """Whether the others were told that this rank takes part."""
         return self._verdicts.said_ready or bool(self.obstacle)
 
+    def await_slots(self, slots: int) -> None:
+        """Wait until they are ready, if they are there."""
+        before = self.recording.enter(Phase.RESTORING)
+        try:
+            self._has_room(slots, must=True)
+        finally:
+            self.recording.enter(before)
+
     def prepare(self, slots: int) -> None:
         """Have the slots made ready before they are needed, and say so when they are."""
         if self._has_room(slots, must=False):
@@ -180,6 +188,8 @@ class Taking:
             if self._verdicts.said_ready:
                 self._skip(step)
             return False
+        if self.has(step):
+            return False  # seen only now: what this attempt goes on from
         are_ready = self._ask_whether_all_are_ready()
         if not (are_ready or must):
             self._judge(lambda known: self._verdicts.void(known, step))

@@ -481,6 +481,36 @@ def test_what_was_resumed_from_is_kept_until_a_newer_one_exists(tmp_path):
     assert rank.word(Word.SNAPSHOT_EXISTING) == 4
 
 
+def test_every_step_after_a_resume_is_in_a_snapshot(tmp_path):
+    store = HashStore()
+    ranks = [Rank(tmp_path / "snapshots", n, store, world_size=2, attempt=1) for n in range(2)]
+    for rank in ranks:
+        train_one(rank.model, rank.optimizer)  # its optimizer's state is there, as after loading
+        rank.cadence()
+        rank.rounds.is_resumed = True
+        rank.rounds.cross(5, lambda: Position(0, 0), None)
+    for step in (6, 7):
+        for rank in ranks:
+            rank.run(step)
+        assert all(step in rank.steps for rank in ranks)
+        assert ranks[1].word(Word.SNAPSHOT_EXISTING) == step + 1
+
+
+def test_what_was_resumed_from_is_neither_taken_again_nor_given_up(tmp_path):
+    before = Rank(tmp_path / "snapshots")
+    before.start()
+    before.run(2)
+    rank = Rank(tmp_path / "other", attempt=1, slots=0)
+    rank.taking.shelf.folder = before.folder
+    rank.taking.shelf.resumed = (0, 2)
+    rank.rounds.is_resumed = True
+    rank.order(OrderKind.PEER, step=2)
+    train_one(rank.model, rank.optimizer)
+    rank.cross(2)
+    assert rank.taking.shelf.known.void == frozenset()
+    assert before.steps == [2, None]
+
+
 def read(env, savable, **place):
     return read_rounds(env, None, Placement(**place), savable)
 
