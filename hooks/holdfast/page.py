@@ -83,6 +83,7 @@ class Word(IntEnum):
     SNAPSHOT_LAST_NS = 23  # and by the newest one
     SNAPSHOT_FIRST_NS = 24  # and by the first one
     TERMINATION_NS = 25  # CLOCK_MONOTONIC at which this rank was sent SIGTERM; 0: it was not
+    SNAPSHOT_SETTLED = 26  # step + 1; of this rank's steps up to it only the existing one exists
 
 
 class Flag(IntFlag):

@@ -63,6 +63,14 @@ def undecided(known: Known) -> list[int]:
     )
 
 
+def settled(known: Known) -> int | None:
+    """The newest step up to which all is decided: of this rank's own, those newer than the one that
+    exists are void. None: it has sealed nothing."""
+    if waits := undecided(known):
+        return waits[-1] - 1
+    return max((step for step in known.sealed if step is not None), default=None)
+
+
 def exists(known: Known, step: int) -> Known:
     """All ranks sealed this step; verdicts on older ones no longer matter."""
     newest = step if known.existing is None else max(step, known.existing)

@@ -250,10 +250,19 @@ class Taking:
         self.newest = Sealed(copy.step, copy.size_bytes, 0)
         self.recording.set_word(Word.SNAPSHOT_SEALED, copy.step + 1)
         self._count(Word.SNAPSHOTS_TAKEN)
-        if self.partner is not None and not self.partner.await_confirmed(copy.step):
+        if self.partner is not None and not self.partner.await_confirmed(
+            copy.step, lambda: self._is_left_out(copy.step)
+        ):
             self._count(Word.SNAPSHOTS_SKIPPED)
         self.next_question = copy.step + 1
         self._judge(lambda known: self._verdicts.say_sealed(known, copy.step))
+
+    def _is_left_out(self, step: int) -> bool:
+        """Whether some rank won't have that step, or the attempt is over."""
+        try:
+            return self._verdicts.is_void(step)
+        except BoardLost:
+            return True
 
     def _give_up(self, step: int, writing: Writing) -> None:
         writing.let_go()
@@ -362,6 +371,9 @@ class Taking:
         known = self.shelf.known
         if known.existing is not None:
             self.recording.set_word(Word.SNAPSHOT_EXISTING, known.existing + 1)
+        settled = keeping.settled(known)
+        if settled is not None:
+            self.recording.set_word(Word.SNAPSHOT_SETTLED, settled + 1)
 
     def _tell_blocked(self) -> None:
         """Told with the snapshot that it was for, once that is sealed."""

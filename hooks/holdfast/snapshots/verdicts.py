@@ -67,6 +67,10 @@ class Verdicts:
                 break
         return known
 
+    def is_void(self, step: int) -> bool:
+        """Whether some rank will not have that step."""
+        return self._question(step).verdict() is False
+
     def void(self, known: Known, step: int) -> Known:
         """This rank will not have that step, or waits no longer for those who don't."""
         if step not in self._asked:

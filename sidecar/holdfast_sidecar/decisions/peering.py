@@ -130,20 +130,27 @@ class Copy:
 
 
 def copy_to_overwrite(
-    copies: Mapping[int, Copy | None], attempt: int, through: int, *, may_be_newest: bool
+    copies: Mapping[int, Copy | None],
+    attempt: int,
+    through: int,
+    *,
+    settled: int = -1,
+    may_be_newest: bool,
 ) -> int | None:
     """Which file of a rank's copies the next one goes into; None: none may be overwritten now.
 
     copies: file -> what is sealed in it (None: nothing). through: newest step of this attempt that
     is known to be safe on all ranks; -1: none. `may_be_newest`: a newer one than that may be the
-    only one that all ranks have in common (with copies in step), so it stays.
+    only one that all ranks have in common (with copies in step), so it stays, unless it is among
+    those up to `settled`, of which none exists.
     """
     sealed = {file: copy for file, copy in copies.items() if copy is not None}
     if empty := sorted(copies.keys() - sealed.keys()):
         return empty[0]
     safe = {f: c for f, c in sealed.items() if c.attempt < attempt or c.step <= through}
     kept = max(safe, key=lambda f: (safe[f].attempt, safe[f].step), default=None)
-    free = (safe if may_be_newest else sealed).keys() - {kept}
+    void = {f for f, c in sealed.items() if c.attempt == attempt and through < c.step <= settled}
+    free = ((safe if may_be_newest else sealed).keys() - {kept}) | void
     return min(free, key=lambda f: (sealed[f].attempt, sealed[f].step), default=None)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
 from holdfast_sidecar.peers.channel import Channel, number
 from holdfast_sidecar.peers.framing import Refused
+from holdfast_sidecar.peers.rank_words import Existing
 from holdfast_sidecar.peers.seal_watch import SealWatch
 from holdfast_sidecar.peers.sealed_slots import SlotFile, holding, sealed_slots
 from holdfast_sidecar.peers.source import LONGEST_WAIT_S
@@ -31,8 +32,8 @@ class Shelves:
 
     shm: Path
     watch: SealWatch
-    existing: Callable[[int, int], int]
-    """(attempt, rank) -> newest step that the rank knows all ranks sealed; -1: none."""
+    existing: Callable[[int, int], Existing]
+    """(attempt, rank) -> what the rank knows of the snapshots there are."""
     confirmed: Callable[[int, int, int], None]
     """(attempt, rank, step): another node has it, whole."""
     served: Callable[[int], None]
@@ -71,10 +72,16 @@ class Conversation:
 
         newest = self._await(look)
         if newest is None:
-            self.channel.send({"step": -1, "existing": -1})
+            self.channel.send({"step": -1, "existing": -1, "settled": -1})
             return
         existing = self.shelves.existing(attempt, rank)
-        self.channel.send({"step": newest.header.step, "existing": existing})
+        self.channel.send(
+            {
+                "step": newest.header.step,
+                "existing": existing.newest,
+                "settled": existing.settled,
+            }
+        )
 
     def _slot(self, request: Mapping[str, Any]) -> None:
         room = request.get("room")

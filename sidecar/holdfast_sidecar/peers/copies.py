@@ -43,10 +43,12 @@ class Copies:
         return copy in self.of(rank).values()
 
     def next_path(
-        self, rank: int, attempt: int, through: int, *, may_be_newest: bool
+        self, rank: int, attempt: int, through: int, *, settled: int = -1, may_be_newest: bool
     ) -> Path | None:
         """The file that the next copy goes into; None: none may be overwritten now."""
-        file = copy_to_overwrite(self.of(rank), attempt, through, may_be_newest=may_be_newest)
+        file = copy_to_overwrite(
+            self.of(rank), attempt, through, settled=settled, may_be_newest=may_be_newest
+        )
         return None if file is None else self.directory / slot_name(rank, file)
 
     def steps(self) -> dict[str, list[int]]:

@@ -78,13 +78,15 @@ class Following:
 
     def _bring(self, source: Source, sealed: Sealed) -> bool:
         rank, attempt = self._followed.rank, self._followed.attempt
-        path = self._room(sealed.existing) or self._room(self._existing())
+        path = self._room(sealed.existing, sealed.settled) or self._room(self._existing())
         if path is None:
             self._lifeline.wait(FULL_S)
             return False
         expected = Expected(self._means.own.job, rank, attempt, sealed.step)
         return self._means.pull(source, OWN_DIRECTORY, path, expected, self._lifeline)
 
-    def _room(self, existing: int) -> Path | None:
+    def _room(self, existing: int, settled: int = -1) -> Path | None:
         rank, attempt = self._followed.rank, self._followed.attempt
-        return self._means.copies.next_path(rank, attempt, existing, may_be_newest=True)
+        return self._means.copies.next_path(
+            rank, attempt, existing, settled=settled, may_be_newest=True
+        )

@@ -13,7 +13,7 @@ from holdfast_sidecar.metrics.exporter import parse_listen
 from holdfast_sidecar.peers.channel import Channel
 from holdfast_sidecar.peers.conversation import Conversation, Shelves
 from holdfast_sidecar.peers.handshake import Credentials
-from holdfast_sidecar.peers.rank_words import NO_MORE, RankWords
+from holdfast_sidecar.peers.rank_words import NO_MORE, Existing, RankWords
 from holdfast_sidecar.peers.seal_watch import SealWatch
 from holdfast_sidecar.peers.server import PeerServer
 from holdfast_sidecar.peers.tally import Tally
@@ -103,10 +103,12 @@ class Hosting:
         shelves = Shelves(self._shm, self._watch, self._existing, self._confirm, self._tally.sent)
         Conversation(channel, shelves, is_over).hold()
 
-    def _existing(self, attempt: int, rank: int) -> int:
+    def _existing(self, attempt: int, rank: int) -> Existing:
         with self._lock:
             words = self._words
-        return -1 if words is None or words.attempt != attempt else words.existing(rank)
+        if words is None or words.attempt != attempt:
+            return Existing()
+        return words.existing(rank)
 
     def _confirm(self, attempt: int, rank: int, step: int) -> None:
         with self._lock:

@@ -15,6 +15,18 @@ NO_MORE = 2**62
 """A step beyond all others: nothing is confirmed until further notice."""
 
 
+@dataclass(frozen=True)
+class Existing:
+    """What a rank knows; -1: nothing.
+
+    newest: the newest step that all ranks sealed. settled: of this rank's steps up to it, none but
+    that one exists, nor ever will.
+    """
+
+    newest: int = -1
+    settled: int = -1
+
+
 @dataclass
 class RankWords:
     """The pages of one attempt's ranks; opened when first needed, used from any thread."""
@@ -24,11 +36,14 @@ class RankWords:
     _pages: dict[int, RankPage] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def existing(self, rank: int) -> int:
-        """Newest step that this rank knows all ranks sealed; -1: none."""
+    def existing(self, rank: int) -> Existing:
+        """What this rank knows of the snapshots there are."""
         with self._lock:
             page = self._find(rank)
-            return -1 if page is None else parse_words(page.read())[Word.SNAPSHOT_EXISTING] - 1
+            if page is None:
+                return Existing()
+            words = parse_words(page.read())
+            return Existing(words[Word.SNAPSHOT_EXISTING] - 1, words[Word.SNAPSHOT_SETTLED] - 1)
 
     def tell(self, rank: int, step: int, *, is_safe: bool) -> bool:
         """Write CONFIRMED for this rank, unless a later word stands there; whether it was written.

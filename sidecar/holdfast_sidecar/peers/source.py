@@ -26,13 +26,15 @@ LONGEST_WAIT_S = 5.0
 class Sealed:
     """A sealed slot that another node told of.
 
-    `room`: the directory that it lies in there. `existing`: newest step its rank knows all have.
+    `room`: the directory that it lies in there. `existing`: newest step its rank knows all have;
+    what else that rank had up to `settled` exists nowhere.
     """
 
     attempt: int
     step: int
     room: str = OWN_DIRECTORY
     existing: int = -1
+    settled: int = -1
 
 
 @dataclass(frozen=True)
@@ -56,8 +58,8 @@ class Source:
             LONGEST_WAIT_S + FRAME_S,
         )
         step = number(answer, "step")
-        existing = number(answer, "existing")
-        return None if step < 0 else Sealed(attempt, step, existing=existing)
+        existing, settled = number(answer, "existing"), number(answer, "settled")
+        return None if step < 0 else Sealed(attempt, step, existing=existing, settled=settled)
 
     def has(self, rank: int) -> list[Sealed]:
         """What the node has of this rank: copies, and slots where the rank ran there."""

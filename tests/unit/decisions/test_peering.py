@@ -124,6 +124,13 @@ def test_which_copy_is_overwritten(
     assert copy_to_overwrite(copies, 1, through, may_be_newest=may_be_newest) == file
 
 
+def test_a_copy_of_a_step_that_exists_nowhere_makes_room() -> None:
+    copies = {0: Copy(0, 67), 1: Copy(1, 74)}
+    assert copy_to_overwrite(copies, 1, 67, settled=73, may_be_newest=True) is None
+    assert copy_to_overwrite(copies, 1, 67, settled=74, may_be_newest=True) == 1
+    assert copy_to_overwrite(copies, 1, 74, settled=74, may_be_newest=True) == 0, "it exists"
+
+
 SNAPSHOT = Candidate("snapshot", "", 5, tier="snapshot")
 RESUMED = Plan(1, 4, "running", resume=[SNAPSHOT])
 STARTED_ELSEWHERE = Plan(1, 4, "running", resume=[Candidate("c", "/c", 2)])

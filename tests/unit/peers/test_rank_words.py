@@ -8,7 +8,7 @@ from tests.unit.pretend_pages import set_word, write_page
 
 from holdfast.page import ORDER_SIZE, Order, OrderKind, Word, order_offset, parse_order
 from holdfast_sidecar.peers.hosting import Hosting
-from holdfast_sidecar.peers.rank_words import NO_MORE, RankWords
+from holdfast_sidecar.peers.rank_words import NO_MORE, Existing, RankWords
 from holdfast_sidecar.peers.tally import Tally
 
 
@@ -34,10 +34,13 @@ def told(path: Path) -> tuple[int, Order | None]:
 def test_what_exists_is_read_from_the_page_of_this_attempt(
     words: RankWords, page_path: Path
 ) -> None:
-    assert words.existing(5) == -1
+    assert words.existing(5).newest == -1
     set_word(page_path, Word.SNAPSHOT_EXISTING, 8)
-    assert words.existing(5) == 7
-    assert words.existing(4) == -1
+    assert words.existing(5).newest == 7
+    assert words.existing(5).settled == -1
+    set_word(page_path, Word.SNAPSHOT_SETTLED, 10)
+    assert words.existing(5) == Existing(newest=7, settled=9)
+    assert words.existing(4) == Existing()
 
 
 def test_a_page_that_comes_later_is_found(words: RankWords, page_path: Path) -> None:
@@ -52,7 +55,7 @@ def test_a_page_that_took_anothers_place_is_spoken_to(words: RankWords, page_pat
     page_path.rename(page_path.with_name("wrapper"))  # so that its inode is not used again
     write_page(page_path.parent, attempt=2, local_rank=0, rank=5, epoch=9)
     set_word(page_path, Word.SNAPSHOT_EXISTING, 3)
-    assert words.existing(5) == 2
+    assert words.existing(5).newest == 2
     assert words.tell(5, 2, is_safe=True)
     order = told(page_path)[1]
     assert order is not None

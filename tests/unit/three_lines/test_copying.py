@@ -283,26 +283,38 @@ def partner(recording, timeout_s=1.0):
     return made
 
 
+def nobody_leaves_out():
+    return False
+
+
 def test_a_step_is_waited_for_until_another_node_has_it():
     waits = partner(Page(None, None, 3, 3, 4))
-    assert waits.await_confirmed(4)
+    assert waits.await_confirmed(4, nobody_leaves_out)
     assert 0 < waits.waited_s() < 1
 
 
 def test_a_partner_that_is_silent_is_waited_for_once(caplog):
     page = Page(3)
     waits = partner(page)
-    assert not waits.await_confirmed(4)
+    assert not waits.await_confirmed(4, nobody_leaves_out)
     assert waits.waited_s() >= 1
     before_s = waits.waited_s()
-    assert not waits.await_confirmed(5)
+    assert not waits.await_confirmed(5, nobody_leaves_out)
     assert waits.waited_s() == before_s
     assert caplog.text.count("no other node") == 1
     page.orders = Page(4, 4, 4, 6).orders
-    assert waits.await_confirmed(6)  # it is back
+    assert waits.await_confirmed(6, nobody_leaves_out)  # it is back
+
+
+def test_a_step_that_another_rank_leaves_out_is_not_waited_for(caplog):
+    answers = iter([False, True])
+    waits = partner(Page(3), timeout_s=60.0)
+    assert not waits.await_confirmed(4, lambda: next(answers))
+    assert waits.waited_s() < 60
+    assert not caplog.text, "the partner is not to blame"
 
 
 def test_a_partner_that_was_taken_away_is_not_waited_for():
     waits = partner(Page(3, 3, 3, -1))
-    assert not waits.await_confirmed(4)
+    assert not waits.await_confirmed(4, nobody_leaves_out)
     assert waits.waited_s() < 1

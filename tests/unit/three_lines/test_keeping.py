@@ -11,6 +11,15 @@ from holdfast.snapshots import keeping
 from holdfast.snapshots.keeping import Known, free_slots, undecided
 
 
+def test_what_is_void_is_settled_once_nothing_before_it_is_open():
+    known = Known(sealed=(67, 74, None), existing=67)
+    assert keeping.settled(known) == 73
+    known = keeping.is_void(known, 74)
+    assert keeping.settled(known) == 74
+    assert keeping.settled(keeping.sealed(keeping.overwriting(known, 2), 2, 75)) == 74
+    assert keeping.settled(Known(sealed=(None, None))) is None
+
+
 def test_an_empty_slot_is_taken_first_then_a_void_one_then_the_oldest():
     known = Known(sealed=(3, None, 5, 1, 7), existing=7, void=frozenset({5}))
     assert free_slots(known) == [1, 2, 3, 0]

@@ -541,7 +541,7 @@ def test_only_a_job_of_several_nodes_waits_for_copies_on_others(
 
 def test_a_partner_is_waited_for_before_the_others_are_told(two):
     class Partner:
-        def await_confirmed(self, step):
+        def await_confirmed(self, step, is_void):
             confirmed.append((step, two[0].place.store.num_keys()))
             return False
 
