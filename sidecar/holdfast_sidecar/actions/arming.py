@@ -6,7 +6,7 @@ Only pages of the attempt that the order names get it, and each order is written
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from holdfast.page import Order, OrderKind
 from holdfast_sidecar.coordination.reports import CheckpointOrder, Plan, SnapshotOrder
@@ -29,7 +29,7 @@ def arm_checkpoint(order: CheckpointOrder, pages: Iterable[RankPage], now_ns: in
         identifier=order.identifier,
         slots=int(order.mode == "snapshot"),
     )
-    return _write(wanted, pages)
+    return write_to_pages(wanted, pages)
 
 
 def withdraw_checkpoint(order: CheckpointOrder, pages: Iterable[RankPage]) -> bool:
@@ -66,7 +66,7 @@ def order_snapshots(
         every=every,
         slots=slots,
     )
-    return _write(wanted, pages)
+    return write_to_pages(wanted, pages)
 
 
 def order_stop(plan: Plan, pages: Iterable[RankPage], now_ns: int, grace_s: float) -> bool:
@@ -81,22 +81,28 @@ def order_stop(plan: Plan, pages: Iterable[RankPage], now_ns: int, grace_s: floa
         deadline_ns=now_ns + int(grace_s * 1e9),
         identifier=f"stop-{plan.attempt}",
     )
-    return _write(wanted, pages)
-
-
-def _write(wanted: Order, pages: Iterable[RankPage]) -> bool:
-    written = False
-    for held in pages:
-        if held.identity.attempt != wanted.attempt or wanted.epoch < held.identity.epoch:
-            continue
-        present = held.read_order(wanted.kind)
-        if present is not None and not _replaces(wanted, present):
-            continue
-        held.write_order(wanted)
-        written = True
-    return written
+    return write_to_pages(wanted, pages)
 
 
 def _replaces(wanted: Order, present: Order) -> bool:
     """A page's order gives way to another one of the same or a later leader."""
     return wanted.identifier != present.identifier and wanted.epoch >= present.epoch
+
+
+def write_to_pages(
+    wanted: Order,
+    pages: Iterable[RankPage],
+    replaces: Callable[[Order, Order], bool] = _replaces,
+) -> bool:
+    """Write an order where it is of the page's attempt, not a stale leader's, and `replaces` (the
+    wanted, the present) what stands there; whether any page was written."""
+    written = False
+    for held in pages:
+        if held.identity.attempt != wanted.attempt or wanted.epoch < held.identity.epoch:
+            continue
+        present = held.read_order(wanted.kind)
+        if present is not None and not replaces(wanted, present):
+            continue
+        held.write_order(wanted)
+        written = True
+    return written

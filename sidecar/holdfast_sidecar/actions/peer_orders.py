@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable
 
 from holdfast.page import Order, OrderKind, ReplyState, parse_reply
+from holdfast_sidecar.actions.arming import write_to_pages
 from holdfast_sidecar.coordination.reports import PeerOrder
 from holdfast_sidecar.pages import RankPage
 
@@ -29,16 +30,7 @@ def arm_peer(order: PeerOrder, pages: Iterable[RankPage], now_ns: int) -> bool:
         identifier=order.identifier,
         keeps=order.through + 1,
     )
-    written = False
-    for held in pages:
-        if held.identity.attempt != wanted.attempt or wanted.epoch < held.identity.epoch:
-            continue
-        present = held.read_order(OrderKind.PEER)
-        if present is not None and not _replaces(wanted, present):
-            continue
-        held.write_order(wanted)
-        written = True
-    return written
+    return write_to_pages(wanted, pages, _replaces)
 
 
 def _replaces(wanted: Order, present: Order) -> bool:
