@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.end_to_end.faults.job import CLOSE_ORDERS, TRAINING, Job, await_exit, new_job
+from tests.end_to_end.faults.job import CLOSE_ORDERS, Job, await_exit, new_job
+from tests.end_to_end.faults.result import assert_same, run_undisturbed
 from tests.servers import Server, plain_on_socket
 
 from holdfast.page import Word, parse_words
@@ -42,22 +43,6 @@ def job(server: Server) -> Iterator[Job]:
     made = new_job(server)
     yield made
     made.close()
-
-
-def weights(job: Job) -> set[str]:
-    return {(job.out / f"weights-{rank}").read_text() for rank in range(2)}
-
-
-def undisturbed() -> set[str]:
-    """The weights of the same training under torch's own launcher."""
-    plain = new_job(None)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node=2", str(TRAINING), "resumable", str(STEPS), "0"]
-    try:
-        subprocess.run(command, env=plain.environment, check=True, capture_output=True, timeout=90)
-        return weights(plain)
-    finally:
-        plain.close()
 
 
 def taken(job: Job) -> list[int]:
@@ -126,7 +111,7 @@ def test_a_killed_rank_costs_no_completed_step_and_no_bit(job: Job) -> None:
     story = explained(job)
     assert (story["cause"], story["lost_steps"]) == ("crash", 0)
     assert node.wait() == 0
-    assert weights(job) == undisturbed()
+    assert_same(job, run_undisturbed(2, STEPS))
     assert not list(job.shm.iterdir())
 
 
@@ -178,5 +163,5 @@ def test_a_small_shared_memory_leaves_the_job_training_and_people_told(
     job.await_that(lambda: shown(job).short_of == "shared_memory", "the shortage is told")
     job.await_that(lambda: Kind.NO_SNAPSHOTS in findings(job), "the finding is there")
     assert node.wait() == 0
-    assert weights(job) == undisturbed()
+    assert_same(job, run_undisturbed(2, STEPS))
     assert "snapshots: none" in job.sidecar_log("a")

@@ -8,13 +8,11 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
-from tests.end_to_end.faults.job import CLOSE_ORDERS, SOAK_SEEDS, TRAINING, Job, new_job
-from tests.end_to_end.faults.test_same_result import Result, read_result
+from tests.end_to_end.faults.job import CLOSE_ORDERS, SOAK_SEEDS, Job
+from tests.end_to_end.faults.result import Result, assert_same, run_undisturbed
 from tests.servers import Server
 
 from holdfast.page import Phase, Word, parse_words
@@ -28,14 +26,9 @@ KILLS = 4
 
 
 @pytest.fixture(scope="module")
-def undisturbed() -> Iterator[Result]:
+def undisturbed() -> Result:
     """The same training without us."""
-    job = new_job(None)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += [f"--nproc-per-node={WORLD}", str(TRAINING), "resumable", str(STEPS), "0"]
-    subprocess.run(command, env=job.environment, check=True, capture_output=True, timeout=90)
-    yield read_result(job)
-    job.close()
+    return run_undisturbed(WORLD, STEPS)
 
 
 def words(job: Job, attempt: int) -> dict[int, tuple[int, ...]]:
@@ -82,13 +75,6 @@ def kill_often(job: Job, kills: int, chance: random.Random) -> None:
         assert len(resumed) == 1, job.story()
         assert resumed.pop() >= completed, job.story()
     assert node.wait() == 0, job.story()
-
-
-def assert_same(job: Job, undisturbed: Result) -> None:
-    found = read_result(job)
-    assert found.was_steady, job.story()
-    assert found.samples == undisturbed.samples
-    assert found.weights == undisturbed.weights
 
 
 def test_no_completed_step_is_lost_to_kills_at_random_moments(

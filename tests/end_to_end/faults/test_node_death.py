@@ -8,15 +8,13 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 
 import psutil
 import pytest
-from tests.end_to_end.faults.job import CLOSE_ORDERS, TRAINING, Job, new_job
-from tests.end_to_end.faults.test_same_result import Result, read_result
+from tests.end_to_end.faults.job import CLOSE_ORDERS, Job
+from tests.end_to_end.faults.result import Result, assert_same, run_undisturbed
 from tests.servers import Server
 
 from holdfast_sidecar.coordination.keys import CURRENT, Section
@@ -29,14 +27,9 @@ STEPS = 120
 
 
 @pytest.fixture(scope="module")
-def undisturbed() -> Iterator[Result]:
+def undisturbed() -> Result:
     """The same training without us."""
-    job = new_job(None)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += [f"--nproc-per-node={WORLD}", str(TRAINING), "resumable", str(STEPS), "0"]
-    subprocess.run(command, env=job.environment, check=True, capture_output=True, timeout=90)
-    yield read_result(job)
-    job.close()
+    return run_undisturbed(WORLD, STEPS)
 
 
 def start(job: Job, *options: str) -> None:
@@ -76,10 +69,7 @@ def finish(job: Job, lost: str, undisturbed: Result) -> None:
     codes = {name: node.wait() for name, node in job.nodes.items()}
     assert codes.pop(lost) == -signal.SIGKILL
     assert set(codes.values()) == {0}, job.story()
-    found = read_result(job)
-    assert found.was_steady, job.story()
-    assert found.samples == undisturbed.samples
-    assert found.weights == undisturbed.weights
+    assert_same(job, undisturbed)
 
 
 def test_no_more_is_lost_with_a_node_than_the_lag(

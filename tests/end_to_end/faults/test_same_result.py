@@ -6,17 +6,15 @@ undisturbed run is torch's own launcher without Holdfast.
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from tests.end_to_end.faults.job import CLOSE_ORDERS, SOAK_SEEDS, TRAINING, Job, new_job
+from tests.end_to_end.faults.job import CLOSE_ORDERS, SOAK_SEEDS, Job
+from tests.end_to_end.faults.result import Result, assert_same, run_undisturbed
 from tests.servers import Server
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
@@ -34,38 +32,10 @@ class Fault:
     step: int
 
 
-@dataclass(frozen=True)
-class Result:
-    """What must not depend on faults: weights, and each rank's samples by step."""
-
-    weights: set[str]
-    samples: dict[int, dict[int, list[int]]]
-    was_steady: bool
-    """No step was ever given other samples the second time."""
-
-
-def read_result(job: Job) -> Result:
-    samples: dict[int, dict[int, list[int]]] = {rank: {} for rank in range(WORLD)}
-    was_steady = True
-    logs = job.out.glob("samples-*")
-    for log in sorted(logs, key=lambda path: int(path.name.split("-")[1])):
-        seen = samples[int(log.name.split("-")[2])]
-        for line in log.read_text().splitlines():
-            step, indices = json.loads(line)
-            was_steady &= seen.setdefault(step, indices) == indices
-    weights = {(job.out / f"weights-{rank}").read_text() for rank in range(WORLD)}
-    return Result(weights, samples, was_steady)
-
-
 @pytest.fixture(scope="module")
-def undisturbed() -> Iterator[Result]:
+def undisturbed() -> Result:
     """The same training without us."""
-    job = new_job(None)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += [f"--nproc-per-node={WORLD}", str(TRAINING), "resumable", str(STEPS), "0"]
-    subprocess.run(command, env=job.environment, check=True, capture_output=True, timeout=90)
-    yield read_result(job)
-    job.close()
+    return run_undisturbed(WORLD, STEPS)
 
 
 def carry_out(job: Job, fault: Fault) -> None:
@@ -97,14 +67,6 @@ def run_through(job: Job, faults: list[Fault]) -> None:
         lost += fault.kind == "lose a node"
     codes = sorted(node.wait() for node in job.nodes.values())
     assert codes == [-signal.SIGKILL] * lost + [0] * (3 - lost), job.story()
-
-
-def assert_same(job: Job, undisturbed: Result) -> None:
-    found = read_result(job)
-    assert found.was_steady, job.story()
-    assert found.samples == undisturbed.samples
-    assert found.weights == undisturbed.weights
-    assert len(found.weights) == 1
 
 
 def test_a_frozen_rank_and_a_lost_node_change_nothing(
