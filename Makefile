@@ -15,7 +15,7 @@ help:
 	@echo 'make setup          virtual environment in $(VENV), Debian packages when root'
 	@echo 'make check          formatting, lint, types, imports, spelling'
 	@echo 'make format         apply formatting and the mechanical lint fixes'
-	@echo 'make test           the unit tests against the wheel, then all tests with coverage'
+	@echo 'make test           the unit tests against the wheel, then the others; with coverage'
 	@echo 'make coverage       what the last make test covered, file by file'
 	@echo 'make demo           four ranks survive a kill, a freeze and a lost node'
 	@echo 'make bench          every benchmark, into bench/results/'
@@ -40,9 +40,9 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 
 test: build
-	scripts/test_wheel.sh $(VENV)
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -m 'not soak' --durations 10 --durations-min 3
+	scripts/test_wheel.sh $(VENV)
+	$(BIN)/coverage run -m pytest -m 'not soak' --durations 10 --durations-min 3 tests/integration tests/end_to_end
 	@$(BIN)/coverage combine --quiet
 	@echo "covered: $$($(BIN)/coverage report --format=total) % (make coverage shows where)"
 

@@ -28,7 +28,11 @@ from bench.results import (
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "bench" / "results"
-BENCHMARKS = {"launch": "bench.launch.rows", "checkpoint": "bench.checkpoint.rows"}
+BENCHMARKS = {
+    "launch": "bench.launch.rows",
+    "checkpoint": "bench.checkpoint.rows",
+    "detection": "bench.detection.rows",
+}
 """Name -> module that holds BENCHMARK; imported only when it is asked for."""
 ALL = "all"
 

@@ -50,6 +50,16 @@ def at_most(
     return Figure(name, value, unit, goal, value <= limit, tuple(spread))
 
 
+def at_least(
+    name: str, unit: str, value: float | None, limit: float, spread: Sequence[float] = ()
+) -> Figure:
+    """A figure that must reach `limit`; not run when there is no value."""
+    goal = f">= {limit:g}"
+    if value is None:
+        return Figure(name, None, unit, goal, NOT_RUN)
+    return Figure(name, value, unit, goal, value >= limit, tuple(spread))
+
+
 def exactly(name: str, unit: str, value: float | None, wanted: float) -> Figure:
     """A figure that must be just this; not run when there is no value."""
     goal = f"= {wanted:g}"

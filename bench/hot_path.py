@@ -7,6 +7,7 @@ hooks is taken off.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import shutil
 import statistics
@@ -14,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice, repeat
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +28,8 @@ BLOCK = 100
 BLOCKS = 400
 WARM_UP_BLOCKS = 20
 TRACED_STEPS = 2000
+WARM_UP_STEPS = 10_000
+"""Until caches of Python and the allocator have come to rest."""
 
 Step = Callable[[], None]
 
@@ -50,14 +53,29 @@ def scene() -> SimpleNamespace:
         def __next__(self) -> None:
             return None
 
+    norm = torch.tensor(1.5)
+
+    def clip_grad_norm_(*_: Any) -> Any:
+        return norm
+
     loaders = SimpleNamespace(dataloader=SimpleNamespace(_BaseDataLoaderIter=Iterator))
+    clipping = SimpleNamespace(clip_grad_norm_=clip_grad_norm_)
     return SimpleNamespace(
         Tensor=torch.Tensor,
         autograd=SimpleNamespace(backward=nothing),
         compiler=torch.compiler,
+        distributed=SimpleNamespace(
+            is_available=lambda: True,
+            all_reduce=nothing,
+            distributed_c10d=SimpleNamespace(all_reduce=nothing),
+        ),
         cuda=torch.cuda,
         is_grad_enabled=torch.is_grad_enabled,
         loss=torch.tensor(0.5),
+        nn=SimpleNamespace(
+            utils=SimpleNamespace(clip_grad_norm_=clip_grad_norm_, clip_grad=clipping)
+        ),
+        no_grad=torch.no_grad,
         utils=SimpleNamespace(data=loaders),
     )
 
@@ -65,28 +83,31 @@ def scene() -> SimpleNamespace:
 def bare_step(torch: SimpleNamespace) -> Step:
     """One step without hooks."""
     batches, loss = Batches(), torch.loss
-    backward = torch.autograd.backward
+    backward, clip = torch.autograd.backward, torch.nn.utils.clip_grad_norm_
 
     def step() -> None:
         next(batches)
         backward(loss)
+        clip(loss)
 
     return step
 
 
 def hooked_step(torch: SimpleNamespace, recorder: Recorder) -> Step:
-    """One step with the hooks of the data, the backward pass, the optimizer and the record."""
+    """One step with all hooks: data, the backward pass and its loss, clipping and its norm, the
+    optimizer, and the record. Collectives that a script calls itself come on top, each."""
     from torch.optim import optimizer as optimizers
 
     from holdfast.guard import Guard
     from holdfast.page import Word
-    from holdfast.patches import backward, data, optimizer
+    from holdfast.patches import backward, data, gradients, optimizer
 
     guard = Guard(lambda: recorder.count(Word.HOOK_ERRORS))
-    for install in (optimizer.install, backward.install, data.install):
-        install(torch, recorder, guard)
+    for patch in (optimizer, backward, gradients, data):
+        patch.install(torch, recorder, guard)
     batches = torch.utils.data.dataloader._BaseDataLoaderIter()
     loss, hooked_backward = torch.loss, torch.autograd.backward
+    clip = torch.nn.utils.clip_grad_norm_
     # The optimizer's hooks are global: a process that measures twice would have them twice.
     *_, before = optimizers._global_optimizer_pre_hooks.values()
     *_, after = optimizers._global_optimizer_post_hooks.values()
@@ -95,12 +116,27 @@ def hooked_step(torch: SimpleNamespace, recorder: Recorder) -> Step:
     def step() -> None:
         next(batches)
         hooked_backward(loss)
+        clip(loss)
         before(stepped, (), {})
         after(stepped, (), {})
 
     step()
     assert (recorder.word(Word.STEP), recorder.word(Word.HOOK_ERRORS)) == (1, 0)
+    assert recorder.word(Word.GRADIENT_STEP) == 1
     return step
+
+
+def collective(torch: SimpleNamespace, recorder: Recorder) -> Step:
+    """One collective that the script calls itself, with its hook."""
+    from holdfast.guard import Guard
+    from holdfast.page import Word
+    from holdfast.patches import collectives
+
+    collectives.install(torch, recorder, Guard(lambda: recorder.count(Word.HOOK_ERRORS)))
+    all_reduce, tensor = torch.distributed.all_reduce, torch.loss
+    all_reduce(tensor)
+    assert (recorder.word(Word.COLLECTIVES_LEFT), recorder.word(Word.HOOK_ERRORS)) == (1, 0)
+    return lambda: all_reduce(tensor)
 
 
 def new_recorder(path: Path) -> Recorder:
@@ -141,7 +177,8 @@ def block_means_us(steps: Iterator[Step], blocks: int = BLOCKS) -> list[float]:
 
 
 def measure(blocks: int = BLOCKS) -> dict[str, float]:
-    """The hooks' own cost per step, microseconds: of zero lines, and with the three lines' loop.
+    """The hooks' own cost per step, microseconds: of zero lines, and with the three lines' loop;
+    and what each collective that a script calls itself adds.
 
     Percentiles are over the means of 100-step blocks, as the goal is put; `p99_us` is the dearer
     of the two.
@@ -154,13 +191,15 @@ def measure(blocks: int = BLOCKS) -> dict[str, float]:
         step = hooked_step(torch, recorder)
         zero_lines = block_means_us(repeat(step), blocks)
         three_lines = block_means_us(wrapped(step, recorder), blocks)
+        collectives = block_means_us(repeat(collective(torch, recorder)), blocks // 4)
         process.disown()
     summary = {
         **_summary("zero_lines", [mean - bare for mean in zero_lines]),
         **_summary("three_lines", [mean - bare for mean in three_lines]),
     }
     dearer = max(summary["zero_lines_p99_us"], summary["three_lines_p99_us"])
-    return {**summary, "p99_us": dearer, "blocks": float(blocks)}
+    each = statistics.median(collectives)
+    return {**summary, "p99_us": dearer, "collective_us": each, "blocks": float(blocks)}
 
 
 def _summary(name: str, means_us: list[float]) -> dict[str, float]:
@@ -171,6 +210,34 @@ def _summary(name: str, means_us: list[float]) -> dict[str, float]:
         f"{name}_p99_us": ordered[int(0.99 * (len(ordered) - 1))],
         f"{name}_max_us": ordered[-1],
     }
+
+
+def measure_growth(steps: int) -> dict[str, int]:
+    """What this process holds more of after so many hooked steps than before them."""
+    with _shared_memory() as folder:
+        recorder = new_recorder(folder / "page")
+        loop = wrapped(hooked_step(scene(), recorder), recorder)
+        _run(islice(loop, WARM_UP_STEPS))
+        blocks, resident = _held()
+        _run(islice(loop, steps))
+        blocks_after, resident_after = _held()
+    return {
+        "steps": steps,
+        "blocks": blocks_after - blocks,
+        "resident_bytes": resident_after - resident,
+    }
+
+
+def _run(steps: Iterable[Step]) -> None:
+    for step in steps:
+        step()
+
+
+def _held() -> tuple[int, int]:
+    """Blocks of memory that Python has handed out, and bytes of it that are resident."""
+    gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return sys.getallocatedblocks(), pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def count_system_calls(steps: int = TRACED_STEPS) -> int | None:

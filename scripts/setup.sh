@@ -30,6 +30,7 @@ munged munge
 sbatch slurm-client
 slurmctld slurmctld
 slurmd slurmd
+mpirun openmpi-bin
 PACKAGES
 "$python" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
 

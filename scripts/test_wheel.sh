@@ -31,4 +31,7 @@ for package in (holdfast, holdfast_sidecar):
     if not package.__file__.startswith(sys.argv[1]):
         sys.exit(f"{package.__name__} comes from {package.__file__}, not from the wheel")
 PYTHON
-"$packed/bin/python" -m pytest -q -c "$root/pyproject.toml" --rootdir "$root" -p no:cacheprovider "$root/tests/unit"
+export COVERAGE_FILE="$root/.coverage"
+"$packed/bin/python" -m coverage run --rcfile "$root/pyproject.toml" -m pytest -q -m 'not soak' \
+    -c "$root/pyproject.toml" --rootdir "$root" \
+    -p no:cacheprovider "$root/tests/unit"

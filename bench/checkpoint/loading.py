@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bench.benchmark import Sample
-from bench.checkpoint.training import Training
+from bench.checkpoint.training import TIRELESS, Training
 
 RANKS = 2
 MEGABYTES = 320
-OPTIONS = ("--set=snapshot.every_steps=1", "--set=policy.budget=1000")
+OPTIONS = ("--set=snapshot.every_steps=1", *TIRELESS)
 LIMIT_S = 60.0
 
 

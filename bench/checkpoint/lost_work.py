@@ -10,10 +10,10 @@ from typing import Any
 
 from bench.benchmark import NotRun, Sample
 from bench.checkpoint import names
-from bench.checkpoint.training import LOOK_S, Training
+from bench.checkpoint.training import LOOK_S, TIRELESS, Training
 
 RANKS = 2
-EVERY_STEP = ("--set=snapshot.every_steps=1", "--set=policy.budget=1000")
+EVERY_STEP = ("--set=snapshot.every_steps=1", *TIRELESS)
 KILL_LIMIT_S = 30.0
 STEP_S = 0.02
 """Of the training that loses a node: copying its state to another one takes about as long."""

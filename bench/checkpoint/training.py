@@ -30,8 +30,15 @@ LOOK_S = 0.02
 STRAY = ("HOLDFAST_", "TORCH", "PYTHON")
 """Variables of whoever started the benchmark that would change what is measured."""
 
+TIRELESS = (
+    "--set=policy.budget=1000",
+    "--set=policy.blames_limit=1000",
+    "--set=policy.stuck_limit=1000",
+)
+"""Ranks are killed more often here than a job should put up with, and always on the same node."""
+
 BRISK = ("--set=policy.backoff_s=0.1", "--set=policy.backoff_limit_s=0.1")
-"""Ranks are killed more often here than a job should put up with."""
+"""Pauses between many restarts would only make it longer."""
 
 
 class Training:

@@ -45,7 +45,7 @@ class Job:
         self.launched: dict[str, Launched] = {}
 
     def __enter__(self) -> Job:
-        if self.contestant is HOLDFAST:
+        if self.contestant.name == HOLDFAST.name:
             try:
                 self.server = RedisServer(self.directory)
             except NotRun:

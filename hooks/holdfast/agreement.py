@@ -34,6 +34,15 @@ class Board(Protocol):
         """Remove a key; whether it was there."""
 
 
+def until_next_look_s(waited_s: float) -> float:
+    """How long to leave the board alone: a share of the time waited.
+
+    What ranks in step wait for costs a millisecond, and a thousand ranks waiting for a slow one
+    cost the store few looks.
+    """
+    return min(0.1, max(0.0005, waited_s / 8))
+
+
 class BoardLost(Exception):
     """The store can't be reached any more: the attempt is ending.
 
@@ -108,15 +117,13 @@ class Agreement:
         self, timeout_s: float, now: Callable[[], float], pause: Callable[[float], None]
     ) -> bool:
         # Looking is kinder here than Store.wait: that one writes two lines to stderr whenever it
-        # runs out of time, and keeps Python from handling signals. The pause is a share of the
-        # time waited: a verdict among ranks in step costs a millisecond, and a thousand ranks
-        # waiting for a slow one cost the store few looks.
+        # runs out of time, and keeps Python from handling signals.
         start = now()
         while not self.board.check([self._key("verdict")]):
             waited = now() - start
             if waited >= timeout_s:
                 return self._decide(VOID) == GO
-            pause(min(0.1, max(0.0005, waited / 8), timeout_s - waited))
+            pause(min(until_next_look_s(waited), timeout_s - waited))
         return self.board.get(self._key("verdict")).decode() == GO
 
     def _decide(self, verdict: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from holdfast import environment, exit_code, importing
+from holdfast import environment, exit_code, foreign_launch, importing
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from holdfast.guard import Guard
     from holdfast.page import Identity
+    from holdfast.recorder import Recorder
 
 
 def python_path() -> str:
@@ -35,7 +36,7 @@ def is_wanted(environ: Mapping[str, str]) -> bool:
     claimed_pid = environ.get(environment.CLAIMED, "").partition(":")[0]
     return (
         bool(environ.get(environment.PAGE_DIR))
-        and bool(environ.get("LOCAL_RANK"))
+        and foreign_launch.find_seat(environ) is not None
         and environ.get(environment.HOOKS) != "0"
         and claimed_pid in ("", str(os.getpid()))  # our own: this program replaced itself (exec)
     )
@@ -45,6 +46,14 @@ def arm() -> None:
     """Attach once torch is imported; at once where it is already (a warm interpreter)."""
     if not is_wanted(os.environ):
         return
+    if os.environ.get(environment.ATTACH):
+        if foreign_launch.is_launcher(sys.orig_argv):
+            return
+        try:
+            foreign_launch.settle(os.environ)
+        except OSError as error:
+            sys.stderr.write(f"holdfast: this rank is not watched: {error}\n")
+            return
     exit_code.watch()
     if "torch" in sys.modules:
         _claim_page()
@@ -69,7 +78,12 @@ def _become_the_rank(guard: Guard) -> None:
     from holdfast.recorder import Recorder
 
     identity = _identity(os.environ)
-    claimed = claim(os.environ[environment.PAGE_DIR], identity)
+    # Starts by others carry no number of ours: what the one before left is not this one's.
+    is_foreign = bool(os.environ.get(environment.ATTACH))
+    if is_foreign:
+        # Whoever watched the start before may have cleared up since.
+        foreign_launch.make_private(os.environ[environment.PAGE_DIR])
+    claimed = claim(os.environ[environment.PAGE_DIR], identity, replaces_dead=is_foreign)
     if claimed is None:
         return
     os.environ[environment.CLAIMED] = f"{identity.pid}:{identity.start_ticks}"
@@ -77,7 +91,22 @@ def _become_the_rank(guard: Guard) -> None:
     process.hold(recorder, claimed.let_go)
     if early_environment.read_is_changed(os.environ):
         recorder.add_flag(Flag.NEEDS_COLD_START)
+    guard.run("death watch", lambda: _hold_for_life(claimed.descriptor, recorder))
+    if not is_foreign:
+        guard.run("tracing", _let_see)
     guard.run("last words", lambda: last_words.install(identity.local_rank))
+
+
+def _hold_for_life(descriptor: int, recorder: Recorder) -> None:
+    from holdfast import death_watch  # needs ctypes, which not every Python has
+
+    death_watch.hold(descriptor, recorder)
+
+
+def _let_see() -> None:
+    from holdfast import tracing  # needs ctypes as well
+
+    tracing.let_see()
 
 
 def _patch_torch() -> None:
@@ -112,15 +141,16 @@ def _identity(environ: Mapping[str, str]) -> Identity:
 
     me = read_identity()
     assert me is not None
-    local_rank = int(environ["LOCAL_RANK"])
+    seat = foreign_launch.find_seat(environ)
+    assert seat is not None
     return Identity(
         pid=me.pid,
         start_ticks=me.start_ticks,
         attempt=int(environ.get(environment.ATTEMPT, "0")),
         epoch=int(environ.get(environment.EPOCH, "0")),
-        rank=int(environ.get("RANK", local_rank)),
-        local_rank=local_rank,
-        world_size=int(environ.get("WORLD_SIZE", "1")),
+        rank=seat.rank,
+        local_rank=seat.local_rank,
+        world_size=seat.world_size,
         claimed_ns=time.monotonic_ns(),
         node=environ.get(environment.NODE, ""),
         job=environ.get(environment.JOB, ""),

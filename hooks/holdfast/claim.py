@@ -35,10 +35,13 @@ class ClaimedPage:
         os.close(self.descriptor)
 
 
-def claim(directory: str, identity: page.Identity) -> ClaimedPage | None:
+def claim(
+    directory: str, identity: page.Identity, *, replaces_dead: bool = False
+) -> ClaimedPage | None:
     """Claim the page of this attempt and local rank.
 
     None when a living process holds it, or when a dead one has stepped in it: its records stay.
+    With `replaces_dead` that one's page gives way, and those of all who died with it.
     OSError when the directory is no safe place or has no room.
     """
     folder = _open_directory(directory)
@@ -58,7 +61,9 @@ def claim(directory: str, identity: page.Identity) -> ClaimedPage | None:
                 if not _is_still(occupied, name, folder):
                     continue
                 if _was_used(occupied):
-                    return None
+                    if not replaces_dead:
+                        return None
+                    _remove_dead(folder, name)
                 return _publish(folder, name, identity, replaces=True)
             finally:
                 os.close(occupied)
@@ -100,6 +105,25 @@ def _was_used(descriptor: int) -> bool:
         return False
     words = page.parse_words(data)
     return bool(words[page.Word.PUBLISHED] or words[page.Word.STEP])
+
+
+def _remove_dead(folder: int, own: str) -> None:
+    """Remove the pages of all ranks but `own` that no living process holds."""
+    for name in os.listdir(folder):
+        if not name.endswith(".page") or name.startswith(".") or name == own:
+            continue
+        try:
+            descriptor = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_still(descriptor, name, folder):
+                os.unlink(name, dir_fd=folder)
+        except BlockingIOError:
+            continue
+        finally:
+            os.close(descriptor)
 
 
 def _publish(folder: int, name: str, identity: page.Identity, *, replaces: bool) -> ClaimedPage:

@@ -50,14 +50,18 @@ class Feed(Protocol):
     def go_back(self, position: Position, world_size: int) -> None:
         """Go on from there: the batches before it are used, the generators as they were."""
 
+    def pass_over(self, count: int) -> None:
+        """Take so many batches and use none of them; StopIteration as in `take`."""
+
 
 class SequenceFeed:
-    """A sequence is indexed by step, so the step is the position."""
+    """A sequence is indexed by step, so the step is the position, but for what was passed over."""
 
     def __init__(self, items: Sequence[Any], step: int) -> None:
         self.epoch = 0
         self._items = items
         self._next = step
+        self._passed_over = 0
 
     def take(self) -> Any:
         """The item of this step."""
@@ -68,12 +72,19 @@ class SequenceFeed:
         return item
 
     def position(self, world_size: int) -> Position:
-        """Nothing but the generators: the step says the rest."""
-        return Position(0, 0, now=capture_random_state(), world_size=world_size)
+        """Beside the step: how many items were passed over so far, and the generators."""
+        now = capture_random_state()
+        return Position(0, self._passed_over, now=now, world_size=world_size)
 
     def go_back(self, position: Position, world_size: int) -> None:
-        """It starts at the step already; the generators are left."""
+        """It starts at the step already."""
+        self.pass_over(position.taken)
         restore_random_numbers(position)
+
+    def pass_over(self, count: int) -> None:
+        """Leave out the next so many items: every later step gets a later one."""
+        self._next += count
+        self._passed_over += count
 
 
 class LoaderFeed:
@@ -135,6 +146,11 @@ class LoaderFeed:
             self._warn_of_kept_workers()
         if position.now is not None:
             restore_random_state(position.now, self._generators)
+
+    def pass_over(self, count: int) -> None:
+        """Take them as ever, and leave them: they count as taken in every later position."""
+        for _ in range(count):
+            self.take()
 
     def _go_on(self, taken: int) -> None:
         if hasattr(self._loader, "__len__") and taken >= len(self._loader):

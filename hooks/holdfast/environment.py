@@ -30,6 +30,10 @@ RESUME = "HOLDFAST_RESUME"
 """What to try, in this order: a JSON list of the sidecar's `Candidate` records ("identifier",
 "path", "step", "tier", "fetches", "since"); an empty list: start from nothing."""
 
+SKIPS = "HOLDFAST_SKIP_BATCHES"
+"""Batches to pass over: a JSON list of the sidecar's `BatchSkip` records ("step", "count"); unset:
+none."""
+
 CHECKPOINT_KEY_FILE = "HOLDFAST_CHECKPOINT_KEY_FILE"
 """File with the key that manifests are sealed with; unset: they carry a plain digest only."""
 
@@ -42,14 +46,23 @@ SNAPSHOTS = "HOLDFAST_SNAPSHOTS"
 PEER_COPIES = "HOLDFAST_PEER_COPIES"
 """`sync`: a snapshot exists only once another node has it too, and ranks wait for that."""
 
+PEER_TIMEOUT = "HOLDFAST_PEER_TIMEOUT_S"
+"""How long they wait for one copy, seconds."""
+
 HOLDS_TERMINATION = "HOLDFAST_HOLDS_TERMINATION"
 """`1`: whoever started this rank can end it by END_SIGNAL; it may outlive SIGTERM to be saved."""
 
 CLAIMED = "HOLDFAST_CLAIMED"
 """`pid:start_ticks` of the process that claimed the page; children inherit it and stay inert."""
 
+ATTACH = "HOLDFAST_ATTACH"
+"""`1`: somebody else's launcher starts the ranks; they find their place by themselves."""
+
 HOOKS = "HOLDFAST_HOOKS"
 """`0` switches the hooks off in every rank."""
+
+FLIGHT_RECORDER = "HOLDFAST_FLIGHT_RECORDER"
+"""`0`: ranks don't open the socket on which torch's worker server tells of their collectives."""
 
 REDIS_URL = "HOLDFAST_REDIS"
 REDIS_USER = "HOLDFAST_REDIS_USER"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,15 +27,31 @@ def parse_identity(text: str) -> ProcessIdentity | None:
     return None
 
 
+_ENDING_FLAGS = 0x4 | 0x400
+"""PF_EXITING and PF_SIGNALED (include/linux/sched.h): it leaves, or a fatal signal was taken, the
+core dump before the leaving included. Neither is ever taken back, and exec sets neither."""
+
+_PENDING_KILL = 1 << (signal.SIGKILL - 1)
+
+
 @dataclass(frozen=True)
 class ProcessStatus:
-    """The fields of /proc/PID/stat that Holdfast judges by. CPU time is in clock ticks."""
+    """The fields of /proc/PID/stat that Holdfast judges by. CPU time is in clock ticks.
+
+    Of a thread (/proc/PID/task/TID/stat) the same, for itself.
+    """
 
     state: str
     parent_pid: int
     session: int
     cpu_ticks: int
     start_ticks: int
+    is_ending: bool = False
+    """The thread ends and nothing keeps it from it; a process does when all of its threads do."""
+    is_killed: bool = False
+    """A SIGKILL waits for the thread."""
+    wait_status: int = 0
+    """How the process ends, as for wait(2), once it does; 0 where that may not be read."""
 
 
 def parse_stat(text: str) -> ProcessStatus:
@@ -46,6 +63,9 @@ def parse_stat(text: str) -> ProcessStatus:
         session=int(fields[3]),
         cpu_ticks=int(fields[11]) + int(fields[12]),
         start_ticks=int(fields[19]),
+        is_ending=bool(int(fields[6]) & _ENDING_FLAGS),
+        is_killed=bool(int(fields[28]) & _PENDING_KILL),
+        wait_status=int(fields[49]) if len(fields) > 49 else 0,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -9,10 +10,11 @@ from typing import Any, TypeVar
 import torch
 
 from holdfast import environment, termination
+from holdfast.batch_skips import parse_skips
 from holdfast.data_position import Feed, LoaderFeed, Position, SequenceFeed, restore_random_numbers
+from holdfast.device_numbers import PinnedCopies, Tell
 from holdfast.loop import Boundary, read_write_timeout_s
 from holdfast.page import Flag, Phase
-from holdfast.patches.loss import PinnedCopies
 from holdfast.placement import Placement, read_placement
 from holdfast.random_state import capture_random_state
 from holdfast.recording import Recording, recording
@@ -22,6 +24,10 @@ from holdfast.saving import LoadFunction, Savable, SaveFunction
 from holdfast.snapshots.found import read_slots_of_before
 from holdfast.snapshots.rounds import read_rounds
 from holdfast.storage import absolute
+
+log = logging.getLogger(__name__)
+
+_DATA, _FORWARD = Phase.DATA, Phase.FORWARD
 
 T = TypeVar("T")
 
@@ -51,7 +57,8 @@ class Job:
         self._boundary: Boundary | None = None
         self._feed: Feed | None = None
         self._position: Position | None = None
-        self._copies: PinnedCopies | None = None
+        self._losses = _Reported(recording.report_loss)
+        self._gradients = _Reported(recording.report_gradient)
         self._step = 0
         self._epoch = 0
         self._stopped = False
@@ -123,6 +130,8 @@ class Job:
         boundary = self._ready()
         self._recording.add_flag(Flag.LOOP_WRAPPED)
         termination.look_again(self._recording)
+        if parse_skips(os.environ.get(environment.SKIPS, ""), self._step):
+            log.warning("holdfast: no batches are passed over: this loop's data is not Holdfast's")
         self._recording.enter(Phase.DATA)
         self._cross(boundary)
 
@@ -151,45 +160,56 @@ class Job:
         if self._position is not None:
             restore_random_numbers(self._position)
 
-    def report(self, *, loss: Any) -> None:
-        """Tell the loss of this step: a number or a tensor of one. Never waits for a GPU.
+    def report(self, *, loss: Any = None, grad_norm: Any = None) -> None:
+        """Tell the loss of this step, or the norm of its gradients, or both; on every rank.
 
-        From there it is copied meanwhile, and told at a later step.
+        A number or a tensor of one. Never waits for a GPU: from there it is copied meanwhile, and
+        told at a later step.
         """
-        tell = self._recording.report_loss
-        if self._copies is not None:
-            self._copies.report(tell)
-        if not isinstance(loss, torch.Tensor):
-            tell(float(loss), self._step + 1)
-        elif not loss.is_cuda:
-            tell(loss.item(), self._step + 1)
-        else:
-            self._copies = self._copies or PinnedCopies(torch)
-            self._copies.start(loss.detach(), self._step + 1)
+        if loss is not None:
+            self._losses.tell(loss, self._step + 1)
+        if grad_norm is not None:
+            self._gradients.tell(grad_norm, self._step + 1)
 
     def _run(self, feed: Feed, until: int | None, boundary: Boundary) -> Iterator[Any]:
         def position() -> Position:
             return feed.position(boundary.place.world_size)
 
         enter = self._recording.enter
+        skips = parse_skips(os.environ.get(environment.SKIPS, ""), self._step)
         try:
             enter(Phase.DATA)
             goes_on = self._goes_on(boundary.cross(self._step, position))
             while goes_on and (until is None or self._step < until):
                 try:
+                    if skips:
+                        self._pass_over(feed, skips)
                     batch = feed.take()
                 except StopIteration:
                     break
-                enter(Phase.FORWARD)
+                enter(_FORWARD)
                 yield batch
                 self._step += 1
                 goes_on = self._goes_on(boundary.cross(self._step, position))
                 # Only now: what is published as completed is also kept in a snapshot.
                 self._recording.end_step(self._step)
-                enter(Phase.DATA)
+                enter(_DATA)
         finally:
             boundary.leave()
             enter(Phase.IDLE)
+
+    def _pass_over(self, feed: Feed, skips: dict[int, int]) -> None:
+        """Leave out the batches that are to be left out before this step's."""
+        if (count := skips.pop(self._step, 0)) > 0:
+            if self._ready().place.rank == 0:
+                log.warning(
+                    "holdfast: %d batches are passed over before step %d", count, self._step
+                )
+            before = self._recording.enter(Phase.RESTORING)
+            try:
+                feed.pass_over(count)
+            finally:
+                self._recording.enter(before)
 
     def _cross(self, boundary: Boundary) -> None:
         def position() -> Position:
@@ -240,3 +260,23 @@ class Job:
                 rounds=read_rounds(os.environ, self._recording, place, self._savable),
             )
         return self._boundary
+
+
+class _Reported:
+    """One kind of number that the script tells."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+        self._copies: PinnedCopies | None = None
+
+    def tell(self, number: Any, step: int) -> None:
+        """Tell it, and what has arrived from the GPU since."""
+        if self._copies is not None:
+            self._copies.report(self._tell)
+        if not isinstance(number, torch.Tensor):
+            self._tell(float(number), step)
+        elif not number.is_cuda:
+            self._tell(number.item(), step)
+        else:
+            self._copies = self._copies or PinnedCopies(torch)
+            self._copies.start(number.detach(), step)

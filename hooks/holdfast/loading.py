@@ -6,15 +6,14 @@ other waiting. What can be seen to be unfit is refused before any object is touc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
-from torch.distributed.tensor import DTensor
 
 from holdfast.data_position import Position
-from holdfast.optimizer_state import give_optimizer, prepare_optimizer
+from holdfast.optimizer_state import Allocate, give_optimizer, prepare_optimizer
 from holdfast.placement import Placement
 from holdfast.registered import OwnState, SharedState, give_other, inner_model, parameter_names
 from holdfast.saving import Savable
@@ -133,14 +132,16 @@ def _keys_of(name: str, saved: Iterable[str]) -> list[str]:
     return sorted(key.removeprefix(f"{name}/") for key in saved if key.startswith(f"{name}/"))
 
 
-def _allocation(sizes: Sizes) -> Callable[[str, Any], Any]:
-    """Makes tensors for optimizer state: sharded as their parameter where sizes agree."""
+def _allocation(sizes: Sizes) -> Allocate:
+    """Gives tensors for optimizer state: what is there now, or new ones like their parameter."""
 
-    def allocate(key: str, parameter: Any) -> Any:
+    def allocate(key: str, parameter: Any, live: Any) -> Any:
         if key not in sizes:
             raise LoadFailed(f"{key!r} is not in the checkpoint")
         size, dtype = sizes[key]
-        if isinstance(parameter, DTensor) and parameter.size() == size:
+        if isinstance(live, torch.Tensor) and (live.size(), live.dtype) == (size, dtype):
+            return live  # else there would be both for a while, and state is most of the memory
+        if parameter.size() == size:
             return torch.empty_like(parameter, dtype=dtype, requires_grad=False)
         return torch.empty(size, dtype=dtype)
 

@@ -24,6 +24,8 @@ from holdfast.storage import child, open_folder
 
 log = logging.getLogger(__name__)
 
+_CHECKPOINT, _STOP = OrderKind.CHECKPOINT, OrderKind.STOP
+
 ANCESTORS = 32
 """More checkpoints than anyone keeps."""
 
@@ -68,7 +70,7 @@ class Boundary:
 
     def cross(self, step: int, position: Callable[[], Position]) -> bool:
         """Carry out what is ordered for this boundary; False: leave the loop."""
-        order = self.recording.order(OrderKind.CHECKPOINT)
+        order = self.recording.order(_CHECKPOINT)
         if self.rounds is not None:
             order = self._go_round(self.rounds, order, step, position)
         if order is not None and order.identifier != self.recording.answered:
@@ -78,7 +80,7 @@ class Boundary:
         if self._armed is not None and self._armed.step <= step:
             armed, self._armed = self._armed, None
             self._save(armed, position)
-        stop = self.recording.order(OrderKind.STOP)
+        stop = self.recording.order(_STOP)
         return stop is None or step < stop.step
 
     def leave(self) -> None:

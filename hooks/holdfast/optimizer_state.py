@@ -14,8 +14,9 @@ from torch.distributed.tensor import DTensor
 
 from holdfast.registered import OwnState, SharedState
 
-Allocate = Callable[[str, Any], Any]
-"""(key in the checkpoint, the parameter it belongs to) -> a tensor to load it into."""
+Allocate = Callable[[str, Any, Any], Any]
+"""(key in the checkpoint, the parameter it belongs to, what the optimizer has there now or None)
+-> a tensor to load it into."""
 
 
 def take_optimizer(
@@ -65,7 +66,11 @@ def prepare_optimizer(
             f"{len(own['groups'])} in the checkpoint"
         )
     return {
-        f"{name}/{title}/{key}": allocate(f"{name}/{title}/{key}", by_title[title])
+        f"{name}/{title}/{key}": allocate(
+            f"{name}/{title}/{key}",
+            by_title[title],
+            optimizer.state.get(by_title[title], {}).get(key),
+        )
         for title, keys in own["shared_keys"].items()
         for key in keys
     }

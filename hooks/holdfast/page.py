@@ -8,6 +8,7 @@ Layout (bytes, little endian), page size 24,576:
     512   words      64 unsigned 64-bit words, each stored at once
     1024  orders     one slot of 128 bytes per kind of order; its first word is a sequence number
     2048  replies    one slot of 128 bytes per kind of order that is answered
+    3072  death      the mutex that the rank's main thread holds for life; see DEATH_WATCH
     4096  last words what an exception said, as JSON
     8192  ring       256 records of 64 bytes; the word PUBLISHED counts them
 """
@@ -24,7 +25,7 @@ from enum import IntEnum, IntFlag
 from typing import Any
 
 MAGIC = b"HOLDFAST"
-VERSION = 2
+VERSION = 3
 PAGE_SIZE = 24_576
 
 STACKS_SIGNAL = signal.SIGRTMIN + 12
@@ -84,6 +85,11 @@ class Word(IntEnum):
     SNAPSHOT_FIRST_NS = 24  # and by the first one
     TERMINATION_NS = 25  # CLOCK_MONOTONIC at which this rank was sent SIGTERM; 0: it was not
     SNAPSHOT_SETTLED = 26  # step + 1; of this rank's steps up to it only the existing one exists
+    GRADIENT_BITS = 27  # float64 of the newest gradient norm, unless a loss scaler passed it over
+    GRADIENT_STEP = 28  # step at which GRADIENT_BITS was reported
+    NONFINITE_GRADIENTS = 29  # gradient norms so far that were NaN or Inf; passed over ones apart
+    SCALER_SKIPS = 30  # steps in a row that a loss scaler passed over; 0: the newest it did not
+    DEATH_WATCH = 31  # 1: the main thread holds the mutex at DEATH_OFFSET; whoever gets it, knows
 
 
 class Flag(IntFlag):
@@ -102,6 +108,7 @@ class RecordFlag(IntFlag):
     """What to know about one record."""
 
     LOSS = 1  # a loss became known during this step; without it `loss` is an older one, or 0
+    GRADIENT = 2  # so did a gradient norm; without it `gradient_norm` is an older one, or 0
 
 
 class Ending(IntEnum):
@@ -141,6 +148,9 @@ ORDERS_OFFSET = 1024
 ORDER_SIZE = 128
 REPLIES_OFFSET = 2048
 REPLY_SIZE = 128
+DEATH_OFFSET = 3072
+DEATH_SIZE = 64
+"""Room for a pthread_mutex_t of glibc: 40 bytes on x86-64, 48 on aarch64."""
 LAST_WORDS_OFFSET = 4096
 LAST_WORDS_SIZE = 2048
 RING_OFFSET = 8192
@@ -153,8 +163,13 @@ _ORDER_BODY = struct.Struct("<QQQQQQQQ48s")
 """kind, attempt, epoch, step, deadline_ns, every, slots, keeps, identifier"""
 _ORDER = struct.Struct("<Q I 4x 112s")
 _REPLY_BODY = struct.Struct("<QQQQ48s")  # state, step, bytes, duration_ns, identifier
-RECORD_BODY = struct.Struct("<QQ8IdI")
-"""A record without its checksum; public because the hot path packs it without a `Record`."""
+RECORD_BODY = struct.Struct("<QQ7IdfI")
+"""A record without its checksum; public because the hot path packs it without a `Record`.
+
+step, end_ns, the seven parts of the step (their sum is its total), loss, gradient norm, flags.
+"""
+LARGEST_NORM = 3.4e38
+"""The largest number that the 32 bits of a gradient norm hold, or nearly; beyond is infinite."""
 _CHECKSUM = struct.Struct("<I")
 _LENGTH_AND_CHECKSUM = struct.Struct("<II")
 
@@ -223,7 +238,10 @@ def bits_float(bits: int) -> float:
 
 @dataclass(frozen=True)
 class Record:
-    """One step of one rank. Durations are microseconds, `end_ns` is CLOCK_MONOTONIC."""
+    """One step of one rank. Durations are microseconds, `end_ns` is CLOCK_MONOTONIC.
+
+    The total is the sum of the parts that follow it, so the page does not hold it.
+    """
 
     step: int
     end_ns: int
@@ -238,6 +256,7 @@ class Record:
     loss: float
     flags: int = 0
     """See RecordFlag."""
+    gradient_norm: float = 0.0
 
 
 def pack_record(record: Record) -> bytes:
@@ -245,7 +264,6 @@ def pack_record(record: Record) -> bytes:
     body = RECORD_BODY.pack(
         record.step,
         record.end_ns,
-        record.total_us,
         record.data_us,
         record.forward_us,
         record.backward_us,
@@ -254,6 +272,7 @@ def pack_record(record: Record) -> bytes:
         record.saving_us,
         record.other_us,
         record.loss,
+        record.gradient_norm,
         record.flags,
     )
     return body + _CHECKSUM.pack(zlib.crc32(body))
@@ -264,7 +283,8 @@ def parse_record(data: bytes) -> Record | None:
     body = data[: RECORD_BODY.size]
     if _CHECKSUM.unpack_from(data, RECORD_BODY.size)[0] != zlib.crc32(body):
         return None
-    return Record(*RECORD_BODY.unpack(body))
+    step, end_ns, *parts, loss, gradient_norm, flags = RECORD_BODY.unpack(body)
+    return Record(*(step, end_ns, sum(parts), *parts, loss, flags, gradient_norm))
 
 
 def parse_records(page: bytes, after: int) -> Iterator[tuple[int, Record]]:
@@ -405,6 +425,13 @@ def parse_last_words(page: bytes) -> dict[str, Any] | None:
 def page_name(attempt: int, local_rank: int) -> str:
     """File name of a rank's page inside its node's directory."""
     return f"attempt-{attempt}-local-{local_rank}.page"
+
+
+SOCKET_SUFFIX = ".socket"
+"""Beside a page, in place of its own suffix: where torch's worker server answers for the rank."""
+
+GROUPS_SUFFIX = ".groups"
+"""Likewise: JSON, name of each process group it is in -> `title` and `ranks`."""
 
 
 def checkpoint_name(step: int, identifier: str) -> str:

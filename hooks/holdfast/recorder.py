@@ -27,9 +27,16 @@ _BOUNDARY_NS = _WORDS + Word.BOUNDARY_NS
 _LOSS_BITS = _WORDS + Word.LOSS_BITS
 _LOSS_STEP = _WORDS + Word.LOSS_STEP
 _NONFINITE = _WORDS + Word.NONFINITE
+_GRADIENT_BITS = _WORDS + Word.GRADIENT_BITS
+_GRADIENT_STEP = _WORDS + Word.GRADIENT_STEP
+_NONFINITE_GRADIENTS = _WORDS + Word.NONFINITE_GRADIENTS
+_SCALER_SKIPS = _WORDS + Word.SCALER_SKIPS
 _FLAGS = _WORDS + Word.FLAGS
 
 _LOSS = int(RecordFlag.LOSS)
+_GRADIENT = int(RecordFlag.GRADIENT)
+_LARGEST_NORM = page.LARGEST_NORM
+_INFINITE = float("inf")
 # A member looked up in its enumeration costs as much as a clock: bound once, here.
 _STARTING = int(Phase.STARTING)
 _RESTORING = int(Phase.RESTORING)
@@ -58,18 +65,21 @@ class Recorder:
         "_boundary_ns",
         "_clock",
         "_doubles",
+        "_gradient",
         "_loss",
-        "_loss_flag",
         "_mark_ns",
         "_memory",
+        "_news",
         "_orders",
         "_progress",
         "_published",
+        "_scaled_step",
         "_sequences",
         "_spent_ns",
         "_words",
         "answered",
         "attempt",
+        "gradient_is_reported",
         "loop_is_wrapped",
         "loss_is_reported",
         "phase",
@@ -93,8 +103,13 @@ class Recorder:
         self.loop_is_wrapped = False
         self.loss_is_reported = False
         """Whether the script names its loss itself; what hooks see no longer counts then."""
+        self.gradient_is_reported = False
+        """The same for the gradient norm."""
         self._loss = 0.0
-        self._loss_flag = 0
+        self._gradient = 0.0
+        self._scaled_step = -1
+        self._news = 0
+        """Which of them became known since the last record; see RecordFlag."""
         self._progress = 0
         self._published = 0
         self._spent_ns = list(_NOTHING_SPENT)
@@ -107,8 +122,7 @@ class Recorder:
         """Leave the present phase for this one; answers the phase that was left."""
         now = self._clock()
         previous = self.phase
-        # A plain index is what lists are quick with; `value` would be a call.
-        self._spent_ns[previous._value_] += now - self._mark_ns
+        self._spent_ns[previous] += now - self._mark_ns
         self._mark_ns = now
         self.phase = phase
         self._progress = progress = self._progress + 1
@@ -125,10 +139,10 @@ class Recorder:
         """
         now = self._clock()
         spent = self._spent_ns
-        spent[self.phase._value_] += now - self._mark_ns
-        body = self._pack(step, now)
+        spent[self.phase] += now - self._mark_ns
+        body = self._pack(step, now, spent)
         self._mark_ns = self._boundary_ns = now
-        self._loss_flag = 0
+        self._news = 0
         spent[:] = _NOTHING_SPENT
         words = self._words
         published = self._published
@@ -143,12 +157,17 @@ class Recorder:
     def report_loss(self, value: float, step: int | None = None) -> None:
         """The script's own loss. `step` as in `end_step`; by default the step being run."""
         self.loss_is_reported = True
-        self._note_loss(value, step)
+        self.note_loss(value, step)
 
-    def see_loss(self, value: float, step: int | None = None) -> None:
-        """A loss that a hook saw; it counts until the script reports its own."""
-        if not self.loss_is_reported:
-            self._note_loss(value, step)
+    def report_gradient(self, norm: float, step: int | None = None) -> None:
+        """The script's own norm of its gradients."""
+        self.gradient_is_reported = True
+        self.note_gradient(norm, step)
+
+    def scale(self) -> None:
+        """The loss of the step being run was scaled: should its gradients overflow, the scaler
+        passes over the step, and nothing is wrong."""
+        self._scaled_step = self._words[_STEP] + 1
 
     def order(self, kind: OrderKind) -> Order | None:
         """The newest order of this kind for this attempt; the same one at every look until then.
@@ -175,7 +194,17 @@ class Recorder:
 
     def count(self, word: Word) -> None:
         """Add one to a word."""
-        self._words[_WORDS + word] += 1
+        self.count_at(_WORDS + word)
+
+    def count_at(self, index: int) -> None:
+        """The same by the word's index in the page, for the hot path: see `index_of`."""
+        words = self._words
+        words[index] = words[index] + 1
+
+    @staticmethod
+    def index_of(word: Word) -> int:
+        """Where a word lies, counted in words."""
+        return _WORDS + int(word)
 
     def add_flag(self, flag: Flag) -> None:
         """State one more fact about this process."""
@@ -209,41 +238,64 @@ class Recorder:
     def _write(self, offset: int, data: bytes) -> None:
         self._memory[offset : offset + len(data)] = data
 
-    def _note_loss(self, value: float, step: int | None) -> None:
+    def note_loss(self, value: float, step: int | None = None) -> None:
+        """A loss, whoever saw it. Hooks ask `loss_is_reported` first."""
         self._loss = self._doubles[_LOSS_BITS] = value
-        self._loss_flag = _LOSS
+        self._news |= _LOSS
         words = self._words
         words[_LOSS_STEP] = words[_STEP] + 1 if step is None else step
         if value - value != 0.0:  # NaN and both infinities, and nothing else
             words[_NONFINITE] += 1
 
-    def _pack(self, step: int, now: int) -> bytes:
-        spent = self._spent_ns
-        total = (now - self._boundary_ns - spent[_STARTING] - spent[_RESTORING]) // 1000
-        data = spent[_DATA] // 1000
-        forward = spent[_FORWARD] // 1000
-        backward = spent[_BACKWARD] // 1000
-        communicating = spent[_COMMUNICATING] // 1000
-        optimizer = spent[_OPTIMIZER] // 1000
-        saving = spent[_SAVING] // 1000
-        other = total - data - forward - backward - communicating - optimizer - saving
+    def note_gradient(self, norm: float, step: int | None = None) -> None:
+        """A gradient norm, whoever worked it out. Hooks ask `gradient_is_reported` first."""
+        words = self._words
+        if step is None:
+            step = words[_STEP] + 1
+        if norm - norm == 0.0:
+            words[_SCALER_SKIPS] = 0
+        elif step <= self._scaled_step:  # one from a GPU comes later than its step
+            words[_SCALER_SKIPS] += 1
+            return
+        else:
+            words[_NONFINITE_GRADIENTS] += 1
+        known = self._gradient
+        if self._news & _GRADIENT and (norm <= known or known != known):
+            return  # of several in one step the largest counts, and NaN above all
+        if norm > _LARGEST_NORM:
+            norm = _INFINITE
+        self._gradient = self._doubles[_GRADIENT_BITS] = norm
+        self._news |= _GRADIENT
+        words[_GRADIENT_STEP] = step
+
+    def _pack(self, step: int, now: int, spent: list[int]) -> bytes:
+        # Unpacked at once, which is quicker than seven look-ups; in the order of `Phase`.
+        starting, restoring, _, data, forward, backward, waiting, optimizer, saving, _, _, _ = spent
+        total = (now - self._boundary_ns - starting - restoring) // 1000
+        data //= 1000
+        forward //= 1000
+        backward //= 1000
+        waiting //= 1000
+        optimizer //= 1000
+        saving //= 1000
+        other = total - data - forward - backward - waiting - optimizer - saving
         if total > _LONGEST_US:
-            parts = (total, data, forward, backward, communicating, optimizer, saving, other)
+            parts = (data, forward, backward, waiting, optimizer, saving, other)
             cut = (min(part, _LONGEST_US) for part in parts)
-            return _pack_body(step, now, *cut, self._loss, self._loss_flag)
+            return _pack_body(step, now, *cut, self._loss, self._gradient, self._news)
         return _pack_body(
             step,
             now,
-            total,
             data,
             forward,
             backward,
-            communicating,
+            waiting,
             optimizer,
             saving,
             other,
             self._loss,
-            self._loss_flag,
+            self._gradient,
+            self._news,
         )
 
     def _read_order(self, kind: OrderKind) -> None:

@@ -23,6 +23,9 @@ class Recording(Protocol):
     def report_loss(self, value: float, step: int | None = None, /) -> None:
         """Loss of the step that is being run."""
 
+    def report_gradient(self, norm: float, step: int | None = None, /) -> None:
+        """Norm of its gradients."""
+
     def order(self, kind: OrderKind, /) -> Order | None:
         """Newest order of this kind, if there is one."""
 
@@ -52,6 +55,9 @@ class Unwatched:
         """Nobody counts."""
 
     def report_loss(self, value: float, step: int | None = None, /) -> None:
+        """Nobody listens."""
+
+    def report_gradient(self, norm: float, step: int | None = None, /) -> None:
         """Nobody listens."""
 
     def order(self, kind: OrderKind, /) -> Order | None:

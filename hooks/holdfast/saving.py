@@ -80,8 +80,7 @@ def write_checkpoint(
     """
     if folder.exists(own_file(place.rank)):
         raise SaveFailed(f"{folder.url} already holds a checkpoint")
-    shared, own = take_state(savable.registered, place.world_size)
-    own |= {"position": mark.position, "world_size": place.world_size, "step": mark.step}
+    shared, own = take_state(savable.registered, mark, place.world_size)
     plain, tensors = encode(own)
     numbers = {**shared, **own_numbers(savable.registered, own)}
     finite = is_finite(numbers) and savable.own_is_finite()
@@ -105,10 +104,11 @@ def own_names(folder: Folder, rank: int) -> list[str]:
     return [*mine, TORCH_METADATA] if rank == 0 and folder.exists(TORCH_METADATA) else mine
 
 
-def take_state(registered: Registered, world_size: int) -> tuple[SharedState, OwnState]:
+def take_state(registered: Registered, mark: Mark, world_size: int) -> tuple[SharedState, OwnState]:
     """Everything registered, taken apart into shared tensors and this rank's own state."""
     shared: SharedState = {}
     own: OwnState = {"models": {}, "optimizers": {}, "others": {}}
+    own |= {"position": mark.position, "world_size": world_size, "step": mark.step}
     names = parameter_names(registered.models)
     shared_ids = shared_parameters(registered.models, world_size)
     for name, model in registered.models.items():

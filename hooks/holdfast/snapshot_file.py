@@ -37,6 +37,8 @@ COPIES_DIRECTORY = "copies"
 
 SLOT_NAME = re.compile(r"rank-(\d+)-slot-(\d+)")
 
+FETCHED_PREFIX = "fetched-attempt-"
+
 
 class Word(IntEnum):
     """Index of each word of the header."""
@@ -118,6 +120,12 @@ class Entry:
 def slot_name(rank: int, slot: int) -> str:
     """File name of a slot."""
     return f"rank-{rank}-slot-{slot}"
+
+
+def fetched_name(attempt: int) -> str:
+    """File name of the word that a sidecar leaves, beside `snapshots`, for the ranks of an attempt:
+    whether their slots were brought from other nodes."""
+    return f"{FETCHED_PREFIX}{attempt}"
 
 
 def align(size: int) -> int:

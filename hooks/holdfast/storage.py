@@ -104,7 +104,7 @@ class LocalFolder(Folder):
         try:
             with temporary.open("xb") as stream:
                 yield stream
-            _sync_file(temporary)
+            sync_file(temporary)
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
@@ -224,9 +224,12 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _sync_file(path: Path) -> None:
-    # Through a descriptor of its own, as torch's writer closes the one that it was given. An error
-    # of writing back that nobody was told of yet is told here.
+def sync_file(path: Path) -> None:
+    """Make what is in a file durable; raises OSError.
+
+    Through a descriptor of its own, as torch's writer closes the one that it was given. An error of
+    writing back that nobody was told of yet is told here.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -9,17 +9,22 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast_sidecar.actions.runner import ActionRunner
+from holdfast_sidecar.attention import Attention
 from holdfast_sidecar.checkpoints.parts import NodePart
 from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.coordination.store import Store
 from holdfast_sidecar.coordinator import Coordinator, NodeIdentity
+from holdfast_sidecar.deathwatch.watch import DeathWatch
 from holdfast_sidecar.deeds import Deeds
 from holdfast_sidecar.desk.asked_storage import AskedStorage
 from holdfast_sidecar.desk.questions import Errand
 from holdfast_sidecar.desk.storage_desk import StorageDesk
 from holdfast_sidecar.desk.writer_process import WriterProcess
+from holdfast_sidecar.evidence.own_secrets import own_secrets
+from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.fence import FenceFile
+from holdfast_sidecar.inquiry import Inquiry
 from holdfast_sidecar.leadership import Leadership
 from holdfast_sidecar.loop import Coordination, Loop, Teller
 from holdfast_sidecar.pages import Pages
@@ -49,6 +54,8 @@ class Site:
     places: Places
     settings: Settings
     launcher_pid: int = 0
+    attached: bool = False
+    """Somebody else launched the ranks; see `holdfast attach`."""
 
 
 def coordinate(site: Site, store: Store, desk: StorageDesk) -> Coordinator:
@@ -73,10 +80,16 @@ def assemble(
     """The loop, ready to run."""
     pages = Pages(site.places.shm)
     runner = ActionRunner()
+    evidence = EvidenceKeeping(
+        site.places,
+        runner,
+        settings=site.settings.evidence,
+        secrets=own_secrets(site.settings, os.environ),
+    )
     return Loop(
         node=site.node,
         settings=site.settings,
-        ranks_probe=ProbeRunner(RanksProbe(pages), every_s=0.0),
+        ranks_probe=ProbeRunner(RanksProbe(pages, clean=evidence.clean), every_s=0.0),
         machine=machine.MachineProbes(
             host=ProbeRunner(Patient(HostProbe(rooms(site))), machine.EVERY_S),
             network=ProbeRunner(NetworkProbe(), machine.EVERY_S),
@@ -88,7 +101,8 @@ def assemble(
             site.settings,
             site.places,
             pages,
-            Chronicle(site.places),
+            Chronicle(site.places, site.settings.evidence),
+            evidence,
             runner,
             releases_ranks=not site.launcher_pid,
         ),
@@ -111,6 +125,10 @@ def assemble(
         teller=teller,
         parting=Parting(site.node, str(site.places.shm), site.settings, desk, site.places.shipping),
         metrics_address=metrics_address,
+        death_watch=DeathWatch(pages, coordination.changed.set),
+        is_attached=site.attached,
+        inquiry=Inquiry(pages.held, coordination.changed.set),
+        attention=Attention(numbers=site.settings.numbers),
     )
 
 

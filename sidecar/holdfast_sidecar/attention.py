@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from holdfast.identity import ProcessIdentity
 from holdfast_sidecar.observation import RankHistory, RankLook, follow
-from holdfast_sidecar.settings import OVERSLEPT_S
+from holdfast_sidecar.settings import OVERSLEPT_S, NumbersSettings
 
 
 @dataclass
@@ -17,6 +17,7 @@ class Attention:
     attempt: int = -1
     histories: dict[int, RankHistory] = field(default_factory=dict)
     awake_since_s: float = float("-inf")
+    numbers: NumbersSettings = field(default_factory=NumbersSettings)
     _looked_s: float | None = None
 
     def take_in(self, looks: Sequence[RankLook], now_s: float) -> None:
@@ -26,7 +27,7 @@ class Attention:
         self._looked_s = now_s
         self.attempt = looks[0].identity.attempt if looks else -1
         self.histories = {
-            look.rank: follow(self.histories.get(look.rank), look)
+            look.rank: follow(self.histories.get(look.rank), look, self.numbers)
             for look in sorted(looks, key=lambda look: look.rank)
         }
 

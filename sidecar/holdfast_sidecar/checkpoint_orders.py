@@ -13,6 +13,7 @@ from typing import Protocol
 
 from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.coordination.reports import (
+    ATTEMPT_ENDED,
     Candidate,
     CheckpointOrder,
     LedgerEntry,
@@ -31,7 +32,6 @@ log = logging.getLogger(__name__)
 
 REARMINGS = 3
 """A person's request is tried again this often when the order came too late for some rank."""
-
 
 UNREAD = 8
 """Refusals that are kept for whoever asked and has not looked yet, or never will."""
@@ -86,8 +86,6 @@ class CheckpointOrders:
         self._untidied: tuple[LedgerEntry, Plan] | None = None
         self.late_in_a_row = 0
         """Orders that came too late for some rank."""
-        self.sealed = 0
-        """How many checkpoints this leader has seen become complete."""
 
     def write(self, lease: Lease, order: CheckpointOrder, expected: str | None) -> bool:
         """Write an order; False when this leader is deposed or the field moved on."""
@@ -143,11 +141,11 @@ class CheckpointOrders:
                 return self._ship(lease, cluster, plan, order)
         if order.state == "armed" and order.mode == "snapshot":
             # Nothing of it is on storage before its state is `writing`.
-            return self.end(lease, cluster, order, "the attempt ended")
+            return self.end(lease, cluster, order, ATTEMPT_ENDED)
         entry = self._storage.settle(order)
         if entry is not None:
             self._enter(lease, entry)
-        return self.end(lease, cluster, order, "" if entry is not None else "the attempt ended")
+        return self.end(lease, cluster, order, "" if entry is not None else ATTEMPT_ENDED)
 
     def end(self, lease: Lease, cluster: Cluster, order: CheckpointOrder, reason: str) -> bool:
         """Say what became of it (no reason: complete); False when this leader is deposed."""
@@ -251,7 +249,6 @@ class CheckpointOrders:
         self._enter(lease, entry)
         # The lease was in force just now: whoever lost it may remove nothing that others load.
         if self.end(lease, cluster, order, ""):
-            self.sealed += 1
             self._untidied = (entry, plan)
 
     def _give_up(self, lease: Lease, cluster: Cluster, order: CheckpointOrder, reason: str) -> None:

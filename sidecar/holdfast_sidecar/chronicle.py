@@ -6,12 +6,14 @@ own server are gone.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast_sidecar.coordination.reports import Incident, decode
 from holdfast_sidecar.places import NAME, Places
 from holdfast_sidecar.remains import remove_old_remains
+from holdfast_sidecar.settings import EvidenceSettings
 
 RECORD = "incident.json"
 
@@ -19,8 +21,9 @@ RECORD = "incident.json"
 class Chronicle:
     """Keeps each incident's newest record beside its evidence, and of old ones neither."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: Places, settings: EvidenceSettings | None = None) -> None:
         self._places = places
+        self._settings = settings or EvidenceSettings()
         self._kept: dict[str, str] = {}
 
     def keep(self, incidents: Mapping[str, str]) -> bool:
@@ -39,7 +42,7 @@ class Chronicle:
             temporary.replace(directory / RECORD)
             self._kept[identifier] = text
         if changed:
-            remove_old_remains(self._places, _detected_unix_s)
+            remove_old_remains(self._places, self._settings, _detected_unix_s, time.time())
         return bool(changed)
 
 

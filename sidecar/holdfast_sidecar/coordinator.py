@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from holdfast_sidecar import __version__
 from holdfast_sidecar.coordination.exchange_guard import ExchangeGuard
-from holdfast_sidecar.coordination.keys import ENDED_TTL_S, RUNNING_TTL_S, Section
+from holdfast_sidecar.coordination.keys import ENDED_TTL_S, RUNNING_TTL_S
 from holdfast_sidecar.coordination.reports import (
     TERMINAL,
     AttemptKey,
@@ -30,7 +30,7 @@ from holdfast_sidecar.coordination.reports import (
     encode,
 )
 from holdfast_sidecar.coordination.store import (
-    ALL_SECTIONS,
+    Bid,
     Heard,
     Lease,
     Store,
@@ -38,6 +38,9 @@ from holdfast_sidecar.coordination.store import (
     View,
     without_secrets,
 )
+from holdfast_sidecar.decisions import modes
+from holdfast_sidecar.decisions.absence import find_absent
+from holdfast_sidecar.decisions.beginning import is_fresh
 from holdfast_sidecar.decisions.cluster import (
     Cluster,
     beats,
@@ -45,11 +48,14 @@ from holdfast_sidecar.decisions.cluster import (
     parse_cluster,
     unattended_nodes,
 )
-from holdfast_sidecar.decisions.liveness import Heartbeats
+from holdfast_sidecar.decisions.liveness import COUNTED_BEATS, Heartbeats
+from holdfast_sidecar.decisions.succession import is_taken, why_gone
 from holdfast_sidecar.fence import FenceFile
+from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.leadership import Leadership
 from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.stopwatch import Stopwatch
 
 log = logging.getLogger(__name__)
 
@@ -57,6 +63,12 @@ Fenced = TypeVar("Fenced", CheckpointOrder, SnapshotOrder, PeerOrder)
 
 LISTEN_S = 2.0
 """One wait of the listener: how long its thread may outlive a stop."""
+
+DUE_MARGIN_S = 0.002
+"""So much later than a deadline it is looked at: a wait may end a little early."""
+
+HEARD_BEATS = 2.5
+"""Within so many beats every living sidecar has reported, one slow call included."""
 
 KEEP_EVERY_S = 60.0
 """How often the keys' lifetimes are refreshed: far more often than they end."""
@@ -90,12 +102,18 @@ class Coordinator(threading.Thread):
         self._leadership = leadership
         self._fence = fence
         self._clock = clock
-        self._heartbeats = Heartbeats(late_after_s=4 * settings.sidecar.heartbeat_s)
+        # A judge that was away for a whole deadline gives everyone all of it anew.
+        self._heartbeats = Heartbeats(
+            counted_s=COUNTED_BEATS * settings.sidecar.heartbeat_s,
+            late_after_s=settings.sidecar.node_timeout_s,
+        )
+        self._watch = Stopwatch()
+        self._due_at = float("inf")
         self._state = LocalState(launcher_alive=True, launcher_pid=0, attempt=-1)
         self._orders = Orders()
         self._plan_seen: Plan | None = None
         self._plan_refused: Plan | None = None
-        self._epoch_seen = fence.fence.epoch
+        self._epoch_seen, self._leader_seen = fence.fence.epoch, ""
         self._lease_held: Lease | None = None
         self._guard = ExchangeGuard(log)
         self._beat = 0
@@ -143,7 +161,7 @@ class Coordinator(threading.Thread):
             if error is not None:
                 self._lose_store(error)
                 self._stopping.wait(self._settings.sidecar.heartbeat_s)
-            self._look_again.wait(self._settings.sidecar.heartbeat_s)
+            self._look_again.wait(self._rest_s())
         try:
             self._store.resign(self._candidate)
         except StoreUnavailable:
@@ -151,41 +169,86 @@ class Coordinator(threading.Thread):
 
     def exchange(self, now: float, now_unix_s: float) -> None:
         """Report, read, lead if it is our turn, and update the orders. Raises StoreUnavailable."""
-        self._report()
-        lease = self._campaign(self._epoch_seen)
-        view = self._store.read(ALL_SECTIONS)
+        began = self._clock()
+        lease, view = self._ask()
         cluster = parse_cluster(view)
         view = without_secrets(view)
-        self._heartbeats.observe(beats(cluster), view.server, now)
-        if lease.candidate == self._candidate and lease != self._lease_held:
-            # A failover may have lost that this epoch was granted to somebody else before.
-            highest = self._highest_epoch_elsewhere(cluster)
-            lease = lease if highest < lease.epoch else self._campaign(highest + 1)
+        answered = now + self._clock() - began
+        self._heartbeats.observe(beats(cluster), view.server, now, answered)
+        lease = self._follow_on(cluster, lease, now)
         leads = lease.candidate == self._candidate
         self._lease_held = lease if leads else None
-        self._obey(cluster, view, lease, leads)
+        absent: tuple[Finding, ...] = ()
         if leads:
-            lost = lost_nodes(cluster, self._heartbeats, self._settings.sidecar.node_timeout_s, now)
+            cluster = self._judge_presence(cluster, now)
             timeout_s = self._settings.sidecar.node_timeout_s
-            unattended = unattended_nodes(cluster, self._heartbeats, timeout_s, now)
-            alive = dataclasses.replace(cluster, lost=lost, unattended=unattended)
-            self._leadership.lead(lease, alive, view.server, self._plan_seen, now, now_unix_s)
+            absent = tuple(find_absent(cluster, self._heartbeats, timeout_s, now, now_unix_s))
+        self._obey(cluster, view, lease, absent)
+        self._due_at = self._next_due_at(cluster, lease, now)
+        known_for_s = self._watch.elapsed("server", view.server, now)
+        if leads and self._may_act(cluster, known_for_s):
+            self._leadership.lead(lease, cluster, view.server, self._plan_seen, now, now_unix_s)
         self._keep(cluster, now)
+
+    def _follow_on(self, cluster: Cluster, lease: Lease, now: float) -> Lease:
+        """Take the lease of a leader that is gone, and no epoch that anybody else ever had."""
+        timeout_s = self._settings.sidecar.node_timeout_s
+        if lease.candidate != self._candidate:
+            why = why_gone(cluster, lease.candidate, self._heartbeats, timeout_s, now)
+            if not why:
+                return lease
+            log.info("leader %s is gone: %s", lease.candidate, why)
+            lease = self._campaign(self._epoch_seen, deposed=lease.candidate)
+            if lease.candidate != self._candidate:
+                return lease
+        others = [n for n in cluster.nodes.values() if n.node != self._identity.node]
+        if not is_taken(lease, others, is_new=lease != self._lease_held):
+            return lease
+        return self._campaign(max(node.floor_epoch for node in others) + 1)
+
+    def _may_act(self, cluster: Cluster, known_for_s: float) -> bool:
+        """On a server that is new to it a leader first hears everybody: what it granted may have
+        been granted before by the one that it took the place of."""
+        is_alone = cluster.nodes.keys() <= {self._identity.node}
+        is_heard = known_for_s >= HEARD_BEATS * self._settings.sidecar.heartbeat_s
+        return is_heard or is_alone or is_fresh(cluster, self._plan_seen)
+
+    def _judge_presence(self, cluster: Cluster, now: float) -> Cluster:
+        timeout_s = self._settings.sidecar.node_timeout_s
+        return dataclasses.replace(
+            cluster,
+            lost=lost_nodes(cluster, self._heartbeats, timeout_s, now),
+            unattended=unattended_nodes(cluster, self._heartbeats, timeout_s, now),
+        )
+
+    def _next_due_at(self, cluster: Cluster, lease: Lease, now: float) -> float:
+        """When the next one may have been silent for too long: all concern the leader, only the
+        leader concerns the others."""
+        leader = f"node/{lease.candidate.rpartition('/')[0]}"
+        names = [leader] if self._lease_held is None else list(beats(cluster))
+        timeout_s = self._settings.sidecar.node_timeout_s
+        return now + self._heartbeats.next_due_s(names, timeout_s, now)
+
+    def _rest_s(self) -> float:
+        """Until the next heartbeat, or until somebody may have been silent for too long."""
+        due_s = max(0.0, self._due_at - self._clock()) + DUE_MARGIN_S
+        return min(self._settings.sidecar.heartbeat_s, due_s)
 
     @property
     def _candidate(self) -> str:
         return f"{self._identity.node}/{self._identity.incarnation}"
 
-    def _campaign(self, floor: int) -> Lease:
-        lease = self._store.campaign(self._candidate, self._settings.sidecar.lease_s, floor)
-        self._epoch_seen = max(self._epoch_seen, lease.epoch)
+    def _campaign(self, floor: int, deposed: str = "") -> Lease:
+        lease_s = self._settings.sidecar.lease_s
+        return self._noted(self._store.campaign(self._candidate, lease_s, floor, deposed))
+
+    def _noted(self, lease: Lease) -> Lease:
+        if lease.epoch > self._epoch_seen:
+            self._epoch_seen, self._leader_seen = lease.epoch, lease.candidate
         return lease
 
-    def _highest_epoch_elsewhere(self, cluster: Cluster) -> int:
-        others = (n for n in cluster.nodes.values() if n.node != self._identity.node)
-        return max((node.floor_epoch for node in others), default=0)
-
-    def _report(self) -> None:
+    def _ask(self) -> tuple[Lease, View]:
+        """Report, campaign, read."""
         state = self._state
         self._beat += 1
         report = NodeReport(
@@ -194,35 +257,52 @@ class Coordinator(threading.Thread):
             beat=self._beat,
             floor_attempt=self._fence.fence.attempt,
             floor_epoch=self._epoch_seen,
+            floor_leader=self._leader_seen,
             attempt=state.attempt,
             launcher_alive=state.launcher_alive,
             launcher_pid=state.launcher_pid,
             ranks=state.ranks,
             findings=state.findings,
+            doubts=state.doubts,
+            traces=state.traces,
             evidence_for=state.evidence_for,
+            where_ranks_stood=dict(state.where_ranks_stood),
+            bundles=dict(state.bundles),
             saved=state.saved,
             metrics_address=state.metrics_address,
             mode=self._settings.sidecar.mode,
+            modes=modes.explicit(self._settings.modes),
             pid=self._identity.pid,
             version=__version__,
             waiting=self.waiting,
             snapshot=state.snapshot,
             preempted_by=state.preempted_by,
+            attached=state.attached,
             checkpoint=None if self._lease_held is None else self._settings.checkpoint,
         )
         news = _news(state)
-        self._store.report(
-            Section.NODES, self._identity.node, encode(report), wake=news != self._told
+        lease_s = self._settings.sidecar.lease_s
+        lease, view = self._store.exchange(
+            self._identity.node,
+            encode(report),
+            Bid(self._candidate, lease_s, self._epoch_seen),
+            wake=news != self._told,
         )
         self._told = news
+        return self._noted(lease), view
 
-    def _obey(self, cluster: Cluster, view: View, lease: Lease, leads: bool) -> None:
+    def _obey(
+        self, cluster: Cluster, view: View, lease: Lease, absent: tuple[Finding, ...]
+    ) -> None:
+        leads = self._lease_held is not None
         plan = cluster.plan
         if plan is not None and not self._fence.obey(plan.attempt, plan.epoch):
             if plan != self._plan_refused:
                 log.warning("refused a stale plan: attempt %d, epoch %d", plan.attempt, plan.epoch)
             self._plan_refused, plan = plan, None
         if plan is not None:
+            if plan != self._plan_seen and plan.incident:
+                log.info("heard: attempt %d is %s: %s", plan.attempt, plan.state, _trouble(plan))
             self._plan_seen = plan
         order = self._admitted(cluster.checkpoint, plan)
         self._replace(
@@ -237,6 +317,7 @@ class Coordinator(threading.Thread):
                 lease=lease,
                 store_up=True,
                 view=view,
+                absent=absent,
             )
         )
 
@@ -260,7 +341,7 @@ class Coordinator(threading.Thread):
         is_away = isinstance(error, StoreUnavailable)
         if is_away and self._orders.store_up:
             log.warning("the store is away, nothing cluster-wide is decided: %s", error)
-        self._replace(dataclasses.replace(self._orders, store_up=False, is_leader=False))
+        self._replace(dataclasses.replace(self._orders, store_up=False, is_leader=False, absent=()))
         if not is_away:
             # Whoever has an error of its own can't lead, and must not keep others from it.
             with contextlib.suppress(StoreUnavailable):
@@ -285,6 +366,13 @@ class Coordinator(threading.Thread):
             self._kept_at, self._kept_for_s = now, ttl_s
 
 
+def _trouble(plan: Plan) -> str:
+    """What the plan says of its incident, in a line for the log."""
+    ranks = f", ranks {plan.culprit_ranks}" if plan.culprit_ranks else ""
+    where = f" on node {plan.culprit_node}" if plan.culprit_node else ""
+    return f"{plan.cause}{ranks}{where}, incident {plan.incident}"
+
+
 def _of_attempt(key: AttemptKey | None, plan: Plan | None) -> AttemptKey | None:
     return key if key is not None and plan is not None and key.attempt == plan.attempt else None
 
@@ -298,6 +386,7 @@ def _wanted(orders: Orders) -> tuple[object, ...]:
         orders.peer,
         orders.key,
         orders.store_up,
+        [finding.key for finding in orders.absent],
     )
 
 
@@ -328,6 +417,8 @@ def _news(state: LocalState) -> str:
             state.launcher_alive,
             state.attempt,
             [(f.key, f.acts) for f in state.findings],
+            state.doubts,
+            state.traces,
             state.evidence_for,
             _saved_news(state.saved),
             _snapshot_news(state.snapshot),

@@ -10,13 +10,16 @@ from functools import partial
 
 from holdfast_sidecar.actions.arming import arm_checkpoint, order_stop, withdraw_checkpoint
 from holdfast_sidecar.actions.ending import end_culprits
-from holdfast_sidecar.actions.evidence import Request, is_kept, keep_evidence
 from holdfast_sidecar.actions.releasing import release
 from holdfast_sidecar.actions.runner import ActionRunner
+from holdfast_sidecar.bundle_keeping import BundleKeeping
 from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import Plan
+from holdfast_sidecar.decisions.modes import mode_of_job
+from holdfast_sidecar.decisions.restart import PLANNED
 from holdfast_sidecar.decisions.warrant import Warrant, refusal
+from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.job_record import RecordKeeping
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.pages import Pages, RankPage
@@ -35,11 +38,11 @@ class Deeds:
     places: Places
     pages: Pages
     chronicle: Chronicle
+    evidence: EvidenceKeeping
     runner: ActionRunner = field(default_factory=ActionRunner)
     releases_ranks: bool = False
     """No launcher of ours ends ranks that hold SIGTERM."""
-    evidence_for: str = ""
-    """Incident whose evidence this node has on disk."""
+    bundles: BundleKeeping = field(init=False)
     _record: RecordKeeping = field(init=False)
     _incident: str = ""
     _incident_since_s: float = 0.0
@@ -47,10 +50,19 @@ class Deeds:
 
     def __post_init__(self) -> None:
         self._record = RecordKeeping(self.places, self.settings.checkpoint.dir)
+        self.bundles = BundleKeeping(
+            self.node, self.places, self.settings, self.evidence, self.runner
+        )
+
+    @property
+    def evidence_for(self) -> str:
+        """Incident whose evidence this node has on disk."""
+        return self.evidence.kept.incident
 
     def act(self, orders: Orders, now_s: float) -> None:
         """Do what the orders ask of this node. `now_s` is CLOCK_MONOTONIC."""
         plan, held = orders.plan, self.pages.held()
+        self.evidence.facts.follow(held)
         if orders.view is not None:
             incidents = orders.view.section(Section.INCIDENTS)
             self._run("keep_incidents", self.chronicle.keep, incidents)
@@ -64,12 +76,13 @@ class Deeds:
             return
         grace_s = self.settings.sidecar.grace_s
         self._run("order_stop", order_stop, plan, held, int(now_s * 1e9), grace_s)
-        if plan.state == "evidence":
+        if plan.incident and (plan.state == "evidence" or has_failed(plan)):
             self._keep_evidence(plan, held, now_s)
         self._end_culprits(orders, plan, held, now_s)
 
     def conclude(self, orders: Orders) -> None:
         """Keep what must be known once this sidecar has left."""
+        self.bundles.conclude(orders)
         self._keep_record(orders, is_last=True)
 
     def _keep_record(self, orders: Orders, is_last: bool) -> None:
@@ -80,28 +93,17 @@ class Deeds:
         return self.runner.run(name, partial(action, *given))
 
     def _keep_evidence(self, plan: Plan, held: list[RankPage], now_s: float) -> None:
-        if self._incident != plan.incident:
+        if plan.state == "evidence" and self._incident != plan.incident:
             self._incident, self._incident_since_s, self._refused = plan.incident, now_s, ""
         # The identifier comes off the wire and becomes a directory.
-        if self.evidence_for == plan.incident or not NAME.fullmatch(plan.incident):
-            return
-        destination = self.places.incident(plan.incident)
-        request = Request(
-            incident=plan.incident,
-            pages=tuple(page for page in held if page.identity.attempt == plan.attempt),
-            stacks=self.places.evidence(plan.attempt),
-            destination=destination,
-        )
-        if self._run("keep_evidence", keep_evidence, request):
-            logger.info("kept evidence of incident %s in %s", plan.incident, destination)
-        if is_kept(destination):
-            self.evidence_for = plan.incident
+        if NAME.fullmatch(plan.incident):
+            self.evidence.keep(plan, held)
 
     def _end_culprits(self, orders: Orders, plan: Plan, held: list[RankPage], now_s: float) -> None:
         waited_s = now_s - self._incident_since_s
         warrant = Warrant(
             node=self.node,
-            mode=self.settings.sidecar.mode,
+            mode=mode_of_job(self.settings, plan.cause),
             evidence_for=self.evidence_for,
             everyone_kept=plan.state == "ended"
             or waited_s > self.settings.policy.evidence_timeout_s
@@ -116,6 +118,11 @@ class Deeds:
 
     def _is_news(self, plan: Plan, refused: str) -> bool:
         return bool(plan.incident) and plan.incident == self._incident and refused != self._refused
+
+
+def has_failed(plan: Plan) -> bool:
+    """Whether the attempt was ended for a fault: what its ranks left is worth keeping."""
+    return plan.state in ("ended", "stopped") and plan.cause not in PLANNED
 
 
 def have_all_kept(plan: Plan, orders: Orders) -> bool:

@@ -12,9 +12,12 @@ class Kind(str, Enum):
     CRASH = "crash"  # a rank's process is gone
     HANG = "hang"  # no progress, with positive evidence (stopped, or peers wait for it)
     STALL = "stall"  # no progress beyond what the phase's history allows; silence alone
+    DATA_STALL = "data_stall"  # the same while waiting for data, by a loader that is at work
     STRAGGLER = "straggler"
-    NONFINITE = "nonfinite"  # NaN or Inf in a reported loss
-    NODE_LOST = "node_lost"
+    NONFINITE = "nonfinite"  # NaN or Inf in losses or gradients
+    SPIKE = "spike"  # losses or gradients far above what is usual
+    NODE_LOST = "node_lost"  # told by the leader: nothing is heard of a member any more
+    SIDECAR_LOST = "sidecar_lost"  # told by the leader: a member runs on unwatched
     LAUNCHER_LOST = "launcher_lost"
     MEMORY_PRESSURE = "memory_pressure"
     DISK_FULL = "disk_full"

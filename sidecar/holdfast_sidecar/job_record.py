@@ -6,16 +6,14 @@ For `status` and `checkpoint list` once the job and its own server are gone. Inc
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.coordination.reports import TERMINAL, NodeReport, Plan, decode, encode
-from holdfast_sidecar.places import Places
-
-FILE_NAME = "job.json"
-"""Name of `places.Places.job_record`."""
+from holdfast_sidecar.places import JOB_RECORD, Places
 
 
 @dataclass(frozen=True)
@@ -41,30 +39,40 @@ class JobRecord:
         return ""
 
 
+STEPS_EVERY_S = 10.0
+"""Steps change all the time: who looks after everything was killed at once may read of one that is
+so old."""
+
+
 class RecordKeeping:
     """Keeps this node's record of the job up to date."""
 
-    def __init__(self, places: Places, checkpoint_dir: str) -> None:
+    def __init__(
+        self, places: Places, checkpoint_dir: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._places = places
+        self._clock = clock
+        self._written_s = float("-inf")
         self._checkpoint_dir = checkpoint_dir
         self._seen: JobRecord | None = None
         self._written: JobRecord | None = None
 
     def keep(self, sections: Mapping[Section, Mapping[str, str]], is_last: bool) -> bool:
-        """Write what changed; answers whether anything did. Of steps alone, which always change,
-        only the last is written."""
+        """Write what changed; answers whether anything did."""
         record = newest_record(sections, self._checkpoint_dir, self._seen)
         if record is None or record == self._written:
             return False
         self._seen = record
-        if not is_last and self._written and _differ_in_step_only(self._written, record):
+        now_s = self._clock()
+        is_recent = now_s < self._written_s + STEPS_EVERY_S
+        if is_recent and not is_last and _differ_in_step_only(self._written, record):
             return False
         path = self._places.job_record
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary = path.with_suffix(".new")
         temporary.write_text(encode(record))
         temporary.replace(path)
-        self._written = record
+        self._written, self._written_s = record, now_s
         return True
 
 
@@ -93,14 +101,14 @@ def newest_record(
     )
 
 
-def _differ_in_step_only(before: JobRecord, now: JobRecord) -> bool:
-    return dataclasses.replace(before, step=now.step) == now
+def _differ_in_step_only(before: JobRecord | None, now: JobRecord) -> bool:
+    return before is not None and dataclasses.replace(before, step=now.step) == now
 
 
 def read_record(state: Path) -> tuple[JobRecord, float] | None:
     """What the nodes of this machine last knew of the job with this state directory, and when
     that was written (wall clock); None: nothing."""
-    known = [found for path in state.glob(f"*/{FILE_NAME}") if (found := _read(path)) is not None]
+    known = [found for path in state.glob(f"*/{JOB_RECORD}") if (found := _read(path)) is not None]
     return max(known, key=lambda one: (one[0].attempt, one[1]), default=None)
 
 

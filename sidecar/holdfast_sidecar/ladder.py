@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from holdfast_sidecar.settings import OVERSLEPT_S, Settings
 
 MODES = ("act", "suggest", "observe")
+LEAST_BUNDLE_BYTES = 2**20
+"""A page and the stacks of a few ranks; with less there is no evidence."""
 PEER = ("off", "async", "sync")
 
 
@@ -86,6 +88,13 @@ def rungs(settings: Settings) -> list[Rung]:
             "silence would be acted on before it is declared",
         ),
         Rung(
+            "stall.act_after_s",
+            stall.act_after_s,
+            "stall.data_stall_timeout_s",
+            stall.data_stall_timeout_s,
+            "ranks whose loader is at work would be ended before those that are only silent",
+        ),
+        Rung(
             "a whole save (checkpoint.deadline_s + checkpoint.write_timeout_s)",
             checkpoint.deadline_s + checkpoint.write_timeout_s,
             "stall.save_s",
@@ -98,6 +107,13 @@ def rungs(settings: Settings) -> list[Rung]:
             "stall.save_s",
             stall.save_s,
             "ranks that wait for their copy on another node would be ended for their silence",
+        ),
+        Rung(
+            "evidence.native_s",
+            settings.evidence.native_s,
+            "policy.evidence_timeout_s",
+            policy.evidence_timeout_s,
+            "a culprit would be ended while py-spy still looks at it",
         ),
         Rung(
             "policy.evidence_timeout_s",
@@ -158,21 +174,33 @@ def _at_least(settings: Settings) -> list[tuple[str, float, float]]:
         ("policy.budget", policy.budget, 0),
         ("policy.backoff_limit_s", policy.backoff_limit_s, policy.backoff_s),
         ("policy.same_signature_limit", policy.same_signature_limit, 1),
+        ("policy.blames_limit", policy.blames_limit, 2),
+        ("policy.stuck_limit", policy.stuck_limit, 2),
         ("stall.factor", settings.stall.factor, 1),
+        ("stall.limit_s", settings.stall.limit_s, 0),
         ("straggler.ratio", settings.straggler.ratio, 1),
         ("straggler.steps", settings.straggler.steps, 1),
+        ("numbers.nonfinite_steps", settings.numbers.nonfinite_steps, 0),
+        ("numbers.spike_z", settings.numbers.spike_z, 1),
+        ("numbers.spike_steps", settings.numbers.spike_steps, 1),
+        ("numbers.skip_batches", settings.numbers.skip_batches, 0),
         ("checkpoint.every_steps", checkpoint.every_steps, 0),
         ("checkpoint.keep", checkpoint.keep, 1),
         ("checkpoint.load_failures", checkpoint.load_failures, 1),
         ("checkpoint.most_every_s", checkpoint.most_every_s, checkpoint.least_every_s),
         ("snapshot.every_steps", settings.snapshot.every_steps, -1),
         ("snapshot.slots", settings.snapshot.slots, 1),
+        ("evidence.keep", settings.evidence.keep, 1),
+        ("evidence.most_bytes", settings.evidence.most_bytes, LEAST_BUNDLE_BYTES),
     ]
 
 
 def _unknown_choices(settings: Settings) -> Iterator[str]:
     if settings.sidecar.mode not in MODES:
         yield f"sidecar.mode = {settings.sidecar.mode!r} must be one of {', '.join(MODES)}"
+    for fault, mode in vars(settings.modes).items():
+        if mode and mode not in MODES:
+            yield f"modes.{fault} = {mode!r} must be empty or one of {', '.join(MODES)}"
     if settings.snapshot.peer not in PEER:
         yield f"snapshot.peer = {settings.snapshot.peer!r} must be one of {', '.join(PEER)}"
     for name, listen in (

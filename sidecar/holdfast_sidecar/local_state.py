@@ -5,8 +5,10 @@ Both are immutable and replaced whole, so the two threads share no state but the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from holdfast_sidecar.collective_trace import RankTrace
 from holdfast_sidecar.coordination.reports import (
     AttemptKey,
     CheckpointOrder,
@@ -33,10 +35,20 @@ class LocalState:
     ranks: list[RankReport] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     evidence_for: str = ""
+    where_ranks_stood: Mapping[str, str] = field(default_factory=dict)
+    """rank -> where its main thread stood, of the incident `evidence_for`."""
+    bundles: Mapping[str, str] = field(default_factory=dict)
+    """incident -> where this node packed its evidence, as `host:path`."""
+    doubts: bool = False
+    """Whether a rank here will soon be silent for too long."""
+    traces: list[RankTrace] = field(default_factory=list)
+    """Where this node's ranks stand in their collectives; only while somebody doubts."""
     saved: SavedPart | None = None
     snapshot: SnapshotReport | None = None
     preempted_by: str = ""
     metrics_address: str = ""
+    attached: bool = False
+    """Somebody else launched the ranks."""
 
 
 @dataclass(frozen=True)
@@ -57,3 +69,5 @@ class Orders:
     """False while Redis is away: nothing may be killed then."""
     view: View | None = None
     """The newest reading, for metrics; kept while Redis is away."""
+    absent: tuple[Finding, ...] = ()
+    """On the leading node: members of the attempt, or their sidecars, that are gone."""

@@ -6,37 +6,52 @@ and waits for neither Redis nor any other node.
 
 from __future__ import annotations
 
+import dataclasses
 import logging
+import math
 import threading
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
+from holdfast_sidecar.attached import obeyed
 from holdfast_sidecar.attention import Attention
 from holdfast_sidecar.checkpoint_outcomes import CheckpointOutcomes
+from holdfast_sidecar.closer_look import Scrutiny
+from holdfast_sidecar.collective_trace import RankTrace
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import (
     CheckpointOrder,
     SavedPart,
     SnapshotReport,
 )
+from holdfast_sidecar.deathwatch.watch import NoDeathWatch
 from holdfast_sidecar.deeds import Deeds
+from holdfast_sidecar.detectors.arrival import (
+    absentees,
+    is_doubtful,
+    judge_collectives,
+    overdue,
+)
 from holdfast_sidecar.detectors.judgement import judge_machine, judge_ranks
 from holdfast_sidecar.detectors.onset import keep_onsets, newly_found, no_longer_found
 from holdfast_sidecar.detectors.preemption import asked_of, find_preemption, told_to_go
 from holdfast_sidecar.detectors.slots import find_missing_slots
-from holdfast_sidecar.detectors.stall import is_suspicious
+from holdfast_sidecar.detectors.stall import due_in_s, is_suspicious, suspects
 from holdfast_sidecar.detectors.storage import find_slow_storage
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.heartbeat_times import HeartbeatTimes
+from holdfast_sidecar.inquiry import Inquiry
 from holdfast_sidecar.local_state import LocalState, Orders
-from holdfast_sidecar.observation import Moment, RankLook, Ranks
+from holdfast_sidecar.observation import Moment, RankHistory, RankLook, Ranks
 from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.picture import Cost, Picture
+from holdfast_sidecar.probes.closely import CloserProbe
 from holdfast_sidecar.probes.machine import MachineProbes
-from holdfast_sidecar.probes.peers import parse_peers
+from holdfast_sidecar.probes.peers import parse_peers, parse_traces
 from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.rank_reports import report_rank
 from holdfast_sidecar.settings import Settings
@@ -45,6 +60,9 @@ logger = logging.getLogger(__name__)
 
 CLOSER_LOOK_S = 0.1
 """Time between looks while a rank is under suspicion, or waits for its slots."""
+
+SOONEST_LOOK_S = 0.02
+"""However soon a rank's silence passes its limit: what is due is looked at once, a little late."""
 
 
 class Coordination(Protocol):
@@ -63,6 +81,26 @@ class Coordination(Protocol):
 
     def stop(self) -> None:
         """Give up the lease and end."""
+
+
+class CloserLooks(Protocol):
+    """Where the threads of suspects wait, and how their children stand."""
+
+    def look(self, suspects: Iterable[RankLook], now_s: float) -> dict[int, Scrutiny]:
+        """What is known of these ranks by now; the others are forgotten."""
+
+
+class Inquiries(Protocol):
+    """Where ranks stand in their collectives, as they say when they are asked."""
+
+    def follow(
+        self,
+        is_wanted: bool,
+        overdue: Iterable[int],
+        histories: Mapping[int, RankHistory],
+        now_s: float,
+    ) -> dict[int, RankTrace]:
+        """What is known by now, of ranks that have been asked; asks on meanwhile."""
 
 
 class SavedParts(Protocol):
@@ -109,6 +147,16 @@ class Peers(Protocol):
         """End all transfers and stop serving."""
 
 
+class DeathWatching(Protocol):
+    """Wakes the loop when a rank dies: `deathwatch.watch.DeathWatch`."""
+
+    def follow(self, looks: Sequence[RankLook]) -> None:
+        """Watch the ranks that are there, and no others."""
+
+    def close(self) -> None:
+        """Watch nobody any more."""
+
+
 class Teller(Protocol):
     """Where the loop's picture goes for people: the metrics page."""
 
@@ -133,7 +181,12 @@ class Loop:
     teller: Teller
     parting: Parting
     metrics_address: str = ""
+    is_attached: bool = False
+    """Somebody else launched the ranks: there is no plan."""
+    death_watch: DeathWatching = field(default_factory=NoDeathWatch)
     attention: Attention = field(default_factory=Attention)
+    closer_looks: CloserLooks = field(default_factory=CloserProbe)
+    inquiry: Inquiries = field(default_factory=Inquiry)
     cost: Cost = field(default_factory=Cost)
     checkpoint_outcomes: CheckpointOutcomes = field(default_factory=CheckpointOutcomes)
     heartbeats: HeartbeatTimes = field(default_factory=HeartbeatTimes)
@@ -141,7 +194,12 @@ class Loop:
     _findings: list[Finding] = field(default_factory=list)
     _snapshot: SnapshotReport | None = None
     """As of the tick before: findings are judged before anything is done."""
+    _told: LocalState = field(default_factory=lambda: LocalState(True, 0, -1))
     _is_suspicious: bool = False
+    _doubts: bool = False
+    _traces: dict[int, RankTrace] = field(default_factory=dict)
+    _due_in_s: float = math.inf
+    """When the next rank will have been silent for too long."""
     _store_answered_s: float | None = None
     _leaving: threading.Event = field(default_factory=threading.Event)
     _last_error: str = ""
@@ -167,6 +225,7 @@ class Loop:
             self._rest(took_s)
         self.deeds.conclude(self.coordination.orders())
         self.farewell.say(self.attention.dead_ranks())
+        self.death_watch.close()
         self.peers.close()
         self.coordination.stop()
 
@@ -179,6 +238,7 @@ class Loop:
 
         if looks is not None:
             self.attention.take_in(looks, now_s)
+            self.death_watch.follow(looks)
         moment = Moment(now_s, now_unix_s, self.node, self.attention.awake_since_s)
         ranks = self._ranks(orders, now_s)
         if orders.store_up or self._store_answered_s is None:
@@ -186,43 +246,60 @@ class Loop:
         found = judge_machine(machine, launcher_alive, self._store_answered_s, moment)
         preempted_by = self._preempted_by(orders, ranks)
         found += find_preemption(preempted_by, moment)
+        found += orders.absent
         found += self.peers.findings(moment)
         found += find_missing_slots(self._snapshot, moment)
         found += find_slow_storage(self.saved_parts.silent_for(), orders.skipped, moment)
         if launcher_alive and _is_going_on(orders, ranks.attempt):
+            ranks = self._inquire(orders, ranks, moment)
+            ranks = self._look_closely(ranks, moment)
             found += judge_ranks(ranks, self.settings, moment)
             self._is_suspicious = is_suspicious(ranks, self.settings.stall, moment)
+            self._due_in_s = due_in_s(ranks, self.settings.stall, moment)
         else:
-            self._is_suspicious = False
-        self._note(keep_onsets(found, self._findings))
+            self._is_suspicious, self._due_in_s = False, math.inf
+            self._doubts, self._traces = False, self.inquiry.follow(False, (), {}, now_s)
+        is_urgent = self._note(keep_onsets(found, self._findings))
+        reports = [
+            report_rank(history, self.settings.straggler, moment)
+            for history in self.attention.histories.values()
+        ]
+        if is_urgent:
+            # The others need not wait for what this node has to do about it.
+            self._tell(
+                launcher_alive=launcher_alive,
+                attempt=ranks.attempt,
+                ranks=reports,
+                findings=self._findings,
+            )
 
-        self.deeds.act(orders, now_s)
+        self.deeds.act(obeyed(orders) if self.is_attached else orders, now_s)
+        self.deeds.bundles.follow(orders, machine, self.deeds.pages.held())
         self.checkpoint_outcomes.see(orders)
         saved = self.saved_parts.follow(orders.checkpoint, self.attention.looks())
         snapshot = self.snapshots.follow(orders, self.attention.looks(), now_s)
         snapshot = self.peers.follow(orders, self.attention.looks(), snapshot, now_s)
         self._snapshot = snapshot
-        reports = [
-            report_rank(history, self.settings.straggler, moment)
-            for history in self.attention.histories.values()
-        ]
         if not launcher_alive:
             self.farewell.sweep(self.attention.dead_ranks())
             self.parting.rescue(orders, snapshot, reports)
 
-        self.coordination.tell(
-            LocalState(
-                launcher_alive=launcher_alive,
-                launcher_pid=self.farewell.launcher.pid,
-                attempt=ranks.attempt,
-                ranks=reports,
-                findings=self._findings,
-                evidence_for=self.deeds.evidence_for,
-                saved=saved,
-                snapshot=snapshot,
-                metrics_address=self.metrics_address,
-                preempted_by=preempted_by,
-            )
+        self._tell(
+            launcher_alive=launcher_alive,
+            launcher_pid=self.farewell.launcher.pid,
+            attempt=ranks.attempt,
+            ranks=reports,
+            findings=self._findings,
+            doubts=self._doubts,
+            traces=list(self._traces.values()),
+            evidence_for=self.deeds.evidence_for,
+            where_ranks_stood=self.deeds.evidence.kept.where_ranks_stood,
+            bundles=self.deeds.bundles.bundles,
+            saved=saved,
+            snapshot=snapshot,
+            metrics_address=self.metrics_address,
+            preempted_by=preempted_by,
+            attached=self.is_attached,
         )
         self.teller.tell(
             Picture(
@@ -267,8 +344,33 @@ class Loop:
         reports = {} if orders.view is None else orders.view.section(Section.NODES)
         return Ranks(attempt, local, parse_peers(reports, self.node, attempt))
 
-    def _note(self, findings: list[Finding]) -> None:
-        for finding in newly_found(findings, self._findings):
+    def _inquire(self, orders: Orders, ranks: Ranks, moment: Moment) -> Ranks:
+        """Ask the ranks where they stand while one of them, here or elsewhere, is doubtful."""
+        stall = self.settings.stall
+        reports = {} if orders.view is None else orders.view.section(Section.NODES)
+        self._doubts = is_doubtful(ranks, stall, moment)
+        others_doubt, traces = parse_traces(reports, self.node, ranks.attempt)
+        is_wanted = self._doubts or others_doubt
+        late = overdue(ranks, stall, moment) if is_wanted else ()
+        self._traces = self.inquiry.follow(is_wanted, late, ranks.local, moment.now_s)
+        if not is_wanted:
+            return ranks
+        asked = dataclasses.replace(ranks, traces={**traces, **self._traces})
+        return dataclasses.replace(asked, arrival=judge_collectives(asked))
+
+    def _look_closely(self, ranks: Ranks, moment: Moment) -> Ranks:
+        doubtful = suspects(ranks, self.settings.stall, moment)
+        doubtful += absentees(ranks, doubtful)
+        return dataclasses.replace(ranks, scrutinies=self.closer_looks.look(doubtful, moment.now_s))
+
+    def _tell(self, **changed: Any) -> None:
+        self._told = dataclasses.replace(self._told, **changed)
+        self.coordination.tell(self._told)
+
+    def _note(self, findings: list[Finding]) -> bool:
+        """Log what is new; whether some of it may cost a rank its life."""
+        new = list(newly_found(findings, self._findings))
+        for finding in new:
             logger.warning(
                 "found %s of ranks %s: %s",
                 finding.kind.value,
@@ -279,6 +381,7 @@ class Loop:
         for finding in no_longer_found(findings, self._findings):
             logger.info("no longer found: %s of ranks %s", finding.kind.value, finding.ranks)
         self._findings = findings
+        return any(finding.acts for finding in new)
 
     def _failed(self, error: Exception) -> None:
         self.cost = self.cost.after_failure()
@@ -289,7 +392,8 @@ class Loop:
 
     def _rest(self, took_s: float) -> None:
         is_urgent = self._is_suspicious or self.snapshots.is_pressed
-        interval_s = CLOSER_LOOK_S if is_urgent else self.settings.sidecar.tick_s
+        usual_s = CLOSER_LOOK_S if is_urgent else self.settings.sidecar.tick_s
+        interval_s = min(usual_s, max(SOONEST_LOOK_S, self._due_in_s + SOONEST_LOOK_S))
         self.coordination.changed.wait(max(0.0, interval_s - took_s))
         self.coordination.changed.clear()
 

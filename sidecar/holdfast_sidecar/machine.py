@@ -86,6 +86,8 @@ class Gpu:
     ecc_uncorrected: int | None = None
     ecc_corrected: int | None = None
     processes: int | None = None
+    users: tuple[int, ...] = ()
+    """Pids of the processes that compute on it, where the driver tells them."""
 
 
 @dataclass(frozen=True)

@@ -17,19 +17,26 @@ from holdfast.page import (
     Identity,
     Phase,
     Record,
-    RecordFlag,
     Reply,
     Word,
     bits_float,
 )
+from holdfast_sidecar.closer_look import Scrutiny
+from holdfast_sidecar.collective_trace import RankTrace
+from holdfast_sidecar.decisions.arrival import Arrival
+from holdfast_sidecar.number_history import NumberHistory, follow_numbers, is_ill, tells
+from holdfast_sidecar.pace import Pace
+from holdfast_sidecar.settings import NumbersSettings
 
 RECORDS_KEPT = 64
 """Steps of history per rank: enough that the largest of them has seen the job's usual hiccups
 (a periodic log line, a garbage collection), few enough that a slower era is soon forgotten."""
 
-STILL_TICKS_PER_S = 1.0
-"""CPU time a rank may use per second and still count as standing still, in clock ticks (1 %):
-background threads of torch and of trackers wake up now and then."""
+STILL_TICKS = 4.0
+STILL_TICKS_PER_S = 5.0
+"""CPU time a rank may use and still count as standing still, in clock ticks: 5 %, and 40 ms at
+once. Background threads of torch and of trackers wake up now and then, and a flight recorder that
+is asked for its ring takes 30 ms to answer. Work that others wait for takes a core's worth."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,20 @@ class RankLook:
     """Only those that are new since the look before."""
     reply: Reply | None = None
     last_words: dict[str, Any] | None = None
+    is_dying: bool = False
+    """It ends and nothing keeps it from it; its memory, ports and devices are free once it is gone.
+    """
+    exit_code: int | None = None
+    """How it ends or ended, negative: by that signal; None: alive, or gone for too long to ask."""
+    oom_kills: int | None = None
+    """Processes of its memory cgroup that the OOM killer took so far; None: nobody counts."""
+    is_oom_victim: bool = False
+    """The kernel's log says that the OOM killer took this very process."""
+
+    @property
+    def has_died(self) -> bool:
+        """Whether nothing more will come of it."""
+        return self.is_gone or self.is_dying
 
     @property
     def rank(self) -> int:
@@ -91,6 +112,11 @@ class RankLook:
         """The newest reported loss; None when none was reported."""
         return newest_loss(self.words)
 
+    @property
+    def gradient_norm(self) -> float | None:
+        """The newest reported gradient norm; None when none was reported."""
+        return newest_norm(self.words)
+
     def has(self, flag: Flag) -> bool:
         """Whether the process set this flag."""
         return bool(self.words[Word.FLAGS] & flag)
@@ -109,10 +135,23 @@ class RankHistory:
     stopped_since_s: float | None = None
     """Since when every look found the process stopped (state T)."""
     gone_since_s: float | None = None
+    """Since when it has been dying or gone."""
+    exit_code: int | None = None
+    """As in the look that knew."""
+    oom_seen_s: float | None = None
+    """When the OOM killer was last seen to have taken a process of its memory cgroup."""
     phase_totals: Mapping[str, float] = field(default_factory=dict)
     """Seconds of completed steps by phase, as far as this sidecar saw them."""
     onset_step: int = -1
-    """Since which step losses have not been finite, without a break; -1: the newest is."""
+    """Since which step numbers have not been finite, without a break; -1: the newest are."""
+    numbers: NumberHistory = field(default_factory=NumberHistory)
+    """What its losses and gradient norms were."""
+    ill_numbers: int = 0
+    """How many of them were NaN or infinite, in this attempt."""
+    ill_seen_s: float = -math.inf
+    """When there were last more of them than a look before."""
+    pace: Pace = field(default_factory=Pace)
+    """What its steps took so far in this attempt."""
 
     @property
     def still_s(self) -> float:
@@ -120,46 +159,82 @@ class RankHistory:
         return 0.0 if self.still_since is None else self.look.at_s - self.still_since.at_s
 
 
-def follow(before: RankHistory | None, look: RankLook) -> RankHistory:
+DEFAULT_NUMBERS = NumbersSettings()
+
+
+def follow(
+    before: RankHistory | None, look: RankLook, numbers: NumbersSettings = DEFAULT_NUMBERS
+) -> RankHistory:
     """The history after one more look; it starts anew when the page changed hands."""
     if before is None or before.look.identity != look.identity:
         before = RankHistory(look=look, first_seen_s=look.at_s, still_since=look)
+    ill_numbers = count_ill(look.words)
     is_stopped = look.process is not None and look.process.state == "T"
     return replace(
         before,
         look=look,
         records=(*before.records, *look.records)[-RECORDS_KEPT:],
-        was_seen_alive=before.was_seen_alive or not look.is_gone,
+        was_seen_alive=before.was_seen_alive or not look.has_died,
         still_since=before.still_since if _stands_still(before.still_since, look) else look,
         stopped_since_s=_since(before.stopped_since_s, is_stopped, look.at_s),
-        gone_since_s=_since(before.gone_since_s, look.is_gone, look.at_s),
+        gone_since_s=_since(before.gone_since_s, look.has_died, look.at_s),
+        exit_code=look.exit_code if look.exit_code is not None else before.exit_code,
+        oom_seen_s=look.at_s if _oom_struck(before.look, look) else before.oom_seen_s,
         phase_totals=_add_up(before.phase_totals, look.records),
+        numbers=follow_numbers(before.numbers, look.records, numbers),
+        ill_numbers=ill_numbers,
+        ill_seen_s=look.at_s if ill_numbers > before.ill_numbers else before.ill_seen_s,
+        pace=before.pace.after(look.records),
         onset_step=find_onset(look.words, (*before.records, *look.records), before.onset_step),
     )
 
 
 def find_onset(words: tuple[int, ...], records: Sequence[Record], known: int = -1) -> int:
-    """Since which step losses have not been finite, without a break; -1: the newest one is.
+    """Since which step numbers have not been finite, without a break; -1: the newest are.
 
     records: what is still known of the latest steps; known: what was found by an earlier look. A
-    loss that was a number again ends it: a scaler skips such steps, and training goes on.
+    loss that was a number again ends it: somebody passed over such steps, and training goes on.
     """
-    loss = newest_loss(words)
-    if loss is None or is_finite(loss):
+    ill_since = _ill_since(words)
+    if ill_since < 0:
         return -1
-    onset = known if known >= 0 else words[Word.LOSS_STEP]
+    onset = known if known >= 0 else ill_since
     for record in reversed(records):
-        if record.flags & RecordFlag.LOSS:
-            if is_finite(record.loss):
+        if tells(record):
+            if not is_ill(record):
                 break
             onset = min(onset, record.step)
     return onset
+
+
+def _ill_since(words: tuple[int, ...]) -> int:
+    """Step of the newest loss or gradient norm if it is not finite; -1: it is.
+
+    A loss that is finite at a later step than a bad norm says that those gradients were not used.
+    """
+    loss, norm = newest_loss(words), newest_norm(words)
+    if loss is not None and not is_finite(loss):
+        return words[Word.LOSS_STEP]
+    is_newest = words[Word.GRADIENT_STEP] >= words[Word.LOSS_STEP]
+    if norm is not None and not is_finite(norm) and is_newest:
+        return words[Word.GRADIENT_STEP]
+    return -1
+
+
+def count_ill(words: tuple[int, ...]) -> int:
+    """Losses and gradient norms so far that were NaN or infinite."""
+    return words[Word.NONFINITE] + words[Word.NONFINITE_GRADIENTS]
 
 
 def newest_loss(words: tuple[int, ...]) -> float | None:
     """The newest reported loss; None when none was reported."""
     bits, step = words[Word.LOSS_BITS], words[Word.LOSS_STEP]
     return None if bits == 0 and step == 0 else bits_float(bits)
+
+
+def newest_norm(words: tuple[int, ...]) -> float | None:
+    """The newest reported gradient norm; None when none was reported."""
+    return bits_float(words[Word.GRADIENT_BITS]) if words[Word.GRADIENT_STEP] else None
 
 
 PHASES_OF_A_STEP = (
@@ -189,6 +264,12 @@ def _since(before: float | None, is_so: bool, at_s: float) -> float | None:
     return at_s if before is None else before
 
 
+def _oom_struck(before: RankLook, look: RankLook) -> bool:
+    if look.oom_kills is None or before.oom_kills is None:
+        return look.is_oom_victim
+    return look.is_oom_victim or look.oom_kills > before.oom_kills
+
+
 def _stands_still(anchor: RankLook | None, look: RankLook) -> bool:
     if anchor is None or anchor.process is None or look.process is None:
         return False
@@ -197,7 +278,7 @@ def _stands_still(anchor: RankLook | None, look: RankLook) -> bool:
         anchor.words[Word.PROGRESS] == look.words[Word.PROGRESS]
         and anchor.step == look.step
         and anchor.process.main_thread_turns == look.process.main_thread_turns
-        and used <= STILL_TICKS_PER_S * (look.at_s - anchor.at_s)
+        and used <= STILL_TICKS + STILL_TICKS_PER_S * (look.at_s - anchor.at_s)
     )
 
 
@@ -266,6 +347,12 @@ class Ranks:
     attempt: int = -1
     local: dict[int, RankHistory] = field(default_factory=dict)
     peers: dict[int, PeerRank] = field(default_factory=dict)
+    scrutinies: Mapping[int, Scrutiny] = field(default_factory=dict)
+    """What closer looks have shown of those local ranks that are under suspicion."""
+    traces: Mapping[int, RankTrace] = field(default_factory=dict)
+    """Where ranks, here and elsewhere, stand in their collectives; only while one is doubtful."""
+    arrival: Arrival | None = None
+    """What that says about who keeps the others waiting."""
 
     @property
     def world_size(self) -> int:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.coordination.reports import AttemptKey, PeerOrder, Plan, encode
 from holdfast_sidecar.coordination.store import Lease, Store
-from holdfast_sidecar.decisions import checkpointing, peering
+from holdfast_sidecar.decisions import checkpointing, peering, snapshotting
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.stopwatch import Stopwatch
@@ -21,9 +21,6 @@ from holdfast_sidecar.stopwatch import Stopwatch
 log = logging.getLogger(__name__)
 
 SECRET_BYTES = 32
-
-FEWEST_SLOTS = 2
-"""With one slot nothing could be copied while the peer fetches."""
 
 AGAIN_S = 1.0
 LONGEST_AGAIN_S = 60.0
@@ -156,12 +153,8 @@ def _every_steps(cluster: Cluster, plan: Plan) -> int:
     order = cluster.snapshot
     if order is None or order.attempt != plan.attempt:
         return 0
-    for member in plan.members:
-        report = cluster.nodes.get(member.node)
-        snapshot = report.snapshot if report is not None else None
-        if snapshot is None or snapshot.attempt != plan.attempt or snapshot.slots < FEWEST_SLOTS:
-            return 0
-    return order.every_steps
+    has_slots = snapshotting.fewest_slots(plan, cluster.nodes) >= snapshotting.FEWEST_SLOTS
+    return order.every_steps if has_slots else 0
 
 
 def _told(pulls: dict[str, str]) -> str:

@@ -12,6 +12,9 @@ from holdfast_sidecar.settings import PathSettings
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,62}")
 """What a job or node may be called: it becomes a directory, a Redis key and a metric label."""
 
+JOB_RECORD = "job.json"
+"""In the state directory of each of a job's nodes; see `job_record`."""
+
 
 @dataclass(frozen=True)
 class Places:
@@ -48,7 +51,7 @@ class Places:
     @property
     def job_record(self) -> Path:
         """What this node last knew of the job."""
-        return self.state / "job.json"
+        return self.state / JOB_RECORD
 
     @property
     def server(self) -> Path:

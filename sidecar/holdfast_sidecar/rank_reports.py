@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.page import Flag, Word
+from holdfast.page import Ending, Flag, Word
 from holdfast_sidecar.coordination.reports import RankReport
-from holdfast_sidecar.observation import Moment, RankHistory, is_finite, own_s, step_s
+from holdfast_sidecar.observation import Moment, RankHistory, RankLook, is_finite, own_s, step_s
 from holdfast_sidecar.settings import StragglerSettings
 
 STEPS_OF_PACE = 16
@@ -13,7 +13,8 @@ STEPS_OF_PACE = 16
 
 def report_rank(history: RankHistory, settings: StragglerSettings, moment: Moment) -> RankReport:
     """The report of one rank."""
-    look = history.look
+    look, spike = history.look, history.numbers.spike
+    norm = look.gradient_norm
     return RankReport(
         rank=look.rank,
         local_rank=look.identity.local_rank,
@@ -27,10 +28,29 @@ def report_rank(history: RankHistory, settings: StragglerSettings, moment: Momen
         is_loss_finite=look.loss is None or is_finite(look.loss),
         nonfinite_losses=look.words[Word.NONFINITE],
         onset_step=history.onset_step,
+        gradient_norm=norm if is_finite(norm) else None,
+        is_gradient_finite=norm is None or is_finite(norm),
+        nonfinite_gradients=look.words[Word.NONFINITE_GRADIENTS],
+        ill_steps=history.numbers.ill_steps,
+        spike_onset=-1 if spike is None else spike.onset_step,
+        spikes=history.numbers.spikes,
         ending=look.words[Word.ENDING],
-        alive=not look.is_gone,
+        alive=not look.has_died,
+        exit_code=history.exit_code,
+        exception=_exception(look),
         state_registered=look.has(Flag.STATE_REGISTERED),
         resumed_step=look.words[Word.RESUMED_STEP],
         in_loop=look.has(Flag.LOOP_WRAPPED),
         resume_failures=look.words[Word.RESUME_FAILURES],
     )
+
+
+def _exception(look: RankLook) -> str:
+    """Type and text of what ended it, in one line as torch's error file has it; else empty.
+
+    Words without that ending are those of a thread, which ends no process.
+    """
+    if look.last_words is None or look.words[Word.ENDING] != Ending.EXCEPTION:
+        return ""
+    told = f"{look.last_words.get('type', '')}: {look.last_words.get('message', '')}"
+    return " ".join(told.split())

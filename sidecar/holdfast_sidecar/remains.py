@@ -3,37 +3,75 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast_sidecar.evidence.archive import archive_of
 from holdfast_sidecar.places import Places
-
-INCIDENTS_KEPT = 20
-"""Pages, records and stacks of an eight-GPU node are some 3 MB: a job that fails for weeks leaves
-60 MB, and the story of its newest days."""
+from holdfast_sidecar.settings import EvidenceSettings
 
 ATTEMPTS_KEPT = 5
 """Stack dumps as the ranks wrote them. What matters of them is copied to the incident, so they
 are needed only until then; a few more are for people who look for themselves."""
 
+DAY_S = 86400.0
 
-def remove_old_remains(places: Places, detected_unix_s: Callable[[Path], float]) -> None:
+
+@dataclass(frozen=True)
+class Remains:
+    """One incident's directory, with the archive beside it."""
+
+    directory: Path
+    detected_unix_s: float
+    size_bytes: int
+
+
+def remove_old_remains(
+    places: Places,
+    settings: EvidenceSettings,
+    detected_unix_s: Callable[[Path], float],
+    now_unix_s: float,
+) -> None:
     """Remove all but the newest incidents and attempts. Raises OSError.
 
     `detected_unix_s`: when the incident that left this directory was detected.
     """
-    _remove_older(places.incidents, INCIDENTS_KEPT, detected_unix_s)
-    _remove_older(places.attempts_evidence, ATTEMPTS_KEPT, _changed_unix_s)
+    found = [_look(path, detected_unix_s(path)) for path in _directories(places.incidents)]
+    for old in superfluous(found, settings, now_unix_s):
+        shutil.rmtree(old.directory)
+        archive_of(old.directory).unlink(missing_ok=True)
+    attempts = sorted(_directories(places.attempts_evidence), key=_changed_unix_s, reverse=True)
+    for attempt in attempts[ATTEMPTS_KEPT:]:
+        shutil.rmtree(attempt)
+
+
+def superfluous(
+    found: Sequence[Remains], settings: EvidenceSettings, now_unix_s: float
+) -> list[Remains]:
+    """Those that may not stay; the newest always may."""
+    newest_first = sorted(found, key=lambda one: one.detected_unix_s, reverse=True)
+    oldest_unix_s = now_unix_s - settings.keep_days * DAY_S if settings.keep_days else 0.0
+    gone, total_bytes = [], 0
+    for number, one in enumerate(newest_first):
+        total_bytes += one.size_bytes
+        is_old = one.detected_unix_s < oldest_unix_s
+        if number and (number >= settings.keep or is_old or total_bytes > settings.keep_bytes):
+            gone.append(one)
+    return gone
+
+
+def _look(directory: Path, detected_unix_s: float) -> Remains:
+    files = [path for path in (*directory.iterdir(), archive_of(directory)) if path.is_file()]
+    return Remains(directory, detected_unix_s, sum(path.stat().st_size for path in files))
 
 
 def _changed_unix_s(directory: Path) -> float:
     return directory.stat().st_mtime
 
 
-def _remove_older(root: Path, keep: int, newness: Callable[[Path], float]) -> None:
+def _directories(root: Path) -> list[Path]:
     try:
-        found = [path for path in root.iterdir() if path.is_dir() and not path.is_symlink()]
+        return [path for path in root.iterdir() if path.is_dir() and not path.is_symlink()]
     except FileNotFoundError:
-        return
-    for old in sorted(found, key=newness, reverse=True)[keep:]:
-        shutil.rmtree(old)
+        return []

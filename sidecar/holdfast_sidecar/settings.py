@@ -27,14 +27,20 @@ class SidecarSettings:
 
     tick_s: float = 0.5
     heartbeat_s: float = 0.3
-    node_timeout_s: float = 1.5
-    """A node whose heartbeat stood still this long on the leader's clock is lost: five beats."""
+    node_timeout_s: float = 1.1
+    """A node whose heartbeat stood still this long on the leader's clock is lost: a beat, a pause
+    of half a second, and as much again as a busy machine may add. With the beats that were just
+    over on either side, 99 of 100 losses are declared within 1.5 s."""
     lease_s: float = 2.0
     grace_s: float = 10.0
     """How long the sidecar outlives its launcher."""
     listen: str = "127.0.0.1:0"
     mode: str = "act"
-    """act, suggest or observe."""
+    """What may be done about faults, where `[modes]` says nothing else: act; suggest (say what
+    would be done, and how a person does it); observe (only record it)."""
+    machine: str = ""
+    """By which a bad machine is known again under another name; empty: /etc/machine-id. Containers
+    don't see that of their host."""
 
 
 @dataclass(frozen=True)
@@ -59,23 +65,55 @@ class PolicySettings:
     is saved and stopped, to be started again."""
     time_limit_margin_s: float = 30.0
     """So long before the limit, and twice what a checkpoint took, the job is saved and stopped."""
+    blames_limit: int = 3
+    """So many failures blamed on one node within `quarantine_s` put it outside: one is chance, two
+    may be, and the job has been down three times for it."""
+    quarantine_s: float = 86400.0
+    """How long it stays outside: until somebody has had a day to look at it."""
+    stuck_limit: int = 3
+    """After so many failures in a row without a step that had not been made before, the job goes
+    back behind the state that it resumed from, if there is a good checkpoint before."""
     join_timeout_s: float = 600.0
     evidence_timeout_s: float = 10.0
+
+
+@dataclass(frozen=True)
+class ModeSettings:
+    """What may be done about one fault: act, suggest, observe; empty: as `sidecar.mode` says."""
+
+    hang: str = ""
+    """A rank that stands still, by positive evidence: its attempt is ended and it with it."""
+    stall: str = ""
+    """A rank that is silent for very long."""
+    numbers: str = ""
+    """NaN, Inf, spikes: the job goes back to a good checkpoint."""
+    quarantine: str = ""
+    """A node that is blamed again and again: it is kept outside."""
 
 
 @dataclass(frozen=True)
 class StallSettings:
     """How long silence may last before it is called a stall, and before it is acted on."""
 
+    limit_s: float = 0.0
+    """When given, this long in every phase, whatever was learnt."""
     factor: float = 3.0
-    """Times the largest recent duration of the phase."""
-    floor_s: float = 1.0
+    """Times what 99 % of this attempt's steps took in the phase at most."""
+    floor_s: float = 0.9
+    """However short its steps, a job may hiccup. What is left of a second is for looking and
+    telling: a hang is then told within a second and three steps, on a busy machine too."""
     first_step_s: float = 600.0
     """Allowance before the first step, for evaluating and restoring."""
     save_s: float = 2100.0
     """Allowance for saving: more than a coordinated checkpoint may take."""
     act_after_s: float = 120.0
     """Silence without positive evidence is acted on only after this long."""
+    flight_recorder: bool = True
+    """Whether ranks open a Unix socket on which they can be asked where they stand in their
+    collectives; without it a culprit is told by phases, stacks and calls from Python alone."""
+    data_stall_timeout_s: float = 600.0
+    """A rank whose loader is at work is waited for this long: the data won't come sooner after a
+    restart, and NCCL itself gives up on a collective after 10 minutes."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +122,25 @@ class StragglerSettings:
 
     ratio: float = 1.25
     steps: int = 8
+
+
+@dataclass(frozen=True)
+class NumbersSettings:
+    """When losses and gradients are called wrong, and what is done then."""
+
+    nonfinite_steps: int = 5
+    """NaN or infinity so often in a row, on every rank that tells a loss or a gradient norm, and
+    the job goes back to a good checkpoint; 0: it is only told. What is once in the weights stays,
+    and scripts that pass over a bad batch meet one or two."""
+    spike_z: float = 10.0
+    """A spike lies so many deviations above the median of the latest values: in a normal
+    distribution never, in what losses really do hardly ever several times in a row."""
+    spike_steps: int = 5
+    """So often in a row, before it is told."""
+    spikes_roll_back: bool = False
+    """Whether the job goes back then too: a loss may come down again by itself."""
+    skip_batches: int = 0
+    """So many batches around the first bad step are passed over after going back; 0: none."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +200,27 @@ class SnapshotSettings:
 
 
 @dataclass(frozen=True)
+class EvidenceSettings:
+    """What is kept of incidents on each node."""
+
+    keep: int = 20
+    """Incidents: a job that fails for weeks leaves the story of its newest days."""
+    keep_days: float = 0.0
+    """Besides, remove what is older than this; 0: no limit."""
+    keep_bytes: int = 2 * 2**30
+    """And the oldest while all of them take more than this."""
+    most_bytes: int = 64 * 2**20
+    """Of one incident: pages, stacks and collectives of an eight-GPU node are some 12 MB."""
+    log_tail_bytes: int = 256 * 2**10
+    """Of each log; what matters is said in the last few hundred lines."""
+    spies: bool = True
+    """Whether py-spy, where it is installed, may look at ranks that can't answer."""
+    native_s: float = 0.0
+    """And for so long at a culprit, for its native frames: it reads torch's symbols first, half a
+    second or several, and the restart waits for it. 0: not at all."""
+
+
+@dataclass(frozen=True)
 class PathSettings:
     """Where files go."""
 
@@ -160,8 +238,11 @@ class Settings:
     redis: RedisSettings = field(default_factory=RedisSettings)
     sidecar: SidecarSettings = field(default_factory=SidecarSettings)
     policy: PolicySettings = field(default_factory=PolicySettings)
+    modes: ModeSettings = field(default_factory=ModeSettings)
     stall: StallSettings = field(default_factory=StallSettings)
     straggler: StragglerSettings = field(default_factory=StragglerSettings)
+    numbers: NumbersSettings = field(default_factory=NumbersSettings)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
+    evidence: EvidenceSettings = field(default_factory=EvidenceSettings)
     paths: PathSettings = field(default_factory=PathSettings)

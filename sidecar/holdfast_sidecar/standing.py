@@ -18,13 +18,16 @@ from holdfast_sidecar.coordination.reports import (
     LedgerEntry,
     Member,
     NodeReport,
+    Pause,
     Plan,
+    Quarantine,
     RankReport,
     SnapshotOrder,
     decode,
 )
 from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.story import whom
 
 T = TypeVar("T")
 
@@ -90,6 +93,14 @@ class Standing:
     trouble: list[str]
     snapshots: SnapshotStanding | None = None
     """None while nobody takes any: no state was registered, or it is too early."""
+    pause: Pause | None = None
+    """Nothing is done about faults until it is over."""
+    outside: list[Quarantine] = field(default_factory=list)
+    """Nodes that are not taken in."""
+    suggestion: str = ""
+    """What a person should do about a fault that the mode leaves to them."""
+    exit_code: int = 0
+    """With which the launchers leave, once it is stopped."""
 
     @property
     def is_healthy(self) -> bool:
@@ -144,6 +155,7 @@ def judge(job: str, before: View, after: View) -> Standing:
     plan = _plan(after)
     if _begins_anew(before, after):
         plan = None
+    plan = plan or attached_plan(after)
     nodes = _nodes(plan, before, after)
     if plan is None:
         nodes = [node for node in nodes if node.launcher or node.sidecar] or nodes
@@ -169,6 +181,10 @@ def judge(job: str, before: View, after: View) -> Standing:
         incident=newest_incident(after),
         trouble=list(_trouble(plan, nodes, findings, waiting, after)),
         snapshots=None if plan is None or _is_over(plan) else _snapshots(plan, reports, after),
+        pause=None if plan is None or _is_over(plan) else plan.pause,
+        outside=[] if plan is None else list(plan.outside),
+        suggestion="" if plan is None or _is_over(plan) else _suggestion(plan, after),
+        exit_code=0 if plan is None else plan.exit_code,
     )
 
 
@@ -188,6 +204,19 @@ def incidents(view: View) -> list[Incident]:
     """All incidents the store still holds, oldest first."""
     found = _records(view, Section.INCIDENTS, Incident)
     return sorted(found, key=lambda one: one.detected_unix_s)
+
+
+def _suggestion(plan: Plan, view: View) -> str:
+    is_open = (
+        one
+        for one in incidents(view)
+        if one.decided == "suggest" and one.attempt == plan.attempt and not one.recovered_unix_s
+    )
+    found = next(is_open, None)
+    if found is None:
+        return ""
+    who = whom(found.culprit_node, found.culprit_ranks)
+    return f"`holdfast restart --no-save`, for the {found.cause} of {who}"
 
 
 def _snapshots(plan: Plan, reports: list[NodeReport], view: View) -> SnapshotStanding | None:
@@ -219,6 +248,25 @@ def _begins_anew(before: View, after: View) -> bool:
     return any(_is_alive(before, after, Section.AGENTS, node) for node in newcomers(after))
 
 
+ATTACHED = "attached"
+"""State of a job that somebody else launched."""
+
+
+def attached_plan(view: View) -> Plan | None:
+    """What stands in a plan's place in a job that somebody else launched; None in one of ours."""
+    reports = _records(view, Section.NODES, NodeReport)
+    if not reports or view.section(Section.AGENTS) or not all(r.attached for r in reports):
+        return None
+    attempt = max(report.attempt for report in reports)
+    members = [
+        Member(report.node, report.incarnation, number, 0, len(report.ranks))
+        for number, report in enumerate(sorted(reports, key=lambda report: report.node))
+        if report.attempt == attempt
+    ]
+    ranks = sum(member.slots for member in members)
+    return Plan(attempt, 0, ATTACHED, members=members, world_size=ranks)
+
+
 def _state(plan: Plan | None, waiting: str) -> str:
     if plan is None or (plan.state == "ended" and waiting):
         return "waiting"
@@ -241,7 +289,7 @@ def _trouble(
         return
     if plan.state == "ended" and waiting:
         yield f"{_waits(waiting)} (attempt {plan.attempt} ended: {plan.cause or 'unknown'})"
-    elif plan.state != "running":
+    elif plan.state not in ("running", ATTACHED):
         yield f"attempt {plan.attempt} is ending: {plan.cause or plan.state}"
     if not view.lease.candidate:
         yield "nobody leads"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.coordination.reports import Incident
+from holdfast_sidecar.coordination.reports import WITHHELD, Incident
 
 
 @dataclass(frozen=True)
@@ -43,6 +43,10 @@ class Story:
     """What the judgement rests on."""
     kept_by: list[str] = field(default_factory=list)
     """Nodes that kept evidence before anything was ended."""
+    bundles: dict[str, str] = field(default_factory=dict)
+    """node -> where what it kept is packed, as `host:path`."""
+    how: str = ""
+    """How the restart went further than in place; empty: it didn't."""
 
 
 def lost_s(incident: Incident) -> float | None:
@@ -64,14 +68,23 @@ def tell(incident: Incident) -> Story:
         confidence=incident.confidence,
         chapters=[Chapter(at, at - start, what) for at, what in _events(incident)],
         decided=incident.decided,
-        is_over=recovered or incident.decided == "stop",
+        is_over=recovered or incident.decided == "stop" or _was_overtaken(incident),
         lost_s=lost_s(incident),
-        lost_steps=max(0, incident.step_reached - incident.step_resumed) if recovered else None,
+        lost_steps=_lost_steps(incident),
         resumed_step=incident.step_resumed if recovered else None,
         signature=incident.signature,
         reasons=[*incident.evidence, *_numbers(incident)],
         kept_by=sorted(incident.kept_by),
+        bundles=dict(incident.bundles),
+        how=_HOW.get(incident.escalation, incident.escalation),
     )
+
+
+def _lost_steps(incident: Incident) -> int | None:
+    """None also where others restarted the job, or nobody did: what it resumed from is unknown."""
+    if not incident.recovered_unix_s or incident.decided != "restart":
+        return None
+    return max(0, incident.step_reached - incident.step_resumed)
 
 
 def _start(incident: Incident) -> float:
@@ -80,26 +93,47 @@ def _start(incident: Incident) -> float:
     return min(since, detected) if since else detected
 
 
+def _was_overtaken(incident: Incident) -> bool:
+    """Nothing was done about it, and its attempt ended for another reason."""
+    return incident.decided in WITHHELD and bool(incident.ended_unix_s)
+
+
 def _events(incident: Incident) -> Iterator[tuple[float, str]]:
     who = whom(incident.culprit_node, incident.culprit_ranks)
     cause = describe_cause(incident.cause)
     yield _start(incident), f"first sign of trouble, after step {incident.step_reached}"
     yield incident.detected_unix_s, f"declared: {cause}; {who} ({incident.confidence:.0%} sure)"
+    if incident.decided in WITHHELD:
+        yield from _events_withheld(incident)
+        return
     if incident.ended_unix_s:
         yield incident.ended_unix_s, f"attempt {incident.attempt} ended"
     if incident.reopened_unix_s:
-        yield incident.reopened_unix_s, f"decided: {incident.decided}; the next attempt was opened"
+        how = f"{incident.decided} {_HOW.get(incident.escalation, '')}".rstrip()
+        yield incident.reopened_unix_s, f"decided: {how}; the next attempt was opened"
     elif incident.decided:
-        yield incident.ended_unix_s or incident.detected_unix_s, f"decided: {incident.decided}"
-    if incident.recovered_unix_s:
+        decided = describe_decision(incident.decided)
+        yield incident.ended_unix_s or incident.detected_unix_s, f"decided: {decided}"
+    if incident.recovered_unix_s and incident.decided in _OF_OTHERS:
+        yield incident.recovered_unix_s, "every rank was stepping again"
+    elif incident.recovered_unix_s:
         resumed = f"from step {incident.step_resumed}" if incident.step_resumed else "from nothing"
         yield incident.recovered_unix_s, f"every rank was stepping again, {resumed}"
 
 
+def _events_withheld(incident: Incident) -> Iterator[tuple[float, str]]:
+    yield incident.detected_unix_s, f"nothing was done ({incident.decided})"
+    if incident.recovered_unix_s:
+        yield incident.recovered_unix_s, "it was over by itself"
+    elif incident.ended_unix_s:
+        yield incident.ended_unix_s, "its attempt ended before it was over"
+
+
 def _numbers(incident: Incident) -> Iterator[str]:
     if incident.onset_step >= 0:
+        were = "far above usual" if incident.cause == "spike" else "not finite"
         yield (
-            f"its losses were not finite from step {incident.onset_step} on, so that only"
+            f"its losses or gradients were {were} from step {incident.onset_step} on, so that only"
             " a checkpoint of before could be gone back to"
         )
 
@@ -107,6 +141,18 @@ def _numbers(incident: Incident) -> Iterator[str]:
 def describe_cause(cause: str) -> str:
     """The cause in words; one that is new to us is shown as it is."""
     return _CAUSES.get(cause, cause)
+
+
+def describe_decision(decided: str) -> str:
+    """The decision in words."""
+    return _OF_OTHERS.get(decided, decided)
+
+
+_OF_OTHERS = {
+    "leave": "what follows is for whoever launched the job",
+    "end": "the culprit is ended, so that whoever launched the job notices",
+}
+"""Decisions in a job that somebody else launched, and restarts."""
 
 
 def whom(node: str, ranks: list[int]) -> str:
@@ -117,12 +163,18 @@ def whom(node: str, ranks: list[int]) -> str:
     return f"rank{'s' * (len(ranks) > 1)} {listed}" + (f" on node {node}" if node else "")
 
 
+_HOW = {"without_node": "without the node", "roll_back": "from further back"}
+
 _CAUSES = {
     "crash": "a rank's process ended badly",
     "hang": "a rank stands still while its peers wait for it",
     "stall": "a rank has been silent for too long",
+    "nonfinite": "losses or gradients of all ranks are no numbers any more",
+    "spike": "losses or gradients are far above what they were",
+    "data_stall": "a rank has waited too long for data",
     "node_lost": "a node is gone",
     "node_left": "a node left on its own account",
     "agent_restarted": "a launcher came back as a new process",
     "grow": "the job makes room for nodes that joined",
+    "restart": "somebody asked for a restart",
 }

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -23,40 +24,86 @@ STEP_S = 0.04
 IDLE_STEPS = 30
 SETTLING_STEPS = 10
 """Left out after a write: what it dirtied is still being written back."""
-WRITE_LIMIT_S = 120.0
+ROOM_STEPS = 300
+"""Before Holdfast's next write: enough for a whole one of anybody else's."""
+WRITE_LIMIT_S = 300.0
 ABSENT, RUNNING, OVER = 0.0, 1.0, 2.0
 
 
-def main(megabytes: int, kind: str, rounds: int, contestants: list[str]) -> None:
+def main(megabytes: int, kind: str, rounds: int, every: int, contestants: list[str]) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     model, optimizer = state.make(megabytes)
     tensors = state.tensors(model, optimizer)
     job = holdfast.attach(model=model, optimizer=optimizer)
     job.resume()
-    work = sleep if kind == names.SLEEPING else computing()
-    loop = iter(job.steps(range(10**9)))
+    steps = Steps(iter(job.steps(range(10**9))), sleep if kind == names.SLEEPING else computing())
     ways = {name: savers.make(name) for name in contestants if name != names.HOLDFAST}
     folder = Path(os.environ[OUT]).parent
-    await_slots(loop, work)
+    checkpoints = folder / "checkpoints"
     for number in range(rounds):
         for name in turned(contestants, number):
-            idle = [timed(loop, work, lambda: ABSENT)[0] for _ in range(IDLE_STEPS)]
+            steps.await_turn(checkpoints, every, is_ours=name == names.HOLDFAST)
+            idle = [steps.timed(lambda: ABSENT)[0] for _ in range(IDLE_STEPS)]
             started_ns = time.monotonic_ns()
             if name == names.HOLDFAST:
-                busy = in_flight(loop, work, watch_checkpoints(folder / "checkpoints"))
+                busy = steps.in_flight(watch_checkpoints(checkpoints))
             else:
                 place = shared_place(folder)
                 rest = ways[name].begin(tensors, place)
-                busy = in_flight(loop, work, watch(rest))
+                busy = steps.in_flight(watch(rest))
                 dist.barrier()
                 savers.remove(place)
             took_s = (time.monotonic_ns() - started_ns) / 1e9
             if dist.get_rank() == 0:
                 tell(contestant=name, kind=kind, idle_s=idle, busy_s=busy, write_s=took_s)
             for _ in range(SETTLING_STEPS):
-                timed(loop, work, lambda: ABSENT)
+                steps.timed(lambda: ABSENT)
     tell(done=True)
+
+
+@dataclass
+class Steps:
+    """The training's steps, one after the other."""
+
+    loop: Iterator[int]
+    work: Callable[[], None]
+    step: int = 0
+
+    def timed(self, look: Callable[[], float]) -> tuple[float, float]:
+        """One of all ranks: how long it took, and how far the write is for the slowest of them."""
+        self.step = next(self.loop)
+        started = time.perf_counter_ns()
+        self.work()
+        seen = torch.tensor([look()])
+        dist.all_reduce(seen, dist.ReduceOp.MIN)
+        return (time.perf_counter_ns() - started) / 1e9, float(seen.item())
+
+    def in_flight(self, look: Callable[[], float]) -> list[float]:
+        """Times of those that were made wholly while the write ran."""
+        busy, before = [], ABSENT
+        end_s = time.monotonic() + WRITE_LIMIT_S
+        while before != OVER:
+            took_s, after = self.timed(look)
+            if before == after == RUNNING:
+                busy.append(took_s)
+            if time.monotonic() > end_s:
+                raise SystemExit("a write never ended")
+            before = after
+        return busy
+
+    def await_turn(self, checkpoints: Path, every: int, is_ours: bool) -> None:
+        """Go on until nothing is in flight, and Holdfast's next write (it comes every so many
+        steps) is due soon, for its own turn, or far away."""
+        end_s = time.monotonic() + WRITE_LIMIT_S
+        while True:
+            quiet = self.timed(lambda: OVER if is_quiet(checkpoints) else RUNNING)[1] == OVER
+            left = every - self.step % every
+            is_far = left > ROOM_STEPS
+            if quiet and (IDLE_STEPS < left <= 2 * IDLE_STEPS if is_ours else is_far):
+                return
+            if time.monotonic() > end_s:
+                raise SystemExit("nobody's turn came")
 
 
 def shared_place(folder: Path) -> Path:
@@ -77,52 +124,20 @@ def turned(contestants: list[str], number: int) -> list[str]:
     return [*contestants[start:], *contestants[:start]]
 
 
-def await_slots(loop: Iterator[int], work: Callable[[], None]) -> None:
-    """Let the sidecar make room, and the leader hear of it."""
-    end_s = time.monotonic() + 10.0
-    while timed(loop, work, lambda: OVER if time.monotonic() > end_s else ABSENT)[1] != OVER:
-        continue
+def is_quiet(checkpoints: Path) -> bool:
+    """Whether every checkpoint that was begun is sealed."""
+    sealed = len(list(checkpoints.glob("step-*/manifest.json")))
+    return sealed == len(list(checkpoints.glob("step-*")))
 
 
-def in_flight(
-    loop: Iterator[int], work: Callable[[], None], look: Callable[[], float]
-) -> list[float]:
-    """Times of the steps that were made wholly while the write ran."""
-    busy, before = [], ABSENT
-    end_s = time.monotonic() + WRITE_LIMIT_S
-    while before != OVER:
-        took_s, after = timed(loop, work, look)
-        if before == after == RUNNING:
-            busy.append(took_s)
-        if time.monotonic() > end_s:
-            raise SystemExit("a write never ended")
-        before = after
-    return busy
-
-
-def timed(
-    loop: Iterator[int], work: Callable[[], None], look: Callable[[], float]
-) -> tuple[float, float]:
-    """One step of all ranks: how long it took, and how far the write is for the slowest of them."""
-    next(loop)
-    started = time.perf_counter_ns()
-    work()
-    seen = torch.tensor([look()])
-    dist.all_reduce(seen, dist.ReduceOp.MIN)
-    return (time.perf_counter_ns() - started) / 1e9, float(seen.item())
-
-
-def watch_checkpoints(root: Path) -> Callable[[], float]:
-    """How far the checkpoint is that is asked for here."""
-    before = len(list(root.glob("*/manifest.json")))
-    if dist.get_rank() == 0:
-        tell(wants_checkpoint=True)
+def watch_checkpoints(checkpoints: Path) -> Callable[[], float]:
+    """How far the next checkpoint is."""
+    before = len(list(checkpoints.glob("step-*")))
 
     def look() -> float:
-        # Asked for at once, so there is one directory that has no manifest yet, or none.
-        if len(list(root.glob("*/manifest.json"))) > before:
-            return OVER
-        return RUNNING if len(list(root.glob("step-*"))) > before else ABSENT
+        if len(list(checkpoints.glob("step-*"))) == before:
+            return ABSENT
+        return OVER if is_quiet(checkpoints) else RUNNING
 
     return look
 
@@ -150,4 +165,4 @@ def computing() -> Callable[[], None]:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4].split(";"))
+    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5].split(";"))

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from holdfast import environment
 from holdfast.registered import CannotRegister
-from holdfast.storage import sync_directory
+from holdfast.storage import is_url, sync_directory, sync_file
 
 
 def check_root(framework: str) -> None:
     """Raises CannotRegister when checkpoints go where this framework's saver can't write."""
     root = os.environ.get(environment.CHECKPOINT_DIR, "")
-    if "://" in root:
+    if is_url(root):
         raise CannotRegister(
             f"{framework} saves into a directory, and checkpoint.dir is the URL {root}: set it to "
             "a directory that all nodes see"
@@ -31,13 +31,5 @@ def make_durable(directory: str) -> None:
         for name in names:
             # Another rank may be about to rename a file of its own.
             with contextlib.suppress(FileNotFoundError):
-                _sync_file(Path(folder, name))
+                sync_file(Path(folder, name))
         sync_directory(Path(folder))
-
-
-def _sync_file(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -12,6 +12,7 @@ from holdfast.patches import (
     collectives,
     compiling,
     data,
+    gradients,
     group,
     optimizer,
     waiting,
@@ -21,6 +22,7 @@ from holdfast.patches import (
 PATCHES = (
     ("optimizer", optimizer.install),
     ("backward", backward.install),
+    ("gradients", gradients.install),
     ("data", data.install),
     ("workers", workers.install),
     ("collectives", collectives.install),

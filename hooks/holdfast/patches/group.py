@@ -1,28 +1,87 @@
-"""Whether the process group stands: from then on a rank can keep others waiting."""
+"""Process groups as they are made: from then on a rank can keep others waiting.
+
+So it says that it can, who is in which group, and opens the socket on which it can be asked.
+"""
 
 from __future__ import annotations
 
 import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from holdfast import environment, page, process
+from holdfast.foreign_launch import find_seat
+from holdfast.group_members import write_members
 from holdfast.guard import Guard
 from holdfast.page import Flag
 from holdfast.recorder import Recorder
+from holdfast.worker_server import open_server
+
+CHANGES = ("_new_group_with_tag", "_register_pg_in_world", "destroy_process_group")
+"""What new_group() and split_group() end in, and how groups end; a torch that lacks one of them
+tells of fewer groups."""
+
+
+class Telling:
+    """What this rank tells of its groups, beside its page."""
+
+    def __init__(self, torch: Any, recorder: Recorder) -> None:
+        self._torch = torch
+        self._recorder = recorder
+        self._page = _beside_page(recorder.attempt)
+        self._is_open = False
+
+    def members(self) -> None:
+        """Who is in which group now."""
+        if self._page is not None and process.current() is self._recorder:
+            world = self._torch.distributed.distributed_c10d._world
+            write_members(world, self._page.with_suffix(page.GROUPS_SUFFIX))
+
+    def listen(self) -> None:
+        """Open the socket, once."""
+        if self._page is None or self._is_open or process.current() is not self._recorder:
+            return
+        if os.environ.get(environment.FLIGHT_RECORDER) != "0":
+            path = self._page.with_suffix(page.SOCKET_SUFFIX)
+            self._is_open = open_server(self._torch, path)
 
 
 def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
-    """Hook the group's initialisation."""
+    """Hook the first group's initialisation, and what changes groups later."""
     if not torch.distributed.is_available():
         return
-    places = (torch.distributed.distributed_c10d, torch.distributed)
-    initialise = places[0].init_process_group
+    telling = Telling(torch, recorder)
     stands = guard.wrap("group", lambda: recorder.add_flag(Flag.GROUP_INITIALISED), None)
+    tells = guard.wrap("group members", telling.members, None)
+    listens = guard.wrap("flight recorder", telling.listen, None)
+    _follow(torch, "init_process_group", (stands, tells, listens))
+    for name in CHANGES:
+        _follow(torch, name, (tells,))
 
-    @functools.wraps(initialise)
+
+def _beside_page(attempt: int) -> Path | None:
+    folder, seat = os.environ.get(environment.PAGE_DIR), find_seat(os.environ)
+    if not folder or seat is None:
+        return None
+    return Path(folder) / page.page_name(attempt, seat.local_rank)
+
+
+def _follow(torch: Any, name: str, hooks: tuple[Callable[[], None], ...]) -> None:
+    """Call the hooks after torch's function, under both names by which scripts import it."""
+    places = (torch.distributed.distributed_c10d, torch.distributed)
+    function = getattr(places[0], name, None)
+    if function is None:
+        return
+
+    @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        answer = initialise(*args, **kwargs)
-        stands()
+        answer = function(*args, **kwargs)
+        for hook in hooks:
+            hook()
         return answer
 
     for place in places:
-        place.init_process_group = wrapper
+        if getattr(place, name, None) is function:
+            setattr(place, name, wrapper)

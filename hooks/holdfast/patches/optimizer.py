@@ -15,7 +15,7 @@ from holdfast.page import Phase, Word
 from holdfast.patches.timed import after
 from holdfast.recorder import Recorder
 
-_OPTIMIZER, _OPTIMIZER_CALLS = Phase.OPTIMIZER, Word.OPTIMIZER_CALLS
+_OPTIMIZER = Phase.OPTIMIZER
 
 
 def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
@@ -64,6 +64,7 @@ class OptimizerSteps:
         self._recorder = recorder
         self._first: weakref.ref[Any] | None = None
         self._calls = 0
+        self._counted = recorder.index_of(Word.OPTIMIZER_CALLS)
         self._outermost = 0
         self._previous = Phase.STARTING
 
@@ -88,6 +89,6 @@ class OptimizerSteps:
             recorder.enter(after(self._previous))
         if self._first is not None and self._first() is optimizer:
             self._calls += 1
-            recorder.set_word(_OPTIMIZER_CALLS, self._calls)
+            recorder.count_at(self._counted)
             if not recorder.loop_is_wrapped:
                 recorder.end_step(self._calls)

@@ -15,12 +15,13 @@ Enter = Callable[[], "Phase | None"]
 Leave = Callable[[Phase], None]
 
 _FORWARD = Phase.FORWARD
-_BEFORE_ANY_STEP = (Phase.STARTING, Phase.RESTORING)
+_LAST_BEFORE_ANY_STEP = int(Phase.RESTORING)
+"""Starting comes before it."""
 
 
 def after(previous: Phase) -> Phase:
     """The phase to return to: once a step's parts are seen, what surrounds them is the forward."""
-    return _FORWARD if previous in _BEFORE_ANY_STEP else previous
+    return previous if previous > _LAST_BEFORE_ANY_STEP else _FORWARD
 
 
 def entering(recorder: Recorder, phase: Phase, counted: Word | None = None) -> Enter:
@@ -29,12 +30,13 @@ def entering(recorder: Recorder, phase: Phase, counted: Word | None = None) -> E
     The order of the tests is their price.
     """
     own_thread = threading.get_ident
+    index = -1 if counted is None else recorder.index_of(counted)
 
     def enter() -> Phase | None:
         if recorder.phase is phase or own_thread() != recorder.thread:
             return None
-        if counted is not None:
-            recorder.count(counted)
+        if index >= 0:
+            recorder.count_at(index)
         return recorder.enter(phase)
 
     return enter
@@ -43,9 +45,11 @@ def entering(recorder: Recorder, phase: Phase, counted: Word | None = None) -> E
 def leaving(recorder: Recorder, counted: Word | None = None) -> Leave:
     """Return to the phase before."""
 
+    index = -1 if counted is None else recorder.index_of(counted)
+
     def leave(previous: Phase) -> None:
-        if counted is not None:
-            recorder.count(counted)
+        if index >= 0:
+            recorder.count_at(index)
         recorder.enter(previous)
 
     return leave

@@ -27,8 +27,7 @@ class Captured:
 
 def capture(savable: Savable, mark: Mark, place: Placement) -> Captured:
     """Ask every object for its state. Raises NotPlain, CannotLayOut, and what the objects raise."""
-    shared, own = take_state(savable.registered, place.world_size)
-    own |= {"position": mark.position, "world_size": place.world_size, "step": mark.step}
+    shared, own = take_state(savable.registered, mark, place.world_size)
     plain, tensors = encode(own)
     state = {
         "step": mark.step,

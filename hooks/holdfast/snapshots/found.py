@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast import environment
-from holdfast.agreement import BoardLost
+from holdfast.agreement import BoardLost, until_next_look_s
 from holdfast.loading import LoadFailed
 from holdfast.placement import Placement
+from holdfast.snapshot_file import fetched_name
 from holdfast.snapshots.shelf import Name, found_slots, own_folder
 from holdfast.snapshots.slot import Slot
 from holdfast.snapshots.snapshot_source import SnapshotSource, is_undamaged, read_snapshot
@@ -129,11 +130,12 @@ class Choosing:
         return (chosen[0], chosen[1]) if chosen else None
 
     def _await(self, keys: list[str]) -> None:
-        end_s = self.now_s() + self.timeout_s
+        start_s = self.now_s()
         while not self.place.store.check(keys):
-            if self.now_s() >= end_s:
+            waited_s = self.now_s() - start_s
+            if waited_s >= self.timeout_s:
                 raise BoardLost(f"not every rank said within {self.timeout_s:g} s what it has")
-            self.pause(LOOK_S)
+            self.pause(until_next_look_s(waited_s))
 
 
 def newest_common(said: list[list[Name]], floor: int) -> Name | None:
@@ -163,7 +165,7 @@ class Fetched:
 
     def wait(self) -> str:
         """Wait until they are there; why they are not, empty when they are."""
-        marker = self.folder / f"fetched-attempt-{self.attempt}"
+        marker = self.folder / fetched_name(self.attempt)
         end_s = self.now_s() + self.timeout_s
         while True:
             try:

@@ -18,16 +18,14 @@ LOOK_S = 0.0002
 ASK_S = 0.02
 """Copies are there sooner as a rule; a question to the store costs a tenth of a millisecond."""
 
-TIMEOUT_S = 60.0
-"""A partner silent for so long is stuck, and training does not wait for it a second time."""
-
 
 @dataclass
 class Partner:
     """The node that copies this rank's snapshots, as the sidecar tells of it in the page."""
 
     recording: Recording
-    timeout_s: float = TIMEOUT_S
+    timeout_s: float
+    """A partner silent for so long is stuck, and training does not wait for it a second time."""
     now_s: Callable[[], float] = time.monotonic
     pause: Callable[[float], None] = time.sleep
     _late_since: int | None = None

@@ -107,12 +107,13 @@ def read_rounds(
     )
     has_partner = place.world_size > place.local_world_size
     waits = env.get(environment.PEER_COPIES) == "sync" and has_partner
+    partner = Partner(recording, float(env[environment.PEER_TIMEOUT])) if waits else None
     taking = Taking(
         recording,
         place,
         savable,
         author,
         Shelf(own_folder(folder), place.rank, author.attempt),
-        Partner(recording) if waits else None,
+        partner,
     )
     return Rounds(recording, taking)

@@ -10,6 +10,7 @@ import fcntl
 import mmap
 import os
 import threading
+import weakref
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,10 +49,13 @@ class Author:
 class Slot:
     """One mapped file. Only the process that opened it may write it, never a fork of it."""
 
-    def __init__(self, path: Path, memory: mmap.mmap, facts: os.stat_result) -> None:
+    def __init__(self, path: Path, descriptor: int, facts: os.stat_result) -> None:
+        """Owns the descriptor, unless an error is raised."""
         self.path = path
-        self.size = len(memory)
-        self._memory = memory
+        self.size = facts.st_size
+        self._memory = memory = mmap.mmap(descriptor, facts.st_size)
+        self._descriptor = descriptor
+        weakref.finalize(self, os.close, descriptor)
         self._file = (facts.st_dev, facts.st_ino)
         self._words: memoryview[int] = memoryview(memory)[:JOB_OFFSET].cast("Q")
         self._pid = os.getpid()
@@ -84,9 +88,18 @@ class Slot:
         """A piece of it; shorter at its end."""
         return self._memory[start : start + size]
 
-    def window(self, start: int, size: int) -> memoryview:
-        """A piece of it, not copied."""
-        return memoryview(self._memory)[start : start + size]
+    def read_into(self, start: int, room: memoryview) -> None:
+        """Fill this room from there on; raises OSError when the slot ends before.
+
+        Read, not copied from the map: in that the kernel would first have to enter every page,
+        which takes longer than the copy.
+        """
+        done = 0
+        while done < len(room):
+            count = os.preadv(self._descriptor, [room[done:]], start + done)
+            if count == 0:
+                raise OSError(f"{self.path.name} ends after {start + done} bytes")
+            done += count
 
     def data(self, start: int, size: int) -> torch.Tensor:
         """A piece of it as a tensor of bytes, not copied; raises ValueError when there is none."""
@@ -198,23 +211,24 @@ def open_slot(path: Path) -> Slot | None:
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return None
+    slot = None
     try:
         facts = os.fstat(descriptor)
         header = parse_header(os.pread(descriptor, HEADER_SIZE, 0))
         # A sparse file, or one shorter than it says, would be SIGBUS, which no guard catches.
         if (
-            header is None
-            or facts.st_uid != os.geteuid()
-            or facts.st_size < HEADER_SIZE
-            or facts.st_size != header.file_size
-            or facts.st_blocks * 512 < facts.st_size
+            header is not None
+            and facts.st_uid == os.geteuid()
+            and facts.st_size >= HEADER_SIZE
+            and facts.st_size == header.file_size
+            and facts.st_blocks * 512 >= facts.st_size
         ):
-            return None
-        return Slot(path, mmap.mmap(descriptor, facts.st_size), facts)
+            slot = Slot(path, descriptor, facts)
     except (OSError, ValueError):
-        return None
-    finally:
+        slot = None
+    if slot is None:
         os.close(descriptor)
+    return slot
 
 
 def is_whole(slot: Slot, header: SlotHeader) -> bool:

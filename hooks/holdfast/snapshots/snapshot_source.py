@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import zlib
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -15,8 +16,10 @@ from holdfast.own_state import decode
 from holdfast.placement import Placement
 from holdfast.registered import OwnState, SharedState, has_only_numbers
 from holdfast.snapshot_file import HEADER_SIZE, Entry, SlotHeader, parse_layout, parse_state
-from holdfast.snapshots.layout import view
 from holdfast.snapshots.slot import Slot, is_whole
+
+_PIECE = 1 << 20
+"""Read in pieces for its checksum: small enough to be still in the core's cache."""
 
 
 @dataclass(frozen=True)
@@ -30,12 +33,8 @@ class SnapshotSource:
 
     path = ""
 
-    @cached_property
-    def _data(self) -> torch.Tensor:
-        return self.slot.data(self.header.data_offset, self.header.data_size)
-
     def own(self, place: Placement) -> tuple[OwnState, bool]:
-        """This rank's own state. The tensors are copies: the slot will be overwritten."""
+        """This rank's own state. Its tensors are copies: the slot will be overwritten."""
         if (self.header.rank, self.header.world_size) != (place.rank, place.world_size):
             raise LoadFailed(
                 f"it is rank {self.header.rank}'s of {self.header.world_size}, "
@@ -43,8 +42,8 @@ class SnapshotSource:
             )
         count = sum(not entry.is_shared for entry in self.entries.values())
         numbers = {f"own/{index}" for index in self.state["numbers"]}
-        tensors = [self._read(f"own/{index}", f"own/{index}" in numbers) for index in range(count)]
-        own: OwnState = decode(self.state["own"], [tensor.clone() for tensor in tensors])
+        tensors = [self._own(f"own/{index}", f"own/{index}" in numbers) for index in range(count)]
+        own: OwnState = decode(self.state["own"], tensors)
         return own, True
 
     def sizes(self) -> Sizes:
@@ -59,23 +58,44 @@ class SnapshotSource:
         """Copy into these tensors; into DTensors, this rank's shard."""
         for key, target in shared.items():
             local = target.to_local() if isinstance(target, DTensor) else target
-            saved = self._read(key, is_number=True)
-            if saved.shape != local.shape:
+            entry = self._entry(key)
+            if entry.shape != tuple(local.shape):
                 raise LoadFailed(
                     f"{key}: this rank holds {list(local.shape)} of it here, "
-                    f"and {list(saved.shape)} in the snapshot"
+                    f"and {list(entry.shape)} in the snapshot"
                 )
+            if _can_be_read_into(local, entry):
+                self._read(entry, local, is_number=True)
+                continue
+            # Pinned, so that a GPU fetches it by itself.
+            room = torch.empty(entry.shape, dtype=_dtype(entry), pin_memory=local.is_cuda)
+            self._read(entry, room, is_number=True)
             with torch.no_grad():
-                local.copy_(saved)
+                local.copy_(room)
 
-    def _read(self, key: str, is_number: bool) -> torch.Tensor:
+    def _own(self, key: str, is_number: bool) -> torch.Tensor:
+        entry = self._entry(key)
+        tensor = torch.empty(entry.shape, dtype=_dtype(entry))
+        self._read(entry, tensor, is_number)
+        return tensor
+
+    def _entry(self, key: str) -> Entry:
         entry = self.entries.get(key)
         if entry is None:
             raise LoadFailed(f"{key!r} is not in the snapshot")
-        tensor = view(self._data, entry)
+        return entry
+
+    def _read(self, entry: Entry, tensor: torch.Tensor, is_number: bool) -> None:
+        """Into a tensor whose bytes lie one after another."""
+        size = tensor.numel() * tensor.element_size()
+        if size != entry.size:
+            raise LoadFailed(f"{entry.key}: {entry.size} bytes are no {list(entry.shape)}")
+        if size:
+            # Not through NumPy, which knows fewer types of numbers.
+            room = (ctypes.c_char * size).from_address(tensor.data_ptr())
+            self.slot.read_into(self.header.data_offset + entry.offset, memoryview(room).cast("B"))
         if is_number and not has_only_numbers(tensor):
-            raise LoadFailed(f"{key}: its numbers are not finite")
-        return tensor
+            raise LoadFailed(f"{entry.key}: its numbers are not finite")
 
 
 def read_snapshot(slot: Slot, job: str) -> SnapshotSource | None:
@@ -86,7 +106,7 @@ def read_snapshot(slot: Slot, job: str) -> SnapshotSource | None:
         return None
     if not is_whole(slot, header):
         return None
-    layout = parse_layout(slot.bytes(HEADER_SIZE, header.layout_size), header.layout_crc)
+    layout = _parse_layout(slot.bytes(HEADER_SIZE, header.layout_size), header.layout_crc)
     state = parse_state(slot.bytes(header.state_offset, header.state_size), header.state_crc)
     if layout is None or state is None or state.get("step") != header.sealed_step:
         return None
@@ -95,13 +115,43 @@ def read_snapshot(slot: Slot, job: str) -> SnapshotSource | None:
     return SnapshotSource(slot, header, {entry.key: entry for entry in layout}, state)
 
 
+@lru_cache(maxsize=4)
+def _parse_layout(text: bytes, crc: int) -> list[Entry] | None:
+    """A rank's slots mostly have one layout."""
+    return parse_layout(text, crc)
+
+
 def is_undamaged(source: SnapshotSource) -> bool:
     """Whether the data still has the checksum that the sidecar took of it; true without one."""
     if source.header.data_crc is None:
         return True
-    data = source.slot.window(source.header.data_offset, source.header.data_size)
-    return zlib.crc32(data) == source.header.data_crc
+    crc, start = 0, source.header.data_offset
+    end = start + source.header.data_size
+    buffer = memoryview(bytearray(min(_PIECE, source.header.data_size)))
+    for offset in range(start, end, _PIECE):
+        room = buffer[: end - offset]
+        source.slot.read_into(offset, room)
+        crc = zlib.crc32(room, crc)
+    return crc == source.header.data_crc
 
 
 def _lies_inside(entry: Entry, data_size: int) -> bool:
     return entry.offset >= 0 and entry.size >= 0 and entry.offset + entry.size <= data_size
+
+
+def _dtype(entry: Entry) -> torch.dtype:
+    dtype = getattr(torch, entry.dtype, None)
+    if not isinstance(dtype, torch.dtype):
+        raise LoadFailed(f"{entry.key}: no type of numbers is called {entry.dtype}")
+    return dtype
+
+
+def _can_be_read_into(tensor: torch.Tensor, entry: Entry) -> bool:
+    """Whether the tensor's memory is as the snapshot's bytes are, and here."""
+    return (
+        type(tensor) in (torch.Tensor, torch.nn.Parameter)
+        and tensor.is_cpu
+        and tensor.is_contiguous()
+        and tensor.dtype == _dtype(entry)
+        and not (tensor.is_conj() or tensor.is_neg())
+    )

@@ -1,4 +1,4 @@
-"""Takes the snapshots of one rank: lays them out, copies, seals, and learns which exist."""
+"""Takes the snapshots of one rank: finds a slot for each, seals it, and learns which exist."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-import torch
-
 from holdfast.agreement import BoardLost
 from holdfast.data_position import Position
 from holdfast.guard import LIMIT
 from holdfast.own_state import NotPlain
-from holdfast.page import Phase, Word
+from holdfast.page import Phase
 from holdfast.placement import Placement
 from holdfast.recording import Recording
 from holdfast.saving import Mark, Savable
-from holdfast.snapshots import keeping, layout
-from holdfast.snapshots.captured import Captured, capture, steady_places
-from holdfast.snapshots.copying import Copier, Copying, GpuCopier, HostCopier
+from holdfast.snapshots import keeping
+from holdfast.snapshots.captured import Captured, capture
+from holdfast.snapshots.copying import Copying
+from holdfast.snapshots.filling import Filling
 from holdfast.snapshots.keeping import Known
-from holdfast.snapshots.layout import CannotLayOut, Layout
+from holdfast.snapshots.layout import CannotLayOut
 from holdfast.snapshots.partner import Partner
 from holdfast.snapshots.shelf import Shelf
 from holdfast.snapshots.slot import Author, Slot, Writing
+from holdfast.snapshots.telling import Telling
 from holdfast.snapshots.verdicts import Verdicts
 
 log = logging.getLogger(__name__)
@@ -75,9 +75,8 @@ class Taking:
     next_question: int = _NEVER
     """Boundary from which on to ask whether the newest exists."""
     _verdicts: Verdicts = field(init=False)
-    _copier: Copier = field(default_factory=HostCopier)
-    _layout: Layout | None = None
-    _views: dict[Slot, list[torch.Tensor]] = field(default_factory=dict)
+    _telling: Telling = field(init=False)
+    _filling: Filling = field(init=False)
     _under_way: UnderWay | None = None
     _blocked_ns: int = 0
     _is_cut_off: bool = False
@@ -87,19 +86,21 @@ class Taking:
 
     def __post_init__(self) -> None:
         self._verdicts = Verdicts(self.place)
-        self.shelf.prepare = self._prepare
-        self.shelf.drop = self._drop
+        self._telling = Telling(self.recording)
+        self._filling = Filling(self.author, self.place, self.savable.registered)
+        self.shelf.prepare = self._filling.prepare
+        self.shelf.drop = self._filling.drop
 
     @property
     def is_planned(self) -> bool:
         """Whether it was worked out what there is to copy, or why it can't be."""
-        return self._layout is not None or bool(self.obstacle)
+        return self._filling.planned is not None or bool(self.obstacle)
 
     def plan(self, step: int, position: Position) -> None:
         """Work out what there is to copy, and say how much room it needs."""
         captured = self._capture(step, position)
         if captured is not None:
-            self._ask_for_room(self._lay_out(captured))
+            self._telling.wants(self._filling.plan(captured).wanted_size)
 
     @property
     def is_ready(self) -> bool:
@@ -118,7 +119,7 @@ class Taking:
         """Have the slots made ready before they are needed, and say so when they are."""
         if self._has_room(slots, must=False):
             self._ask_whether_all_are_ready()
-            self._tell_existing()
+            self._telling.known(self.shelf.known)
 
     def has(self, step: int) -> bool:
         """Whether a slot holds that step, whole."""
@@ -203,9 +204,8 @@ class Taking:
             return False
 
     def _has_room(self, slots: int, must: bool) -> bool:
-        if self.obstacle or self._layout is None:
-            return False
-        if not self.shelf.look(slots, self._layout.file_size):
+        planned = self._filling.planned
+        if self.obstacle or planned is None or not self.shelf.look(slots, planned.file_size):
             return False
         if must:
             self.shelf.await_ready()
@@ -227,18 +227,13 @@ class Taking:
         self.finish(wait=False)
 
     def _copy(self, step: int, captured: Captured, slot: Slot, writing: Writing) -> None:
-        assert self._layout is not None
+        planned = self._filling.planned
+        assert planned is not None
         copying: Copying | None = None
         try:
-            writing.describe(self.author, self._layout, step)
-            writing.state(captured.text)
-            tensors = [source.tensor for source in captured.sources]
-            aside = [False] * len(tensors)
-            if len(self.shelf.slots) >= OVERLAPPING_SLOTS and self._copier.overlaps:
-                places = steady_places(self.savable.registered)
-                aside = [tensor.data_ptr() in places for tensor in tensors]
-            copying = self._copier.start(self._views_of(slot), tensors, aside)
-            self._under_way = UnderWay(step, writing, copying, self._layout.data_size)
+            may_overlap = len(self.shelf.slots) >= OVERLAPPING_SLOTS
+            copying = self._filling.fill(step, captured, slot, writing, may_overlap)
+            self._under_way = UnderWay(step, writing, copying, planned.data_size)
         finally:
             if copying is None:
                 self._give_up(step, writing)
@@ -248,12 +243,11 @@ class Taking:
         self.shelf.sealed(copy.step)
         self._skips = 0
         self.newest = Sealed(copy.step, copy.size_bytes, 0)
-        self.recording.set_word(Word.SNAPSHOT_SEALED, copy.step + 1)
-        self._count(Word.SNAPSHOTS_TAKEN)
+        self._telling.sealed(copy.step)
         if self.partner is not None and not self.partner.await_confirmed(
             copy.step, lambda: self._is_left_out(copy.step)
         ):
-            self._count(Word.SNAPSHOTS_SKIPPED)
+            self._telling.skipped()
         self.next_question = copy.step + 1
         self._judge(lambda known: self._verdicts.say_sealed(known, copy.step))
 
@@ -274,7 +268,7 @@ class Taking:
         if self._skips == 0:
             self._skips_since_ns = self.clock_ns()
         self._skips += 1
-        self._count(Word.SNAPSHOTS_SKIPPED)
+        self._telling.skipped()
         self._judge(lambda known: self._verdicts.void(known, step))
 
     def _learn(self) -> None:
@@ -291,7 +285,7 @@ class Taking:
                 self.shelf.known = ask(self.shelf.known)
             except BoardLost as error:
                 self._cut_off(error)
-        self._tell_existing()
+        self._telling.known(self.shelf.known)
 
     def _cut_off(self, error: BoardLost) -> None:
         self._is_cut_off = True
@@ -312,82 +306,29 @@ class Taking:
 
     def _refuse(self, obstacle: str) -> None:
         self.obstacle = obstacle
-        self.recording.set_word(Word.SNAPSHOT_WANTED, 0)
+        self._telling.wants(0)
         log.warning("holdfast: no snapshots on rank %d: %s", self.place.rank, obstacle)
 
     def _fits(self, captured: Captured) -> bool:
         """Whether it can be copied into the slots there are, by the old plan or a new one."""
-        assert self._layout is not None
-        if not self._layout.fits(captured.sources, len(captured.text)):
+        planned = self._filling.planned
+        if planned is None or not planned.fits(captured.sources, len(captured.text)):
             try:
-                self._lay_out(captured)
+                planned = self._filling.plan(captured)
             except CannotLayOut as error:
                 self._refuse(str(error))
                 return False
-        size = self._layout.file_size
+        size = planned.file_size
         if all(slot is not None and slot.size >= size for slot in self.shelf.slots):
             return True
-        self._ask_for_room(self._layout)
+        self._telling.wants(planned.wanted_size)
         return False
-
-    def _ask_for_room(self, planned: Layout) -> None:
-        self.recording.set_word(Word.SNAPSHOT_WANTED, planned.wanted_size)
-
-    def _lay_out(self, captured: Captured) -> Layout:
-        self._layout = layout.plan(captured.sources, len(captured.text), self.place)
-        self._views.clear()
-        if any(source.tensor.is_cuda for source in captured.sources):
-            self._copy_from_gpus()
-        return self._layout
-
-    def _copy_from_gpus(self) -> None:
-        if isinstance(self._copier, HostCopier):
-            from torch.optim.optimizer import register_optimizer_step_pre_hook
-
-            self._copier = copier = GpuCopier()
-            register_optimizer_step_pre_hook(copier.before_step)
-
-    def _views_of(self, slot: Slot) -> list[torch.Tensor]:
-        assert self._layout is not None
-        views = self._views.get(slot)
-        if views is None:
-            data = slot.data(self._layout.data_offset, self._layout.data_size)
-            views = [layout.view(data, entry) for entry in self._layout.entries]
-            self._views[slot] = views
-        return views
-
-    def _prepare(self, slot: Slot) -> None:
-        try:
-            slot.populate()
-            self._copier.register(slot.address, slot.size)
-        finally:
-            slot.say_ready()
-
-    def _drop(self, slot: Slot) -> None:
-        self._views.pop(slot, None)
-        self._copier.unregister(slot.address)
-
-    def _tell_existing(self) -> None:
-        known = self.shelf.known
-        if known.existing is not None:
-            self.recording.set_word(Word.SNAPSHOT_EXISTING, known.existing + 1)
-        settled = keeping.settled(known)
-        if settled is not None:
-            self.recording.set_word(Word.SNAPSHOT_SETTLED, settled + 1)
 
     def _tell_blocked(self) -> None:
         """Told with the snapshot that it was for, once that is sealed."""
         newest = self.newest
         if self._under_way is not None or newest is None or newest.blocked_ns:
             return
-        spent, self._blocked_ns = self._blocked_ns, 0
-        self.newest = replace(newest, blocked_ns=spent)
-        recording = self.recording
-        recording.set_word(Word.SNAPSHOT_LAST_NS, spent)
-        if recording.word(Word.SNAPSHOT_FIRST_NS) == 0:
-            recording.set_word(Word.SNAPSHOT_FIRST_NS, spent)
-        total = recording.word(Word.SNAPSHOT_BLOCKED_NS) + spent
-        recording.set_word(Word.SNAPSHOT_BLOCKED_NS, total)
-
-    def _count(self, word: Word) -> None:
-        self.recording.set_word(word, self.recording.word(word) + 1)
+        spent_ns, self._blocked_ns = self._blocked_ns, 0
+        self.newest = replace(newest, blocked_ns=spent_ns)
+        self._telling.blocked(spent_ns)

@@ -1,7 +1,7 @@
-"""Keeps what would die with the ranks: stacks, process state, last records, the pages themselves.
+"""Keeps what would die with the ranks: stacks, collectives, process state, last records, pages.
 
-Ranks that can answer are asked for their stacks; nobody is waited for beyond `ANSWER_S`, and what
-can't be read is left out. `kept.json`, written last, says that the evidence is on disk.
+Ranks that can answer are asked; nobody is waited for beyond `ANSWER_S`, and what can't be read is
+left out. `kept.json`, written last, says that the evidence is on disk.
 """
 
 from __future__ import annotations
@@ -10,28 +10,43 @@ import dataclasses
 import json
 import math
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from holdfast import page
+from holdfast_sidecar.actions.kernel_views import read_kernel_views, read_text
+from holdfast_sidecar.actions.spied_stacks import SPY_S, find_spy, spy
+from holdfast_sidecar.actions.stack_answers import Asked, ask_for_stacks, await_stacks
+from holdfast_sidecar.actions.suspects import (
+    STOPPED,
+    choose_suspects,
+    file_name,
+    letter,
+    state_of,
+)
+from holdfast_sidecar.evidence.kept import Kept, is_kept, write_file, write_kept
+from holdfast_sidecar.evidence.rank_facts import RankFacts
+from holdfast_sidecar.evidence.stacks import main_thread, place
 from holdfast_sidecar.pages import RankPage
+from holdfast_sidecar.redaction import Redaction
 
 ANSWER_S = 0.5
-"""faulthandler answers within some 1 ms even while the GIL is held; a rank that has not answered
-after half a second sits in the kernel and will not."""
-
-POLL_S = 0.01
+"""faulthandler answers within some 1 ms even while the GIL is held, the flight recorder within a
+few; a rank that has not answered after half a second sits in the kernel and will not."""
 
 RECORDS_KEPT = 32
 
-THREADS_KEPT = 64
+RING_BYTES = 4 * 2**20
+"""Four times what a full flight recorder says."""
 
-STACK_TAIL_BYTES = 256 * 1024
+RANKS_AT_ONCE = 16
+"""Nodes have eight GPUs, some sixteen."""
 
-INDEX = "kept.json"
-
-_KERNEL_VIEWS = ("status", "wchan", "syscall", "stack", "io", "limits")
+AskRing = Callable[[RankPage, float], bytes]
+"""A rank's flight recorder within so many seconds. Raises OSError."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +58,15 @@ class Request:
     stacks: Path
     destination: Path
     proc: Path = Path("/proc")
-
-
-def is_kept(destination: Path) -> bool:
-    """Whether this incident's evidence is on disk already (by an earlier sidecar, say)."""
-    return (destination / INDEX).exists()
+    culprits: frozenset[int] = frozenset()
+    facts: Mapping[int, RankFacts] = field(default_factory=dict)
+    """rank -> with what it was started."""
+    redaction: Redaction = field(default_factory=Redaction)
+    ask_ring: AskRing | None = None
+    spies: bool = True
+    """Whether py-spy may look, where it is installed."""
+    native_s: float = 0.0
+    """How long it may look for native frames of culprits that have answered; 0: it does not."""
 
 
 def keep_evidence(request: Request, answer_s: float = ANSWER_S) -> bool:
@@ -56,71 +75,54 @@ def keep_evidence(request: Request, answer_s: float = ANSWER_S) -> bool:
         return False
     started = time.monotonic()
     request.destination.mkdir(mode=0o700, parents=True, exist_ok=True)
-    asked = ask_for_stacks(request)
-    for held in request.pages:
-        _keep_rank(request, held)
-    answered = _await_stacks(asked, started + answer_s)
-    for file in (*answered, *(set(asked) - answered)):
-        _keep_stack(file, request.destination / file.name)
-    index = {
-        "incident": request.incident,
-        "ranks": [held.identity.rank for held in request.pages],
-        "stacks_answered": sorted(file.name for file in answered),
-        "seconds": round(time.monotonic() - started, 3),
-        "at_unix_s": time.time(),
-    }
-    write_file(request.destination / INDEX, json.dumps(index, indent=1).encode())
+    asked = ask_for_stacks(request.pages, request.stacks, request.proc)
+    with _Rings(request, answer_s) as rings:
+        views = {held.identity.rank: _keep_rank(request, held) for held in request.pages}
+        answered = await_stacks(asked, started + answer_s)
+        told = _keep_answers(request, answered)
+        kept_rings = rings.keep(started + answer_s)
+    spied = _spy(request, views, told)
+    write_kept(
+        request.destination,
+        Kept(
+            incident=request.incident,
+            ranks=[held.identity.rank for held in request.pages],
+            stacks_answered=sorted(one.file.name for one in answered),
+            spied=sorted(rank for rank in spied if rank >= 0),
+            rings=kept_rings,
+            places=_places(views, told, spied),
+            seconds=round(time.monotonic() - started, 3),
+            at_unix_s=time.time(),
+        ),
+    )
     return True
 
 
-def ask_for_stacks(request: Request) -> dict[Path, int]:
-    """Send STACKS_SIGNAL to every rank that has our handler; its dump file -> size before."""
-    asked = {}
-    for held in request.pages:
-        file = request.stacks / f"stack-local-{held.identity.local_rank}.txt"
-        directory = request.proc / str(held.identity.pid)
-        # Without the dump file our handler was never registered (the user may have one of his
-        # own for this signal); without any handler the signal would kill the rank.
-        if file.exists() and can_answer(_read_text(directory / "status")):
-            size = file.stat().st_size
-            if held.send(page.STACKS_SIGNAL):
-                asked[file] = size
-    return asked
-
-
-def can_answer(status: str) -> bool:
-    """From /proc/PID/status: not stopped, not dead, and the signal is caught and not blocked."""
-    fields = {
-        name: value.strip() for name, _, value in (s.partition(":") for s in status.split("\n"))
-    }
-    bit = 1 << (page.STACKS_SIGNAL - 1)
-    return (
-        fields.get("State", "X")[:1] in ("R", "S", "D")
-        and bool(int(fields.get("SigCgt", "0"), 16) & bit)
-        and not int(fields.get("SigBlk", "0"), 16) & bit
-    )
-
-
-def _await_stacks(asked: dict[Path, int], until_s: float) -> set[Path]:
-    """Files that grew and then stood still for one poll."""
-    sizes, answered = dict(asked), set[Path]()
-    while len(answered) < len(asked) and time.monotonic() < until_s:
-        time.sleep(POLL_S)
-        for file, before in asked.items():
-            size = file.stat().st_size
-            if size > before and size == sizes[file]:
-                answered.add(file)
-            sizes[file] = size
-    return answered
-
-
-def _keep_rank(request: Request, held: RankPage) -> None:
-    content = held.read()
+def _keep_rank(request: Request, held: RankPage) -> dict[str, Any]:
+    """Its page and what there is to say of it; answers the kernel's views."""
+    content = clean_page(held.read(), request.redaction)
     base = request.destination / f"rank-{held.identity.rank}"
     write_file(base.with_suffix(".page"), content)
-    facts = describe_page(held.identity, content)
-    facts["process"] = _read_kernel_views(request.proc / str(held.identity.pid))
-    write_file(base.with_suffix(".json"), json.dumps(facts, indent=1, allow_nan=False).encode())
+    described = describe_page(held.identity, content)
+    launched = request.facts.get(held.identity.rank, RankFacts())
+    described["command"] = request.redaction.command(launched.command)
+    described["environment"] = request.redaction.environment(launched.told_variables)
+    described["other_variables"] = sorted(set(launched.variables) - set(launched.told_variables))
+    views = read_kernel_views(request.proc, held.identity.pid)
+    # Not indented, which would take json's slow way: ranks wait for this to be on disk.
+    text = json.dumps({**described, "process": views}, allow_nan=False)
+    write_file(base.with_suffix(".json"), request.redaction.known_bytes(text.encode()))
+    return views
+
+
+def clean_page(content: bytes, redaction: Redaction) -> bytes:
+    """The page, its last words without secrets."""
+    words = page.parse_last_words(content)
+    if words is None:
+        return content
+    start, end = page.LAST_WORDS_OFFSET, page.LAST_WORDS_OFFSET + page.LAST_WORDS_SIZE
+    zone = page.pack_last_words(redaction.plain(words)).ljust(page.LAST_WORDS_SIZE, b"\0")
+    return content[:start] + zone + content[end:]
 
 
 def describe_page(identity: page.Identity, content: bytes) -> dict[str, Any]:
@@ -136,48 +138,103 @@ def describe_page(identity: page.Identity, content: bytes) -> dict[str, Any]:
 
 
 def _describe_record(record: page.Record) -> dict[str, Any]:
-    """JSON has no NaN and no infinity: a loss that is one is told as text."""
-    loss = record.loss if math.isfinite(record.loss) else str(record.loss)
-    return {**dataclasses.asdict(record), "loss": loss}
-
-
-def _read_kernel_views(directory: Path) -> dict[str, Any]:
-    views: dict[str, Any] = {name: _read_text(directory / name) for name in _KERNEL_VIEWS}
-    threads = _list(directory / "task")[:THREADS_KEPT]
-    views["threads"] = {
-        thread: {
-            name: _read_text(directory / "task" / thread / name)
-            for name in ("comm", "wchan", "stack")
-        }
-        for thread in threads
+    """JSON has no NaN and no infinity: a number that is one is told as text."""
+    return {
+        name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in vars(record).items()  # `asdict` copies, ten times as slowly
     }
-    return views
 
 
-def _keep_stack(source: Path, destination: Path) -> None:
-    size = source.stat().st_size
-    with source.open("rb") as file:
-        file.seek(max(0, size - STACK_TAIL_BYTES))
-        write_file(destination, file.read())
+def _keep_answers(request: Request, answered: Iterable[Asked]) -> dict[int, str]:
+    """rank -> the stacks that it wrote."""
+    told = {}
+    for one in answered:
+        text = request.redaction.text(one.answer())
+        write_file(request.destination / one.file.name, text.encode())
+        told[one.held.identity.rank] = text
+    return told
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write under a temporary name, then rename."""
-    temporary = path.with_name(path.name + ".new")
-    temporary.write_bytes(content)
-    temporary.replace(path)
+class _Rings:
+    """The ranks' flight recorders, asked all at once while other things are kept."""
+
+    def __init__(self, request: Request, answer_s: float) -> None:
+        self._request = request
+        self._pool = ThreadPoolExecutor(RANKS_AT_ONCE, thread_name_prefix="ring")
+        ask = request.ask_ring
+        self._asked: dict[int, Future[bytes]] = {
+            held.identity.rank: self._pool.submit(ask, held, answer_s)
+            for held in request.pages
+            if ask is not None and _is_running(request.proc, held)
+        }
+
+    def __enter__(self) -> _Rings:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def keep(self, until_s: float) -> list[int]:
+        """Write what was answered by then; the ranks that did."""
+        wait(self._asked.values(), timeout=max(0.0, until_s - time.monotonic()))
+        kept = []
+        for rank, answer in self._asked.items():
+            if not answer.done() or answer.exception() is not None:
+                continue
+            write_file(
+                self._request.destination / f"rank-{rank}-collectives.json",
+                self._request.redaction.known_bytes(answer.result()[:RING_BYTES]),
+            )
+            kept.append(rank)
+        return kept
 
 
-def _read_text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""
+def _spy(
+    request: Request, views: Mapping[int, Mapping[str, Any]], told: Mapping[int, str]
+) -> dict[int, str]:
+    """Stacks that had to be read from outside, by rank; of children by their pid, less than 0."""
+    suspects = choose_suspects(
+        views,
+        {one.identity.rank: one.identity.pid for one in request.pages if not one.is_gone()},
+        answered=told.keys(),
+        culprits=request.culprits,
+        wants_native=request.native_s > 0,
+    )
+    program = find_spy() if suspects and request.spies else ""
+    if not program:
+        return {}
+    seen = spy(program, suspects, request.destination, max(SPY_S, request.native_s))
+    for who, text in seen.items():
+        clean = request.redaction.text(text)
+        write_file(request.destination / file_name(who), clean.encode())
+    return seen
 
 
-def _list(directory: Path) -> list[str]:
-    try:
-        names = [path.name for path in directory.iterdir()]
-    except OSError:
-        return []
-    return sorted(names, key=lambda name: (len(name), name))
+def _places(
+    views: Mapping[int, Mapping[str, Any]], told: Mapping[int, str], spied: Mapping[int, str]
+) -> dict[str, str]:
+    """rank -> where its main thread stands, as far as anybody knows."""
+    places = {}
+    for rank, view in views.items():
+        stands = place(main_thread(told.get(rank, ""))) or place(main_thread(spied.get(rank, "")))
+        state = state_of(view)
+        if state in STOPPED:
+            stands = f"stopped {stands}".rstrip()
+        elif state == "D" and not stands:
+            stands = f"in the kernel at {view['wchan'] or 'an unknown place'}"
+        stands += _place_of_child(view, spied)
+        if stands:
+            places[str(rank)] = stands
+    return places
+
+
+def _place_of_child(view: Mapping[str, Any], spied: Mapping[int, str]) -> str:
+    """Where the first of its children stands that was looked at: what the rank waits for."""
+    for pid in view["children"]:
+        if stands := place(main_thread(spied.get(-int(pid), ""))):
+            return f", its child {pid} {stands}"
+    return ""
+
+
+def _is_running(proc: Path, held: RankPage) -> bool:
+    return letter(read_text(f"{proc}/{held.identity.pid}/status")) in ("R", "S", "D")

@@ -6,7 +6,9 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable
 
+from holdfast.checkpoint_files import MANIFEST
 from holdfast.storage import Folder
+from holdfast_sidecar.checkpoints import verdict
 from holdfast_sidecar.coordination.reports import FileFact
 
 _OWNED = re.compile(r"__(\d+)_")
@@ -15,7 +17,7 @@ _CHUNK = 1 << 20  # hashlib lets go of the interpreter lock for pieces this larg
 
 def is_sealing(name: str) -> bool:
     """Whether a name is one of Holdfast's own: manifest or verdict."""
-    return bool(re.fullmatch(r"manifest\.json|void\.json|(good|poisoned|unloaded)-\d+\.json", name))
+    return name in (MANIFEST, verdict.VOID) or verdict.NAME.fullmatch(name) is not None
 
 
 def owner(name: str) -> int:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from holdfast.storage import Folder, child, list_children, open_folder
+from holdfast.storage import Folder, child, is_url, list_children, open_folder
 from holdfast_sidecar.checkpoints.manifest import (
     NAME,
     InvalidManifest,
@@ -105,6 +105,20 @@ def read_ledger(root: str, job: str | None, key: bytes | None = None) -> list[Ke
 def torn_folders(root: str) -> list[Folder]:
     """Folders in which a checkpoint was begun and never sealed (or is being written now)."""
     return [found for found in _folders(root) if is_void(found) or not found.exists(NAME)]
+
+
+def other_owners(root: str, job: str) -> list[str]:
+    """Whose checkpoints lie in a directory in which there is none of this job.
+
+    For a word in time, so it looks into directories alone and takes what can't be read as nothing.
+    """
+    if not root or is_url(root):
+        return []
+    try:
+        owners = {claimed_job(folder) for folder in _folders(root) if folder.exists(NAME)}
+    except OSError:
+        return []
+    return [] if job in owners else sorted(owner for owner in owners if owner is not None)
 
 
 def lineage(kept: Iterable[Kept]) -> list[Kept]:

@@ -14,11 +14,10 @@ from typing import Any
 from holdfast.checkpoint_files import MANIFEST, BrokenSeal, open_sealed, seal
 from holdfast.storage import Folder
 from holdfast_sidecar.checkpoints.hashing import hash_file
+from holdfast_sidecar.checkpoints.verdict import VOID
 from holdfast_sidecar.coordination.reports import FileFact, Member
 
 NAME = MANIFEST
-VOID = "void.json"
-"""Beside the files it says: never sealed, whatever manifest a late leader may still write."""
 SCHEMA = 2
 
 
@@ -94,7 +93,8 @@ def parse_manifest(text: bytes, key: bytes | None = None) -> Manifest:
     except InvalidManifest:
         raise
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise InvalidManifest(f"it can't be read: {error}") from error
+        why = f"it can't be read: {error}" if text else "its manifest is empty"
+        raise InvalidManifest(why) from error
 
 
 def write_manifest(folder: Folder, manifest: Manifest, key: bytes | None = None) -> None:

@@ -84,11 +84,6 @@ class NodePart:
         """How long storage has owed an answer without a sign of life, seconds; 0: it does not."""
         return self.desk.hangs_for()
 
-    @property
-    def is_busy(self) -> bool:
-        """Whether files are being made."""
-        return self._asked is not None
-
     def _work(self, order: CheckpointOrder, part: SavedPart) -> SavedPart:
         question = self._question(order, part)
         if question is None:

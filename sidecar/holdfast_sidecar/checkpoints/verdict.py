@@ -14,14 +14,16 @@ from holdfast.storage import Folder
 
 NAME = re.compile(r"(good|poisoned|unloaded)-(\d+)\.json")
 
+VOID = "void.json"
+"""Beside the files it says: never sealed, whatever manifest a late leader may still write."""
 
-def append_verdict(folder: Folder, kind: str, said: dict[str, Any], number: int = 0) -> None:
-    """Write `<kind>-<number>.json`, with the first free number unless one is given."""
-    taken = {f"{kind}-{number}.json"} & set(folder.names()) if number else _taken(folder, kind)
-    if number and taken:
-        return  # said before
-    chosen = number or max((int(n.partition("-")[2].split(".")[0]) for n in taken), default=0) + 1
-    folder.write(f"{kind}-{chosen}.json", json.dumps(said, sort_keys=True).encode())
+
+def append_verdict(folder: Folder, kind: str, said: dict[str, Any]) -> None:
+    """Write `<kind>-<number>.json`, with the number after the highest so far. Raises OSError."""
+    matches = filter(None, map(NAME.fullmatch, folder.names()))
+    taken = (int(match[2]) for match in matches if match[1] == kind)
+    number = max(taken, default=0) + 1
+    folder.write(f"{kind}-{number}.json", json.dumps(said, sort_keys=True).encode())
 
 
 def read_verdicts(folder: Folder, names: list[str], kind: str) -> Iterator[dict[str, Any]]:
@@ -38,7 +40,3 @@ def read_verdicts(folder: Folder, names: list[str], kind: str) -> Iterator[dict[
         except (FileNotFoundError, ValueError):
             said = {}
         yield said if isinstance(said, dict) else {}
-
-
-def _taken(folder: Folder, kind: str) -> set[str]:
-    return {n for n in folder.names() if (m := NAME.fullmatch(n)) is not None and m[1] == kind}

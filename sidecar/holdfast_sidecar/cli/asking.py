@@ -7,12 +7,13 @@ import socket
 import time
 import uuid
 
+from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli import store_away
 from holdfast_sidecar.cli.finding_the_job import FoundJob
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import Request, encode
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
-from holdfast_sidecar.standing import exists
+from holdfast_sidecar.standing import attached_plan, exists
 
 
 def look_up(found: FoundJob, store: Store) -> View:
@@ -26,14 +27,27 @@ def look_up(found: FoundJob, store: Store) -> View:
     return view
 
 
-def ask(found: FoundJob, store: Store, kind: str) -> str:
+def ask(
+    found: FoundJob,
+    store: Store,
+    kind: str,
+    reason: str = "",
+    for_s: float = 0.0,
+    node: str = "",
+) -> str:
     """Write a request of this kind; answers its identifier. Errors as in `look_up`."""
-    look_up(found, store)
+    if attached_plan(look_up(found, store)) is not None:
+        raise BadInput(
+            f"job {found.job} is only watched here (holdfast attach): ask whoever launched it"
+        )
     request = Request(
         identifier=uuid.uuid4().hex[:12],
         kind=kind,
         by=f"{getpass.getuser()}@{socket.gethostname()}",
         at_unix_s=time.time(),
+        reason=reason,
+        for_s=for_s,
+        node=node,
     )
     try:
         store.report(Section.REQUESTS, request.identifier, encode(request))

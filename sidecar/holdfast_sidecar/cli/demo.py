@@ -47,7 +47,8 @@ def demo(context: click.Context, as_json: bool, keep: Path | None) -> None:
     Two nodes with two ranks each and a spare node train a character-level GPT on the text of
     Python's own standard library. One rank is killed, one is frozen, a checkpoint is asked for,
     and a whole node is killed. At the end the weights are compared, bit by bit, with those of the
-    same training under plain torchrun that nothing disturbed.
+    same training under plain torchrun that nothing disturbed, and `holdfast explain` tells of each
+    fault what it knows.
 
     Exit code 1 when anything failed: not noticed, wrong culprit, not recovered, other weights.
     """
@@ -66,12 +67,14 @@ def demo(context: click.Context, as_json: bool, keep: Path | None) -> None:
             verdict = perform(scenario(), workspace, shown, started)
     finally:
         shown.close()
-    click.echo(json.dumps(verdict.as_json(), indent=2) if as_json else page(verdict))
+    click.echo(
+        json.dumps(verdict.as_json(), indent=2) if as_json else page(verdict, keep is not None)
+    )
     context.exit(1 if verdict.all_problems else 0)
 
 
-def page(verdict: Verdict) -> str:
-    """The table and the proof."""
+def page(verdict: Verdict, keeps: bool = False) -> str:
+    """The table, the proof, and what Holdfast says of each fault. `keeps`: its files stay."""
     lines = ["", table(HEADINGS, [_row(outcome) for outcome in verdict.outcomes]), ""]
     if verdict.identical:
         proof = "the final weights are bit-identical to those of the undisturbed run"
@@ -81,7 +84,11 @@ def page(verdict: Verdict) -> str:
             f"undisturbed  sha256 {verdict.undisturbed_weights}",
             f"with faults  sha256 {verdict.survived_weights}",
         ]
-    lines += [paint(f"failed: {problem}", BAD) for problem in verdict.all_problems]
+    for story in verdict.stories:
+        lines += ["", f"$ holdfast explain {story.incident}", "", story.text or story.problem]
+    if verdict.stories and not keeps:
+        lines += ["", "the files named here are removed with the rest; --keep DIR keeps them"]
+    lines += ["", *(paint(f"failed: {problem}", BAD) for problem in verdict.all_problems)]
     return "\n".join([*lines, f"{verdict.seconds:.0f} s in all"])
 
 

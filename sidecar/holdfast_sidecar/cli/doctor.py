@@ -11,31 +11,51 @@ import click
 
 from holdfast_sidecar.cli.settings_options import read_options
 from holdfast_sidecar.cli.table import BAD, DOUBTFUL, GOOD, paint, table
-from holdfast_sidecar.configuration import Effective
+from holdfast_sidecar.configuration import Effective, read_seconds
 from holdfast_sidecar.examination.check import FAIL, NOTE, OK, WARN, Check
 from holdfast_sidecar.examination.directories import check_directories
 from holdfast_sidecar.examination.machine import check_machine
 from holdfast_sidecar.examination.memory import check_memory
+from holdfast_sidecar.examination.phases import check_phases
 from holdfast_sidecar.examination.redis_server import check_redis
 from holdfast_sidecar.examination.software import check_software
+from holdfast_sidecar.examination.surroundings import read_surroundings
 from holdfast_sidecar.examination.timeouts import check_timeouts
 from holdfast_sidecar.examination.torchrun import check_torchrun
+from holdfast_sidecar.foreign_ladder import Surroundings
 
 COLOURS = {OK: GOOD, NOTE: "", WARN: DOUBTFUL, FAIL: BAD}
 
 
 @click.command()
 @click.option("--ranks", default=8, show_default=True, help="Ranks this node is to run.")
+@click.option(
+    "--group-timeout",
+    metavar="DURATION",
+    help="What the script gives init_process_group(timeout=). Default: torch's.",
+)
+@click.option(
+    "--grace",
+    metavar="DURATION",
+    help="What the scheduler leaves after SIGTERM, where it doesn't say so itself (Kubernetes).",
+)
 @click.option("--json", "as_json", is_flag=True, help="For scripts: a list of checks.")
 @read_options
-def doctor(effective: Effective, ranks: int, as_json: bool) -> None:
+def doctor(
+    effective: Effective, ranks: int, group_timeout: str | None, grace: str | None, as_json: bool
+) -> None:
     """Check this machine and the settings before a job does.
+
+    The ladder of timeouts is printed lowest first: what was learnt of the jobs that run here, ours,
+    and those of NCCL, gloo, torchrun and the scheduler that this machine tells of. One in the wrong
+    order fails.
 
     ok: fine. note: worth knowing in some setups. warn: something is lost. fail: it will not work.
 
     \b
       holdfast doctor
       holdfast doctor --ranks 8 --redis rediss://redis.example:6379
+      holdfast doctor --group-timeout 2h --grace 60s
       holdfast doctor --json | jq '.[] | select(.verdict == "fail")'
 
     \b
@@ -43,7 +63,12 @@ def doctor(effective: Effective, ranks: int, as_json: bool) -> None:
                1 something failed
                2 something you gave is wrong
     """
-    checks = examine(effective, ranks)
+    around = read_surroundings(
+        os.environ,
+        read_seconds("--group-timeout", group_timeout) if group_timeout else None,
+        read_seconds("--grace", grace) if grace else None,
+    )
+    checks = examine(effective, ranks, around)
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(check) for check in checks], indent=2))
     else:
@@ -51,7 +76,7 @@ def doctor(effective: Effective, ranks: int, as_json: bool) -> None:
     sys.exit(1 if any(check.verdict == FAIL for check in checks) else 0)
 
 
-def examine(effective: Effective, ranks: int) -> list[Check]:
+def examine(effective: Effective, ranks: int, around: Surroundings) -> list[Check]:
     """Look at everything."""
     settings = effective.settings
     return [
@@ -60,7 +85,8 @@ def examine(effective: Effective, ranks: int) -> list[Check]:
         *check_directories(settings, ranks),
         *check_memory(settings),
         *check_machine(),
-        *check_timeouts(settings),
+        *check_phases(settings),
+        *check_timeouts(settings, around),
         *check_torchrun(os.environ),
     ]
 

@@ -41,8 +41,14 @@ class FoundJob:
     """A launcher of this user on this machine left word of it."""
 
     def open_store(self, environment: Mapping[str, str] | None = None) -> RedisStore:
-        """The job's store; nothing is sent yet."""
-        return open_store(self.redis, self.job, os.environ if environment is None else environment)
+        """The job's store; nothing is sent yet. NoSuchJob where the word of it leads nowhere."""
+        given = os.environ if environment is None else environment
+        try:
+            return open_store(self.redis, self.job, given)
+        except BadInput as error:
+            if not self.from_record:
+                raise
+            raise NoSuchJob(f"the server of job {self.job!r} can't be asked: {error}") from None
 
     def server_is_gone(self) -> bool:
         """Whether the launcher that started the job's own server has taken its record away."""
@@ -69,7 +75,7 @@ def find_job(effective: Effective, job: str | None) -> FoundJob:
     if not records:
         raise NoSuchJob(f"{_nothing_found(job)} (looked in {root}); name its server with --redis")
     if len(records) > 1:
-        records = {n: redis for n, redis in records.items() if _answers(redis)} or records
+        records = {n: redis for n, redis in records.items() if answers(redis)} or records
     if len(records) > 1:
         raise BadInput(f"several jobs are here, name one with --job: {', '.join(sorted(records))}")
     ((name, redis),) = records.items()
@@ -114,7 +120,8 @@ def _nothing_found(job: str | None) -> str:
     return "no job of yours runs here" if job is None else f"no job {job!r} of yours runs here"
 
 
-def _answers(redis: RedisSettings) -> bool:
+def answers(redis: RedisSettings) -> bool:
+    """Whether this server can be reached now."""
     try:
         with connect(redis, os.environ) as client:
             return bool(client.ping())

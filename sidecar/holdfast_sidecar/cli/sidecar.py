@@ -70,6 +70,7 @@ def _with_flags(settings: Settings, listen: str | None, mode: str | None) -> Set
 
 
 def _watch(job: str, node: str, launcher_pid: int, settings: Settings) -> None:
+    from holdfast_sidecar import precedence
     from holdfast_sidecar.assembly import Site, assemble, coordinate, open_desk
     from holdfast_sidecar.coordination.connection import open_store
     from holdfast_sidecar.metrics.exporter import Exporter
@@ -80,6 +81,7 @@ def _watch(job: str, node: str, launcher_pid: int, settings: Settings) -> None:
         if not NAME.fullmatch(name):
             raise BadInput(f"{name!r} can't name a {what}: use letters, digits and . _ ~ -")
     where = places(settings.paths, job, node)
+    precedence.take()
     # Every thread inherits the mask, so that the signals wait for the one that asks for them.
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
     site = Site(job, node, where, settings, launcher_pid)

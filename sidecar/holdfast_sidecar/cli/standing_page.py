@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast_sidecar.cli.table import BAD, DOUBTFUL, GOOD, paint, size, span, table
-from holdfast_sidecar.coordination.reports import TERMINAL, Incident, RankReport
+from holdfast_sidecar.coordination.reports import (
+    TERMINAL,
+    WITHHELD,
+    Incident,
+    Pause,
+    Quarantine,
+    RankReport,
+)
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.job_record import JobRecord
 from holdfast_sidecar.standing import SnapshotStanding, Standing
@@ -54,6 +61,7 @@ def _heading(standing: Standing, now_unix_s: float) -> Iterator[str]:
         yield f"leader      {leads}"
         if standing.waiting and standing.state != "waiting":
             yield f"held up     {standing.waiting}"
+    yield from _arranged(standing, now_unix_s)
     if standing.order is not None:
         yield f"saving      at step {standing.order.step}"
     if standing.snapshots is not None:
@@ -65,6 +73,28 @@ def _heading(standing: Standing, now_unix_s: float) -> Iterator[str]:
         yield f"checkpoint  step {saved.step}, {facts}, {saved.path}"
     if standing.incident is not None:
         yield f"incident    {_incident(standing.incident, now_unix_s)}"
+
+
+def _arranged(standing: Standing, now_unix_s: float) -> Iterator[str]:
+    """What was arranged about faults, and what is left to people."""
+    if standing.pause is not None:
+        yield f"paused      {_pause(standing.pause, now_unix_s)}"
+    if standing.suggestion:
+        yield f"suggested   {paint(standing.suggestion, DOUBTFUL)}"
+    for one in standing.outside:
+        yield f"kept out    {_outside(one, now_unix_s)}"
+
+
+def _pause(pause: Pause, now_unix_s: float) -> str:
+    why = f": {pause.reason}" if pause.reason else ""
+    left = span(max(pause.until_unix_s - now_unix_s, 0.0))
+    return f"by {pause.by}, for another {left}{why} (holdfast resume)"
+
+
+def _outside(one: Quarantine, now_unix_s: float) -> str:
+    left = span(max(one.until_unix_s - now_unix_s, 0.0))
+    why = "; ".join(one.evidence[:1])
+    return f"{one.node}, for another {left}: {why} (holdfast resume --node {one.node})"
 
 
 def _snapshots(found: SnapshotStanding) -> str:
@@ -79,17 +109,19 @@ def _incident(incident: Incident, now_unix_s: float) -> str:
     ago = span(now_unix_s - incident.detected_unix_s)
     recovered = "not recovered"
     if (cost := lost_s(incident)) is not None:
-        recovered = f"recovered in {span(cost)}"
+        how = "over by itself after" if incident.decided in WITHHELD else "recovered in"
+        recovered = f"{how} {span(cost)}"
     who = whom(incident.culprit_node, incident.culprit_ranks)
     return f"{incident.cause}, {who}, {ago} ago, {recovered} (holdfast explain)"
 
 
 def _nodes(standing: Standing) -> str:
-    outside = "-" if standing.attempt is None else "spare"
+    spare = "-" if standing.attempt is None else "spare"
+    kept_out = {one.node: "kept out" for one in standing.outside}
     rows = [
         [
             node.node,
-            outside if node.node_rank is None else str(node.node_rank),
+            str(node.node_rank) if node.node_rank is not None else kept_out.get(node.node, spare),
             _life(node.launcher, node.state, "left" if standing.has_ended else ""),
             _life(node.sidecar, "alive", "ended" if standing.has_ended else ""),
             node.mode,

@@ -127,11 +127,11 @@ class Leaving:
     def __init__(self, asked: Cluster, silence_s: float) -> None:
         self._asked = {agent.incarnation for agent in asked.agents.values()}
         self._silence_s = silence_s
-        self._heartbeats = Heartbeats(late_after_s=silence_s)
+        self._heartbeats = Heartbeats(silence_s, silence_s)
 
     def nodes(self, cluster: Cluster, server: str, now: float) -> list[str]:
         """Their nodes; `now` is monotonic seconds. Who falls silent is gone too."""
-        self._heartbeats.observe(beats(cluster), server, now)
+        self._heartbeats.observe(beats(cluster), server, now, now)
         return sorted(
             agent.node
             for agent in cluster.agents.values()

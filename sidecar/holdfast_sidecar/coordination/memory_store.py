@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, replace
 
 from holdfast_sidecar.coordination.keys import FOR_LEADERS, RUNNING_TTL_S, Section
 from holdfast_sidecar.coordination.store import (
+    ALL_SECTIONS,
     OPEN_SECTIONS,
+    Bid,
     Heard,
     Lease,
     StoreUnavailable,
@@ -162,11 +164,11 @@ class MemoryStore:
         self._job = job
         self._heard = dict.fromkeys(CHANNELS if hears_reports else CHANNELS[:1], 0)
 
-    def campaign(self, candidate: str, lease_s: float, floor: int) -> Lease:
+    def campaign(self, candidate: str, lease_s: float, floor: int, deposed: str = "") -> Lease:
         """Renew or take the lease."""
         with self._server.writing(self._job) as (keys, now):
             held = keys.lease
-            if held.candidate not in ("", candidate):
+            if held.candidate not in ("", candidate, deposed):
                 return held
             keys.lease_until = now + lease_s
             if held.candidate == candidate and held.epoch >= floor:
@@ -231,6 +233,12 @@ class MemoryStore:
                     if section in sections
                 },
             )
+
+    def exchange(self, field: str, value: str, bid: Bid, *, wake: bool) -> tuple[Lease, View]:
+        """Report on a node, campaign, and read everything."""
+        self.report(Section.NODES, field, value, wake=wake)
+        lease = self.campaign(bid.candidate, bid.lease_s, bid.floor)
+        return lease, self.read(ALL_SECTIONS)
 
     def wait(self, timeout_s: float) -> Heard:
         """Sleep until someone wrote, or the time is over."""

@@ -6,6 +6,7 @@ Any thread may call anything; `wait` has a connection of its own (see `wakeups`)
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import redis
@@ -14,13 +15,24 @@ from redis.exceptions import NoScriptError, RedisError
 from holdfast_sidecar.coordination import scripts
 from holdfast_sidecar.coordination.keys import Keys, Section
 from holdfast_sidecar.coordination.store import (
+    ALL_SECTIONS,
     OPEN_SECTIONS,
+    Bid,
     Heard,
     Lease,
     StoreUnavailable,
     View,
 )
 from holdfast_sidecar.coordination.wakeups import Wakeups
+
+
+@dataclass(frozen=True)
+class Call:
+    """One run of a script."""
+
+    script: scripts.Script
+    keys: Sequence[str]
+    arguments: Sequence[str]
 
 
 class RedisStore:
@@ -39,29 +51,26 @@ class RedisStore:
             channels[self._keys.reports] = Heard.REPORTS
         self._wakeups = Wakeups(client, channels)
 
-    def campaign(self, candidate: str, lease_s: float, floor: int) -> Lease:
+    def campaign(self, candidate: str, lease_s: float, floor: int, deposed: str = "") -> Lease:
         """Renew or take the lease; it ends by the server's clock."""
-        keys = [self._keys.leader, self._keys.epoch, self._keys.orders]
-        milliseconds = max(1, round(lease_s * 1000))
-        held = self._run(scripts.CAMPAIGN, keys, [candidate, str(milliseconds), str(floor)])
-        return parse_lease(held)
+        return parse_lease(self._run(self._campaign(Bid(candidate, lease_s, floor), deposed)))
 
     def resign(self, candidate: str) -> None:
         """Give the lease back if this candidate holds it."""
-        self._run(scripts.RESIGN, [self._keys.leader, self._keys.orders], [candidate])
+        keys = [self._keys.leader, self._keys.orders]
+        self._run(Call(scripts.RESIGN, keys, [candidate]))
 
     def report(self, section: Section, field: str, value: str | None, *, wake: bool = True) -> None:
         """Write or remove an unguarded field; a heartbeat wakes nobody."""
-        arguments = [field] if value is None else [field, value]
-        keys = [self._keys.section(section), *([self._keys.channel(section)] if wake else [])]
-        self._run(scripts.REPORT, keys, arguments)
+        self._run(self._report(section, field, value, wake))
 
     def claim(
         self, section: Section, field: str, value: str, expected: str | None = None
     ) -> str | None:
         """Write the field if it holds `expected`; answer what it then holds."""
         keys = [self._keys.section(section), self._keys.channel(section)]
-        held: str | None = self._run(scripts.CLAIM, keys, [field, value, _optional(expected)])
+        arguments = [field, value, _optional(expected)]
+        held: str | None = self._run(Call(scripts.CLAIM, keys, arguments))
         return held
 
     def order(
@@ -73,21 +82,26 @@ class RedisStore:
         """
         keys = [self._keys.leader, self._keys.section(section), self._keys.channel(section)]
         arguments = [_lease_text(lease), field, _optional(expected), _optional(value)]
-        return bool(self._run(scripts.ORDER, keys, arguments))
+        return bool(self._run(Call(scripts.ORDER, keys, arguments)))
 
     def read(self, sections: Collection[Section] = OPEN_SECTIONS) -> View:
         """Lease, server and these sections, at one instant of the server."""
-        keys = [self._keys.leader, *(self._keys.section(section) for section in sections)]
-        lease, server, *contents = self._run(scripts.READ, keys, [])
-        return View(
-            lease=parse_lease(lease),
-            server=server,
-            sections={
-                section: dict(zip(flat[::2], flat[1::2], strict=True))
-                for section, flat in zip(sections, contents, strict=True)
-                if flat
-            },
-        )
+        return parse_view(self._run(self._read(sections)), sections)
+
+    def exchange(self, field: str, value: str, bid: Bid, *, wake: bool) -> tuple[Lease, View]:
+        """Report on a node, campaign, and read everything: three scripts, one round trip."""
+        report = self._report(Section.NODES, field, value, wake)
+        calls = [report, self._campaign(bid), self._read(ALL_SECTIONS)]
+        try:
+            pipeline = self._client.pipeline(transaction=False)
+            for call in calls:
+                pipeline.evalsha(call.script.digest, len(call.keys), *call.keys, *call.arguments)
+            _, lease, read = pipeline.execute()
+        except NoScriptError:  # whatever was done is done again: that changes nothing
+            _, lease, read = [self._run(call) for call in calls]
+        except (RedisError, OSError) as error:
+            raise self._unavailable(error) from error
+        return parse_lease(lease), parse_view(read, ALL_SECTIONS)
 
     def wait(self, timeout_s: float) -> Heard:
         """Sleep until someone wrote, or the time is over; never raises, `read` will tell."""
@@ -111,12 +125,29 @@ class RedisStore:
         self._client.close()
         self._client.connection_pool.disconnect()
 
-    def _run(self, script: scripts.Script, keys: Sequence[str], arguments: Sequence[str]) -> Any:
+    def _campaign(self, bid: Bid, deposed: str = "") -> Call:
+        milliseconds = max(1, round(bid.lease_s * 1000))
+        return Call(
+            scripts.CAMPAIGN,
+            [self._keys.leader, self._keys.epoch, self._keys.orders],
+            [bid.candidate, str(milliseconds), str(bid.floor), deposed],
+        )
+
+    def _report(self, section: Section, field: str, value: str | None, wake: bool) -> Call:
+        keys = [self._keys.section(section), *([self._keys.channel(section)] if wake else [])]
+        return Call(scripts.REPORT, keys, [field] if value is None else [field, value])
+
+    def _read(self, sections: Collection[Section]) -> Call:
+        keys = [self._keys.leader, *(self._keys.section(section) for section in sections)]
+        return Call(scripts.READ, keys, [])
+
+    def _run(self, call: Call) -> Any:
+        script, count, words = call.script, len(call.keys), (*call.keys, *call.arguments)
         try:
             try:
-                return self._client.evalsha(script.digest, len(keys), *keys, *arguments)
+                return self._client.evalsha(script.digest, count, *words)
             except NoScriptError:  # a server that was restarted or failed over has not seen it yet
-                return self._client.eval(script.text, len(keys), *keys, *arguments)
+                return self._client.eval(script.text, count, *words)
         except (RedisError, OSError) as error:
             raise self._unavailable(error) from error
 
@@ -124,6 +155,20 @@ class RedisStore:
         # Where a call fails, the subscription may be on a server that stays silent for ever.
         self._wakeups.renew()
         return StoreUnavailable(f"{type(error).__name__}: {error}")
+
+
+def parse_view(answer: Sequence[Any], sections: Collection[Section]) -> View:
+    """What READ answers of these sections."""
+    lease, server, *contents = answer
+    return View(
+        lease=parse_lease(lease),
+        server=server,
+        sections={
+            section: dict(zip(flat[::2], flat[1::2], strict=True))
+            for section, flat in zip(sections, contents, strict=True)
+            if flat
+        },
+    )
 
 
 def parse_lease(text: str) -> Lease:

@@ -14,6 +14,7 @@ from enum import Enum
 from functools import cache, lru_cache
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
+from holdfast_sidecar.collective_trace import RankTrace
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.settings import CheckpointSettings
 
@@ -87,9 +88,13 @@ class AgentReport:
     grace_s: float = 0.0
     ends_unix_s: float = 0.0
     """When a time limit ends this node, on its own wall clock; 0: none is known."""
+    ended_sidecar: int = 0
+    """Pid of the newest sidecar that this launcher, its parent, saw end; 0: none did."""
     warm_modules: list[str] = field(default_factory=list)
     """What its ranks had imported at their first step, for a spare to import ahead; empty: not
     known yet, or to be started cold."""
+    leaves: bool = False
+    """It was told to end, and ends its ranks: how they end now says nothing of the job."""
 
 
 @dataclass(frozen=True)
@@ -114,12 +119,42 @@ class RankReport:
     in_loop: bool = False
     """Its loop has begun, so what it resumed from is known; 0 means from nothing from then on."""
     resume_failures: int = 0
+    exit_code: int | None = None
+    """How its process ends or ended, as for an Exit; None: alive, or not known here."""
+    exception: str = ""
+    """Type and text of the exception that ended it, if one did and it could say so."""
     is_loss_finite: bool = True
     """False: the newest loss is NaN or infinite, which JSON can't say, and `loss` is None."""
     nonfinite_losses: int = 0
     """Losses of this attempt that were NaN or infinite."""
     onset_step: int = -1
-    """Since which step losses have not been finite, without a break; -1: the newest is."""
+    """Since which step numbers have not been finite, without a break; -1: the newest are."""
+    gradient_norm: float | None = None
+    is_gradient_finite: bool = True
+    """As `is_loss_finite`."""
+    nonfinite_gradients: int = 0
+    """Gradient norms of this attempt that were NaN or infinite."""
+    ill_steps: int = 0
+    """So often in a row a loss or a gradient norm was not finite."""
+    spike_onset: int = -1
+    """Since which step they spike; -1: they don't."""
+    spikes: int = 0
+    """Spikes of this attempt so far."""
+
+    @property
+    def tells_numbers(self) -> bool:
+        """Whether it ever told a loss or a gradient norm."""
+        is_told = self.loss is not None or self.gradient_norm is not None
+        return is_told or not self.is_loss_finite or not self.is_gradient_finite
+
+
+@dataclass(frozen=True)
+class BatchSkip:
+    """Batches that every rank passes over, before the one of step `step`."""
+
+    step: int
+    """Steps completed when they are passed over."""
+    count: int
 
 
 @dataclass(frozen=True)
@@ -177,7 +212,6 @@ class SnapshotReport:
     newest_sealed_s: float = 0.0
     """When this node's ranks had sealed that one, CLOCK_MONOTONIC of this node; 0: not known."""
     taken: int = 0
-    skipped: int = 0
     blocked_s: float = 0.0
     """What one snapshot keeps a loop of this node, seconds: the median of the newest ones seen, of
     the slowest rank."""
@@ -201,15 +235,27 @@ class NodeReport:
     """The highest attempt this node ever obeyed, from its disk."""
     floor_epoch: int
     """The highest leader's epoch this node ever obeyed or saw granted."""
+    floor_leader: str = field(default="", kw_only=True)
+    """Who led in that epoch as this node saw it; empty: not known any more."""
     attempt: int
     launcher_alive: bool
     ranks: list[RankReport] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    doubts: bool = False
+    """Whether a rank here will soon be silent for too long: every node asks its own, then."""
+    traces: list[RankTrace] = field(default_factory=list)
+    """Where its ranks stand in their collectives; only while some node doubts."""
     evidence_for: str = ""
     """Incident whose evidence this node has finished collecting."""
+    where_ranks_stood: dict[str, str] = field(default_factory=dict)
+    """rank -> where its main thread stood, from that evidence."""
+    bundles: dict[str, str] = field(default_factory=dict)
+    """incident -> where this node packed what it kept of it, as `host:path`; the newest few."""
     saved: SavedPart | None = None
     metrics_address: str = ""
     mode: str = "act"
+    modes: dict[str, str] = field(default_factory=dict)
+    """Fault -> what may be done about it here, where that is not `mode`."""
     pid: int = 0
     launcher_pid: int = 0
     """Launcher this sidecar watches; `launcher_alive` says nothing about any other."""
@@ -219,6 +265,8 @@ class NodeReport:
     snapshot: SnapshotReport | None = None
     preempted_by: str = ""
     """Why this node will soon be taken away (SIGTERM, a time limit); empty: it won't."""
+    attached: bool = False
+    """Somebody else launched the ranks; they are only watched."""
     checkpoint: CheckpointSettings | None = None
     """How checkpoints are made, from the leader alone: a command may run with other settings."""
 
@@ -238,6 +286,11 @@ class Member:
     first_rank: int
     slots: int
     role: str = "default"
+
+    @property
+    def ranks(self) -> range:
+        """The ranks that it runs."""
+        return range(self.first_rank, self.first_rank + self.slots)
 
 
 @dataclass(frozen=True)
@@ -275,6 +328,30 @@ TERMINAL = frozenset({"done", "stopped"})
 
 
 @dataclass(frozen=True)
+class Pause:
+    """Somebody works on the job's surroundings: until the end nothing is done about faults."""
+
+    by: str
+    reason: str
+    since_unix_s: float
+    until_unix_s: float
+    """By the leader's clock, which takes the pause out of the plan then."""
+
+
+@dataclass(frozen=True)
+class Quarantine:
+    """A node that is kept outside; `part`: the machine that is meant (see decisions.quarantine)."""
+
+    part: str
+    node: str
+    since_unix_s: float
+    until_unix_s: float
+    evidence: list[str] = field(default_factory=list)
+    by: str = ""
+    """Who asked for it; empty: it was blamed too often."""
+
+
+@dataclass(frozen=True)
 class Plan:
     """What the leader wants of everyone; the only thing that starts or ends an attempt.
 
@@ -298,6 +375,17 @@ class Plan:
     restarts: int = 0
     began_unix_s: float = 0.0
     """When this run's first attempt was opened, by its leader's wall clock; 0: not known."""
+    skips: list[BatchSkip] = field(default_factory=list)
+    """Batches on which numbers went wrong, in earlier attempts."""
+    pause: Pause | None = None
+    resumed_unix_s: float = 0.0
+    """When the last pause was over: what had to wait for it has its time from then on."""
+    outside: list[Quarantine] = field(default_factory=list)
+    """Nodes that are not taken into an attempt."""
+
+
+ATTEMPT_ENDED = "the attempt ended"
+"""Why an order is void whose ranks went before they came to its step."""
 
 
 @dataclass(frozen=True)
@@ -339,6 +427,11 @@ class CheckpointOrder:
     def came_too_late(self) -> bool:
         """Some rank was past the step when it heard of it: worth another try, further ahead."""
         return self.state == "void" and self.reason.endswith("missed")
+
+    @property
+    def is_overtaken(self) -> bool:
+        """Its attempt ended before all ranks had copied: nothing is wrong with saving."""
+        return self.state == "void" and self.reason == ATTEMPT_ENDED
 
 
 @dataclass(frozen=True)
@@ -388,7 +481,8 @@ class AttemptKey:
 
 @dataclass(frozen=True)
 class Request:
-    """What a person asked for. kind: `checkpoint` or `stop`."""
+    """What a person asked for. kind: `checkpoint`, `stop`, `restart` (without `node`, if given),
+    `pause` (for `for_s`), `resume` (or only: let `node` in again)."""
 
     identifier: str
     kind: str
@@ -396,6 +490,9 @@ class Request:
     at_unix_s: float = 0.0
     refused: str = ""
     """Why it came to nothing; the leader's word for whoever asked, who then removes it."""
+    reason: str = ""
+    for_s: float = 0.0
+    node: str = ""
 
 
 @dataclass(frozen=True)
@@ -446,6 +543,7 @@ class Incident:
     since_unix_s: float = 0.0
     detected_unix_s: float = 0.0
     decided: str = ""
+    """`restart`, `stop`, or one of WITHHELD; empty: nothing yet."""
     ended_unix_s: float = 0.0
     reopened_unix_s: float = 0.0
     recovered_unix_s: float = 0.0
@@ -456,8 +554,22 @@ class Incident:
     signature: str = ""
     kept_by: list[str] = field(default_factory=list)
     """Nodes whose sidecars kept what would die, before anything was ended."""
+    bundles: dict[str, str] = field(default_factory=dict)
+    """node -> where what it kept is packed, as `host:path`."""
     onset_step: int = -1
     """First step of those numbers that were not finite when it ended; -1: they were finite."""
+    culprit_part: str = ""
+    """The machine of `culprit_node`, by which a node is kept outside."""
+    is_of_script: bool = False
+    """The script raised it: no machine is to blame."""
+    escalation: str = ""
+    """How the restart went further than in place: `without_node`, `roll_back`; empty: it didn't."""
+    distrusts_from: int = -1
+    """State of this step or later led straight to failures and is not resumed from; -1: none."""
+
+
+WITHHELD = frozenset({"observe", "suggest", "paused"})
+"""What was decided about an incident that nothing was done about: only that it be known."""
 
 
 def names_in(requested_by: str) -> tuple[str, ...]:

@@ -35,13 +35,13 @@ end
 CAMPAIGN = Script(
     _MORTAL
     + """
--- KEYS: leader, epoch, channel. ARGV: candidate, lease in ms, floor.
+-- KEYS: leader, epoch, channel. ARGV: candidate, lease in ms, floor, whose lease counts as free.
 local floor = tonumber(ARGV[3])
 local held = redis.call('GET', KEYS[1])
 if held then
   local epoch, holder = string.match(held, '^(%d+) (.*)$')
-  if holder ~= ARGV[1] then return held end
-  if tonumber(epoch) >= floor then
+  if holder ~= ARGV[1] and holder ~= ARGV[4] then return held end
+  if holder == ARGV[1] and tonumber(epoch) >= floor then
     redis.call('PEXPIRE', KEYS[1], ARGV[2])
     return held
   end

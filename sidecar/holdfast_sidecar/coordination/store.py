@@ -40,6 +40,15 @@ class Lease:
 
 
 @dataclass(frozen=True)
+class Bid:
+    """What a candidate campaigns with, see `Store.campaign`."""
+
+    candidate: str
+    lease_s: float
+    floor: int
+
+
+@dataclass(frozen=True)
 class View:
     """What a store holds about the job, read in one go.
 
@@ -64,11 +73,12 @@ def without_secrets(view: View) -> View:
 class Store(Protocol):
     """One job's place to agree. Every call may raise StoreUnavailable."""
 
-    def campaign(self, candidate: str, lease_s: float, floor: int) -> Lease:
+    def campaign(self, candidate: str, lease_s: float, floor: int, deposed: str = "") -> Lease:
         """Renew this candidate's lease, or take a free one; answer who leads.
 
         A newly taken lease gets epoch max(highest granted, floor) + 1; a renewed one keeps its
-        epoch unless that is below `floor`, then it too is raised past it.
+        epoch unless that is below `floor`, then it too is raised past it. A lease that `deposed`
+        holds counts as free.
         """
 
     def resign(self, candidate: str) -> None:
@@ -96,6 +106,12 @@ class Store(Protocol):
 
     def read(self, sections: Collection[Section] = OPEN_SECTIONS) -> View:
         """Lease and server, and these sections, at one instant."""
+
+    def exchange(self, field: str, value: str, bid: Bid, *, wake: bool) -> tuple[Lease, View]:
+        """`report` on a node, `campaign` and `read` of everything, in this order, in one message.
+
+        On a machine that is busy, as after a death, each answer may be ten milliseconds away.
+        """
 
     def wait(self, timeout_s: float) -> Heard:
         """Sleep until someone wrote, or the time is over. Wake-ups may be lost or be spurious."""

@@ -9,7 +9,9 @@ from holdfast_sidecar.coordination.reports import AgentReport, Incident, Plan, d
 from holdfast_sidecar.decisions import formation, restart
 from holdfast_sidecar.decisions.choosing import choose
 from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.decisions.outcome import Circumstances, Outcome, amend, write_plan
+from holdfast_sidecar.decisions.divergence import add_skip, describe_skip
+from holdfast_sidecar.decisions.outcome import Circumstances, Outcome, Write, amend, write_plan
+from holdfast_sidecar.decisions.quarantine import bearable, is_kept_out, lasting
 from holdfast_sidecar.decisions.snapshot_source import find_snapshot
 
 EXIT_BAD_INPUT = 2
@@ -50,15 +52,19 @@ def _slow_to_report(cluster: Cluster, plan: Plan) -> list[str]:
 
 def superseding(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Plan | None:
     """A plan that was obeyed after this one: the store lost it in a failover, and all who obeyed
-    it refuse this one. None when there is no such plan, as is usual."""
+    it refuse this one, or have ended their ranks for it. None when there is none, as is usual."""
     later = [
         known
         for known in _known_plans(cluster, circumstances)
-        if (known.attempt, known.epoch) != (plan.attempt, plan.epoch)
-        and known.attempt >= plan.attempt
-        and known.epoch >= plan.epoch
+        if known.epoch >= plan.epoch and _place(known) > _place(plan)
     ]
-    return max(later, key=lambda known: (known.attempt, known.epoch), default=None)
+    return max(later, key=_place, default=None)
+
+
+def _place(plan: Plan) -> tuple[int, int, int]:
+    """Which of two plans is the later one: within an attempt they go one way only."""
+    stage = {"running": 0, "evidence": 1, "ended": 2}.get(plan.state, 3)
+    return plan.attempt, plan.epoch, stage
 
 
 def begin(cluster: Cluster, circumstances: Circumstances, after: Plan | None) -> Outcome:
@@ -69,23 +75,40 @@ def begin(cluster: Cluster, circumstances: Circumstances, after: Plan | None) ->
     """
     ended = -1 if after is None else after.attempt
     leaving = set() if after is None else {member.incarnation for member in after.members}
-    joining = [
+    willing = [
         agent
-        for agent in cluster.joining()
+        for agent in cluster.willing()
         if agent.attempt >= ended and agent.incarnation not in leaving
     ]
-    if not joining:
-        return Outcome(waiting="no node has joined yet")
-    if (stop := cluster.asked_to_stop()) is not None:
+    cluster = _with_minimum(cluster, willing, circumstances)
+    outside = [] if cluster.plan is None else cluster.plan.outside
+    joining = [agent for agent in willing if not is_kept_out(agent, outside)]
+    if willing and (stop := cluster.asked_to_stop()) is not None:
         refused = Plan(
-            next_attempt(cluster, joining, ended), circumstances.epoch, "stopped", message=stop
+            next_attempt(cluster, willing, ended), circumstances.epoch, "stopped", message=stop
         )
         return write_plan(cluster, refused)
-    enough = len(joining) >= joining[0].min_nodes
+    if not joining:
+        return Outcome(waiting="no node has joined yet", forming=bool(willing))
+    enough = len(willing) >= joining[0].min_nodes
     formed = formation.form(joining, (), circumstances.forming_for_s)
-    attempt = next_attempt(cluster, joining, ended)
+    attempt = next_attempt(cluster, willing, ended)
     outcome = open_attempt(cluster, formed, attempt, None, circumstances)
     return dataclasses.replace(outcome, forming=enough)
+
+
+def _with_minimum(
+    cluster: Cluster, willing: Sequence[AgentReport], circumstances: Circumstances
+) -> Cluster:
+    """What an earlier run kept outside stays there, unless it is needed once the last call is over:
+    until then others may come."""
+    plan, now = cluster.plan, circumstances.now_unix_s
+    if plan is None or not plan.outside or not willing:
+        return cluster
+    outside = lasting(plan.outside, now)
+    if circumstances.forming_for_s >= willing[0].last_call_s:
+        outside = bearable(outside, willing, willing[0].min_nodes)
+    return dataclasses.replace(cluster, plan=dataclasses.replace(plan, outside=outside))
 
 
 def next_attempt(cluster: Cluster, joining: Sequence[AgentReport], ended: int) -> int:
@@ -130,13 +153,16 @@ def open_attempt(
             exit_code=restart.EXIT_FAILED,
             message=obstacle,
         )
-        writes = list(write_plan(cluster, lost).writes)
-        if incident is not None and incident.identifier:
-            kept = dataclasses.replace(incident, decided="stop", reopened_unix_s=0.0)
-            writes.append(amend(cluster, kept))
-        return Outcome(tuple(writes))
+        kept = incident and dataclasses.replace(incident, decided="stop", reopened_unix_s=0.0)
+        return Outcome((*_noted(cluster, kept), *write_plan(cluster, lost).writes))
     counted = incident is not None and incident.cause not in restart.PLANNED
     before = cluster.plan if incident is not None else None
+    outside = [] if cluster.plan is None else cluster.plan.outside
+    goes_on = incident is not None or bool(choice.candidates)  # else the data begins anew, too
+    skips = cluster.plan.skips if cluster.plan is not None and goes_on else []
+    resumed = choice.candidates[0].step if choice.candidates else 0
+    passed_over = add_skip(skips, incident, resumed, circumstances.settings)
+    note = choice.note + describe_skip(skips, passed_over)
     plan = Plan(
         attempt=attempt,
         epoch=circumstances.epoch,
@@ -144,14 +170,20 @@ def open_attempt(
         members=list(formed.members),
         world_size=formed.world_size,
         resume=[*([] if snapshot is None else [snapshot]), *choice.candidates],
-        message=story(incident, choice.note) if counted and incident is not None else "",
+        message=story(incident, note) if counted and incident is not None else "",
         restarts=(before.restarts if before is not None else 0) + int(counted),
         began_unix_s=before.began_unix_s if before is not None else circumstances.now_unix_s,
+        outside=lasting(outside, circumstances.now_unix_s),
+        skips=passed_over,
     )
-    writes = list(write_plan(cluster, plan).writes)
-    if incident is not None and incident.identifier:
-        writes.append(amend(cluster, incident))
-    return Outcome(tuple(writes), abandoned=choice.abandoned, abandoned_for=choice.note)
+    writes = (*_noted(cluster, incident), *write_plan(cluster, plan).writes)
+    return Outcome(writes, abandoned=choice.abandoned, abandoned_for=choice.note)
+
+
+def _noted(cluster: Cluster, incident: Incident | None) -> tuple[Write, ...]:
+    """What is decided about an incident. It is written before the plan, or a leader that dies in
+    between leaves a restart that no budget counts; written twice it does no harm."""
+    return (amend(cluster, incident),) if incident is not None and incident.identifier else ()
 
 
 def _known_plans(cluster: Cluster, circumstances: Circumstances) -> list[Plan]:

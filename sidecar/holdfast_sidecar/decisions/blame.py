@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast_sidecar.coordination.reports import Exit
+from holdfast_sidecar.coordination.reports import Exit, Incident
 
 OF_A_PEER = re.compile(
     r"connection (closed|reset|refused)|broken pipe|socket|recv|timed out|timeout"
@@ -16,6 +16,27 @@ OF_A_PEER = re.compile(
 )
 """What a rank says when another one went away. A survivor of gloo raises within 20 ms of a peer's
 death, so its exit may well be reported first."""
+
+
+OF_HARDWARE = re.compile(
+    r"uncorrectable|\bECC\b|NVLink|GPU is lost|fallen off the bus|hardware|Input/output error"
+    r"|unspecified launch failure",
+    re.IGNORECASE,
+)
+"""What Python raises though it is the machine's: a restart elsewhere helps, one here does not."""
+
+
+SIGNATURE_CHARACTERS = 200
+"""Of a message: less than a page keeps, so that who reads it there and who reads torch's error file
+say the same."""
+
+FROM_OUTSIDE = frozenset({-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT})
+"""Exit codes by signals that no bug of a program sends."""
+
+AT_STEP = " at step "
+
+_OF_WHOM = re.compile(r"^(?:rank \d+|last words): ")
+"""What stands before an exception's words among the reasons of an incident."""
 
 
 @dataclass(frozen=True)
@@ -54,15 +75,37 @@ def weight(exit_: Exit) -> int:
 def signature(blame: Blame) -> str:
     """What makes two failures the same; empty when the cause lies outside the job.
 
-    A SIGKILL or SIGTERM comes from outside (a person, the OOM killer), so it is never the same bug.
+    What comes from outside (a person, a scheduler, the OOM killer) is never the same bug.
     """
-    code = blame.exit.exit_code
-    if code in (-signal.SIGKILL, -signal.SIGTERM) or weight(blame.exit) == 1:
+    is_interrupted = blame.exit.message.startswith("KeyboardInterrupt")
+    if blame.exit.exit_code in FROM_OUTSIDE or is_interrupted or weight(blame.exit) == 1:
         return ""
-    words = describe(blame.exit).splitlines()[0]
-    if blame.exit.message:  # addresses, sample numbers and the like differ from time to time
-        words = re.sub(r"0x[0-9a-f]+|[0-9]+", "#", words)
-    return f"{words} at step {blame.exit.step}"
+    words = _beginning(describe(blame.exit))
+    if blame.exit.message:
+        words = _without_numbers(words)
+    return f"{words}{AT_STEP}{blame.exit.step}"
+
+
+def in_words(incident: Incident) -> str:
+    """The incident's signature for people: with this time's numbers, where its reasons say them."""
+    what, sign, step = incident.signature.rpartition(AT_STEP)
+    said = (_beginning(_OF_WHOM.sub("", reason)) for reason in incident.evidence)
+    words = next((one for one in said if _without_numbers(one) == what), what)
+    return f"{words}{sign}{step}"
+
+
+def _beginning(words: str) -> str:
+    return words.partition("\n")[0][:SIGNATURE_CHARACTERS]
+
+
+def _without_numbers(words: str) -> str:
+    """Addresses, sample numbers and the like differ from time to time."""
+    return re.sub(r"0x[0-9a-f]+|[0-9]+", "#", words)
+
+
+def is_of_script(exit_: Exit) -> bool:
+    """Whether the script ended it: an exception or a code of its own, and none about hardware."""
+    return exit_.exit_code >= 0 and not OF_HARDWARE.search(exit_.message)
 
 
 def describe(exit_: Exit) -> str:

@@ -29,8 +29,10 @@ class Choice:
 
 def is_about_numbers(incident: Incident | None) -> bool:
     """Whether numbers were wrong when the attempt ended, whatever ended it: a script that checks
-    its loss crashes on purpose."""
-    return incident is not None and (incident.cause in ABOUT_NUMBERS or incident.onset_step >= 0)
+    its loss crashes on purpose. So they may be where state led straight to failures."""
+    return incident is not None and (
+        incident.cause in ABOUT_NUMBERS or incident.onset_step >= 0 or incident.distrusts_from >= 0
+    )
 
 
 def onset_of(told: Iterable[RankReport | Exit]) -> int:
@@ -50,8 +52,10 @@ def choose(candidates: Sequence[Candidate], incident: Incident | None) -> Choice
     """The order in which to try these, which come newest first and of one branch."""
     if incident is None or not is_about_numbers(incident):
         return Choice(tuple(candidates))
+    if incident.distrusts_from >= 0 and incident.onset_step < 0:
+        return _behind(candidates, incident.distrusts_from)
     onset = incident.onset_step
-    what = f"numbers were not finite from step {onset} on" if onset >= 0 else incident.cause
+    what = _what(incident)
     before = [c for c in candidates if onset < 0 or c.step < onset]
     if good := [c for c in before if c.is_good]:
         return Choice(
@@ -71,6 +75,27 @@ def choose(candidates: Sequence[Candidate], incident: Incident | None) -> Choice
     if candidates:
         return Choice((), obstacle=f"{what}, and no checkpoint is from before")
     return Choice(())
+
+
+def _what(incident: Incident) -> str:
+    if incident.onset_step < 0:
+        return incident.cause
+    were = "spiked" if incident.cause == "spike" else "were not finite"
+    return f"numbers {were} from step {incident.onset_step} on"
+
+
+def _behind(candidates: Sequence[Candidate], step: int) -> Choice:
+    """The newest good one before this step; without one there is no better guess than the newest,
+    for nothing proves that the state is to blame."""
+    good = [c for c in candidates if c.step < step and c.is_good]
+    if not good:
+        return Choice(tuple(candidates))
+    return Choice(
+        tuple(good),
+        _newer(candidates, good[0]),
+        f"the state of step {step} led straight to failures: back to step {good[0].step}, the"
+        " newest good checkpoint before",
+    )
 
 
 def _newer(candidates: Sequence[Candidate], chosen: Candidate) -> tuple[Candidate, ...]:

@@ -23,6 +23,7 @@ from holdfast_sidecar.coordination.reports import (
 )
 from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions.liveness import Beat, Heartbeats
+from holdfast_sidecar.decisions.quarantine import is_kept_out
 
 T = TypeVar("T")
 
@@ -63,7 +64,12 @@ class Cluster:
         return agent is not None and agent.state != "left" and node not in self.lost
 
     def joining(self) -> list[AgentReport]:
-        """Living agents that want into an attempt."""
+        """Living agents that want into an attempt, and may come in."""
+        outside = [] if self.plan is None else self.plan.outside
+        return [agent for agent in self.willing() if not is_kept_out(agent, outside)]
+
+    def willing(self) -> list[AgentReport]:
+        """The same with those that are kept outside."""
         return [
             agent
             for agent in self.agents.values()

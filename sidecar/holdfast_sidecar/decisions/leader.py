@@ -10,19 +10,24 @@ from __future__ import annotations
 from holdfast_sidecar.coordination.reports import TERMINAL
 from holdfast_sidecar.decisions.beginning import begin, superseding, without_plan
 from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.observing import is_attached, observe
 from holdfast_sidecar.decisions.outcome import (
     Circumstances,
     Outcome,
     stopped,
     write_plan,
 )
+from holdfast_sidecar.decisions.pausing import take_in
 from holdfast_sidecar.decisions.reforming import await_evidence, reform
 from holdfast_sidecar.decisions.watching import watch
+from holdfast_sidecar.decisions.withholding import overtaken
 
 
 def decide(cluster: Cluster, circumstances: Circumstances) -> Outcome:
     """One step for the plan."""
     plan = cluster.plan
+    if plan is None and is_attached(cluster):
+        return observe(cluster, circumstances)
     if plan is None:
         return without_plan(cluster, circumstances)
     if (lost := superseding(cluster, plan, circumstances)) is not None:
@@ -30,7 +35,10 @@ def decide(cluster: Cluster, circumstances: Circumstances) -> Outcome:
     if plan.state in TERMINAL:
         return begin(cluster, circumstances, after=plan)
     if (stop := cluster.asked_to_stop()) is not None:
-        return write_plan(cluster, stopped(plan, circumstances, 0, stop))
+        ended = write_plan(cluster, stopped(plan, circumstances, 0, stop)).writes
+        return Outcome((*ended, *overtaken(cluster, plan, circumstances.now_unix_s)))
+    if (changed := take_in(cluster, plan, circumstances)) is not None:
+        return changed
     if plan.state == "running":
         return watch(cluster, plan, circumstances)
     if plan.state == "evidence":

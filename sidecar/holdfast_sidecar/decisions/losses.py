@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
-from holdfast_sidecar.coordination.reports import AgentReport, Exit, Incident, Member, Plan
-from holdfast_sidecar.decisions.blame import Blame, find_culprit
+from holdfast_sidecar.coordination.reports import (
+    AgentReport,
+    Exit,
+    Incident,
+    Member,
+    Plan,
+    RankReport,
+)
+from holdfast_sidecar.decisions.blame import Blame, find_culprit, weight
 from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.quarantine import part_of
+from holdfast_sidecar.findings import Kind
 
 
 def lost_members(cluster: Cluster, plan: Plan, now_unix_s: float) -> Incident | None:
@@ -15,7 +25,7 @@ def lost_members(cluster: Cluster, plan: Plan, now_unix_s: float) -> Incident | 
     if not gone:
         return None
     first = gone[0]
-    ranks = [rank for m in gone for rank in range(m.first_rank, m.first_rank + m.slots)]
+    ranks = [rank for member in gone for rank in member.ranks]
     agent = cluster.agents.get(first.node)
     went = agent is not None and agent.state == "left" and agent.incarnation == first.incarnation
     cause = "node_left" if went else "node_lost"
@@ -28,11 +38,12 @@ def lost_members(cluster: Cluster, plan: Plan, now_unix_s: float) -> Incident | 
         ranks,
         confidence=0.95,
         since_unix_s=now_unix_s - silent_s,
-        evidence=[_how_lost(cluster, first.node, went, silent_s)],
+        evidence=[how_lost(cluster, first.node, silent_s, went)],
     )
 
 
-def _how_lost(cluster: Cluster, node: str, went: bool, silent_s: float) -> str:
+def how_lost(cluster: Cluster, node: str, silent_s: float, went: bool = False) -> str:
+    """What the judgement that a node is gone rests on."""
     if went:
         return "its launcher was told to end"
     sidecar = cluster.nodes.get(node)
@@ -61,9 +72,92 @@ def agent_of(cluster: Cluster, member: Member) -> AgentReport | None:
     return agent if cluster.is_alive(member.node) else None
 
 
+def part_of_node(cluster: Cluster, node: str) -> str:
+    """The machine of a node, by which it is kept outside; empty: nobody is to blame."""
+    agent = cluster.agents.get(node)
+    return "" if agent is None else part_of(agent, cluster.agents.values())
+
+
 def blame_exits(cluster: Cluster, plan: Plan) -> Blame | None:
     """The likely first cause among the exits that the members report."""
     return find_culprit(_exits(cluster, plan))
+
+
+def blame_deaths(cluster: Cluster, plan: Plan) -> Blame | None:
+    """The same, with what only sidecars know of so far: deaths that launchers can't reap yet, and
+    ranks that have said which exception ends them."""
+    reaped = list(_exits(cluster, plan))
+    known = {exit_.rank for _, exit_ in reaped}
+    seen = [*deaths_seen(cluster, plan), *_exceptions_said(cluster, plan)]
+    return find_culprit([*reaped, *((node, e) for node, e in seen if e.rank not in known)])
+
+
+def began_to_fail(cluster: Cluster, plan: Plan) -> bool:
+    """Whether a sidecar saw a rank die that did not just lose a peer.
+
+    Who lost a peer may be out of the door before the peer is; its launcher will say so, too, and
+    by then it is known whose fault it was.
+    """
+    return any(weight(exit_) > 1 for _, exit_ in deaths_seen(cluster, plan))
+
+
+def deaths_seen(cluster: Cluster, plan: Plan) -> list[tuple[str, Exit]]:
+    """Ranks of a running attempt that died by themselves, as their sidecars saw it.
+
+    Once the attempt is ended the others die by order, which sidecars can't tell apart. So do those
+    of a launcher that leaves.
+    """
+    return [
+        (member.node, _as_exit(report, finding.since_unix_s))
+        for member in plan.members
+        if (node := cluster.nodes.get(member.node)) is not None and node.attempt == plan.attempt
+        if not _leaves(cluster, member)
+        for finding in node.findings
+        if finding.kind is Kind.CRASH and finding.acts
+        for report in node.ranks
+        if report.rank in finding.ranks and report.exit_code
+    ]
+
+
+def _leaves(cluster: Cluster, member: Member) -> bool:
+    agent = cluster.agents.get(member.node)
+    return agent is not None and agent.incarnation == member.incarnation and agent.leaves
+
+
+def _exceptions_said(cluster: Cluster, plan: Plan) -> list[tuple[str, Exit]]:
+    return [
+        (member.node, _as_exit(dataclasses.replace(report, exit_code=1), float("inf")))
+        for member in plan.members
+        if (node := cluster.nodes.get(member.node)) is not None and node.attempt == plan.attempt
+        for report in node.ranks
+        if report.alive and report.exception
+    ]
+
+
+def crash_evidence(cluster: Cluster, plan: Plan, rank: int) -> list[str]:
+    """What the sidecar of this rank found about its end."""
+    return [
+        line
+        for member in plan.members
+        if (node := cluster.nodes.get(member.node)) is not None and node.attempt == plan.attempt
+        for finding in node.findings
+        if finding.kind is Kind.CRASH and rank in finding.ranks
+        for line in finding.evidence
+    ]
+
+
+def _as_exit(report: RankReport, at_unix_s: float) -> Exit:
+    return Exit(
+        rank=report.rank,
+        local_rank=report.local_rank,
+        pid=report.pid,
+        exit_code=report.exit_code or 0,
+        at_unix_s=at_unix_s,
+        order=0,
+        message=report.exception,
+        step=report.step,
+        onset_step=report.onset_step,
+    )
 
 
 def exits_of(cluster: Cluster, plan: Plan) -> list[Exit]:

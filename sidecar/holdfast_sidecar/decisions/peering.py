@@ -201,10 +201,7 @@ def _has_pulled(report: NodeReport, order: PeerOrder) -> bool:
 
 def ranks_of(plan: Plan, node: str) -> range:
     """The ranks that this node runs in this attempt."""
-    for member in plan.members:
-        if member.node == node:
-            return range(member.first_rank, member.first_rank + member.slots)
-    return range(0)
+    return next((member.ranks for member in plan.members if member.node == node), range(0))
 
 
 def copied_step(cluster: Cluster, plan: Plan) -> int | None:
@@ -224,3 +221,12 @@ def copied_step(cluster: Cluster, plan: Plan) -> int | None:
         return None
     step = min(newest.get(rank, -1) for rank in ranks)
     return step if step > began else None  # else it may be of the attempt before
+
+
+def lag_steps(cluster: Cluster, plan: Plan) -> int | None:
+    """Steps that the loss of a node would cost now: from the copied one to the furthest rank; None:
+    there are no copies."""
+    step, ranks = copied_step(cluster, plan), cluster.ranks(plan).values()
+    if step is None or not ranks:
+        return None
+    return max(0, max(rank.step for rank in ranks) - step)

@@ -35,14 +35,15 @@ def on_trial(cluster: Cluster, plan: Plan) -> list[LedgerEntry]:
 def state_of_trial(entry: LedgerEntry, cluster: Cluster, plan: Plan) -> str:
     """What must stay the same for the whole probation; empty while something speaks against it.
 
-    A loss that was not a number begins it anew, though training went on after it.
+    A loss or gradient that was not a number begins it anew, though training went on after it, and
+    so does a spike.
     """
     ranks = cluster.ranks(plan).values()
-    if len(ranks) < plan.world_size or not all(rank.is_loss_finite for rank in ranks):
+    if len(ranks) < plan.world_size or any(map(_is_ill, ranks)):
         return ""
     if _has_ill_writer(entry, cluster):
         return ""
-    seen = sum(rank.nonfinite_losses for rank in ranks)
+    seen = sum(r.nonfinite_losses + r.nonfinite_gradients + r.spikes for r in ranks)
     return f"{plan.attempt} {seen}"
 
 
@@ -59,6 +60,10 @@ def has_passed(
         (rank.step - max(entry.step, rank.resumed_step) for rank in ranks.values()), default=0
     )
     return run_on >= settings.good_after_steps
+
+
+def _is_ill(rank: RankReport) -> bool:
+    return not rank.is_loss_finite or not rank.is_gradient_finite or rank.spike_onset >= 0
 
 
 def _has_ill_writer(entry: LedgerEntry, cluster: Cluster) -> bool:

@@ -15,6 +15,7 @@ from holdfast_sidecar.decisions.interval import (
     loss_per_failure_s,
     waste,
 )
+from holdfast_sidecar.decisions.peering import lag_steps
 from holdfast_sidecar.decisions.schedule import Schedule, target_s
 from holdfast_sidecar.settings import CheckpointSettings
 
@@ -35,7 +36,7 @@ class Prospect:
     lost_with_copies_s: float | None
     """When the node is lost."""
     copies_behind: int | None
-    """Steps that the newest copies on other nodes lie behind now; None: there are none."""
+    """Steps that the loss of a node would cost now; None: there are no copies elsewhere."""
     saving_share: float | None
     """Of wall-clock time."""
     repeating_share: float | None
@@ -58,7 +59,7 @@ def look_ahead(schedule: Schedule, cluster: Cluster, settings: CheckpointSetting
     every = None if cluster.plan is None else 0
     if every is not None and cluster.snapshot is not None:
         every = cluster.snapshot.every_steps
-    behind = steps_behind(cluster)
+    behind = None if cluster.plan is None else lag_steps(cluster, cluster.plan)
     return Prospect(
         interval_s=interval_s,
         lost_s=lost_s,
@@ -88,21 +89,6 @@ def what_if(schedule: Schedule, settings: CheckpointSettings) -> list[WhatIf]:
         _under("the loop kept half as long", settings, half, mtbf_s),
         _under("ten times the state on the same storage", settings, tenfold, mtbf_s),
     ]
-
-
-def steps_behind(cluster: Cluster) -> int | None:
-    """How far the newest step of which another node has every rank lies behind; None: no copies."""
-    plan = cluster.plan
-    if plan is None or not plan.world_size:
-        return None
-    copied: dict[str, int] = {}
-    for node in cluster.nodes.values():
-        for rank, steps in (node.snapshot.copies if node.snapshot is not None else {}).items():
-            copied[rank] = max([copied.get(rank, -1), *steps])
-    if len(copied) < plan.world_size:
-        return None
-    step = min((rank.step for rank in cluster.ranks(plan).values()), default=0)
-    return max(0, step - min(copied.values()))
 
 
 def _under(change: str, settings: CheckpointSettings, cost: Cost, mtbf_s: float) -> WhatIf:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
-from holdfast_sidecar.coordination.reports import Incident, Plan
+from holdfast_sidecar.coordination.reports import Incident, Plan, Quarantine
 from holdfast_sidecar.decisions import formation, restart
 from holdfast_sidecar.decisions.beginning import next_attempt, open_attempt
-from holdfast_sidecar.decisions.blame import describe, signature
+from holdfast_sidecar.decisions.blame import Blame, describe, is_of_script, signature
 from holdfast_sidecar.decisions.choosing import onset_in
 from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.escalation import Way, find_way
+from holdfast_sidecar.decisions.kept_evidence import with_keepers, with_places
 from holdfast_sidecar.decisions.losses import (
     agent_of,
     blame_exits,
     lost_members,
+    part_of_node,
     too_few_to_decide,
 )
 from holdfast_sidecar.decisions.outcome import (
@@ -23,11 +27,15 @@ from holdfast_sidecar.decisions.outcome import (
     stopped,
     write_plan,
 )
+from holdfast_sidecar.decisions.pausing import why_paused
+from holdfast_sidecar.decisions.quarantine import bearable
 from holdfast_sidecar.settings import Settings
 
 
 def await_evidence(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome:
     """Nothing is ended before every living node kept what would die, or the time for it is over."""
+    if paused := why_paused(plan):
+        return Outcome(waiting=paused)
     missing = [
         member.node
         for member in plan.members
@@ -39,18 +47,13 @@ def await_evidence(cluster: Cluster, plan: Plan, circumstances: Circumstances) -
     if missing and not timed_out:
         return Outcome(waiting=f"waiting for evidence from {', '.join(sorted(missing))}")
     ended = dataclasses.replace(plan, state="ended", epoch=circumstances.epoch)
-    writes = list(write_plan(cluster, ended).writes)
-    incident = cluster.incidents.get(plan.incident)
-    if incident is not None:
-        kept = [n.node for n in cluster.nodes.values() if n.evidence_for == plan.incident]
-        stamped = dataclasses.replace(incident, ended_unix_s=circumstances.now_unix_s, kept_by=kept)
-        writes.append(amend(cluster, stamped))
-    return Outcome(tuple(writes))
+    incident = with_places(cluster, with_keepers(cluster, _known(cluster, plan, circumstances)))
+    stamped = dataclasses.replace(incident, ended_unix_s=circumstances.now_unix_s)
+    return Outcome((amend(cluster, stamped), *write_plan(cluster, ended).writes))
 
 
 def reform(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome:
     """After an end: wait until the living are down, name the culprit, restart or stop."""
-    joining = cluster.joining()
     awaited = sorted(
         member.node
         for member in plan.members
@@ -60,39 +63,45 @@ def reform(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcom
     )
     if awaited:
         return Outcome(waiting=f"waiting for {', '.join(awaited)} to end its ranks")
-    if few := too_few_to_decide(cluster, plan, circumstances.majority):
+    if few := too_few_to_decide(cluster, plan, circumstances.majority) or why_paused(plan):
         return Outcome(waiting=few)
     incident = _final(cluster, plan, circumstances)
     if plan.incident and plan.incident not in cluster.incidents:
         # Whoever ended the attempt died before it wrote this down: pauses count from now on.
-        return Outcome((amend(cluster, incident),))
-    earlier = [i for i in cluster.incidents.values() if i.identifier != incident.identifier]
-    cap = _cap(cluster, circumstances.settings)
-    verdict = restart.decide(
-        incident,
-        earlier,
-        plan.restarts,
-        cap,
-        circumstances.settings.policy,
-        circumstances.now_unix_s,
-    )
-    if isinstance(verdict, restart.Stop):
-        refused = stopped(plan, circumstances, verdict.exit_code, verdict.message)
-        stamped = dataclasses.replace(incident, decided="stop")
-        return Outcome((*write_plan(cluster, refused).writes, amend(cluster, stamped)))
-    if circumstances.now_unix_s < plan_not_before(incident, verdict.pause_s):
-        return Outcome(waiting=f"backing off {verdict.pause_s:g} s after {incident.cause}")
+        missed = dataclasses.replace(incident, ended_unix_s=circumstances.now_unix_s)
+        return Outcome((amend(cluster, missed),))
+    settings, now = circumstances.settings, circumstances.now_unix_s
+    way = find_way(cluster, plan, incident, settings, _cap(cluster, settings), now)
+    if isinstance(way, restart.Stop):
+        refused = stopped(plan, circumstances, way.exit_code, way.message)
+        stamped = dataclasses.replace(incident, decided="stop", reopened_unix_s=0.0)
+        return Outcome((amend(cluster, stamped), *write_plan(cluster, refused).writes))
+    if now < plan_not_before(incident, way.pause_s):
+        return Outcome(waiting=f"backing off {way.pause_s:.3g} s after {incident.cause}")
+    return _go_on(cluster, plan, way, circumstances)
+
+
+def _go_on(cluster: Cluster, plan: Plan, way: Way, circumstances: Circumstances) -> Outcome:
+    """Open the next attempt, once enough nodes are here that may come in."""
+    cluster = _without(cluster, plan, way.outside)
+    joining, now = cluster.joining(), circumstances.now_unix_s
     formed = formation.form(joining, plan.members, 0.0)
     patience = circumstances.settings.policy.join_timeout_s
-    is_late = circumstances.now_unix_s > plan_not_before(incident, verdict.pause_s) + patience
-    if is_late and isinstance(formed, formation.Waiting):
+    since = max(plan_not_before(way.incident, way.pause_s), plan.resumed_unix_s)
+    if now > since + patience and isinstance(formed, formation.Waiting):
         message = f"{len(joining)} nodes came back within {patience:g} s, too few to go on"
         return write_plan(cluster, stopped(plan, circumstances, restart.EXIT_FAILED, message))
-    reopened = dataclasses.replace(
-        incident, decided="restart", reopened_unix_s=circumstances.now_unix_s
-    )
-    attempt = next_attempt(cluster, joining, plan.attempt)
+    reopened = dataclasses.replace(way.incident, decided="restart", reopened_unix_s=now)
+    attempt = next_attempt(cluster, cluster.willing(), plan.attempt)
     return open_attempt(cluster, formed, attempt, reopened, circumstances)
+
+
+def _without(cluster: Cluster, plan: Plan, outside: Sequence[Quarantine]) -> Cluster:
+    """The cluster as the next attempt finds it: these nodes are not in it, as far as enough are."""
+    willing = cluster.willing()
+    least = willing[0].min_nodes if willing else 1
+    kept = bearable(outside, willing, least)
+    return dataclasses.replace(cluster, plan=dataclasses.replace(plan, outside=kept))
 
 
 def plan_not_before(incident: Incident, pause: float) -> float:
@@ -102,18 +111,15 @@ def plan_not_before(incident: Incident, pause: float) -> float:
 
 def _final(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident:
     """The incident with what has become known since: later exits, a node that never came back."""
-    incident = cluster.incidents.get(plan.incident) or Incident(
-        plan.incident,
-        plan.attempt,
-        plan.cause or "unknown",
-        detected_unix_s=circumstances.now_unix_s,
-    )
+    incident = with_keepers(cluster, _known(cluster, plan, circumstances))
     if incident.onset_step < 0 and (onset := onset_in(cluster, plan)) >= 0:
         incident = dataclasses.replace(incident, onset_step=onset)
     incident = dataclasses.replace(incident, step_reached=step_reached(cluster, plan, incident))
     if incident.cause not in ("crash", "node_lost", "node_left"):
         return incident
     if (lost := lost_members(cluster, plan, circumstances.now_unix_s)) is not None:
+        # Crashes mostly are of the loss; should one not be, what was seen of it is still told.
+        seen = incident.evidence if incident.cause == "crash" else []
         return dataclasses.replace(
             incident,
             cause=lost.cause,
@@ -121,9 +127,11 @@ def _final(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incide
             culprit_ranks=lost.culprit_ranks,
             confidence=lost.confidence,
             signature="",
-            evidence=lost.evidence,
+            evidence=[*lost.evidence, *seen],
+            is_of_script=False,
+            culprit_part=part_of_node(cluster, lost.culprit_node),
         )
-    if incident.cause == "crash" and (blame := blame_exits(cluster, plan)) is not None:
+    if incident.cause == "crash" and (blame := _blame_anew(cluster, plan, incident)) is not None:
         return dataclasses.replace(
             incident,
             culprit_node=blame.node,
@@ -131,9 +139,47 @@ def _final(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incide
             confidence=blame.confidence,
             since_unix_s=min(blame.exit.at_unix_s, incident.detected_unix_s),
             signature=signature(blame),
-            evidence=[f"rank {blame.rank}: {describe(blame.exit)}"],
+            evidence=_reasons(incident, blame),
+            is_of_script=is_of_script(blame.exit),
+            culprit_part=part_of_node(cluster, blame.node),
         )
     return incident
+
+
+def _blame_anew(cluster: Cluster, plan: Plan, incident: Incident) -> Blame | None:
+    """Whose exit began it, now that launchers have reaped; None where what was known says more.
+
+    Of several deaths the sidecars may have seen the first one, and a launcher only its victim's.
+    """
+    blame = blame_exits(cluster, plan)
+    if blame is None or (blame.node, [blame.rank]) == (
+        incident.culprit_node,
+        incident.culprit_ranks,
+    ):
+        return blame
+    return blame if blame.confidence >= incident.confidence else None
+
+
+def _reasons(incident: Incident, blame: Blame) -> list[str]:
+    """The exit, and what a sidecar found about the same rank; what says most comes first: of who
+    sent a SIGKILL an exit knows nothing."""
+    ended = f"rank {blame.rank}: "
+    found = incident.evidence if incident.culprit_ranks == [blame.rank] else []
+    reasons = [ended + describe(blame.exit), *(r for r in found if not r.startswith(ended))]
+    return sorted(reasons, key=lambda reason: "OOM killer" not in reason)
+
+
+def _known(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident:
+    """The incident as written down, else as far as the plan that names it tells of it."""
+    return cluster.incidents.get(plan.incident) or Incident(
+        plan.incident,
+        plan.attempt,
+        plan.cause or "unknown",
+        plan.culprit_node,
+        list(plan.culprit_ranks),
+        since_unix_s=circumstances.now_unix_s,
+        detected_unix_s=circumstances.now_unix_s,
+    )
 
 
 def step_reached(cluster: Cluster, plan: Plan, incident: Incident) -> int:

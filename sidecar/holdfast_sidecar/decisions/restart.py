@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast_sidecar.coordination.reports import Incident
+from holdfast_sidecar.decisions.blame import in_words
 from holdfast_sidecar.settings import PolicySettings
 
 EXIT_FAILED = 1
@@ -15,7 +16,7 @@ EXIT_DO_NOT_REQUEUE = 65
 EXIT_REQUEUE = 75
 """The job was asked to go and may be started again (sysexits' EX_TEMPFAIL); it resumes then."""
 
-PLANNED = frozenset({"grow", "preempted", "stop"})
+PLANNED = frozenset({"grow", "preempted", "restart", "stop"})
 """Causes that are nobody's fault: they use up no budget."""
 
 
@@ -52,7 +53,7 @@ def decide(
     faults = [i for i in earlier if i.decided == "restart" and i.cause not in PLANNED]
     repeats = sum(bool(i.signature) and i.signature == incident.signature for i in faults) + 1
     if incident.signature and repeats >= settings.same_signature_limit:
-        return Stop(EXIT_DO_NOT_REQUEUE, f"the same failure {repeats} times: {incident.signature}")
+        return Stop(EXIT_DO_NOT_REQUEUE, f"the same failure {repeats} times: {in_words(incident)}")
     if 0 <= cap <= restarts:
         return Stop(EXIT_FAILED, f"{restarts} of {cap} restarts are used up")
     recent = [

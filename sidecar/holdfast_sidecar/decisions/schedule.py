@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast_sidecar.coordination.reports import LedgerEntry
+from holdfast_sidecar.coordination.reports import WITHHELD, LedgerEntry
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.failure_rate import FailureRate, judge_failure_rate
 from holdfast_sidecar.decisions.interval import Cost, Interval, choose
@@ -38,7 +38,9 @@ def work_out(cluster: Cluster, settings: CheckpointSettings, now_unix_s: float) 
     failures = sorted(
         incident.detected_unix_s
         for incident in cluster.incidents.values()
-        if incident.cause not in PLANNED and incident.detected_unix_s >= began_unix_s > 0
+        if incident.cause not in PLANNED
+        and incident.decided not in WITHHELD
+        and incident.detected_unix_s >= began_unix_s > 0
     )
     cost = cost_of(cluster.ledger.values())
     ranks = count_ranks(cluster)

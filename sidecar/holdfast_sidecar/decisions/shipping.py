@@ -17,6 +17,7 @@ from holdfast_sidecar.coordination.reports import (
     SavedPart,
 )
 from holdfast_sidecar.decisions.checkpointing import Complete, Pending, Void
+from holdfast_sidecar.decisions.snapshotting import fewest_slots
 
 
 @dataclass(frozen=True)
@@ -29,21 +30,12 @@ class Shipment:
 
 def writers_of(plan: Plan) -> dict[str, str]:
     """Rank -> node, where every node writes what its own ranks have just copied."""
-    return {
-        str(rank): member.node
-        for member in plan.members
-        for rank in range(member.first_rank, member.first_rank + member.slots)
-    }
+    return {str(rank): member.node for member in plan.members for rank in member.ranks}
 
 
 def mode_for(plan: Plan, nodes: Mapping[str, NodeReport]) -> str:
     """`snapshot` where every rank of the attempt has a slot to copy into, else `direct`."""
-    reports = [nodes[m.node].snapshot for m in plan.members if m.node in nodes]
-    has_slots = len(reports) == len(plan.members) and all(
-        report is not None and report.attempt == plan.attempt and report.slots >= 1
-        for report in reports
-    )
-    return "snapshot" if has_slots else "direct"
+    return "snapshot" if fewest_slots(plan, nodes) >= 1 else "direct"
 
 
 def awaited_slots(plan: Plan, nodes: Mapping[str, NodeReport]) -> str:

@@ -116,11 +116,7 @@ def _reports(cluster: Cluster) -> dict[str, SnapshotReport]:
 
 
 def _places_of_ranks(members: Sequence[Member]) -> dict[int, Member]:
-    return {
-        rank: member
-        for member in members
-        for rank in range(member.first_rank, member.first_rank + member.slots)
-    }
+    return {rank: member for member in members for rank in member.ranks}
 
 
 def _is_same(before: Member | None, now: Member) -> bool:

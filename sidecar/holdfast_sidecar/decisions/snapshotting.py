@@ -57,6 +57,14 @@ def snapshot_reports(plan: Plan, nodes: Mapping[str, NodeReport]) -> dict[str, S
     }
 
 
+def fewest_slots(plan: Plan, nodes: Mapping[str, NodeReport]) -> int:
+    """Slots that every rank of this attempt has; 0 while some member has none, or has not said."""
+    reports = snapshot_reports(plan, nodes)
+    if len(reports) < len(plan.members):
+        return 0
+    return min((report.slots for report in reports.values()), default=0)
+
+
 def _has_decided(report: SnapshotReport) -> bool:
     return report.slots > 0 or (report.wants and bool(report.obstacle))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from holdfast_sidecar.local_state import Orders
 
-HANGS = frozenset({"hang", "stall"})
+HANGS = frozenset({"hang", "stall", "data_stall"})
 """Causes whose culprit still lives and has to be ended; crashed ranks and lost nodes need none."""
 
 
@@ -29,6 +29,8 @@ def refusal(orders: Orders, warrant: Warrant) -> str:
         return "no hang is being dealt with"
     if plan.culprit_node != warrant.node or not plan.culprit_ranks:
         return "the culprit is not on this node"
+    if plan.pause is not None:
+        return "the job is paused"
     if not orders.store_up:
         return "Redis is away"
     if orders.lease.epoch < plan.epoch:

@@ -6,17 +6,24 @@ import dataclasses
 
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import AgentReport, Incident, Member, Plan, encode
-from holdfast_sidecar.decisions import preemption
-from holdfast_sidecar.decisions.blame import signature
+from holdfast_sidecar.decisions import preemption, withholding
+from holdfast_sidecar.decisions.blame import is_of_script, signature
 from holdfast_sidecar.decisions.choosing import onset_in
 from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.culprit import name_culprit
+from holdfast_sidecar.decisions.divergence import find_divergence
 from holdfast_sidecar.decisions.formation import alike
+from holdfast_sidecar.decisions.kept_evidence import note_bundles
 from holdfast_sidecar.decisions.losses import (
     agent_of,
-    blame_exits,
+    began_to_fail,
+    blame_deaths,
+    crash_evidence,
     lost_members,
+    part_of_node,
     too_few_to_decide,
 )
+from holdfast_sidecar.decisions.modes import mode_of_job
 from holdfast_sidecar.decisions.outcome import (
     Circumstances,
     Outcome,
@@ -24,7 +31,7 @@ from holdfast_sidecar.decisions.outcome import (
     amend,
     write_plan,
 )
-from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.decisions.pausing import asked_to_restart, planned, why_paused
 from holdfast_sidecar.settings import Settings
 
 FINISHED = 1
@@ -34,26 +41,62 @@ FINISHED = 1
 def watch(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome:
     """Look for a reason to end the attempt; there mostly is none."""
     if all(_has_succeeded(cluster, plan, member) for member in plan.members):
-        done = dataclasses.replace(plan, state="done", epoch=circumstances.epoch)
-        return write_plan(cluster, done)
+        done = dataclasses.replace(plan, state="done", epoch=circumstances.epoch, message="")
+        writes = withholding.overtaken(cluster, plan, circumstances.now_unix_s)
+        return Outcome((*write_plan(cluster, done).writes, *writes))
+    if plan.pause is not None:
+        return _while_paused(cluster, plan, circumstances)
     if (lost := lost_members(cluster, plan, circumstances.now_unix_s)) is not None:
         if few := too_few_to_decide(cluster, plan, circumstances.majority):
             return Outcome(waiting=few)
         return _end(cluster, plan, lost, circumstances)
     members = [agent_of(cluster, member) for member in plan.members]
     of_attempt = [a for a in members if a is not None and a.attempt == plan.attempt]
-    if any(agent.state == "failed" for agent in of_attempt):
+    if any(agent.state == "failed" for agent in of_attempt) or began_to_fail(cluster, plan):
         return _end(cluster, plan, _crash(cluster, plan, circumstances), circumstances)
     if strays := [a.node for a in of_attempt if a.state == "joining"]:
         why = Incident("", plan.attempt, "agent_restarted", min(strays), confidence=0.9)
         return _end(cluster, plan, why, circumstances)
     if (leaving := preemption_of(cluster, plan, circumstances)) is not None:
         return _let_go(cluster, plan, leaving, circumstances)
-    if (hang := _hang(cluster, plan)) is not None:
-        return _gather_evidence(cluster, plan, hang, circumstances)
-    if _may_grow(cluster, plan, circumstances.settings):
-        return _end(cluster, plan, Incident("", plan.attempt, "grow"), circumstances)
-    return Outcome(writes=_recoveries(cluster, plan, circumstances))
+    if (trouble := _trouble(cluster, plan, circumstances.settings)) is not None:
+        return _gather_evidence(cluster, plan, trouble, circumstances)
+    if (wanted := _wanted(cluster, plan, circumstances.settings)) is not None:
+        # A person may restart what hangs and is not acted on: then, too, evidence comes first.
+        hangs = withholding.acting_findings(cluster, plan)
+        return _close(cluster, plan, wanted, "evidence" if hangs else "ended", circumstances)
+    return Outcome(
+        (
+            *_recoveries(cluster, plan, circumstances),
+            *withholding.record(cluster, plan, circumstances),
+            *note_bundles(cluster),
+        )
+    )
+
+
+def _while_paused(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome:
+    """Nothing is done about faults; who must go has to go all the same."""
+    if (leaving := preemption_of(cluster, plan, circumstances)) is not None:
+        return _let_go(cluster, plan, leaving, circumstances)
+    members = [agent_of(cluster, member) for member in plan.members]
+    is_broken = any(
+        agent is None or (agent.attempt == plan.attempt and agent.state in ("failed", "joining"))
+        for agent in members
+    )
+    return Outcome(
+        (
+            *_recoveries(cluster, plan, circumstances),
+            *withholding.record(cluster, plan, circumstances),
+        ),
+        waiting=why_paused(plan) if is_broken else "",
+    )
+
+
+def _wanted(cluster: Cluster, plan: Plan, settings: Settings) -> Incident | None:
+    """An end that is nobody's fault: somebody asked for a restart, or nodes have come."""
+    if (wish := asked_to_restart(cluster)) is not None:
+        return planned(wish, plan)
+    return Incident("", plan.attempt, "grow") if _may_grow(cluster, plan, settings) else None
 
 
 def preemption_of(
@@ -121,7 +164,7 @@ def _may_grow(cluster: Cluster, plan: Plan, settings: Settings) -> bool:
 
 
 def _crash(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident:
-    blame = blame_exits(cluster, plan)
+    blame = blame_deaths(cluster, plan)
     if blame is None:
         return Incident("", plan.attempt, "crash", since_unix_s=circumstances.now_unix_s)
     return Incident(
@@ -131,35 +174,28 @@ def _crash(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incide
         blame.node,
         [blame.rank],
         blame.confidence,
-        since_unix_s=blame.exit.at_unix_s,
+        since_unix_s=min(blame.exit.at_unix_s, circumstances.now_unix_s),
+        evidence=crash_evidence(cluster, plan, blame.rank),
         signature=signature(blame),
+        is_of_script=is_of_script(blame.exit),
     )
+
+
+def _trouble(cluster: Cluster, plan: Plan, settings: Settings) -> Incident | None:
+    """What ranks that live are ended for: one hangs, or the numbers of all are wrong."""
+    if (hang := _hang(cluster, plan)) is not None:
+        return hang
+    diverged = find_divergence(cluster, plan, settings)
+    if diverged is None or mode_of_job(settings, diverged.cause) != "act":
+        return None
+    return diverged
 
 
 def _hang(cluster: Cluster, plan: Plan) -> Incident | None:
-    """A finding that is sure enough to act on; the surest names the culprit."""
-    acting: list[Finding] = [
-        finding
-        for member in plan.members
-        if (node := cluster.nodes.get(member.node)) is not None
-        and node.attempt == plan.attempt
-        and node.mode == "act"
-        for finding in node.findings
-        if finding.acts and finding.kind in (Kind.HANG, Kind.STALL)
-    ]
-    if not acting:
-        return None
-    surest = max(acting, key=lambda finding: finding.confidence)
-    return Incident(
-        "",
-        plan.attempt,
-        surest.kind.value,
-        surest.node,
-        list(surest.ranks),
-        surest.confidence,
-        since_unix_s=surest.since_unix_s,
-        evidence=list(surest.evidence),
-    )
+    """A finding that is sure enough to act on, where that may be."""
+    found = withholding.acting_findings(cluster, plan)
+    acting = [finding for finding, mode in found if mode == "act"]
+    return name_culprit(acting, cluster, plan)
 
 
 def _let_go(
@@ -192,12 +228,13 @@ def _close(
     ranks = cluster.ranks(plan)
     recorded = dataclasses.replace(
         incident,
-        identifier=circumstances.new_identifier,
+        identifier=incident.identifier or circumstances.new_identifier,
+        culprit_part=part_of_node(cluster, incident.culprit_node),
         since_unix_s=incident.since_unix_s or now,
         detected_unix_s=now,
         ended_unix_s=now if state == "ended" else 0.0,
         step_reached=max((rank.step for rank in ranks.values()), default=0),
-        onset_step=onset_in(cluster, plan),
+        onset_step=incident.onset_step if incident.onset_step >= 0 else onset_in(cluster, plan),
     )
     closed = dataclasses.replace(
         plan,
@@ -209,7 +246,8 @@ def _close(
         culprit_ranks=recorded.culprit_ranks,
     )
     record = Write(Section.INCIDENTS, recorded.identifier, encode(recorded), None)
-    return Outcome((*write_plan(cluster, closed).writes, record))
+    overtaken = withholding.overtaken(cluster, plan, now)
+    return Outcome((*write_plan(cluster, closed).writes, record, *overtaken))
 
 
 def _recoveries(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> tuple[Write, ...]:

@@ -32,12 +32,6 @@ class Node:
         """Whether it ended other than well, and not by our hand."""
         return not self.killed and self.launcher.poll() not in (None, 0)
 
-    @property
-    def last_line(self) -> str:
-        """The last thing it printed."""
-        lines = self.log.read_text(errors="replace").strip().splitlines()
-        return lines[-1] if lines else "nothing was printed"
-
 
 @dataclass
 class Nodes:

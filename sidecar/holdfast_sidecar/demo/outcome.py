@@ -34,6 +34,17 @@ class Outcome:
     recovered_s: float | None
     steps_lost: int | None
     problems: tuple[str, ...] = ()
+    incident: str = ""
+    """Under which Holdfast recorded it."""
+
+
+@dataclass(frozen=True)
+class Story:
+    """What `holdfast explain` says of an incident, or why it says nothing."""
+
+    incident: str
+    text: str
+    problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -45,6 +56,7 @@ class Verdict:
     survived_weights: str
     seconds: float
     problems: tuple[str, ...] = ()
+    stories: tuple[Story, ...] = ()
 
     @property
     def identical(self) -> bool:
@@ -56,7 +68,8 @@ class Verdict:
         """Everything that failed, one line each; empty when all went well."""
         of_events = tuple(f"{o.event}: {p}" for o in self.outcomes for p in o.problems)
         weights = () if self.identical or self.problems else ("the final weights differ",)
-        return self.problems + of_events + weights
+        untold = tuple(f"incident {s.incident}: {s.problem}" for s in self.stories if s.problem)
+        return self.problems + of_events + weights + untold
 
     def as_json(self) -> dict[str, Any]:
         """For scripts."""
@@ -88,6 +101,7 @@ def judge_fault(injected: Injected, incident: Incident | None) -> Outcome:
         recovered_s=incident.recovered_unix_s - injected.at_unix_s if recovered else None,
         steps_lost=incident.step_reached - incident.step_resumed if recovered else None,
         problems=tuple(problems),
+        incident=incident.identifier,
     )
 
 
@@ -129,6 +143,7 @@ def _row(
     recovered_s: float | None = None,
     steps_lost: int | None = None,
     problems: tuple[str, ...] = (),
+    incident: str = "",
 ) -> Outcome:
     return Outcome(
         event=injected.event.kind.value,
@@ -139,4 +154,5 @@ def _row(
         recovered_s=recovered_s,
         steps_lost=steps_lost,
         problems=problems,
+        incident=incident,
     )

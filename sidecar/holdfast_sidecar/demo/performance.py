@@ -13,6 +13,7 @@ from holdfast_sidecar.demo.outcome import Outcome, Verdict
 from holdfast_sidecar.demo.scenario import NODES, TRAINING_NODES, Scenario
 from holdfast_sidecar.demo.screen import Screen
 from holdfast_sidecar.demo.stopped import DemonstrationStopped
+from holdfast_sidecar.demo.stories import read_stories
 from holdfast_sidecar.demo.undisturbed import run_undisturbed
 from holdfast_sidecar.demo.workspace import Workspace
 from holdfast_sidecar.server.embedded import start_server
@@ -30,7 +31,8 @@ def perform(scenario: Scenario, workspace: Workspace, screen: Screen, started: f
         screen.tell(f"its weights: {undisturbed[:16]}…")
         outcomes, problems = _perform_with_faults(scenario, workspace, screen)
         survived = workspace.weights_hash(programs.SURVIVED)
-        verdict = Verdict(tuple(outcomes), undisturbed, survived, 0.0, tuple(problems))
+        stories = read_stories(workspace, JOB, outcomes)
+        verdict = Verdict(tuple(outcomes), undisturbed, survived, 0.0, tuple(problems), stories)
     except DemonstrationStopped as stopped:
         verdict = dataclasses.replace(verdict, problems=(_explain(stopped, screen),))
     return dataclasses.replace(verdict, seconds=time.monotonic() - started)

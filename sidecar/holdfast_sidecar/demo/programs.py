@@ -57,6 +57,11 @@ def ask_for_checkpoint(redis: RedisSettings, job: str) -> list[str]:
     return [*holdfast("checkpoint now", redis, job), "--json"]
 
 
+def explain(workspace: Workspace, job: str, incident: str) -> list[str]:
+    """What a person would type, who finds the settings where the nodes had them."""
+    return [*HOLDFAST, "explain", incident, f"--job={job}", f"--policy={workspace.settings_file}"]
+
+
 def holdfast(command: str, redis: RedisSettings, job: str) -> list[str]:
     """A command of Holdfast about this job, with this interpreter."""
     return [

@@ -84,8 +84,7 @@ def progress(cluster: Cluster, what: str, steps: int) -> Progress:
 def _nodes(cluster: Cluster, plan: Plan, ranks: dict[int, RankReport]) -> list[str]:
     lines = []
     for member in sorted(plan.members, key=lambda m: m.node_rank):
-        own = range(member.first_rank, member.first_rank + member.slots)
-        cells = (f"rank {r}: {_rank(ranks.get(r)):<22}" for r in own)
+        cells = (f"rank {r}: {_rank(ranks.get(r)):<22}" for r in member.ranks)
         lines.append(f"node {member.node}   " + "  ".join(cells))
     inside = {member.node for member in plan.members}
     spares = [node for node in sorted(cluster.agents) if node not in inside]

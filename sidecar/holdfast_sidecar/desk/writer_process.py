@@ -129,6 +129,7 @@ class WriterProcess:
             stdout=subprocess.PIPE,
             text=True,
             env=_surroundings(),
+            start_new_session=True,  # whose share of the machine it may make smaller
         )
         child = _Child(process)
         with self._lock:

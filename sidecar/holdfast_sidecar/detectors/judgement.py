@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from holdfast_sidecar.detectors.arrival import settle
 from holdfast_sidecar.detectors.crash import find_crashes
 from holdfast_sidecar.detectors.host import find_host_troubles
 from holdfast_sidecar.detectors.network import find_lost_links
-from holdfast_sidecar.detectors.numbers import find_nonfinite
+from holdfast_sidecar.detectors.numbers import find_bad_numbers
 from holdfast_sidecar.detectors.presence import find_absences
 from holdfast_sidecar.detectors.stall import find_stalls
 from holdfast_sidecar.detectors.straggler import find_stragglers
@@ -19,9 +20,9 @@ def judge_ranks(ranks: Ranks, settings: Settings, moment: Moment) -> list[Findin
     """All findings about the ranks of this node."""
     return [
         *find_crashes(ranks, moment),
-        *find_stalls(ranks, settings.stall, moment),
+        *settle(find_stalls(ranks, settings.stall, moment), ranks, settings.stall, moment),
         *find_stragglers(ranks, settings.straggler, moment),
-        *find_nonfinite(ranks, moment),
+        *find_bad_numbers(ranks, settings.numbers, moment),
     ]
 
 

@@ -1,18 +1,21 @@
 """A rank that makes no progress: silence alone is a stall, silence with positive evidence a hang.
 
 Declaring is quick and costs nothing; only what `acts` may cost a rank its life. Which of several
-nodes' findings names the culprit is for the leader.
+nodes' findings names the culprit is for the leader. A loader that is at work is a data stall.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from holdfast.page import Phase
+from holdfast_sidecar.detectors.company import WAITING, Company, company_of, others_are_behind
 from holdfast_sidecar.detectors.expectation import Expectation, expect
+from holdfast_sidecar.detectors.immobility import proof_of_standing
+from holdfast_sidecar.detectors.loader import LoaderState, judge_loader
 from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.observation import Moment, PeerRank, RankHistory, Ranks
+from holdfast_sidecar.observation import Moment, RankHistory, RankLook, Ranks
 from holdfast_sidecar.settings import StallSettings
 
 STOPPED_FOR_S = 0.2
@@ -25,38 +28,21 @@ sample let it go within milliseconds; together with the look's interval this sta
 STOPPED_UNMEASURED_S = 5.0
 """A process stopped before its phase has a history: someone may be about to attach a debugger."""
 
-STILL_IN_COMPUTE_S = 5.0
-"""Not once on a CPU for this long, inside forward or optimizer, beyond the limit, while all peers
-wait. A page fault or a slow lookup ends sooner; longer only costs time."""
+STILL_IN_COMPUTE_S = 1.5
+"""Not once on a CPU for this long, inside forward or optimizer, beyond the limit, in a wait that
+nothing outside ends, while all peers wait. Threads hand each other work within milliseconds."""
 
 STILL_ELSEWHERE_S = 30.0
-"""The same between steps or while fetching data: one read of a slow store may block that long."""
+"""The same between steps or while fetching data, where programs rest and wait for many a thing."""
 
-WAITING_FOR_S = 1.0
-"""A peer in a collective for less than this is only passing through."""
+UNDECIDED_S = 5.0
+"""Evidence shows by this time after the limit, or not soon; looks become as rare as ever then."""
 
-WAITING = frozenset({Phase.BACKWARD, Phase.COMMUNICATING})
-"""Where a rank waits for others: DDP's reducer communicates inside the backward pass."""
-
-_WAITING_NAMES = frozenset(phase.name.lower() for phase in WAITING)
+CLOSER_FROM = 0.5
+"""Of the limit: from then on a rank is looked at closely, so that something is known of it by the
+time the limit has passed. Steps in their usual time end at a third of it."""
 
 _COMPUTING = frozenset({Phase.FORWARD, Phase.OPTIMIZER})
-
-
-@dataclass(frozen=True)
-class Peers:
-    """What the other ranks of the attempt do, as far as this node knows."""
-
-    known: int
-    ended: int
-    waiting: int
-    stuck: int
-    """Neither waiting nor ended, and as silent as the rank that is judged."""
-
-    @property
-    def all_wait(self) -> bool:
-        """Whether someone waits and everybody else waits, is stuck as well, or has ended."""
-        return self.waiting > 0 and self.waiting + self.stuck + self.ended == self.known
 
 
 def find_stalls(ranks: Ranks, settings: StallSettings, moment: Moment) -> Iterator[Finding]:
@@ -66,6 +52,30 @@ def find_stalls(ranks: Ranks, settings: StallSettings, moment: Moment) -> Iterat
             finding = _judge(history, ranks, settings, moment)
             if finding is not None:
                 yield finding
+
+
+def suspects(ranks: Ranks, settings: StallSettings, moment: Moment) -> list[RankLook]:
+    """Ranks that are about to be, or are, silent for too long, and don't wait for others."""
+    return [
+        history.look
+        for history in ranks.local.values()
+        if not _is_out_of_question(history)
+        and history.look.phase not in WAITING
+        and moment.age_s(history.look.moved_s) > CLOSER_FROM * expect(history, settings).limit_s
+    ]
+
+
+def due_in_s(ranks: Ranks, settings: StallSettings, moment: Moment) -> float:
+    """Seconds until the silence of some rank passes its limit; infinite when all have, or none."""
+    return min(
+        (
+            left_s
+            for history in ranks.local.values()
+            if not _is_out_of_question(history)
+            and (left_s := _left_s(history, settings, moment)) >= 0
+        ),
+        default=math.inf,
+    )
 
 
 def is_suspicious(ranks: Ranks, settings: StallSettings, moment: Moment) -> bool:
@@ -78,10 +88,19 @@ def is_suspicious(ranks: Ranks, settings: StallSettings, moment: Moment) -> bool
 
 def _is_silent(history: RankHistory, settings: StallSettings, moment: Moment) -> bool:
     """Whether there is anything to judge; this is what a healthy rank costs at every tick."""
-    if history.look.is_gone or history.look.has_finished:
+    if _is_out_of_question(history):
         return False
     is_stopped = history.stopped_since_s is not None
-    return is_stopped or moment.age_s(history.look.moved_s) > settings.floor_s
+    least_s = settings.limit_s or settings.floor_s
+    return is_stopped or moment.age_s(history.look.moved_s) > least_s
+
+
+def _is_out_of_question(history: RankHistory) -> bool:
+    return history.look.has_died or history.look.has_finished
+
+
+def _left_s(history: RankHistory, settings: StallSettings, moment: Moment) -> float:
+    return expect(history, settings).limit_s - moment.age_s(history.look.moved_s)
 
 
 def _is_undecided(history: RankHistory, settings: StallSettings, moment: Moment) -> bool:
@@ -89,7 +108,7 @@ def _is_undecided(history: RankHistory, settings: StallSettings, moment: Moment)
     age_s = moment.age_s(history.look.moved_s)
     if history.stopped_since_s is not None:
         return not _is_stopped(history, expected, moment)
-    patience_s = expected.limit_s + STILL_IN_COMPUTE_S
+    patience_s = expected.limit_s + UNDECIDED_S
     return expected.is_measured and expected.limit_s < age_s < patience_s
 
 
@@ -104,15 +123,55 @@ def _judge(
         return _finding(Kind.HANG, history, moment, 0.98, True, [_silence(history, age_s), stopped])
     if age_s <= expected.limit_s:
         return None
-    peers = _peers(history, ranks, age_s)
-    if _holds_up_peers(history, ranks, peers):
+    if look.phase is Phase.DATA:
+        finding = _judge_loader(history, ranks, settings, moment)
+        if finding is not None:
+            return finding
+    company = company_of(history, ranks, age_s)
+    proof = _proof(history, ranks, settings)
+    if proof and _holds_up_peers(history, ranks, company):
         evidence = [
             _silence(history, age_s),
-            f"not once on a CPU for {history.still_s:.1f} s",
-            f"{peers.waiting} of {peers.known} peers wait in a collective that it has not entered",
+            f"not once on a CPU for {history.still_s:.1f} s: {proof}",
+            f"{company.waiting} of {company.known} peers wait in a collective that it has not "
+            "entered",
         ]
         return _finding(Kind.HANG, history, moment, 0.9, True, evidence)
-    is_victim = look.phase in WAITING and _others_are_behind(history, ranks)
+    return _judge_silence(history, ranks, settings, moment, expected)
+
+
+def _judge_loader(
+    history: RankHistory, ranks: Ranks, settings: StallSettings, moment: Moment
+) -> Finding | None:
+    """A rank that waits for a batch longer than usual; None when its loader says nothing."""
+    look = history.look
+    state = "" if look.process is None else look.process.state
+    loader = judge_loader(ranks.scrutinies.get(look.rank), state)
+    age_s = moment.age_s(look.moved_s)
+    evidence = [_silence(history, age_s), loader.evidence]
+    if loader.state in (LoaderState.STOPPED, LoaderState.DEAD):
+        return _finding(Kind.HANG, history, moment, 0.95, True, evidence)
+    if loader.state is LoaderState.WORKING:
+        acts = age_s > settings.data_stall_timeout_s
+        return _finding(Kind.DATA_STALL, history, moment, 0.8, acts, evidence)
+    return None
+
+
+def _proof(history: RankHistory, ranks: Ranks, settings: StallSettings) -> str:
+    return proof_of_standing(ranks.scrutinies.get(history.look.rank), settings.act_after_s)
+
+
+def _judge_silence(
+    history: RankHistory,
+    ranks: Ranks,
+    settings: StallSettings,
+    moment: Moment,
+    expected: Expectation,
+) -> Finding:
+    """Nothing but silence; a rank that waits for another is its victim, and never acted on."""
+    look = history.look
+    age_s = moment.age_s(look.moved_s)
+    is_victim = look.phase in WAITING and others_are_behind(history, ranks)
     acts = age_s > settings.act_after_s and not is_victim
     confidence = 0.2 if is_victim else 0.4 if look.phase in WAITING else 0.6
     evidence = [_silence(history, age_s), f"at most {expected.limit_s:.1f} s expected"]
@@ -133,47 +192,16 @@ def _is_stopped(history: RankHistory, expected: Expectation, moment: Moment) -> 
     )
 
 
-def _holds_up_peers(history: RankHistory, ranks: Ranks, peers: Peers) -> bool:
+def _holds_up_peers(history: RankHistory, ranks: Ranks, company: Company) -> bool:
     """Positive evidence without a stopped process; needs word of every rank of the attempt."""
     phase = history.look.phase
     patience_s = STILL_IN_COMPUTE_S if phase in _COMPUTING else STILL_ELSEWHERE_S
     return (
         phase not in WAITING
-        and peers.all_wait
-        and peers.known + 1 >= ranks.world_size
+        and company.all_wait
+        and company.known + 1 >= ranks.world_size
         and history.still_s >= patience_s
     )
-
-
-def _peers(history: RankHistory, ranks: Ranks, age_s: float) -> Peers:
-    rank, now_s = history.look.rank, history.look.at_s
-    peers = [_as_peer(h, now_s) for n, h in ranks.local.items() if n != rank]
-    peers += [peer for n, peer in ranks.peers.items() if n not in ranks.local]
-    going = [peer for peer in peers if not peer.has_ended]
-    return Peers(
-        known=len(peers),
-        ended=len(peers) - len(going),
-        waiting=sum(_waits(p) and p.phase_age_s >= WAITING_FOR_S for p in going),
-        stuck=sum(not _waits(p) and p.phase_age_s >= age_s / 2 for p in going),
-    )
-
-
-def _others_are_behind(history: RankHistory, ranks: Ranks) -> bool:
-    """Whether some rank that is still going has not arrived where this one waits."""
-    rank, now_s = history.look.rank, history.look.at_s
-    others = [_as_peer(h, now_s) for n, h in ranks.local.items() if n != rank]
-    others += [peer for n, peer in ranks.peers.items() if n not in ranks.local]
-    return any(not _waits(peer) and not peer.has_ended for peer in others)
-
-
-def _as_peer(history: RankHistory, now_s: float) -> PeerRank:
-    look = history.look
-    age_s = 0.0 if look.is_gone else now_s - look.moved_s
-    return PeerRank(look.rank, look.step, look.phase.name.lower(), age_s, 0.0, look.has_finished)
-
-
-def _waits(peer: PeerRank) -> bool:
-    return peer.phase in _WAITING_NAMES
 
 
 def _silence(history: RankHistory, age_s: float) -> str:

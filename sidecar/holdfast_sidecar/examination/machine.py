@@ -7,7 +7,9 @@ import os
 import resource
 from pathlib import Path
 
+from holdfast_sidecar.actions.spied_stacks import find_spy
 from holdfast_sidecar.examination.check import NOTE, OK, WARN, Check
+from holdfast_sidecar.probes.kernel_lines import KMSG
 
 PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 
@@ -23,6 +25,8 @@ def check_machine() -> list[Check]:
     return [
         judge_pidfd(_has_pidfd()),
         judge_ptrace(_read_ptrace_scope(), os.geteuid() == 0),
+        judge_py_spy(find_spy()),
+        judge_kernel_log(_may_read_kernel_log()),
         judge_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
         judge_core_dumps(resource.getrlimit(resource.RLIMIT_CORE)[0]),
         judge_clock(_read_clock_state()),
@@ -38,14 +42,40 @@ def judge_pidfd(has_pidfd: bool) -> Check:
 
 
 def judge_ptrace(scope: int | None, is_root: bool) -> Check:
-    """Ranks dump their own stacks; ptrace is for native stacks only (py-spy, gdb)."""
+    """Ranks dump their own stacks; ptrace is for native ones, and for where their threads wait."""
     if not scope or (is_root and scope < 3):
-        return Check("ptrace", OK, "native stacks of a hung rank can be read")
+        return Check("ptrace", OK, "it can be seen where a hung rank waits, native stacks included")
+    if scope == 1:
+        line = (
+            "kernel.yama.ptrace_scope = 1: ranks let the processes of `holdfast run` look; a "
+            "sidecar beside torchrun sees neither native stacks nor locks that nobody lets go"
+        )
+        return Check("ptrace", NOTE, line)
     line = (
         f"kernel.yama.ptrace_scope = {scope}: Python stacks still work, native ones (py-spy, gdb) "
-        "do not; `sysctl kernel.yama.ptrace_scope=0` allows them"
+        "do not, and a lock that nobody lets go is only silence; "
+        "`sysctl kernel.yama.ptrace_scope=1` allows them"
     )
     return Check("ptrace", NOTE, line)
+
+
+def judge_py_spy(program: str) -> Check:
+    """A stopped rank can't dump its own stack, and nobody dumps native frames."""
+    if program:
+        return Check("py-spy", OK, f"{program}: stacks of ranks that can't answer, native frames")
+    line = "not installed: no stack of a stopped rank; `pip install 'holdfast[stacks]'` brings it"
+    return Check("py-spy", NOTE, line)
+
+
+def judge_kernel_log(may_read: bool) -> Check:
+    """Which process the OOM killer took, which GPU or link failed just before."""
+    if may_read:
+        return Check("kernel log", OK, "its lines become part of an incident's evidence")
+    line = (
+        "may not be read: incidents lack the kernel's lines; CAP_SYSLOG, or "
+        "`sysctl kernel.dmesg_restrict=0` and /dev/kmsg in the container, allow it"
+    )
+    return Check("kernel log", NOTE, line)
 
 
 def judge_open_files(limit: int) -> Check:
@@ -100,6 +130,14 @@ def _read_ptrace_scope() -> int | None:
         return int(PTRACE_SCOPE.read_text())
     except (OSError, ValueError):
         return None
+
+
+def _may_read_kernel_log() -> bool:
+    try:
+        os.close(os.open(KMSG, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
 
 
 def _read_clock_state() -> int | None:

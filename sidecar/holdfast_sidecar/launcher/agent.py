@@ -23,9 +23,11 @@ from holdfast.page import Flag, page_name
 from holdfast_sidecar.coordination.reports import Plan
 from holdfast_sidecar.decisions.snapshot_source import NAME as SNAPSHOT
 from holdfast_sidecar.launcher.backing import Backing
+from holdfast_sidecar.launcher.checkpoint_news import CheckpointNews
 from holdfast_sidecar.launcher.course import Course
 from holdfast_sidecar.launcher.inheritance import inherited
 from holdfast_sidecar.launcher.local_ranks import LocalRanks
+from holdfast_sidecar.launcher.pause_news import PauseNews
 from holdfast_sidecar.launcher.preemption import Preempted, Preemption, at_once
 from holdfast_sidecar.launcher.rank_ends import RankEnd, forgive
 from holdfast_sidecar.launcher.rank_environment import RankContext, rank_environment
@@ -43,6 +45,7 @@ from holdfast_sidecar.launcher.seating import announce, assign_workers, context_
 from holdfast_sidecar.launcher.spare import Spare
 from holdfast_sidecar.launcher.standby import Standby
 from holdfast_sidecar.launcher.standing import Standing, while_running
+from holdfast_sidecar.redaction import Redaction, secrets_among
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +85,8 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         if standby is not None:
             rendezvous.beside = Spare(standby, rendezvous.watch, spec, context).look
         self._course = Course(-1)
+        self._checkpoint_news = CheckpointNews()
+        self._pause_news = PauseNews()
         self._backing: Backing | None = None
         self._last_failures: Mapping[int, ProcessFailure] = {}
 
@@ -115,7 +120,8 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         # torch tells ranks, and names log directories, by how often the job was restarted.
         self._remaining_restarts = worker_group.spec.max_restarts - plan.restarts
         ranks = {worker.local_rank: worker.global_rank for worker in worker_group.workers}
-        self._course = Course(plan.attempt, ranks)
+        secrets = secrets_among(os.environ)  # the ranks inherit them
+        self._course = Course(plan.attempt, ranks, redaction=Redaction(secrets))
         context = context_for(self._context, plan)
         context.places.evidence(plan.attempt).mkdir(parents=True, exist_ok=True)
         for line in announce(assignment):
@@ -153,10 +159,19 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
     ) -> None:
         """End all ranks at once; torch's own way waits for one after the other, 30 s each."""
         grace_s = self._shutdown_timeout if timeout is None else timeout
+        self._tell_leaving()
+        dying = self._local_ranks.read_dying()
         self._local_ranks.end(death_sig, float(grace_s), self._ranks_with(Flag.HOLDS_TERMINATION))
+        self._take_last_ends(dying)
         # Of subprocesses nothing is left to wait for; the rest of torch's own way is still needed.
         super()._shutdown(death_sig, timeout=int(grace_s))
         self._pcontext = None
+
+    def _tell_leaving(self) -> None:
+        """Ranks that end while the plan has them run are ended because this launcher goes."""
+        plan = self._rendezvous_handler.watch.plan
+        if plan is not None and (plan.attempt, plan.state) == (self._course.attempt, "running"):
+            self._rendezvous_handler.reporter.say(leaves=True)
 
     @property
     def _local_ranks(self) -> LocalRanks:
@@ -168,6 +183,7 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         while True:
             self._look()
             self._mind_preemption()
+            self._tell_news()
             if self._course.has_succeeded:
                 succeeded_at = succeeded_at or time.monotonic()
                 if self._gave_up_waiting(succeeded_at):
@@ -208,6 +224,19 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         if preemption.is_over():
             raise Preempted(f"received {name}: nothing was saved within {preemption.grace_s:g} s")
 
+    def _tell_news(self) -> None:
+        """One node speaks for all."""
+        handler = self._rendezvous_handler
+        assert handler.assignment is not None
+        if handler.assignment.member.node_rank > 0:
+            return
+        news = (
+            self._checkpoint_news.line(handler.watch.checkpoint),
+            self._pause_news.line(handler.watch.plan),
+        )
+        for line in filter(None, news):
+            logger.warning("%s", line)
+
     def _can_be_saved(self) -> bool:
         """Whether all ranks here have said what to save, or their predecessors left it in memory,
         and there is a place for it."""
@@ -244,14 +273,28 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         if not ended:
             return
         course, reporter = self._course, self._rendezvous_handler.reporter
-        had_failed = course.has_failed
-        course.take(ended, self._local_ranks.error_files)
-        if course.has_failed and not had_failed:
-            logger.warning("%s", course.first_failure())
+        self._take(ended)
         if course.has_failed:
             reporter.say(state="failed", exits=course.exits())
         elif course.has_succeeded:
             reporter.say(state="succeeded", exits=course.exits())
+
+    def _take_last_ends(self, dying: set[int]) -> None:
+        """The sidecars may have known of a death before it could be reaped: it is reported still.
+
+        The other ranks were ended here, which says nothing of them.
+        """
+        own = [end for end in self._new_ends() if end.local_rank in dying]
+        if own:
+            self._take(own)
+            self._last_failures = self._course.failures or self._last_failures
+            self._rendezvous_handler.reporter.say(exits=self._course.exits())
+
+    def _take(self, ended: list[RankEnd]) -> None:
+        had_failed = self._course.has_failed
+        self._course.take(ended, self._local_ranks.error_files)
+        if self._course.has_failed and not had_failed:
+            logger.warning("%s", self._course.first_failure())
 
     def _new_ends(self) -> list[RankEnd]:
         now_unix_s = time.time()

@@ -69,7 +69,10 @@ def make_parser() -> ArgumentParser:
     ours.add_argument("--redis-user", metavar="NAME", help="ACL user.")
     ours.add_argument("--redis-password-file", metavar="FILE", help="File with the password.")
     ours.add_argument(
-        "--job", metavar="NAME", help="The job's name (default: --rdzv-id, else the script's name)."
+        "--job",
+        metavar="NAME",
+        help="The job's name, whose checkpoints it goes on from (default: --rdzv-id, else the "
+        "script's name; without --redis with an ending that the checkpoint directory decides).",
     )
     ours.add_argument("--node", metavar="NAME", help="This node's name (default: host name).")
     ours.add_argument(

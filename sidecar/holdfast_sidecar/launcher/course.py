@@ -10,6 +10,7 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from holdfast_sidecar.coordination.reports import Exit
 from holdfast_sidecar.launcher.rank_ends import RankEnd, in_order
+from holdfast_sidecar.redaction import Redaction
 
 LONGEST_MESSAGE = 200
 """Characters of an exception on the console; torch prints all of it in the end."""
@@ -24,6 +25,8 @@ class Course:
     ends: list[RankEnd] = field(default_factory=list)
     failures: dict[int, ProcessFailure] = field(default_factory=dict)
     """Global rank -> torch's record of its failure, in order."""
+    redaction: Redaction = field(default_factory=Redaction)
+    """Applied to what exceptions say, which is told and kept everywhere from here on."""
 
     @property
     def ended(self) -> set[int]:
@@ -70,7 +73,7 @@ class Course:
                 order=order,
                 step=end.step,
                 onset_step=end.onset_step,
-                message=message_of(self.failures.get(self.ranks[end.local_rank])),
+                message=self._message(self.failures.get(self.ranks[end.local_rank])),
             )
             for order, end in enumerate(self.ends)
         ]
@@ -80,6 +83,12 @@ class Course:
         first = next(end for end in self.exits() if end.exit_code != 0)
         said = f": {shortened(first.message)}" if first.message else ""
         return f"rank {first.rank} {how(first.exit_code)}{said}"
+
+    def _message(self, failure: ProcessFailure | None) -> str:
+        """Type and text of the exception behind a failure, in one line; empty for a signal."""
+        if failure is None or not isinstance(failure.message, dict):
+            return ""
+        return self.redaction.text(" ".join(str(failure.message.get("message", "")).split()))
 
 
 def how(exit_code: int) -> str:
@@ -93,10 +102,3 @@ def how(exit_code: int) -> str:
 def shortened(message: str) -> str:
     """What fits a line: some libraries put whole tensors into their messages."""
     return message if len(message) <= LONGEST_MESSAGE else f"{message[:LONGEST_MESSAGE]}…"
-
-
-def message_of(failure: ProcessFailure | None) -> str:
-    """Type and text of the exception behind a failure, in one line; empty for a signal."""
-    if failure is None or not isinstance(failure.message, dict):
-        return ""
-    return " ".join(str(failure.message.get("message", "")).split())

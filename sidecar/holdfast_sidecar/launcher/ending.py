@@ -37,15 +37,19 @@ def end_ranks(
     the launcher, which arrives here as an exception, cuts the grace short.
     """
     ranks = list(pids)
+    is_cut = True
     try:
         if grace_s > 0:
             end_holding(alive(holding), first)
             for pid in alive(ranks):
                 signal_group(pid, first)
             _wait_for_end(ranks, grace_s)
+        is_cut = False
     finally:
         late = alive(ranks)
-        if late and grace_s > 0:
+        if late and is_cut:
+            logger.warning("asked once more: %d ranks are killed", len(late))
+        elif late and grace_s > 0:
             logger.warning("%d ranks did not end within %g s: killed", len(late), grace_s)
         trackers = _kill_but_trackers(ranks)
         wait_for_exit(ranks, KILL_PATIENCE_S)

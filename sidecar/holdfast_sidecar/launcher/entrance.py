@@ -119,7 +119,7 @@ class Entrance:
             last_call_s=self.timeouts.last_call_s,
             version=__version__,
             torch_version=torch.__version__,
-            machine=read_machine(),
+            machine=self.settings.sidecar.machine or read_machine(),
             role=self.role,
             pid=os.getpid(),
             ends_unix_s=read_end(self.settings.policy, os.environ, time.time()),

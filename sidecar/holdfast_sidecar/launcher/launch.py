@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import logging
 import os
 import secrets
@@ -27,6 +28,7 @@ from torch.distributed.run import parse_min_max_nnodes
 from holdfast.attachment import python_path
 from holdfast_sidecar import configuration
 from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.checkpoints.ledger import other_owners
 from holdfast_sidecar.configuration import COMMAND_LINE, Effective
 from holdfast_sidecar.launcher import job_server, ownership
 from holdfast_sidecar.launcher.agent import HoldfastAgent, JobFailed
@@ -42,7 +44,7 @@ from holdfast_sidecar.launcher.standby import Standby
 from holdfast_sidecar.launcher.stock_agent import StockAgent
 from holdfast_sidecar.launcher.torch_config import Launch, make_launch, supported
 from holdfast_sidecar.preflight import check_node
-from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.settings import CheckpointSettings, Settings
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +82,9 @@ class Site:
             checkpoint_key_file=self.settings.checkpoint.key_file,
             checkpoint_write_timeout_s=self.settings.checkpoint.write_timeout_s,
             takes_snapshots=self.settings.snapshot.every_steps >= 0,
+            flight_recorder=self.settings.stall.flight_recorder,
             peer_copies=self.settings.snapshot.peer,
+            peer_timeout_s=self.settings.snapshot.peer_timeout_s,
         )
 
 
@@ -98,7 +102,8 @@ def launch(arguments: Arguments, at_exit: contextlib.ExitStack) -> None:
             "more than one node needs a common Redis: give --redis URL "
             "(or choose one of torch's own rendezvous with --rdzv-backend)"
         )
-    job = name_job(arguments, is_alone=not redis_url)
+    job = name_job(arguments, not redis_url, effective.settings.checkpoint.dir)
+    remark_on_checkpoints(effective.settings.checkpoint, job)
     made = make_launch(arguments, job, effective.settings.policy)
     at_exit.callback(made.remove_unasked_logs)
     # What else is in there for one of torch's own rendezvous is torch's to judge.
@@ -123,9 +128,9 @@ def launch(arguments: Arguments, at_exit: contextlib.ExitStack) -> None:
         if needs_server:
             entrance.check_shared()
         server.write_record(owned.places)
-        ends.enter_context(sidecar(site, effective, observes=not needs_server))
+        beside = ends.enter_context(sidecar(site, effective, observes=not needs_server))
         ends.callback(ignore, arguments.torch.signals_to_handle)
-        run_agent(site, arguments)
+        run_agent(site, arguments, beside)
 
 
 def parse_nodes(arguments: Arguments) -> tuple[int, int]:
@@ -149,8 +154,11 @@ def load_settings(arguments: Arguments) -> Effective:
     return effective
 
 
-def name_job(arguments: Arguments, is_alone: bool) -> str:
-    """--job, else --rdzv-id, else the script's name; unique where no other node must guess it."""
+def name_job(arguments: Arguments, is_alone: bool, checkpoint_dir: str) -> str:
+    """--job, else --rdzv-id, else the script's name; unique where no other node must guess it.
+
+    Checkpoints are the job's of that name, so where it saves the same command has the same name.
+    """
     if arguments.job:
         if arguments.job != ownership.as_name(arguments.job):
             raise BadInput(f"--job {arguments.job}: use letters, digits and . _ ~ - only")
@@ -159,21 +167,38 @@ def name_job(arguments: Arguments, is_alone: bool) -> str:
     if given != "none" and not arguments.torch.standalone:
         return ownership.as_name(given)
     script = ownership.as_name(Path(arguments.torch.training_script).stem)
-    return f"{script[:50]}-{secrets.token_hex(3)}" if is_alone else script
+    if not is_alone:
+        return script
+    place = hashlib.sha256(checkpoint_dir.encode()).hexdigest()[:6] if checkpoint_dir else ""
+    return f"{script[:50]}-{place or secrets.token_hex(3)}"
+
+
+def remark_on_checkpoints(settings: CheckpointSettings, job: str) -> None:
+    """Say at once what would come as a surprise after hours of training."""
+    if not settings.dir and (settings.every_s or settings.every_steps):
+        logger.warning("nothing will be saved: an interval is given, and no --checkpoint-dir")
+    if others := other_owners(settings.dir, job):
+        logger.warning(
+            "%s holds checkpoints of job %s and none of job %s, which starts from nothing:"
+            " to go on from them give that --job",
+            settings.dir,
+            ", ".join(others),
+            job,
+        )
 
 
 @contextlib.contextmanager
-def sidecar(site: Site, effective: Effective, observes: bool) -> Iterator[None]:
+def sidecar(site: Site, effective: Effective, observes: bool) -> Iterator[SidecarProcess | None]:
     """A sidecar for this node: one that is there already, else one of our own."""
     if has_own_sidecar(site.owned.places):
         logger.info("a sidecar for node %s runs already: it is used", site.owned.node)
-        yield
+        yield None
         return
     arguments = sidecar_arguments(site, effective, observes)
     process = SidecarProcess(arguments, site.owned.places.sidecar_log, site.owned.places.shipping)
     process.start()
     try:
-        yield
+        yield process
     finally:
         process.stop()
 
@@ -194,11 +219,13 @@ def sidecar_arguments(site: Site, effective: Effective, observes: bool) -> list[
     return [*who, *configuration.arguments(told)]
 
 
-def run_agent(site: Site, arguments: Arguments) -> None:
+def run_agent(site: Site, arguments: Arguments, beside: SidecarProcess | None) -> None:
     """Run torch's agent: ours on the leader's plan, or torch's on torch's rendezvous."""
     standby = None
     if arguments.uses_own_rendezvous:
         rendezvous = make_rendezvous(site, arguments)
+        if beside is not None:
+            beside.tell_end = lambda pid: rendezvous.reporter.say(ended_sidecar=pid)
         rendezvous.watch.start()
         standby = Standby() if arguments.uses_standby else None
         agent: LocalElasticAgent = HoldfastAgent(

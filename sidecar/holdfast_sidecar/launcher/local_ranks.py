@@ -15,6 +15,7 @@ from typing import Any
 from torch.distributed.elastic.multiprocessing import SubprocessContext
 from torch.distributed.elastic.multiprocessing.api import MultiprocessContext
 
+from holdfast.identity import read_status
 from holdfast_sidecar.launcher.ending import end_holding, end_ranks
 from holdfast_sidecar.launcher.rank_ends import read_exit_code
 
@@ -41,6 +42,15 @@ class LocalRanks:
         self._let_functions_return()
         codes = {rank: self._read_exit_code(rank, pid) for rank, pid in self.pids.items()}
         return {rank: code for rank, code in codes.items() if code is not None}
+
+    def read_dying(self) -> set[int]:
+        """Local ranks that end, or have ended, of which nobody may be able to say yet how."""
+        statuses = {rank: read_status(pid) for rank, pid in self.pids.items()}
+        return {
+            rank
+            for rank, status in statuses.items()
+            if status is not None and (status.is_ending or status.is_killed or status.state == "Z")
+        }
 
     def wait(self, local_ranks: Iterable[int], news_fd: int, timeout_s: float) -> None:
         """Sleep until one of these ranks ends, there is news, or the time is over."""
@@ -76,7 +86,8 @@ class LocalRanks:
             # It may be the child of a fork server, so only torch's handle on it can tell.
             code: int | None = self._context._pc.processes[local_rank].exitcode
             return code
-        return read_exit_code(pid)
+        reaped: int | None = self._context.subprocess_handlers[local_rank].proc.returncode
+        return read_exit_code(pid) if reaped is None else reaped
 
     def _let_functions_return(self) -> None:
         """Ranks of --run-path wait for their return values to be taken before they exit."""

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.page import GROUPS_SUFFIX, SOCKET_SUFFIX
 from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.places import NAME, Places, places
@@ -60,7 +61,7 @@ def own_node(settings: PathSettings, job: str, name: str | None) -> Ownership:
             return Ownership(node, where, lock_fd)
     raise BadInput(
         f"a launcher of job {job!r} runs on node {name or socket.gethostname()!r} of this machine "
-        "already: choose another --node, or end that one first"
+        "already: choose another --job or --node, or end that one first"
     )
 
 
@@ -96,6 +97,8 @@ def sweep_pages(shm: Path, now_unix_s: float | None = None) -> None:
     for page in shm.glob("*.page"):
         with contextlib.suppress(FileNotFoundError):
             if not is_owned(page) and now - page.stat().st_mtime > EXPIRED_S:
+                for suffix in (SOCKET_SUFFIX, GROUPS_SUFFIX):
+                    page.with_suffix(suffix).unlink(missing_ok=True)
                 page.unlink()
 
 

@@ -14,14 +14,14 @@ from typing import TypeVar
 
 from holdfast_sidecar.coordination.exchange_guard import ExchangeGuard
 from holdfast_sidecar.coordination.keys import CURRENT, Section
-from holdfast_sidecar.coordination.reports import AgentReport, Plan, decode
+from holdfast_sidecar.coordination.reports import AgentReport, CheckpointOrder, Plan, decode
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-WATCHED = (Section.PLAN, Section.ENDPOINTS)
+WATCHED = (Section.PLAN, Section.ENDPOINTS, Section.CHECKPOINT)
 """What an agent follows; reading all reports at each news would cost n nodes n² of them."""
 
 RETRY_S = 0.2
@@ -66,6 +66,12 @@ class PlanWatch:
     def view(self) -> View | None:
         """The newest reading."""
         return self._view
+
+    @property
+    def checkpoint(self) -> CheckpointOrder | None:
+        """The newest order to save."""
+        text = "" if self._view is None else self._view.section(Section.CHECKPOINT).get(CURRENT, "")
+        return decode(CheckpointOrder, text)
 
     @property
     def is_up(self) -> bool:

@@ -176,7 +176,10 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
         if self.assignment is not None:
             self._known = max(self._known or -1, self.assignment.plan.attempt)
         steps = {} if self.assignment is None else self.completed(self.assignment)
-        self.reporter.say(state="joining", attempt=self._known, exits=[], steps=steps)
+        # What it said of the ranks of this very attempt stays: some of it may be news.
+        has_run = self.assignment is not None and self.assignment.plan.attempt == self._known
+        exits = self.reporter.report.exits if has_run else []
+        self.reporter.say(state="joining", attempt=self._known, exits=exits, steps=steps)
         return self._assign(self._wait_for_a_place())
 
     def _first_reading(self) -> None:
@@ -218,7 +221,7 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
             return
         if plan is not None and plan.state in LIVE:
             # It may be hours: said once for each attempt.
-            line = words.say(waiting.as_spare(plan), now, repeats=False)
+            line = words.say(waiting.beside(plan, self.reporter.report), now, repeats=False)
         else:
             agents = self.watch.read_agents()
             own = self.reporter.report
@@ -237,8 +240,10 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
         return self.assignment is None
 
     def _is_hopeful(self, plan: Plan | None) -> bool:
-        """Beside a live attempt a spare waits as long as that lasts; without a store all do."""
-        return (plan is not None and plan.state in LIVE) or not self.watch.is_up
+        """Beside a live attempt a spare waits as long as that lasts, in a pause all do, and without
+        a store."""
+        lasts = plan is not None and (plan.state in LIVE or plan.pause is not None)
+        return lasts or not self.watch.is_up
 
     def _news(self) -> Standing | None:
         standing = self._joining_standing()

@@ -35,6 +35,7 @@ def context_for(context: RankContext, plan: Plan) -> RankContext:
         attempt=plan.attempt,
         epoch=plan.epoch,
         resume=tuple(plan.resume),
+        skips=tuple(plan.skips),
         peer_copies=context.peer_copies if len(plan.members) > 1 else "off",
     )
 

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from holdfast.identity import ProcessIdentity, is_alive
@@ -45,6 +45,8 @@ class SidecarProcess:
         self._log = log
         self._shipping = shipping
         self._process: subprocess.Popen[bytes] | None = None
+        self.tell_end: Callable[[int], None] = lambda pid: None
+        """Called with the pid of a sidecar that ended unasked, before another one is started."""
         self._leaving = threading.Event()
         self._keeper = threading.Thread(target=self._keep, name="holdfast-sidecar", daemon=True)
 
@@ -74,6 +76,8 @@ class SidecarProcess:
         while True:
             assert self._process is not None
             code = self._process.wait()
+            if not self._leaving.is_set():
+                self.tell_end(self._process.pid)
             if self._leaving.wait(pause_s):
                 return
             logger.warning(

@@ -68,7 +68,9 @@ def create(parameters: RendezvousParameters) -> HoldfastRendezvous:
         # The sidecar ends such ranks, where it may.
         holds_termination=bool(settings.checkpoint.dir) and settings.sidecar.mode == "act",
         takes_snapshots=settings.snapshot.every_steps >= 0,
+        flight_recorder=settings.stall.flight_recorder,
         peer_copies=settings.snapshot.peer,
+        peer_timeout_s=settings.snapshot.peer_timeout_s,
     )
     handler = entrance.make_rendezvous(owned.node)
     handler.prepare = lambda assignment: leave_for_ranks(assignment, context)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast_sidecar.coordination.reports import AgentReport, Plan
+from holdfast_sidecar.decisions.quarantine import find
 
 FIRST_S = 3.0
 """Nodes that are started together meet sooner than this; whoever waits longer wonders why."""
@@ -45,6 +47,19 @@ def for_an_attempt(own: AgentReport, agents: Iterable[AgentReport], left_s: floa
         missing = f"{len(here)} of {wanted} {are} here ({names})"
         return f"waiting for nodes: {missing}; up to {how_long(left_s)}"
     return f"waiting for the job's leader: enough nodes are here, {len(here)} of {most} ({names})"
+
+
+def beside(plan: Plan, own: AgentReport) -> str:
+    """The wait beside a live attempt: as a spare, or because this node is kept outside."""
+    kept_out = find(own, plan.outside)
+    if kept_out is None:
+        return as_spare(plan)
+    until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(kept_out.until_unix_s))
+    why = "; ".join(kept_out.evidence[:1])
+    return (
+        f"this node is kept outside until {until}: {why} "
+        f"(holdfast resume --node {kept_out.node} lets it in)"
+    )
 
 
 def as_spare(plan: Plan) -> str:

@@ -109,6 +109,12 @@ JOB_WIDE = (
     ),
     _of_job(_gauge("job_nodes_expected", "", JOB, "Nodes that the plan counts on.")),
     _of_job(_gauge("job_nodes_spare", "", JOB, "Nodes that wait outside the attempt.")),
+    _of_job(_gauge("job_nodes_kept_out", "", JOB, "Nodes in quarantine, or left out by a person.")),
+    _of_job(
+        _gauge(
+            "job_paused", "", JOB, "1 while somebody has paused the job: no fault is acted on then."
+        )
+    ),
     _of_job(_gauge("job_ranks_expected", "", JOB, "Ranks that the plan counts on.")),
     _of_job(
         _gauge("job_ranks_reporting", "", JOB, "Ranks of this attempt that sidecars see alive.")
@@ -116,6 +122,15 @@ JOB_WIDE = (
     _of_job(_gauge("job_step", "", JOB, "Steps that every rank has completed.")),
     _of_job(_counter("job_restarts_total", "", JOB, "Restarts of this run.")),
     _of_job(_counter("job_incidents_total", "", (*JOB, "cause"), "Incidents so far, by cause.")),
+    _of_job(
+        _counter(
+            "job_withheld_total",
+            "",
+            (*JOB, "why"),
+            "Incidents about which nothing was done, by why (observe, suggest, paused); they are"
+            " not among the others.",
+        )
+    ),
     _of_job(
         _counter(
             "job_lost_steps_total",
@@ -246,6 +261,20 @@ RANKS = (
     ),
     _gauge("rank_loss", "", RANK, "The newest reported loss."),
     _counter("rank_nonfinite_losses_total", "", RANK, "Losses that were NaN or Inf."),
+    _gauge("rank_gradient_norm", "", RANK, "The newest gradient norm."),
+    _counter("rank_nonfinite_gradients_total", "", RANK, "Gradient norms that were NaN or Inf."),
+    _gauge(
+        "rank_scaler_skipped_steps",
+        "",
+        RANK,
+        "Steps in a row that a loss scaler passed over, up to the newest.",
+    ),
+    _counter(
+        "rank_spikes_total",
+        "",
+        RANK,
+        "Spikes of its losses or gradient norms in this attempt, as far as this sidecar saw them.",
+    ),
     _counter("rank_collectives_total", "", RANK, "Collectives entered from Python."),
     _counter("rank_optimizer_calls_total", "", RANK, "Calls of optimizers."),
     _counter("rank_hook_errors_total", "", RANK, "Errors of our own hooks inside the rank."),

@@ -23,6 +23,7 @@ from prometheus_client.core import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.listening import parse_listen
 from holdfast_sidecar.metrics.catalogue import CATALOGUE, Entry
 from holdfast_sidecar.metrics.drawing import draw
 from holdfast_sidecar.metrics.samples import Sample
@@ -141,14 +142,6 @@ def family(entry: Entry, samples: list[Sample]) -> Metric:
     for sample in samples:
         made.add_metric([sample.labels[label] for label in entry.labels], sample.value)
     return made
-
-
-def parse_listen(listen: str) -> tuple[str, int]:
-    """Host and port; a bare port binds to loopback."""
-    host, _, port = listen.rpartition(":")
-    if not port.isdecimal() or int(port) > 65535:
-        raise BadInput(f"can't listen on {listen!r}: write it as HOST:PORT, e.g. 127.0.0.1:9750")
-    return host.strip("[]") or "127.0.0.1", int(port)
 
 
 def _handler(exporter: Exporter) -> type[BaseHTTPRequestHandler]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from holdfast_sidecar.coordination.reports import Incident, Plan
+from holdfast_sidecar.coordination.reports import WITHHELD, Incident, Plan
 from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
+from holdfast_sidecar.decisions.quarantine import is_kept_out
 from holdfast_sidecar.metrics.checkpoint_samples import draw_checkpoints
 from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.picture import Picture
 
 STATES = ("running", "evidence", "ended", "done", "stopped")
 
-CAUSES = ("crash", "hang", "stall", "node_lost")
+CAUSES = ("crash", "hang", "stall", "data_stall", "node_lost")
 """Counted from 0; other causes appear with their first incident."""
 
 
@@ -38,7 +39,10 @@ def _draw_plan(cluster: Cluster, plan: Plan, told: Told) -> Iterator[Sample]:
     for state in STATES:
         yield from told("job_state", plan.state == state, state=state)
     members = {member.node for member in plan.members}
-    spare = [a for a in cluster.agents.values() if a.state == "joining" and a.node not in members]
+    outside = [a for a in cluster.agents.values() if a.state == "joining" and a.node not in members]
+    spare = [agent for agent in outside if not is_kept_out(agent, plan.outside)]
+    yield from told("job_nodes_kept_out", len(plan.outside))
+    yield from told("job_paused", plan.pause is not None)
     yield from told("job_nodes_expected", len(members))
     yield from told("job_nodes_spare", len(spare))
     yield from told("job_ranks_expected", plan.world_size)
@@ -49,6 +53,10 @@ def _draw_plan(cluster: Cluster, plan: Plan, told: Told) -> Iterator[Sample]:
 
 
 def _draw_incidents(incidents: list[Incident], told: Told) -> Iterator[Sample]:
+    withheld = Counter(incident.decided for incident in incidents)
+    incidents = [incident for incident in incidents if incident.decided not in WITHHELD]
+    for why in sorted(WITHHELD):
+        yield from told("job_withheld_total", withheld[why], why=why)
     by_cause = Counter(incident.cause for incident in incidents)
     lost: Counter[str] = Counter()
     for incident in incidents:

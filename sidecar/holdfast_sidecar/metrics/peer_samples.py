@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast_sidecar.decisions.cluster import parse_cluster
-from holdfast_sidecar.decisions.peering import copied_step
+from holdfast_sidecar.decisions.peering import copied_step, lag_steps
 from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.picture import Picture
@@ -18,14 +18,13 @@ def draw_lag(picture: Picture, told: Told) -> Iterator[Sample]:
     cluster = parse_cluster(picture.orders.view)
     if cluster.plan is None:
         return
-    step = copied_step(cluster, cluster.plan)
-    ranks = cluster.ranks(cluster.plan).values()
-    if step is None or not ranks:
+    lag = lag_steps(cluster, cluster.plan)
+    if lag is None:
         return
-    lag = max(0, max(rank.step for rank in ranks) - step)
-    yield from told("peer_copied_step", step)
+    pace_s = max(rank.step_s for rank in cluster.ranks(cluster.plan).values())
+    yield from told("peer_copied_step", copied_step(cluster, cluster.plan))
     yield from told("peer_lag_steps", lag)
-    yield from told("peer_lag_seconds", lag * max(rank.step_s for rank in ranks))
+    yield from told("peer_lag_seconds", lag * pace_s)
 
 
 def draw_transfers(counts: PeerCounts, told: Told) -> Iterator[Sample]:

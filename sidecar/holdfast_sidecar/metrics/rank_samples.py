@@ -23,7 +23,7 @@ def draw_ranks(picture: Picture, told: Told) -> Iterator[Sample]:
 def _draw_rank(history: RankHistory, picture: Picture, told: Told) -> Iterator[Sample]:
     look, words, moment = history.look, history.look.words, picture.moment
     boundary_ns = words[Word.BOUNDARY_NS]
-    yield from told("rank_up", not look.is_gone)
+    yield from told("rank_up", not look.has_died)
     yield from told("rank_step", look.step)
     yield from told("rank_phase_id", look.phase)
     since_s = words[Word.PHASE_SINCE_NS] / 1e9
@@ -40,6 +40,11 @@ def _draw_rank(history: RankHistory, picture: Picture, told: Told) -> Iterator[S
         yield from told("rank_phase_seconds_total", total_s, phase=phase)
     yield from told("rank_loss", look.loss if is_finite(look.loss) else None)
     yield from told("rank_nonfinite_losses_total", words[Word.NONFINITE])
+    norm = look.gradient_norm
+    yield from told("rank_gradient_norm", norm if is_finite(norm) else None)
+    yield from told("rank_nonfinite_gradients_total", words[Word.NONFINITE_GRADIENTS])
+    yield from told("rank_scaler_skipped_steps", words[Word.SCALER_SKIPS])
+    yield from told("rank_spikes_total", history.numbers.spikes)
     yield from told("rank_collectives_total", words[Word.COLLECTIVES_ENTERED])
     yield from told("rank_optimizer_calls_total", words[Word.OPTIMIZER_CALLS])
     yield from told("rank_hook_errors_total", words[Word.HOOK_ERRORS])

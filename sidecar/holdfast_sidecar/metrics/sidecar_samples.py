@@ -20,6 +20,8 @@ ACTIONS = (
     "order_stop",
     "release_ranks",
     "keep_evidence",
+    "keep_aftermath",
+    "pack_bundle",
     "keep_incidents",
     "keep_job_record",
     "end_culprits",

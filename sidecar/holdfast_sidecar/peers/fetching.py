@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
-from holdfast.snapshot_file import OWN_DIRECTORY, slot_name
+from holdfast.snapshot_file import FETCHED_PREFIX, OWN_DIRECTORY, fetched_name, slot_name
 from holdfast_sidecar.decisions.peering import Copy
 from holdfast_sidecar.peers.lifeline import Lifeline
 from holdfast_sidecar.peers.means import FAILURES, Means, pause_s
@@ -30,7 +30,7 @@ MOST_FETCHED = 2
 
 def marker_path(shm: Path, attempt: int) -> Path:
     """Where the ranks of an attempt look for word of what was fetched."""
-    return shm / f"fetched-attempt-{attempt}"
+    return shm / fetched_name(attempt)
 
 
 class Fetching:
@@ -139,6 +139,6 @@ def leave_word(shm: Path, attempt: int, reason: str) -> None:
     temporary = path.with_name(f".{path.name}.writing")
     temporary.write_text(json.dumps({"ok": not reason, "reason": reason}))
     temporary.replace(path)
-    for other in shm.glob("fetched-attempt-*"):
+    for other in shm.glob(f"{FETCHED_PREFIX}*"):
         if other != path:
             other.unlink(missing_ok=True)

@@ -98,6 +98,7 @@ def read_gpu(nvml: Any, index: int, handle: Any) -> Gpu:
         ecc_corrected=errors["corrected"],
         ecc_uncorrected=errors["uncorrected"],
         processes=None if processes is None else len(processes),
+        users=tuple(int(process.pid) for process in processes or ()),
     )
 
 

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from holdfast_sidecar.collective_trace import RankTrace
+from holdfast_sidecar.coordination.reports import NodeReport, decode
 from holdfast_sidecar.observation import PeerRank
 
 
@@ -26,6 +28,24 @@ def parse_peers(reports: Mapping[str, str], own_node: str, attempt: int) -> dict
         except (ValueError, KeyError, TypeError):
             continue
     return peers
+
+
+def parse_traces(
+    reports: Mapping[str, str], own_node: str, attempt: int
+) -> tuple[bool, dict[int, RankTrace]]:
+    """Whether another node doubts a rank of this attempt, and what its ranks told when asked.
+
+    Reports of nodes where nothing is wrong are not even parsed.
+    """
+    doubts, traces = False, dict[int, RankTrace]()
+    for node, text in reports.items():
+        if node == own_node or not ('"doubts":true' in text or '"traces":[{' in text):
+            continue
+        report = decode(NodeReport, text)
+        if report is not None and report.attempt == attempt:
+            doubts = doubts or report.doubts
+            traces.update((trace.rank, trace) for trace in report.traces)
+    return doubts, traces
 
 
 def _peer(rank: Mapping[str, Any]) -> PeerRank:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from holdfast import page
 from holdfast.identity import ProcessStatus, parse_stat
 from holdfast_sidecar.observation import ProcessLook, RankLook
 from holdfast_sidecar.pages import Pages, RankPage
+from holdfast_sidecar.probes.dying import exit_code_of, is_back, read_is_dying
+from holdfast_sidecar.probes.oom import OomWatch
+from holdfast_sidecar.redaction import redact
 
 PROC = Path("/proc")
 
@@ -22,6 +27,9 @@ class RanksProbe:
 
     pages: Pages
     proc: Path = PROC
+    oom: OomWatch = field(default_factory=OomWatch)
+    clean: Callable[[str], str] = redact
+    """Takes secrets out of last words, which go into findings, and from there everywhere."""
     _read_up_to: dict[tuple[int, int], int] = field(default_factory=dict)
     _latest: dict[tuple[int, int], RankLook] = field(default_factory=dict)
     _unreadable: set[tuple[int, int]] = field(default_factory=set)
@@ -38,6 +46,7 @@ class RanksProbe:
         self._read_up_to = {who: self._read_up_to.get(who, 0) for who in present}
         self._latest = {who: look for who, look in self._latest.items() if who in present}
         self._unreadable &= present
+        self.oom.begin()
         for held in open_pages:
             self._try(held, now_s)
         return [self._latest[_who(held)] for held in open_pages if _who(held) in self._latest]
@@ -58,11 +67,16 @@ class RanksProbe:
     def _look_at(self, held: RankPage, now_s: float) -> RankLook:
         # Gone is asked before the page is read: what a dead rank's page says is final.
         is_gone = held.is_gone()
+        directory = self.proc / str(held.identity.pid)
+        status = _read_status(held, directory)
+        is_gone = is_gone and (status is None or not is_back(status))
+        is_dying = not is_gone and status is not None and read_is_dying(directory, status)
         content = held.read()
         records = page.parse_records(content, self._read_up_to[_who(held)])
         words = page.parse_words(content)
         oldest = held.read_published() - page.RING_CAPACITY
-        process = None if is_gone else self._read_process(held)
+        pid, start_ticks = held.identity.pid, held.identity.start_ticks
+        process = None if is_gone or status is None else _read_process(status, directory)
         self._read_up_to[_who(held)] = words[page.Word.PUBLISHED]
         return RankLook(
             identity=held.identity,
@@ -74,17 +88,31 @@ class RanksProbe:
             # the checksum happened to pass; the writer is at most one slot further by now.
             records=tuple(record for index, record in records if index > oldest),
             reply=page.parse_reply(content),
-            last_words=page.parse_last_words(content),
+            last_words=self._clean_words(page.parse_last_words(content)),
+            is_dying=is_dying,
+            exit_code=exit_code_of(status.wait_status)
+            if status is not None and (is_gone or is_dying)
+            else None,
+            oom_kills=self.oom.kills(pid, start_ticks) if held.pidfd is not None else None,
+            is_oom_victim=held.pidfd is not None and self.oom.is_victim(pid),
         )
 
-    def _read_process(self, held: RankPage) -> ProcessLook | None:
-        if held.pidfd is None:
+    def _clean_words(self, words: dict[str, Any] | None) -> dict[str, Any] | None:
+        if words is None:
             return None
-        directory = self.proc / str(held.identity.pid)
-        status = read_process_status(directory)
-        if status is None or status.start_ticks != held.identity.start_ticks:
-            return None
-        return ProcessLook(status.state, status.cpu_ticks, read_turns(directory / "schedstat"))
+        return {name: self.clean(str(said)) for name, said in words.items()}
+
+
+def _read_status(held: RankPage, directory: Path) -> ProcessStatus | None:
+    """Also of one that is gone, as long as nobody has waited for it."""
+    if held.pidfd is None:
+        return None
+    status = read_process_status(directory)
+    return status if status and status.start_ticks == held.identity.start_ticks else None
+
+
+def _read_process(status: ProcessStatus, directory: Path) -> ProcessLook:
+    return ProcessLook(status.state, status.cpu_ticks, read_turns(directory / "schedstat"))
 
 
 def _who(held: RankPage) -> tuple[int, int]:

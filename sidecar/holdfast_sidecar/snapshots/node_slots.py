@@ -182,7 +182,6 @@ class NodeSlots:
             newest=_existing(looks),
             newest_sealed_s=_sealed_s(slots, _existing(looks)),
             taken=min((look.words[Word.SNAPSHOTS_TAKEN] for look in looks), default=0),
-            skipped=max((look.words[Word.SNAPSHOTS_SKIPPED] for look in looks), default=0),
             blocked_s=max(map(statistics.median, self._costs.values()), default=0.0),
         )
         if silent := self._silent(looks):

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from holdfast_sidecar.desk.questions import Question, Reply, spell_answer
-from holdfast_sidecar.writer.meekness import be_meek
+from holdfast_sidecar.writer.meekness import Session, be_meek
 from holdfast_sidecar.writer.mouth import Mouth
 
 log = logging.getLogger(__name__)
@@ -32,9 +32,10 @@ class Answers(Protocol):
 class Lane:
     """Takes questions and answers them in the thread that runs it."""
 
-    def __init__(self, answers: Answers, mouth: Mouth) -> None:
+    def __init__(self, answers: Answers, mouth: Mouth, session: Session) -> None:
         self._answers = answers
         self._mouth = mouth
+        self._session = session
         self._waiting: queue.SimpleQueue[tuple[int, Question[Any]]] = queue.SimpleQueue()
         self._taken = 0
         self._answered = 0
@@ -45,7 +46,9 @@ class Lane:
         return self._taken == self._answered
 
     def take(self, number: int, question: Question[Any]) -> None:
-        """Line up a question."""
+        """Line up a question. What is patient before it is no longer, as it waits for that."""
+        if not question.may_wait:
+            self._session.stand_up()
         self._taken += 1
         self._waiting.put((number, question))
 
@@ -64,6 +67,7 @@ class Lane:
 
     def _give_way(self, number: int, question: Question[Any]) -> None:
         be_meek()
+        self._session.give_way()
         self._answer(number, question)
 
     def _answer(self, number: int, question: Question[Any]) -> None:

@@ -28,6 +28,7 @@ from torch.distributed.checkpoint.planner import (
 
 from holdfast.checkpoint_files import account_file, own_file
 from holdfast.own_file import write_own
+from holdfast.registered import has_only_numbers
 from holdfast.snapshot_file import Entry
 from holdfast.storage import Folder, open_folder
 from holdfast.torch_checkpoint import FolderWriter, torch_checkpoint
@@ -167,8 +168,4 @@ def _is_finite(slot: SealedSlot, tensors: dict[str, torch.Tensor]) -> bool:
     """Whether every number of parameters and optimizers is one; buffers may hold infinities."""
     numbers = {f"own/{index}" for index in slot.state["numbers"]}
     checked = [e.key for e in slot.entries if (e.writes if e.is_shared else e.key in numbers)]
-    return all(
-        bool(torch.isfinite(tensors[key]).all())
-        for key in checked
-        if tensors[key].is_floating_point() or tensors[key].is_complex()
-    )
+    return all(has_only_numbers(tensors[key]) for key in checked)

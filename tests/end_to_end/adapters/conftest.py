@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.end_to_end.launcher import surroundings
 
 HERE = Path(__file__).parent
 RANKS = 2
@@ -36,15 +37,7 @@ def train(tmp_path: Path) -> Callable[..., Trained]:
         out, checkpoints = tmp_path / "out", tmp_path / "checkpoints"
         for folder in (out, tmp_path / "shm", tmp_path / "state"):
             folder.mkdir()
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("HOLDFAST_")}
-        environment = {
-            **kept,
-            "OUT": str(out),
-            "HOLDFAST_SET_PATHS_SHM_DIR": str(tmp_path / "shm"),
-            "HOLDFAST_SET_PATHS_STATE_DIR": str(tmp_path / "state"),
-            "OMP_NUM_THREADS": "1",
-            "HF_HUB_OFFLINE": "1",
-        }
+        environment = surroundings(tmp_path) | {"HF_HUB_OFFLINE": "1"}
         command = [
             *(sys.executable, "-m", "holdfast_sidecar.cli.main", "run", "--standalone"),
             *("--job", f"adapters-{os.getpid()}", "--nproc-per-node", str(RANKS)),

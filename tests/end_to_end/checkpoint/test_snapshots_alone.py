@@ -12,12 +12,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
-from tests.end_to_end.faults.job import CLOSE_ORDERS, Job, await_exit, new_job
+from tests.end_to_end.faults.job import CLOSE_ORDERS, Job, await_exit
 from tests.end_to_end.faults.result import assert_same, run_undisturbed
-from tests.servers import Server, plain_on_socket
 
 from holdfast.page import Word, parse_words
 from holdfast_sidecar.coordination.keys import Section
@@ -29,20 +27,6 @@ pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 
 STEPS = 200
 OPTIONS = ["--nproc-per-node=2", *CLOSE_ORDERS]
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    started = plain_on_socket(tmp_path).start()
-    yield started
-    started.kill()
-
-
-@pytest.fixture
-def job(server: Server) -> Iterator[Job]:
-    made = new_job(server)
-    yield made
-    made.close()
 
 
 def taken(job: Job) -> list[int]:

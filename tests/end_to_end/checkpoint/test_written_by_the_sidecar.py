@@ -10,7 +10,6 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.end_to_end.faults.job import CLOSE_ORDERS, Job, await_exit, new_job
-from tests.servers import Server, plain_on_socket
 
 from holdfast_sidecar.checkpoints.directory import CheckpointDirectory
 from holdfast_sidecar.coordination.keys import Section
@@ -20,20 +19,6 @@ from holdfast_sidecar.settings import CheckpointSettings
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
 LIFE = ["resumable", "100000", "0.02"]
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    started = plain_on_socket(tmp_path).start()
-    yield started
-    started.kill()
-
-
-@pytest.fixture
-def job(server: Server) -> Iterator[Job]:
-    made = new_job(server)
-    yield made
-    made.close()
 
 
 @pytest.fixture
@@ -155,9 +140,9 @@ def test_a_sidecar_that_dies_while_its_writer_writes_leaves_no_torn_checkpoint(j
 def test_a_launcher_that_dies_alone_leaves_its_newest_snapshot_on_storage(lonely: Job) -> None:
     job = lonely
     node = job.start("a", options(job, "--set=checkpoint.least_every_s=3600"), LIFE)
-    reached = job.await_stepping(2)[0].step
+    job.await_stepping(2)
     job.await_that(lambda: bool(list(job.shm.glob("*/*/*/snapshots/rank-1-*"))), "slots")
-    reached = job.await_steps(20)[0].step
+    reached = min(rank.step for rank in job.await_steps(20).values())  # that both have completed
     os.kill(node.process.pid, signal.SIGKILL)
     node.process.wait()
     sidecar = job.sidecar("a")
@@ -168,6 +153,5 @@ def test_a_launcher_that_dies_alone_leaves_its_newest_snapshot_on_storage(lonely
     assert (kept.manifest.trigger, kept.manifest.world_size) == ("failure", 2)
     assert kept.manifest.step >= reached
     job.start("a", options(job), LIFE)
-    job.await_stepping(2, attempt=1)
-    assert (job.out / "start-1-0").read_text() == str(kept.manifest.step)
+    assert job.await_resumed(2, attempt=1) == kept.manifest.step
     assert not list(job.shm.glob("*/*/*/attempt-0-*"))

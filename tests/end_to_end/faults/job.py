@@ -7,15 +7,14 @@ import os
 import select
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+from tests.end_to_end.launcher import PATIENCE_S, Launcher, await_that, surroundings
 from tests.servers import Server
 
 from holdfast.page import Word, parse_words
@@ -27,9 +26,6 @@ from holdfast_sidecar.pages import open_page
 TRAINING = Path(__file__).with_name("training.py")
 
 SOAK_SEEDS = range(int(os.environ.get("HOLDFAST_SOAK_SEEDS", "20")))
-
-PATIENCE_S = 60.0
-"""For a machine on which everything else runs as well; each wait takes seconds at most here."""
 
 BRISK = (
     "--set=policy.backoff_s=0.1",
@@ -55,33 +51,13 @@ class Rank:
 
 
 @dataclass
-class Node:
-    """A launcher under way, or over."""
-
-    name: str
-    process: subprocess.Popen[str]
-    log: Path
-
-    @property
-    def output(self) -> str:
-        return self.log.read_text()
-
-    def wait(self, timeout_s: float = PATIENCE_S) -> int:
-        """Exit code; the test fails when it does not end."""
-        try:
-            return self.process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"node {self.name} never ended:\n{self.output}") from None
-
-
-@dataclass
 class Job:
     """One job: its nodes, its files, and what can be seen of it."""
 
     name: str
     folder: Path
     server: Server | None
-    nodes: dict[str, Node] = field(default_factory=dict)
+    nodes: dict[str, Launcher] = field(default_factory=dict)
 
     @property
     def out(self) -> Path:
@@ -93,36 +69,20 @@ class Job:
         """In the place of /dev/shm."""
         return self.folder / "shm"
 
-    def start(self, node: str, options: Sequence[str], life: Sequence[str]) -> Node:
+    def start(self, node: str, options: Sequence[str], life: Sequence[str]) -> Launcher:
         """Start a node; `life` is what the ranks do, see training.py."""
         redis = [] if self.server is None else [f"--redis={self.server.settings.url}"]
         who = [f"--job={self.name}", f"--node={node}", *redis]
-        command = [*who, *BRISK, *options, str(TRAINING), *life]
-        log = self.folder / f"{node}-{time.monotonic_ns()}.log"
-        with log.open("w") as file:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "holdfast_sidecar.cli.main", "run", *command],
-                cwd=self.folder,
-                env=self.environment,
-                stdout=file,
-                stderr=file,
-                text=True,
-                start_new_session=True,
-            )
-        self.nodes[node] = Node(node, process, log)
+        run = [sys.executable, "-m", "holdfast_sidecar.cli.main", "run"]
+        command = [*run, *who, *BRISK, *options, str(TRAINING), *life]
+        self.nodes[node] = Launcher.start(node, command, self.folder, self.environment)
         return self.nodes[node]
 
     @property
     def environment(self) -> dict[str, str]:
         """What launchers are given; everything that they start inherits it, and is known by it."""
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("HOLDFAST_", "PET_"))}
-        return kept | {
-            "OUT": str(self.out),
-            "HOLDFAST_SET_PATHS_SHM_DIR": str(self.shm),
-            "HOLDFAST_SET_PATHS_STATE_DIR": str(self.folder / "state"),
-            "OMP_NUM_THREADS": "1",
-            "TORCHINDUCTOR_CACHE_DIR": str(self.folder / "inductor"),
-        }
+        cache = str(self.folder / "inductor")
+        return surroundings(self.folder) | {"TORCHINDUCTOR_CACHE_DIR": cache}
 
     def ranks(self) -> dict[int, Rank]:
         """The ranks of the newest attempt, as far as they have claimed a page."""
@@ -148,6 +108,13 @@ class Job:
 
         self.await_that(stepping, f"{count} ranks step in attempt {attempt}")
         return self.ranks()
+
+    def await_resumed(self, count: int, attempt: int) -> int:
+        """The step that all ranks of an attempt resumed from."""
+        told = [self.out / f"start-{attempt}-{rank}" for rank in range(count)]
+        self.await_that(lambda: all(path.exists() for path in told), "all ranks have resumed")
+        (step,) = {int(path.read_text()) for path in told}
+        return step
 
     def await_steps(self, more: int) -> dict[int, Rank]:
         """Let every rank of this very attempt make so many steps."""
@@ -197,11 +164,8 @@ class Job:
         assert set(codes.values()) <= {0}, self.story()
 
     def await_that(self, is_so: Callable[[], bool], what: str) -> None:
-        """Look again and again; the job's story is told when it never becomes so."""
-        end_s = time.monotonic() + PATIENCE_S
-        while not is_so():
-            assert time.monotonic() < end_s, f"never: {what}\n{self.story()}"
-            time.sleep(0.03)
+        """The job's story is told when it never becomes so."""
+        await_that(is_so, what, self.story)
 
     def story(self) -> str:
         """What everyone said, for a test that fails."""

@@ -69,11 +69,7 @@ def kill_often(job: Job, kills: int, chance: random.Random) -> None:
         ranks = job.await_stepping(WORLD, attempt + 1)
         assert {rank.attempt for rank in ranks.values()} == {attempt + 1}, job.story()
         completed = min(page[Word.STEP] for page in words(job, attempt).values())
-        resumed = {
-            int((job.out / f"start-{attempt + 1}-{rank}").read_text()) for rank in range(WORLD)
-        }
-        assert len(resumed) == 1, job.story()
-        assert resumed.pop() >= completed, job.story()
+        assert job.await_resumed(WORLD, attempt + 1) >= completed, job.story()
     assert node.wait() == 0, job.story()
 
 

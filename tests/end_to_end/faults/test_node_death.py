@@ -60,9 +60,7 @@ def peer_order(job: Job) -> PeerOrder | None:
 
 def resumed_step(job: Job, attempt: int) -> int:
     job.await_stepping(WORLD, attempt)
-    steps = {int((job.out / f"start-{attempt}-{rank}").read_text()) for rank in range(WORLD)}
-    assert len(steps) == 1, job.story()
-    return steps.pop()
+    return job.await_resumed(WORLD, attempt)
 
 
 def finish(job: Job, lost: str, undisturbed: Result) -> None:

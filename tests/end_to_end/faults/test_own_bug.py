@@ -19,7 +19,7 @@ def test_the_same_exception_at_the_same_step_stops_the_job_the_second_time(
     assert [node.wait() for node in nodes] == [65, 65], job.story()
     for node in nodes:
         assert (
-            "the same failure 2 times: ValueError: sample # has no label at step 5" in node.output
+            "the same failure 2 times: ValueError: sample 17 has no label at step 5" in node.output
         )
     plan = job.plan()
     assert plan is not None

@@ -19,7 +19,7 @@ from tests.servers import Server
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
-STEPS = 110
+STEPS = 120  # as in test_node_death: one undisturbed run serves both
 WORLD = 4
 
 

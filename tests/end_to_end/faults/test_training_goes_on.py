@@ -79,9 +79,13 @@ def outlive_crash_meanwhile(job: Job, server: Server) -> None:
 def outlive_dead_sidecar(job: Job) -> None:
     """Another sidecar picks the same ranks up, and answers a crash among them."""
     job.await_that(lambda: led_epoch(job) > 0, "somebody leads")
-    follower = next(n for n in job.nodes if not job.lease().candidate.startswith(f"{n}/"))
+    leader = job.lease().candidate.partition("/")[0]
+    follower = next(node for node in job.nodes if node != leader)
     before = job.ranks()
     kill_sidecar(job, follower)
+    job.await_that(
+        lambda: "found sidecar_lost" in job.sidecar_log(leader), "its launcher told the leader"
+    )
     after = job.await_steps(50)
     assert pids(after) == pids(before)
     kill_rank(job, next(r.rank for r in before.values() if r.node == follower))

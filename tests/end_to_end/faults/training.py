@@ -1,8 +1,8 @@
 """Ranks for the tests here; which life they lead is their first argument.
 
-`endless` trains until told to finish, without a line of Holdfast; `resumable` has the three lines;
-`broken` fails at the same step each time; `worker` starts helpers of every kind and imports torch
-only for those it was asked for.
+`endless` trains until told to finish, without a line of Holdfast, `alone` without its peers too;
+`resumable` has the three lines; `broken` fails at the same step each time; `worker` starts helpers
+of every kind and imports torch only for those it was asked for.
 """
 
 import hashlib
@@ -13,6 +13,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1]))
 
 OUT = Path(os.environ["OUT"])
 RANK = int(os.environ["RANK"])
@@ -34,8 +36,10 @@ def say(word, text=""):
 
 def joined():
     """torch, with one thread and the other ranks."""
+    import lean_torch
     import torch
 
+    lean_torch.leave_out()
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo")
     return torch
@@ -59,6 +63,18 @@ def endless():
             time.sleep(SILENCE_S)
             was_silent = True
             say(f"silent-{RANK}")
+        time.sleep(0.01)
+
+
+def alone():
+    """Trains beside the others, and needs none of them for a step."""
+    torch = joined()
+    model = torch.nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    while not said("finish"):
+        optimizer.zero_grad()
+        model(torch.randn(4, 8)).square().mean().backward()
+        optimizer.step()
         time.sleep(0.01)
 
 

@@ -4,53 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 import pytest
+from tests.end_to_end.launcher import Launcher, await_that, surroundings
 
 TRAINING = Path(__file__).with_name("training.py")
-
-PATIENCE_S = 60.0
-"""For a machine on which everything else runs as well; each wait takes seconds at most here."""
 
 BRISK = ("--set=sidecar.tick_s=0.1", "--set=sidecar.heartbeat_s=0.1", "--set=sidecar.grace_s=2.5")
 
 
-@dataclass
-class Launch:
-    """One `holdfast run`."""
-
-    node: str
-    process: subprocess.Popen[str]
-    log: Path
-
-    @property
-    def output(self) -> str:
-        return self.log.read_text()
-
-    def wait(self, timeout_s: float = PATIENCE_S) -> int:
-        try:
-            return self.process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"{self.node} never ended:\n{self.output}") from None
-
-    def processes(self) -> list[psutil.Process]:
-        """All processes of this launch, itself included, as a scheduler signals them."""
-        try:
-            launcher = psutil.Process(self.process.pid)
-            return [launcher, *launcher.children(recursive=True)]
-        except psutil.NoSuchProcess:
-            return []
+class Launch(Launcher):
+    """One `holdfast run` of the script beside this file."""
 
     def ranks(self) -> list[psutil.Process]:
         """The processes that run the script, without what they started and what waits to run it."""
@@ -61,11 +32,6 @@ class Launch:
         """The process of one rank."""
         (found,) = [p for p in self.ranks() if p.environ().get("RANK") == str(number)]
         return found
-
-    def signal_all(self, number: signal.Signals = signal.SIGTERM) -> None:
-        for process in self.processes():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(number)
 
 
 @dataclass
@@ -85,15 +51,7 @@ class Scheduler:
 
     @property
     def environment(self) -> dict[str, str]:
-        kept = {
-            k: v for k, v in os.environ.items() if not k.startswith(("HOLDFAST_", "PET_", "SLURM_"))
-        }
-        return kept | {
-            "OUT": str(self.out),
-            "HOLDFAST_SET_PATHS_SHM_DIR": str(self.folder / "shm"),
-            "HOLDFAST_SET_PATHS_STATE_DIR": str(self.folder / "state"),
-            "OMP_NUM_THREADS": "1",
-        }
+        return surroundings(self.folder)
 
     def command(self, options: Sequence[str], node: str = "a", ranks: int = 2) -> list[str]:
         return [
@@ -106,19 +64,9 @@ class Scheduler:
         return self.start_command(self.command(options, node, ranks), node, **environment)
 
     def start_command(self, command: Sequence[str], node: str = "a", **environment: str) -> Launch:
-        log = self.folder / f"{node}-{len(self.launches)}.log"
-        with log.open("w") as file:
-            process = subprocess.Popen(
-                command,
-                cwd=self.folder,
-                env=self.environment | environment,
-                stdout=file,
-                stderr=file,
-                text=True,
-                start_new_session=True,
-            )
-        self.launches.append(Launch(node, process, log))
-        return self.launches[-1]
+        launch = Launch.start(node, command, self.folder, self.environment | environment)
+        self.launches.append(launch)
+        return launch
 
     def steps(self, rank: int = 0) -> list[int]:
         """The steps that a rank has made, over all launches."""
@@ -149,10 +97,7 @@ class Scheduler:
         (self.out / f"stuck-{rank}").unlink()
 
     def await_that(self, is_so: Callable[[], bool], what: str) -> None:
-        end_s = time.monotonic() + PATIENCE_S
-        while not is_so():
-            assert time.monotonic() < end_s, f"never: {what}\n{self.story()}"
-            time.sleep(0.03)
+        await_that(is_so, what, self.story)
 
     def story(self) -> str:
         logs = [self.folder.glob("*.log"), self.folder.glob("state/**/sidecar.log")]

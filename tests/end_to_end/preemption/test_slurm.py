@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -69,6 +70,18 @@ def test_scancel_has_the_job_saved_and_leaves_it_cancelled(
     assert "the checkpoint of step" in log, log
     assert sealed(scheduler) != []
     assert cluster.job(job)["Restarts"] == "0"
+
+
+def test_a_bug_that_comes_back_is_not_requeued(
+    cluster: SlurmCluster, scheduler: Scheduler, server: Server
+) -> None:
+    job = submit(cluster, scheduler, server, BROKEN_AT="7")
+    cluster.await_that(lambda: cluster.job(job)["JobState"] == "FAILED", "failed", 2 * LONG_S)
+    told = cluster.job(job)
+    assert (told["ExitCode"], told["Restarts"]) == ("65:0", "0"), told
+    log = (scheduler.folder / "slurm.log").read_text()
+    said = r"the same failure 2 times: ValueError: sample \d+ has no label at step 7"
+    assert re.search(said, log), log
 
 
 def test_before_its_time_limit_a_job_is_saved_requeued_and_resumed(

@@ -1,14 +1,15 @@
 """A rank for the tests here: the three lines, samples noted, and what the environment asks for.
 
 UNTIL (or the file `until`): the last step; WORKERS: start method of two DataLoader workers;
-EVALUATE_AT: the step that evaluates as long as the file `evaluate` is there. Where there is a file
-`stuck-<rank>`, that rank is stuck in C code. They build their model for as long as the file
-`building` is there.
+EVALUATE_AT: the step that evaluates as long as the file `evaluate` is there. BROKEN_AT: the step
+that raises. Where there is a file `stuck-<rank>`, that rank is stuck in C code. They build their
+model for as long as the file `building` is there.
 """
 
 import ctypes
 import json
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -16,12 +17,16 @@ import torch
 
 import holdfast
 
+sys.path.append(str(Path(__file__).parents[1]))
+import lean_torch
+
 OUT = Path(os.environ["OUT"])
 RANK = int(os.environ["RANK"])
 UNTIL = int(os.environ.get("UNTIL", "100000"))
 UNTIL_FILE = OUT / "until"
 WORKERS = os.environ.get("WORKERS", "")
 EVALUATE_AT = int(os.environ.get("EVALUATE_AT", "-1"))
+BROKEN_AT = int(os.environ.get("BROKEN_AT", "-1"))
 SAMPLES = 64
 BATCH = 2
 
@@ -31,6 +36,7 @@ def until() -> int:
 
 
 def main() -> None:
+    lean_torch.leave_out()
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo")
     torch.manual_seed(0)
@@ -52,6 +58,8 @@ def main() -> None:
             model(batch.reshape(-1, 1) / SAMPLES).square().mean().backward()
             optimizer.step()
             log.write(json.dumps([job.step, batch.tolist()]) + "\n")
+            if job.step == BROKEN_AT:
+                raise ValueError(f"sample {batch[0]} has no label")
             time.sleep(0.02)
             if (OUT / f"stuck-{RANK}").exists():
                 (OUT / f"is-stuck-{RANK}").touch()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.end_to_end.launcher import surroundings
 
 PATIENCE_S = 90.0
 """For a machine on which everything else runs as well; a launch takes 3 s here."""
@@ -119,19 +119,8 @@ def ground() -> Iterator[Ground]:
     folder = Path(tempfile.mkdtemp(prefix="hf-run-", dir="/tmp"))
     for name in ("out", "shm", "state", "tmp"):
         (folder / name).mkdir()
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("HOLDFAST_", "PET_"))}
-    made = Ground(
-        folder,
-        kept
-        | {
-            "OUT": str(folder / "out"),
-            "HOLDFAST_SET_PATHS_SHM_DIR": str(folder / "shm"),
-            "HOLDFAST_SET_PATHS_STATE_DIR": str(folder / "state"),
-            "HOLDFAST_SET_SIDECAR_GRACE_S": "3",
-            "OMP_NUM_THREADS": "1",
-            "TMPDIR": str(folder / "tmp"),
-        },
-    )
+    own = {"HOLDFAST_SET_SIDECAR_GRACE_S": "3", "TMPDIR": str(folder / "tmp")}
+    made = Ground(folder, surroundings(folder) | own)
     yield made
     for launched in made.launched:
         if launched.process.poll() is None:

@@ -5,9 +5,11 @@ Ranks import no torch here: what is tested is who starts, ends and restarts them
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import signal
+import tarfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -243,18 +245,24 @@ def test_too_few_nodes_by_the_deadline_is_exit_code_2(ground: Ground, server: Se
 
 
 def test_an_exception_of_the_same_kind_again_stops_the_job(ground: Ground) -> None:
-    """torch's summary, one line, and the code that says: do not requeue."""
+    """torch's summary, one line, and the code that says: do not requeue. Both times are packed."""
     body = "import torch\nraise ValueError('bad data')\n"
     ran = ground.run(ground.script("bug.py", body))
     assert ran.process.returncode == 65, ran.output
     assert list((ground.folder / "tmp").glob("torchelastic_*")) == [], "torch's log directory"
     assert "holdfast: the same failure 2 times: ValueError: bad data" in ran.output
     assert "bug.py FAILED" in ran.output
+    packed = list((ground.folder / "state").glob("*/*/incidents/*.tar.gz"))
+    assert len(packed) == 2
+    for archive in packed:
+        with tarfile.open(archive) as tar:
+            told = tar.extractfile(f"{archive.name.removesuffix('.tar.gz')}/first-error.json")
+            assert told is not None
+            (first,) = json.loads(told.read())["order"]
+        assert (first["rank"], first["words"]) == (0, "ValueError: bad data")
 
 
 def sidecar_of(ground: Ground, node: str) -> int:
-    import json
-
     path = ground.folder / "state/j" / node / "sidecar.json"
     await_that(path.exists, f"a sidecar on {node}")
     return int(json.loads(path.read_text())["pid"])

@@ -3,7 +3,7 @@ import json
 
 import pytest
 from tests.integration.cli.test_stop import begin, when_asked
-from tests.object_store import ObjectStore, running
+from tests.object_store import ObjectStore
 from tests.unit.checkpoints.sealed import seal
 
 from holdfast_sidecar.coordination.keys import Section
@@ -97,18 +97,9 @@ def test_a_job_that_saves_nowhere_is_told_as_such(job, run):
     assert "no checkpoints: checkpoint.dir is not set" in run("checkpoint", "plan").output
 
 
-@pytest.fixture(scope="module")
-def object_store():
-    pytest.importorskip("s3fs")
-    with running() as store:
-        yield store
-
-
 def test_checkpoints_behind_a_url_are_listed_verified_and_pruned(
-    run, home, tmp_path, monkeypatch, object_store: ObjectStore
+    run, home, tmp_path, object_store: ObjectStore
 ):
-    for name, value in object_store.environment.items():
-        monkeypatch.setenv(name, value)
     for step, identifier, parent in ((10, "a", ""), (20, "b", "a"), (30, "c", "b")):
         path = seal(tmp_path / "here", step, identifier, parent=parent)
         for file in path.iterdir():

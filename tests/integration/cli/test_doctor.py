@@ -37,6 +37,14 @@ def test_a_ladder_in_the_wrong_order_is_shown_and_fails(run):
     assert "does not hold: a healthy leader would lose its lease" in result.output
 
 
+def test_a_collective_that_torch_gives_up_before_holdfast_judged_fails(run):
+    result = run("doctor", "--group-timeout", "1m")
+    assert result.exit_code == 1
+    assert "NCCL's timeout for collectives = 60 s does not hold" in result.output
+    assert run("doctor", "--grace", "20s").exit_code == 1
+    assert run("doctor", "--grace", "soon").exit_code == 2
+
+
 def test_an_unwritable_checkpoint_path_fails(run, tmp_path):
     in_the_way = tmp_path / "file"
     in_the_way.write_text("")

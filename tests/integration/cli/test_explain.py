@@ -49,7 +49,12 @@ def test_the_newest_incident_is_told(job, run, home):
     (dumps / "empty.txt").write_text("")
     (dumps / "fatal.txt").write_text("Segmentation fault")
     told = run("explain").output
+    assert told.splitlines()[0] == (
+        "Rank 3 on node b hung while its peers waited for it: process is stopped (90% sure); "
+        "the job was restarted from step 120: 3.0 s without progress, 3 steps done again."
+    )
     assert "incident 3f2a77, attempt 2: hang, recovered" in told
+    assert "next      read the stack of the one to blame" in told
     lines = [" ".join(line.split()[1:]) for line in told.splitlines()]
     assert "+0 ms first sign of trouble, after step 123" in lines
     assert (
@@ -94,7 +99,7 @@ def test_a_job_that_was_stopped_is_not_called_recovered(job, run):
 
 def test_a_node_whose_clock_is_ahead_does_not_turn_time_round(job, run):
     begin(job, hang(since_unix_s=2000.0))
-    (story,) = json.loads(run("explain", "--list", "--json").output)
+    (story,) = json.loads(run("incidents", "--json").output)
     assert all(chapter["after_s"] >= 0 for chapter in story["chapters"])
 
 
@@ -103,7 +108,9 @@ def test_json_and_the_list_tell_the_same(job, run):
     story = json.loads(run("explain", "--json").output)
     assert (story["lost_s"], story["lost_steps"]) == (3.0, 3)
     assert story["files"] == []
-    listed = run("explain", "--list").output.splitlines()
+    assert story["verdict"].startswith("Rank 3 on node b hung")
+    assert len(story["next"]) == 1
+    listed = run("incidents").output.splitlines()
     assert [line.split()[0] for line in listed] == ["incident", "old", "3f2a77"]
 
 
@@ -128,3 +135,47 @@ def test_no_incident_is_said_plainly(job, run):
     result = run("explain")
     assert result.exit_code == 0
     assert result.output == "job chargpt: no incident so far\n"
+    assert run("incidents").output == "no incident so far\n"
+    assert json.loads(run("incidents", "--json").output) == []
+
+
+def test_where_an_incident_is_packed_is_told_for_scripts(job, run, home):
+    begin(job, hang(bundles={"a": "host-a:/state/i.tar.gz", "b": "host-b:/state/i.tar.gz"}))
+    archive = home / "chargpt" / "b" / "incidents" / "3f2a77.tar.gz"
+    archive.parent.mkdir(parents=True)
+    archive.write_bytes(b"x")
+    assert run("explain", "--bundle").output.split() == [str(archive), "host-a:/state/i.tar.gz"]
+    assert json.loads(run("explain", "--json").output)["packed"][0] == str(archive)
+    assert f"packed, to hand on\n{archive}\n" in run("explain").output
+
+
+def test_an_incident_that_is_not_over_has_no_bundle_yet(job, run):
+    begin(job, hang(recovered_unix_s=0.0))
+    result = run("explain", "--bundle")
+    assert result.exit_code == 2
+    assert "not packed yet" in result.output
+
+
+def test_where_a_bundle_is_that_is_over_and_not_there_is_not_made_up(job, run):
+    begin(job, hang())
+    result = run("explain", "--bundle")
+    assert result.exit_code == 2
+    assert "is not packed (that takes a moment;" in result.output
+
+
+def test_who_failed_first_is_told_from_what_the_nodes_of_this_machine_kept(job, run, home):
+    begin(job, hang(cause="crash"))
+    directory = home / "chargpt" / "b" / "incidents" / "3f2a77"
+    directory.mkdir(parents=True)
+    sign = {
+        "rank": 3,
+        "node": "b",
+        "words": "ValueError: bad sample",
+        "weight": 2,
+        "at_unix_s": 1000.0,
+        "source": "exit",
+        "of_a_newer_version": 1,
+    }
+    (directory / "first-error.json").write_text(json.dumps({"signs": [sign]}))
+    assert "first     rank 3 on node b: ValueError: bad sample (90% sure" in run("explain").output
+    assert json.loads(run("explain", "--json").output)["failed"][0]["rank"] == 3

@@ -4,7 +4,7 @@ import threading
 import time
 
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import CheckpointOrder, Request, decode
+from holdfast_sidecar.coordination.reports import CheckpointOrder, NodeReport, Request, decode
 from holdfast_sidecar.server.embedded import start_server
 
 
@@ -26,6 +26,17 @@ def when_asked(job, then):
         then(decode(Request, text))
 
     threading.Thread(target=wait, daemon=True).start()
+
+
+def test_a_job_that_somebody_else_launched_can_be_asked_for_nothing(job, run):
+    job.leave_record()
+    watched = NodeReport("a", "i", 1, -1, 0, 0, True, attached=True)
+    job.write(Section.NODES, "a", watched)
+    for command in (["stop", "--timeout", "1s"], ["checkpoint", "now", "--timeout", "1s"]):
+        result = run(*command)
+        assert result.exit_code == 2
+        assert "is only watched here (holdfast attach): ask whoever launched it" in result.output
+    assert not job.store.read().section(Section.REQUESTS)
 
 
 def test_stop_writes_a_request_and_waits_for_the_end(job, run):

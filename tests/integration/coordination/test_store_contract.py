@@ -13,7 +13,7 @@ from tests.servers import Server
 
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
-from holdfast_sidecar.coordination.store import Heard, Lease, Store
+from holdfast_sidecar.coordination.store import Bid, Heard, Lease, Store
 
 LONG_S = 30.0
 SHORT_S = 0.05
@@ -67,6 +67,30 @@ def twin(request: pytest.FixtureRequest) -> Iterator[Twin]:
 @pytest.fixture
 def store(twin: Twin) -> Store:
     return twin.store()
+
+
+def test_an_exchange_reports_campaigns_and_reads_in_this_order(twin: Twin) -> None:
+    store, other = twin.store(), twin.store()
+    for round_ in range(2):  # at first the server knows none of the scripts
+        lease, view = store.exchange("a", f"beat {round_}", Bid("a/i", LONG_S, 6), wake=False)
+        assert lease == view.lease == Lease(7, "a/i")
+        assert view.section(Section.NODES) == {"a": f"beat {round_}"}
+    other.report(Section.PLAN, "current", "a plan")
+    lease, view = other.exchange("b", "", Bid("b/i", LONG_S, 0), wake=False)
+    assert lease == Lease(7, "a/i")
+    assert view.section(Section.PLAN) == {"current": "a plan"}
+    assert set(view.section(Section.NODES)) == {"a", "b"}
+
+
+def test_only_an_exchange_with_news_wakes_others(twin: Twin) -> None:
+    store, other = twin.store(), twin.store()
+    store.exchange("a", "1", Bid("a/i", LONG_S, 0), wake=False)
+    other.wait(LONG_S)  # a listener's first wait hears of anything
+    other.wait(SHORT_S)
+    store.exchange("a", "2", Bid("a/i", LONG_S, 0), wake=False)
+    assert other.wait(SHORT_S) == Heard.NOTHING
+    store.exchange("a", "3", Bid("a/i", LONG_S, 0), wake=True)
+    assert other.wait(LONG_S) == Heard.REPORTS
 
 
 def test_nobody_leads_before_anyone_campaigned(store: Store) -> None:
@@ -130,6 +154,20 @@ def test_only_the_leader_can_resign(store: Store) -> None:
     lease = store.campaign("a", LONG_S, 0)
     store.resign("b")
     assert store.read().lease == lease
+
+
+def test_a_deposed_leader_loses_its_lease_at_once_and_its_orders_are_refused(twin: Twin) -> None:
+    store, other = twin.store(), twin.store()
+    first = store.campaign("a", LONG_S, 0)
+    while other.wait(0.02):
+        pass
+    assert store.campaign("b", LONG_S, 0, "somebody else") == first
+    second = store.campaign("b", LONG_S, first.epoch, "a")
+    assert second == Lease(first.epoch + 1, "b")
+    assert other.wait(5) == Heard.ORDERS
+    assert not store.order(first, Section.PLAN, "current", "stale", None)
+    assert store.campaign("c", LONG_S, 0, "a") == second, "whoever comes second deposes nobody"
+    assert store.campaign("a", LONG_S, 0) == second
 
 
 def test_an_epoch_does_not_go_back_on_an_emptied_store(twin: Twin) -> None:

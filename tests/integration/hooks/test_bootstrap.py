@@ -68,6 +68,7 @@ def test_the_start_of_an_interpreter_imports_nothing_of_weight(stage) -> None:
         "holdfast.attachment",
         "holdfast.environment",
         "holdfast.exit_code",
+        "holdfast.foreign_launch",
         "holdfast.importing",
     ]
 

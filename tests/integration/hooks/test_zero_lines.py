@@ -136,6 +136,65 @@ def test_accumulation_several_optimizers_and_a_scaler_make_the_steps_one_would_c
     }
 
 
+def test_gradient_norms_are_seen_where_scripts_clip_and_a_scalers_skips_are_no_fault(
+    stage,
+) -> None:
+    ended = stage.run(
+        """
+        import json
+        import torch
+        from torch.nn.utils import clip_grad_norm_
+        from torch.nn.utils.clip_grad import clip_grad_norm_ as the_same
+        from holdfast import page, process
+
+        word = lambda name: process.current().word(page.Word[name])
+        seen = lambda: page.bits_float(word("GRADIENT_BITS"))
+        model = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        found = {"is_exact": True}
+        for clip in (clip_grad_norm_, the_same, torch.nn.utils.clip_grad_norm_):
+            optimizer.zero_grad()
+            model(torch.ones(2, 4)).mean().backward()
+            norm = clip(model.parameters(), max_norm=0.5)
+            found["is_exact"] &= seen() == norm.item()
+            optimizer.step()
+
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        for index in range(4):
+            optimizer.zero_grad()
+            scaler.scale(model(torch.ones(2, 4)).mean()).backward()
+            if index in (1, 2):
+                model.weight.grad[0, 0] = float("inf")
+            scaler.unscale_(optimizer)
+            clip_grad_norm_(model.parameters(), max_norm=0.5)
+            found[f"skips_{index}"] = word("SCALER_SKIPS")
+            scaler.step(optimizer)
+            scaler.update()
+        found["overflowed"] = word("NONFINITE_GRADIENTS")
+
+        model.weight.grad[0, 0] = float("nan")
+        clip_grad_norm_(model.parameters(), max_norm=0.5)
+        found["without_scaler"] = word("NONFINITE_GRADIENTS")
+        found["errors"] = word("HOOK_ERRORS")
+        print(json.dumps(found))
+        """
+    )
+    assert ended.code == 0, ended.err
+    assert json.loads(ended.out) == {
+        "is_exact": True,
+        "skips_0": 0,
+        "skips_1": 1,
+        "skips_2": 2,
+        "skips_3": 0,
+        "overflowed": 0,
+        "without_scaler": 1,
+        "errors": 0,
+    }
+    records = [r for r in stage.records() if r.flags & RecordFlag.GRADIENT]
+    assert len(records) == 5
+    assert all(record.gradient_norm > 0 for record in records)
+
+
 def test_compiling_is_a_phase_and_no_hook_breaks_a_graph(stage) -> None:
     ended = stage.run(
         """

@@ -109,7 +109,9 @@ def test_what_a_rank_left_in_its_group_is_ended_too(started: list[subprocess.Pop
     os.close(left)
 
 
-def test_a_second_signal_cuts_the_grace_short(started: list[subprocess.Popen[str]]) -> None:
+def test_a_second_signal_cuts_the_grace_short(
+    started: list[subprocess.Popen[str]], caplog: pytest.LogCaptureFixture
+) -> None:
     class Again(Exception):
         pass
 
@@ -124,4 +126,5 @@ def test_a_second_signal_cuts_the_grace_short(started: list[subprocess.Popen[str
             end_ranks([stubborn.pid], signal.SIGTERM, LONG_S)
     finally:
         signal.signal(signal.SIGALRM, before)
+    assert "asked once more: 1 ranks are killed" in caplog.text
     assert read_exit_code(stubborn.pid) == -9

@@ -17,7 +17,14 @@ from typing import Any
 from tests.servers import Server
 
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import AgentReport, NodeReport, Plan, decode, encode
+from holdfast_sidecar.coordination.reports import (
+    AgentReport,
+    Incident,
+    NodeReport,
+    Plan,
+    decode,
+    encode,
+)
 from holdfast_sidecar.places import Places, places
 from holdfast_sidecar.settings import PathSettings
 
@@ -54,21 +61,25 @@ class Node:
     def places(self) -> Places:
         return places(self.paths, self.job, self.name)
 
-    def rank(self, *arguments: str, attempt: int = 0) -> subprocess.Popen[bytes]:
+    def rank(
+        self, *arguments: str, attempt: int = 0, output: Path | None = None
+    ) -> subprocess.Popen[bytes]:
         self.places.shm.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.places.shm.chmod(0o700)
-        return self._start(
-            [
-                sys.executable,
-                str(PRETEND_RANK),
-                f"--page-dir={self.places.shm}",
-                f"--evidence-dir={self.places.evidence(attempt)}",
-                f"--attempt={attempt}",
-                f"--node={self.name}",
-                f"--job={self.job}",
-                *arguments,
-            ]
-        )
+        command = [
+            sys.executable,
+            str(PRETEND_RANK),
+            f"--page-dir={self.places.shm}",
+            f"--evidence-dir={self.places.evidence(attempt)}",
+            f"--attempt={attempt}",
+            f"--node={self.name}",
+            f"--job={self.job}",
+            *arguments,
+        ]
+        if output is None:
+            return self._start(command)
+        with output.open("ab") as file:
+            return self._start(command, stdout=file, stderr=file)
 
     def sidecar(self, *arguments: str) -> subprocess.Popen[bytes]:
         self.places.state.mkdir(parents=True, exist_ok=True)
@@ -113,6 +124,10 @@ class Node:
     def plan(self) -> Plan | None:
         text = self.server.store(self.job).read().section(Section.PLAN).get("current")
         return None if text is None else decode(Plan, text)
+
+    def incidents(self) -> list[Incident]:
+        found = self.server.store(self.job).read().section(Section.INCIDENTS).values()
+        return [incident for text in found if (incident := decode(Incident, text)) is not None]
 
     def findings(self, kind: str) -> list[Any]:
         report = self.report()

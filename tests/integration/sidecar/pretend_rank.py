@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import os
+import signal
 import subprocess
 import sys
 import time
 
+from holdfast import death_watch
 from holdfast.claim import claim
 from holdfast.identity import read_identity
 from holdfast.page import (
@@ -50,7 +52,13 @@ def main() -> None:
         faulthandler.register(STACKS_SIGNAL, file=stacks, all_threads=True, chain=False)
     if given.with_worker:
         subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    if given.say:
+        print(given.say, flush=True)
     recorder = Recorder(page.memory, given.attempt)
+    assert death_watch.hold(page.descriptor, recorder)
+    signal.signal(signal.SIGUSR1, starve)
+    signal.signal(signal.SIGUSR2, lambda *_: sys.exit(3))
+    signal.signal(signal.SIGHUP, lambda *_: fail(recorder))
     recorder.add_flag(Flag.STATE_REGISTERED)
     for step in range(1, given.steps + 1):
         obey(recorder, step)
@@ -62,10 +70,22 @@ def main() -> None:
         recorder.report_loss(float("nan") if step == given.nan_at else 1.0 / step)
         recorder.end_step(step)
         if step == given.raise_at:
-            recorder.say({"type": "ValueError", "message": "planted"})
-            recorder.finish(Ending.EXCEPTION)
-            sys.exit(1)
+            fail(recorder)
     recorder.finish(Ending.FINISHED)
+
+
+def fail(recorder: Recorder) -> None:
+    """End as by an exception."""
+    recorder.say({"type": "ValueError", "message": "planted"})
+    recorder.finish(Ending.EXCEPTION)
+    sys.exit(1)
+
+
+def starve(*_: object) -> None:
+    """Take memory until somebody ends this."""
+    taken = []
+    while True:
+        taken.append(b"\1" * (1 << 20))
 
 
 def obey(recorder: Recorder, step: int) -> None:
@@ -94,6 +114,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--nan-at", type=int, default=0)
     parser.add_argument("--raise-at", type=int, default=0)
     parser.add_argument("--with-worker", action="store_true")
+    parser.add_argument("--say", default="")
+    parser.add_argument("--api-key", default="")
     return parser.parse_args()
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 from tests.integration.sidecar.node import Node, wait_for
 
@@ -39,6 +40,10 @@ def test_evidence_is_kept_before_the_culprit_is_ended_and_nobody_else_is(node: N
     assert index["stacks_answered"] == ["stack-local-0.txt"]
     assert index["seconds"] < 1.0
     assert "pretend_rank.py" in (kept / "stack-local-0.txt").read_text()
+    if may_look_into_others():
+        assert index["spied"] == [1]
+        assert "pretend_rank.py" in (kept / "rank-1-stacks.txt").read_text()
+        assert index["places"]["1"].startswith("stopped in main (pretend_rank.py:")
     facts = json.loads((kept / "rank-1.json").read_text())
     assert "T (stopped)" in facts["process"]["status"]
     assert facts["records"][-1]["step"] > 10
@@ -46,7 +51,15 @@ def test_evidence_is_kept_before_the_culprit_is_ended_and_nobody_else_is(node: N
     assert took_s < 4.0
 
 
-def test_who_observes_finds_the_hang_and_ends_nobody(node: Node) -> None:
+def may_look_into_others() -> bool:
+    """Whether the kernel lets py-spy look at processes that it did not start."""
+    try:
+        return Path("/proc/sys/kernel/yama/ptrace_scope").read_text().strip() == "0"
+    except FileNotFoundError:
+        return True
+
+
+def test_who_observes_ends_nobody_and_tells_that_it_was_over_by_itself(node: Node) -> None:
     _, culprit = start_attempt(node, "--mode", "observe")
     os.kill(culprit.pid, signal.SIGSTOP)
     wait_for(lambda: node.findings("hang"))
@@ -55,6 +68,13 @@ def test_who_observes_finds_the_hang_and_ends_nobody(node: Node) -> None:
     plan = node.plan()
     assert plan is not None
     assert plan.state == "running"
+    (incident,) = wait_for(node.incidents)
+    assert (incident.decided, incident.culprit_ranks) == ("observe", [1])
+    assert incident.evidence[-1] == "would have restarted the job, but the mode is observe"
+    os.kill(culprit.pid, signal.SIGCONT)
+    wait_for(lambda: node.incidents()[0].recovered_unix_s)
+    (incident,) = node.incidents()
+    assert incident.recovered_unix_s - incident.detected_unix_s > 1.0
 
 
 def test_while_redis_is_away_a_hang_is_found_and_nobody_is_ended(node: Node) -> None:

@@ -51,8 +51,9 @@ def test_a_killed_rank_is_a_crash_and_a_finished_one_is_not(node: Node) -> None:
 
 
 def test_an_exception_is_told_in_its_own_words(node: Node) -> None:
-    node.rank("--raise-at=60")
     node.sidecar()
+    wait_for(node.report)
+    node.rank("--raise-at=60")
     (finding,) = wait_for(lambda: node.findings("crash"))
     assert any("ValueError: planted" in text for text in finding.evidence)
 

@@ -10,6 +10,7 @@ from holdfast_sidecar.checkpoints.ledger import (
     call_good,
     candidates,
     note_failed_load,
+    other_owners,
     poison,
     read_ledger,
     torn_folders,
@@ -67,6 +68,15 @@ def test_another_job_in_the_same_directory_is_left_alone(tmp_path):
     seal(tmp_path, 99, "x", job="other")
     assert steps(tmp_path) == [10]
     assert steps(tmp_path, "other") == [99]
+
+
+def test_a_directory_of_other_jobs_alone_is_told(tmp_path):
+    assert other_owners(str(tmp_path / "nothing"), JOB) == []
+    seal(tmp_path, 10, "x", job="other")
+    fill(tmp_path, 20, "torn")
+    assert other_owners(str(tmp_path), JOB) == ["other"]
+    seal(tmp_path, 30, "a")
+    assert other_owners(str(tmp_path), JOB) == []
 
 
 def test_attempts_that_count_anew_do_not_hide_what_they_saved(tmp_path):

@@ -91,7 +91,6 @@ def test_a_write_goes_on_while_the_ranks_die_and_the_leader_changes(node, desk):
     desk.so_far = Progress(10, 30)
     part = node.follow(writing, COPIED)
     assert (part.done_bytes, part.total_bytes) == (10, 30)
-    assert node.is_busy
     desk.is_open = True
     part = node.follow(replace(writing, epoch=9, requested_by="r"), [])
     assert part.files == FILES
@@ -121,7 +120,6 @@ def test_what_nobody_waits_for_any_more_is_stopped(node, desk, then):
     node.follow(order(), SAVED)
     node.follow(then, [])
     assert desk.abandoned == [HashFiles("aa", "/ck/x", [0, 1])]
-    assert not node.is_busy
 
 
 def test_a_new_order_starts_anew(node):

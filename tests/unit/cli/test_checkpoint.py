@@ -202,6 +202,24 @@ def test_verify_reads_every_byte_and_fails_on_one(run, tmp_path):
     assert list(faults) == ["b"]
 
 
+@pytest.mark.parametrize("damage", ["__0_own.pt", "manifest.json"])
+def test_verify_fails_on_the_newest_though_a_restart_would_pass_it_over(run, tmp_path, damage):
+    root = tmp_path / "ck"
+    seal(root, 10, "a")
+    path = seal(root, 20, "b", parent="a") / damage
+    if damage == "manifest.json":
+        path.write_bytes(b"")
+    else:
+        path.unlink()
+    result = run("verify", "--dir", str(root))
+    assert result.exit_code == 1
+    told = {line.partition(" ")[0].rstrip(":"): line for line in result.output.splitlines()}
+    assert "whole" in told["step-00000010-a"]
+    assert ("missing" if damage == "__0_own.pt" else "is empty") in told["step-00000020-b"]
+    found = json.loads(run("verify", "--dir", str(root), "--json").output)
+    assert sorted(bool(one["faults"]) for one in found.values()) == [False, True]
+
+
 @pytest.mark.parametrize("arguments", [("verify", "99"), ("list", "--dir", "nowhere"), ("list",)])
 def test_what_is_not_there_is_bad_input(run, tmp_path, arguments):
     seal(tmp_path / "ck", 10, "a")
@@ -217,14 +235,14 @@ def test_only_what_was_sealed_with_the_key_is_a_checkpoint(run, tmp_path, comman
     key.write_text("secret\n")
     arguments = (command, "--dir", str(root), "--set", f"checkpoint.key_file={key}")
     result = run(*arguments)
-    assert result.exit_code == 0
+    assert result.exit_code == (0 if command == "list" else 1)
     assert "step-00000010-ours" in result.stdout
     told = [line for line in result.stdout.splitlines() if "forged" in line]
-    assert told == (
-        ["not believed: step-00000020-forged (it was not sealed with this job's key)"]
+    assert told == [
+        "not believed: step-00000020-forged (it was not sealed with this job's key)"
         if command == "list"
-        else []
-    )
+        else "step-00000020-forged: it was not sealed with this job's key"
+    ]
     key.unlink()
     assert "can't read checkpoint.key_file" in str(run(*arguments).exception)
 

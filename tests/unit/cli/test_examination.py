@@ -44,10 +44,19 @@ def test_a_python_too_old_fails() -> None:
     ("scope", "is_root", "verdict"),
     [(None, False, "ok"), (0, False, "ok"), (1, False, "note"), (2, True, "ok"), (3, True, "note")],
 )
-def test_ptrace_scope_costs_native_stacks_only(
+def test_ptrace_scope_costs_native_stacks_and_sight_of_locks(
     scope: int | None, is_root: bool, verdict: str
 ) -> None:
-    assert machine.judge_ptrace(scope, is_root).verdict == verdict
+    check = machine.judge_ptrace(scope, is_root)
+    assert check.verdict == verdict
+    assert ("locks" in check.line) is (scope == 1)
+
+
+def test_what_evidence_will_lack_is_said() -> None:
+    assert machine.judge_py_spy("/usr/bin/py-spy").verdict == "ok"
+    assert "holdfast[stacks]" in machine.judge_py_spy("").line
+    assert machine.judge_kernel_log(True).verdict == "ok"
+    assert machine.judge_kernel_log(False).verdict == "note"
 
 
 def test_limits_that_bite_are_warned_of() -> None:

@@ -34,11 +34,11 @@ def test_the_incidents_of_several_jobs_are_listed_together(home: Path) -> None:
     leave(home, "one", "x")
     leave(home, "two", "y", "z")
     leave(home, "empty")
-    listed = CliRunner().invoke(cli, ["explain", "--list"])
+    listed = CliRunner().invoke(cli, ["incidents"])
     assert listed.exit_code == 0, listed.output
     rows = [line.split()[:2] for line in listed.stdout.splitlines()]
     assert rows == [["job", "incident"], ["one", "x"], ["two", "y"], ["two", "z"]]
-    told = json.loads(CliRunner().invoke(cli, ["explain", "--list", "--json"]).stdout)
+    told = json.loads(CliRunner().invoke(cli, ["incidents", "--json"]).stdout)
     assert [(story["job"], story["identifier"]) for story in told] == [
         ("one", "x"),
         ("two", "y"),
@@ -49,7 +49,7 @@ def test_the_incidents_of_several_jobs_are_listed_together(home: Path) -> None:
 def test_the_list_of_one_job_does_not_repeat_its_name(home: Path) -> None:
     leave(home, "one", "x")
     leave(home, "two", "y")
-    listed = CliRunner().invoke(cli, ["explain", "--list", "--job", "two"])
+    listed = CliRunner().invoke(cli, ["incidents", "--job", "two"])
     assert [line.split()[0] for line in listed.stdout.splitlines()] == ["incident", "y"]
 
 

@@ -234,3 +234,22 @@ def test_status_and_explain_name_one_cost_of_an_incident() -> None:
     cost = tell(incident).lost_s
     assert cost is not None
     assert f"recovered in {span(cost)} (" in page(standing, 200.0)
+
+
+def test_a_job_that_somebody_else_launched_needs_no_plan() -> None:
+    dead = RankReport(**{**vars(RANK), "rank": 1, "alive": False})
+
+    def seen(beat: int, ranks: list[RankReport]) -> View:
+        report = NodeReport("a", "i", beat, -1, 0, 3, True, ranks=ranks, attached=True)
+        return View(Lease(1, "a/i"), "s", {Section.NODES: {"a": encode(report)}})
+
+    healthy = judge("j", seen(1, [RANK]), seen(2, [RANK]))
+    assert (healthy.state, healthy.attempt, healthy.world_size) == ("attached", 3, 1)
+    assert healthy.trouble == []
+    assert "job j: attached, attempt 3, 1 rank, healthy" in page(healthy, 0.0)
+    assert judge("j", seen(1, [RANK, dead]), seen(2, [RANK, dead])).trouble == [
+        "rank 1 on a is gone"
+    ]
+    assert "node a: its sidecar's heartbeat stands still" in (
+        judge("j", seen(2, [RANK]), seen(2, [RANK])).trouble
+    )

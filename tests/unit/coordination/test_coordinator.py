@@ -68,9 +68,9 @@ def test_a_lease_lost_between_two_looks_is_not_led_by(tmp_path: Path) -> None:
     class Slipping(MemoryStore):
         campaigns = 0
 
-        def campaign(self, candidate: str, lease_s: float, floor: int) -> Lease:
+        def campaign(self, candidate: str, lease_s: float, floor: int, deposed: str = "") -> Lease:
             self.campaigns += 1
-            held = super().campaign(candidate, lease_s, floor)
+            held = super().campaign(candidate, lease_s, floor, deposed)
             return held if self.campaigns == 1 else Lease(held.epoch, "b/i")
 
     server = MemoryServer()

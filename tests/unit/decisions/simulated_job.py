@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
@@ -24,6 +25,7 @@ from holdfast_sidecar.coordination.reports import (
     LedgerEntry,
     Plan,
     RankReport,
+    Request,
     SavedPart,
     SnapshotReport,
     encode,
@@ -35,7 +37,14 @@ from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.leadership import Leadership
 from holdfast_sidecar.local_state import LocalState
-from holdfast_sidecar.settings import CheckpointSettings, PolicySettings, Settings, SidecarSettings
+from holdfast_sidecar.settings import (
+    CheckpointSettings,
+    ModeSettings,
+    NumbersSettings,
+    PolicySettings,
+    Settings,
+    SidecarSettings,
+)
 
 TICK_S = 0.1
 STEP_S = 0.1
@@ -135,6 +144,10 @@ class SimulatedNode:
     resume_failures: int = 0
     onset: int = -1
     """Since which step its losses are not finite."""
+    spike_onset: int = -1
+    """Since which step they spike."""
+    diverges_at: int = -1
+    """The step at which they stop to be finite, in every attempt that comes to it."""
     frozen: set[int] = field(default_factory=set)
     dead: bool = False
     """The whole machine is gone."""
@@ -161,7 +174,11 @@ class SimulatedNode:
     attempts_run: list[int] = field(default_factory=list)
     samples: list[int] = field(default_factory=list)
     fault: str = ""
+    machine: str = ""
+    """The machine's id; empty: one of its own."""
     preempted_by: str = ""
+    ended_sidecar: int = 0
+    """Pid of its sidecar that the launcher saw end."""
     gone_at: float = float("inf")
     ends_unix_s: float = 0.0
 
@@ -198,7 +215,7 @@ class SimulatedNode:
                 self.start(plan)
         elif (self.preempted_by and plan.state == "ended") or now >= self.gone_at:
             self.exit_code, self.state = 75, "left"
-        elif plan.state == "ended" and self.runs(plan):
+        elif (plan.state == "ended" and self.runs(plan)) or self.is_left_behind(plan):
             self.state, self.frozen = "joining", set()
 
     def write(self) -> None:
@@ -217,11 +234,21 @@ class SimulatedNode:
         is_own = self.plan is not None and plan.attempt == self.plan.attempt
         return is_own and self.state in ("running", "failed", "succeeded")
 
+    def is_left_behind(self, plan: Plan) -> bool:
+        """Whether the others went on without it, while it heard nothing."""
+        return plan.attempt > self.attempt and self.state in ("running", "failed", "succeeded")
+
     def keep_evidence(self) -> None:
         """What the sidecar does with the plan."""
         plan = self.coordinator.orders().plan
         if plan is not None and plan.state == "evidence":
             self.evidence_for = plan.incident
+
+    def steps_done(self) -> dict[str, int]:
+        """What the pages of dead ranks say."""
+        if self.state != "joining" or self.plan is None:
+            return {}
+        return dict.fromkeys(self.rank_names, int(self.step))
 
     def known_end(self, plan: Plan) -> int:
         """A member leaves at the end of the attempt it runs, a spare at any."""
@@ -237,7 +264,7 @@ class SimulatedNode:
 
     def start(self, plan: Plan) -> None:
         self.plan, self.attempt, self.state = plan, plan.attempt, "running"
-        self.exits, self.onset = [], -1
+        self.exits, self.onset, self.spike_onset = [], -1, -1
         self.saved = self.saved if self.takes_snapshots else None
         self.resumed = plan.resume[0].step if plan.resume else 0
         self.step = float(self.resumed)
@@ -264,6 +291,9 @@ class SimulatedNode:
             preempted_by=self.preempted_by,
             grace_s=25.0 if self.preempted_by else 0.0,
             ends_unix_s=self.ends_unix_s,
+            machine=self.machine or f"machine-of-{self.name}",
+            steps=self.steps_done(),
+            ended_sidecar=self.ended_sidecar,
         )
         if not self.launcher_dead and not self.starved:
             try:
@@ -294,6 +324,9 @@ class SimulatedNode:
                 is_loss_finite=self.onset < 0,
                 nonfinite_losses=int(self.onset >= 0),
                 onset_step=self.onset,
+                loss=1.0 if self.onset < 0 else None,
+                ill_steps=max(0, int(self.step) - self.onset + 1) if self.onset >= 0 else 0,
+                spike_onset=self.spike_onset,
                 alive=self.state == "running",
             )
             for local in range(self.slots)
@@ -336,6 +369,9 @@ class SimulatedJob:
         policy: PolicySettings | None = None,
         checkpoint: CheckpointSettings | None = None,
         snapshots: bool = False,
+        mode: str = "act",
+        modes: ModeSettings | None = None,
+        numbers: NumbersSettings | None = None,
     ) -> None:
         self.now = 1000.0
         self.random = random.Random(seed)
@@ -345,9 +381,11 @@ class SimulatedJob:
         self.folder = folder
         self.settings = Settings(
             sidecar=SidecarSettings(
-                tick_s=TICK_S, heartbeat_s=TICK_S, node_timeout_s=0.6, lease_s=0.6
+                tick_s=TICK_S, heartbeat_s=TICK_S, node_timeout_s=0.6, lease_s=0.6, mode=mode
             ),
+            modes=modes or ModeSettings(),
             policy=policy or PolicySettings(),
+            numbers=numbers or NumbersSettings(),
             checkpoint=checkpoint or CheckpointSettings(dir="/c", every_steps=every_steps),
         )
         self.slots, self.bounds = slots, (nodes if least is None else least, nodes)
@@ -396,6 +434,24 @@ class SimulatedJob:
         found = parse_cluster(MemoryStore(self.server).read()).incidents
         return sorted(found.values(), key=lambda incident: incident.attempt)
 
+    def ask(self, identifier: str, kind: str, **what: Any) -> None:
+        """A person's wish."""
+        request = Request(identifier, kind, "ann@desk", self.now, **what)
+        MemoryStore(self.server).report(Section.REQUESTS, identifier, encode(request))
+
+    def requests(self) -> dict[str, Request]:
+        return dict(parse_cluster(MemoryStore(self.server).read()).requests)
+
+    def is_running(self, attempt: int) -> bool:
+        """Whether every member of this attempt has made a step."""
+        plan = self.plan
+        if plan is None or (plan.state, plan.attempt) != ("running", attempt):
+            return False
+        members = [self.nodes[member.node] for member in plan.members]
+        return all(
+            n.state == "running" and n.attempt == attempt and n.step > n.resumed for n in members
+        )
+
     def tick(self) -> None:
         """A tenth of a second of everyone's life."""
         self.now += TICK_S
@@ -403,15 +459,19 @@ class SimulatedJob:
             if node.dead:
                 continue
             node.report(self.now)
-            try:
-                node.coordinator.exchange(self.now, self.now)
-            except StoreUnavailable as error:
-                node.coordinator._lose_store(error)
-            node.keep_evidence()
-            node.write()
+            self.attend(node)
             if node.beat % node.obeys_every == 0:
                 node.obey(self.now)
         self._train()
+
+    def attend(self, node: SimulatedNode) -> None:
+        """What a node's sidecar does in a tick."""
+        try:
+            node.coordinator.exchange(self.now, self.now)
+        except StoreUnavailable as error:
+            node.coordinator._lose_store(error)
+        node.keep_evidence()
+        node.write()
 
     def run(self, seconds: float) -> None:
         for _ in range(round(seconds / TICK_S)):
@@ -452,6 +512,8 @@ class SimulatedJob:
 
     def _step(self, node: SimulatedNode) -> None:
         node.step += 1
+        if int(node.step) == node.diverges_at:
+            node.onset = node.diverges_at
         if node.takes_snapshots:
             node.held = {rank: [int(node.step)] for rank in node.rank_names}
         order = node.coordinator.orders().checkpoint

@@ -148,7 +148,7 @@ def test_the_same_exception_at_the_same_step_twice_stops_the_job_for_good(tmp_pa
     job.run_until(lambda: job.plan is not None and job.plan.state == "stopped")
     assert job.plan is not None
     assert job.plan.exit_code == 65
-    assert "ValueError: bad sample #" in job.plan.message
+    assert "ValueError: bad sample 1 at step" in job.plan.message
 
 
 def test_a_script_that_leaves_with_the_same_code_at_the_same_step_is_stopped_and_says_so(

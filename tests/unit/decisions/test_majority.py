@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from simulated_job import SimulatedJob
+from troubled_job import TroubledJob
 
+from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.settings import RedisSettings
 
 
@@ -43,3 +45,64 @@ def test_a_side_without_most_of_the_attempts_nodes_waits(
     if not goes_on:
         assert job.plan.attempt == 0
         assert any("not more than half" in n.coordinator.waiting for n in job.nodes.values())
+
+
+def test_a_side_without_most_of_the_nodes_takes_in_no_wishes(tmp_path: Path) -> None:
+    """The others may have been asked for something else; it is done when they are back."""
+    job = started(tmp_path, 2, "redis+sentinel://a/s")
+    job.nodes["n1"].dead = True
+    job.run(2)
+    job.ask("p", "pause", for_s=60.0)
+    job.run(3)
+    assert job.plan is not None
+    assert job.plan.pause is None
+    assert set(job.requests()) == {"p"}
+    job.nodes["n1"].dead = False
+    job.run_until(lambda: job.plan is not None and job.plan.pause is not None)
+
+
+def behind_sentinels(folder: Path, nodes: int) -> TroubledJob:
+    job = TroubledJob(folder, nodes=nodes, least=1)
+    object.__setattr__(job.settings, "redis", RedisSettings(url="redis+sentinel://a/s"))
+    job.run_until(lambda: job.is_running(0))
+    job.run(1)
+    return job
+
+
+def test_of_two_sides_with_a_server_each_the_greater_one_goes_on_and_the_other_orders_nothing(
+    tmp_path: Path,
+) -> None:
+    job = behind_sentinels(tmp_path, 3)
+    epoch = MemoryStore(job.server).read().lease.epoch
+    job.split("n2")
+    written = len(job.orders)
+    job.run_until(lambda: job.is_running(1))
+    alone = job.nodes["n2"]
+    job.run(3)
+    assert alone.coordinator.orders().is_leader, "on its own server"
+    assert "not more than half" in alone.coordinator.waiting
+    assert alone.attempts_run == [0]
+    assert alone.state == "running", "nothing was ended there"
+    assert "n2" not in {o.lease.candidate.partition("/")[0] for o in job.orders[written:]}
+    job.mend()
+    job.run_until(lambda: job.is_running(2))
+    assert job.plan is not None
+    assert len(job.plan.members) == 3
+    assert MemoryStore(job.server).read().lease.epoch > epoch
+    job.check()
+
+
+def test_of_two_equal_sides_neither_goes_on_and_both_train_on_once_they_meet(
+    tmp_path: Path,
+) -> None:
+    job = behind_sentinels(tmp_path, 2)
+    job.split("n1")
+    written = len(job.orders)
+    job.run(5)
+    assert job.orders[written:] == []
+    assert {node.state for node in job.nodes.values()} == {"running"}
+    job.mend()
+    job.run(3)
+    assert job.is_running(0)
+    assert job.incidents() == []
+    job.check()

@@ -52,6 +52,17 @@ def test_pressure_that_comes_and_goes_makes_no_series_of_checkpoints(tmp_path: P
 
 
 def test_a_checkpoint_that_came_to_nothing_is_not_tried_for_ever(tmp_path: Path) -> None:
+    job = started(tmp_path, registered=True)
+    job.misses = 1
+    trouble(job, since=job.now)
+    job.run_until(lambda: job.checkpoint is not None and job.checkpoint.state == "void")
+    given_up = job.checkpoint
+    job.run(5)
+    assert job.checkpoint == given_up
+    assert job.storage.held == {}
+
+
+def test_a_job_that_registered_nothing_is_not_asked_to_save(tmp_path: Path) -> None:
     job = started(tmp_path, registered=False)
     trouble(job, since=job.now)
     job.run(5)

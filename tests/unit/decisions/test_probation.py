@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
+
 from holdfast_sidecar.coordination.reports import (
     Candidate,
     LedgerEntry,
@@ -96,6 +98,22 @@ def test_numbers_that_are_not_finite_stop_the_trial_and_then_begin_it_anew() -> 
     assert state_of_trial(new, ill, PLAN) == ""
     after = state_of_trial(new, cluster(rank(0), rank(1, nonfinite_losses=1)), PLAN)
     assert after not in ("", before)
+
+
+@pytest.mark.parametrize(
+    ("now", "seen"),
+    [
+        ({"is_gradient_finite": False}, {"nonfinite_gradients": 1}),
+        ({"spike_onset": 55}, {"spikes": 1}),
+    ],
+)
+def test_gradients_and_spikes_do_as_losses_that_are_not_finite(
+    now: dict[str, object], seen: dict[str, object]
+) -> None:
+    new = entry("new", 50)
+    before = state_of_trial(new, cluster(), PLAN)
+    assert state_of_trial(new, cluster(rank(0), rank(1, **now)), PLAN) == ""
+    assert state_of_trial(new, cluster(rank(0), rank(1, **seen)), PLAN) not in ("", before)
 
 
 def test_a_hardware_fault_counts_on_a_node_that_wrote_it_only() -> None:

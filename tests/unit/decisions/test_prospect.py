@@ -10,13 +10,14 @@ from holdfast_sidecar.coordination.reports import (
     LedgerEntry,
     Member,
     NodeReport,
+    PeerOrder,
     Plan,
     RankReport,
     SnapshotOrder,
     SnapshotReport,
 )
 from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.decisions.prospect import look_ahead, steps_behind, what_if
+from holdfast_sidecar.decisions.prospect import look_ahead, what_if
 from holdfast_sidecar.decisions.schedule import work_out
 from holdfast_sidecar.settings import CheckpointSettings
 
@@ -36,23 +37,25 @@ JOB = Cluster(
     nodes={"a": node("a", 0, {"1": [46, 43]}), "b": node("b", 1, {"0": [44]})},
     ledger={"a": ENTRY},
     snapshot=SnapshotOrder(0, 1, 4),
+    peer=PeerOrder("p", 0, 1, 46, "armed", 9.0, through=43),
 )
 
 
 def test_the_less_is_left_the_more_is_lost() -> None:
     ahead = look_ahead(work_out(JOB, SETTINGS, 100.0), JOB, SETTINGS)
     assert ahead.lost_with_snapshots_s == pytest.approx(4 * 0.4 / 2)
-    assert ahead.copies_behind == 50 - 44
-    assert ahead.lost_with_copies_s == pytest.approx(6.5 * 0.4)
+    assert ahead.copies_behind == 51 - 43, "ranks have newer copies, and none of one step"
+    assert ahead.lost_with_copies_s == pytest.approx(8.5 * 0.4)
     assert ahead.lost_s == pytest.approx(600 / 2 + 20)
     assert ahead.lost_to_numbers_s == pytest.approx(600 / 2 + 20 + 120)
     assert ahead.saving_share == pytest.approx(3 / 600)
 
 
-def test_copies_count_only_once_every_rank_is_copied() -> None:
-    one_missing = dataclasses.replace(JOB, nodes={"a": JOB.nodes["a"], "b": node("b", 1, {})})
-    assert steps_behind(one_missing) is None
-    assert steps_behind(Cluster()) is None
+def test_copies_of_an_earlier_attempt_are_not_what_a_node_s_loss_leaves() -> None:
+    assert JOB.plan is not None
+    begun = dataclasses.replace(JOB, plan=dataclasses.replace(JOB.plan, attempt=1))
+    ahead = look_ahead(work_out(begun, SETTINGS, 100.0), begun, SETTINGS)
+    assert (ahead.copies_behind, ahead.lost_with_copies_s) == (None, None)
 
 
 def test_without_a_job_that_runs_nothing_is_claimed_of_its_memory() -> None:

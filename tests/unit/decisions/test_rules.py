@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from holdfast_sidecar.coordination.reports import (
@@ -17,32 +19,7 @@ from holdfast_sidecar.coordination.reports import (
     SavedPart,
 )
 from holdfast_sidecar.decisions import blame, checkpointing, formation, restart
-from holdfast_sidecar.decisions.liveness import Beat, Heartbeats
 from holdfast_sidecar.settings import CheckpointSettings, PolicySettings, SidecarSettings
-
-
-def test_a_counter_that_stands_still_is_measured_on_the_judges_clock() -> None:
-    heartbeats = Heartbeats(late_after_s=2)
-    heartbeats.observe({"a": Beat("x", 1)}, "server", 0)
-    heartbeats.observe({"a": Beat("x", 1)}, "server", 1)
-    assert heartbeats.still_for("a", 1) == 1
-    heartbeats.observe({"a": Beat("x", 2)}, "server", 1.5)
-    assert heartbeats.still_for("a", 1.5) == 0
-    assert heartbeats.still_for("never seen", 1.5) == float("inf")
-
-
-@pytest.mark.parametrize(
-    ("server", "looked_at"),
-    [("another server", 1.0), ("server", 9.0)],
-    ids=["the server changed", "the judge was late"],
-)
-def test_deadlines_start_again_when_the_judge_could_not_have_seen(
-    server: str, looked_at: float
-) -> None:
-    heartbeats = Heartbeats(late_after_s=2)
-    heartbeats.observe({"a": Beat("x", 1)}, "server", 0)
-    heartbeats.observe({"a": Beat("x", 1)}, server, looked_at)
-    assert heartbeats.still_for("a", looked_at) == 0
 
 
 def ended(
@@ -80,7 +57,34 @@ def test_the_first_cause_is_told_from_its_victims(exits: list[Exit], culprit: in
 def test_a_signature_forgets_numbers_and_a_killing_from_outside_has_none() -> None:
     own = blame.Blame("n", 0, ended(0, 1, "ValueError: sample 17 at 0x7f00", step=4), 0.9)
     assert blame.signature(own) == "ValueError: sample # at # at step 4"
-    assert blame.signature(blame.Blame("n", 0, ended(0, -9), 0.9)) == ""
+    outside = [ended(0, -9), ended(0, -2, "KeyboardInterrupt"), ended(0, 1, "KeyboardInterrupt")]
+    assert [blame.signature(blame.Blame("n", 0, one, 0.9)) for one in outside] == [""] * 3
+
+
+@pytest.mark.parametrize(
+    ("reasons", "told"),
+    [
+        (["rank 0: ValueError: sample 17 at 0x7f00"], "ValueError: sample 17 at 0x7f00"),
+        (
+            ["process 9 exited with code 1", "last words: ValueError: sample 18 at 0x1"],
+            "ValueError: sample 18 at 0x1",
+        ),
+        (["rank 1: RuntimeError: gloo"], "ValueError: sample # at #"),
+        ([], "ValueError: sample # at #"),
+    ],
+)
+def test_people_are_told_a_signature_with_the_numbers_that_it_forgets(
+    reasons: list[str], told: str
+) -> None:
+    seen = Incident("i", 0, "crash", evidence=reasons)
+    seen = dataclasses.replace(seen, signature="ValueError: sample # at # at step 4")
+    assert blame.in_words(seen) == f"{told} at step 4"
+    verdict = restart.decide(seen, [dataclasses.replace(seen, decided="restart")], 1, -1, POLICY, 0)
+    assert isinstance(verdict, restart.Stop)
+    assert verdict.message == f"the same failure 2 times: {told} at step 4"
+
+
+POLICY = PolicySettings()
 
 
 def agent(node: str, **changes: object) -> AgentReport:

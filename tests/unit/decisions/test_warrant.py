@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import Member, NodeReport, Plan, encode
+from holdfast_sidecar.coordination.reports import Member, NodeReport, Pause, Plan, encode
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.decisions.warrant import Warrant, refusal
 from holdfast_sidecar.deeds import have_all_kept
@@ -40,6 +40,7 @@ def test_a_culprit_may_be_ended_when_everything_is_so() -> None:
         ({}, {}, {"cause": "crash"}, "no hang"),
         ({}, {}, {"culprit_node": "b"}, "not on this node"),
         ({}, {}, {"culprit_ranks": []}, "not on this node"),
+        ({}, {}, {"pause": Pause("ann", "", 0.0, 1.0)}, "the job is paused"),
         ({"store_up": False}, {}, {}, "Redis is away"),
         ({"lease": Lease(4, "b/y")}, {}, {}, "epoch"),
         ({}, {"mode": "observe"}, {}, "mode is observe"),

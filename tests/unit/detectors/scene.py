@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.page import WORD_COUNT, Ending, Identity, Phase, Record, Reply, Word, float_bits
+from holdfast_sidecar.closer_look import Child, CloserLook, Scrutiny, scrutinise
 from holdfast_sidecar.observation import (
     Moment,
     PeerRank,
@@ -14,6 +15,7 @@ from holdfast_sidecar.observation import (
     Ranks,
     follow,
 )
+from holdfast_sidecar.waiting_place import Wait, Where
 
 
 def identity(rank: int = 0, world_size: int = 2, attempt: int = 0) -> Identity:
@@ -84,6 +86,51 @@ def history(*looks: RankLook) -> RankHistory:
         made = follow(made, one)
     assert made is not None
     return made
+
+
+def child(
+    state: str = "S",
+    cpu_ticks: int = 100,
+    is_worker: bool = False,
+    wait: Wait | None = None,
+) -> Child:
+    return Child(
+        pid=7,
+        name="python",
+        state=state,
+        cpu_ticks=cpu_ticks,
+        is_worker=is_worker,
+        transferred=5,
+        wait=wait,
+    )
+
+
+LOCK = Wait(Where.LOCK, (202, 1, 2))
+
+
+def closer(
+    at_s: float = 0.0,
+    main: Wait | None = LOCK,
+    children: Sequence[Child] = (),
+    at_work: str = "",
+    mark: int = 1,
+) -> CloserLook:
+    return CloserLook(at_s, (0, mark, 0), main, at_work, tuple(children), transferred=5)
+
+
+def scrutiny(
+    main: Wait | None = LOCK,
+    children: Sequence[Child] = (),
+    later: Sequence[Child] | None = None,
+    at_work: str = "",
+    looks: int = 2,
+) -> Scrutiny:
+    """What looks half a second apart showed; `later`: the children at the last of them."""
+    known = scrutinise(None, closer(0.0, main, children, at_work))
+    for number in range(1, looks):
+        seen = children if later is None else later
+        known = scrutinise(known, closer(number / 2, main, seen, at_work))
+    return known
 
 
 def ranks(*histories: RankHistory, peers: Sequence[PeerRank] = ()) -> Ranks:

@@ -1,14 +1,13 @@
-"""Detectors of the node itself: host, network, presence; numbers; how long a finding stands."""
+"""Detectors of the node itself: host, network, presence; how long a finding stands."""
 
 from __future__ import annotations
 
 import dataclasses
 
-from tests.unit.detectors.scene import history, look, moment, ranks
+from tests.unit.detectors.scene import moment
 
 from holdfast_sidecar.detectors.host import find_host_troubles
 from holdfast_sidecar.detectors.network import find_lost_links
-from holdfast_sidecar.detectors.numbers import find_nonfinite
 from holdfast_sidecar.detectors.onset import keep_onsets, newly_found, no_longer_found
 from holdfast_sidecar.detectors.presence import find_absences
 from holdfast_sidecar.findings import Finding, Kind
@@ -99,13 +98,6 @@ def test_a_probe_is_reported_only_when_it_keeps_failing() -> None:
     failing = ProbeHealth("gpu", False, 4, 1.0, "NVML is silent", failing_since_s=10.0)
     assert kinds(find_absences([failing], True, 20.0, moment(20.0))) == []
     assert kinds(find_absences([failing], True, 26.0, moment(26.0))) == [Kind.PROBE_FAILED]
-
-
-def test_nan_and_infinite_losses_are_found() -> None:
-    assert kinds(find_nonfinite(ranks(history(look(1.0, loss=float("nan")))), moment(1.0))) == [
-        Kind.NONFINITE
-    ]
-    assert kinds(find_nonfinite(ranks(history(look(1.0, loss=0.5))), moment(1.0))) == []
 
 
 def test_the_same_trouble_seen_again_keeps_its_first_time() -> None:

@@ -1,13 +1,27 @@
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
-from tests.unit.detectors.scene import history, look, moment, peer, ranks, steps
+from tests.unit.detectors.scene import (
+    child,
+    history,
+    look,
+    moment,
+    peer,
+    ranks,
+    scrutiny,
+    steps,
+)
 
 from holdfast.page import Ending, Phase
-from holdfast_sidecar.detectors.stall import find_stalls, is_suspicious
+from holdfast_sidecar.closer_look import Child, Scrutiny
+from holdfast_sidecar.detectors.stall import due_in_s, find_stalls, is_suspicious, suspects
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import RankHistory, Ranks
 from holdfast_sidecar.settings import StallSettings
+from holdfast_sidecar.waiting_place import Wait, Where
 
 SETTINGS = StallSettings()
 NORMAL = steps(10, data=1, forward=20, backward=20, optimizer=2)
@@ -51,10 +65,31 @@ def test_silence_beyond_the_limit_is_a_stall_that_does_not_act() -> None:
     assert finding.since_unix_s == 1_000_000.0
 
 
-def test_the_limit_follows_the_slowest_of_the_latest_steps() -> None:
+def proven(scene: Ranks, proof: Scrutiny | None = None) -> Ranks:
+    """The scene, with what closer looks showed of its ranks: by default a lock for ever."""
+    return replace(scene, scrutinies=dict.fromkeys(scene.local, proof or scrutiny()))
+
+
+def test_the_limit_follows_the_slowest_step_so_far() -> None:
     past = look(0.0, records=(*NORMAL, *steps(1, forward=4000)))
     assert judge(ranks(history(past, look(11.0))), 11.0) == []
-    assert [f.kind for f in judge(ranks(history(past, look(12.5))), 12.5)] == [Kind.STALL]
+    assert [f.kind for f in judge(ranks(history(past, look(15.0))), 15.0)] == [Kind.STALL]
+
+
+def test_what_the_first_steps_took_does_not_hide_a_hang() -> None:
+    compiling = steps(2, forward=60_000)
+    past = look(0.0, records=(*compiling, *NORMAL))
+    assert [f.kind for f in judge(ranks(history(past, look(1.5))), 1.5)] == [Kind.STALL]
+    early = look(0.0, records=(*compiling, *NORMAL[:2]))
+    assert judge(ranks(history(early, look(599.0))), 599.0) == []
+
+
+def test_one_number_overrides_every_limit() -> None:
+    settings = StallSettings(limit_s=30.0)
+    for scene in (ranks(stuck(29.0)), ranks(stuck(29.0, Phase.EVALUATING))):
+        assert list(find_stalls(scene, settings, moment(29.0))) == []
+    for scene in (ranks(stuck(31.0)), ranks(stuck(31.0, Phase.EVALUATING))):
+        assert [f.kind for f in find_stalls(scene, settings, moment(31.0))] == [Kind.STALL]
 
 
 def test_a_slow_save_or_a_first_step_gets_its_own_allowance() -> None:
@@ -83,10 +118,10 @@ def test_a_stopped_process_is_a_hang_half_a_second_beyond_its_phase() -> None:
 
 
 def test_one_look_at_a_stopped_process_proves_nothing() -> None:
-    once = history(look(0.0, records=NORMAL), look(0.9, state="T"))
-    assert judge(ranks(once), 0.9) == []
-    again = history(look(0.0, records=NORMAL), look(0.9, state="T"), look(1.0))
-    assert judge(ranks(again), 1.0) == []
+    once = history(look(0.0, records=NORMAL), look(0.7, state="T"))
+    assert judge(ranks(once), 0.7) == []
+    again = history(look(0.0, records=NORMAL), look(0.7, state="T"), look(0.8))
+    assert judge(ranks(again), 0.8) == []
 
 
 def test_a_debugger_is_no_hang() -> None:
@@ -103,22 +138,84 @@ def test_who_stops_before_the_first_steps_is_given_more_time() -> None:
 
 
 def test_a_rank_that_all_peers_wait_for_and_that_never_runs_is_a_hang() -> None:
-    scene = ranks(stuck(7.0), peers=[peer(1, age_s=6.9)])
-    (finding,) = judge(scene, 7.0)
+    scene = proven(ranks(stuck(2.0), peers=[peer(1, age_s=1.9)]))
+    (finding,) = judge(scene, 2.0)
     assert (finding.kind, finding.acts, finding.ranks) == (Kind.HANG, True, [0])
+    assert "waits for a lock that no other thread lets go" in finding.evidence[1]
     assert "1 of 1 peers wait" in finding.evidence[2]
+
+
+def in_place(where: Where, ends_unaided_s: float = math.inf) -> Scrutiny:
+    return scrutiny(main=Wait(where, (1, 2, 3), ends_unaided_s))
+
+
+@pytest.mark.parametrize(
+    "proof",
+    [
+        in_place(Where.SLEEP, 3600.0),
+        in_place(Where.SIGNAL),
+        scrutiny(children=[child(state="S", wait=Wait(Where.QUEUE))]),
+    ],
+    ids=["a sleep of an hour", "a signal", "a child that waits for work"],
+)
+def test_waits_that_nothing_outside_ends_are_proof(proof: Scrutiny) -> None:
+    scene = proven(ranks(stuck(2.0), peers=[peer(1)]), proof)
+    assert [f.kind for f in judge(scene, 2.0)] == [Kind.HANG]
+
+
+@pytest.mark.parametrize(
+    "proof",
+    [
+        in_place(Where.NETWORK),
+        in_place(Where.STORAGE),
+        in_place(Where.QUEUE),
+        in_place(Where.CHILD),
+        in_place(Where.OTHER),
+        in_place(Where.CPU),
+        in_place(Where.SLEEP, 30.0),
+        in_place(Where.LOCK, 10.0),
+        scrutiny(at_work="thread uploader waits for network"),
+        scrutiny(children=[child(state="D")]),
+        scrutiny(children=[child(state="S", wait=Wait(Where.NETWORK))]),
+        scrutiny(children=[child(cpu_ticks=100)], later=[child(cpu_ticks=200)]),
+        scrutiny(children=[child(state="S")]),
+        scrutiny(looks=1),
+        scrutiny(main=None),
+    ],
+    ids=[
+        "an upload",
+        "a file",
+        "a pipe",
+        "a child",
+        "something unknown",
+        "nothing: it runs",
+        "a pause between two tries",
+        "a lock that it gives up in time",
+        "a thread that uploads",
+        "a child that waits for a disk",
+        "a child that uploads",
+        "a child that computes",
+        "a child that may not be seen",
+        "seen only once",
+        "a kernel that says nothing",
+    ],
+)
+def test_what_may_go_on_by_itself_stays_a_stall_however_long_peers_wait(proof: Scrutiny) -> None:
+    scene = proven(ranks(stuck(40.0), peers=[peer(1, age_s=39.0)]), proof)
+    (finding,) = judge(scene, 40.0)
+    assert (finding.kind, finding.acts) == (Kind.STALL, False)
 
 
 @pytest.mark.parametrize(
     "scene",
     [
-        ranks(stuck(7.0, turns_per_s=3), peers=[peer(1)]),
-        ranks(stuck(7.0, ticks_per_s=30), peers=[peer(1)]),
-        ranks(stuck(7.0), peers=[peer(1, phase="forward", age_s=0.1)]),
-        ranks(stuck(7.0), peers=[peer(1, age_s=0.2)]),
-        ranks(stuck(7.0)),
-        ranks(stuck(7.0, Phase.DATA), peers=[peer(1)]),
-        ranks(stuck(7.0, Phase.IDLE), peers=[peer(1)]),
+        proven(ranks(stuck(7.0, turns_per_s=3), peers=[peer(1)])),
+        proven(ranks(stuck(7.0, ticks_per_s=30), peers=[peer(1)])),
+        proven(ranks(stuck(7.0), peers=[peer(1, phase="forward", age_s=0.1)])),
+        proven(ranks(stuck(7.0), peers=[peer(1, age_s=0.2)])),
+        proven(ranks(stuck(7.0))),
+        proven(ranks(stuck(7.0, Phase.DATA), peers=[peer(1)])),
+        proven(ranks(stuck(7.0, Phase.IDLE), peers=[peer(1)])),
     ],
     ids=[
         "its main thread runs now and then",
@@ -136,14 +233,79 @@ def test_without_positive_evidence_it_stays_a_stall(scene: Ranks) -> None:
 
 
 def test_a_rank_that_stands_still_in_data_is_a_hang_after_half_a_minute() -> None:
-    (finding,) = judge(ranks(stuck(31.0, Phase.DATA), peers=[peer(1, age_s=30.0)]), 31.0)
-    assert finding.kind is Kind.HANG
+    scene = proven(ranks(stuck(31.0, Phase.DATA), peers=[peer(1, age_s=30.0)]))
+    assert [f.kind for f in judge(scene, 31.0)] == [Kind.HANG]
+
+
+WORKER = child(is_worker=True, state="S", wait=Wait(Where.QUEUE))
+QUEUE = Wait(Where.QUEUE, (1, 2, 3))
+
+
+@pytest.mark.parametrize(
+    ("proof", "told"),
+    [
+        (scrutiny(main=Wait(Where.STORAGE)), "waits for storage itself"),
+        (scrutiny(Wait(Where.CPU), [replace(WORKER, state="Z", exit_status=9)]), "computes itself"),
+        (scrutiny(QUEUE, [replace(WORKER, state="D")]), "is at work"),
+        (scrutiny(QUEUE, [WORKER], [replace(WORKER, cpu_ticks=300)]), "is at work"),
+        (scrutiny(QUEUE, [WORKER], [replace(WORKER, transferred=9)]), "is at work"),
+        (scrutiny(QUEUE, at_work="thread prefetch waits for network"), "thread prefetch"),
+    ],
+    ids=[
+        "itself",
+        "itself, beside an old corpse",
+        "a worker at a disk",
+        "a worker on a CPU",
+        "a worker that reads",
+        "a thread",
+    ],
+)
+def test_a_loader_at_work_is_a_data_stall_and_is_waited_for(proof: Scrutiny, told: str) -> None:
+    scene = proven(ranks(stuck(1.1, Phase.DATA), peers=[peer(1)]), proof)
+    (finding,) = judge(scene, 1.1)
+    assert (finding.kind, finding.acts) == (Kind.DATA_STALL, False)
+    assert told in finding.evidence[1]
+    for age_s, acts in ((599.0, False), (601.0, True)):
+        later = proven(ranks(stuck(age_s, Phase.DATA), peers=[peer(1)]), proof)
+        assert [(f.kind, f.acts) for f in judge(later, age_s)] == [(Kind.DATA_STALL, acts)]
+
+
+def test_a_loader_whose_worker_is_stopped_or_was_killed_is_a_hang() -> None:
+    killed = replace(WORKER, state="Z", exit_status=9)
+    for worker, told in ((replace(WORKER, state="T"), "is stopped"), (killed, "ended by signal 9")):
+        scene = proven(ranks(stuck(1.1, Phase.DATA)), scrutiny(QUEUE, [worker]))
+        (finding,) = judge(scene, 1.1)
+        assert (finding.kind, finding.acts) == (Kind.HANG, True)
+        assert told in finding.evidence[1]
+
+
+@pytest.mark.parametrize(
+    "children",
+    [
+        [],
+        [WORKER],
+        [replace(WORKER, state="Z", exit_status=0)],
+        [replace(WORKER, state="Z", exit_status=9, is_worker=False)],
+        [replace(WORKER, state="T", is_worker=False)],
+    ],
+    ids=["none", "one that rests", "one that ended well", "another program's end", "and its stop"],
+)
+def test_a_loader_of_which_nothing_is_seen_is_only_silent(children: list[Child]) -> None:
+    scene = proven(ranks(stuck(1.1, Phase.DATA)), scrutiny(QUEUE, children))
+    assert [(f.kind, f.acts) for f in judge(scene, 1.1)] == [(Kind.STALL, False)]
+
+
+def test_a_dead_worker_beside_one_at_work_is_no_hang() -> None:
+    dead = replace(WORKER, state="Z", exit_status=9)
+    busy = replace(WORKER, pid=8, state="D")
+    scene = proven(ranks(stuck(1.1, Phase.DATA)), scrutiny(QUEUE, [dead, busy]))
+    assert [f.kind for f in judge(scene, 1.1)] == [Kind.DATA_STALL]
 
 
 @pytest.mark.parametrize("phase", [Phase.BACKWARD, Phase.COMMUNICATING])
 def test_a_rank_that_waits_in_a_collective_is_never_the_culprit(phase: Phase) -> None:
     victim, culprit = stuck(121.0, phase, rank=0), stuck(121.0, rank=1)
-    findings = {f.ranks[0]: f for f in judge(ranks(victim, culprit), 121.0)}
+    findings = {f.ranks[0]: f for f in judge(proven(ranks(victim, culprit)), 121.0)}
     assert findings[0].kind is Kind.STALL
     assert not findings[0].acts
     assert findings[1].kind is Kind.HANG
@@ -157,7 +319,7 @@ def test_when_everybody_waits_and_nobody_is_missing_silence_acts_in_the_end() ->
 
 
 def test_two_ranks_that_hang_together_are_both_named() -> None:
-    scene = ranks(stuck(7.0, rank=0), stuck(7.0, rank=1), peers=[peer(2)])
+    scene = proven(ranks(stuck(7.0, rank=0), stuck(7.0, rank=1), peers=[peer(2)]))
     assert [f.kind for f in judge(scene, 7.0)] == [Kind.HANG, Kind.HANG]
 
 
@@ -171,6 +333,26 @@ def test_a_loop_that_overslept_counts_from_its_waking() -> None:
     assert judge(ranks(stuck(300.0)), 300.0, awake_since_s=299.5) == []
     (finding,) = judge(ranks(stuck(300.0)), 300.0, awake_since_s=298.0)
     assert not finding.acts
+
+
+def test_closer_looks_are_for_those_that_soon_pass_their_limit_and_wait_for_nobody() -> None:
+    def looked_at(scene: Ranks, now_s: float) -> list[int]:
+        return [look.rank for look in suspects(scene, SETTINGS, moment(now_s))]
+
+    assert looked_at(ranks(stuck(0.4)), 0.4) == []
+    assert looked_at(ranks(stuck(0.6)), 0.6) == [0]
+    assert looked_at(ranks(stuck(0.6, Phase.BACKWARD), stuck(0.6, rank=1)), 0.6) == [1]
+    assert looked_at(ranks(history(look(0.0), look(9.0, is_gone=True))), 9.0) == []
+
+
+def test_the_next_look_comes_when_a_silence_passes_its_limit() -> None:
+    def due(scene: Ranks, now_s: float) -> float:
+        return due_in_s(scene, SETTINGS, moment(now_s))
+
+    assert due(ranks(stuck(0.4)), 0.4) == pytest.approx(0.5)
+    assert due(ranks(stuck(0.4, Phase.SAVING)), 0.4) == pytest.approx(2099.6)
+    assert due(ranks(stuck(1.1)), 1.1) == math.inf
+    assert due(ranks(), 1.1) == math.inf
 
 
 def test_suspicion_asks_for_closer_looks_until_it_is_decided() -> None:

@@ -20,6 +20,8 @@ RANK = {environment.PAGE_DIR: "/x", "LOCAL_RANK": "0"}
         ({environment.HOOKS: "0"}, False),
         ({environment.PAGE_DIR: ""}, False),
         ({"LOCAL_RANK": ""}, False),
+        ({"LOCAL_RANK": "", "RANK": "3"}, False),
+        ({"LOCAL_RANK": "", "RANK": "3", environment.ATTACH: "1"}, True),
         ({environment.CLAIMED: f"{os.getppid()}:5"}, False),
         ({environment.CLAIMED: f"{os.getpid()}:5"}, True),
     ],

@@ -74,6 +74,25 @@ def test_a_page_whose_owner_died_after_a_step_stays_as_evidence(folder: Path) ->
     assert owner(folder) == 100
 
 
+def test_a_start_by_others_replaces_all_that_the_one_before_left_dead(folder: Path) -> None:
+    dead = [claim(str(folder), Identity(n, 5, 0, 1, n, n, 3, 6, "node", "job")) for n in range(2)]
+    alive = claim(str(folder), Identity(7, 5, 0, 1, 2, 2, 3, 6, "node", "job"))
+    assert alive is not None
+    for page_of_old in dead:
+        assert page_of_old is not None
+        recorder = Recorder(page_of_old.memory, 0)
+        recorder.end_step(1)
+        recorder.detach()
+        page_of_old.let_go()
+    successor = claim(str(folder), identity(200), replaces_dead=True)
+    assert successor is not None
+    assert owner(folder) == 200
+    assert sorted(path.name for path in folder.iterdir()) == [page.page_name(0, n) for n in (0, 2)]
+    assert claim(str(folder), identity(300), replaces_dead=True) is None
+    successor.let_go()
+    alive.let_go()
+
+
 def test_every_attempt_has_a_page_of_its_own(folder: Path) -> None:
     pages = [claim(str(folder), identity(attempt=attempt)) for attempt in range(3)]
     assert len(list(folder.iterdir())) == 3

@@ -1,4 +1,5 @@
-"""Which losses are read, and how one from a GPU arrives late; the GPU is a stand-in."""
+"""Which losses and gradient norms are read, and how one from a GPU arrives late; the GPU is a
+stand-in."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import pytest
 
 from holdfast import page
 from holdfast.page import Word
+from holdfast.patches.gradients import GradientWatch
 from holdfast.patches.loss import LossWatch
 from holdfast.recorder import Recorder
 
@@ -76,6 +78,7 @@ class Gpu:
 
         self.torch = SimpleNamespace(
             Tensor=Tensor,
+            no_grad=contextlib.nullcontext,
             float32="float32",
             cuda=SimpleNamespace(
                 Event=Event, device=self.on, is_current_stream_capturing=self.is_capturing
@@ -182,3 +185,81 @@ def test_once_the_script_reports_its_loss_none_is_read(
     watch.look((Tensor(1.0, "cuda"),))
     watch.look((Tensor(1.0),))
     assert (gpu.recorded, seen(recorder)) == (0, 7.0)
+
+
+class Sharded:
+    """A norm of gradients that lie in several processes; `full_tensor` would be a collective."""
+
+    def __init__(self, part: Tensor) -> None:
+        self.part = part
+
+    def to_local(self) -> Tensor:
+        return self.part
+
+
+@pytest.fixture
+def norms(gpu: Gpu, recorder: Recorder) -> GradientWatch:
+    return GradientWatch(gpu.torch, recorder)
+
+
+def seen_norm(recorder: Recorder) -> float:
+    return page.bits_float(recorder.word(Word.GRADIENT_BITS))
+
+
+def test_a_gradient_norm_is_read_at_once_from_the_cpu_and_late_from_a_gpu(
+    norms: GradientWatch, recorder: Recorder, gpu: Gpu
+) -> None:
+    norms.look(Tensor(0.25))
+    assert seen_norm(recorder) == 0.25
+    recorder.end_step(1)
+    norms.look(Tensor(3.0, "cuda"))
+    assert recorder.word(Word.GRADIENT_STEP) == 1
+    recorder.end_step(2)
+    gpu.complete = 1
+    norms.look(Tensor(4.0, "cuda"))
+    assert (seen_norm(recorder), recorder.word(Word.GRADIENT_STEP)) == (3.0, 2)
+
+
+def test_an_overflow_that_arrives_late_was_still_the_scalers(
+    norms: GradientWatch, recorder: Recorder, gpu: Gpu
+) -> None:
+    for step in (1, 2):
+        recorder.scale()
+        norms.look(Tensor(float("inf"), "cuda"))
+        recorder.end_step(step)
+    gpu.complete = 2
+    recorder.scale()
+    norms.look(Tensor(1.0, "cuda"))
+    assert recorder.word(Word.SCALER_SKIPS) == 2
+    assert recorder.word(Word.NONFINITE_GRADIENTS) == 0
+
+
+def test_of_sharded_gradients_the_part_in_this_process_is_read(
+    norms: GradientWatch, recorder: Recorder
+) -> None:
+    norms.look(Sharded(Tensor(0.5)))
+    assert seen_norm(recorder) == 0.5
+
+
+@pytest.mark.parametrize("norm", [None, 1.0, Tensor(9.0, numel=2), Tensor(9.0, "mps")])
+def test_what_is_not_plainly_a_norm_is_left_alone(
+    norms: GradientWatch, recorder: Recorder, norm: object
+) -> None:
+    norms.look(norm)
+    assert recorder.word(Word.GRADIENT_STEP) == 0
+
+
+def test_another_thread_than_the_one_that_trains_is_left_alone(
+    norms: GradientWatch, recorder: Recorder
+) -> None:
+    recorder.thread += 1
+    norms.look(Tensor(0.5))
+    assert recorder.word(Word.GRADIENT_STEP) == 0
+
+
+def test_once_the_script_reports_its_norm_none_is_read(
+    norms: GradientWatch, recorder: Recorder
+) -> None:
+    recorder.report_gradient(7.0)
+    norms.look(Tensor(1.0))
+    assert seen_norm(recorder) == 7.0

@@ -8,7 +8,7 @@ from holdfast import page
 from holdfast.page import Identity, Order, OrderKind, Record, Reply, ReplyState
 
 IDENTITY = Identity(1, 2, 3, 4, 5, 6, 7, 8, "node-a", "job-b")
-RECORD = Record(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 0.5, 1)
+RECORD = Record(1, 2, 49, 4, 5, 6, 7, 8, 9, 10, 0.5, 3, 2.5)
 
 
 def place(zone: bytes, offset: int) -> bytes:
@@ -88,6 +88,7 @@ def test_a_number_keeps_its_bits() -> None:
 def test_the_zones_do_not_overlap_and_fill_the_page() -> None:
     assert page.WORDS_OFFSET + 8 * page.WORD_COUNT == page.ORDERS_OFFSET
     assert page.ORDERS_OFFSET + len(OrderKind) * page.ORDER_SIZE <= page.REPLIES_OFFSET
-    assert page.REPLIES_OFFSET + len(OrderKind) * page.REPLY_SIZE <= page.LAST_WORDS_OFFSET
+    assert page.REPLIES_OFFSET + len(OrderKind) * page.REPLY_SIZE <= page.DEATH_OFFSET
+    assert page.DEATH_OFFSET + page.DEATH_SIZE <= page.LAST_WORDS_OFFSET
     assert page.LAST_WORDS_OFFSET + page.LAST_WORDS_SIZE <= page.RING_OFFSET
     assert page.RING_OFFSET + page.RING_CAPACITY * page.RECORD_SIZE == page.PAGE_SIZE

@@ -158,14 +158,68 @@ def test_a_loss_that_is_no_number_is_counted(recorder: Recorder, value: float) -
     assert recorder.word(Word.LOSS_STEP) == 12
 
 
-def test_the_losses_that_hooks_see_no_longer_count_once_the_script_reports(
-    recorder: Recorder,
+def test_a_gradient_norm_is_in_the_record_of_its_step_only(
+    recorder: Recorder, memory: bytearray
 ) -> None:
-    recorder.see_loss(3.0)
-    assert page.bits_float(recorder.word(Word.LOSS_BITS)) == 3.0
-    recorder.report_loss(2.0)
-    recorder.see_loss(4.0)
-    assert page.bits_float(recorder.word(Word.LOSS_BITS)) == 2.0
+    recorder.note_gradient(2.5)
+    recorder.end_step(1)
+    recorder.end_step(2)
+    first, second = records(memory)
+    assert (first.gradient_norm, first.flags) == (2.5, RecordFlag.GRADIENT)
+    assert second.flags == 0
+    assert page.bits_float(recorder.word(Word.GRADIENT_BITS)) == 2.5
+    assert recorder.word(Word.GRADIENT_STEP) == 1
+
+
+@pytest.mark.parametrize(
+    ("norms", "kept"),
+    [
+        ((1.0, 3.0, 2.0), 3.0),
+        ((1.0, math.nan, 2.0), math.nan),
+        ((math.inf, 2.0), math.inf),
+        ((1e300,), math.inf),  # more than the record can say, and not refused
+    ],
+)
+def test_of_several_norms_in_a_step_the_largest_counts_and_nan_above_all(
+    recorder: Recorder, memory: bytearray, norms: tuple[float, ...], kept: float
+) -> None:
+    for norm in norms:
+        recorder.note_gradient(norm)
+    recorder.end_step(1)
+    recorder.note_gradient(0.5)
+    recorder.end_step(2)
+    first, second = records(memory)
+    assert first.gradient_norm == pytest.approx(kept, nan_ok=True)
+    assert second.gradient_norm == 0.5
+
+
+@pytest.mark.parametrize("norm", [math.nan, math.inf])
+def test_gradients_that_are_no_numbers_are_counted(recorder: Recorder, norm: float) -> None:
+    recorder.report_gradient(norm, 7)
+    assert recorder.word(Word.NONFINITE_GRADIENTS) == 1
+    assert recorder.word(Word.GRADIENT_STEP) == 7
+    assert recorder.gradient_is_reported
+
+
+def test_what_a_loss_scaler_passes_over_is_no_fault_but_is_counted_while_it_lasts(
+    recorder: Recorder, memory: bytearray
+) -> None:
+    recorder.note_gradient(1.0)
+    recorder.end_step(1)
+    for step in (2, 3):
+        recorder.scale()
+        recorder.note_gradient(math.inf)
+        recorder.end_step(step)
+    assert recorder.word(Word.SCALER_SKIPS) == 2
+    assert recorder.word(Word.NONFINITE_GRADIENTS) == 0
+    assert page.bits_float(recorder.word(Word.GRADIENT_BITS)) == 1.0
+    assert [record.flags for record in records(memory)] == [RecordFlag.GRADIENT, 0, 0]
+    recorder.scale()
+    recorder.note_gradient(4.0)
+    assert recorder.word(Word.SCALER_SKIPS) == 0
+    recorder.end_step(4)
+    recorder.note_gradient(math.inf)  # not scaled: nobody passes over this one
+    assert recorder.word(Word.NONFINITE_GRADIENTS) == 1
 
 
 def test_an_order_is_seen_at_every_look_until_a_newer_one_comes(

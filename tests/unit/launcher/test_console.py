@@ -58,6 +58,25 @@ def test_a_first_attempt_has_no_cause() -> None:
     assert announce(Assignment(plan, MEMBER)) == ["attempt 0: node rank 0 of 1, ranks 0-1 of 2"]
 
 
+@pytest.mark.parametrize(
+    ("attempt", "state", "told"),
+    [(1, "running", [{"leaves": True}]), (1, "ended", []), (2, "running", [])],
+    ids=["nobody ended the attempt", "the leader ended it", "and opened the next one"],
+)
+def test_a_launcher_that_ends_ranks_unasked_says_that_it_leaves(
+    attempt: int, state: str, told: list[dict[str, bool]]
+) -> None:
+    agent: Any = HoldfastAgent.__new__(HoldfastAgent)
+    agent._course = Course(1, {0: 2})
+    said: list[dict[str, bool]] = []
+    agent._rendezvous_handler = SimpleNamespace(
+        watch=SimpleNamespace(plan=Plan(attempt, 2, state)),
+        reporter=SimpleNamespace(say=lambda **changes: said.append(changes)),
+    )
+    agent._tell_leaving()
+    assert said == told
+
+
 def test_only_the_first_bad_end_of_an_attempt_is_told_at_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

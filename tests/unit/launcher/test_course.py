@@ -10,6 +10,7 @@ pytestmark = pytest.mark.torch
 
 from holdfast_sidecar.launcher.course import Course, how  # noqa: E402
 from holdfast_sidecar.launcher.rank_ends import RankEnd  # noqa: E402
+from holdfast_sidecar.redaction import Redaction  # noqa: E402
 
 
 def error_file(path: Path, message: str, timestamp: int) -> str:
@@ -62,3 +63,18 @@ def test_a_long_message_is_cut_for_the_console(tmp_path: Path) -> None:
 )
 def test_a_signal_is_named(exit_code: int, words: str) -> None:
     assert how(exit_code) == words
+
+
+def test_what_an_exception_says_is_told_without_secrets(tmp_path: Path) -> None:
+    course = Course(0, {0: 0})
+    message = "ConnectionError: can't reach redis://:s3cr3t@redis.example"
+    course.take([RankEnd(0, 10, 1, 1.0)], {0: error_file(tmp_path / "0", message, 100)})
+    assert "s3cr3t" not in str(course.exits())
+    assert "@redis.example" in course.first_failure()
+
+
+def test_what_is_secret_on_this_node_is_told_nowhere(tmp_path: Path) -> None:
+    course = Course(0, {0: 0}, redaction=Redaction(frozenset({"open-sesame"})))
+    said = error_file(tmp_path / "0", "ApiError: 401 for open-sesame", 100)
+    course.take([RankEnd(0, 10, 1, 1.0)], {0: said})
+    assert course.exits()[0].message == "ApiError: 401 for [redacted]"

@@ -13,11 +13,13 @@ import pytest
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
+from tests.unit.checkpoints.sealed import seal  # noqa: E402
+
 from holdfast_sidecar.launcher import launch as launching  # noqa: E402
 from holdfast_sidecar.launcher.arguments import parse_arguments  # noqa: E402
 from holdfast_sidecar.launcher.entrance import Entrance  # noqa: E402
 from holdfast_sidecar.launcher.job_server import JobServer  # noqa: E402
-from holdfast_sidecar.settings import RedisSettings  # noqa: E402
+from holdfast_sidecar.settings import CheckpointSettings, RedisSettings  # noqa: E402
 
 
 def test_signals_are_ignored_before_the_sidecar_is_told_to_leave(
@@ -64,3 +66,29 @@ def test_a_checkpoint_url_reaches_the_ranks_as_it_was_given(
     ):
         arguments = parse_arguments([f"--checkpoint-dir={given}", "train.py"])
         assert launching.load_settings(arguments).settings.checkpoint.dir == meant
+
+
+def test_the_same_command_has_the_same_name_where_it_saves() -> None:
+    def name(*line: str, place: str, is_alone: bool = True) -> str:
+        return launching.name_job(parse_arguments([*line, "train.py"]), is_alone, place)
+
+    assert name(place="/a") == name(place="/a") != name(place="/b")
+    assert name(place="/a").startswith("train-")
+    assert name(place="") != name(place="")  # two jobs may run here at once
+    assert name(place="/a", is_alone=False) == "train"
+    assert name("--job=mine", place="/a") == "mine"
+
+
+def test_what_would_come_as_a_surprise_is_said_at_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def said(**given: Any) -> str:
+        caplog.clear()
+        launching.remark_on_checkpoints(CheckpointSettings(**given), "mine")
+        return caplog.text
+
+    assert said() == said(dir=str(tmp_path), every_s=5.0) == ""
+    assert "nothing will be saved" in said(every_s=5.0)
+    assert "nothing will be saved" in said(every_steps=5)
+    seal(tmp_path, 10, "x", job="other")
+    assert "of job other and none of job mine" in said(dir=str(tmp_path))

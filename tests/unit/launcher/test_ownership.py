@@ -31,7 +31,7 @@ def paths(tmp_path: Path) -> PathSettings:
 
 def test_a_node_belongs_to_one_launcher_at_a_time(paths: PathSettings) -> None:
     first = own_node(paths, "job", "a")
-    with pytest.raises(BadInput, match="already: choose another --node"):
+    with pytest.raises(BadInput, match="already: choose another --job or --node"):
         own_node(paths, "job", "a")
     own_node(paths, "other", "a").release()
     first.release()
@@ -125,12 +125,13 @@ def test_a_glance_at_the_lock_keeps_nobody_out(paths: PathSettings) -> None:
 
 def test_a_page_whose_rank_lives_is_not_swept(paths: PathSettings) -> None:
     owned = own_node(paths, "job", "a")
-    (owned.places.shm / "attempt-0-local-0.page").write_bytes(b"x")
+    for suffix in ("page", "socket", "groups"):
+        (owned.places.shm / f"attempt-0-local-0.{suffix}").write_bytes(b"x")
     now = owned.places.shm.stat().st_mtime
     sweep_pages(owned.places.shm, now + EXPIRED_S - 60)
     assert list(owned.places.shm.glob("*.page"))
     sweep_pages(owned.places.shm, now + EXPIRED_S + 60)
-    assert not list(owned.places.shm.glob("*.page"))
+    assert not list(owned.places.shm.glob("attempt-*"))
     assert is_owned(owned.places.lock)
     owned.release()
 

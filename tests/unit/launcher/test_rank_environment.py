@@ -5,7 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast import environment as names
-from holdfast_sidecar.coordination.reports import Candidate, Member, Plan
+from holdfast.batch_skips import parse_skips
+from holdfast_sidecar.coordination.reports import BatchSkip, Candidate, Member, Plan
 from holdfast_sidecar.launcher.rank_environment import RankContext, rank_environment
 from holdfast_sidecar.launcher.seating import context_for
 from holdfast_sidecar.places import Places
@@ -53,6 +54,18 @@ def test_a_rank_is_told_whether_snapshots_are_wanted_and_who_copies_them() -> No
     assert (found[names.SNAPSHOTS], found[names.PEER_COPIES]) == ("0", "sync")
 
 
+def test_a_rank_is_told_whether_it_may_be_asked_about_its_collectives() -> None:
+    assert rank_environment({}, CONTEXT)[names.FLIGHT_RECORDER] == "1"
+    found = rank_environment({}, replace(CONTEXT, flight_recorder=False))
+    assert found[names.FLIGHT_RECORDER] == "0"
+
+
+def test_a_rank_is_told_how_long_to_wait_for_a_copy() -> None:
+    assert rank_environment({}, CONTEXT)[names.PEER_TIMEOUT] == "60"
+    found = rank_environment({}, replace(CONTEXT, peer_timeout_s=2.5))
+    assert found[names.PEER_TIMEOUT] == "2.5"
+
+
 def test_a_rank_waits_for_no_copy_where_no_other_node_takes_part() -> None:
     syncs = replace(CONTEXT, peer_copies="sync")
     alone = Plan(4, 8, "running", members=[Member("a", "x", 0, 0, 2)])
@@ -84,3 +97,11 @@ def test_the_shared_store_of_torch_is_off_unless_somebody_chose_otherwise() -> N
     name = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
     assert rank_environment({}, CONTEXT)[name] == "1"
     assert rank_environment({name: "0"}, CONTEXT)[name] == "0"
+
+
+def test_a_rank_is_told_which_batches_to_pass_over_as_its_hooks_read_it() -> None:
+    plan = Plan(4, 8, "running", skips=[BatchSkip(40, 20), BatchSkip(90, 5)])
+    found = rank_environment({}, context_for(CONTEXT, plan))
+    assert parse_skips(found[names.SKIPS], first=41) == {90: 5}
+    assert parse_skips(found[names.SKIPS], first=40) == {40: 20, 90: 5}
+    assert names.SKIPS not in rank_environment({}, CONTEXT)

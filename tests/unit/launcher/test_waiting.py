@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,7 +16,12 @@ pytestmark = pytest.mark.torch
 
 from torch.distributed.elastic.rendezvous import RendezvousError  # noqa: E402
 
-from holdfast_sidecar.coordination.reports import AgentReport, Member, Plan  # noqa: E402
+from holdfast_sidecar.coordination.reports import (  # noqa: E402
+    AgentReport,
+    Member,
+    Plan,
+    Quarantine,
+)
 from holdfast_sidecar.launcher import rendezvous, waiting  # noqa: E402
 
 
@@ -137,3 +143,16 @@ def test_nothing_is_said_about_nodes_while_the_store_is_away(
 ) -> None:
     watch = Watch(Clock(), is_up=False, ends_at=70.0)
     assert waits(watch, monkeypatch, caplog) == []
+
+
+def test_a_node_that_is_kept_outside_says_why_until_when_and_how_it_comes_in() -> None:
+    machine = dataclasses.replace(agent("c"), machine="m1")
+    why = ["3 failures within 24 h are blamed on it", "rank 2: ended by SIGKILL"]
+    plan = Plan(4, 1, "running", outside=[Quarantine("m1", "c", 0.0, 2e9, why)])
+    line = waiting.beside(plan, machine)
+    assert line.startswith("this node is kept outside until 2033-05-")
+    assert line.endswith(
+        ": 3 failures within 24 h are blamed on it (holdfast resume --node c lets it in)"
+    )
+    other = dataclasses.replace(machine, machine="m2")
+    assert waiting.beside(plan, other).startswith("waiting as a spare")

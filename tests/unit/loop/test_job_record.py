@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from holdfast_sidecar.cli.main import cli
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import NodeReport, Plan, RankReport, encode
-from holdfast_sidecar.job_record import JobRecord, RecordKeeping, read_record
+from holdfast_sidecar.job_record import STEPS_EVERY_S, JobRecord, RecordKeeping, read_record
 from holdfast_sidecar.places import Places
 
 
@@ -31,8 +31,9 @@ def kept(root: Path) -> JobRecord:
     return found[0]
 
 
-def test_a_change_of_plan_is_written_and_of_steps_only_the_last(tmp_path: Path) -> None:
-    record = keeping(tmp_path)
+def test_a_change_of_plan_is_written_at_once_and_of_steps_one_now_and_then(tmp_path: Path) -> None:
+    now_s = [100.0]
+    record = RecordKeeping(Places(shm=tmp_path, state=tmp_path / "j" / "a"), "", lambda: now_s[0])
     assert not record.keep({}, is_last=True)
     assert read_record(tmp_path / "j") is None
     assert record.keep(sections(3), is_last=False)
@@ -40,6 +41,8 @@ def test_a_change_of_plan_is_written_and_of_steps_only_the_last(tmp_path: Path) 
     assert kept(tmp_path).step == 3
     assert record.keep(sections(10), is_last=True)
     assert kept(tmp_path).step == 10
+    now_s[0] += STEPS_EVERY_S
+    assert record.keep(sections(11), is_last=False)
     assert record.keep(sections(12, state="done"), is_last=False)
     assert (kept(tmp_path).state, kept(tmp_path).step) == ("done", 12)
 

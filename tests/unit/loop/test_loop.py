@@ -4,8 +4,9 @@ import logging
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from tests.unit.detectors.scene import record
 from tests.unit.pretend_pages import publish, set_word, write_page
 
 from holdfast.page import Phase, Word
+from holdfast_sidecar import loop as loop_module
+from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import (
@@ -26,6 +29,7 @@ from holdfast_sidecar.coordination.reports import (
 )
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.deeds import Deeds
+from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.job_record import read_record
@@ -165,7 +169,9 @@ def loop(tmp_path: Path) -> Iterator[Loop]:
             gpu=ProbeRunner(Fixed(GpuReading(False)), 5.0),
         ),
         coordination=Coordination(),
-        deeds=Deeds("a", settings, places, pages, Chronicle(places)),
+        deeds=Deeds(
+            "a", settings, places, pages, Chronicle(places), EvidenceKeeping(places, ActionRunner())
+        ),
         saved_parts=NoParts(),
         snapshots=Snapshots(),
         peers=Peers(),
@@ -191,6 +197,30 @@ def kinds(loop: Loop) -> list[Kind]:
     return [finding.kind for finding in coordination.told[-1].findings]
 
 
+class Impatient(threading.Event):
+    """Doesn't wait; keeps for how long it was asked to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.asked.append(timeout or 0.0)
+        return True
+
+
+def test_the_next_look_comes_when_a_silence_passes_its_limit(loop: Loop, tmp_path: Path) -> None:
+    silent_rank(tmp_path)
+    (page,) = tmp_path.glob("*.page")
+    set_word(page, Word.PHASE_SINCE_NS, time.monotonic_ns() - 700_000_000)
+    seldom = replace(loop.settings.sidecar, tick_s=60.0)
+    loop.settings = replace(loop.settings, sidecar=seldom)
+    loop.coordination = Coordination(changed=(rested := Impatient()))
+    loop.teller = Teller(then=loop.leave)
+    loop.run()
+    assert rested.asked[0] < 1.0, "its limit is a second"
+
+
 def test_a_tick_reads_judges_and_tells(loop: Loop, tmp_path: Path) -> None:
     silent_rank(tmp_path)
     loop.tick(0.5, 1000.5)
@@ -207,6 +237,25 @@ def test_a_tick_reads_judges_and_tells(loop: Loop, tmp_path: Path) -> None:
     assert picture.cost.found == {Kind.STALL: 1}
     assert isinstance(picture.machine, MachineReading)
     assert picture.machine.host == HOST
+
+
+@pytest.mark.parametrize("acts", [True, False])
+def test_only_what_may_end_ranks_is_told_before_anything_is_done_about_it(
+    acts: bool, loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crash = Finding(Kind.CRASH, "a", 1000.0, 1.0, ranks=[0], acts=acts)
+    silent_rank(tmp_path)
+    loop.tick(0.5, 1000.5)
+    assert isinstance(loop.coordination, Coordination)
+    told = loop.coordination.told
+    known_at_deeds: list[list[Finding]] = []
+    monkeypatch.setattr(loop_module, "judge_ranks", lambda *_: [crash])
+    monkeypatch.setattr(loop.deeds, "act", lambda *_: known_at_deeds.append(told[-1].findings))
+    loop.tick(1.0, 1001.0)
+    loop.tick(1.5, 1001.5)
+    assert known_at_deeds[0] == ([crash] if acts else [])
+    assert [state.findings for state in told[1:]] == [[crash]] * (3 if acts else 2)
+    assert {state.attempt for state in told} == {0}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.unit.detectors.scene import history, look, moment, ranks, steps
 
-from holdfast.page import Phase, Reply, ReplyState, Word
+from holdfast.page import Phase, Reply, ReplyState, Word, float_bits
 from holdfast_sidecar.checkpoint_outcomes import CheckpointTally
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import (
@@ -149,6 +149,14 @@ SNAPSHOT_WORDS = {
 }
 
 
+NUMBER_WORDS = {
+    Word.GRADIENT_BITS: float_bits(1.5),
+    Word.GRADIENT_STEP: 45,
+    Word.NONFINITE_GRADIENTS: 2,
+    Word.SCALER_SKIPS: 1,
+}
+
+
 def with_words(look: RankLook, values: Mapping[Word, int]) -> RankLook:
     """A look whose page says this, too."""
     words = [values.get(word, look.words[word]) for word in Word]
@@ -168,7 +176,7 @@ def picture(is_leader: bool = True, machine: MachineReading | None = None) -> Pi
     )
     return Picture(
         moment=moment(10.0),
-        ranks=ranks(history(with_words(rank, SNAPSHOT_WORDS))),
+        ranks=ranks(history(with_words(rank, {**SNAPSHOT_WORDS, **NUMBER_WORDS}))),
         findings=(Finding(Kind.STALL, "a", 9.0, 0.6, [0], acts=True),),
         orders=Orders(
             plan=PLAN,

@@ -23,7 +23,7 @@ from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.machine import GpuReading, MachineReading
 from holdfast_sidecar.metrics.catalogue import CATALOGUE
 from holdfast_sidecar.metrics.drawing import draw
-from holdfast_sidecar.metrics.exporter import Exporter, parse_listen
+from holdfast_sidecar.metrics.exporter import Exporter
 from holdfast_sidecar.picture import Picture
 
 GOLDEN = Path(__file__).with_name("golden.prom")
@@ -153,14 +153,6 @@ def test_other_paths_are_not_found(exporter: Exporter) -> None:
     address = exporter.serve("127.0.0.1:0")
     with pytest.raises(urllib.error.HTTPError, match="404"):
         fetch(address, "/etc/passwd")
-
-
-def test_addresses_are_read_with_care() -> None:
-    assert parse_listen("0.0.0.0:9750") == ("0.0.0.0", 9750)
-    assert parse_listen(":9750") == ("127.0.0.1", 9750)
-    for wrong in ("9750x", "host", "host:", "host:99999"):
-        with pytest.raises(BadInput, match="HOST:PORT"):
-            parse_listen(wrong)
 
 
 def test_listening_asks_no_name_server(exporter: Exporter, monkeypatch: pytest.MonkeyPatch) -> None:

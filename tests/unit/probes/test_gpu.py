@@ -41,7 +41,10 @@ def nvml(**changes: Any) -> Any:
         "nvmlDeviceGetPciInfo": lambda handle: SimpleNamespace(busId=b"0000:01:00.0"),
         "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(total=80, used=20),
         "nvmlDeviceGetUtilizationRates": lambda handle: SimpleNamespace(gpu=75),
-        "nvmlDeviceGetComputeRunningProcesses": lambda handle: [1, 2],
+        "nvmlDeviceGetComputeRunningProcesses": lambda handle: [
+            SimpleNamespace(pid=4711),
+            SimpleNamespace(pid=4712),
+        ],
         "nvmlDeviceGetTotalEccErrors": lambda handle, kind, scope: kind,
         "nvmlDeviceGetTemperature": lambda handle, sensor: 55,
         "nvmlDeviceGetPowerUsage": refuse,
@@ -77,6 +80,7 @@ def test_a_gpu_is_told_in_base_units_and_what_it_refuses_is_absent() -> None:
             ecc_uncorrected=1,
             ecc_corrected=0,
             processes=2,
+            users=(4711, 4712),
         ),
     )
 

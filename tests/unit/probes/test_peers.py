@@ -1,7 +1,10 @@
 from __future__ import annotations
 
-from holdfast_sidecar.coordination.reports import NodeReport, RankReport, encode
-from holdfast_sidecar.probes.peers import parse_peers
+import dataclasses
+
+from holdfast_sidecar.collective_trace import Call, RankTrace, Standing
+from holdfast_sidecar.coordination.reports import NodeReport, RankReport, decode, encode
+from holdfast_sidecar.probes.peers import parse_peers, parse_traces
 
 
 def report(node: str, rank: int, attempt: int = 3, ending: int = 0) -> str:
@@ -22,3 +25,36 @@ def test_ranks_of_other_nodes_in_the_same_attempt_are_peers() -> None:
     assert set(peers) == {1, 3}
     assert (peers[1].phase, peers[1].phase_age_s, peers[1].own_s) == ("backward", 1.5, 0.02)
     assert [peer.has_ended for peer in peers.values()] == [False, True]
+
+
+def traced(node: str, rank: int, doubts: bool, attempt: int = 3) -> str:
+    standing = Standing("0", "gloo", "default_pg", 7, 6, [Call(7, "barrier")], "00ff" * 7)
+    trace = RankTrace(rank, True, {"0": 4}, [standing], is_overdue=True)
+    plain = decode(NodeReport, report(node, rank, attempt))
+    assert plain is not None
+    return encode(dataclasses.replace(plain, doubts=doubts, traces=[trace]))
+
+
+def test_what_other_nodes_ranks_told_comes_whole_over_the_wire() -> None:
+    reports = {
+        "a": traced("a", 0, doubts=True),
+        "b": traced("b", 1, doubts=False),
+        "c": traced("c", 2, doubts=True, attempt=2),
+        "d": report("d", 3),
+        "e": '{"doubts":true',
+    }
+    doubts, traces = parse_traces(reports, "a", 3)
+    assert not doubts
+    assert set(traces) == {1}
+    (standing,) = traces[1].standings
+    assert (standing.is_waiting, str(standing.pending[0]), standing.digest(7)) == (
+        True,
+        "barrier",
+        "00ff",
+    )
+    assert parse_traces(reports, "b", 3)[0]
+
+
+def test_one_node_s_doubt_is_every_node_s() -> None:
+    assert parse_traces({"b": traced("b", 1, doubts=True)}, "a", 3)[0]
+    assert not parse_traces({"b": report("b", 1)}, "a", 3)[0]

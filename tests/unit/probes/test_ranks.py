@@ -182,3 +182,18 @@ def test_turns_of_a_kernel_that_does_not_count_are_unknown() -> None:
     assert parse_turns("33360513 58337 32\n") == 32
     assert parse_turns("0 0 0\n") is None
     assert parse_turns("") is None
+
+
+def test_what_a_rank_said_last_is_seen_without_secrets(tmp_path: Path) -> None:
+    path = write_page(tmp_path, pid=NOBODY, start_ticks=1)
+    words = {"type": "OSError", "message": "can't reach redis://:s3cr3t@h", "frame": "x.py:1 in f"}
+    with path.open("r+b") as file:
+        file.seek(page.LAST_WORDS_OFFSET)
+        file.write(page.pack_last_words(words))
+    (look,) = RanksProbe(Pages(tmp_path)).read(1.0)
+    assert look.last_words is not None
+    assert look.last_words["message"] == "can't reach redis://[redacted]@h"
+    assert look.last_words["frame"] == "x.py:1 in f"
+    (look,) = RanksProbe(Pages(tmp_path), clean=lambda said: said.replace("reach", "…")).read(1.0)
+    assert look.last_words is not None
+    assert look.last_words["message"] == "can't … redis://:s3cr3t@h"

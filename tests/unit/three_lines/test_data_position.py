@@ -171,3 +171,40 @@ def test_a_sequence_goes_on_at_its_step():
     assert [feed.take(), feed.take()] == [3, 4]
     with pytest.raises(StopIteration):
         feed.take()
+
+
+@pytest.mark.parametrize("cut", [5, 9])
+@pytest.mark.parametrize("kind", [*LOADERS, "sequence"])
+def test_batches_that_were_passed_over_stay_so_after_a_resume(kind, cut):
+    def feed(step=0, epoch=0):
+        if kind == "sequence":
+            return SequenceFeed([torch.tensor([float(n)]) for n in range(18)], step)
+        return LoaderFeed(LOADERS[kind](), epoch, 3)
+
+    seed()
+    whole = take_all(feed())
+    seed()
+    first = feed()
+    begun = [used(first.take()) for _ in range(3)]
+    first.pass_over(2)
+    begun += [used(first.take()) for _ in range(cut - 3)]
+    position = first.position(1)
+    torch.manual_seed(99)
+    random.seed(99)
+    second = feed(step=cut, epoch=position.epoch)
+    second.go_back(position, 1)
+    batches = [values[:-2] for values in begun + take_all(second)]
+    expected = [values[:-2] for values in whole]
+    if kind in ("sequence", "in order", "list of batches", "stateful", "stateful, empty rest"):
+        samples = [[int(x) for x in values] for values in batches]
+        assert samples == [[int(x) for x in v] for v in expected[:3] + expected[5:]]
+    assert len(batches) == len(whole) - 2
+
+
+def test_what_is_passed_over_at_the_end_ends_the_data():
+    with pytest.raises(StopIteration):
+        LoaderFeed([1, 2, 3], 0, 1).pass_over(4)
+    feed = SequenceFeed(range(3), 0)
+    feed.pass_over(4)
+    with pytest.raises(StopIteration):
+        feed.take()

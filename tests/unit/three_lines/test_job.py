@@ -168,3 +168,42 @@ def test_a_loss_on_a_gpu_is_told_later_and_never_waited_for(monkeypatch):
     for _ in job.steps(range(3)):
         job.report(loss=loss(float(job.step)))
     assert told == [(0.0, 1), (1.0, 2)]
+
+
+@pytest.mark.parametrize("source", [range(10), DataLoader(range(10), batch_size=None)])
+def test_batches_are_passed_over_before_their_step_and_steps_are_not(monkeypatch, source):
+    skips = '[{"step": 2, "count": 3}, {"step": 4, "count": 1}]'
+    monkeypatch.setenv("HOLDFAST_SKIP_BATCHES", skips)
+    job = holdfast.attach()
+    seen = [(job.step, int(item)) for item in job.steps(source)]
+    assert seen == [(0, 0), (1, 1), (2, 5), (3, 6), (4, 8), (5, 9)]
+
+
+def test_what_was_passed_over_before_the_step_that_is_resumed_from_is_not_again(monkeypatch):
+    monkeypatch.setenv(
+        "HOLDFAST_SKIP_BATCHES", '[{"step": 2, "count": 3}, {"step": 5, "count": 1}]'
+    )
+    job = holdfast.attach()
+    job._step, job._position = 3, Position(0, 3)
+    assert list(job.steps(range(12))) == [6, 7, 9, 10, 11]
+
+
+@pytest.mark.parametrize("text", ["{", '[{"step": 1}]', "7", '[{"step": 0, "count": -3}]'])
+def test_skips_that_can_not_be_read_are_left_out(monkeypatch, text):
+    monkeypatch.setenv("HOLDFAST_SKIP_BATCHES", text)
+    assert list(holdfast.attach().steps(range(3))) == [0, 1, 2]
+
+
+def test_a_loss_and_a_gradient_norm_are_told_apart_or_together(monkeypatch):
+    told = []
+    for name in ("loss", "gradient"):
+        monkeypatch.setattr(
+            Unwatched, f"report_{name}", lambda self, *seen, name=name: told.append((name, *seen))
+        )
+    job = holdfast.attach()
+    for _ in job.steps(range(2)):
+        job.report(loss=torch.tensor(0.5), grad_norm=2)
+        job.report(grad_norm=torch.tensor([3.0]))
+    first = [("loss", 0.5, 1), ("gradient", 2.0, 1), ("gradient", 3.0, 1)]
+    assert told[:3] == first
+    assert told[3:] == [(*one[:2], 2) for one in first]

@@ -533,10 +533,14 @@ def test_only_a_job_of_several_nodes_waits_for_copies_on_others(
     tmp_path, monkeypatch, local, waits
 ):
     monkeypatch.setattr(process, "current", lambda: object())
-    env = {"HOLDFAST_PAGE_DIR": str(tmp_path), "HOLDFAST_PEER_COPIES": "sync"}
+    env = {
+        "HOLDFAST_PAGE_DIR": str(tmp_path),
+        "HOLDFAST_PEER_COPIES": "sync",
+        "HOLDFAST_PEER_TIMEOUT_S": "2.5",
+    }
     model = Savable(register({"model": torch.nn.Linear(1, 1)}))
-    made = read(env, model, world_size=2, local_world_size=local)
-    assert (made.taking.partner is not None) == waits
+    partner = read(env, model, world_size=2, local_world_size=local).taking.partner
+    assert (partner and partner.timeout_s) == (2.5 if waits else None)
 
 
 def test_a_partner_is_waited_for_before_the_others_are_told(two):
@@ -562,7 +566,7 @@ def test_weights_are_those_of_the_boundary(rank):
     rank.run(2)
     weights = rank.model[0].weight.detach().clone()
     train_one(rank.model, rank.optimizer)
-    source = rank.taking._views[rank.taking.shelf.slots[0]]
+    source = rank.taking._filling._views[rank.taking.shelf.slots[0]]
     assert any(torch.equal(view, weights) for view in source)
     assert not torch.equal(weights, rank.model[0].weight)
 

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 import torch
-from tests.unit.three_lines.slots import JOB, SIZE, Rank, make_slot, sealed_steps
+from tests.unit.three_lines.slots import JOB, SIZE, Rank, make_slot, sealed_steps, train_one
 
 from holdfast.loading import LoadFailed, load_state
 from holdfast.placement import Placement
@@ -122,6 +122,38 @@ def test_what_was_copied_is_loaded_with_the_same_bits(taken, tmp_path):
         taken.optimizer.state.values(), fresh.optimizer.state.values(), strict=True
     ):
         assert all(torch.equal(before[key], after[key]) for key in before)
+
+
+def test_memory_of_another_order_or_type_of_numbers_is_filled_with_the_same_values(taken, tmp_path):
+    fresh = Rank(tmp_path / "other", slots=0)
+    weight = fresh.model[0].weight
+    weight.data = torch.zeros(4, 4).t()
+    fresh.model[0].bias.data = torch.zeros(4, dtype=torch.float64)
+    load(taken, fresh)
+    assert torch.equal(weight, taken.model[0].weight)
+    assert torch.equal(fresh.model[0].bias, taken.model[0].bias.double())
+
+
+def test_state_that_the_optimizer_has_already_is_filled_in_its_place(taken, tmp_path):
+    fresh = Rank(tmp_path / "other", slots=0)
+    train_one(fresh.model, fresh.optimizer)
+    before = [state["exp_avg"].data_ptr() for state in fresh.optimizer.state.values()]
+    load(taken, fresh)
+    after = [state["exp_avg"].data_ptr() for state in fresh.optimizer.state.values()]
+    assert after == before
+    for mine, saved in zip(
+        fresh.optimizer.state.values(), taken.optimizer.state.values(), strict=True
+    ):
+        assert all(torch.equal(mine[key], saved[key]) for key in saved)
+
+
+def test_a_slot_that_lost_its_end_is_not_loaded(taken, tmp_path):
+    found = find(taken.folder, 0, JOB)
+    source = found.snapshots[max(found.snapshots)]
+    os.truncate(source.slot.path, source.header.data_offset + 8)
+    fresh = Rank(tmp_path / "other", slots=0)
+    with pytest.raises(OSError, match="ends after"):
+        load_state(source, fresh.savable, fresh.place)
 
 
 def test_what_is_loaded_does_not_change_with_the_slot(taken, tmp_path):

@@ -76,6 +76,15 @@ def test_one_ranks_part_loads_with_torch_alone(scene):
     assert all(torch.equal(loaded[key], value) for key, value in shared_state().items())
 
 
+def test_numbers_of_eight_bits_are_looked_at_like_all_others(scene):
+    weights = {"model/weight": torch.linspace(-1, 1, 16).to(torch.float8_e4m3fn)}
+    seal_slot(scene.shm, 0, 5, weights)
+    assert scene.seal(scene.write([0])).verdict == "complete"
+    loaded = {"model/weight": torch.zeros(16).to(torch.float8_e4m3fn)}
+    dcp.load(loaded, storage_reader=dcp.FileSystemReader(scene.order().path), no_dist=True)
+    assert torch.equal(loaded["model/weight"].float(), weights["model/weight"].float())
+
+
 def test_replicas_are_written_once_by_ranks_of_several_nodes(scene):
     for rank in range(3):
         seal_slot(scene.shm, rank, 5, shared_state(), world_size=3)

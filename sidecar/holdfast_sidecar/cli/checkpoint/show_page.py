@@ -54,8 +54,8 @@ def _occasion(kept: Kept) -> str:
 
 
 def _member(member: Member) -> str:
-    last = member.first_rank + member.slots - 1
-    ranks = f"{member.first_rank}" if member.slots == 1 else f"{member.first_rank} to {last}"
+    first, last = member.ranks[0], member.ranks[-1]
+    ranks = f"{first}" if first == last else f"{first} to {last}"
     return f"{ranks} on {member.node}"
 
 

@@ -38,7 +38,8 @@ def verify_command(
 ) -> None:
     """Read every byte of these checkpoints and compare it with the manifest.
 
-    Without names: those that a restart would try.
+    Without names: those that a restart would try, and those it would have tried before they were
+    damaged.
 
     \b
       holdfast checkpoint verify --dir /ckpt
@@ -58,6 +59,11 @@ def verify_command(
             verdicts[one.identifier] = _faults(one, tell)
             if not as_json:
                 click.echo(_line(one, verdicts[one.identifier], time.monotonic() - start_s))
+    if not names:
+        verdicts |= {name: [why] for name, why in shelf.unbelieved.items()}
+        if not as_json:
+            for name, why in shelf.unbelieved.items():
+                click.echo(f"{name}: {paint(why, BAD)}")
     if as_json:
         click.echo(json.dumps({name: {"faults": faults} for name, faults in verdicts.items()}))
     sys.exit(1 if any(verdicts.values()) else 0)
@@ -68,7 +74,9 @@ def _choose(shelf: Shelf, names: tuple[str, ...], everything: bool) -> list[Kept
         raise BadInput("name checkpoints, or say --all: not both")
     if names:
         return find_named(shelf, names)
-    chosen = [k for k in shelf.kept if everything or k.identifier in shelf.resume]
+    chosen = [k for k in shelf.kept if everything or _is_expected(k, shelf)]
+    if not chosen and shelf.unbelieved:
+        return []
     if not chosen and shelf.kept:
         raise BadInput(
             f"a restart would try none of the {len(shelf.kept)} checkpoints in {shelf.root}"
@@ -77,6 +85,12 @@ def _choose(shelf: Shelf, names: tuple[str, ...], everything: bool) -> list[Kept
     if not chosen:
         raise BadInput(shelf.nothing)
     return chosen
+
+
+def _is_expected(kept: Kept, shelf: Shelf) -> bool:
+    """Whether a restart would try it, or would if its files were all there."""
+    is_damaged = kept.identifier in shelf.living and not kept.is_whole and not kept.is_poisoned
+    return kept.identifier in shelf.resume or is_damaged
 
 
 def _faults(kept: Kept, tell: Callable[[int], object]) -> list[str]:

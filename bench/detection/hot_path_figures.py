@@ -1,0 +1,45 @@
+"""The figures of the hot path: what the hooks take of each step. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from bench.benchmark import Sample
+from bench.detection.names import HOT_PATH
+from bench.figures import Figure, at_most, exactly, middle
+
+OBJECTS_AT_REST = 16
+"""Counters that outgrow Python's small numbers become objects, once; what a step leaves behind
+would be there a million times."""
+
+
+def hot_path_figures(samples: Sequence[Sample]) -> list[Figure]:
+    """All hooks of a step on a CPU, with the three lines around it."""
+    found = [sample for sample in samples if sample["row"] == HOT_PATH]
+    worst = [sample["p99_us"] for sample in found if "p99_us" in sample]
+    usual = [sample["three_lines_median_us"] for sample in found if "p99_us" in sample]
+    each = [sample["collective_us"] for sample in found if "collective_us" in sample]
+    calls = [s["system_calls_per_step"] for s in found if "system_calls_per_step" in s]
+    blocks = [abs(sample["blocks"]) for sample in found if "resident_bytes" in sample]
+    grown = [sample["resident_bytes"] for sample in found if "resident_bytes" in sample]
+    name = "hot path: fully instrumented step"
+    return [
+        # The middle round: what else the machine did in one of them is not the hooks' doing.
+        at_most(f"{name}, p99 of 100-step means", "us", _middle(worst), 10.0, worst),
+        middle(f"{name}, median", "us", usual),
+        middle("hot path: each collective that a script calls itself", "us", each),
+        exactly("hot path: system calls per step", "calls", max(calls, default=None), 0),
+        at_most(
+            "hot path: objects more after all steps", "objects", _most(blocks), OBJECTS_AT_REST
+        ),
+        at_most("hot path: resident memory more after all steps", "bytes", _most(grown), 0),
+    ]
+
+
+def _middle(values: Sequence[float]) -> float | None:
+    return statistics.median(values) if values else None
+
+
+def _most(values: Sequence[float]) -> float | None:
+    return max(values, default=None)

@@ -1,0 +1,1 @@
+"""Programs that the rows of the detection benchmark start."""

@@ -1,0 +1,70 @@
+"""Keeps what would die with ranks that have no hooks: how they were started, the kernel's views of
+them, and stacks where py-spy is installed and may look.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from holdfast_sidecar.actions.kernel_views import read_kernel_views
+from holdfast_sidecar.actions.spied_stacks import Suspect, find_spy, spy
+from holdfast_sidecar.evidence.kept import Kept, write_file, write_kept
+from holdfast_sidecar.evidence.rank_facts import read_rank_facts
+from holdfast_sidecar.evidence.stacks import main_thread, place
+from holdfast_sidecar.outside_look import OutsideLook
+from holdfast_sidecar.redaction import Redaction
+
+PROC = Path("/proc")
+
+
+def keep_outside_evidence(
+    incident: str, destination: Path, looks: Sequence[OutsideLook], proc: Path = PROC
+) -> Mapping[int, str]:
+    """Write it down; answers where each rank's main thread stood, as far as that was seen."""
+    started = time.monotonic()
+    destination.mkdir(mode=0o700, parents=True, exist_ok=True)
+    alive = [look for look in looks if not look.is_gone]
+    facts = {look.who.rank: read_rank_facts(proc / str(look.who.pid)) for look in alive}
+    redaction = Redaction(frozenset().union(*(one.secrets for one in facts.values())))
+    for look in alive:
+        rank, known = look.who.rank, facts[look.who.rank]
+        described = {
+            "pid": look.who.pid,
+            "command": redaction.command(known.command),
+            "environment": redaction.environment(known.told_variables),
+            "process": redaction.plain(read_kernel_views(proc, look.who.pid)),
+        }
+        _write(destination / f"rank-{rank}.json", json.dumps(described, indent=1))
+    stacks = _read_stacks(alive, destination)
+    for rank, text in stacks.items():
+        _write(destination / f"rank-{rank}-stacks.txt", redaction.text(text))
+    places = {rank: place(main_thread(text)) for rank, text in stacks.items()}
+    write_kept(
+        destination,
+        Kept(
+            incident=incident,
+            ranks=[look.who.rank for look in alive],
+            stacks_answered=[],
+            spied=sorted(stacks),
+            seconds=round(time.monotonic() - started, 3),
+            places={str(rank): where for rank, where in places.items()},
+            at_unix_s=time.time(),
+        ),
+    )
+    return places
+
+
+def _read_stacks(alive: Sequence[OutsideLook], scratch: Path) -> dict[int, str]:
+    spy_path = find_spy()
+    suspects = [
+        Suspect(look.who.rank, look.who.pid, is_stopped=look.state == "T", has_answered=False)
+        for look in alive
+    ]
+    return spy(spy_path, suspects, scratch) if spy_path else {}
+
+
+def _write(path: Path, text: str) -> None:
+    write_file(path, text.encode())

@@ -1,0 +1,193 @@
+"""Watching ranks without hooks from outside, and telling it on the console."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from dataclasses import dataclass, field
+from functools import partial
+
+from holdfast_sidecar.actions.outside_evidence import keep_outside_evidence
+from holdfast_sidecar.actions.runner import ActionRunner
+from holdfast_sidecar.assembly import Site, coordinate, open_desk
+from holdfast_sidecar.attached import obeyed
+from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.chronicle import Chronicle
+from holdfast_sidecar.cli.attach_console import Console
+from holdfast_sidecar.cli.attach_store import open_attached_store
+from holdfast_sidecar.cli.attach_watch import ENDINGS, Watched, leave_on_signal, say
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.reports import Plan, RankReport
+from holdfast_sidecar.coordinator import Coordinator
+from holdfast_sidecar.decisions.modes import mode_of_job
+from holdfast_sidecar.decisions.warrant import Warrant, refusal
+from holdfast_sidecar.deeds import have_all_kept
+from holdfast_sidecar.detectors.outside import find_outside_troubles
+from holdfast_sidecar.findings import Finding
+from holdfast_sidecar.local_state import LocalState, Orders
+from holdfast_sidecar.observation import Moment
+from holdfast_sidecar.outside_look import OutsideHistory, OutsideRank, follow_outside
+from holdfast_sidecar.pages import open_process
+from holdfast_sidecar.places import NAME, places
+from holdfast_sidecar.probes.gpu import GpuProbe
+from holdfast_sidecar.probes.outside import OutsideProbe, find_ranks
+from holdfast_sidecar.probes.patience import Patient
+from holdfast_sidecar.probes.runner import ProbeRunner
+from holdfast_sidecar.settings import OVERSLEPT_S
+from holdfast_sidecar.sidecar_record import SidecarRecord, lock_node, write_record
+
+LOOK_S = 0.5
+"""What is judged from outside lasts seconds at least."""
+
+GPU_EVERY_S = 2.0
+"""NVML takes some 10 ms per GPU."""
+
+
+def watch_outside(watched: Watched, pids: tuple[int, ...], match: str | None) -> int:
+    """Watch these processes' ranks until they have ended; the exit code."""
+    ranks = find_ranks(pids, match, os.getuid())
+    if not ranks:
+        asked = [*map(str, pids), *([repr(match)] if match else [])]
+        raise BadInput(f"no process of yours is {', '.join(asked)}, so there is nothing to watch")
+    where = places(watched.settings.paths, watched.job, watched.node)
+    site = Site(watched.job, watched.node, where, watched.settings, attached=True)
+    console = Console(say, "", time.monotonic())
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
+    lock = lock_node(where)
+    kept = open_attached_store(site.settings.redis, site.job, where)
+    try:
+        write_record(where.sidecar_record, SidecarRecord(site.job, site.node, 0))
+        coordinator = coordinate(site, kept.store, open_desk(site))
+        count = f"{len(ranks)} rank{'s' * (len(ranks) != 1)}"
+        say(f"watching {count} of job {site.job} on node {site.node} from outside")
+        gpus = ProbeRunner(Patient(GpuProbe()), GPU_EVERY_S)
+        OutsideWatch(site, OutsideProbe(ranks, gpus=gpus), coordinator, console).run()
+    finally:
+        where.sidecar_record.unlink(missing_ok=True)
+        kept.close()
+        os.close(lock)
+    return 1 if console.is_in_trouble else 0
+
+
+@dataclass
+class OutsideWatch:
+    """The loop over ranks without hooks."""
+
+    site: Site
+    probe: OutsideProbe
+    coordinator: Coordinator
+    console: Console
+    histories: dict[int, OutsideHistory] = field(default_factory=dict)
+    evidence_for: str = ""
+    where_ranks_stood: dict[str, str] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+    runner: ActionRunner = field(default_factory=ActionRunner)
+    _chronicle: Chronicle = field(init=False)
+    _kept_s: float = 0.0
+    """When this node's evidence of the incident was on disk."""
+    _leaving: threading.Event = field(default_factory=threading.Event)
+    _looked_s: float | None = None
+    _awake_since_s: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        self._chronicle = Chronicle(self.site.places)
+
+    def run(self) -> None:
+        """Look until every rank has ended, or told to leave."""
+        leave_on_signal(self._leaving.set)
+        self.coordinator.start()
+        grace_s = self.site.settings.sidecar.grace_s
+        while not self._leaving.wait(LOOK_S):
+            now_s = time.monotonic()
+            self.look(now_s, time.time())
+            if self.console.alone_for_s(now_s) >= grace_s:
+                break
+        self.coordinator.stop()
+
+    def look(self, now_s: float, now_unix_s: float) -> None:
+        """Look at every rank, judge, hear what was decided, act, tell."""
+        if self._looked_s is not None and now_s - self._looked_s > OVERSLEPT_S:
+            self._awake_since_s = now_s
+        self._looked_s = now_s
+        for look in self.probe.read(now_s):
+            rank = look.who.rank
+            self.histories[rank] = follow_outside(self.histories.get(rank), look)
+        moment = Moment(now_s, now_unix_s, self.site.node, self._awake_since_s)
+        self.findings = list(find_outside_troubles(self.histories, moment))
+        orders = obeyed(self.coordinator.orders())
+        if orders.view is not None:
+            incidents = orders.view.section(Section.INCIDENTS)
+            self.runner.run("keep_incidents", partial(self._chronicle.keep, incidents))
+        if orders.plan is not None:
+            self._act(orders, orders.plan, now_s)
+        self.coordinator.tell(
+            LocalState(
+                launcher_alive=True,
+                launcher_pid=0,
+                attempt=0,
+                ranks=[_report(history) for history in self.histories.values()],
+                findings=self.findings,
+                evidence_for=self.evidence_for,
+                where_ranks_stood=self.where_ranks_stood,
+                attached=True,
+            )
+        )
+        alive = {
+            rank: history.look.who.pid
+            for rank, history in self.histories.items()
+            if not history.look.is_gone
+        }
+        self.console.look(alive, self.findings, orders.view, now_s)
+
+    def _act(self, orders: Orders, plan: Plan, now_s: float) -> None:
+        if self.evidence_for != plan.incident and NAME.fullmatch(plan.incident):
+            self.runner.run("keep_evidence", partial(self._keep, plan.incident, now_s))
+        patience_s = self.site.settings.policy.evidence_timeout_s
+        warrant = Warrant(
+            node=self.site.node,
+            mode=mode_of_job(self.site.settings, plan.cause),
+            evidence_for=self.evidence_for,
+            everyone_kept=have_all_kept(plan, orders) or now_s - self._kept_s > patience_s,
+        )
+        if not refusal(orders, warrant):
+            for rank in plan.culprit_ranks:
+                history = self.histories.get(rank)
+                if history is not None and not history.look.is_gone:
+                    self._end(history.look.who)
+
+    def _keep(self, incident: str, now_s: float) -> bool:
+        looks = [history.look for history in self.histories.values()]
+        seen = keep_outside_evidence(incident, self.site.places.incident(incident), looks)
+        self.where_ranks_stood = {str(rank): where for rank, where in seen.items()}
+        self.evidence_for, self._kept_s = incident, now_s
+        return True
+
+    def _end(self, who: OutsideRank) -> None:
+        pidfd = open_process(who.pid, who.start_ticks)
+        if pidfd is None:
+            return
+        try:
+            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            say(f"ended rank {who.rank} (process {who.pid})")
+        except ProcessLookupError:
+            pass
+        finally:
+            os.close(pidfd)
+
+
+def _report(history: OutsideHistory) -> RankReport:
+    look = history.look
+    phase = "stopped" if look.state == "T" else "resting" if history.still_s >= 1 else "computing"
+    return RankReport(
+        rank=look.who.rank,
+        local_rank=look.who.local_rank,
+        pid=look.who.pid,
+        step=0,
+        phase="gone" if look.is_gone else phase,
+        phase_age_s=round(history.still_s, 3),
+        step_s=0.0,
+        own_s=0.0,
+        alive=not look.is_gone,
+    )

@@ -1,0 +1,123 @@
+"""Watching a job through its ranks' pages, as the sidecar does, and telling it on the console."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import click
+
+from holdfast import foreign_launch
+from holdfast_sidecar.actions.sweeping import remove_shared_memory
+from holdfast_sidecar.assembly import Site, assemble, coordinate, open_desk
+from holdfast_sidecar.cli.attach_console import Console
+from holdfast_sidecar.cli.attach_store import open_attached_store
+from holdfast_sidecar.metrics.exporter import Exporter
+from holdfast_sidecar.picture import Picture
+from holdfast_sidecar.places import places
+from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.sidecar_record import SidecarRecord, lock_node, write_record
+
+ENDINGS = (signal.SIGTERM, signal.SIGINT)
+
+HINT = (
+    "no rank with hooks has come yet: were the variables of `holdfast attach --environment` set "
+    "where the job was started? Without them give --pid or --match"
+)
+
+
+@dataclass(frozen=True)
+class Watched:
+    """Which job is watched, on which node, and how."""
+
+    job: str
+    node: str
+    settings: Settings
+    stays: bool
+
+
+def watch_pages(watched: Watched) -> int:
+    """Watch the ranks that have hooks, until they have ended; the exit code."""
+    where = places(watched.settings.paths, watched.job, watched.node)
+    site = Site(watched.job, watched.node, where, watched.settings, attached=True)
+    console = Console(say, HINT, time.monotonic())
+    return Attachment(site, console, watched.stays).run()
+
+
+@dataclass
+class Attachment:
+    """A sidecar that watches pages, and tells on the console what it sees."""
+
+    site: Site
+    console: Console
+    stays: bool
+
+    def run(self) -> int:
+        """Watch until every rank has ended, or told to leave; the exit code."""
+        site, where = self.site, self.site.places
+        signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
+        foreign_launch.make_private(str(where.shm))
+        lock = lock_node(where)
+        kept = open_attached_store(site.settings.redis, site.job, where)
+        exporter = Exporter(site.job)
+        try:
+            address = exporter.serve(site.settings.sidecar.listen)
+            write_record(where.sidecar_record, SidecarRecord(site.job, site.node, 0, address))
+            desk = open_desk(site)
+            telling = Telling(exporter, self.console, self.stays, site.settings.sidecar.grace_s)
+            loop = assemble(site, coordinate(site, kept.store, desk), desk, telling, address)
+            telling.leave = loop.leave
+            leave_on_signal(loop.leave)
+            say(f"attached to job {site.job} on node {site.node}; metrics at {address}")
+            loop.run()
+            # What the ranks left; pages of ranks that live stay.
+            remove_shared_memory(where.shm, where.lock)
+        finally:
+            exporter.close()
+            where.sidecar_record.unlink(missing_ok=True)
+            kept.close()
+            os.close(lock)
+        return 1 if self.console.is_in_trouble else 0
+
+
+@dataclass
+class Telling:
+    """Hands each picture to the metrics page and to the console; leaves when all is over."""
+
+    exporter: Exporter
+    console: Console
+    stays: bool
+    grace_s: float
+    leave: Callable[[], object] = lambda: None
+
+    def tell(self, picture: Picture) -> None:
+        """One more picture."""
+        self.exporter.tell(picture)
+        alive = {
+            rank: history.look.identity.pid
+            for rank, history in picture.ranks.local.items()
+            if not history.look.is_gone
+        }
+        now_s = picture.moment.now_s
+        self.console.look(alive, picture.findings, picture.orders.view, now_s)
+        if not self.stays and self.console.alone_for_s(now_s) >= self.grace_s:
+            self.leave()
+
+
+def leave_on_signal(leave: Callable[[], object]) -> None:
+    """Leave when told to. The signals are blocked already, so that a thread may wait for them."""
+
+    def wait() -> None:
+        signal.sigwait(ENDINGS)
+        leave()
+
+    threading.Thread(target=wait, name="signals", daemon=True).start()
+
+
+def say(line: str) -> None:
+    """One line, with the time."""
+    click.echo(f"{time.strftime('%H:%M:%S')} {line}")

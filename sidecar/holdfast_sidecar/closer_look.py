@@ -1,0 +1,131 @@
+"""A closer look at a rank under suspicion: where its threads wait, and how its children stand.
+
+Plain data and what follows from two such looks; reading is for `probes.closely`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from holdfast_sidecar.waiting_place import Wait, Where
+
+BUSY_TICKS_PER_S = 5.0
+"""CPU time, in clock ticks, from which on a child counts as at work: 5 % of a core. A worker that
+only looks into its empty queue every few seconds takes a thousandth."""
+
+LOADER_WORKER = "pt_data_worker"
+"""What torch's DataLoader calls its workers."""
+
+AT_WORK = frozenset({Where.SLEEP, Where.NETWORK, Where.STORAGE})
+"""What another thread or a child may wait for on behalf of who waits for it. A pause between two
+tries to upload is one, too."""
+
+
+@dataclass(frozen=True)
+class Child:
+    """A child of a rank, or a child's child, as /proc shows it."""
+
+    pid: int
+    name: str
+    state: str
+    cpu_ticks: int
+    is_worker: bool
+    """It runs the rank's own program: a loader's worker, or another fork of it."""
+    exit_status: int = 0
+    """As wait(2) would tell it; of one that ended and was not waited for."""
+    transferred: int | None = None
+    """Bytes read and written by calls so far; None when that can't be read."""
+    wait: Wait | None = None
+
+    @property
+    def has_died(self) -> bool:
+        """Whether it ended badly."""
+        return self.state in ("Z", "X") and self.exit_status != 0
+
+
+@dataclass(frozen=True)
+class CloserLook:
+    """One closer look."""
+
+    at_s: float
+    mark: tuple[int, int, int]
+    """Claim, progress and step of the rank: it moved in between when they differ."""
+    main: Wait | None = None
+    """None: the kernel doesn't let us see it."""
+    at_work: str = ""
+    """Which other thread of it may be at work, in words; empty: none."""
+    children: tuple[Child, ...] = ()
+    transferred: int | None = None
+
+
+@dataclass(frozen=True)
+class Scrutiny:
+    """What closer looks have shown since the rank last moved."""
+
+    look: CloserLook
+    before: CloserLook | None = None
+    """The look before, of the same standstill."""
+    stands_since_s: float = 0.0
+    """Since when the main thread was found in the very same wait."""
+    stopped: Mapping[int, float] = field(default_factory=dict)
+    """Children (by pid) that every look since then found stopped."""
+
+    @property
+    def stands_s(self) -> float:
+        """For how long the main thread has been seen in the very same wait."""
+        return self.look.at_s - self.stands_since_s
+
+    def busy_child(self) -> Child | None:
+        """A child that used a CPU, moved bytes, or waits for storage, network or a timer."""
+        earlier = {} if self.before is None else {c.pid: c for c in self.before.children}
+        elapsed_s = 0.0 if self.before is None else self.look.at_s - self.before.at_s
+        for child in self.look.children:
+            if _is_busy(child, earlier.get(child.pid), elapsed_s):
+                return child
+        return None
+
+    def moved_bytes(self) -> bool:
+        """Whether the rank itself read or wrote anything between the two looks."""
+        now = self.look.transferred
+        return (
+            self.before is not None
+            and None not in (now, self.before.transferred)
+            and (now != self.before.transferred)
+        )
+
+
+def scrutinise(before: Scrutiny | None, look: CloserLook) -> Scrutiny:
+    """What is known after one more closer look; it starts anew when the rank has moved."""
+    if before is None or before.look.mark != look.mark:
+        return Scrutiny(look, None, look.at_s, _stopped({}, look))
+    is_same = (
+        look.main is not None
+        and before.look.main is not None
+        and (look.main.place == before.look.main.place and look.main.where is not Where.CPU)
+    )
+    return replace(
+        before,
+        look=look,
+        before=before.look,
+        stands_since_s=before.stands_since_s if is_same else look.at_s,
+        stopped=_stopped(before.stopped, look),
+    )
+
+
+def _stopped(before: Mapping[int, float], look: CloserLook) -> Mapping[int, float]:
+    return {c.pid: before.get(c.pid, look.at_s) for c in look.children if c.state == "T"}
+
+
+def _is_busy(child: Child, earlier: Child | None, elapsed_s: float) -> bool:
+    if child.state in ("T", "Z", "X"):
+        return False
+    if child.state == "D" or (child.wait is not None and child.wait.where in AT_WORK):
+        return True
+    if earlier is None or elapsed_s <= 0:
+        return child.state == "R"
+    ticks = child.cpu_ticks - earlier.cpu_ticks
+    if ticks > 1 + BUSY_TICKS_PER_S * elapsed_s or child.transferred != earlier.transferred:
+        return True
+    # Of one whose calls may not be read only torch's own workers are known to rest.
+    return child.wait is None and not child.name.startswith(LOADER_WORKER)

@@ -1,0 +1,114 @@
+"""Who is named when ranks hang: among findings that act, and against one that names a victim. Pure.
+
+Each node judges its own ranks; here it is seen who of all of them keeps the others waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from holdfast.page import Ending
+from holdfast_sidecar.coordination.reports import Incident, Plan
+from holdfast_sidecar.decisions.arrival import Arrival, Cause, judge
+from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.modes import mode_on
+from holdfast_sidecar.findings import Finding, Kind
+
+
+def name_culprit(
+    acting: Iterable[Finding], cluster: Cluster, plan: Plan, is_acted_on: bool = True
+) -> Incident | None:
+    """The incident that these findings (there may be none) make of the attempt.
+
+    is_acted_on: the culprit will be ended, so its own node's mode must allow that.
+    """
+    surest = max(acting, key=lambda finding: finding.confidence, default=None)
+    if surest is None:
+        return None
+    arrival = judge_attempt(cluster, plan)
+    if arrival is None:
+        return _incident(plan, surest, "")
+    if arrival.cause is Cause.ARRIVED and surest.kind is not Kind.HANG:
+        return _of_nobody(arrival, surest, plan)
+    if surest.kind is not Kind.HANG and set(surest.ranks) <= set(arrival.waiting):
+        named = _of_culprits(arrival, surest, cluster, plan, is_acted_on)
+        return named or _incident(plan, surest, "")
+    is_same = bool(arrival.culprits) and set(surest.ranks) <= set(arrival.culprits)
+    signature = _signature(arrival, cluster, plan) if is_same else ""
+    return _incident(plan, surest, signature, arrival.evidence if is_same else ())
+
+
+def judge_attempt(cluster: Cluster, plan: Plan) -> Arrival | None:
+    """Who keeps the others waiting, by what all ranks of the attempt told."""
+    traces = {
+        trace.rank: trace
+        for member in plan.members
+        if (node := cluster.nodes.get(member.node)) is not None and node.attempt == plan.attempt
+        for trace in node.traces
+    }
+    if not any(trace.is_overdue for trace in traces.values()):
+        return None
+    ranks = cluster.ranks(plan).values()
+    ended = {rank.rank for rank in ranks if rank.ending == Ending.FINISHED}
+    return judge(traces, ended, plan.world_size)
+
+
+def _of_culprits(
+    arrival: Arrival, surest: Finding, cluster: Cluster, plan: Plan, is_acted_on: bool
+) -> Incident | None:
+    """The victim's silence is acted on, and whoever it waits for is named, where that may be."""
+    member = next((m for m in plan.members if arrival.culprits[0] in m.ranks), None)
+    node = None if member is None else cluster.nodes.get(member.node)
+    if member is None or node is None:
+        return None
+    if is_acted_on and mode_on(node, surest.kind.value) != "act":
+        return None
+    victim = f"{surest.evidence[0]}; it waits for others" if surest.evidence else ""
+    return Incident(
+        "",
+        plan.attempt,
+        surest.kind.value,
+        member.node,
+        [rank for rank in arrival.culprits if rank in member.ranks],
+        arrival.confidence,
+        since_unix_s=surest.since_unix_s,
+        evidence=[*arrival.evidence, *filter(None, [victim])],
+        signature=_signature(arrival, cluster, plan),
+    )
+
+
+def _of_nobody(arrival: Arrival, surest: Finding, plan: Plan) -> Incident:
+    """All came and nothing comes of it: whoever was silent longest is no more to blame for it."""
+    evidence = [*arrival.evidence, "so no rank is to blame, but what connects them"]
+    return Incident(
+        "",
+        plan.attempt,
+        surest.kind.value,
+        since_unix_s=surest.since_unix_s,
+        evidence=[*evidence, *surest.evidence],
+    )
+
+
+def _signature(arrival: Arrival, cluster: Cluster, plan: Plan) -> str:
+    """What makes two such hangs the same: the same calls part at the same step."""
+    rank = cluster.ranks(plan).get(arrival.culprits[0])
+    if not arrival.signature or rank is None:
+        return ""
+    return f"{arrival.signature} at step {rank.step}"
+
+
+def _incident(
+    plan: Plan, finding: Finding, signature: str, reasons: Iterable[str] = ()
+) -> Incident:
+    more = [reason for reason in reasons if reason not in finding.evidence]
+    return Incident(
+        "",
+        plan.attempt,
+        finding.kind.value,
+        finding.node,
+        list(finding.ranks),
+        finding.confidence,
+        since_unix_s=finding.since_unix_s,
+        evidence=[*finding.evidence, *more],
+        signature=signature,
+    )

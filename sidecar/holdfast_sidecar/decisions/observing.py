@@ -1,0 +1,171 @@
+"""A job that somebody else launched: there is no plan, and nobody to restart it.
+
+Its incidents are recorded, with who is to blame. At most, where told to act, the culprit of a hang
+is ended, so that its launcher notices.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.reports import Incident, Member, NodeReport, Plan, encode
+from holdfast_sidecar.decisions.accusation import Accusation, accuse
+from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.kept_evidence import note_bundles, with_keepers, with_places
+from holdfast_sidecar.decisions.outcome import Circumstances, Outcome, Write, amend
+from holdfast_sidecar.findings import Kind
+
+END = "end"
+"""Decided about a hang where told to act: its culprit is ended."""
+
+LEAVE = "leave"
+"""Decided about ranks that are dead: what follows is for whoever launched them."""
+
+
+def is_attached(cluster: Cluster) -> bool:
+    """Whether somebody else launches the ranks: every sidecar says so, and no launcher reports."""
+    return (
+        bool(cluster.nodes)
+        and not cluster.agents
+        and all(node.attached for node in cluster.nodes.values())
+    )
+
+
+def observe(cluster: Cluster, circumstances: Circumstances) -> Outcome:
+    """Open, amend or close the job's incident; there mostly is nothing to do."""
+    nodes = _running(cluster)
+    attempt = max((node.attempt for node in nodes), default=-1)
+    now = circumstances.now_unix_s
+    found = accuse(nodes, circumstances.settings, now)
+    known = open_incident(cluster.incidents)
+    if known is not None and (told := _with_evidence(cluster, known, nodes)) != known:
+        return Outcome((amend(cluster, told),))
+    if known is not None and not found and _goes_on(nodes, known, attempt):
+        # With those of starts before that came to nothing, too.
+        still_open = [one for one in cluster.incidents.values() if not _is_over(one)]
+        return Outcome(tuple(amend(cluster, _closed(one, nodes, now)) for one in still_open))
+    if found is None:
+        return Outcome(note_bundles(cluster))
+    if known is None or known.attempt != attempt:
+        incident = _incident(found, attempt, nodes, circumstances)
+        return Outcome((Write(Section.INCIDENTS, incident.identifier, encode(incident), None),))
+    if _says_more(found, known):
+        better = _incident(found, attempt, nodes, circumstances)
+        kept = {name: getattr(known, name) for name in _ONCE}
+        return Outcome((amend(cluster, dataclasses.replace(better, **kept)),))
+    return Outcome()
+
+
+def open_incident(incidents: Mapping[str, Incident]) -> Incident | None:
+    """The newest incident, unless it is over."""
+    newest = max(incidents.values(), key=lambda one: one.detected_unix_s, default=None)
+    return None if newest is None or _is_over(newest) else newest
+
+
+def _is_over(incident: Incident) -> bool:
+    return bool(incident.recovered_unix_s) or incident.decided == "stop"
+
+
+def attached_plan(cluster: Cluster, epoch: int) -> Plan | None:
+    """What sidecars do about the open incident, as the plan of a job of ours would say it: keep
+    evidence, then end the culprit where that was decided. None: nothing."""
+    incident = open_incident(cluster.incidents) if is_attached(cluster) else None
+    nodes = [node for node in _running(cluster) if incident and node.attempt == incident.attempt]
+    if incident is None or not nodes:
+        return None
+    return Plan(
+        attempt=incident.attempt,
+        epoch=epoch,
+        state="evidence",
+        members=[
+            Member(node.node, node.incarnation, rank, 0, len(node.ranks))
+            for rank, node in enumerate(nodes)
+        ],
+        incident=incident.identifier,
+        cause=incident.cause,
+        culprit_node=incident.culprit_node,
+        culprit_ranks=incident.culprit_ranks if incident.decided == END else [],
+    )
+
+
+_ONCE = ("identifier", "since_unix_s", "detected_unix_s", "step_reached", "kept_by")
+"""What stays as it was when an incident was opened."""
+
+
+def _with_evidence(cluster: Cluster, incident: Incident, nodes: list[NodeReport]) -> Incident:
+    """With who has its evidence on disk, and, once all have, where their ranks stood."""
+    noted = with_keepers(cluster, incident)
+    if all(node.evidence_for == incident.identifier for node in nodes):
+        noted = with_places(cluster, noted)
+    return noted
+
+
+def _running(cluster: Cluster) -> list[NodeReport]:
+    """Nodes of the newest attempt that have ranks, by name."""
+    nodes = sorted((n for n in cluster.nodes.values() if n.ranks), key=lambda n: n.node)
+    newest = max((node.attempt for node in nodes), default=-1)
+    return [node for node in nodes if node.attempt == newest]
+
+
+def _says_more(found: Accusation, known: Incident) -> bool:
+    """Whether this is surer about who began it, or about the same now sure enough to act."""
+    finding = found.finding
+    if known.decided == END:
+        return False  # what comes now comes of that
+    if (finding.node, list(finding.ranks)) != (known.culprit_node, known.culprit_ranks):
+        return found.sureness > known.confidence
+    if finding.kind.value == known.cause:
+        return _decide(found) != known.decided
+    # Silence became proof; but one that hung and was then ended did hang.
+    return finding.kind is not Kind.CRASH and found.sureness > known.confidence
+
+
+def _incident(
+    found: Accusation, attempt: int, nodes: list[NodeReport], circumstances: Circumstances
+) -> Incident:
+    finding = found.finding
+    return Incident(
+        circumstances.new_identifier,
+        attempt,
+        finding.kind.value,
+        finding.node,
+        list(finding.ranks),
+        found.sureness,
+        since_unix_s=finding.since_unix_s,
+        detected_unix_s=circumstances.now_unix_s,
+        decided=_decide(found),
+        step_reached=max((rank.step for node in nodes for rank in node.ranks), default=0),
+        evidence=list(finding.evidence),
+    )
+
+
+def _decide(found: Accusation) -> str:
+    if found.finding.kind is Kind.CRASH:
+        return LEAVE
+    if found.mode != "act":
+        return found.mode
+    if found.finding.kind in (Kind.NONFINITE, Kind.SPIKE):
+        return "observe"  # going back is for whoever can restart it
+    return END if found.finding.acts else ""
+
+
+def _goes_on(nodes: list[NodeReport], incident: Incident, attempt: int) -> bool:
+    """Whether every rank there is lives and steps on, or all of them have ended well."""
+    ranks = [rank for node in nodes for rank in node.ranks]
+    if not ranks:
+        return False
+    if all(rank.ending == 1 for rank in ranks):
+        return True
+    is_same = incident.attempt == attempt and incident.decided not in (LEAVE, END)
+    reached = incident.step_reached if is_same else 0
+    # Seen from outside alone, ranks have no steps.
+    return all(rank.alive and (rank.step > reached or not incident.step_reached) for rank in ranks)
+
+
+def _closed(incident: Incident, nodes: list[NodeReport], now_unix_s: float) -> Incident:
+    resumed = max((rank.resumed_step for node in nodes for rank in node.ranks), default=0)
+    return dataclasses.replace(
+        incident, recovered_unix_s=now_unix_s, step_resumed=resumed or incident.step_reached
+    )

@@ -1,0 +1,128 @@
+"""Planned work: what people asked the leader for (pause, resume, restart) becomes part of the plan.
+
+A pause is in the plan because everybody obeys that, it is fenced, and an emptied server gets it
+back from the launchers. While it lasts nothing is done about faults, and no attempt is opened.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.reports import Incident, Pause, Plan, Request, encode
+from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.losses import too_few_to_decide
+from holdfast_sidecar.decisions.outcome import Circumstances, Outcome, Write, write_plan
+from holdfast_sidecar.decisions.quarantine import lasting, let_in
+
+RESTART = "restart"
+"""Kind of request, and cause of the incident that it becomes."""
+
+KINDS = frozenset({"pause", "resume", RESTART})
+
+
+def take_in(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome | None:
+    """Change the plan as was asked, and end what is over; None: it stays as it is."""
+    if too_few_to_decide(cluster, plan, circumstances.majority):
+        return None  # the others may have been asked for something else
+    now = circumstances.now_unix_s
+    changed = _without_what_is_over(plan, now)
+    writes: list[Write] = []
+    for request in _oldest_first(cluster):
+        if request.kind == RESTART:
+            writes += _answer(cluster, plan, request)
+        else:
+            changed = _changed(changed, request, now)
+            writes.append(_forget(cluster, request))
+    if changed != plan:
+        changed = dataclasses.replace(changed, epoch=circumstances.epoch)
+        writes = [*write_plan(cluster, changed).writes, *writes]
+    return Outcome(tuple(writes)) if writes else None
+
+
+def is_met(cluster: Cluster, plan: Plan, request: Request) -> bool:
+    """Whether a restart has come of it, or the job is being restarted anyway: ranks that start
+    after it was asked for are what it wanted."""
+    is_under_way = plan.state in ("evidence", "ended") and not request.node
+    return is_under_way or request.identifier in cluster.incidents
+
+
+def _answer(cluster: Cluster, plan: Plan, request: Request) -> list[Write]:
+    """Forget a restart that has come about; say why another can't."""
+    if is_met(cluster, plan, request):
+        return [_forget(cluster, request)]
+    if plan.state != "running" or not (why := obstacle(cluster, plan, request.node)):
+        return []
+    text = cluster.request_texts[request.identifier]
+    refused = encode(dataclasses.replace(request, refused=why))
+    return [Write(Section.REQUESTS, request.identifier, refused, text)]
+
+
+def obstacle(cluster: Cluster, plan: Plan, node: str) -> str:
+    """Why the job can't be restarted without this node; empty: it can, or none was named."""
+    members = {member.node for member in plan.members}
+    if not node:
+        return ""
+    if node not in members:
+        return f"node {node} is not in attempt {plan.attempt} (in it: {', '.join(sorted(members))})"
+    seated = {name for name in members if cluster.is_alive(name)}
+    left = (seated | {agent.node for agent in cluster.joining()}) - {node}
+    least = max((cluster.agents[name].min_nodes for name in seated), default=1)
+    return "" if len(left) >= least else f"without node {node} too few are left: {len(left)}"
+
+
+def asked_to_restart(cluster: Cluster) -> Request | None:
+    """The oldest wish for a restart that nothing has come of yet."""
+    wishes = (r for r in _oldest_first(cluster) if r.kind == RESTART)
+    return next((r for r in wishes if r.identifier not in cluster.incidents), None)
+
+
+def planned(request: Request, plan: Plan) -> Incident:
+    """The incident that a wished restart is: by its name the wish is known to be met."""
+    why = f": {request.reason}" if request.reason else ""
+    return Incident(
+        request.identifier,
+        plan.attempt,
+        RESTART,
+        request.node,
+        confidence=1.0,
+        evidence=[f"asked for by {request.by}{why}"],
+    )
+
+
+def why_paused(plan: Plan) -> str:
+    """What is told while something waits for the end of the pause; empty: there is none."""
+    if plan.pause is None:
+        return ""
+    why = f" ({plan.pause.reason})" if plan.pause.reason else ""
+    return f"paused by {plan.pause.by}{why}"
+
+
+def _without_what_is_over(plan: Plan, now: float) -> Plan:
+    kept = lasting(plan.outside, now)
+    plan = plan if kept == plan.outside else dataclasses.replace(plan, outside=kept)
+    is_over = plan.pause is not None and now >= plan.pause.until_unix_s
+    return _resumed(plan, now) if is_over else plan
+
+
+def _resumed(plan: Plan, now: float) -> Plan:
+    return dataclasses.replace(plan, pause=None, resumed_unix_s=now)
+
+
+def _changed(plan: Plan, request: Request, now: float) -> Plan:
+    if request.kind == "pause":
+        pause = Pause(request.by, request.reason, now, now + request.for_s)
+        return dataclasses.replace(plan, pause=pause)
+    if request.node:
+        return dataclasses.replace(plan, outside=let_in(plan.outside, request.node))
+    return plan if plan.pause is None else _resumed(plan, now)
+
+
+def _oldest_first(cluster: Cluster) -> list[Request]:
+    wanted = (r for r in cluster.requests.values() if r.kind in KINDS and not r.refused)
+    return sorted(wanted, key=lambda request: (request.at_unix_s, request.identifier))
+
+
+def _forget(cluster: Cluster, request: Request) -> Write:
+    text = cluster.request_texts[request.identifier]
+    return Write(Section.REQUESTS, request.identifier, None, text)

@@ -1,0 +1,169 @@
+"""What the ranks' collectives tell of silence: whose it is, and what can never complete.
+
+Ranks that wait for others are victims and no longer told as stalled once it is known for whom they
+wait. Who is to blame by the collectives alone is for `decisions.arrival`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+
+from holdfast.page import Phase
+from holdfast_sidecar.decisions.arrival import Arrival, Cause, judge
+from holdfast_sidecar.detectors.expectation import expect
+from holdfast_sidecar.detectors.immobility import proof_of_standing
+from holdfast_sidecar.detectors.stall import CLOSER_FROM, STILL_IN_COMPUTE_S
+from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.observation import Moment, RankHistory, RankLook, Ranks
+from holdfast_sidecar.settings import StallSettings
+
+LEAST_SURE = 0.3
+"""Of several culprits none is surer than this, and the victims are told as well."""
+
+TOLD_AT_MOST = 0.6
+"""Sureness of silence without positive evidence, as `stall` has it."""
+
+
+def is_doubtful(ranks: Ranks, settings: StallSettings, moment: Moment) -> bool:
+    """Whether the ranks should be asked: one of this node will soon be silent for too long."""
+    return ranks.world_size > 1 and any(
+        moment.age_s(history.look.moved_s) > CLOSER_FROM * expect(history, settings).limit_s
+        for history in _going(ranks)
+    )
+
+
+def overdue(ranks: Ranks, settings: StallSettings, moment: Moment) -> list[int]:
+    """Ranks of this node that are silent for longer than their phase's past allows."""
+    return [
+        history.look.rank
+        for history in _going(ranks)
+        if moment.age_s(history.look.moved_s) > expect(history, settings).limit_s
+    ]
+
+
+def judge_collectives(ranks: Ranks) -> Arrival | None:
+    """Who keeps the others waiting, by what all ranks told; None while nobody waits too long."""
+    if not any(trace.is_overdue for trace in ranks.traces.values()):
+        return None
+    ended = {rank for rank, history in ranks.local.items() if history.look.has_finished}
+    ended |= {rank for rank, peer in ranks.peers.items() if peer.has_ended}
+    return judge(ranks.traces, ended, ranks.world_size)
+
+
+def absentees(ranks: Ranks, known: Iterable[RankLook]) -> list[RankLook]:
+    """Ranks of this node that others wait for, beside those that are under suspicion already."""
+    if ranks.arrival is None or ranks.arrival.cause is not Cause.ABSENT:
+        return []
+    under_suspicion = {look.rank for look in known}
+    return [
+        ranks.local[rank].look
+        for rank in ranks.arrival.culprits
+        if rank in ranks.local and rank not in under_suspicion
+    ]
+
+
+def settle(
+    stalls: Iterable[Finding], ranks: Ranks, settings: StallSettings, moment: Moment
+) -> list[Finding]:
+    """The findings of `stall`, put right by what the collectives tell."""
+    arrival, found = ranks.arrival, list(stalls)
+    if arrival is None or not arrival.culprits:
+        return found
+    settled = [_put_right(finding, arrival, ranks) for finding in found]
+    told = {rank for finding in found for rank in finding.ranks}
+    missing = [
+        _name(ranks.local[rank], arrival, ranks, settings, moment)
+        for rank in arrival.culprits
+        if rank in ranks.local and rank not in told and not _has_crashed(ranks.local[rank])
+    ]
+    kept = [one for one in settled if one is not None] + missing
+    return [_strengthen(finding, arrival, ranks, settings) for finding in kept]
+
+
+def _going(ranks: Ranks) -> list[RankHistory]:
+    return [
+        history
+        for history in ranks.local.values()
+        if not history.look.is_gone and not history.look.has_finished
+    ]
+
+
+def _has_crashed(history: RankHistory) -> bool:
+    """That is a finding of its own."""
+    return history.look.is_gone and not history.look.has_finished
+
+
+def _put_right(finding: Finding, arrival: Arrival, ranks: Ranks) -> Finding | None:
+    """None for the mere silence of a victim."""
+    is_victim = set(finding.ranks) <= set(arrival.waiting)
+    if finding.kind is Kind.STALL and is_victim and arrival.confidence >= LEAST_SURE:
+        return None
+    if set(finding.ranks) & set(arrival.culprits):
+        # What can never complete says more than for how long that has been so.
+        both = (finding.evidence, arrival.evidence)
+        first, second = reversed(both) if arrival.is_hopeless else both
+        evidence = [*first, *second]
+        sureness = max(finding.confidence, min(arrival.confidence, TOLD_AT_MOST))
+        return dataclasses.replace(finding, evidence=evidence, confidence=sureness)
+    return finding
+
+
+def _name(
+    history: RankHistory,
+    arrival: Arrival,
+    ranks: Ranks,
+    settings: StallSettings,
+    moment: Moment,
+) -> Finding:
+    """A culprit whose own silence is nothing unusual: it evaluates, say, or has ended."""
+    look = history.look
+    phase = look.phase.name.lower()
+    age_s = moment.age_s(look.moved_s)
+    return Finding(
+        kind=Kind.STALL,
+        node=moment.node,
+        since_unix_s=moment.unix_s(max(look.moved_s, moment.awake_since_s)),
+        confidence=min(arrival.confidence, TOLD_AT_MOST),
+        ranks=[look.rank],
+        evidence=[f"rank {look.rank} in {phase} for {age_s:.1f} s", *arrival.evidence],
+    )
+
+
+def _strengthen(
+    finding: Finding, arrival: Arrival, ranks: Ranks, settings: StallSettings
+) -> Finding:
+    """A hang, where the collectives are positive evidence of one."""
+    if finding.kind is not Kind.STALL or not set(finding.ranks) <= set(arrival.culprits):
+        return finding
+    proof = ""
+    if arrival.is_hopeless and _stand(arrival, ranks):
+        proof = "that can never complete"
+    elif arrival.cause is Cause.ABSENT and len(arrival.culprits) == 1:
+        proof = _standing_where_others_wait(ranks.local[finding.ranks[0]], ranks, settings)
+    if not proof:
+        return finding
+    return dataclasses.replace(
+        finding,
+        kind=Kind.HANG,
+        confidence=arrival.confidence,
+        acts=True,
+        evidence=[*finding.evidence, proof],
+    )
+
+
+def _stand(arrival: Arrival, ranks: Ranks) -> bool:
+    """Whether nobody concerned has moved for a while: what is told is no snapshot of movement."""
+    concerned = {*arrival.culprits, *arrival.waiting}
+    traces = [ranks.traces[rank] for rank in concerned if rank in ranks.traces]
+    return all(trace.stands for trace in traces if trace.answered)
+
+
+def _standing_where_others_wait(history: RankHistory, ranks: Ranks, settings: StallSettings) -> str:
+    """Proof for a rank that stands still in its backward pass, where for all `stall` knows it might
+    wait for others: the collectives say that it doesn't. In a call that communicates it might wait
+    for a message."""
+    if history.look.phase is not Phase.BACKWARD or history.still_s < STILL_IN_COMPUTE_S:
+        return ""
+    scrutiny = ranks.scrutinies.get(history.look.rank)
+    return proof_of_standing(scrutiny, settings.act_after_s)

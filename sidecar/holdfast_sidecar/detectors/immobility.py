@@ -1,0 +1,38 @@
+"""Whether a rank provably stands still: what it waits for will not come, as far as can be seen.
+
+Silence, CPU time and the peers are judged in `stall`; here it is what the threads wait at.
+"""
+
+from __future__ import annotations
+
+import math
+
+from holdfast_sidecar.closer_look import Scrutiny
+from holdfast_sidecar.waiting_place import Where
+
+ENDLESS = {
+    Where.LOCK: "waits for a lock that no other thread lets go",
+    Where.SLEEP: "sleeps",
+    Where.SIGNAL: "waits for a signal",
+}
+"""Waits that nothing outside the process ends. Whoever waits for a connection, a file, a pipe or a
+child may only be slow: an upload, a cold read, a conversion."""
+
+
+def proof_of_standing(scrutiny: Scrutiny | None, patience_s: float) -> str:
+    """Why it will not go on by itself, in words; empty: that can't be said.
+
+    patience_s: a wait with an end (a pause between two tries) counts only when that end lies
+    beyond the time at which silence alone would be acted on.
+    """
+    if scrutiny is None or scrutiny.before is None or scrutiny.look.main is None:
+        return ""
+    wait = scrutiny.look.main
+    if wait.where not in ENDLESS or wait.ends_unaided_s <= patience_s:
+        return ""
+    if scrutiny.stands_s <= 0 or scrutiny.look.at_work or scrutiny.busy_child() is not None:
+        return ""
+    text = f"its main thread {ENDLESS[wait.where]}"
+    if not math.isinf(wait.ends_unaided_s):
+        text += f" for {wait.ends_unaided_s:.0f} s more"
+    return f"{text}, none of its other threads and children is at work"

@@ -1,0 +1,1 @@
+"""Evidence: what a failure left, read and judged, and the bundle that it is kept in."""

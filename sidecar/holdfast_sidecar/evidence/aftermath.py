@@ -1,0 +1,258 @@
+"""What keeps after the end of an attempt, written beside what was kept before it: the decision and
+its reasons, the machine, the kernel's lines, the ends of logs, versions, and who failed first."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import platform
+import socket
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from holdfast_sidecar.coordination.reports import AgentReport, NodeReport, Plan, decode
+from holdfast_sidecar.decisions.warrant import HANGS
+from holdfast_sidecar.evidence import archive
+from holdfast_sidecar.evidence.first_error import (
+    OWN,
+    Sign,
+    confidence,
+    order,
+    sign_of_exit,
+    sign_of_line,
+    sign_of_report,
+    sign_of_words,
+)
+from holdfast_sidecar.evidence.kept import write_file
+from holdfast_sidecar.evidence.log_errors import Source, find_errors
+from holdfast_sidecar.evidence.log_tails import read_tail
+from holdfast_sidecar.evidence.rank_facts import Output, RankFacts
+from holdfast_sidecar.machine import MachineReading
+from holdfast_sidecar.places import Places
+from holdfast_sidecar.redaction import Redaction
+from holdfast_sidecar.settings import Settings
+
+DONE = "aftermath.json"
+"""Written last of these files: what it took, and what was left out."""
+
+FIRST_ERROR = "first-error.json"
+
+BEFORE_S = 600.0
+"""Of the kernel's lines those since so long before: a link that flapped, a disk that filled."""
+
+ReadKernelLines = Callable[[float], list[str]]
+"""Lines since that second of the kernel's clock. Raises OSError."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What is known of an incident when its attempt has ended; plain data, taken in one tick."""
+
+    plan: Plan
+    node: str
+    places: Places
+    settings: Settings
+    facts: Mapping[int, RankFacts]
+    """rank of this node -> with what it was started."""
+    local_ranks: Mapping[int, int]
+    """local rank -> rank."""
+    last_words: Mapping[int, str]
+    """rank of this node -> type and message of the exception that it told of."""
+    machine: MachineReading
+    records: Mapping[str, Mapping[str, str]]
+    """Section -> field -> record, as everybody read them: reports, plan, incidents."""
+    redaction: Redaction = field(default_factory=Redaction)
+
+    @property
+    def directory(self) -> Path:
+        """Where it is kept."""
+        return self.places.incident(self.plan.incident)
+
+
+@dataclass
+class _Room:
+    """Writes files until the bundle's share is used up: of text the end, and plain data whole or
+    not at all. What is cut or left out is named."""
+
+    directory: Path
+    left_bytes: int
+    cut: list[str] = field(default_factory=list)
+
+    def write(self, name: str, text: str) -> None:
+        content = text.encode(errors="replace")
+        if len(content) > self.left_bytes:
+            self.cut.append(name)
+            keeps = self.left_bytes if name.endswith(".log") else 0
+            content = content[-keeps:] if keeps > 0 else b""
+        if content:
+            write_file(self.directory / name, content)
+            self.left_bytes -= len(content)
+
+
+def keep_aftermath(
+    scene: Scene, read_kernel_lines: ReadKernelLines, now_unix_s: float, now_s: float
+) -> bool:
+    """Write all of it; False when it was there already. Raises OSError. `now_s`: CLOCK_MONOTONIC,
+    which the kernel's log counts by, too."""
+    directory = scene.directory
+    if (directory / DONE).exists():
+        return False
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    room = _Room(directory, scene.settings.evidence.most_bytes - archive.size_bytes(directory))
+    clean = scene.redaction.plain
+    room.write("decision.json", _json(clean(_decision(scene))))
+    room.write("machine.json", _json(clean(_machine(scene.machine))))
+    room.write("software.json", _json(clean(_software())))
+    room.write("settings.json", _json(clean(dataclasses.asdict(scene.settings))))
+    signs = [*_signs_of_exits(scene), *_signs_of_words(scene)]
+    signs += _keep_logs(scene, room, now_unix_s)
+    if scene.plan.cause in HANGS:
+        # Its culprit was killed by us, and its peers raised for that.
+        signs = [sign for sign in signs if sign.source != "exit" and sign.weight >= OWN]
+    # Whatever the logs took: this is what they were read for, and a few lines per rank.
+    write_file(directory / FIRST_ERROR, _json(clean(_first_error(signs))).encode())
+    room.write("kernel.log", scene.redaction.text(_kernel_log(read_kernel_lines, now_s)))
+    left_out = {"cut": room.cut, "at_unix_s": now_unix_s}
+    write_file(directory / DONE, _json(left_out).encode())
+    return True
+
+
+def _decision(scene: Scene) -> dict[str, Any]:
+    """Every node's report and the leader's word, as they were."""
+    return {
+        "plan": dataclasses.asdict(scene.plan),
+        **{
+            section: {name: _loaded(text) for name, text in fields.items()}
+            for section, fields in scene.records.items()
+        },
+    }
+
+
+def _machine(reading: MachineReading) -> dict[str, Any]:
+    return {
+        "host_name": socket.gethostname(),
+        "kernel": " ".join(platform.uname()[2:5]),
+        "readings": dataclasses.asdict(reading),
+    }
+
+
+def _software() -> dict[str, Any]:
+    names = ((one.metadata["Name"] or "?", one.version) for one in metadata.distributions())
+    return {"python": sys.version, "packages": dict(sorted(names))}
+
+
+def _keep_logs(scene: Scene, room: _Room, now_unix_s: float) -> Iterator[Sign]:
+    """The ends of logs; answers what of this attempt's lines says who failed."""
+    most_bytes = scene.settings.evidence.log_tail_bytes
+    for name, output, source in _outputs(scene.facts, scene.local_ranks):
+        room.write(name, scene.redaction.text(read_tail(output.path, most_bytes)))
+        of_attempt = read_tail(output.path, most_bytes, output.begins)
+        for error in find_errors(scene.redaction.text(of_attempt), source, now_unix_s):
+            yield sign_of_line(scene.node, error, name)
+    dumps = scene.places.evidence(scene.plan.attempt)
+    for local_rank, rank in sorted(scene.local_ranks.items()):
+        fatal = read_tail(dumps / f"fatal-local-{local_rank}.txt", most_bytes)
+        if fatal.strip():
+            room.write(f"fatal-local-{local_rank}.txt", scene.redaction.text(fatal))
+            yield sign_of_words(rank, scene.node, fatal.partition("\n")[0], "fatal signal")
+    log = read_tail(scene.places.sidecar_log, most_bytes)
+    room.write("sidecar.log", scene.redaction.text(log))
+
+
+def _outputs(
+    facts: Mapping[int, RankFacts], local_ranks: Mapping[int, int]
+) -> Iterator[tuple[str, Output, Source]]:
+    """Every file that ranks print into, once: name in the bundle, where it is, whose it is."""
+    users: dict[tuple[int, int], list[tuple[int, str, Output]]] = {}
+    for rank, one in sorted(facts.items()):
+        for stream, output in sorted(one.outputs.items()):
+            users.setdefault(output.file, []).append((rank, stream, output))
+    for number, shared in enumerate(users.values()):
+        ranks = {rank for rank, _, _ in shared}
+        rank, stream, output = shared[0]
+        begins = min(each.begins for _, _, each in shared)
+        if len(ranks) > 1:
+            yield (
+                f"output-{number}.log",
+                dataclasses.replace(output, begins=begins),
+                Source(ranks=local_ranks),
+            )
+        else:
+            name = "output" if len(shared) > 1 else stream
+            yield f"rank-{rank}-{name}.log", output, Source(rank)
+
+
+def with_exits(scene: Scene, agents: Mapping[str, str]) -> Scene:
+    """The scene with what launchers have told since of how the attempt's ranks ended."""
+    told = {
+        name: text
+        for name, text in agents.items()
+        if (agent := decode(AgentReport, text)) is not None
+        and agent.attempt == scene.plan.attempt
+        and agent.exits
+    }
+    known = {**scene.records.get("agents", {}), **told}
+    return dataclasses.replace(scene, records={**scene.records, "agents": known})
+
+
+def _signs_of_exits(scene: Scene) -> Iterator[Sign]:
+    """How every node's ranks ended: as their launchers told, else as their sidecars saw it."""
+    told = set()
+    for text in scene.records.get("agents", {}).values():
+        agent = decode(AgentReport, text)
+        exits = agent.exits if agent is not None and agent.attempt == scene.plan.attempt else []
+        told |= {exit_.rank for exit_ in exits}
+        yield from (
+            sign
+            for exit_ in exits
+            if agent is not None and (sign := sign_of_exit(agent.node, exit_)) is not None
+        )
+    for text in scene.records.get("nodes", {}).values():
+        node = decode(NodeReport, text)
+        ranks = node.ranks if node is not None and node.attempt == scene.plan.attempt else []
+        yield from (
+            sign
+            for rank in ranks
+            if node is not None
+            and rank.rank not in told
+            and (sign := sign_of_report(node.node, rank)) is not None
+        )
+
+
+def _signs_of_words(scene: Scene) -> Iterator[Sign]:
+    for rank, words in sorted(scene.last_words.items()):
+        yield sign_of_words(rank, scene.node, words, "last words")
+
+
+def _first_error(signs: Iterable[Sign]) -> dict[str, Any]:
+    signs = list(signs)
+    failures = order(signs)
+    return {
+        "confidence": confidence(failures),
+        "order": [dataclasses.asdict(failure) for failure in failures],
+        "signs": [dataclasses.asdict(sign) for sign in signs],
+    }
+
+
+def _kernel_log(read_kernel_lines: ReadKernelLines, now_s: float) -> str:
+    try:
+        lines = read_kernel_lines(now_s - BEFORE_S)
+    except OSError as error:
+        return f"the kernel's log can't be read: {os.strerror(error.errno or 0)}\n"
+    return "".join(f"{line}\n" for line in lines) or "the kernel said nothing\n"
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=1, default=str)

@@ -1,0 +1,143 @@
+"""Which rank failed first: from how ranks ended, what they said last and what they printed. Pure.
+
+Who died of a cause of its own is told from those that lost a peer (`decisions.blame`), and only
+then does the earlier one count: a survivor's exception is often noticed before the first death.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from holdfast.page import END_SIGNAL
+from holdfast_sidecar.coordination.reports import Exit, RankReport
+from holdfast_sidecar.decisions.blame import OF_A_PEER, describe, weight
+from holdfast_sidecar.evidence.log_errors import LogError
+
+BY_LAUNCHERS = frozenset({signal.SIGTERM, signal.SIGINT, END_SIGNAL})
+"""What ends the ranks of an attempt that failed; launchers themselves say which they ended so."""
+
+OWN = 2
+OF_ANOTHER = 1
+"""Weights as `blame.weight` gives them: 3 killed, 2 an error of its own, 1 may be a victim."""
+
+
+@dataclass(frozen=True)
+class Sign:
+    """One thing that says how a rank failed. Times are the wall clock of the rank's node."""
+
+    rank: int
+    node: str
+    words: str
+    weight: int
+    at_unix_s: float | None
+    source: str
+    """`exit`, `last words`, `fatal signal`, or the name of a log's file."""
+    is_of_log: bool = False
+    """A line of a log alone does not say that the rank failed: errors are expected and caught."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """How one rank failed: its most telling sign, at the earliest time that any of them says."""
+
+    rank: int
+    node: str
+    words: str
+    weight: int
+    at_unix_s: float | None
+    source: str
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the cause lies in this rank, as far as its words tell."""
+        return self.weight >= OWN
+
+
+def sign_of_exit(node: str, exit_: Exit) -> Sign | None:
+    """What an exit says; None when the rank ended well, or was ended by its launcher."""
+    if exit_.forced or exit_.exit_code == 0:
+        return None
+    words = describe(exit_)
+    return Sign(exit_.rank, node, words, weight(exit_), exit_.at_unix_s, "exit")
+
+
+def sign_of_report(node: str, report: RankReport) -> Sign | None:
+    """What a rank's sidecar saw of its end, before its launcher told; None as `sign_of_exit`."""
+    if not report.exit_code or -report.exit_code in BY_LAUNCHERS:
+        return None
+    seen = Exit(
+        report.rank,
+        report.local_rank,
+        report.pid,
+        report.exit_code,
+        at_unix_s=0.0,
+        order=0,
+        message=report.exception,
+    )
+    return Sign(report.rank, node, describe(seen), weight(seen), None, "exit")
+
+
+def sign_of_words(rank: int, node: str, words: str, source: str) -> Sign:
+    """What an exception or a fatal signal says."""
+    return Sign(rank, node, words, OF_ANOTHER if OF_A_PEER.search(words) else OWN, None, source)
+
+
+def sign_of_line(node: str, error: LogError, source: str) -> Sign:
+    """What a line of a log says: a cause of its own only where no process goes on after it."""
+    is_own = error.is_grave and not OF_A_PEER.search(error.text)
+    return Sign(
+        error.rank,
+        node,
+        error.text,
+        OWN if is_own else OF_ANOTHER,
+        error.at_unix_s,
+        source,
+        is_of_log=True,
+    )
+
+
+def order(signs: Iterable[Sign]) -> list[Failure]:
+    """All ranks that failed, the first one first."""
+    by_rank: dict[int, list[Sign]] = {}
+    for sign in signs:
+        if sign.rank >= 0:
+            by_rank.setdefault(sign.rank, []).append(sign)
+    failed = {rank for rank, found in by_rank.items() if not all(s.is_of_log for s in found)}
+    failures = [_failure(found) for rank, found in by_rank.items() if rank in (failed or by_rank)]
+    return sorted(failures, key=lambda one: (-one.weight, _time(one.at_unix_s), one.rank))
+
+
+def confidence(failures: Sequence[Failure]) -> float:
+    """How sure it is that the first of these failed first; 0 without any.
+
+    As in `blame`, several that speak for themselves as plainly share it.
+    """
+    if not failures:
+        return 0.0
+    certainty = {3: 0.95, OWN: 0.9, OF_ANOTHER: 0.5}[failures[0].weight]
+    rivals = sum(one.weight == failures[0].weight for one in failures)
+    return round(certainty / rivals, 2)
+
+
+def _failure(signs: Sequence[Sign]) -> Failure:
+    best = max(sign.weight for sign in signs)
+    telling = [sign for sign in signs if sign.weight == best]
+    # A signal says only that it was one; and a line of a log that blames nobody says less than
+    # an exit does.
+    told = min(
+        telling,
+        key=lambda sign: (
+            sign.words.startswith("ended by"),
+            sign.is_of_log and best < OWN,
+            _time(sign.at_unix_s),
+        ),
+    )
+    timed = [sign for sign in telling if best >= OWN or not sign.is_of_log]
+    first = min((s.at_unix_s for s in timed if s.at_unix_s is not None), default=told.at_unix_s)
+    return Failure(told.rank, told.node, told.words, best, first, told.source)
+
+
+def _time(at_unix_s: float | None) -> float:
+    return float("inf") if at_unix_s is None else at_unix_s

@@ -1,0 +1,133 @@
+"""Looks closely at ranks under suspicion: where their threads wait, and how their children stand.
+
+What can't be read stays unknown, and proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.identity import parse_stat
+from holdfast.page import Word
+from holdfast_sidecar.closer_look import (
+    AT_WORK,
+    LOADER_WORKER,
+    Child,
+    CloserLook,
+    Scrutiny,
+    scrutinise,
+)
+from holdfast_sidecar.observation import RankLook
+from holdfast_sidecar.probes.process import (
+    MOST_CHILDREN,
+    MOST_THREADS,
+    Process,
+    descendants,
+    parse_exit_status,
+    read_text,
+)
+
+PROC = Path("/proc")
+
+LEAST_PAUSE_S = 0.2
+"""Between two closer looks at one rank. They cost some 20 us per thread, and there are often a
+hundred threads."""
+
+PAUSE_SHARE = 0.05
+MOST_PAUSE_S = 10.0
+"""Of how long it has been silent: one that was silent for a minute is looked at every 3 s."""
+
+OWN_THREADS = ("pt_", "gloo", "nccl", "cuda")
+"""Begin the names of threads of torch and what it is built on, which always wait for the network
+or the driver, whatever the main thread waits for."""
+
+
+@dataclass
+class CloserProbe:
+    """Closer looks at ranks, and what they have shown so far."""
+
+    proc: Path = PROC
+    _known: dict[int, Scrutiny] = field(default_factory=dict)
+
+    def look(self, suspects: Iterable[RankLook], now_s: float) -> dict[int, Scrutiny]:
+        """What is known of these ranks, after a closer look where one is due.
+
+        `now_s` is CLOCK_MONOTONIC. Ranks that are no longer suspects are forgotten.
+        """
+        self._known = {
+            look.rank: self._follow(self._known.get(look.rank), look, now_s)
+            for look in suspects
+            if look.process is not None  # else its pid is of another namespace, or of nobody
+        }
+        return dict(self._known)
+
+    def _follow(self, known: Scrutiny | None, look: RankLook, now_s: float) -> Scrutiny:
+        silent_s = now_s - look.moved_s
+        pause_s = max(LEAST_PAUSE_S, min(PAUSE_SHARE * silent_s, MOST_PAUSE_S))
+        mark = mark_of(look)
+        if known is not None and known.look.mark == mark and now_s - known.look.at_s < pause_s:
+            return known
+        return scrutinise(known, self._look_at(look.identity.pid, mark, now_s))
+
+    def _look_at(self, pid: int, mark: tuple[int, int, int], now_s: float) -> CloserLook:
+        process = Process(self.proc / str(pid))
+        name = process.name
+        found = descendants(self.proc, pid)
+        children = (Process(self.proc / str(child)) for child in found)
+        return CloserLook(
+            at_s=now_s,
+            mark=mark,
+            main=process.wait(pid, now_s),
+            at_work=_out_of_sight(process, found) or _at_work(process, pid, now_s),
+            children=tuple(c for child in children if (c := read_child(child, name, now_s))),
+            transferred=process.read_transferred(),
+        )
+
+
+def mark_of(look: RankLook) -> tuple[int, int, int]:
+    """What differs once a rank has moved, or is another process."""
+    return (look.identity.claimed_ns, look.words[Word.PROGRESS], look.step)
+
+
+def _out_of_sight(process: Process, children: Sequence[int]) -> str:
+    """What of it can't be looked at, and so may be at work; empty: all of it can."""
+    if len(children) >= MOST_CHILDREN:
+        return "children are too many to be looked at"
+    if len(process.threads()) >= MOST_THREADS:
+        return "threads are too many to be looked at"
+    return "" if process.lists_children() else "children are not listed by this kernel"
+
+
+def _at_work(process: Process, pid: int, now_s: float) -> str:
+    """Another thread that waits for the world outside, in words; empty: none does."""
+    for thread in process.threads():
+        if thread == pid:
+            continue
+        wait = process.wait(thread, now_s)
+        if wait is None or wait.where not in AT_WORK:
+            continue
+        name = read_text(process.directory / "task" / str(thread) / "comm").strip()
+        if not name.startswith(OWN_THREADS):
+            return f"thread {name or thread} waits for {wait.where.value}"
+    return ""
+
+
+def read_child(process: Process, parent_name: str, now_s: float) -> Child | None:
+    """A child as it stands; None when it just went."""
+    text = read_text(process.directory / "stat")
+    if not text:
+        return None
+    status, name = parse_stat(text), process.name
+    pid = int(process.directory.name)
+    return Child(
+        pid=pid,
+        name=name,
+        state=status.state,
+        cpu_ticks=status.cpu_ticks,
+        is_worker=name == parent_name or name.startswith((LOADER_WORKER, "python")),
+        exit_status=parse_exit_status(text),
+        transferred=process.read_transferred(),
+        wait=process.wait(pid, now_s),
+    )

@@ -1,0 +1,183 @@
+"""What the OOM killer did: its count in a process's memory cgroup (v1 or v2), and the kernel's log.
+
+A SIGKILL says nothing of who sent it. The count grows before the kill; the log, where it may be
+read, names the process a moment after.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast_sidecar.probes.host import parse_oom_kills
+
+KILLED = re.compile(r"Killed process (\d+) \(")
+"""In both of the kernel's sentences: "Out of memory: …" and "Memory cgroup out of memory: …"."""
+
+RECORD_BYTES = 8192
+"""The kernel hands out whole records only, and says EINVAL where one does not fit."""
+
+RECORDS_AT_ONCE = 256
+"""Records read in one look: a driver that floods the log must not hold up the sidecar."""
+
+VICTIMS_KEPT = 64
+
+INITIAL_NAMESPACE = "pid:[4026531836]"
+"""PROC_PID_INIT_INO: the log's numbers are those of this process namespace alone."""
+
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+@dataclass(frozen=True)
+class Mount:
+    """Where a cgroup hierarchy is mounted, and which of its cgroups is seen there."""
+
+    root: str
+    point: Path
+    is_unified: bool
+    options: frozenset[str]
+
+    def place(self, cgroup: str) -> Path:
+        """The directory of this cgroup."""
+        inside = self.root != "/" and (cgroup + "/").startswith(self.root + "/")
+        return self.point / (cgroup[len(self.root) :] if inside else cgroup).lstrip("/")
+
+
+@dataclass
+class KernelLog:
+    """New records of /dev/kmsg; silent where it may not be read."""
+
+    path: Path = Path("/dev/kmsg")
+    _descriptor: int | None = None
+    _is_tried: bool = False
+
+    def read_new(self) -> Iterator[str]:
+        """Messages since the last call; from the first one on, which yields none."""
+        if not self._is_tried:
+            self._is_tried = True
+            with contextlib.suppress(OSError):
+                self._descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                os.lseek(self._descriptor, 0, os.SEEK_END)
+        for _ in range(RECORDS_AT_ONCE if self._descriptor is not None else 0):
+            assert self._descriptor is not None
+            try:
+                record = os.read(self._descriptor, RECORD_BYTES)
+            except OSError as error:
+                if error.errno == errno.EPIPE:  # overwritten before it was read; the next one comes
+                    continue
+                return
+            if not record:
+                return
+            yield parse_message(record.decode(errors="replace"))
+
+
+@dataclass
+class OomWatch:
+    """Asked about pids between two calls of `begin`, which starts a new look."""
+
+    proc: Path = Path("/proc")
+    log: KernelLog = field(default_factory=KernelLog)
+    _files: dict[tuple[int, int], Path | None] = field(default_factory=dict)
+    _counts: dict[Path, int | None] = field(default_factory=dict)
+    _victims: list[int] = field(default_factory=list)
+    _is_our_namespace: bool | None = None
+
+    def begin(self) -> None:
+        """Forget counts, take in what the log has new."""
+        self._counts.clear()
+        if self._is_our_namespace is None:
+            self._is_our_namespace = _read_link(self.proc / "self/ns/pid") == INITIAL_NAMESPACE
+        if self._is_our_namespace:
+            found = [pid for message in self.log.read_new() for pid in parse_victims(message)]
+            self._victims = [*self._victims, *found][-VICTIMS_KEPT:]
+
+    def is_victim(self, pid: int) -> bool:
+        """Whether the log named it lately."""
+        return pid in self._victims
+
+    def kills(self, pid: int, start_ticks: int) -> int | None:
+        """The count in the memory cgroup of this process; it must be alive when it is first asked
+        about. None where nobody counts."""
+        process = (pid, start_ticks)
+        if process not in self._files:
+            self._files = dict(list(self._files.items())[-VICTIMS_KEPT:])
+            self._files[process] = self._find_file(pid)
+        file = self._files[process]
+        if file is None:
+            return None
+        if file not in self._counts:
+            self._counts[file] = parse_oom_kills(_read(file))
+        return self._counts[file]
+
+    def _find_file(self, pid: int) -> Path | None:
+        mounts = parse_mounts(_read(self.proc / "self/mountinfo"))
+        places = places_of(_read(self.proc / str(pid) / "cgroup"), mounts)
+        everywhere = self.proc / "vmstat"
+        candidates = [*places, everywhere]
+        return next((f for f in candidates if parse_oom_kills(_read(f)) is not None), None)
+
+
+def parse_message(record: str) -> str:
+    """The text of a record of /dev/kmsg: what follows the prefix, without the dictionary."""
+    return record.partition(";")[2].partition("\n")[0]
+
+
+def parse_victims(message: str) -> list[int]:
+    """Pids that this line says were killed for want of memory."""
+    return [int(pid) for pid in KILLED.findall(message)]
+
+
+def parse_mounts(mountinfo: str) -> list[Mount]:
+    """The cgroup hierarchies among the mounts of /proc/PID/mountinfo (proc(5))."""
+    found = []
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        fields, kind = before.split(), after.split()
+        if len(fields) > 4 and len(kind) > 2 and kind[0] in ("cgroup", "cgroup2"):
+            options = frozenset(kind[2].split(","))
+            point = Path(_plain(fields[4]))
+            found.append(Mount(_plain(fields[3]), point, kind[0] == "cgroup2", options))
+    return found
+
+
+def places_of(cgroups: str, mounts: list[Mount]) -> list[Path]:
+    """Files that may hold the count for the process with this /proc/PID/cgroup, the nearest first.
+
+    v1 counts in the cgroup of the victim alone. v2 counts in those above it too, and has the file
+    only where the memory controller is handed down to.
+    """
+    places = []
+    for line in cgroups.splitlines():
+        _, controllers, cgroup = (*line.split(":", 2), "", "")[:3]
+        if "memory" in controllers.split(","):
+            v1 = (m for m in mounts if not m.is_unified and "memory" in m.options)
+            places += [mount.place(cgroup) / "memory.oom_control" for mount in v1]
+        elif not controllers:
+            for mount in (m for m in mounts if m.is_unified):
+                nearest = mount.place(cgroup)
+                above = [p for p in nearest.parents if p.is_relative_to(mount.point)]
+                places += [place / "memory.events" for place in (nearest, *above)]
+    return sorted(places, key=lambda place: place.name != "memory.oom_control")
+
+
+def _plain(field: str) -> str:
+    return _OCTAL.sub(lambda found: chr(int(found[1], 8)), field)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _read_link(path: Path) -> str:
+    try:
+        return os.readlink(path)  # noqa: PTH115 - what it says is no path
+    except OSError:
+        return ""

@@ -1,0 +1,169 @@
+"""One process as /proc shows it: where its threads wait, who its children are, what it moved.
+
+The calls of another process may be read by root and by whoever may trace it; every reading answers
+with nothing where the kernel doesn't let us see.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from holdfast_sidecar.waiting_place import (
+    MACHINE,
+    ON_DESCRIPTOR,
+    ON_EPOLL,
+    ON_POLL,
+    TIMESPEC_BYTES,
+    Call,
+    Wait,
+    Where,
+    parse_call,
+    parse_connections,
+    parse_end_s,
+    parse_epoll,
+    parse_pollfds,
+    place_of,
+    timer_address,
+    where_of,
+)
+
+MOST_THREADS = 512
+MOST_CHILDREN = 64
+MOST_DESCRIPTORS = 64
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process's directory in /proc; every reading answers with nothing when it can't."""
+
+    directory: Path
+
+    @cached_property
+    def name(self) -> str:
+        """What it calls itself."""
+        return read_text(self.directory / "comm").strip()
+
+    @cached_property
+    def connected(self) -> frozenset[str]:
+        """Its network connections, by the links of their descriptors."""
+        found: frozenset[str] = frozenset()
+        for table in ("tcp", "tcp6", "udp", "udp6"):
+            found |= parse_connections(read_text(self.directory / "net" / table))
+        return found
+
+    def threads(self) -> list[int]:
+        """Its threads, the main one first as a rule."""
+        return _numbers(self.directory / "task")[:MOST_THREADS]
+
+    def lists_children(self) -> bool:
+        """Whether this kernel tells who its children are."""
+        return (self.directory / "task" / self.directory.name / "children").exists()
+
+    def wait(self, thread: int, now_s: float) -> Wait | None:
+        """Where a thread waits; None when the kernel doesn't say."""
+        text = read_text(self.directory / "task" / str(thread) / "syscall")
+        if not text or platform.machine() != MACHINE:
+            return None
+        call = parse_call(text)
+        if call is None:
+            return Wait(Where.CPU)
+        where = where_of(call.number, frozenset(self._targets(call)), self._connected_for(call))
+        wait = Wait(where, place_of(call))
+        if (address := timer_address(call)) == 0:
+            return wait
+        timespec = self._read_memory(address, TIMESPEC_BYTES)
+        return Wait(where, place_of(call), parse_end_s(call, timespec, now_s, time.time()))
+
+    def read_transferred(self) -> int | None:
+        """Bytes that it read and wrote by calls so far."""
+        fields = dict(
+            line.split(": ")
+            for line in read_text(self.directory / "io").splitlines()
+            if ": " in line
+        )
+        if "rchar" not in fields or "wchar" not in fields:
+            return None
+        return int(fields["rchar"]) + int(fields["wchar"])
+
+    def _targets(self, call: Call) -> Iterator[str]:
+        for descriptor in self._descriptors(call)[:MOST_DESCRIPTORS]:
+            if target := self._target(descriptor):
+                yield target
+
+    def _descriptors(self, call: Call) -> list[int]:
+        first, second = call.arguments[:2]
+        if call.number in ON_DESCRIPTOR:
+            return [first]
+        if call.number in ON_EPOLL:
+            return parse_epoll(read_text(self.directory / "fdinfo" / str(first)))
+        if call.number in ON_POLL:
+            return parse_pollfds(self._read_memory(first, 8 * min(second, MOST_DESCRIPTORS)))
+        return []
+
+    def _target(self, descriptor: int) -> str:
+        link = self.directory / "fd" / str(descriptor)
+        try:
+            target = str(link.readlink())
+            if target.startswith("/") and stat.S_ISFIFO(link.stat().st_mode):
+                return f"fifo:{target}"
+        except OSError:
+            return ""
+        return target
+
+    def _connected_for(self, call: Call) -> frozenset[str]:
+        is_asked = call.number in ON_DESCRIPTOR | ON_EPOLL | ON_POLL
+        return self.connected if is_asked else frozenset()
+
+    def _read_memory(self, address: int, size: int) -> bytes:
+        try:
+            descriptor = os.open(self.directory / "mem", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return b""
+        try:
+            return os.pread(descriptor, size, address)
+        except (OSError, OverflowError):
+            return b""
+        finally:
+            os.close(descriptor)
+
+
+def parse_exit_status(stat_text: str) -> int:
+    """Field 52 of /proc/PID/stat; 0 while it runs, or where we may not know."""
+    fields = stat_text[stat_text.rindex(")") + 2 :].split()
+    return int(fields[49]) if len(fields) > 49 else 0
+
+
+def descendants(proc: Path, pid: int) -> list[int]:
+    """Children, their children and so on, nearest first; where the kernel lists them."""
+    found: list[int] = []
+    waiting = [pid]
+    while waiting and len(found) < MOST_CHILDREN:
+        directory = proc / str(waiting.pop(0)) / "task"
+        for thread in _numbers(directory)[:MOST_THREADS]:
+            listed = read_text(directory / str(thread) / "children")
+            children = [int(child) for child in listed.split()]
+            found += children
+            waiting += children
+    return found[:MOST_CHILDREN]
+
+
+def _numbers(directory: Path) -> list[int]:
+    try:
+        return sorted(int(entry.name) for entry in directory.iterdir())
+    except OSError:
+        return []
+
+
+def read_text(file: Path) -> str:
+    """What a file says; empty when it can't be read, or is gone."""
+    try:
+        return file.read_text(errors="replace")
+    except OSError:
+        return ""

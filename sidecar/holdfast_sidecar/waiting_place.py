@@ -1,0 +1,194 @@
+"""Where a thread waits: what /proc/PID/task/TID/syscall and the thread's arguments say. Pure.
+
+The numbers are those of Linux on x86-64; elsewhere nothing is known, so nothing is proven.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+from enum import Enum
+
+MACHINE = "x86_64"
+
+
+class Where(str, Enum):
+    """What kind of thing a thread waits for."""
+
+    CPU = "cpu"  # runs, or is about to
+    LOCK = "lock"  # another thread, through a futex
+    SLEEP = "sleep"
+    SIGNAL = "signal"
+    CHILD = "child"
+    QUEUE = "queue"  # a pipe, a FIFO, a Unix socket, an event descriptor
+    NETWORK = "network"  # a connection to another process over TCP or UDP
+    STORAGE = "storage"  # a file, or a call about files
+    OTHER = "other"
+
+
+@dataclass(frozen=True)
+class Call:
+    """A system call that a thread is in."""
+
+    number: int
+    arguments: tuple[int, ...]
+    stack_pointer: int
+    program_counter: int
+
+
+@dataclass(frozen=True)
+class Wait:
+    """A thread's wait. The same call from the same place of the stack is the same wait."""
+
+    where: Where
+    place: tuple[int, int, int] = (0, 0, 0)
+    """Number of the call, stack pointer, program counter."""
+    ends_unaided_s: float = math.inf
+    """It ends by itself within this many seconds; infinite: only if something else happens."""
+
+
+READ, POLL, SELECT, CONNECT, FUTEX, NANOSLEEP, CLOCK_NANOSLEEP = 0, 7, 23, 42, 202, 35, 230
+PSELECT, PPOLL = 270, 271
+
+ON_DESCRIPTOR = frozenset({0, 1, 17, 18, 19, 20, 42, 43, 44, 45, 46, 47, 288, 295, 296, 299, 307})
+"""read, write, pread64, pwrite64, readv, writev, connect, accept, sendto, recvfrom, sendmsg,
+recvmsg, accept4, preadv, pwritev, recvmmsg, sendmmsg: the first argument is the descriptor."""
+
+ON_EPOLL = frozenset({232, 281, 441})
+"""epoll_wait, epoll_pwait, epoll_pwait2."""
+
+ON_POLL = frozenset({POLL, PPOLL})
+"""An array of descriptors lies in memory at the first argument."""
+
+ON_SELECT = frozenset({SELECT, PSELECT})
+
+PAGE_FAULT = -1
+"""No call: memory that lies in a file, or was swapped out, is being read."""
+
+ON_FILES = frozenset(
+    {
+        *(PAGE_FAULT, 2, 4, 5, 6, 26, 40, 73, 74, 75, 76, 77, 78, 82, 87, 162, 187, 208, 217),
+        *(257, 262, 275, 277, 285, 326, 332, 426),
+    }
+)
+"""open, stat, fstat, lstat, msync, sendfile, flock, fsync, fdatasync, truncate, ftruncate,
+getdents, rename, unlink, sync, readahead, io_getevents, getdents64, openat, newfstatat, splice,
+sync_file_range, fallocate, copy_file_range, statx, io_uring_enter."""
+
+ON_CHILD = frozenset({61, 247})
+"""wait4, waitid."""
+
+ON_SIGNAL = frozenset({34, 128, 130})
+"""pause, rt_sigtimedwait, rt_sigsuspend."""
+
+TIMER_ABSTIME = 1
+CLOCK_REALTIME = 0
+_FUTEX_COMMAND = 0x7F
+_FUTEX_WAIT_BITSET = 9
+_FUTEX_CLOCK_REALTIME = 256
+_TIMESPEC = struct.Struct("<qq")
+TIMESPEC_BYTES = _TIMESPEC.size
+
+
+def parse_call(text: str) -> Call | None:
+    """Parse a `syscall` file; None for a thread that runs. Number -1: blocked outside any call."""
+    fields = text.split()
+    if len(fields) == 3:  # a page fault that has to be served first
+        return Call(PAGE_FAULT, (0,) * 6, int(fields[1], 0), int(fields[2], 0))
+    if len(fields) != 9:
+        return None
+    number, *values = (int(field, 0) for field in fields)
+    return Call(number, tuple(values[:6]), values[6], values[7])
+
+
+def place_of(call: Call) -> tuple[int, int, int]:
+    """What makes two looks find one and the same wait."""
+    return (call.number, call.stack_pointer, call.program_counter)
+
+
+def timer_address(call: Call) -> int:
+    """Where in the thread's memory lies when its wait ends by itself; 0: it has no such end."""
+    if call.number == FUTEX:
+        return call.arguments[3]
+    if call.number == CLOCK_NANOSLEEP:
+        return call.arguments[2]
+    return call.arguments[0] if call.number == NANOSLEEP else 0
+
+
+def parse_end_s(call: Call, timespec: bytes, now_s: float, now_unix_s: float) -> float:
+    """Seconds until the timer at `timer_address` ends the wait; at most, where it is relative."""
+    if len(timespec) < TIMESPEC_BYTES:
+        return 0.0
+    seconds, nanoseconds = _TIMESPEC.unpack_from(timespec)
+    until_s = float(seconds + nanoseconds / 1e9)
+    if call.number == FUTEX:
+        operation = call.arguments[1]
+        is_absolute = operation & _FUTEX_COMMAND == _FUTEX_WAIT_BITSET
+        is_unix = bool(operation & _FUTEX_CLOCK_REALTIME)
+    else:
+        is_absolute = call.number == CLOCK_NANOSLEEP and bool(call.arguments[1] & TIMER_ABSTIME)
+        is_unix = call.number == CLOCK_NANOSLEEP and call.arguments[0] == CLOCK_REALTIME
+    if not is_absolute:
+        return until_s
+    return max(0.0, until_s - (now_unix_s if is_unix else now_s))
+
+
+def where_of(number: int, targets: frozenset[str], connected: frozenset[str]) -> Where:
+    """What kind of wait a call is.
+
+    targets: what its descriptors are (`/proc/PID/fd/N` read as links; a FIFO, which has a path,
+    as `fifo:PATH`), where it has any.
+    connected: those of the process that are network connections.
+    """
+    if number == FUTEX:
+        return Where.LOCK
+    if number in (NANOSLEEP, CLOCK_NANOSLEEP):
+        return Where.SLEEP
+    if number in ON_SIGNAL:
+        return Where.SIGNAL
+    if number in ON_CHILD:
+        return Where.CHILD
+    if number in ON_FILES:
+        return Where.STORAGE
+    if number in ON_DESCRIPTOR | ON_POLL | ON_EPOLL:
+        return _where_from(targets, connected)
+    return Where.OTHER
+
+
+def _where_from(targets: frozenset[str], connected: frozenset[str]) -> Where:
+    if not targets:
+        return Where.OTHER
+    if targets & connected:
+        return Where.NETWORK
+    if any(target.startswith("/dev/") for target in targets):
+        return Where.OTHER  # a GPU's driver, mostly
+    if any(target.startswith("/") for target in targets):
+        return Where.STORAGE
+    return Where.QUEUE
+
+
+def parse_pollfds(memory: bytes) -> list[int]:
+    """Descriptors of an array of `struct pollfd`."""
+    return [
+        fd for fd, _, _ in struct.iter_unpack("<ihh", memory[: len(memory) // 8 * 8]) if fd >= 0
+    ]
+
+
+def parse_epoll(text: str) -> list[int]:
+    """Descriptors that an epoll descriptor watches, from its `fdinfo`."""
+    lines = (line.split() for line in text.splitlines() if line.startswith("tfd:"))
+    return [int(fields[1]) for fields in lines if len(fields) > 1 and fields[1].isdecimal()]
+
+
+LISTENING = 0x0A
+
+
+def parse_connections(text: str) -> frozenset[str]:
+    """Inodes of the sockets in /proc/PID/net/tcp (tcp6, udp, udp6) that have another end."""
+    found = set()
+    for line in text.splitlines()[1:]:
+        fields = line.split()
+        if len(fields) > 9 and not fields[2].endswith(":0000") and int(fields[3], 16) != LISTENING:
+            found.add(f"socket:[{fields[9]}]")
+    return frozenset(found)

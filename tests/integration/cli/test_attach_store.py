@@ -1,0 +1,61 @@
+"""Where the nodes of an attached job agree."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.cli import attach_store
+from holdfast_sidecar.cli.attach_store import open_attached_store
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.memory_store import MemoryStore
+from holdfast_sidecar.places import Places, places
+from holdfast_sidecar.settings import PathSettings, RedisSettings
+
+
+@pytest.fixture
+def where(home: Path) -> Places:
+    made = places(PathSettings(), "j", "a")
+    made.state.mkdir(parents=True)
+    return made
+
+
+def test_the_first_node_starts_a_server_and_the_next_on_this_machine_finds_it(
+    where: Places,
+) -> None:
+    first = open_attached_store(RedisSettings(), "j", where)
+    try:
+        record = json.loads(where.server_record.read_text())
+        assert where.server_record.stat().st_mode & 0o077 == 0
+        assert "password" not in record
+        second = open_attached_store(RedisSettings(), "j", places(PathSettings(), "j", "b"))
+        assert second.undo == []
+        first.store.report(Section.NODES, "a", "here")
+        assert second.store.read().section(Section.NODES) == {"a": "here"}
+    finally:
+        first.close()
+    assert not where.server_record.exists()
+    assert not where.server.exists()
+
+
+def test_a_server_that_is_given_is_left_alone(where: Places, server: object) -> None:
+    given = open_attached_store(server.settings, "j", where)  # type: ignore[attr-defined]
+    assert given.undo == []
+    given.close()
+    assert not where.server_record.exists()
+
+
+def test_without_any_server_one_node_agrees_with_itself(
+    where: Places, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(_: Path) -> None:
+        raise BadInput("no server is installed")
+
+    monkeypatch.setattr(attach_store, "start_server", refuse)
+    alone = open_attached_store(RedisSettings(), "j", where)
+    assert isinstance(alone.store, MemoryStore)
+    told = capsys.readouterr().err
+    assert told == "holdfast: no server is installed; `holdfast status` can't see this job\n"

@@ -1,0 +1,180 @@
+"""What can be seen of processes that wait: real ones, each in a wait of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.integration.sidecar.node import wait_for
+from tests.unit.detectors.scene import look
+
+from holdfast_sidecar.closer_look import Scrutiny
+from holdfast_sidecar.detectors.immobility import proof_of_standing
+from holdfast_sidecar.detectors.loader import LoaderState, judge_loader
+from holdfast_sidecar.observation import RankLook
+from holdfast_sidecar.probes.closely import CloserProbe
+from holdfast_sidecar.waiting_place import MACHINE, Where
+
+pytestmark = pytest.mark.skipif(
+    platform.machine() != MACHINE, reason="the numbers of system calls are those of x86-64"
+)
+
+BEGIN = """
+import ctypes, multiprocessing, os, signal, socket, threading, time
+def ready():
+    print("ready", flush=True)
+"""
+
+WAITS = {
+    "lock": "l = threading.Lock(); l.acquire(); ready(); l.acquire()",
+    "lock given up in time": "l = threading.Lock(); l.acquire(); ready(); l.acquire(timeout=30)",
+    "sleep": "ready(); time.sleep(30)",
+    "a million seconds": "ready(); ctypes.CDLL(None).sleep(1_000_000)",
+    "signal": "ready(); signal.pause()",
+    "upload": "s = socket.create_connection(('127.0.0.1', PORT)); ready(); s.recv(1)",
+    "upload with a timeout": (
+        "s = socket.create_connection(('127.0.0.1', PORT), timeout=30); ready(); s.recv(1)"
+    ),
+    "upload by a thread": (
+        "s = socket.create_connection(('127.0.0.1', PORT))\n"
+        "threading.Thread(target=s.recv, args=(1,)).start()\n"
+        "l = threading.Lock(); l.acquire(); ready(); l.acquire()"
+    ),
+    "upload by an event loop": (
+        "import asyncio\n"
+        "async def fetch():\n"
+        "    r, _ = await asyncio.open_connection('127.0.0.1', PORT); await r.read(1)\n"
+        "threading.Thread(target=asyncio.run, args=(fetch(),)).start()\n"
+        "l = threading.Lock(); l.acquire(); ready(); l.acquire()"
+    ),
+    "pipe": "r, w = os.pipe(); ready(); os.read(r, 1)",
+    "fifo": "f = os.open('fifo', os.O_RDWR); ready(); os.read(f, 1)",
+    "child": "ready(); os.waitpid(os.posix_spawn('/bin/sleep', ['sleep', '30'], {}), 0)",
+    "a worker that computes": (
+        "def spin():\n    while True: pass\n"
+        "multiprocessing.Process(target=spin, daemon=True).start()\n"
+        "l = threading.Lock(); l.acquire(); ready(); l.acquire()"
+    ),
+    "a worker that died": (
+        "q = multiprocessing.Queue()\n"
+        "p = multiprocessing.Process(target=time.sleep, args=(60,)); p.start()\n"
+        "os.kill(p.pid, signal.SIGKILL); ready(); q.get()"
+    ),
+    "a worker that is stopped": (
+        "q = multiprocessing.Queue()\n"
+        "p = multiprocessing.Process(target=time.sleep, args=(60,)); p.start()\n"
+        "os.kill(p.pid, signal.SIGSTOP); ready(); q.get()"
+    ),
+    "a worker that rests": (
+        "q, r = multiprocessing.Queue(), multiprocessing.Queue()\n"
+        "p = multiprocessing.Process(target=r.get); p.start(); ready(); q.get()"
+    ),
+}
+
+PROVEN = {"lock", "a million seconds", "signal"}
+
+SEEN = {
+    "lock": Where.LOCK,
+    "lock given up in time": Where.LOCK,
+    "sleep": Where.SLEEP,
+    "a million seconds": Where.SLEEP,
+    "signal": Where.SIGNAL,
+    "upload": Where.NETWORK,
+    "upload with a timeout": Where.NETWORK,
+    "pipe": Where.QUEUE,
+    "fifo": Where.QUEUE,
+    "child": Where.CHILD,
+}
+
+LOADERS = {
+    "upload": LoaderState.WORKING,
+    "a worker that computes": LoaderState.WORKING,
+    "a worker that died": LoaderState.DEAD,
+    "a worker that is stopped": LoaderState.STOPPED,
+    "a worker that rests": LoaderState.UNKNOWN,
+    "fifo": LoaderState.UNKNOWN,
+}
+
+
+@pytest.fixture(scope="module")
+def found() -> Iterator[dict[str, Scrutiny]]:
+    """What three closer looks show of processes in each of these waits, all looked at together."""
+    started: dict[str, subprocess.Popen[bytes]] = {}
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        os.mkfifo(folder / "fifo")
+        port = stack.enter_context(silent_server())
+        for kind, body in WAITS.items():
+            started[kind] = stack.enter_context(waiting(body.replace("PORT", str(port)), folder))
+        for process in started.values():
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+            wait_for(
+                lambda call=Path(f"/proc/{process.pid}/syscall"): call.read_text()[:3] != "run"
+            )
+        time.sleep(0.2)
+        probe = CloserProbe()
+        looks = [look_of(number, process.pid) for number, process in enumerate(started.values())]
+        for _ in range(3):
+            known = probe.look(looks, time.monotonic())
+            time.sleep(0.3)
+        yield {kind: known[number] for number, kind in enumerate(WAITS)}
+
+
+@contextlib.contextmanager
+def silent_server() -> Iterator[int]:
+    """A port where connections are accepted by the kernel, and nothing is ever answered."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        yield listening.getsockname()[1]
+
+
+@contextlib.contextmanager
+def waiting(body: str, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of its own session that says "ready" and waits."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", BEGIN + body],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def look_of(number: int, pid: int) -> RankLook:
+    base = look(0.0, since_s=time.monotonic(), rank=number)
+    return replace(base, identity=replace(base.identity, pid=pid))
+
+
+@pytest.mark.parametrize("kind", SEEN)
+def test_a_wait_is_seen_for_what_it_is(kind: str, found: dict[str, Scrutiny]) -> None:
+    main = found[kind].look.main
+    assert main is not None
+    assert main.where is SEEN[kind]
+
+
+@pytest.mark.parametrize("kind", WAITS)
+def test_only_what_nothing_outside_ends_is_proven(kind: str, found: dict[str, Scrutiny]) -> None:
+    proof = proof_of_standing(found[kind], 120.0)
+    assert bool(proof) == (kind in PROVEN), (proof, found[kind])
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+def test_a_loader_is_judged_by_what_its_workers_do(kind: str, found: dict[str, Scrutiny]) -> None:
+    assert judge_loader(found[kind], "S").state is LOADERS[kind], found[kind]

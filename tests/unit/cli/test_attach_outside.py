@@ -1,0 +1,127 @@
+"""What is done about a hang of ranks without hooks, where told to act."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.identity import read_identity
+from holdfast_sidecar.assembly import Site
+from holdfast_sidecar.cli import attach_outside
+from holdfast_sidecar.cli.attach_console import Console
+from holdfast_sidecar.cli.attach_outside import OutsideWatch
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.reports import Member, NodeReport, Plan, encode
+from holdfast_sidecar.coordination.store import Lease, View
+from holdfast_sidecar.local_state import LocalState, Orders
+from holdfast_sidecar.outside_look import OutsideLook, OutsideRank
+from holdfast_sidecar.places import Places
+from holdfast_sidecar.settings import Settings, SidecarSettings
+
+PLAN = Plan(
+    attempt=0,
+    epoch=1,
+    state="evidence",
+    members=[Member("a", "x", 0, 0, 1), Member("b", "y", 1, 1, 1)],
+    incident="i1",
+    cause="hang",
+    culprit_node="a",
+    culprit_ranks=[0],
+)
+
+
+@dataclass
+class Agreed:
+    """In place of the coordinator: what was decided, and what it was told."""
+
+    kept_by: tuple[str, ...] = ()
+    told: list[LocalState] = field(default_factory=list)
+
+    def orders(self) -> Orders:
+        reports = {
+            node: encode(NodeReport(node, "i", 1, 0, 1, 0, True, evidence_for="i1"))
+            for node in self.kept_by
+        }
+        view = View(Lease(1, "a/x"), "s", {Section.NODES: reports})
+        return Orders(plan=PLAN, lease=view.lease, store_up=True, view=view)
+
+    def tell(self, state: LocalState) -> None:
+        self.told.append(state)
+
+
+@dataclass
+class Seen:
+    """In place of the probe: one rank."""
+
+    who: OutsideRank
+    is_gone: bool = False
+
+    def read(self, now_s: float) -> list[OutsideLook]:
+        return [OutsideLook(self.who, now_s, is_gone=self.is_gone, state="T")]
+
+
+@pytest.fixture
+def rank() -> Iterator[subprocess.Popen[bytes]]:
+    started = subprocess.Popen(["sleep", "60"])
+    yield started
+    started.kill()
+    started.wait()
+
+
+def watch(rank: subprocess.Popen[bytes], agreed: Agreed, tmp_path: Path) -> OutsideWatch:
+    identity = read_identity(rank.pid)
+    assert identity is not None
+    seen: Any = Seen(OutsideRank(0, 0, rank.pid, identity.start_ticks))
+    coordinator: Any = agreed
+    settings = dataclasses.replace(Settings(), sidecar=SidecarSettings(mode="act"))
+    site = Site("j", "a", Places(tmp_path / "shm", tmp_path / "state"), settings, attached=True)
+    return OutsideWatch(site, seen, coordinator, Console(lambda line: None, "", 0.0))
+
+
+def keeps(*found: object) -> dict[int, str]:
+    return {}
+
+
+def test_the_culprit_is_ended_once_every_node_has_kept_its_evidence(
+    rank: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attach_outside, "keep_outside_evidence", keeps)
+    agreed = Agreed(kept_by=("a",))
+    watching = watch(rank, agreed, tmp_path)
+    watching.look(1.0, 1.0)
+    watching.look(2.0, 2.0)
+    assert rank.poll() is None
+    assert agreed.told[-1].evidence_for == "i1"
+    agreed.kept_by = ("a", "b")
+    watching.look(3.0, 3.0)
+    assert rank.wait(5.0) == -9
+
+
+def test_a_node_that_does_not_keep_its_evidence_is_not_waited_for_for_ever(
+    rank: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attach_outside, "keep_outside_evidence", keeps)
+    watching = watch(rank, Agreed(kept_by=("a",)), tmp_path)
+    watching.look(1.0, 1.0)
+    watching.look(1.0 + Settings().policy.evidence_timeout_s + 0.1, 12.0)
+    assert rank.wait(5.0) == -9
+
+
+def test_evidence_that_cant_be_kept_ends_neither_the_watch_nor_the_rank(
+    rank: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*found: object) -> dict[int, str]:
+        raise OSError(28, "no space left on device")
+
+    monkeypatch.setattr(attach_outside, "keep_outside_evidence", fails)
+    watching = watch(rank, Agreed(kept_by=("a", "b")), tmp_path)
+    watching.look(1.0, 1.0)
+    watching.look(60.0, 60.0)
+    assert rank.poll() is None
+    assert watching.runner.failed["keep_evidence"] == 2

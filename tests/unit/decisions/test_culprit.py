@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from typing import Any
+
+from tests.unit.decisions.test_arrival import PAST, STEP, standing, trace
+
+from holdfast_sidecar.collective_trace import RankTrace
+from holdfast_sidecar.coordination.reports import Incident, Member, NodeReport, Plan, RankReport
+from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.culprit import name_culprit
+from holdfast_sidecar.findings import Finding, Kind
+
+PLAN = Plan(0, 1, "running", [Member("a", "i", 0, 0, 2), Member("b", "j", 1, 2, 2)], world_size=4)
+
+
+def finding(rank: int, kind: Kind = Kind.STALL, confidence: float = 0.4) -> Finding:
+    node = "a" if rank < 2 else "b"
+    return Finding(kind, node, 0.0, confidence, [rank], [f"rank {rank} is silent"], acts=True)
+
+
+def waiting(rank: int) -> RankTrace:
+    return trace(rank, standing([*PAST, STEP[0]], 12))
+
+
+def cluster(traces: list[RankTrace], **changes: Any) -> Cluster:
+    nodes = {
+        member.node: NodeReport(
+            node=member.node,
+            incarnation=member.incarnation,
+            beat=1,
+            floor_attempt=0,
+            floor_epoch=1,
+            attempt=0,
+            launcher_alive=True,
+            ranks=[RankReport(r, r, 1, 17, "backward", 9.0, 0.1, 0.1) for r in member.ranks],
+            traces=[one for one in traces if one.rank in member.ranks],
+            **(changes if member.node == "b" else {}),
+        )
+        for member in PLAN.members
+    }
+    return Cluster(nodes=nodes, plan=PLAN)
+
+
+ABSENT = [waiting(0), waiting(1), trace(2, standing(PAST), is_overdue=False), waiting(3)]
+PARTED = [waiting(0), waiting(1), trace(2, standing([*PAST, STEP[1]], 12)), waiting(3)]
+
+
+def named(*acting: Finding, traces: list[RankTrace], **changes: Any) -> Incident:
+    incident = name_culprit(acting, cluster(traces, **changes), PLAN)
+    assert incident is not None
+    return incident
+
+
+def test_without_a_finding_that_acts_there_is_no_incident() -> None:
+    assert name_culprit([], cluster(PARTED), PLAN) is None
+
+
+def test_the_surest_finding_names_the_culprit_where_nothing_else_is_known() -> None:
+    found = named(finding(1), finding(3, confidence=0.6), traces=[])
+    assert (found.culprit_node, found.culprit_ranks, found.confidence) == ("b", [3], 0.6)
+
+
+def test_a_victim_whose_patience_is_over_is_not_named_but_whom_it_waits_for() -> None:
+    found = named(finding(0), traces=ABSENT)
+    assert (found.culprit_node, found.culprit_ranks, found.cause) == ("b", [2], "stall")
+    assert found.evidence[0].endswith("which rank 2 has not entered")
+    assert found.evidence[1] == "rank 0 is silent; it waits for others"
+
+
+def test_nobody_is_named_on_a_node_that_only_observes() -> None:
+    assert named(finding(0), traces=ABSENT, mode="observe").culprit_ranks == [0]
+
+
+def test_where_all_have_come_nobody_is_named_for_having_been_silent() -> None:
+    found = named(finding(0), traces=[waiting(rank) for rank in range(4)])
+    assert (found.cause, found.culprit_node, found.culprit_ranks) == ("stall", "", [])
+    assert "what connects them" in found.evidence[1]
+
+
+def test_positive_evidence_stands_whatever_the_collectives_say() -> None:
+    found = named(finding(0, Kind.HANG, 0.98), traces=ABSENT)
+    assert found.culprit_ranks == [0]
+
+
+def test_the_culprits_own_finding_gains_what_the_collectives_say() -> None:
+    found = named(finding(2, Kind.HANG, 0.9), traces=ABSENT)
+    assert found.culprit_ranks == [2]
+    assert len(found.evidence) == 2
+    assert found.signature == ""
+
+
+def test_collectives_that_part_at_the_same_step_again_are_the_same_failure() -> None:
+    found = named(finding(2, Kind.HANG, 0.95), traces=PARTED)
+    assert found.signature == (
+        "rank 2 entered all_reduce of Float x 8 where others entered all_reduce of Float x 1024"
+        " at step 17"
+    )
+
+
+def test_who_would_be_named_is_told_too_where_nothing_may_be_done_to_it() -> None:
+    watched = cluster(ABSENT, mode="observe")
+    acted_on = name_culprit([finding(0)], watched, PLAN)
+    told = name_culprit([finding(0)], watched, PLAN, is_acted_on=False)
+    assert acted_on is not None
+    assert told is not None
+    assert (acted_on.culprit_ranks, told.culprit_ranks) == ([0], [2])

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.decisions.test_arrival import PAST, STEP, mute, standing, trace
+from tests.unit.detectors import scene
+
+from holdfast.page import Ending, Phase
+from holdfast_sidecar.closer_look import CloserLook, Scrutiny
+from holdfast_sidecar.collective_trace import RankTrace
+from holdfast_sidecar.detectors.arrival import (
+    absentees,
+    is_doubtful,
+    judge_collectives,
+    overdue,
+    settle,
+)
+from holdfast_sidecar.detectors.stall import find_stalls
+from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.observation import PeerRank, RankHistory, Ranks
+from holdfast_sidecar.settings import StallSettings
+from holdfast_sidecar.waiting_place import Wait, Where
+
+SETTINGS = StallSettings()
+PAST_STEPS = scene.steps(10, forward=20, backward=20, communicating=20)
+
+
+def rank(
+    number: int,
+    phase: Phase = Phase.BACKWARD,
+    since_s: float = 0.0,
+    at_s: float = 5.0,
+    ending: Ending = Ending.RUNNING,
+) -> RankHistory:
+    first = scene.look(0.0, phase, since_s, number, records=PAST_STEPS, ending=ending)
+    return scene.history(first, replace(first, at_s=at_s, records=()))
+
+
+def waiting(number: int, **changes: object) -> RankTrace:
+    return trace(number, standing([*PAST, STEP[0]], 12), size=3, **changes)
+
+
+def absent(number: int, **changes: object) -> RankTrace:
+    return trace(number, standing(PAST), size=3, **({"is_overdue": False} | changes))
+
+
+def parted(number: int, **changes: object) -> RankTrace:
+    return trace(number, standing([*PAST, STEP[1]], 12), size=3, **changes)
+
+
+def job(*histories: RankHistory, traces: list[RankTrace], peers: list[PeerRank]) -> Ranks:
+    ranks = scene.ranks(*histories, peers=peers)
+    asked = replace(ranks, traces={one.rank: one for one in traces})
+    return replace(asked, arrival=judge_collectives(asked))
+
+
+def judged(ranks: Ranks, at_s: float = 5.0) -> list[Finding]:
+    moment = scene.moment(at_s)
+    return settle(find_stalls(ranks, SETTINGS, moment), ranks, SETTINGS, moment)
+
+
+@pytest.fixture
+def three_world(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scenes are of three ranks."""
+    identity = scene.identity
+    monkeypatch.setattr(scene, "identity", lambda rank=0, world_size=2: identity(rank, 3))
+
+
+pytestmark = pytest.mark.usefixtures("three_world")
+
+
+def test_victims_are_not_told_once_it_is_known_for_whom_they_wait() -> None:
+    ranks = job(
+        rank(0),
+        rank(1),
+        traces=[waiting(0), waiting(1), absent(2)],
+        peers=[scene.peer(2, "forward", 5.0)],
+    )
+    assert judged(ranks) == []
+
+
+def test_without_traces_nothing_of_what_was_found_changes() -> None:
+    ranks = scene.ranks(rank(0), peers=[scene.peer(1), scene.peer(2, "forward", 5.0)])
+    moment = scene.moment(5.0)
+    found = list(find_stalls(ranks, SETTINGS, moment))
+    assert found
+    assert settle(found, ranks, SETTINGS, moment) == found
+
+
+def test_the_culprit_is_told_with_what_the_collectives_say_and_not_acted_on_for_silence() -> None:
+    ranks = job(
+        rank(2, Phase.FORWARD),
+        traces=[waiting(0), waiting(1), absent(2)],
+        peers=[scene.peer(0, "backward"), scene.peer(1, "backward")],
+    )
+    (finding,) = judged(ranks)
+    assert (finding.kind, finding.ranks, finding.acts) == (Kind.STALL, [2], False)
+    assert "which rank 2 has not entered" in finding.evidence[-1]
+
+
+def test_a_culprit_whose_own_silence_is_usual_is_told_for_its_peers_sake() -> None:
+    """One rank evaluates, which may take its time; the others wait longer than ever."""
+    ranks = job(
+        rank(2, Phase.EVALUATING),
+        traces=[waiting(0), waiting(1), absent(2)],
+        peers=[scene.peer(0, "backward"), scene.peer(1, "backward")],
+    )
+    (finding,) = judged(ranks)
+    assert (finding.kind, finding.ranks, finding.acts) == (Kind.STALL, [2], False)
+    nobody_late = [waiting(0, is_overdue=False), waiting(1, is_overdue=False), absent(2)]
+    assert judged(job(rank(2, Phase.EVALUATING), traces=nobody_late, peers=[])) == []
+
+
+def test_collectives_that_can_never_meet_are_positive_evidence() -> None:
+    peers = [scene.peer(0, "backward"), scene.peer(1, "backward")]
+    moving = [waiting(0), waiting(1, stands=False), parted(2)]
+    (early,) = judged(job(rank(2), traces=moving, peers=peers))
+    assert (early.kind, early.acts) == (Kind.STALL, False)
+    (finding,) = judged(job(rank(2), traces=[waiting(0), waiting(1), parted(2)], peers=peers))
+    assert (finding.kind, finding.ranks, finding.acts) == (Kind.HANG, [2], True)
+    assert finding.confidence == 0.95
+    assert finding.evidence[0].startswith("rank 2 entered all_reduce of Float x 8 as no. 13")
+
+
+def test_ranks_that_await_messages_of_each_other_are_told_and_not_acted_on() -> None:
+    """The pipeline's next stage compiles, say: what it asked for ahead is not what it waits for."""
+    first = trace(0, standing(PAST), messages_to=[1], size=2)
+    second = trace(1, standing(PAST), messages_to=[0], size=2)
+    ranks = job(rank(0, Phase.COMMUNICATING), rank(1), traces=[first, second], peers=[])
+    findings = judged(ranks)
+    assert [(one.kind, one.ranks, one.acts) for one in findings] == [
+        (Kind.STALL, [0], False),
+        (Kind.STALL, [1], False),
+    ]
+
+
+def test_who_ended_while_others_wait_for_it_is_a_hang_though_it_is_not_silent_itself() -> None:
+    gone = rank(2, Phase.FINISHED, ending=Ending.FINISHED)
+    ranks = job(gone, traces=[waiting(0), waiting(1), mute(2, size=3)], peers=[])
+    (finding,) = judged(ranks)
+    assert (finding.kind, finding.ranks, finding.acts) == (Kind.HANG, [2], True)
+
+
+def test_a_rank_that_provably_stands_where_others_seem_to_wait_is_a_hang() -> None:
+    """A hook of the backward pass waits for a lock: its phase alone would make it a victim."""
+    peers = [scene.peer(0, "backward"), scene.peer(1, "backward")]
+    ranks = job(rank(2), traces=[waiting(0), waiting(1), absent(2)], peers=peers)
+    (silent,) = judged(ranks)
+    assert (silent.kind, silent.acts) == (Kind.STALL, False)
+    stuck = CloserLook(3.0, (0, 0, 0), Wait(Where.LOCK, (202, 1, 1)))
+    scrutiny = Scrutiny(replace(stuck, at_s=5.0), stuck, 3.0)
+    (finding,) = judged(replace(ranks, scrutinies={2: scrutiny}))
+    assert (finding.kind, finding.ranks, finding.acts) == (Kind.HANG, [2], True)
+    receiving = rank(2, Phase.COMMUNICATING)
+    messaging = replace(ranks, scrutinies={2: scrutiny}, local={2: receiving})
+    assert [finding.acts for finding in judged(messaging)] == [False]
+    worked = replace(ranks.local[2], still_since=ranks.local[2].look)
+    at_work = replace(ranks, scrutinies={2: scrutiny}, local={2: worked})
+    assert [finding.acts for finding in judged(at_work)] == [False]
+
+
+def test_a_rank_that_crashed_is_no_stall() -> None:
+    first = scene.look(0.0, Phase.FORWARD, 0.0, 2, records=PAST_STEPS)
+    gone = scene.history(first, replace(first, at_s=5.0, records=(), is_gone=True))
+    assert judged(job(gone, traces=[waiting(0), waiting(1), mute(2, size=3)], peers=[])) == []
+
+
+def test_a_rank_that_others_wait_for_is_looked_at_closely_whatever_its_phase() -> None:
+    ranks = job(rank(2), traces=[waiting(0), waiting(1), absent(2)], peers=[])
+    (look,) = absentees(ranks, [])
+    assert look.rank == 2
+    assert absentees(ranks, [look]) == []
+
+
+def test_a_stopped_rank_keeps_its_finding_and_gains_the_evidence() -> None:
+    stopped = scene.look(0.0, Phase.COMMUNICATING, 0.0, 2, state="T", records=PAST_STEPS)
+    history = scene.history(stopped, replace(stopped, at_s=5.0, records=()))
+    ranks = job(history, traces=[waiting(0), waiting(1), mute(2, size=3)], peers=[])
+    (finding,) = judged(ranks)
+    assert (finding.kind, finding.confidence, finding.acts) == (Kind.HANG, 0.98, True)
+    assert "can't be asked" in finding.evidence[-1]
+
+
+def test_a_rank_is_doubted_before_its_limit_and_late_after_it() -> None:
+    moment = scene.moment(0.6)
+    assert is_doubtful(scene.ranks(rank(0, at_s=0.6)), SETTINGS, moment)
+    assert overdue(scene.ranks(rank(0, at_s=0.6)), SETTINGS, moment) == []
+    assert not is_doubtful(scene.ranks(rank(0, at_s=0.3)), SETTINGS, scene.moment(0.3))
+    assert overdue(scene.ranks(rank(0)), SETTINGS, scene.moment(5.0)) == [0]

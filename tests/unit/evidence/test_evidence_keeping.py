@@ -1,0 +1,110 @@
+"""The thread that keeps evidence, seen from the loop that must not wait for it."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from holdfast_sidecar.actions.evidence import Request
+from holdfast_sidecar.actions.runner import ActionRunner
+from holdfast_sidecar.coordination.reports import Plan
+from holdfast_sidecar.evidence.kept import Kept, write_kept
+from holdfast_sidecar.evidence_keeping import EvidenceKeeping
+from holdfast_sidecar.places import Places
+from holdfast_sidecar.settings import EvidenceSettings
+
+HANG = Plan(0, 1, "evidence", incident="i1", cause="hang", culprit_ranks=[1])
+NEXT = Plan(1, 1, "evidence", incident="i2", cause="hang", culprit_ranks=[0])
+
+
+def write(request: Request) -> None:
+    request.destination.mkdir(parents=True)
+    write_kept(request.destination, Kept(request.incident, [0], [], places={"0": "in work (x:1)"}))
+
+
+@pytest.fixture
+def keeping(tmp_path: Path) -> EvidenceKeeping:
+    return EvidenceKeeping(Places(tmp_path / "shm", tmp_path / "state"), ActionRunner())
+
+
+def test_what_is_on_disk_is_told_with_where_ranks_stood(keeping: EvidenceKeeping) -> None:
+    def keep(request: Request, answer_s: float) -> bool:
+        write(request)
+        return True
+
+    keeping.keep_now = keep
+    keeping.keep(HANG, [])
+    assert keeping.kept.incident == "i1"
+    assert keeping.kept.where_ranks_stood == {"0": "in work (x:1)"}
+    assert keeping.runner.done["keep_evidence"] == 1
+    keeping.keep(HANG, [])
+    assert keeping.runner.done["keep_evidence"] == 1
+
+
+def test_what_an_earlier_sidecar_kept_counts(keeping: EvidenceKeeping) -> None:
+    write(Request("i1", (), Path("/nowhere"), keeping.places.incident("i1")))
+    keeping.keep(HANG, [])
+    assert keeping.kept.incident == "i1"
+
+
+def test_a_file_system_that_hangs_holds_nobody_but_its_own_incident(
+    keeping: EvidenceKeeping,
+) -> None:
+    release, begun = threading.Event(), []
+
+    def keep(request: Request, answer_s: float) -> bool:
+        begun.append(request.incident)
+        release.wait(60)
+        write(request)
+        return True
+
+    keeping.keep_now = keep
+    keeping.keep(HANG, [])
+    keeping.keep(HANG, [])
+    keeping.keep(NEXT, [])
+    assert begun == ["i1"]
+    assert keeping.kept.incident == ""
+    release.set()
+    assert keeping._thread is not None
+    keeping._thread.join()
+    assert keeping.kept.incident == "i1"
+    keeping.keep(NEXT, [])
+    assert keeping.kept.incident == "i2"
+
+
+def test_what_fails_is_counted_and_tried_again(keeping: EvidenceKeeping) -> None:
+    attempts = []
+
+    def keep(request: Request, answer_s: float) -> bool:
+        attempts.append(request.incident)
+        if len(attempts) == 1:
+            raise OSError(28, "No space left on device")
+        write(request)
+        return True
+
+    keeping.keep_now = keep
+    keeping.keep(HANG, [])
+    assert keeping.kept.incident == ""
+    assert keeping.runner.failed["keep_evidence"] == 1
+    keeping.keep(HANG, [])
+    assert keeping.kept.incident == "i1"
+
+
+def test_ranks_that_are_being_ended_are_asked_only_for_what_comes_at_once(
+    keeping: EvidenceKeeping,
+) -> None:
+    keeping.settings = EvidenceSettings(native_s=3.0)
+    asked: list[tuple[float, bool, float]] = []
+
+    def keep(request: Request, answer_s: float) -> bool:
+        asked.append((answer_s, request.spies, request.native_s))
+        return False
+
+    keeping.keep_now = keep
+    keeping.keep(HANG, [])
+    keeping.keep(Plan(0, 1, "ended", incident="i3", cause="crash"), [])
+    (in_time, spied, native_s), (dying, spied_dying, _) = asked
+    assert dying < in_time
+    assert (spied, spied_dying, native_s) == (True, False, 3.0)

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from holdfast_sidecar.probes.kernel_lines import LINES_KEPT, parse_record, read_kernel_lines
+
+
+@pytest.mark.parametrize(
+    ("record", "line"),
+    [
+        (
+            "6,1,12500000,-;usb 1-1: new device\n SUBSYSTEM=usb\n",
+            "[12.500000] info: usb 1-1: new device",
+        ),
+        (
+            "3,2,13000000,-,caller=T1;NVRM: Xid (PCI:0): 79",
+            "[13.000000] error: NVRM: Xid (PCI:0): 79",
+        ),
+        ("11,2,13000000,c;from a daemon", "[13.000000] error: from a daemon"),
+        ("6,1,9999999,-;too old", ""),
+        ("nonsense", ""),
+        ("x,1,y,-;nonsense", ""),
+    ],
+)
+def test_a_record_becomes_a_line_with_its_time_and_weight(record: str, line: str) -> None:
+    assert parse_record(record, since_s=10.0) == line
+
+
+def test_where_the_log_may_not_be_read_the_reason_is_raised(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_kernel_lines(0.0, tmp_path / "kmsg")
+
+
+def test_this_machines_log_is_read_line_by_line_where_it_may_be_read() -> None:
+    lines: list[str] = []
+    with contextlib.suppress(PermissionError, FileNotFoundError):
+        lines = read_kernel_lines(since_s=0.0)
+    assert len(lines) <= LINES_KEPT
+    assert all(line.startswith("[") and "] " in line for line in lines)

@@ -1,0 +1,26 @@
+from holdfast_sidecar.coordination.reports import Incident
+from holdfast_sidecar.story import tell
+
+
+def chapters(**given: object) -> list[str]:
+    facts = {"detected_unix_s": 10.0, "step_reached": 9} | given
+    incident = Incident("x", 0, "crash", "a", [1], 0.9, **facts)  # type: ignore[arg-type]
+    return [chapter.what for chapter in tell(incident).chapters]
+
+
+def test_of_a_job_that_others_restart_nothing_is_claimed_that_they_alone_know() -> None:
+    told = chapters(decided="leave", recovered_unix_s=70.0, step_resumed=9)
+    assert told[2:] == [
+        "decided: what follows is for whoever launched the job",
+        "every rank was stepping again",
+    ]
+    over = Incident("x", 0, "hang", decided="end", recovered_unix_s=70.0, step_reached=9)
+    assert tell(over).lost_steps is None
+
+
+def test_of_a_job_of_ours_it_is_known_where_it_went_on() -> None:
+    told = chapters(decided="restart", reopened_unix_s=11.0, recovered_unix_s=70.0, step_resumed=8)
+    assert told[2:] == [
+        "decided: restart; the next attempt was opened",
+        "every rank was stepping again, from step 8",
+    ]
