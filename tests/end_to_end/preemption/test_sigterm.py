@@ -68,7 +68,7 @@ def test_one_node_of_two_leaves_and_the_other_goes_on_from_what_was_saved(
 def test_sigterm_once_more_ends_the_node_at_once(scheduler: Scheduler) -> None:
     (scheduler.out / "evaluate").touch()
     job = scheduler.start(EVALUATE_AT="5")
-    scheduler.await_that(lambda: len(scheduler.steps()) == 5, "evaluating")
+    scheduler.await_that(lambda: scheduler.steps()[-1:] == [5], "evaluating")
     job.process.send_signal(signal.SIGTERM)
     scheduler.await_that(lambda: "is saved first" in job.output, "it waits")
     time.sleep(2.5)
@@ -83,7 +83,7 @@ def test_sigterm_once_more_ends_the_node_at_once(scheduler: Scheduler) -> None:
 def test_a_long_evaluation_is_not_waited_for_beyond_the_grace(scheduler: Scheduler) -> None:
     (scheduler.out / "evaluate").touch()
     job = scheduler.start("--set=policy.preemption_grace_s=6", EVALUATE_AT="5")
-    scheduler.await_that(lambda: len(scheduler.steps()) == 5, "evaluating")
+    scheduler.await_that(lambda: scheduler.steps()[-1:] == [5], "evaluating")
     asked_s = time.monotonic()
     job.signal_all()
     assert job.wait() == REQUEUE, scheduler.story()

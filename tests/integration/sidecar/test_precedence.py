@@ -15,7 +15,9 @@ from holdfast_sidecar import precedence
 AUTOGROUP, SCHED = Path("/proc/self/autogroup"), Path("/proc/self/sched")
 
 def show():
-    group = AUTOGROUP.read_text().split()[-1] if AUTOGROUP.exists() else "-"
+    # Empty for a process in the root group, where nothing is dealt out by sessions.
+    told = AUTOGROUP.read_text().split() if AUTOGROUP.exists() else []
+    group = told[-1] if told else "-"
     lines = SCHED.read_text().splitlines() if SCHED.exists() else []
     share = [line.split()[-1] for line in lines if line.startswith("se.slice")]
     print(os.getpriority(os.PRIO_PROCESS, 0), group, *share)
