@@ -7,12 +7,12 @@ waits for processes (wait, pidfd, sockets) is told only after all their memory h
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from holdfast.identity import ProcessStatus, parse_stat
+from holdfast_sidecar.kernel_files import read_text
 
 
-def read_is_dying(directory: Path, status: ProcessStatus) -> bool:
+def read_is_dying(directory: str, status: ProcessStatus) -> bool:
     """Whether all threads of this process (/proc/PID) end; `status` is that of its first one.
 
     The first one alone does not tell: it may leave the others behind (pthread_exit), and goes when
@@ -21,7 +21,7 @@ def read_is_dying(directory: Path, status: ProcessStatus) -> bool:
     """
     return status.is_ending and all(
         thread is None or thread.is_ending or thread.is_killed
-        for thread in (*_read_threads(directory), _read_thread(directory / "stat"))
+        for thread in (*_read_threads(directory), _read_thread(f"{directory}/stat"))
     )
 
 
@@ -37,17 +37,17 @@ def exit_code_of(wait_status: int) -> int:
     return -signal if signal else wait_status >> 8 & 0xFF
 
 
-def _read_threads(directory: Path) -> list[ProcessStatus | None]:
+def _read_threads(directory: str) -> list[ProcessStatus | None]:
     try:
-        threads = os.listdir(directory / "task")  # noqa: PTH208 - names are wanted, not paths
+        threads = os.listdir(f"{directory}/task")  # noqa: PTH208 - names are wanted, not paths
     except (FileNotFoundError, ProcessLookupError):
         return []
-    others = (thread for thread in threads if thread != directory.name)
-    return [_read_thread(directory / "task" / thread / "stat") for thread in others]
+    others = (thread for thread in threads if thread != directory.rpartition("/")[2])
+    return [_read_thread(f"{directory}/task/{thread}/stat") for thread in others]
 
 
-def _read_thread(file: Path) -> ProcessStatus | None:
+def _read_thread(file: str) -> ProcessStatus | None:
     try:
-        return parse_stat(file.read_text(errors="replace"))
+        return parse_stat(read_text(file))
     except (FileNotFoundError, ProcessLookupError):
         return None

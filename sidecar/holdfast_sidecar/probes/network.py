@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast_sidecar.kernel_files import read_text
 from holdfast_sidecar.machine import Interface, NetworkReading
 
 LOOPBACK_TYPE = 772
@@ -38,25 +39,25 @@ class NetworkProbe:
 
 def read_interface(directory: Path) -> Interface | None:
     """One interface; None for loopback and for what is no interface (bonding_masters)."""
-    kind = _read_number(directory / "type")
+    kind = _read_number(f"{directory}/type")
     if kind is None or kind == LOOPBACK_TYPE:
         return None
-    counters = {name: _read_number(directory / "statistics" / name) for name in COUNTERS}
-    carrier = _read_number(directory / "carrier")
-    speed_mbit = _read_number(directory / "speed")
+    counters = {name: _read_number(f"{directory}/statistics/{name}") for name in COUNTERS}
+    carrier = _read_number(f"{directory}/carrier")
+    speed_mbit = _read_number(f"{directory}/speed")
     return Interface(
         name=directory.name,
         has_carrier=None if carrier is None else carrier == 1,
-        carrier_losses=_read_number(directory / "carrier_down_count"),
+        carrier_losses=_read_number(f"{directory}/carrier_down_count"),
         speed_bytes_per_s=speed_mbit * 1e6 / 8 if speed_mbit and speed_mbit > 0 else None,
         is_physical=(directory / "device").exists(),
         counters={name: value for name, value in counters.items() if value is not None},
     )
 
 
-def _read_number(path: Path) -> int | None:
+def _read_number(path: str) -> int | None:
     """A number from sysfs; None when absent or when the driver refuses (carrier while down)."""
     try:
-        return int(path.read_text())
+        return int(read_text(path))
     except (OSError, ValueError):
         return None

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from holdfast_sidecar.kernel_files import read_text
 from holdfast_sidecar.probes.host import parse_oom_kills
 
 KILLED = re.compile(r"Killed process (\d+) \(")
@@ -171,7 +172,7 @@ def _plain(field: str) -> str:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(errors="replace")
+        return read_text(str(path))
     except OSError:
         return ""
 

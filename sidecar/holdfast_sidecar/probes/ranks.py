@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast import page
 from holdfast.identity import ProcessStatus, parse_stat
+from holdfast_sidecar.kernel_files import read_text
 from holdfast_sidecar.observation import ProcessLook, RankLook
 from holdfast_sidecar.pages import Pages, RankPage
 from holdfast_sidecar.probes.dying import exit_code_of, is_back, read_is_dying
@@ -67,7 +68,7 @@ class RanksProbe:
     def _look_at(self, held: RankPage, now_s: float) -> RankLook:
         # Gone is asked before the page is read: what a dead rank's page says is final.
         is_gone = held.is_gone()
-        directory = self.proc / str(held.identity.pid)
+        directory = f"{self.proc}/{held.identity.pid}"
         status = _read_status(held, directory)
         is_gone = is_gone and (status is None or not is_back(status))
         is_dying = not is_gone and status is not None and read_is_dying(directory, status)
@@ -103,34 +104,34 @@ class RanksProbe:
         return {name: self.clean(str(said)) for name, said in words.items()}
 
 
-def _read_status(held: RankPage, directory: Path) -> ProcessStatus | None:
+def _read_status(held: RankPage, directory: str) -> ProcessStatus | None:
     """Also of one that is gone, as long as nobody has waited for it."""
     if held.pidfd is None:
         return None
-    status = read_process_status(directory)
+    status = _read_process_status(directory)
     return status if status and status.start_ticks == held.identity.start_ticks else None
 
 
-def _read_process(status: ProcessStatus, directory: Path) -> ProcessLook:
-    return ProcessLook(status.state, status.cpu_ticks, read_turns(directory / "schedstat"))
+def _read_process(status: ProcessStatus, directory: str) -> ProcessLook:
+    return ProcessLook(status.state, status.cpu_ticks, _read_turns(f"{directory}/schedstat"))
 
 
 def _who(held: RankPage) -> tuple[int, int]:
     return (held.inode, held.identity.claimed_ns)
 
 
-def read_process_status(directory: Path) -> ProcessStatus | None:
+def _read_process_status(directory: str) -> ProcessStatus | None:
     """The status of a process; None when it just went."""
     try:
-        return parse_stat((directory / "stat").read_text(errors="replace"))
+        return parse_stat(read_text(f"{directory}/stat"))
     except (FileNotFoundError, ProcessLookupError):
         return None
 
 
-def read_turns(file: Path) -> int | None:
+def _read_turns(file: str) -> int | None:
     """How often a thread was put on a CPU so far; None where the kernel doesn't say."""
     try:
-        return parse_turns(file.read_text())
+        return parse_turns(read_text(file))
     except OSError:
         return None
 

@@ -31,7 +31,7 @@ def pending_kill(line: str) -> str:
 
 
 def is_dying(directory: Path, first: str) -> bool:
-    return read_is_dying(directory, parse_stat(first))
+    return read_is_dying(str(directory), parse_stat(first))
 
 
 def test_a_process_ends_when_all_of_its_threads_do(tmp_path: Path) -> None:

