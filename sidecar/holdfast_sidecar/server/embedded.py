@@ -148,10 +148,11 @@ def _launch(binary: ServerBinary, home: Path, text: str) -> subprocess.Popen[byt
 def _prepare(parent_pid: int) -> None:
     """A scheduler sends SIGTERM to all of a job, which needs its server until it is saved.
 
-    Blocked is what a program inherits; a handler of its own it sets itself.
+    Blocked is what a program inherits, so nothing else may be: it is ended by SIGINT, which
+    `holdfast attach` itself blocks. A handler of its own it sets itself.
     """
     die_with(parent_pid)
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGTERM})
 
 
 def _wait_until_ready(server: EmbeddedServer) -> bool:
