@@ -90,7 +90,11 @@ def state_root(settings: PathSettings) -> Path:
     return Path(base).expanduser() / "holdfast"
 
 
+def shm_root(settings: PathSettings) -> Path:
+    """Directory of all jobs' shared memory."""
+    return Path(settings.shm_dir) / f"holdfast-{os.getuid()}"
+
+
 def places(settings: PathSettings, job: str, node: str) -> Places:
     """Places of this job and node."""
-    shm = Path(settings.shm_dir) / f"holdfast-{os.getuid()}" / job / node
-    return Places(shm=shm, state=state_root(settings) / job / node)
+    return Places(shm=shm_root(settings) / job / node, state=state_root(settings) / job / node)

@@ -19,7 +19,8 @@ from holdfast_sidecar.coordination.connection import open_store
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.coordination.store import Store
 from holdfast_sidecar.places import Places
-from holdfast_sidecar.server.embedded import EmbeddedServer, start_server
+from holdfast_sidecar.server.embedded import start_server
+from holdfast_sidecar.server.keeping import KeptServer
 from holdfast_sidecar.settings import RedisSettings
 
 
@@ -45,10 +46,11 @@ def open_attached_store(settings: RedisSettings, job: str, where: Places) -> Att
         # Another node of this job on this machine was first.
         return AttachedStore(open_store(known, job, {}))
     try:
-        server = start_server(where.server)
+        server = KeptServer(start_server(where.server), _tell)
     except BadInput as error:
-        click.echo(f"holdfast: {error}; `holdfast status` can't see this job", err=True)
+        _tell(f"{error}; `holdfast status` can't see this job")
         return AttachedStore(MemoryStore(MemoryServer(), job))
+    server.start()
     _write_record(where, server)
     own = replace(settings, url=server.url, user="", password_file=str(server.password_file))
     store = open_store(own, job, {})
@@ -62,7 +64,12 @@ def open_attached_store(settings: RedisSettings, job: str, where: Places) -> Att
     return AttachedStore(store, [forget])
 
 
-def _write_record(where: Places, server: EmbeddedServer) -> None:
+def _tell(line: str) -> None:
+    with contextlib.suppress(OSError):  # who keeps the server outlives a terminal that was closed
+        click.echo(f"holdfast: {line}", err=True)
+
+
+def _write_record(where: Places, server: KeptServer) -> None:
     """Leave word for the other commands. Holds no secret, only where it lies."""
     record = {"url": server.url, "user": "", "password_file": str(server.password_file)}
     temporary = where.server_record.with_suffix(f".{os.getpid()}")

@@ -17,7 +17,7 @@ from holdfast_sidecar.configuration import Effective
 from holdfast_sidecar.coordination.connection import connect, describe, open_store
 from holdfast_sidecar.coordination.keys import Keys, Section
 from holdfast_sidecar.coordination.redis_store import RedisStore
-from holdfast_sidecar.places import NAME, state_root
+from holdfast_sidecar.places import NAME, shm_root, state_root
 from holdfast_sidecar.settings import RedisSettings
 
 RECORD = "server.json"
@@ -32,11 +32,12 @@ class NoSuchJob(click.ClickException):
 
 @dataclass(frozen=True)
 class FoundJob:
-    """A job's name, its server, and its directory on this machine (which need not exist)."""
+    """A job's name, its server, and its directories on this machine (which need not exist)."""
 
     job: str
     redis: RedisSettings
     state: Path
+    shm: Path
     from_record: bool
     """A launcher of this user on this machine left word of it."""
 
@@ -65,10 +66,10 @@ def find_job(effective: Effective, job: str | None) -> FoundJob:
     if job is not None and not NAME.fullmatch(job):
         raise BadInput(f"{job!r} can't be the name of a job: letters, digits and . _ ~ - only")
     settings = effective.settings
-    root = state_root(settings.paths)
+    root, shm = state_root(settings.paths), shm_root(settings.paths)
     if settings.redis.url:
         name = job or _only_job_on(settings.redis)
-        return FoundJob(name, settings.redis, root / name, from_record=False)
+        return FoundJob(name, settings.redis, root / name, shm / name, from_record=False)
     records = read_records(root, settings.redis)
     if job is not None:
         records = {name: redis for name, redis in records.items() if name == job}
@@ -79,7 +80,7 @@ def find_job(effective: Effective, job: str | None) -> FoundJob:
     if len(records) > 1:
         raise BadInput(f"several jobs are here, name one with --job: {', '.join(sorted(records))}")
     ((name, redis),) = records.items()
-    return FoundJob(name, redis, root / name, from_record=True)
+    return FoundJob(name, redis, root / name, shm / name, from_record=True)
 
 
 def find_names(effective: Effective) -> list[str]:

@@ -1,7 +1,8 @@
-"""A job's incidents from its store, or from what this machine kept where that is gone."""
+"""A job's incidents from its store, and from what this machine kept where that is gone."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from holdfast_sidecar.chronicle import newest_job, read_incidents
 from holdfast_sidecar.cli import store_away
 from holdfast_sidecar.cli.finding_the_job import FoundJob, NoSuchJob, find_job, find_names
 from holdfast_sidecar.configuration import Effective
-from holdfast_sidecar.coordination.reports import Incident
+from holdfast_sidecar.coordination.reports import Incident, Plan
 from holdfast_sidecar.coordination.store import View
+from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.places import state_root
 from holdfast_sidecar.standing import exists, incidents
 from holdfast_sidecar.story import Story
@@ -33,7 +35,10 @@ def recall(effective: Effective, job: str | None) -> Recollection:
     """A job's incidents from its store; from this machine's disk where that is gone."""
     try:
         found = find_job(effective, job)
-        return Recollection(found.job, found.state, incidents(_read(found)))
+        view = _read(found)
+        kept = read_incidents(found.state)
+        told = with_forgotten(incidents(view), kept, parse_cluster(view).plan)
+        return Recollection(found.job, found.state, told)
     except (NoSuchJob, store_away.CutOff) as error:
         root = state_root(effective.settings.paths)
         state = newest_job(root) if job is None else root / job
@@ -42,6 +47,20 @@ def recall(effective: Effective, job: str | None) -> Recollection:
             raise
         note = f"{error.format_message()}; this is what is kept here of job {state.name!r}"
         return Recollection(state.name, state, kept, note)
+
+
+def with_forgotten(
+    told: Sequence[Incident], kept: Sequence[Incident], plan: Plan | None
+) -> list[Incident]:
+    """What the store tells, and what of this run is only on this machine: the store was emptied."""
+    began_unix_s = 0.0 if plan is None else plan.began_unix_s
+    names = {one.identifier for one in told}
+    forgotten = [
+        one
+        for one in kept
+        if one.identifier not in names and one.detected_unix_s >= began_unix_s > 0
+    ]
+    return sorted([*told, *forgotten], key=lambda one: one.detected_unix_s)
 
 
 def recall_all(effective: Effective, job: str | None) -> list[Recollection]:

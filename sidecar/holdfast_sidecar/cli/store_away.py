@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
+from holdfast import page
 from holdfast.identity import ProcessIdentity, is_alive
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.finding_the_job import FoundJob, NoSuchJob
 from holdfast_sidecar.coordination.store import StoreUnavailable, View
+from holdfast_sidecar.pages import Pages
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The ranks on this machine; one that ended well is neither alive nor dead."""
+
+    are_alive: bool
+    dead: Sequence[int]
 
 
 class CutOff(click.ClickException):
@@ -25,11 +37,37 @@ def explanation(found: FoundJob, reason: Exception) -> Exception:
     if nodes:
         return CutOff(
             f"Redis at {found.where} does not answer, but the sidecar of {', '.join(nodes)} is "
-            f"alive: training goes on, nothing is decided until Redis is back ({reason})"
+            f"alive: {_meanwhile(read_ranks(found.shm))} until Redis is back ({reason})"
         )
     if found.from_record:
         return NoSuchJob(f"job {found.job!r} is over: its Redis at {found.where} is gone")
     return BadInput(f"Redis at {found.where} does not answer: {reason}")
+
+
+def _meanwhile(ranks: Ranks) -> str:
+    """What is true of a job that nobody can decide about."""
+    if ranks.dead:
+        have = "has" if len(ranks.dead) == 1 else "have"
+        who = f"rank{'s' * (len(ranks.dead) != 1)} {', '.join(map(str, ranks.dead))}"
+        return f"{who} {have} died, nothing is restarted"
+    return f"{'training goes on, ' if ranks.are_alive else ''}nothing is decided"
+
+
+def read_ranks(shm: Path) -> Ranks:
+    """What the pages of a job's nodes on this machine say of its newest attempt."""
+    found: list[tuple[page.Identity, bool, bool]] = []
+    for directory in sorted(shm.glob("*/")):
+        pages = Pages(directory)
+        for held in pages.refresh():
+            ending = page.parse_words(held.read())[page.Word.ENDING]
+            found.append((held.identity, held.is_gone(), ending == page.Ending.FINISHED))
+        pages.close()
+    newest = max(found, key=lambda rank: rank[0].claimed_ns, default=None)
+    of_it = [rank for rank in found if newest is not None and rank[0].attempt == newest[0].attempt]
+    return Ranks(
+        are_alive=any(not is_gone for _, is_gone, _ in of_it),
+        dead=sorted(who.rank for who, is_gone, is_over in of_it if is_gone and not is_over),
+    )
 
 
 def unknown(found: FoundJob) -> NoSuchJob:

@@ -1,7 +1,7 @@
 """torch's elastic agent under the leader's plan: it starts, watches and ends this node's ranks.
 
 It decides nothing: a rank's bad end is reported, and the plan says whether all ranks are ended and
-start again, or the job stops. While the store is away no plan changes, so survivors run on.
+start again, or the job stops. While the store is away no plan changes, so survivors are left alone.
 """
 
 from __future__ import annotations

@@ -16,16 +16,17 @@ from holdfast_sidecar.coordination.address import SCHEMES, without_password
 from holdfast_sidecar.coordination.connection import connect, describe
 from holdfast_sidecar.coordination.server_checks import check_server
 from holdfast_sidecar.places import Places
-from holdfast_sidecar.server.embedded import EmbeddedServer, start_server
+from holdfast_sidecar.server.embedded import start_server
+from holdfast_sidecar.server.keeping import KeptServer
 from holdfast_sidecar.settings import RedisSettings
 
 
 @dataclass(frozen=True)
 class JobServer:
-    """How to reach the server; `own` when this launcher started it and ends it."""
+    """How to reach the server; `own` when this launcher started it, keeps it and ends it."""
 
     settings: RedisSettings
-    own: EmbeddedServer | None = None
+    own: KeptServer | None = None
 
     def write_record(self, where: Places) -> None:
         """Leave word for `holdfast status` and the others. Holds no secret, only where it lies."""
@@ -69,10 +70,11 @@ def reach(settings: RedisSettings) -> JobServer:
 
 
 def start_own(settings: RedisSettings, directory: Path) -> JobServer:
-    """Start a server for this job alone. Call it from the main thread: it dies with the caller."""
+    """Start and keep a server for this job alone. Call it from the main thread: it dies with it."""
     for name in names.NEVER_FOR_RANKS:
         # The password that waits there is for another server.
         os.environ.pop(name, None)
-    server = start_server(directory)
+    server = KeptServer(start_server(directory))
+    server.start()
     own = replace(settings, url=server.url, user="", password_file=str(server.password_file))
     return JobServer(own, server)

@@ -135,7 +135,10 @@ class PlanWatch:
     def _lose(self, error: Exception) -> None:
         with self._changed:
             if self._is_up and isinstance(error, StoreUnavailable):
-                logger.warning("the coordination server is away: %s; the ranks run on", error)
+                logger.warning(
+                    "the coordination server is away: %s; nothing is restarted until it is back",
+                    error,
+                )
             self._is_up = False
             self._changed.notify_all()
         os.eventfd_write(self._news, 1)

@@ -11,7 +11,7 @@ import socket
 import stat
 import subprocess
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -47,6 +47,9 @@ class EmbeddedServer:
     url: str
     password_file: Path
     directory: Path
+    binary: Path
+    port: int
+    """0: it listens on a Unix socket."""
     process: subprocess.Popen[bytes] = field(repr=False)
 
     @property
@@ -62,6 +65,31 @@ class EmbeddedServer:
     def is_running(self) -> bool:
         """Whether its process is still there."""
         return self.process.poll() is None
+
+    @property
+    def log(self) -> Path:
+        """What it says of itself."""
+        return self.directory / LOG
+
+    def launch_again(self) -> EmbeddedServer:
+        """The same in a new process: address and password as before, empty, not yet ready.
+
+        Call it from a thread that lives as long as the server shall. OSError or SubprocessError
+        when there is nothing to launch.
+        """
+        text = configuration(self.directory, self.port, self.password_file.read_text())
+        return replace(self, process=_launch(self.binary, self.directory, text))
+
+    def become_ready(self) -> bool:
+        """Wait until it answers; False when it does not, and it is ended then."""
+        if _wait_until_ready(self):
+            return True
+        _end(self.process)
+        return False
+
+    def last_line(self) -> str:
+        """What it said last."""
+        return _last_line(self.log)
 
     def stop(self) -> None:
         """End it and remove its files."""
@@ -83,18 +111,19 @@ def start_server(
     binary = find_binary() if binary is None else binary
     home = _make_private(_roomy(directory) if listen == "unix" else directory)
     password_file = _write_password(home)
+    (home / LOG).unlink(missing_ok=True)
     with contextlib.ExitStack() as undo:  # whatever goes wrong, nothing is left behind
         undo.callback(_remove_files, home)
         for _ in range(PORT_ATTEMPTS):
             port = _free_port() if listen == "tcp" else 0
             url = f"redis://127.0.0.1:{port}" if port else f"unix://{quote(str(home / SOCKET))}"
-            process = _launch(binary, home, configuration(home, port, password_file.read_text()))
+            text = configuration(home, port, password_file.read_text())
+            process = _launch(binary.path, home, text)
             undo.callback(_end, process)
-            server = EmbeddedServer(url, password_file, home, process)
-            if _wait_until_ready(server):
+            server = EmbeddedServer(url, password_file, home, binary.path, port, process)
+            if server.become_ready():
                 undo.pop_all()
                 return server
-            _end(process)
         reason = _last_line(home / LOG)
         raise BadInput(f"{binary.path} does not start ({reason}): give --redis URL instead")
 
@@ -128,11 +157,11 @@ def remove_files(directory: Path) -> bool:
     return True
 
 
-def _launch(binary: ServerBinary, home: Path, text: str) -> subprocess.Popen[bytes]:
+def _launch(binary: Path, home: Path, text: str) -> subprocess.Popen[bytes]:
     """The configuration goes through a pipe, so that neither `ps` nor the disk shows it."""
-    with (home / LOG).open("wb") as log:
+    with (home / LOG).open("ab") as log:  # why the one before ended stays in it
         process = subprocess.Popen(
-            [binary.path, "-"],
+            [binary, "-"],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -148,10 +177,11 @@ def _launch(binary: ServerBinary, home: Path, text: str) -> subprocess.Popen[byt
 def _prepare(parent_pid: int) -> None:
     """A scheduler sends SIGTERM to all of a job, which needs its server until it is saved.
 
-    Blocked is what a program inherits; a handler of its own it sets itself.
+    Blocked is what a program inherits, so nothing else may be: it is ended by SIGINT, which
+    `holdfast attach` itself blocks. A handler of its own it sets itself.
     """
     die_with(parent_pid)
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    signal.pthread_sigmask(signal.SIG_SETMASK, {signal.SIGTERM})
 
 
 def _wait_until_ready(server: EmbeddedServer) -> bool:

@@ -200,16 +200,21 @@ def test_a_killed_launcher_takes_ranks_server_and_at_last_the_sidecar_with_it(
     await_that(lambda: ground.left_in_shared_memory() == [], "the sidecar sweeps")
 
 
-def test_a_killed_sidecar_costs_the_job_nothing_and_comes_back(ground: Ground) -> None:
+def test_a_killed_sidecar_and_a_killed_redis_cost_the_job_nothing_and_come_back(
+    ground: Ground,
+) -> None:
+    """The rank dies while its launcher's own Redis is away, and is replaced when it is back."""
     script = ground.script("work.py", WORK)
     alone = ground.start("--job=j", "--node=a", script)
     await_ranks(ground, 0, 1)
     before = sidecar_of(ground, "a")
     os.kill(before, signal.SIGKILL)
     await_that(lambda: sidecar_of(ground, "a") != before, "another sidecar")
+    own_redis(alone).kill()
     tell(ground, "fail-0-0")
     await_ranks(ground, 1, 1)
     finish(ground, alone)
+    assert "this job's own Redis was ended by SIGKILL and runs again, empty" in alone.output
 
 
 def test_jobs_and_nodes_share_a_machine(ground: Ground, server: Server) -> None:
@@ -260,6 +265,13 @@ def test_an_exception_of_the_same_kind_again_stops_the_job(ground: Ground) -> No
             assert told is not None
             (first,) = json.loads(told.read())["order"]
         assert (first["rank"], first["words"]) == (0, "ValueError: bad data")
+
+
+def own_redis(launched: Launched) -> psutil.Process:
+    """The server that this launcher started."""
+    children = psutil.Process(launched.process.pid).children()
+    (found,) = [child for child in children if child.name() in ("valkey-server", "redis-server")]
+    return found
 
 
 def sidecar_of(ground: Ground, node: str) -> int:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from holdfast_sidecar.bad_input import BadInput
@@ -38,6 +40,26 @@ def test_the_first_node_starts_a_server_and_the_next_on_this_machine_finds_it(
     finally:
         first.close()
     assert not where.server_record.exists()
+    assert not where.server.exists()
+
+
+def test_a_server_of_its_own_that_was_killed_comes_back(
+    where: Places, capfd: pytest.CaptureFixture[str]
+) -> None:
+    before = psutil.Process().children()
+    first = open_attached_store(RedisSettings(), "j", where)
+    told = ""
+    try:
+        (started,) = set(psutil.Process().children()) - set(before)
+        started.kill()
+        for _ in range(1000):
+            if told := capfd.readouterr().err:
+                break
+            time.sleep(0.02)
+        first.store.report(Section.NODES, "a", "here")
+    finally:
+        first.close()
+    assert "was ended by SIGKILL and runs again" in told
     assert not where.server.exists()
 
 

@@ -130,6 +130,19 @@ def test_a_job_that_is_gone_is_told_from_what_its_sidecars_kept(job, run, home):
     assert run("explain", "--job", "never-was").exit_code == 3
 
 
+def test_what_an_emptied_server_forgot_of_this_run_is_told_from_disk(job, run):
+    begin(job, hang("new", start=30.0))
+    job.plan(began_unix_s=10.0)
+    earlier_run, forgotten = hang("earlier", start=5.0), hang("forgot", start=20.0)
+    behind = hang("new", start=30.0, decided="")
+    kept = {one.identifier: encode(one) for one in (earlier_run, forgotten, behind)}
+    Chronicle(places(PathSettings(), "chargpt", "a")).keep(kept)
+    listed = run("incidents", "--job", "chargpt").output.splitlines()
+    assert [line.split()[0] for line in listed] == ["incident", "forgot", "new"]
+    assert "the next attempt was opened" in run("explain", "new").output
+    assert "incident forgot, " in run("explain", "forgot").output
+
+
 def test_no_incident_is_said_plainly(job, run):
     begin(job)
     result = run("explain")

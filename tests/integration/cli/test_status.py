@@ -1,5 +1,9 @@
 import json
+import os
 
+from tests.unit.pretend_pages import NOBODY, set_word, write_page
+
+from holdfast.page import Ending, Word
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import Incident, LedgerEntry
 from holdfast_sidecar.findings import Finding, Kind
@@ -126,14 +130,32 @@ def test_a_server_that_does_not_answer_is_exit_2(job, run):
     assert result.output.count("\n") == 1
 
 
-def test_a_job_whose_redis_is_away_but_whose_sidecar_lives_is_trouble(job, run, home):
+def test_a_job_whose_redis_is_away_but_whose_sidecar_lives_is_trouble(
+    job, run, home, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HOLDFAST_SET_PATHS_SHM_DIR", str(tmp_path / "shm"))
+    pages = tmp_path / f"shm/holdfast-{os.getuid()}/cut-off/a"
+    pages.mkdir(parents=True)
     record = home / "cut-off" / "a" / "sidecar.json"
     record.parent.mkdir(parents=True)
     write_record(record, SidecarRecord("cut-off", "a", 0))
     (home / "cut-off" / "server.json").write_text(json.dumps({"url": "unix:///nowhere.sock"}))
     result = run("status", "--job", "cut-off")
     assert result.exit_code == 1
-    assert "the sidecar of a is alive: training goes on" in result.output
+    assert "the sidecar of a is alive: nothing is decided until Redis is back" in result.output
+    write_page(pages, attempt=1, local_rank=0)
+    told = run("status", "--job", "cut-off").output
+    assert "the sidecar of a is alive: training goes on, nothing is decided until" in told
+    ended_well = write_page(pages, attempt=1, local_rank=1, pid=NOBODY)
+    set_word(ended_well, Word.ENDING, Ending.FINISHED)
+    write_page(pages, attempt=0, local_rank=2, pid=NOBODY, claimed_ns=1)  # has been replaced
+    assert run("status", "--job", "cut-off").output == told
+    write_page(pages, attempt=1, local_rank=2, pid=NOBODY)
+    told = run("status", "--job", "cut-off").output
+    assert "rank 2 has died, nothing is restarted until Redis is back" in told
+    write_page(pages, attempt=1, local_rank=3, pid=NOBODY)
+    told = run("status", "--job", "cut-off").output
+    assert "ranks 2, 3 have died, nothing is restarted until Redis is back" in told
     reused = json.loads(record.read_text()) | {"start_ticks": 1}
     record.write_text(json.dumps(reused))
     assert run("status", "--job", "cut-off").exit_code == 3

@@ -156,6 +156,17 @@ def test_ctrl_c_in_the_terminal_does_not_reach_it(home: Path) -> None:
         server.stop()
 
 
+def test_it_leaves_when_told_though_its_starter_hears_of_no_signal(home: Path) -> None:
+    """`holdfast attach` blocks what would end it, and what is blocked is inherited."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        server = start_server(home)
+        server.stop()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    assert server.process.returncode == 0
+
+
 def test_a_directory_too_deep_for_a_socket_gets_a_short_one(
     short_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,7 +58,7 @@ def test_a_launcher_that_comes_later_is_not_waited_for() -> None:
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     monkeypatch.chdir(tmp_path)
     server = MemoryServer()
-    found = FoundJob("j", RedisSettings(), tmp_path, from_record=True)
+    found = FoundJob("j", RedisSettings(), tmp_path, tmp_path, from_record=True)
     monkeypatch.setattr(stop, "find_job", lambda effective, job: found)
     monkeypatch.setattr(FoundJob, "open_store", lambda self: MemoryStore(server))
     monkeypatch.setattr(MemoryStore, "close", lambda self: None, raising=False)
@@ -110,7 +110,7 @@ class Going:
 
 def test_how_a_job_ended_is_said_though_its_own_server_went_with_it(tmp_path: Path) -> None:
     (tmp_path / "server.json").touch()
-    found = FoundJob("j", RedisSettings(), tmp_path, from_record=True)
+    found = FoundJob("j", RedisSettings(), tmp_path, tmp_path, from_record=True)
     sections = {
         Section.PLAN: {"current": encode(Plan(0, 1, "stopped", message="asked for by me@here"))},
         Section.AGENTS: {"a": encode(launcher(1))},
