@@ -382,6 +382,8 @@ class Plan:
     """When the last pause was over: what had to wait for it has its time from then on."""
     outside: list[Quarantine] = field(default_factory=list)
     """Nodes that are not taken into an attempt."""
+    waits: str = ""
+    """While `ended`: why the next attempt is not opened yet, for people."""
 
 
 ATTEMPT_ENDED = "the attempt ended"

@@ -77,8 +77,18 @@ def reform(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcom
         stamped = dataclasses.replace(incident, decided="stop", reopened_unix_s=0.0)
         return Outcome((amend(cluster, stamped), *write_plan(cluster, refused).writes))
     if now < plan_not_before(incident, way.pause_s):
-        return Outcome(waiting=f"backing off {way.pause_s:.3g} s after {incident.cause}")
+        return _back_off(cluster, plan, way, circumstances)
     return _go_on(cluster, plan, way, circumstances)
+
+
+def _back_off(cluster: Cluster, plan: Plan, way: Way, circumstances: Circumstances) -> Outcome:
+    """Tell launchers, and so people, what is waited for and how long in all."""
+    attempt = next_attempt(cluster, cluster.willing(), plan.attempt)
+    words = f"waiting {way.pause_s:.3g} s before attempt {attempt}: {way.why_pause}"
+    if plan.waits == words:
+        return Outcome(waiting=words)
+    told = dataclasses.replace(plan, waits=words, epoch=circumstances.epoch)
+    return Outcome(write_plan(cluster, told).writes, waiting=words)
 
 
 def _go_on(cluster: Cluster, plan: Plan, way: Way, circumstances: Circumstances) -> Outcome:

@@ -25,6 +25,8 @@ class Restart:
     """Start again, but not before the pause is over."""
 
     pause_s: float
+    why: str = ""
+    """What the pause is for."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,10 @@ def decide(
             EXIT_FAILED,
             f"{len(recent)} restarts for {incident.cause} within {settings.budget_window_s:g} s",
         )
-    return Restart(pause_s(len(recent), settings))
+    why = (
+        f"restarted {len(recent)} times for {incident.cause} within {settings.budget_window_s:g} s"
+    )
+    return Restart(pause_s(len(recent), settings), why)
 
 
 def pause_s(recent: int, settings: PolicySettings) -> float:

@@ -170,6 +170,23 @@ def test_a_script_that_leaves_with_the_same_code_at_the_same_step_is_stopped_and
     assert "exited with code 3 at step 7" in job.plan.message
 
 
+def test_the_plan_says_how_long_the_pause_before_the_next_attempt_is_and_why(
+    tmp_path: Path,
+) -> None:
+    job = started(tmp_path, policy=PolicySettings(backoff_s=4.0))
+    for attempt in range(3):
+        job.run_until(lambda attempt=attempt: running(job, attempt))
+        job.nodes["n0"].crash(0, -9, job.now)
+    job.run_until(lambda: job.plan is not None and bool(job.plan.waits))
+    assert job.plan is not None
+    assert job.plan.state == "ended"
+    seconds, rest = job.plan.waits.removeprefix("waiting ").split(" ", 1)
+    assert 4.0 <= float(seconds) <= 5.0
+    assert rest == "s before attempt 3: restarted 2 times for crash within 3600 s"
+    job.run_until(lambda: running(job, 3))
+    assert job.plan.waits == ""
+
+
 def test_killings_from_outside_are_no_bug_of_the_job_and_use_up_the_budget_only(
     tmp_path: Path,
 ) -> None:
