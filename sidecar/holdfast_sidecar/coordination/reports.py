@@ -45,6 +45,8 @@ class Exit:
     """The launcher itself ended it while tearing down."""
     onset_step: int = -1
     """Since which step its losses had not been finite; -1: the newest one was."""
+    is_gloo_alone: bool = False
+    """Its process groups used no other backend: nothing that watches a device aborted it."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,8 @@ class RankReport:
     """Since which step they spike; -1: they don't."""
     spikes: int = 0
     """Spikes of this attempt so far."""
+    is_gloo_alone: bool = False
+    """As for an Exit."""
 
     @property
     def tells_numbers(self) -> bool:

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast_sidecar.coordination.reports import Exit, Incident
+from holdfast_sidecar.coordination.reports import Exit
 
 OF_A_PEER = re.compile(
     r"connection (closed|reset|refused)|broken pipe|socket|recv|timed out|timeout"
@@ -17,6 +17,11 @@ OF_A_PEER = re.compile(
 """What a rank says when another one went away. A survivor of gloo raises within 20 ms of a peer's
 death, so its exit may well be reported first."""
 
+OF_A_MISMATCH = re.compile(
+    r"\bop\.preamble\.|collective mismatch|mismatch between collectives", re.IGNORECASE
+)
+"""What a rank says that got something else from another one than it expected: gloo, which makes it
+raise or aborts it, and torch under TORCH_DISTRIBUTED_DEBUG=DETAIL. No lost peer makes it say so."""
 
 OF_HARDWARE = re.compile(
     r"uncorrectable|\bECC\b|NVLink|GPU is lost|fallen off the bus|hardware|Input/output error"
@@ -24,19 +29,6 @@ OF_HARDWARE = re.compile(
     re.IGNORECASE,
 )
 """What Python raises though it is the machine's: a restart elsewhere helps, one here does not."""
-
-
-SIGNATURE_CHARACTERS = 200
-"""Of a message: less than a page keeps, so that who reads it there and who reads torch's error file
-say the same."""
-
-FROM_OUTSIDE = frozenset({-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT})
-"""Exit codes by signals that no bug of a program sends."""
-
-AT_STEP = " at step "
-
-_OF_WHOM = re.compile(r"^(?:rank \d+|last words): ")
-"""What stands before an exception's words among the reasons of an incident."""
 
 
 @dataclass(frozen=True)
@@ -54,10 +46,16 @@ def find_culprit(exits: Iterable[tuple[str, Exit]]) -> Blame | None:
     own = [(node, exit_) for node, exit_ in exits if not exit_.forced and exit_.exit_code != 0]
     if not own:
         return None
-    ranked = sorted(own, key=lambda pair: (-weight(pair[1]), pair[1].at_unix_s, pair[1].rank))
+    ranked = sorted(own, key=lambda pair: (*_standing(pair[1]), pair[1].at_unix_s, pair[1].rank))
     node, first = ranked[0]
-    rivals = sum(weight(exit_) == weight(first) for _, exit_ in ranked)
+    rivals = sum(_standing(exit_) == _standing(first) for _, exit_ in ranked)
     return Blame(node, first.rank, first, _confidence(weight(first), rivals))
+
+
+def _standing(exit_: Exit) -> tuple[int, bool]:
+    """How exits are ordered. Of those that may be victims, who says that it lost a peer comes last:
+    a library that aborts, or words about what came from another, may be what they lost it by."""
+    return -weight(exit_), exit_.exit_code != -signal.SIGABRT and not speaks_of_mismatch(exit_)
 
 
 def weight(exit_: Exit) -> int:
@@ -67,40 +65,16 @@ def weight(exit_: Exit) -> int:
     """
     if exit_.exit_code == -signal.SIGABRT:
         return 1  # C++ terminate after a lost peer looks like this, too
+    if speaks_of_mismatch(exit_):
+        return 1  # who notices that ranks differ may be the one that is right
     if exit_.exit_code < 0 and exit_.exit_code != -signal.SIGTERM:
         return 3
     return 1 if OF_A_PEER.search(exit_.message) else 2
 
 
-def signature(blame: Blame) -> str:
-    """What makes two failures the same; empty when the cause lies outside the job.
-
-    What comes from outside (a person, a scheduler, the OOM killer) is never the same bug.
-    """
-    is_interrupted = blame.exit.message.startswith("KeyboardInterrupt")
-    if blame.exit.exit_code in FROM_OUTSIDE or is_interrupted or weight(blame.exit) == 1:
-        return ""
-    words = _beginning(describe(blame.exit))
-    if blame.exit.message:
-        words = _without_numbers(words)
-    return f"{words}{AT_STEP}{blame.exit.step}"
-
-
-def in_words(incident: Incident) -> str:
-    """The incident's signature for people: with this time's numbers, where its reasons say them."""
-    what, sign, step = incident.signature.rpartition(AT_STEP)
-    said = (_beginning(_OF_WHOM.sub("", reason)) for reason in incident.evidence)
-    words = next((one for one in said if _without_numbers(one) == what), what)
-    return f"{words}{sign}{step}"
-
-
-def _beginning(words: str) -> str:
-    return words.partition("\n")[0][:SIGNATURE_CHARACTERS]
-
-
-def _without_numbers(words: str) -> str:
-    """Addresses, sample numbers and the like differ from time to time."""
-    return re.sub(r"0x[0-9a-f]+|[0-9]+", "#", words)
+def speaks_of_mismatch(exit_: Exit) -> bool:
+    """Whether its words are that ranks did not do the same in a collective."""
+    return OF_A_MISMATCH.search(exit_.message) is not None
 
 
 def is_of_script(exit_: Exit) -> bool:

@@ -157,6 +157,7 @@ def _as_exit(report: RankReport, at_unix_s: float) -> Exit:
         message=report.exception,
         step=report.step,
         onset_step=report.onset_step,
+        is_gloo_alone=report.is_gloo_alone,
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from holdfast_sidecar.coordination.reports import Incident, Plan, Quarantine
 from holdfast_sidecar.decisions import formation, restart
 from holdfast_sidecar.decisions.beginning import next_attempt, open_attempt
-from holdfast_sidecar.decisions.blame import Blame, describe, is_of_script, signature
+from holdfast_sidecar.decisions.blame import Blame, describe, is_of_script
 from holdfast_sidecar.decisions.choosing import onset_in
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.escalation import Way, find_way
@@ -29,6 +29,7 @@ from holdfast_sidecar.decisions.outcome import (
 )
 from holdfast_sidecar.decisions.pausing import why_paused
 from holdfast_sidecar.decisions.quarantine import bearable
+from holdfast_sidecar.decisions.signature import sign
 from holdfast_sidecar.settings import Settings
 
 
@@ -148,7 +149,7 @@ def _final(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incide
             culprit_ranks=[blame.rank],
             confidence=blame.confidence,
             since_unix_s=min(blame.exit.at_unix_s, incident.detected_unix_s),
-            signature=signature(blame),
+            signature=sign(blame),
             evidence=_reasons(incident, blame),
             is_of_script=is_of_script(blame.exit),
             culprit_part=part_of_node(cluster, blame.node),

@@ -73,6 +73,7 @@ class Course:
                 order=order,
                 step=end.step,
                 onset_step=end.onset_step,
+                is_gloo_alone=end.is_gloo_alone,
                 message=self._message(self.failures.get(self.ranks[end.local_rank])),
             )
             for order, end in enumerate(self.ends)

@@ -133,6 +133,13 @@ def test_a_victim_that_was_quicker_out_of_the_door_is_not_blamed() -> None:
     assert incident.since_unix_s == NOW
 
 
+def test_a_rank_that_was_aborted_is_signed_where_gloo_alone_can_have_done_it() -> None:
+    aborted = dataclasses.replace(died(1, -signal.SIGABRT), is_gloo_alone=True)
+    failed = agent("a", "failed", exited(0, 1, OF_A_PEER))
+    incident = incident_of(decided(node("b", aborted), agents=(failed,)))
+    assert (incident.culprit_ranks, incident.signature) == ([1], "ended by SIGABRT at step 30")
+
+
 def test_of_deaths_seen_and_exits_reaped_the_likeliest_cause_is_blamed() -> None:
     failed = agent("a", "failed", exited(0, 1, OF_A_PEER))
     incident = incident_of(decided(node("b", died(1, -signal.SIGSEGV)), agents=(failed,)))
