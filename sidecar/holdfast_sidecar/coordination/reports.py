@@ -146,6 +146,11 @@ class RankReport:
     """As for an Exit."""
 
     @property
+    def has_left(self) -> bool:
+        """Whether its process ended with code 0, before its time or not."""
+        return not self.alive and self.exit_code == 0
+
+    @property
     def tells_numbers(self) -> bool:
         """Whether it ever told a loss or a gradient norm."""
         is_told = self.loss is not None or self.gradient_norm is not None

@@ -30,6 +30,10 @@ OF_HARDWARE = re.compile(
 )
 """What Python raises though it is the machine's: a restart elsewhere helps, one here does not."""
 
+LEFT_SURENESS = 0.8
+"""How sure it is that the others failed because a rank was through before them: they say that they
+lost one, and none but this one is known to be gone."""
+
 
 @dataclass(frozen=True)
 class Blame:
@@ -43,11 +47,16 @@ class Blame:
 
 def find_culprit(exits: Iterable[tuple[str, Exit]]) -> Blame | None:
     """The likely first cause among (node, exit) pairs; None when nobody ended by itself."""
-    own = [(node, exit_) for node, exit_ in exits if not exit_.forced and exit_.exit_code != 0]
+    known = [(node, exit_) for node, exit_ in exits if not exit_.forced]
+    own = [(node, exit_) for node, exit_ in known if exit_.exit_code != 0]
     if not own:
         return None
     ranked = sorted(own, key=lambda pair: (*_standing(pair[1]), pair[1].at_unix_s, pair[1].rank))
     node, first = ranked[0]
+    if weight(first) == 1 and not speaks_of_mismatch(first):
+        furthest = max(exit_.step for _, exit_ in own)
+        if (leaver := _who_left(known, furthest)) is not None:
+            return leaver
     rivals = sum(_standing(exit_) == _standing(first) for _, exit_ in ranked)
     return Blame(node, first.rank, first, _confidence(weight(first), rivals))
 
@@ -56,6 +65,23 @@ def _standing(exit_: Exit) -> tuple[int, bool]:
     """How exits are ordered. Of those that may be victims, who says that it lost a peer comes last:
     a library that aborts, or words about what came from another, may be what they lost it by."""
     return -weight(exit_), exit_.exit_code != -signal.SIGABRT and not speaks_of_mismatch(exit_)
+
+
+def _who_left(exits: list[tuple[str, Exit]], furthest: int) -> Blame | None:
+    """The rank that ended well before its time: the others lost it, and had come as far at least.
+
+    Several that left where the others failed may have been through: then that says nothing.
+    """
+    left = [(node, exit_) for node, exit_ in exits if exit_.exit_code == 0]
+    earliest = min((exit_.step for _, exit_ in left), default=furthest + 1)
+    first = sorted(
+        (pair for pair in left if pair[1].step == earliest),
+        key=lambda pair: (pair[1].at_unix_s, pair[1].rank),
+    )
+    if earliest > furthest or (earliest == furthest and len(first) > 1):
+        return None
+    node, leaver = first[0]
+    return Blame(node, leaver.rank, leaver, round(LEFT_SURENESS / len(first), 2))
 
 
 def weight(exit_: Exit) -> int:
@@ -86,12 +112,19 @@ def describe(exit_: Exit) -> str:
     """An exit in words: what the exception said, or which signal ended it."""
     if exit_.message:
         return exit_.message
+    if exit_.exit_code == 0:
+        return f"left by exit code 0 at step {exit_.step} while others went on"
     if exit_.exit_code >= 0:
         return f"exited with code {exit_.exit_code}"
     try:
         return f"ended by {signal.Signals(-exit_.exit_code).name}"
     except ValueError:
         return f"ended by signal {-exit_.exit_code}"
+
+
+def in_short(blame: Blame) -> str:
+    """Who ended how, as a reason."""
+    return f"rank {blame.rank}: {describe(blame.exit)}"
 
 
 def _confidence(top: int, rivals: int) -> float:

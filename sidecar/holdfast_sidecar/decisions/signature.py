@@ -25,6 +25,8 @@ just as well: elsewhere it may go on."""
 
 AT_STEP = " at step "
 
+LEFT = "left by exit code 0 while others went on"
+
 ABORTED = "ended by SIGABRT"
 
 MISMATCH = "ranks differ in a collective"
@@ -74,6 +76,8 @@ def _words(exit_: Exit) -> str:
         return ""
     if exit_.message.startswith("KeyboardInterrupt"):
         return ""
+    if exit_.exit_code == 0:
+        return LEFT
     if speaks_of_mismatch(exit_):
         return MISMATCH
     if exit_.exit_code == -signal.SIGABRT:

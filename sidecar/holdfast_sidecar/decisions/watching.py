@@ -7,7 +7,7 @@ import dataclasses
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import AgentReport, Incident, Member, Plan, encode
 from holdfast_sidecar.decisions import preemption, withholding
-from holdfast_sidecar.decisions.blame import is_of_script
+from holdfast_sidecar.decisions.blame import in_short, is_of_script
 from holdfast_sidecar.decisions.choosing import onset_in
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.culprit import name_culprit
@@ -176,7 +176,7 @@ def _crash(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incide
         [blame.rank],
         blame.confidence,
         since_unix_s=min(blame.exit.at_unix_s, circumstances.now_unix_s),
-        evidence=crash_evidence(cluster, plan, blame.rank),
+        evidence=crash_evidence(cluster, plan, blame.rank) or [in_short(blame)],
         signature=sign(blame),
         is_of_script=is_of_script(blame.exit),
     )

@@ -279,6 +279,9 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
             reporter.say(state="failed", exits=course.exits())
         elif course.has_succeeded:
             reporter.say(state="succeeded", exits=course.exits())
+        else:
+            # Who leaves before its time may be why a rank of another node fails.
+            reporter.say(exits=course.exits())
 
     def _take_last_ends(self, dying: set[int]) -> None:
         """The sidecars may have known of a death before it could be reaped: it is reported still.

@@ -46,6 +46,14 @@ UNLIKE = (
         ([ended(0, 1, LOST, 1), ended(1, -6, "", 2)], 1),
         ([ended(0, 1, LOST, 1), ended(1, 1, UNLIKE, 2)], 1),
         ([ended(0, 1, UNLIKE, 1), ended(1, 1, "ValueError: bad", 2)], 1),
+        ([ended(0, 1, LOST, 1, step=7), ended(1, 0, "", 2, step=7)], 1),
+        ([ended(0, 0, "", 1, step=7), ended(1, -6, "", 2, step=7)], 0),
+        ([ended(0, 0, "", 1, step=7), ended(1, 1, UNLIKE, 2, step=7)], 1),
+        ([ended(0, 0, "", 1, step=7), ended(1, 1, "ValueError: bad", 2, step=7)], 1),
+        ([ended(0, 0, "", 1, step=9), ended(1, 1, LOST, 2, step=7)], 1),
+        ([ended(0, 0, "", 1, step=7), ended(1, 0, "", 1, step=9), ended(2, 1, LOST, 2, step=9)], 0),
+        ([ended(0, 0, "", 1, step=9), ended(1, 0, "", 1, step=9), ended(2, 1, LOST, 2, step=9)], 2),
+        ([ended(0, 0, "", 1, step=7, forced=True), ended(1, 1, LOST, 2, step=7)], 1),
     ],
     ids=[
         "killed before a victim that reported first",
@@ -58,11 +66,27 @@ UNLIKE = (
         "what a library aborted before who says that it lost a peer",
         "who got something unexpected before who says that it lost a peer",
         "an error of its own before who got something unexpected",
+        "who left before who lost it, in whatever order that was noticed",
+        "who left before who was aborted for it",
+        "who left is not why others differ in a collective",
+        "who left is not why another one fails by itself",
+        "who had come further than all that failed did not leave before its time",
+        "who left earliest",
+        "several that were where the others failed may have been through",
+        "who left as it was told to by its launcher",
     ],
 )
 def test_the_first_cause_is_told_from_its_victims(exits: list[Exit], culprit: int | None) -> None:
     found = blame.find_culprit(("node", exit_) for exit_ in exits)
     assert (None if found is None else found.rank) == culprit
+
+
+def test_who_left_before_its_time_is_told_in_words_and_how_sure_that_is() -> None:
+    lost = ended(0, 1, LOST, step=7)
+    found = blame.find_culprit([("a", lost), ("b", ended(1, 0, step=7))])
+    assert found is not None
+    assert (found.node, found.confidence) == ("b", 0.8)
+    assert blame.describe(found.exit) == "left by exit code 0 at step 7 while others went on"
 
 
 POLICY = PolicySettings()

@@ -35,6 +35,7 @@ def signed(exit_: Exit) -> str:
         (ended(-signal.SIGSEGV), "ended by SIGSEGV at step 4"),
         (ended(-signal.SIGABRT), "ended by SIGABRT at step 4"),
         (ended(1, UNLIKE), "ranks differ in a collective at step 4"),
+        (ended(0), "left by exit code 0 while others went on at step 4"),
     ],
 )
 def test_a_failure_of_the_program_is_signed_by_its_cause_and_step(
