@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from holdfast_sidecar.decisions.blame import OF_A_MISMATCH
+from holdfast_sidecar.decisions.blame import LEFT, OF_A_MISMATCH
 from holdfast_sidecar.story import Story
 
 OUT_OF_MEMORY = re.compile(r"\bOOM\b|out of memory|oom[-_ ]kill", re.IGNORECASE)
 
 _CRASHES = (
     (
-        re.compile(r"\bleft by exit code 0\b"),
+        re.compile(LEFT),
         "the others lost it: look for what ends its loop before theirs (`sys.exit`, `os._exit`, "
         "fewer batches, an early stop of its own)",
     ),

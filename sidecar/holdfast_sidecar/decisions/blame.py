@@ -30,6 +30,8 @@ OF_HARDWARE = re.compile(
 )
 """What Python raises though it is the machine's: a restart elsewhere helps, one here does not."""
 
+LEFT = "left by exit code 0"
+
 LEFT_SURENESS = 0.8
 """How sure it is that the others failed because a rank was through before them: they say that they
 lost one, and none but this one is known to be gone."""
@@ -113,7 +115,7 @@ def describe(exit_: Exit) -> str:
     if exit_.message:
         return exit_.message
     if exit_.exit_code == 0:
-        return f"left by exit code 0 at step {exit_.step} while others went on"
+        return f"{LEFT} at step {exit_.step} while others went on"
     if exit_.exit_code >= 0:
         return f"exited with code {exit_.exit_code}"
     try:

@@ -7,6 +7,7 @@ import signal
 
 from holdfast_sidecar.coordination.reports import Exit, Incident
 from holdfast_sidecar.decisions.blame import (
+    LEFT,
     OF_A_MISMATCH,
     OF_HARDWARE,
     Blame,
@@ -24,8 +25,6 @@ NOT_OF_A_PROGRAM = frozenset({-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, 
 just as well: elsewhere it may go on."""
 
 AT_STEP = " at step "
-
-LEFT = "left by exit code 0 while others went on"
 
 ABORTED = "ended by SIGABRT"
 
@@ -77,7 +76,7 @@ def _words(exit_: Exit) -> str:
     if exit_.message.startswith("KeyboardInterrupt"):
         return ""
     if exit_.exit_code == 0:
-        return LEFT
+        return f"{LEFT} while others went on"
     if speaks_of_mismatch(exit_):
         return MISMATCH
     if exit_.exit_code == -signal.SIGABRT:
