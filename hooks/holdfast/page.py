@@ -102,6 +102,7 @@ class Flag(IntFlag):
     LOOP_WRAPPED = 16
     NEEDS_COLD_START = 32  # it set variables that torch reads when it is loaded
     HOLDS_TERMINATION = 64  # it survives SIGTERM; END_SIGNAL ends it
+    OTHER_BACKEND = 128  # of its process groups some use another backend than gloo
 
 
 class RecordFlag(IntFlag):

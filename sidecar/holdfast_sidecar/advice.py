@@ -5,13 +5,37 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from holdfast_sidecar.decisions.blame import LEFT, OF_A_MISMATCH
 from holdfast_sidecar.story import Story
 
 OUT_OF_MEMORY = re.compile(r"\bOOM\b|out of memory|oom[-_ ]kill", re.IGNORECASE)
 
-_SIGNALS = (
+_CRASHES = (
     (
-        re.compile(r"SIGSEGV|SIGBUS|SIGILL|SIGFPE|SIGABRT"),
+        re.compile(LEFT),
+        "the others lost it: look for what ends its loop before theirs (`sys.exit`, `os._exit`, "
+        "fewer batches, an early stop of its own)",
+    ),
+    (
+        OF_A_MISMATCH,
+        "the ranks differ in a collective, and who noticed it need not be the one that is wrong: "
+        "look for a tensor whose size, or a condition whose outcome, is not the same on all of "
+        "them (a last batch that is smaller, a rank's number)",
+    ),
+    (
+        re.compile(r"SIGABRT"),
+        "a library aborted it, and said why in its output (`what(): …`): gloo does where ranks "
+        "differ in a collective (`EnforceNotMet`, `op.preamble.length`), a tensor's size or a "
+        "condition that is not the same on all of them; of anything else fatal-local-N.txt among "
+        "the evidence tells where it was",
+    ),
+    (
+        re.compile(r"SIGBUS"),
+        "storage or shared memory was full under a file that it had mapped (`df /dev/shm`), or "
+        "memory is bad (`dmesg`)",
+    ),
+    (
+        re.compile(r"SIGSEGV|SIGILL|SIGFPE"),
         "native code failed: read fatal-local-N.txt among the evidence and try the newest versions "
         "of what it names; `ulimit -c unlimited` keeps a core next time",
     ),
@@ -21,6 +45,8 @@ _SIGNALS = (
         "in its own log)",
     ),
 )
+
+"""What the evidence of a crash says of its kind."""
 
 _HANGS = (
     (
@@ -94,6 +120,17 @@ _WITHHELD = {
 _OPEN = "it is not over yet: `holdfast status` shows what is waited for"
 
 
+GUESSED = 0.5
+"""Of a rank that may be a victim itself, `blame` is so sure, or less."""
+
+_GUESSES = {
+    "crash": "it may have lost a peer; read what all ranks printed last",
+    "hang": "compare the stacks of all ranks",
+    "stall": "compare the stacks of all ranks",
+}
+"""What tells more."""
+
+
 def advise(story: Story) -> list[str]:
     """What a person should do now, most urgent first; empty when there is nothing to do."""
     return list(_advice(story))
@@ -119,10 +156,10 @@ def _advice(story: Story) -> Iterator[str]:
             "it needs more memory than it may have: a smaller batch, fewer loader workers, or a "
             "higher limit"
         )
-    elif story.cause == "crash" and (told := list(_said(_SIGNALS, reasons))):
+    elif story.cause == "crash" and (told := list(_said(_CRASHES, reasons))):
         yield from told
     else:
         yield from _said(_HANGS, reasons) if story.cause in ("hang", "stall") else ()
         yield from _BY_CAUSE.get(story.cause, ())
-    if story.confidence < 0.5 and story.cause in ("crash", "hang", "stall"):
-        yield "who is to blame is a guess: compare the stacks of all ranks"
+    if story.confidence <= GUESSED and story.cause in _GUESSES:
+        yield f"who is to blame is a guess: {_GUESSES[story.cause]}"

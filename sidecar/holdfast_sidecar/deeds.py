@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -22,6 +22,7 @@ from holdfast_sidecar.decisions.warrant import Warrant, refusal
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.job_record import RecordKeeping
 from holdfast_sidecar.local_state import Orders
+from holdfast_sidecar.observation import RankHistory
 from holdfast_sidecar.pages import Pages, RankPage
 from holdfast_sidecar.places import NAME, Places
 from holdfast_sidecar.settings import Settings
@@ -59,8 +60,9 @@ class Deeds:
         """Incident whose evidence this node has on disk."""
         return self.evidence.kept.incident
 
-    def act(self, orders: Orders, now_s: float) -> None:
-        """Do what the orders ask of this node. `now_s` is CLOCK_MONOTONIC."""
+    def act(self, orders: Orders, histories: Mapping[int, RankHistory], now_s: float) -> None:
+        """Do what the orders ask of this node, whose ranks were last seen as the histories tell.
+        `now_s` is CLOCK_MONOTONIC."""
         plan, held = orders.plan, self.pages.held()
         self.evidence.facts.follow(held)
         if orders.view is not None:
@@ -71,7 +73,7 @@ class Deeds:
             self._run("arm_checkpoint", arm_checkpoint, orders.checkpoint, held, int(now_s * 1e9))
             self._run("withdraw_checkpoint", withdraw_checkpoint, orders.checkpoint, held)
         if self.releases_ranks and self.settings.sidecar.mode == "act":
-            self._run("release_ranks", release, plan, held)
+            self._run("release_ranks", release, plan, held, histories)
         if plan is None:
             return
         grace_s = self.settings.sidecar.grace_s

@@ -273,7 +273,8 @@ class Loop:
                 findings=self._findings,
             )
 
-        self.deeds.act(obeyed(orders) if self.is_attached else orders, now_s)
+        heeded = obeyed(orders) if self.is_attached else orders
+        self.deeds.act(heeded, self.attention.histories, now_s)
         self.deeds.bundles.follow(orders, machine, self.deeds.pages.held())
         self.checkpoint_outcomes.see(orders)
         saved = self.saved_parts.follow(orders.checkpoint, self.attention.looks())

@@ -154,6 +154,11 @@ class RankHistory:
     """What its steps took so far in this attempt."""
 
     @property
+    def has_ended_well(self) -> bool:
+        """Whether it said so, or its exit code does: `os._exit(0)` passes all that could say it."""
+        return self.look.has_finished or (self.gone_since_s is not None and self.exit_code == 0)
+
+    @property
     def still_s(self) -> float:
         """For how long it has been seen standing still."""
         return 0.0 if self.still_since is None else self.look.at_s - self.still_since.at_s

@@ -42,6 +42,7 @@ def report_rank(history: RankHistory, settings: StragglerSettings, moment: Momen
         resumed_step=look.words[Word.RESUMED_STEP],
         in_loop=look.has(Flag.LOOP_WRAPPED),
         resume_failures=look.words[Word.RESUME_FAILURES],
+        is_gloo_alone=look.has(Flag.GROUP_INITIALISED) and not look.has(Flag.OTHER_BACKEND),
     )
 
 

@@ -56,7 +56,7 @@ class PolicySettings:
     """Pause before the third restart of a cause within the window; doubles from there."""
     backoff_limit_s: float = 60.0
     same_signature_limit: int = 2
-    """The same exception at the same step this often is the user's own bug: stop."""
+    """The same failure at the same step this often is the user's own bug: stop."""
     preemption_grace_s: float = 25.0
     """From a scheduler's SIGTERM until a node that is being saved is given up. Slurm (KillWait) and
     Kubernetes kill what is left after 30 s; ending ranks takes the rest."""

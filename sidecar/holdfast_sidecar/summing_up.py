@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from holdfast_sidecar.decisions.blame import LEFT
 from holdfast_sidecar.decisions.observing import END, LEAVE
 from holdfast_sidecar.story import Story, whom
 
@@ -59,6 +60,8 @@ def _accusation(story: Story) -> str:
         return _NOBODYS[story.cause]
     did = f" {_DID[story.cause]}" if story.cause in _DID else f": {story.cause}"
     telling = _telling([reason for reason in story.reasons or [story.signature] if reason])
+    if telling.startswith(LEFT):
+        return f"{_subject(story)} {telling} ({story.confidence:.0%} sure)"
     told = f": {telling}" if telling else ""
     return f"{_subject(story)}{did}{told} ({story.confidence:.0%} sure)"
 

@@ -39,6 +39,13 @@ class Telling:
             world = self._torch.distributed.distributed_c10d._world
             write_members(world, self._page.with_suffix(page.GROUPS_SUFFIX))
 
+    def backends(self) -> None:
+        """Whether gloo is all that its groups use, as far as this torch tells."""
+        world = self._torch.distributed.distributed_c10d._world
+        told = getattr(world, "pg_backend_config", {0: ""})
+        if not all(uses_gloo_alone(config) for config in told.values()):
+            self._recorder.add_flag(Flag.OTHER_BACKEND)
+
     def listen(self) -> None:
         """Open the socket, once."""
         if self._page is None or self._is_open or process.current() is not self._recorder:
@@ -48,17 +55,23 @@ class Telling:
             self._is_open = open_server(self._torch, path)
 
 
+def uses_gloo_alone(config: str) -> bool:
+    """Of a group's backends as torch writes them down: `cpu:gloo,cuda:nccl`."""
+    return all(pair.rpartition(":")[2] == "gloo" for pair in str(config).split(","))
+
+
 def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
     """Hook the first group's initialisation, and what changes groups later."""
     if not torch.distributed.is_available():
         return
     telling = Telling(torch, recorder)
     stands = guard.wrap("group", lambda: recorder.add_flag(Flag.GROUP_INITIALISED), None)
+    uses = guard.wrap("group backends", telling.backends, None)
     tells = guard.wrap("group members", telling.members, None)
     listens = guard.wrap("flight recorder", telling.listen, None)
-    _follow(torch, "init_process_group", (stands, tells, listens))
+    _follow(torch, "init_process_group", (stands, uses, tells, listens))
     for name in CHANGES:
-        _follow(torch, name, (tells,))
+        _follow(torch, name, (uses, tells))
 
 
 def _beside_page(attempt: int) -> Path | None:

@@ -6,19 +6,29 @@ Our own launcher does that itself, at once.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from holdfast.page import END_SIGNAL, Ending, Flag, Word, parse_words
 from holdfast_sidecar.coordination.reports import Plan
+from holdfast_sidecar.observation import RankHistory
 from holdfast_sidecar.pages import RankPage
 
 logger = logging.getLogger(__name__)
 
 
-def release(plan: Plan | None, pages: Iterable[RankPage]) -> bool:
-    """End the held ranks of an attempt that is over; whether any was still there."""
+def release(
+    plan: Plan | None, pages: Iterable[RankPage], histories: Mapping[int, RankHistory]
+) -> bool:
+    """End the held ranks of an attempt that is over; whether any was still there.
+
+    histories: of the ranks, by rank, as the loop last looked at them.
+    """
     held = [(page, parse_words(page.read())) for page in pages]
-    attempts = {page.identity.attempt for page, words in held if _ended_badly(page, words)}
+    attempts = {
+        page.identity.attempt
+        for page, words in held
+        if _ended_badly(page, words, histories.get(page.identity.rank))
+    }
     released = False
     for page, words in held:
         attempt = page.identity.attempt
@@ -46,6 +56,16 @@ def is_over(plan: Plan | None, attempt: int, was_told: bool) -> bool:
     return plan.state == "stopped" and was_told
 
 
-def _ended_badly(page: RankPage, words: tuple[int, ...]) -> bool:
-    """torchrun tears the node down when one of its ranks has failed."""
-    return words[Word.ENDING] != Ending.FINISHED and page.is_gone()
+def _ended_badly(page: RankPage, words: tuple[int, ...], history: RankHistory | None) -> bool:
+    """torchrun tears the node down when one of its ranks has failed, and goes by exit codes.
+
+    Where the code can't be known the page must do: it misses `os._exit`, past all that writes it.
+    """
+    if not page.is_gone():
+        return False
+    if history is not None and history.look.identity == page.identity:
+        if history.gone_since_s is None:
+            return False  # it went since the last look; the next one may know its code
+        if history.exit_code is not None:
+            return history.exit_code != 0
+    return words[Word.ENDING] != Ending.FINISHED

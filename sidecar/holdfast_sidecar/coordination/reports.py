@@ -45,6 +45,8 @@ class Exit:
     """The launcher itself ended it while tearing down."""
     onset_step: int = -1
     """Since which step its losses had not been finite; -1: the newest one was."""
+    is_gloo_alone: bool = False
+    """Its process groups used no other backend: nothing that watches a device aborted it."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,13 @@ class RankReport:
     """Since which step they spike; -1: they don't."""
     spikes: int = 0
     """Spikes of this attempt so far."""
+    is_gloo_alone: bool = False
+    """As for an Exit."""
+
+    @property
+    def has_left(self) -> bool:
+        """Whether its process ended with code 0, before its time or not."""
+        return not self.alive and self.exit_code == 0
 
     @property
     def tells_numbers(self) -> bool:
@@ -382,6 +391,8 @@ class Plan:
     """When the last pause was over: what had to wait for it has its time from then on."""
     outside: list[Quarantine] = field(default_factory=list)
     """Nodes that are not taken into an attempt."""
+    waits: str = ""
+    """While `ended`: why the next attempt is not opened yet, for people."""
 
 
 ATTEMPT_ENDED = "the attempt ended"

@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast_sidecar.coordination.reports import Exit, Incident
+from holdfast_sidecar.coordination.reports import Exit
 
 OF_A_PEER = re.compile(
     r"connection (closed|reset|refused)|broken pipe|socket|recv|timed out|timeout"
@@ -17,6 +17,11 @@ OF_A_PEER = re.compile(
 """What a rank says when another one went away. A survivor of gloo raises within 20 ms of a peer's
 death, so its exit may well be reported first."""
 
+OF_A_MISMATCH = re.compile(
+    r"\bop\.preamble\.|collective mismatch|mismatch between collectives", re.IGNORECASE
+)
+"""What a rank says that got something else from another one than it expected: gloo, which makes it
+raise or aborts it, and torch under TORCH_DISTRIBUTED_DEBUG=DETAIL. No lost peer makes it say so."""
 
 OF_HARDWARE = re.compile(
     r"uncorrectable|\bECC\b|NVLink|GPU is lost|fallen off the bus|hardware|Input/output error"
@@ -25,18 +30,11 @@ OF_HARDWARE = re.compile(
 )
 """What Python raises though it is the machine's: a restart elsewhere helps, one here does not."""
 
+LEFT = "left by exit code 0"
 
-SIGNATURE_CHARACTERS = 200
-"""Of a message: less than a page keeps, so that who reads it there and who reads torch's error file
-say the same."""
-
-FROM_OUTSIDE = frozenset({-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT})
-"""Exit codes by signals that no bug of a program sends."""
-
-AT_STEP = " at step "
-
-_OF_WHOM = re.compile(r"^(?:rank \d+|last words): ")
-"""What stands before an exception's words among the reasons of an incident."""
+LEFT_SURENESS = 0.8
+"""How sure it is that the others failed because a rank was through before them: they say that they
+lost one, and none but this one is known to be gone."""
 
 
 @dataclass(frozen=True)
@@ -51,13 +49,41 @@ class Blame:
 
 def find_culprit(exits: Iterable[tuple[str, Exit]]) -> Blame | None:
     """The likely first cause among (node, exit) pairs; None when nobody ended by itself."""
-    own = [(node, exit_) for node, exit_ in exits if not exit_.forced and exit_.exit_code != 0]
+    known = [(node, exit_) for node, exit_ in exits if not exit_.forced]
+    own = [(node, exit_) for node, exit_ in known if exit_.exit_code != 0]
     if not own:
         return None
-    ranked = sorted(own, key=lambda pair: (-weight(pair[1]), pair[1].at_unix_s, pair[1].rank))
+    ranked = sorted(own, key=lambda pair: (*_standing(pair[1]), pair[1].at_unix_s, pair[1].rank))
     node, first = ranked[0]
-    rivals = sum(weight(exit_) == weight(first) for _, exit_ in ranked)
+    if weight(first) == 1 and not speaks_of_mismatch(first):
+        furthest = max(exit_.step for _, exit_ in own)
+        if (leaver := _who_left(known, furthest)) is not None:
+            return leaver
+    rivals = sum(_standing(exit_) == _standing(first) for _, exit_ in ranked)
     return Blame(node, first.rank, first, _confidence(weight(first), rivals))
+
+
+def _standing(exit_: Exit) -> tuple[int, bool]:
+    """How exits are ordered. Of those that may be victims, who says that it lost a peer comes last:
+    a library that aborts, or words about what came from another, may be what they lost it by."""
+    return -weight(exit_), exit_.exit_code != -signal.SIGABRT and not speaks_of_mismatch(exit_)
+
+
+def _who_left(exits: list[tuple[str, Exit]], furthest: int) -> Blame | None:
+    """The rank that ended well before its time: the others lost it, and had come as far at least.
+
+    Several that left where the others failed may have been through: then that says nothing.
+    """
+    left = [(node, exit_) for node, exit_ in exits if exit_.exit_code == 0]
+    earliest = min((exit_.step for _, exit_ in left), default=furthest + 1)
+    first = sorted(
+        (pair for pair in left if pair[1].step == earliest),
+        key=lambda pair: (pair[1].at_unix_s, pair[1].rank),
+    )
+    if earliest > furthest or (earliest == furthest and len(first) > 1):
+        return None
+    node, leaver = first[0]
+    return Blame(node, leaver.rank, leaver, round(LEFT_SURENESS / len(first), 2))
 
 
 def weight(exit_: Exit) -> int:
@@ -67,40 +93,16 @@ def weight(exit_: Exit) -> int:
     """
     if exit_.exit_code == -signal.SIGABRT:
         return 1  # C++ terminate after a lost peer looks like this, too
+    if speaks_of_mismatch(exit_):
+        return 1  # who notices that ranks differ may be the one that is right
     if exit_.exit_code < 0 and exit_.exit_code != -signal.SIGTERM:
         return 3
     return 1 if OF_A_PEER.search(exit_.message) else 2
 
 
-def signature(blame: Blame) -> str:
-    """What makes two failures the same; empty when the cause lies outside the job.
-
-    What comes from outside (a person, a scheduler, the OOM killer) is never the same bug.
-    """
-    is_interrupted = blame.exit.message.startswith("KeyboardInterrupt")
-    if blame.exit.exit_code in FROM_OUTSIDE or is_interrupted or weight(blame.exit) == 1:
-        return ""
-    words = _beginning(describe(blame.exit))
-    if blame.exit.message:
-        words = _without_numbers(words)
-    return f"{words}{AT_STEP}{blame.exit.step}"
-
-
-def in_words(incident: Incident) -> str:
-    """The incident's signature for people: with this time's numbers, where its reasons say them."""
-    what, sign, step = incident.signature.rpartition(AT_STEP)
-    said = (_beginning(_OF_WHOM.sub("", reason)) for reason in incident.evidence)
-    words = next((one for one in said if _without_numbers(one) == what), what)
-    return f"{words}{sign}{step}"
-
-
-def _beginning(words: str) -> str:
-    return words.partition("\n")[0][:SIGNATURE_CHARACTERS]
-
-
-def _without_numbers(words: str) -> str:
-    """Addresses, sample numbers and the like differ from time to time."""
-    return re.sub(r"0x[0-9a-f]+|[0-9]+", "#", words)
+def speaks_of_mismatch(exit_: Exit) -> bool:
+    """Whether its words are that ranks did not do the same in a collective."""
+    return OF_A_MISMATCH.search(exit_.message) is not None
 
 
 def is_of_script(exit_: Exit) -> bool:
@@ -112,12 +114,19 @@ def describe(exit_: Exit) -> str:
     """An exit in words: what the exception said, or which signal ended it."""
     if exit_.message:
         return exit_.message
+    if exit_.exit_code == 0:
+        return f"{LEFT} at step {exit_.step} while others went on"
     if exit_.exit_code >= 0:
         return f"exited with code {exit_.exit_code}"
     try:
         return f"ended by {signal.Signals(-exit_.exit_code).name}"
     except ValueError:
         return f"ended by signal {-exit_.exit_code}"
+
+
+def in_short(blame: Blame) -> str:
+    """Who ended how, as a reason."""
+    return f"rank {blame.rank}: {describe(blame.exit)}"
 
 
 def _confidence(top: int, rivals: int) -> float:

@@ -49,7 +49,7 @@ def judge_attempt(cluster: Cluster, plan: Plan) -> Arrival | None:
     if not any(trace.is_overdue for trace in traces.values()):
         return None
     ranks = cluster.ranks(plan).values()
-    ended = {rank.rank for rank in ranks if rank.ending == Ending.FINISHED}
+    ended = {rank.rank for rank in ranks if rank.ending == Ending.FINISHED or rank.has_left}
     return judge(traces, ended, plan.world_size)
 
 

@@ -51,6 +51,7 @@ class Way:
     pause_s: float
     outside: list[Quarantine]
     """Nodes that the next attempt does without."""
+    why_pause: str = ""
 
 
 def find_way(
@@ -67,7 +68,8 @@ def find_way(
     verdict = restart.decide(incident, earlier, plan.restarts, cap, policy, now_unix_s)
     if isinstance(verdict, restart.Stop):
         return verdict
-    way = Way(incident, jittered(verdict.pause_s, incident.identifier), list(plan.outside))
+    pause_s = jittered(verdict.pause_s, incident.identifier)
+    way = Way(incident, pause_s, list(plan.outside), verdict.why)
     if incident.cause == RESTART:
         return _as_asked(way, cluster, now_unix_s, policy)
     if incident.cause in restart.PLANNED:

@@ -85,10 +85,14 @@ def blame_exits(cluster: Cluster, plan: Plan) -> Blame | None:
 
 def blame_deaths(cluster: Cluster, plan: Plan) -> Blame | None:
     """The same, with what only sidecars know of so far: deaths that launchers can't reap yet, and
-    ranks that have said which exception ends them."""
+    ranks that have said which exception ends them, and those that left while others went on."""
     reaped = list(_exits(cluster, plan))
     known = {exit_.rank for _, exit_ in reaped}
-    seen = [*deaths_seen(cluster, plan), *_exceptions_said(cluster, plan)]
+    seen = [
+        *deaths_seen(cluster, plan),
+        *_exceptions_said(cluster, plan),
+        *_leavers_seen(cluster, plan),
+    ]
     return find_culprit([*reaped, *((node, e) for node, e in seen if e.rank not in known)])
 
 
@@ -124,6 +128,16 @@ def _leaves(cluster: Cluster, member: Member) -> bool:
     return agent is not None and agent.incarnation == member.incarnation and agent.leaves
 
 
+def _leavers_seen(cluster: Cluster, plan: Plan) -> list[tuple[str, Exit]]:
+    return [
+        (member.node, _as_exit(report, float("inf")))
+        for member in plan.members
+        if (node := cluster.nodes.get(member.node)) is not None and node.attempt == plan.attempt
+        for report in node.ranks
+        if report.has_left
+    ]
+
+
 def _exceptions_said(cluster: Cluster, plan: Plan) -> list[tuple[str, Exit]]:
     return [
         (member.node, _as_exit(dataclasses.replace(report, exit_code=1), float("inf")))
@@ -157,6 +171,7 @@ def _as_exit(report: RankReport, at_unix_s: float) -> Exit:
         message=report.exception,
         step=report.step,
         onset_step=report.onset_step,
+        is_gloo_alone=report.is_gloo_alone,
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from holdfast_sidecar.coordination.reports import Incident, Plan, Quarantine
 from holdfast_sidecar.decisions import formation, restart
 from holdfast_sidecar.decisions.beginning import next_attempt, open_attempt
-from holdfast_sidecar.decisions.blame import Blame, describe, is_of_script, signature
+from holdfast_sidecar.decisions.blame import Blame, describe, is_of_script
 from holdfast_sidecar.decisions.choosing import onset_in
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.escalation import Way, find_way
@@ -29,6 +29,7 @@ from holdfast_sidecar.decisions.outcome import (
 )
 from holdfast_sidecar.decisions.pausing import why_paused
 from holdfast_sidecar.decisions.quarantine import bearable
+from holdfast_sidecar.decisions.signature import sign
 from holdfast_sidecar.settings import Settings
 
 
@@ -77,8 +78,18 @@ def reform(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcom
         stamped = dataclasses.replace(incident, decided="stop", reopened_unix_s=0.0)
         return Outcome((amend(cluster, stamped), *write_plan(cluster, refused).writes))
     if now < plan_not_before(incident, way.pause_s):
-        return Outcome(waiting=f"backing off {way.pause_s:.3g} s after {incident.cause}")
+        return _back_off(cluster, plan, way, circumstances)
     return _go_on(cluster, plan, way, circumstances)
+
+
+def _back_off(cluster: Cluster, plan: Plan, way: Way, circumstances: Circumstances) -> Outcome:
+    """Tell launchers, and so people, what is waited for and how long in all."""
+    attempt = next_attempt(cluster, cluster.willing(), plan.attempt)
+    words = f"waiting {way.pause_s:.3g} s before attempt {attempt}: {way.why_pause}"
+    if plan.waits == words:
+        return Outcome(waiting=words)
+    told = dataclasses.replace(plan, waits=words, epoch=circumstances.epoch)
+    return Outcome(write_plan(cluster, told).writes, waiting=words)
 
 
 def _go_on(cluster: Cluster, plan: Plan, way: Way, circumstances: Circumstances) -> Outcome:
@@ -138,7 +149,7 @@ def _final(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incide
             culprit_ranks=[blame.rank],
             confidence=blame.confidence,
             since_unix_s=min(blame.exit.at_unix_s, incident.detected_unix_s),
-            signature=signature(blame),
+            signature=sign(blame),
             evidence=_reasons(incident, blame),
             is_of_script=is_of_script(blame.exit),
             culprit_part=part_of_node(cluster, blame.node),

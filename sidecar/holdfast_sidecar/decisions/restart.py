@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast_sidecar.coordination.reports import Incident
-from holdfast_sidecar.decisions.blame import in_words
+from holdfast_sidecar.decisions.signature import are_alike, in_words
 from holdfast_sidecar.settings import PolicySettings
 
 EXIT_FAILED = 1
@@ -25,6 +25,8 @@ class Restart:
     """Start again, but not before the pause is over."""
 
     pause_s: float
+    why: str = ""
+    """What the pause is for."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def decide(
     if incident.cause in PLANNED:
         return Restart(0.0)
     faults = [i for i in earlier if i.decided == "restart" and i.cause not in PLANNED]
-    repeats = sum(bool(i.signature) and i.signature == incident.signature for i in faults) + 1
+    repeats = sum(are_alike(i.signature, incident.signature) for i in faults) + 1
     if incident.signature and repeats >= settings.same_signature_limit:
         return Stop(EXIT_DO_NOT_REQUEUE, f"the same failure {repeats} times: {in_words(incident)}")
     if 0 <= cap <= restarts:
@@ -66,7 +68,10 @@ def decide(
             EXIT_FAILED,
             f"{len(recent)} restarts for {incident.cause} within {settings.budget_window_s:g} s",
         )
-    return Restart(pause_s(len(recent), settings))
+    why = (
+        f"restarted {len(recent)} times for {incident.cause} within {settings.budget_window_s:g} s"
+    )
+    return Restart(pause_s(len(recent), settings), why)
 
 
 def pause_s(recent: int, settings: PolicySettings) -> float:

@@ -7,7 +7,7 @@ import dataclasses
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import AgentReport, Incident, Member, Plan, encode
 from holdfast_sidecar.decisions import preemption, withholding
-from holdfast_sidecar.decisions.blame import is_of_script, signature
+from holdfast_sidecar.decisions.blame import in_short, is_of_script
 from holdfast_sidecar.decisions.choosing import onset_in
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.culprit import name_culprit
@@ -32,6 +32,7 @@ from holdfast_sidecar.decisions.outcome import (
     write_plan,
 )
 from holdfast_sidecar.decisions.pausing import asked_to_restart, planned, why_paused
+from holdfast_sidecar.decisions.signature import sign
 from holdfast_sidecar.settings import Settings
 
 FINISHED = 1
@@ -175,8 +176,8 @@ def _crash(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incide
         [blame.rank],
         blame.confidence,
         since_unix_s=min(blame.exit.at_unix_s, circumstances.now_unix_s),
-        evidence=crash_evidence(cluster, plan, blame.rank),
-        signature=signature(blame),
+        evidence=crash_evidence(cluster, plan, blame.rank) or [in_short(blame)],
+        signature=sign(blame),
         is_of_script=is_of_script(blame.exit),
     )
 

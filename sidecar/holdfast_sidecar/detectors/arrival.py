@@ -46,7 +46,7 @@ def judge_collectives(ranks: Ranks) -> Arrival | None:
     """Who keeps the others waiting, by what all ranks told; None while nobody waits too long."""
     if not any(trace.is_overdue for trace in ranks.traces.values()):
         return None
-    ended = {rank for rank, history in ranks.local.items() if history.look.has_finished}
+    ended = {rank for rank, history in ranks.local.items() if history.has_ended_well}
     ended |= {rank for rank, peer in ranks.peers.items() if peer.has_ended}
     return judge(ranks.traces, ended, ranks.world_size)
 
@@ -91,7 +91,7 @@ def _going(ranks: Ranks) -> list[RankHistory]:
 
 def _has_crashed(history: RankHistory) -> bool:
     """That is a finding of its own."""
-    return history.look.is_gone and not history.look.has_finished
+    return history.look.is_gone and not history.has_ended_well
 
 
 def _put_right(finding: Finding, arrival: Arrival, ranks: Ranks) -> Finding | None:

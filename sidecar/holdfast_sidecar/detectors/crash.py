@@ -38,7 +38,7 @@ def find_crashes(ranks: Ranks, moment: Moment) -> Iterator[Finding]:
     one that ended with code 0: scripts do that by `os._exit`, past all that could say so.
     """
     for history in ranks.local.values():
-        if history.gone_since_s is None or history.look.has_finished or history.exit_code == 0:
+        if history.gone_since_s is None or history.has_ended_well:
             continue
         is_young = moment.now_s - history.gone_since_s < ORDER_HEARD_S
         if is_young and _was_ordered(history):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast_sidecar.coordination.reports import AgentReport, NodeReport, Plan, decode
+from holdfast_sidecar.decisions.blame import find_culprit
 from holdfast_sidecar.decisions.warrant import HANGS
 from holdfast_sidecar.evidence import archive
 from holdfast_sidecar.evidence.first_error import (
@@ -24,6 +25,7 @@ from holdfast_sidecar.evidence.first_error import (
     confidence,
     order,
     sign_of_exit,
+    sign_of_leaver,
     sign_of_line,
     sign_of_report,
     sign_of_words,
@@ -202,16 +204,17 @@ def with_exits(scene: Scene, agents: Mapping[str, str]) -> Scene:
 
 def _signs_of_exits(scene: Scene) -> Iterator[Sign]:
     """How every node's ranks ended: as their launchers told, else as their sidecars saw it."""
-    told = set()
-    for text in scene.records.get("agents", {}).values():
-        agent = decode(AgentReport, text)
-        exits = agent.exits if agent is not None and agent.attempt == scene.plan.attempt else []
-        told |= {exit_.rank for exit_ in exits}
-        yield from (
-            sign
-            for exit_ in exits
-            if agent is not None and (sign := sign_of_exit(agent.node, exit_)) is not None
-        )
+    exits = [
+        (agent.node, exit_)
+        for text in scene.records.get("agents", {}).values()
+        if (agent := decode(AgentReport, text)) is not None and agent.attempt == scene.plan.attempt
+        for exit_ in agent.exits
+    ]
+    yield from (sign for one in exits if (sign := sign_of_exit(*one)) is not None)
+    blame = find_culprit(exits)
+    if blame is not None and blame.exit.exit_code == 0:
+        yield sign_of_leaver(blame)
+    told = {exit_.rank for _, exit_ in exits}
     for text in scene.records.get("nodes", {}).values():
         node = decode(NodeReport, text)
         ranks = node.ranks if node is not None and node.attempt == scene.plan.attempt else []

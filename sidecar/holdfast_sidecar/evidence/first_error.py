@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from holdfast.page import END_SIGNAL
 from holdfast_sidecar.coordination.reports import Exit, RankReport
-from holdfast_sidecar.decisions.blame import OF_A_PEER, describe, weight
+from holdfast_sidecar.decisions.blame import OF_A_MISMATCH, OF_A_PEER, Blame, describe, weight
 from holdfast_sidecar.evidence.log_errors import LogError
 
 BY_LAUNCHERS = frozenset({signal.SIGTERM, signal.SIGINT, END_SIGNAL})
@@ -81,7 +81,14 @@ def sign_of_report(node: str, report: RankReport) -> Sign | None:
 
 def sign_of_words(rank: int, node: str, words: str, source: str) -> Sign:
     """What an exception or a fatal signal says."""
-    return Sign(rank, node, words, OF_ANOTHER if OF_A_PEER.search(words) else OWN, None, source)
+    is_own = OF_A_MISMATCH.search(words) or not OF_A_PEER.search(words)
+    return Sign(rank, node, words, OWN if is_own else OF_ANOTHER, None, source)
+
+
+def sign_of_leaver(blame: Blame) -> Sign:
+    """That a rank ended well before its time, where others failed for having lost it."""
+    exit_ = blame.exit
+    return Sign(blame.rank, blame.node, describe(exit_), OWN, exit_.at_unix_s, "exit")
 
 
 def sign_of_line(node: str, error: LogError, source: str) -> Sign:

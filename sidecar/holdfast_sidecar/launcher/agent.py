@@ -33,6 +33,7 @@ from holdfast_sidecar.launcher.rank_ends import RankEnd, forgive
 from holdfast_sidecar.launcher.rank_environment import RankContext, rank_environment
 from holdfast_sidecar.launcher.rank_pages import (
     has_flag,
+    is_gloo_alone,
     read_completed_steps,
     read_onset,
     read_step,
@@ -278,6 +279,9 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
             reporter.say(state="failed", exits=course.exits())
         elif course.has_succeeded:
             reporter.say(state="succeeded", exits=course.exits())
+        else:
+            # Who leaves before its time may be why a rank of another node fails.
+            reporter.say(exits=course.exits())
 
     def _take_last_ends(self, dying: set[int]) -> None:
         """The sidecars may have known of a death before it could be reaped: it is reported still.
@@ -305,8 +309,8 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
                 words = read_words(self._page(local_rank))
                 code = forgive(code, code < 0 and said_finished(words))
                 onset = read_onset(self._page(local_rank)) if code else -1
-                step = read_step(words)
-                ends.append(RankEnd(local_rank, pids[local_rank], code, now_unix_s, step, onset))
+                pid, step, alone = pids[local_rank], read_step(words), is_gloo_alone(words)
+                ends.append(RankEnd(local_rank, pid, code, now_unix_s, step, onset, alone))
         return ends
 
     def _gave_up_waiting(self, since: float) -> bool:

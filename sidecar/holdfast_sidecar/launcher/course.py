@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from holdfast_sidecar.coordination.reports import Exit
+from holdfast_sidecar.decisions.blame import describe, find_culprit
 from holdfast_sidecar.launcher.rank_ends import RankEnd, in_order
 from holdfast_sidecar.redaction import Redaction
 
@@ -73,16 +74,23 @@ class Course:
                 order=order,
                 step=end.step,
                 onset_step=end.onset_step,
+                is_gloo_alone=end.is_gloo_alone,
                 message=self._message(self.failures.get(self.ranks[end.local_rank])),
             )
             for order, end in enumerate(self.ends)
         ]
 
     def first_failure(self) -> str:
-        """The first bad end, for people. The others are mostly that of having lost a peer."""
-        first = next(end for end in self.exits() if end.exit_code != 0)
+        """The first bad end, for people. The others are mostly that of having lost a peer, and so
+        is the first one where a rank had left."""
+        exits = self.exits()
+        first = next(end for end in exits if end.exit_code != 0)
         said = f": {shortened(first.message)}" if first.message else ""
-        return f"rank {first.rank} {how(first.exit_code)}{said}"
+        line = f"rank {first.rank} {how(first.exit_code)}{said}"
+        blame = find_culprit(("", end) for end in exits)
+        if blame is None or blame.exit.exit_code != 0:
+            return line
+        return f"rank {blame.rank} {describe(blame.exit)}; {line}"
 
     def _message(self, failure: ProcessFailure | None) -> str:
         """Type and text of the exception behind a failure, in one line; empty for a signal."""

@@ -24,6 +24,8 @@ class RankEnd:
     """Steps completed, from its page."""
     onset_step: int = -1
     """Since which step its losses were not finite; -1: the newest one was."""
+    is_gloo_alone: bool = False
+    """As for an Exit."""
 
 
 def read_exit_code(pid: int) -> int | None:

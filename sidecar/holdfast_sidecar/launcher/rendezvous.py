@@ -195,9 +195,9 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
         words = waiting.WaitingWords(time.monotonic())
         deadline = words.since + self.join_timeout_s
         while True:
-            standing = self.watch.wait_for(self._news, LOOK_S)
+            standing = self.watch.wait_for(lambda: self._news(words), LOOK_S)
             plan = self.watch.plan
-            if standing is None or plan is None:
+            if standing in (None, Standing.WAIT) or plan is None:
                 if plan is not None and plan.state in LIVE:
                     self.beside(plan)
                 if self._is_hopeful(plan):
@@ -216,10 +216,12 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
     def _tell_waiting(
         self, words: waiting.WaitingWords, plan: Plan | None, deadline: float
     ) -> None:
-        now = time.monotonic()
-        if not self.watch.is_up or not words.is_due(now):
+        now, pause = time.monotonic(), _pause(plan)
+        if not self.watch.is_up or not (words.is_unsaid(pause) or words.is_due(now)):
             return
-        if plan is not None and plan.state in LIVE:
+        if words.is_unsaid(pause):
+            line = words.say(pause, now, repeats=False)
+        elif plan is not None and plan.state in LIVE:
             # It may be hours: said once for each attempt.
             line = words.say(waiting.beside(plan, self.reporter.report), now, repeats=False)
         else:
@@ -245,9 +247,13 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
         lasts = plan is not None and (plan.state in LIVE or plan.pause is not None)
         return lasts or not self.watch.is_up
 
-    def _news(self) -> Standing | None:
+    def _news(self, words: waiting.WaitingWords) -> Standing | None:
+        """What there is to do, or WAIT where there is only something to say."""
         standing = self._joining_standing()
-        return None if standing is Standing.WAIT else standing
+        if standing is not Standing.WAIT:
+            return standing
+        has_news = self.watch.is_up and words.is_unsaid(_pause(self.watch.plan))
+        return standing if has_news else None
 
     def _joining_standing(self) -> Standing:
         incarnation = self.reporter.report.incarnation
@@ -319,6 +325,11 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
         if endpoint is None or endpoint.incarnation != first.incarnation:
             return None
         return endpoint
+
+
+def _pause(plan: Plan | None) -> str:
+    """What the leader says of the pause before the next attempt; empty: there is none."""
+    return plan.waits if plan is not None and plan.state == "ended" else ""
 
 
 def new_incarnation() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast_sidecar.coordination.reports import AgentReport, Plan
 from holdfast_sidecar.decisions.quarantine import find
@@ -24,15 +24,21 @@ class WaitingWords:
     since: float
     _last: str = ""
     _last_at: float = -math.inf
+    _said: set[str] = field(default_factory=set)
 
     def is_due(self, now: float) -> bool:
         """Whether it is time to look at who is here."""
         return now - self.since >= FIRST_S and now - self._last_at >= EVERY_S
 
+    def is_unsaid(self, line: str) -> bool:
+        """Whether there is such a line, and it was not said during this wait."""
+        return bool(line) and line not in self._said
+
     def say(self, line: str, now: float, repeats: bool) -> str | None:
         """The line, if it shall be said now; one that doesn't repeat is said when it is new."""
         self._last_at = now
         is_new, self._last = line != self._last, line
+        self._said.add(line)
         return line if is_new or repeats else None
 
 

@@ -55,5 +55,6 @@ def _peer(rank: Mapping[str, Any]) -> PeerRank:
         phase=str(rank["phase"]),
         phase_age_s=float(rank["phase_age_s"]),
         own_s=float(rank["own_s"]),
-        has_ended=rank.get("ending", 0) == 1,
+        has_ended=rank.get("ending", 0) == 1
+        or (not rank.get("alive", True) and rank.get("exit_code") == 0),
     )

@@ -332,6 +332,7 @@ def test_collectives_are_timed_and_counted_on_every_rank(stage) -> None:
     assert min(waited[0]) > 150_000 > max(waited[1])
     for rank in range(2):
         assert stage.word(Word.FLAGS, rank) & Flag.GROUP_INITIALISED
+        assert not stage.word(Word.FLAGS, rank) & Flag.OTHER_BACKEND
         assert stage.word(Word.HOOK_ERRORS, rank) == 0
         entered = stage.word(Word.COLLECTIVES_ENTERED, rank)
         assert entered == stage.word(Word.COLLECTIVES_LEFT, rank)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pytest
@@ -15,9 +16,11 @@ from holdfast.page import (
     Identity,
     Word,
     pack_identity,
+    parse_words,
 )
 from holdfast_sidecar.actions.releasing import is_over, release
 from holdfast_sidecar.coordination.reports import Plan
+from holdfast_sidecar.observation import RankHistory, RankLook
 
 
 @dataclass
@@ -55,9 +58,16 @@ TOLD = HOLDS | {Word.TERMINATION_NS: 5}
 RUNNING = Plan(3, 1, "running")
 
 
-def released(plan: Plan | None, *pages: PretendPage) -> list[list[int]]:
-    release(plan, pages)  # type: ignore[arg-type]
+def released(
+    plan: Plan | None, *pages: PretendPage, histories: Mapping[int, RankHistory] | None = None
+) -> list[list[int]]:
+    release(plan, pages, histories or {})  # type: ignore[arg-type]
     return [page.sent for page in pages]
+
+
+def seen(page: PretendPage, exit_code: int | None, is_gone: bool = True) -> RankHistory:
+    look = RankLook(page.identity, 1.0, parse_words(page.read()), is_gone, exit_code=exit_code)
+    return RankHistory(look, gone_since_s=1.0 if is_gone else None, exit_code=exit_code)
 
 
 def test_ranks_of_a_running_attempt_are_left_alone_even_when_they_were_told_to_go() -> None:
@@ -72,6 +82,31 @@ def test_the_others_end_when_one_has_failed_as_torchrun_means_to_end_them() -> N
 def test_nobody_ends_because_one_has_finished() -> None:
     finished = PretendPage(1, {Word.ENDING: Ending.FINISHED}, gone=True)
     assert released(RUNNING, PretendPage(0, HOLDS), finished) == [[], []]
+
+
+@pytest.mark.parametrize(
+    ("ending", "exit_code", "is_bad"),
+    [
+        (Ending.RUNNING, 0, False),
+        (Ending.RUNNING, 1, True),
+        (Ending.RUNNING, None, True),
+        (Ending.FINISHED, 3, True),
+        (Ending.FINISHED, None, False),
+    ],
+    ids=["os._exit(0)", "a failure", "nobody knows", "raise SystemExit(3)", "a good end"],
+)
+def test_how_a_rank_ended_is_told_by_its_exit_code_and_else_by_its_page(
+    ending: Ending, exit_code: int | None, is_bad: bool
+) -> None:
+    ended = PretendPage(1, HOLDS | {Word.ENDING: ending}, gone=True)
+    found = released(RUNNING, PretendPage(0, HOLDS), ended, histories={1: seen(ended, exit_code)})
+    assert found == [[END_SIGNAL] if is_bad else [], []]
+
+
+def test_of_a_rank_that_went_since_the_last_look_the_next_one_tells_how() -> None:
+    ended = PretendPage(1, HOLDS, gone=True)
+    histories = {1: seen(ended, None, is_gone=False)}
+    assert released(RUNNING, PretendPage(0, HOLDS), ended, histories=histories) == [[], []]
 
 
 def test_who_holds_nothing_is_left_to_torchrun() -> None:

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
-from tests.unit.decisions.test_arrival import PAST, STEP, standing, trace
+from tests.unit.decisions.test_arrival import PAST, STEP, mute, standing, trace
 
 from holdfast_sidecar.collective_trace import RankTrace
 from holdfast_sidecar.coordination.reports import Incident, Member, NodeReport, Plan, RankReport
+from holdfast_sidecar.decisions.arrival import Cause
 from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.decisions.culprit import name_culprit
+from holdfast_sidecar.decisions.culprit import judge_attempt, name_culprit
 from holdfast_sidecar.findings import Finding, Kind
 
 PLAN = Plan(0, 1, "running", [Member("a", "i", 0, 0, 2), Member("b", "j", 1, 2, 2)], world_size=4)
@@ -104,3 +106,16 @@ def test_who_would_be_named_is_told_too_where_nothing_may_be_done_to_it() -> Non
     assert acted_on is not None
     assert told is not None
     assert (acted_on.culprit_ranks, told.culprit_ranks) == ([0], [2])
+
+
+def test_a_rank_that_left_by_exit_code_0_is_one_that_ended() -> None:
+    running = cluster([waiting(0), waiting(1), mute(2, size=4), waiting(3)])
+    told = judge_attempt(running, PLAN)
+    assert told is not None
+    assert told.cause is Cause.MUTE
+    node = running.nodes["b"]
+    ranks = [dataclasses.replace(one, alive=False, exit_code=0) for one in node.ranks[:1]]
+    left = dataclasses.replace(node, ranks=[*ranks, *node.ranks[1:]])
+    told = judge_attempt(dataclasses.replace(running, nodes={**running.nodes, "b": left}), PLAN)
+    assert told is not None
+    assert (told.cause, told.culprits) == (Cause.FINISHED, (2,))

@@ -133,6 +133,29 @@ def test_a_victim_that_was_quicker_out_of_the_door_is_not_blamed() -> None:
     assert incident.since_unix_s == NOW
 
 
+def test_who_left_by_exit_code_0_is_blamed_for_those_that_lost_it() -> None:
+    """Its own launcher has nothing to report of it: all went well there."""
+    failed = agent("a", "failed", exited(0, 1, OF_A_PEER))
+    left = dataclasses.replace(node("b", died(1, 0)), findings=[])
+    incident = incident_of(decided(left, agents=(failed,)))
+    assert (incident.culprit_node, incident.culprit_ranks) == ("b", [1])
+    assert incident.evidence == ["rank 1: left by exit code 0 at step 30 while others went on"]
+    again = agent("a", "joining", exited(0, 1, OF_A_PEER))
+    ended = dataclasses.replace(ENDED, incident="new")
+    kept = dataclasses.replace(incident, identifier="new")
+    agents = (again, agent("b", "joining", exited(1, 0)))
+    final = incident_of(decided(agents=agents, plan=ended, incidents=(kept,)))
+    assert (final.culprit_ranks, final.evidence) == ([1], incident.evidence)
+    assert final.signature == "left by exit code 0 while others went on at step 30"
+
+
+def test_a_rank_that_was_aborted_is_signed_where_gloo_alone_can_have_done_it() -> None:
+    aborted = dataclasses.replace(died(1, -signal.SIGABRT), is_gloo_alone=True)
+    failed = agent("a", "failed", exited(0, 1, OF_A_PEER))
+    incident = incident_of(decided(node("b", aborted), agents=(failed,)))
+    assert (incident.culprit_ranks, incident.signature) == ([1], "ended by SIGABRT at step 30")
+
+
 def test_of_deaths_seen_and_exits_reaped_the_likeliest_cause_is_blamed() -> None:
     failed = agent("a", "failed", exited(0, 1, OF_A_PEER))
     incident = incident_of(decided(node("b", died(1, -signal.SIGSEGV)), agents=(failed,)))

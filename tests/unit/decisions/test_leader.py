@@ -170,6 +170,40 @@ def test_a_script_that_leaves_with_the_same_code_at_the_same_step_is_stopped_and
     assert "exited with code 3 at step 7" in job.plan.message
 
 
+def test_a_rank_that_leaves_in_the_middle_of_the_run_again_stops_the_job_and_is_named(
+    tmp_path: Path,
+) -> None:
+    job = started(tmp_path)
+    for attempt in (0, 1):
+        job.run_until(lambda attempt=attempt: running(job, attempt))
+        for node in job.nodes.values():
+            node.step = 7
+        job.nodes["n1"].crash(0, 0, job.now)
+        job.nodes["n0"].crash(0, 1, job.now, "RuntimeError: gloo: Connection closed by peer")
+    job.run_until(lambda: job.plan is not None and job.plan.state == "stopped")
+    assert job.plan is not None
+    assert job.plan.exit_code == 65
+    assert "left by exit code 0 while others went on at step 7" in job.plan.message
+    assert [incident.culprit_node for incident in job.incidents()] == ["n1", "n1"]
+
+
+def test_the_plan_says_how_long_the_pause_before_the_next_attempt_is_and_why(
+    tmp_path: Path,
+) -> None:
+    job = started(tmp_path, policy=PolicySettings(backoff_s=4.0))
+    for attempt in range(3):
+        job.run_until(lambda attempt=attempt: running(job, attempt))
+        job.nodes["n0"].crash(0, -9, job.now)
+    job.run_until(lambda: job.plan is not None and bool(job.plan.waits))
+    assert job.plan is not None
+    assert job.plan.state == "ended"
+    seconds, rest = job.plan.waits.removeprefix("waiting ").split(" ", 1)
+    assert 4.0 <= float(seconds) <= 5.0
+    assert rest == "s before attempt 3: restarted 2 times for crash within 3600 s"
+    job.run_until(lambda: running(job, 3))
+    assert job.plan.waits == ""
+
+
 def test_killings_from_outside_are_no_bug_of_the_job_and_use_up_the_budget_only(
     tmp_path: Path,
 ) -> None:

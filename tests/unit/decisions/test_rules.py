@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from holdfast_sidecar.coordination.reports import (
@@ -28,6 +26,13 @@ def ended(
     return Exit(rank, rank, 1, code, at, rank, message, step, forced)
 
 
+LOST = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed"
+UNLIKE = (
+    "RuntimeError: [enforce fail at /pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:464] "
+    "op.preamble.length <= op.nbytes. 32 vs 16. Is there a distributed collective mismatch?"
+)
+
+
 @pytest.mark.parametrize(
     ("exits", "culprit"),
     [
@@ -38,6 +43,17 @@ def ended(
         ([ended(0, 3, "", 2), ended(1, 3, "", 1)], 1),
         ([ended(0, 1, "RuntimeError: gloo", 1), ended(1, 3, "", 2)], 1),
         ([ended(0, 0)], None),
+        ([ended(0, 1, LOST, 1), ended(1, -6, "", 2)], 1),
+        ([ended(0, 1, LOST, 1), ended(1, 1, UNLIKE, 2)], 1),
+        ([ended(0, 1, UNLIKE, 1), ended(1, 1, "ValueError: bad", 2)], 1),
+        ([ended(0, 1, LOST, 1, step=7), ended(1, 0, "", 2, step=7)], 1),
+        ([ended(0, 0, "", 1, step=7), ended(1, -6, "", 2, step=7)], 0),
+        ([ended(0, 0, "", 1, step=7), ended(1, 1, UNLIKE, 2, step=7)], 1),
+        ([ended(0, 0, "", 1, step=7), ended(1, 1, "ValueError: bad", 2, step=7)], 1),
+        ([ended(0, 0, "", 1, step=9), ended(1, 1, LOST, 2, step=7)], 1),
+        ([ended(0, 0, "", 1, step=7), ended(1, 0, "", 1, step=9), ended(2, 1, LOST, 2, step=9)], 0),
+        ([ended(0, 0, "", 1, step=9), ended(1, 0, "", 1, step=9), ended(2, 1, LOST, 2, step=9)], 2),
+        ([ended(0, 0, "", 1, step=7, forced=True), ended(1, 1, LOST, 2, step=7)], 1),
     ],
     ids=[
         "killed before a victim that reported first",
@@ -47,6 +63,17 @@ def ended(
         "else the first to end",
         "a code that the script chose before a victim's exception",
         "ending well is no failure",
+        "what a library aborted before who says that it lost a peer",
+        "who got something unexpected before who says that it lost a peer",
+        "an error of its own before who got something unexpected",
+        "who left before who lost it, in whatever order that was noticed",
+        "who left before who was aborted for it",
+        "who left is not why others differ in a collective",
+        "who left is not why another one fails by itself",
+        "who had come further than all that failed did not leave before its time",
+        "who left earliest",
+        "several that were where the others failed may have been through",
+        "who left as it was told to by its launcher",
     ],
 )
 def test_the_first_cause_is_told_from_its_victims(exits: list[Exit], culprit: int | None) -> None:
@@ -54,34 +81,12 @@ def test_the_first_cause_is_told_from_its_victims(exits: list[Exit], culprit: in
     assert (None if found is None else found.rank) == culprit
 
 
-def test_a_signature_forgets_numbers_and_a_killing_from_outside_has_none() -> None:
-    own = blame.Blame("n", 0, ended(0, 1, "ValueError: sample 17 at 0x7f00", step=4), 0.9)
-    assert blame.signature(own) == "ValueError: sample # at # at step 4"
-    outside = [ended(0, -9), ended(0, -2, "KeyboardInterrupt"), ended(0, 1, "KeyboardInterrupt")]
-    assert [blame.signature(blame.Blame("n", 0, one, 0.9)) for one in outside] == [""] * 3
-
-
-@pytest.mark.parametrize(
-    ("reasons", "told"),
-    [
-        (["rank 0: ValueError: sample 17 at 0x7f00"], "ValueError: sample 17 at 0x7f00"),
-        (
-            ["process 9 exited with code 1", "last words: ValueError: sample 18 at 0x1"],
-            "ValueError: sample 18 at 0x1",
-        ),
-        (["rank 1: RuntimeError: gloo"], "ValueError: sample # at #"),
-        ([], "ValueError: sample # at #"),
-    ],
-)
-def test_people_are_told_a_signature_with_the_numbers_that_it_forgets(
-    reasons: list[str], told: str
-) -> None:
-    seen = Incident("i", 0, "crash", evidence=reasons)
-    seen = dataclasses.replace(seen, signature="ValueError: sample # at # at step 4")
-    assert blame.in_words(seen) == f"{told} at step 4"
-    verdict = restart.decide(seen, [dataclasses.replace(seen, decided="restart")], 1, -1, POLICY, 0)
-    assert isinstance(verdict, restart.Stop)
-    assert verdict.message == f"the same failure 2 times: {told} at step 4"
+def test_who_left_before_its_time_is_told_in_words_and_how_sure_that_is() -> None:
+    lost = ended(0, 1, LOST, step=7)
+    found = blame.find_culprit([("a", lost), ("b", ended(1, 0, step=7))])
+    assert found is not None
+    assert (found.node, found.confidence) == ("b", 0.8)
+    assert blame.describe(found.exit) == "left by exit code 0 at step 7 while others went on"
 
 
 POLICY = PolicySettings()

@@ -142,6 +142,15 @@ def test_who_ended_while_others_wait_for_it_is_a_hang_though_it_is_not_silent_it
     assert (finding.kind, finding.ranks, finding.acts) == (Kind.HANG, [2], True)
 
 
+def test_who_left_by_exit_code_0_without_a_word_is_one_that_ended() -> None:
+    first = scene.look(0.0, Phase.FORWARD, 0.0, 2, records=PAST_STEPS)
+    gone = scene.history(first, replace(first, at_s=5.0, records=(), is_gone=True, exit_code=0))
+    ranks = job(gone, traces=[waiting(0), waiting(1), mute(2, size=3)], peers=[])
+    (finding,) = judged(ranks)
+    assert (finding.kind, finding.ranks, finding.acts) == (Kind.HANG, [2], True)
+    assert "rank 2 ended without having entered it" in " ".join(finding.evidence)
+
+
 def test_a_rank_that_provably_stands_where_others_seem_to_wait_is_a_hang() -> None:
     """A hook of the backward pass waits for a lock: its phase alone would make it a victim."""
     peers = [scene.peer(0, "backward"), scene.peer(1, "backward")]

@@ -129,6 +129,15 @@ def test_of_all_nodes_ranks_the_one_that_failed_first_is_named(scene: Scene) -> 
     assert told["confidence"] == 0.9
 
 
+def test_a_rank_that_left_while_others_went_on_was_the_first(scene: Scene) -> None:
+    exits = (ended(0, 1, 10.0, "RuntimeError: gloo"), ended(1, 0, 10.2))
+    left = dataclasses.replace(scene, facts={}, local_ranks={}, records={"agents": {}})
+    keep_aftermath(with_exits(left, {"a": agent(*exits)}), kernel, 20.0, 1000.0)
+    told = [(one["rank"], one["words"]) for one in read(scene, "first-error.json")["order"]]
+    assert told[0] == (1, "left by exit code 0 at step 0 while others went on")
+    assert [rank for rank, _ in told] == [1, 0]
+
+
 def test_exits_that_were_told_later_are_taken_in_and_others_come_from_the_sidecars(
     scene: Scene,
 ) -> None:

@@ -72,6 +72,13 @@ def test_who_was_ended_by_the_launcher_or_ended_well_did_not_fail() -> None:
     assert sign_of_exit("a", Exit(0, 0, 1, 0, 1.0, 0)) is None
 
 
+def test_who_says_that_ranks_differ_comes_before_who_lost_a_peer_for_it() -> None:
+    said = "RuntimeError: [enforce fail at gloo/transport/tcp/pair.cc:464] op.preamble.length <= 4"
+    words = sign_of_words(1, "a", said, "last words")
+    found = order([ended(0, 1, 10.0, LOST_PEER), ended(1, 1, 10.1, said), words])
+    assert [(one.rank, one.is_own) for one in found] == [(1, True), (0, False)]
+
+
 def test_rivals_share_the_blame() -> None:
     found = order([ended(0, 1, 10.0, "ValueError: x"), ended(1, 1, 10.0, "ValueError: y")])
     assert [one.rank for one in found] == [0, 1]

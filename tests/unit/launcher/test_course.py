@@ -51,6 +51,17 @@ def test_the_first_bad_end_is_told_in_words(tmp_path: Path) -> None:
     assert course.first_failure().startswith("rank 4 ")
 
 
+def test_who_left_is_told_before_who_failed_because_of_it(tmp_path: Path) -> None:
+    course = Course(0, {0: 4, 1: 5})
+    files = {0: error_file(tmp_path / "0", "RuntimeError: Connection closed by peer", 100)}
+    ends = [RankEnd(1, 11, 0, 300.0, step=7), RankEnd(0, 10, 1, 300.0, step=7)]
+    course.take(ends, files)
+    assert course.first_failure() == (
+        "rank 5 left by exit code 0 at step 7 while others went on; "
+        "rank 4 exited with code 1: RuntimeError: Connection closed by peer"
+    )
+
+
 def test_a_long_message_is_cut_for_the_console(tmp_path: Path) -> None:
     course = Course(0, {0: 0})
     course.take([RankEnd(0, 10, 1, 1.0)], {0: error_file(tmp_path / "0", "x" * 5000, 100)})

@@ -87,6 +87,8 @@ class Watch:
     agents: list[AgentReport] = field(default_factory=list)
 
     def wait_for(self, answer: Callable[[], Any], timeout_s: float) -> Any:
+        if (at_once := answer()) is not None:
+            return at_once
         self.clock.now += timeout_s
         if self.clock.now >= self.ends_at:
             self.plan = Plan(attempt=9, epoch=9, state="stopped")
@@ -143,6 +145,23 @@ def test_nothing_is_said_about_nodes_while_the_store_is_away(
 ) -> None:
     watch = Watch(Clock(), is_up=False, ends_at=70.0)
     assert waits(watch, monkeypatch, caplog) == []
+
+
+def test_a_pause_before_the_next_attempt_is_told_at_once_and_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pause = "waiting 4.2 s before attempt 2: restarted 4 times for crash within 3600 s"
+    lines = waits(Watch(Clock(), Plan(1, 1, "ended", waits=pause)), monkeypatch, caplog)
+    assert lines[0] == pause
+    assert [line[:17] for line in lines[1:]] == ["waiting for nodes"] * 2
+
+
+def test_what_was_waited_for_before_an_attempt_is_not_told_while_it_runs(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = Plan(2, 1, "running", members=[Member("a", "a-1", 0, 0, 1)], waits="waiting 4.2 s")
+    lines = waits(Watch(Clock(), plan, ends_at=70.0), monkeypatch, caplog)
+    assert lines == ["waiting as a spare: attempt 2 runs on a"]
 
 
 def test_a_node_that_is_kept_outside_says_why_until_when_and_how_it_comes_in() -> None:

@@ -99,6 +99,25 @@ def test_a_rank_is_in_its_loop_once_it_wrapped_one(flags: int, in_loop: bool) ->
     assert report_rank(history(seen), StragglerSettings(), moment(1.0)).in_loop is in_loop
 
 
+@pytest.mark.parametrize(
+    ("flags", "is_alone"),
+    [
+        (0, False),
+        (Flag.GROUP_INITIALISED, True),
+        (Flag.GROUP_INITIALISED | Flag.OTHER_BACKEND, False),
+    ],
+)
+def test_a_rank_uses_gloo_alone_when_it_has_groups_and_none_uses_another(
+    flags: int, is_alone: bool
+) -> None:
+    seen = look(1.0)
+    words = list(seen.words)
+    words[Word.FLAGS] = flags
+    seen = dataclasses.replace(seen, words=tuple(words))
+    report = report_rank(history(seen), StragglerSettings(), moment(1.0))
+    assert report.is_gloo_alone is is_alone
+
+
 def test_histories_stay_bounded() -> None:
     attention = Attention()
     for now in range(5):

@@ -1,14 +1,15 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from holdfast_sidecar.collective_trace import Call, RankTrace, Standing
 from holdfast_sidecar.coordination.reports import NodeReport, RankReport, decode, encode
 from holdfast_sidecar.probes.peers import parse_peers, parse_traces
 
 
-def report(node: str, rank: int, attempt: int = 3, ending: int = 0) -> str:
-    mine = RankReport(rank, 0, 100, 8, "backward", 1.5, 0.05, 0.02, ending=ending)
+def report(node: str, rank: int, attempt: int = 3, ending: int = 0, **changes: Any) -> str:
+    mine = RankReport(rank, 0, 100, 8, "backward", 1.5, 0.05, 0.02, ending=ending, **changes)
     return encode(NodeReport(node, "x", 1, 0, 0, attempt, True, ranks=[mine]))
 
 
@@ -20,11 +21,13 @@ def test_ranks_of_other_nodes_in_the_same_attempt_are_peers() -> None:
         "d": report("d", 3, ending=1),
         "e": "{torn",
         "f": "[]",
+        "g": report("g", 4, alive=False, exit_code=0),
+        "h": report("h", 5, alive=False, exit_code=1),
     }
     peers = parse_peers(reports, "a", 3)
-    assert set(peers) == {1, 3}
+    assert set(peers) == {1, 3, 4, 5}
     assert (peers[1].phase, peers[1].phase_age_s, peers[1].own_s) == ("backward", 1.5, 0.02)
-    assert [peer.has_ended for peer in peers.values()] == [False, True]
+    assert [peer.has_ended for peer in peers.values()] == [False, True, True, False]
 
 
 def traced(node: str, rank: int, doubts: bool, attempt: int = 3) -> str:

@@ -21,6 +21,10 @@ def advice(cause: str, *evidence: str, **given: Any) -> list[str]:
         ("crash", "rank 1: ended by SIGKILL", "ask who sent it"),
         ("crash", "rank 1: ended by SIGKILL by the OOM killer", "more memory"),
         ("crash", "rank 1: ended by SIGSEGV", "fatal-local-N.txt"),
+        ("crash", "rank 1: ended by SIGABRT", "ranks differ in a collective"),
+        ("crash", "rank 1: ended by SIGBUS", "df /dev/shm"),
+        ("crash", "rank 1: RuntimeError: [enforce] op.preamble.length <= op.nbytes", "a tensor"),
+        ("crash", "rank 1: left by exit code 0 at step 7 while others went on", "os._exit"),
         ("hang", "process 7 has been stopped (state T)", "who stopped the process"),
         ("hang", "rank 1 in forward", "read the stack"),
         (
@@ -58,7 +62,13 @@ def test_what_is_not_over_or_was_given_up_comes_first() -> None:
     assert "mend" not in advice("preempted", recovered_unix_s=0.0, decided="stop")[0]
 
 
+def test_who_need_not_be_wrong_is_not_sent_to_its_traceback_or_to_newer_versions() -> None:
+    for words in ("op.preamble.length <= op.nbytes", "ended by SIGABRT", "left by exit code 0"):
+        assert not any("traceback" in line or "newest" in line for line in advice("crash", words))
+
+
 def test_a_guess_is_called_one() -> None:
+    assert "may have lost a peer" in advice("crash", "rank 1: RuntimeError", confidence=0.5)[-1]
     assert "a guess" in advice("hang", confidence=0.4)[-1]
     assert not any("a guess" in line for line in advice("hang"))
 

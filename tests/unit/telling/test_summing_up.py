@@ -95,6 +95,12 @@ RESTARTED = {"decided": "restart", "recovered_unix_s": 13.0, "step_resumed": 120
             "Ranks 1, 3 on node b: flood (90% sure); what to do is not decided yet.",
         ),
         (
+            "crash",
+            {"evidence": ["rank 3: left by exit code 0 at step 7 while others went on"]},
+            "Rank 3 on node b left by exit code 0 at step 7 while others went on (90% sure); what "
+            "to do is not decided yet.",
+        ),
+        (
             "grow",
             {"decided": "restart", "recovered_unix_s": 11.0, "step_resumed": 122},
             "The job made room for nodes that joined; the job was restarted from step 122: 1.0 s "
