@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from holdfast_sidecar.coordination.reports import LEFT_ALONE
 from holdfast_sidecar.story import Story
 
 OUT_OF_MEMORY = re.compile(r"\bOOM\b|out of memory|oom[-_ ]kill", re.IGNORECASE)
@@ -85,6 +86,11 @@ _STOPPED = (
     "did not help, or could not"
 )
 
+_LEFT_ALONE = (
+    "the job goes on with such numbers, and what it computes may be worthless: `holdfast stop` "
+    "ends it; to go back by itself it needs the three lines and a checkpoint from before"
+)
+
 _WITHHELD = {
     "observe": "set sidecar.mode=act (`holdfast attach --mode act`) to have it done",
     "suggest": "set sidecar.mode=act to have it done",
@@ -103,15 +109,21 @@ def _said(table: Iterable[tuple[re.Pattern[str], str]], reasons: str) -> Iterato
     return (line for pattern, line in table if pattern.search(reasons))
 
 
+def _blames(story: Story) -> bool:
+    """Whether it would help to end one rank."""
+    return bool(story.culprit_ranks) and story.cause not in ("nonfinite", "spike")
+
+
 def _advice(story: Story) -> Iterator[str]:
     if story.decided == "stop" and story.cause != "preempted":
         yield _STOPPED
-    elif story.decided in _WITHHELD and story.lost_s is None:
-        yield (
-            "nothing is done by itself now: end the rank that is to blame, so that its launcher "
-            f"notices; {_WITHHELD[story.decided]}"
-        )
-    elif not story.is_over:
+    elif story.decided == LEFT_ALONE and story.cause == "nonfinite":
+        if not story.is_over:
+            yield _LEFT_ALONE
+    elif story.decided in _WITHHELD and not story.is_over:
+        end = ": end the rank that is to blame, so that its launcher notices" * _blames(story)
+        yield f"nothing is done by itself now{end}; {_WITHHELD[story.decided]}"
+    elif not story.is_over and story.decided != LEFT_ALONE:
         yield _OPEN
     reasons = " ".join([*story.reasons, story.signature])
     if story.cause == "crash" and OUT_OF_MEMORY.search(reasons):

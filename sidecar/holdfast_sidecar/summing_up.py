@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from holdfast_sidecar.coordination.reports import LEFT_ALONE
 from holdfast_sidecar.decisions.observing import END, LEAVE
 from holdfast_sidecar.story import Story, whom
 
@@ -38,6 +39,7 @@ _NOT_RESTARTED = {
     "observe": "nothing was done, as this job is only watched",
     "suggest": "nothing was done, as this job is only watched",
     "paused": "nothing was done, as the job was paused",
+    LEFT_ALONE: "it was seen and left alone",
     LEAVE: "what follows is for whoever launched the job",
     END: "its process was ended for whoever launched the job to notice",
 }

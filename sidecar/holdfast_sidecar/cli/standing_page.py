@@ -107,11 +107,11 @@ def _snapshots(found: SnapshotStanding) -> str:
 
 def _incident(incident: Incident, now_unix_s: float) -> str:
     ago = span(now_unix_s - incident.detected_unix_s)
-    recovered = "not recovered"
+    recovered = "left alone so far" if incident.decided in WITHHELD else "not recovered"
     if (cost := lost_s(incident)) is not None:
         how = "over by itself after" if incident.decided in WITHHELD else "recovered in"
         recovered = f"{how} {span(cost)}"
-    who = whom(incident.culprit_node, incident.culprit_ranks)
+    who = whom(incident.culprit_node, incident.culprit_ranks, incident.cause)
     return f"{incident.cause}, {who}, {ago} ago, {recovered} (holdfast explain)"
 
 

@@ -568,7 +568,10 @@ class Incident:
     """State of this step or later led straight to failures and is not resumed from; -1: none."""
 
 
-WITHHELD = frozenset({"observe", "suggest", "paused"})
+LEFT_ALONE = "left_alone"
+"""Numbers that the job lives with: nothing can or shall be done about them."""
+
+WITHHELD = frozenset({"observe", "suggest", "paused", LEFT_ALONE})
 """What was decided about an incident that nothing was done about: only that it be known."""
 
 

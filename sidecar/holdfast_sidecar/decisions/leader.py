@@ -36,7 +36,7 @@ def decide(cluster: Cluster, circumstances: Circumstances) -> Outcome:
         return begin(cluster, circumstances, after=plan)
     if (stop := cluster.asked_to_stop()) is not None:
         ended = write_plan(cluster, stopped(plan, circumstances, 0, stop)).writes
-        return Outcome((*ended, *overtaken(cluster, plan, circumstances.now_unix_s)))
+        return Outcome((*overtaken(cluster, plan, circumstances.now_unix_s), *ended))
     if (changed := take_in(cluster, plan, circumstances)) is not None:
         return changed
     if plan.state == "running":

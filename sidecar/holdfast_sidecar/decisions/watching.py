@@ -43,7 +43,8 @@ def watch(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome
     if all(_has_succeeded(cluster, plan, member) for member in plan.members):
         done = dataclasses.replace(plan, state="done", epoch=circumstances.epoch, message="")
         writes = withholding.overtaken(cluster, plan, circumstances.now_unix_s)
-        return Outcome((*write_plan(cluster, done).writes, *writes))
+        # Whoever reads that the job is done may leave at once, with the incidents as they are then.
+        return Outcome((*writes, *write_plan(cluster, done).writes))
     if plan.pause is not None:
         return _while_paused(cluster, plan, circumstances)
     if (lost := lost_members(cluster, plan, circumstances.now_unix_s)) is not None:

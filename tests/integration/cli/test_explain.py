@@ -130,6 +130,21 @@ def test_a_job_that_is_gone_is_told_from_what_its_sidecars_kept(job, run, home):
     assert run("explain", "--job", "never-was").exit_code == 3
 
 
+def test_numbers_that_the_job_lived_with_were_seen_and_left_alone(job, run):
+    given = {"culprit_node": "", "culprit_ranks": [], "onset_step": 118, "step_resumed": 140}
+    numbers = hang(
+        cause="nonfinite", decided="left_alone", kept_by=[], reopened_unix_s=0.0, **given
+    )
+    begin(job, numbers)
+    told = run("explain").output
+    assert "nonfinite, seen and left alone until it was over by itself" in told
+    assert "it was over by itself, after step 140" in told
+    assert "to blame  all ranks" in told
+    assert "lasted    3.0 s" in told
+    assert json.loads(run("explain", "--json").output)["onset_step"] == 118
+    assert "all ranks  left_alone" in run("incidents").output
+
+
 def test_no_incident_is_said_plainly(job, run):
     begin(job)
     result = run("explain")

@@ -58,6 +58,15 @@ def test_what_is_not_over_or_was_given_up_comes_first() -> None:
     assert "mend" not in advice("preempted", recovered_unix_s=0.0, decided="stop")[0]
 
 
+def test_numbers_that_were_left_alone_ask_for_a_person_as_long_as_they_last() -> None:
+    lasting = advice("nonfinite", decided="left_alone", recovered_unix_s=0.0)
+    assert lasting[0].startswith("the job goes on with such numbers")
+    passed = advice("nonfinite", decided="left_alone")
+    assert not any("goes on" in line or "not over" in line for line in passed)
+    watched = advice("nonfinite", decided="observe", recovered_unix_s=0.0)
+    assert not any("end the rank" in line for line in watched)
+
+
 def test_a_guess_is_called_one() -> None:
     assert "a guess" in advice("hang", confidence=0.4)[-1]
     assert not any("a guess" in line for line in advice("hang"))
