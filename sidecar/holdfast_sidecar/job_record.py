@@ -38,6 +38,15 @@ class JobRecord:
             return f"stopped with exit code {self.exit_code}: {self.message or 'no reason given'}"
         return ""
 
+    @property
+    def ending(self) -> str:
+        """How the job ended, after its name."""
+        if self.trouble:
+            return f"is over: {self.trouble}"
+        if self.state == "done":
+            return "ended well"
+        return f"was stopped: {self.message}" if self.message else "was stopped"
+
 
 STEPS_EVERY_S = 10.0
 """Steps change all the time: who looks after everything was killed at once may read of one that is
@@ -110,6 +119,12 @@ def read_record(state: Path) -> tuple[JobRecord, float] | None:
     that was written (wall clock); None: nothing."""
     known = [found for path in state.glob(f"*/{JOB_RECORD}") if (found := _read(path)) is not None]
     return max(known, key=lambda one: (one[0].attempt, one[1]), default=None)
+
+
+def newest_ended(root: Path) -> Path | None:
+    """State directory of the job that was heard of last, below the root of all jobs."""
+    heard = {found[1]: state for state in root.glob("*/") if (found := read_record(state))}
+    return heard[max(heard)] if heard else None
 
 
 def _read(path: Path) -> tuple[JobRecord, float] | None:

@@ -101,7 +101,8 @@ def listing(records: list[Recollection], now_unix_s: float) -> str:
         for story in map(tell, record.incidents)
     ]
     if not rows:
-        return "no incident so far"
+        told = [record.without_incident for record in records if record.ending]
+        return "\n".join(told) or "no incident so far"
     headings = [] if is_one else ["job"]
     headings += ["incident", "when", "attempt", "cause", "to blame", "done", "time", "steps"]
     return table(headings, rows)

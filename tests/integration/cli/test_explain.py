@@ -1,8 +1,10 @@
+import dataclasses
 import json
 
 from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import Incident, encode
+from holdfast_sidecar.job_record import JobRecord
 from holdfast_sidecar.places import places
 from holdfast_sidecar.settings import PathSettings
 
@@ -152,6 +154,31 @@ def test_no_incident_is_said_plainly(job, run):
     assert result.output == "job chargpt: no incident so far\n"
     assert run("incidents").output == "no incident so far\n"
     assert json.loads(run("incidents", "--json").output) == []
+
+
+def test_a_job_that_is_gone_and_had_no_incident_is_known(job, run, home):
+    begin(job)
+    record = JobRecord("done", 0, 60, 0, "", "")
+    path = places(PathSettings(), "gone", "a").job_record
+    path.parent.mkdir(parents=True)
+    path.write_text(encode(record))
+    (home / "chargpt" / "server.json").unlink()
+    for command in ("explain", "incidents"):
+        result = run(command, "--job", "gone")
+        assert result.exit_code == 0, result.output
+        assert result.output == "job gone ended well; it had no incident\n"
+    assert run("explain").output == "job gone ended well; it had no incident\n"
+    assert json.loads(run("incidents", "--job", "gone", "--json").stdout) == []
+    path.write_text(encode(dataclasses.replace(record, state="running")))
+    assert "job gone is over: attempt 0 broke off" in run("explain", "--job", "gone").output
+
+
+def test_a_job_that_ended_and_is_still_in_the_store_is_said_to_have_ended(job, run):
+    begin(job)
+    job.plan(state="stopped", message="asked for by ann@desk")
+    told = "job chargpt was stopped: asked for by ann@desk; it had no incident\n"
+    assert run("explain").output == told
+    assert run("incidents").output == told
 
 
 def test_where_an_incident_is_packed_is_told_for_scripts(job, run, home):
