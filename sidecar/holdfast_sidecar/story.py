@@ -47,6 +47,8 @@ class Story:
     """node -> where what it kept is packed, as `host:path`."""
     how: str = ""
     """How the restart went further than in place; empty: it didn't."""
+    stopped_for: str = ""
+    """Why the job was stopped over it."""
     onset_step: int = -1
     """Since which step numbers were wrong; -1: they were not."""
 
@@ -85,6 +87,7 @@ def tell(incident: Incident) -> Story:
         bundles=dict(incident.bundles),
         how=_HOW.get(incident.escalation, incident.escalation),
         onset_step=incident.onset_step,
+        stopped_for=incident.stopped_for,
     )
 
 
@@ -121,7 +124,8 @@ def _events(incident: Incident) -> Iterator[tuple[float, str]]:
         yield incident.reopened_unix_s, f"decided: {how}; the next attempt was opened"
     elif incident.decided:
         decided = describe_decision(incident.decided)
-        yield incident.ended_unix_s or incident.detected_unix_s, f"decided: {decided}"
+        why = f" ({incident.stopped_for})" if incident.stopped_for else ""
+        yield incident.ended_unix_s or incident.detected_unix_s, f"decided: {decided}{why}"
     if incident.recovered_unix_s and incident.decided in _OF_OTHERS:
         yield incident.recovered_unix_s, "every rank was stepping again"
     elif incident.recovered_unix_s:

@@ -86,7 +86,8 @@ def _telling(reasons: list[str]) -> str:
 def _consequence(story: Story) -> str:
     cost = _cost(story)
     if story.decided == "stop":
-        return "the job was stopped"
+        why = story.stopped_for.partition("\n")[0]
+        return f"the job was stopped: {why}" if why else "the job was stopped"
     if story.decided in _NOT_RESTARTED:
         over = "it was over" if story.decided in (LEAVE, END) else "it was over by itself"
         ended = f"; {over} {cost} later" if cost else ""

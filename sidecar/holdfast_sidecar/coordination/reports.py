@@ -564,6 +564,8 @@ class Incident:
     """The script raised it: no machine is to blame."""
     escalation: str = ""
     """How the restart went further than in place: `without_node`, `roll_back`; empty: it didn't."""
+    stopped_for: str = ""
+    """Why the job was stopped over it; empty: it was not, or its evidence says it."""
     distrusts_from: int = -1
     """State of this step or later led straight to failures and is not resumed from; -1: none."""
 

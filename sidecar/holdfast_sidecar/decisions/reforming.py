@@ -25,6 +25,7 @@ from holdfast_sidecar.decisions.outcome import (
     Outcome,
     amend,
     stopped,
+    stopped_over,
     write_plan,
 )
 from holdfast_sidecar.decisions.pausing import why_paused
@@ -74,7 +75,7 @@ def reform(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcom
     way = find_way(cluster, plan, incident, settings, _cap(cluster, settings), now)
     if isinstance(way, restart.Stop):
         refused = stopped(plan, circumstances, way.exit_code, way.message)
-        stamped = dataclasses.replace(incident, decided="stop", reopened_unix_s=0.0)
+        stamped = stopped_over(incident, way.message)
         return Outcome((amend(cluster, stamped), *write_plan(cluster, refused).writes))
     if now < plan_not_before(incident, way.pause_s):
         return Outcome(waiting=f"backing off {way.pause_s:.3g} s after {incident.cause}")
@@ -90,7 +91,9 @@ def _go_on(cluster: Cluster, plan: Plan, way: Way, circumstances: Circumstances)
     since = max(plan_not_before(way.incident, way.pause_s), plan.resumed_unix_s)
     if now > since + patience and isinstance(formed, formation.Waiting):
         message = f"{len(joining)} nodes came back within {patience:g} s, too few to go on"
-        return write_plan(cluster, stopped(plan, circumstances, restart.EXIT_FAILED, message))
+        refused = stopped(plan, circumstances, restart.EXIT_FAILED, message)
+        stamped = stopped_over(way.incident, message)
+        return Outcome((amend(cluster, stamped), *write_plan(cluster, refused).writes))
     reopened = dataclasses.replace(way.incident, decided="restart", reopened_unix_s=now)
     attempt = next_attempt(cluster, cluster.willing(), plan.attempt)
     return open_attempt(cluster, formed, attempt, reopened, circumstances)
