@@ -10,7 +10,29 @@ from holdfast_sidecar.story import Story
 
 OUT_OF_MEMORY = re.compile(r"\bOOM\b|out of memory|oom[-_ ]kill", re.IGNORECASE)
 
+_OF_WORKERS = (
+    (
+        re.compile(
+            r"DataLoader worker .*(killed by signal: Killed|exited unexpectedly)"
+            r"|which loads for it, was ended by signal 9\b"
+        ),
+        "a loader's worker was killed from outside, most often by the OOM killer (`dmesg`, and "
+        "memory.events of its cgroup): fewer workers, less prefetched, or a higher memory limit; "
+        "look at the shared memory too (`df -h /dev/shm`)",
+    ),
+    (
+        re.compile(
+            r"killed by signal: Bus error|out of shared memory"
+            r"|which loads for it, was ended by signal 7\b"
+        ),
+        "a loader's worker found no room in shared memory (`df -h /dev/shm`): fewer workers, or "
+        "more of it (`docker run --shm-size`, an emptyDir of medium Memory)",
+    ),
+)
+"""What a worker that was killed leaves: nothing of its own, and its rank speaks for it."""
+
 _SIGNALS = (
+    *_OF_WORKERS,
     (
         re.compile(r"SIGSEGV|SIGBUS|SIGILL|SIGFPE|SIGABRT"),
         "native code failed: read fatal-local-N.txt among the evidence and try the newest versions "
@@ -18,18 +40,30 @@ _SIGNALS = (
     ),
     (
         re.compile(r"SIGKILL|exit(ed with)? code 137"),
-        "a SIGKILL comes from outside: ask who sent it (the OOM killer is in `dmesg`, a scheduler "
-        "in its own log)",
+        "a SIGKILL comes from outside, here not from Holdfast: ask who sent it (the OOM killer is "
+        "in `dmesg`, a scheduler in its own log)",
+    ),
+    (
+        re.compile(
+            r"ended by SIG(TERM|INT|HUP|QUIT)\b|exit(ed with)? code (129|130|131|143)\b"
+            r"|KeyboardInterrupt"
+        ),
+        "it was asked to end from outside, not by Holdfast, and such an end leaves no traceback of "
+        "a fault: ask who sent the signal (a person's `kill` or Ctrl-C, a scheduler, systemd: "
+        "`journalctl`)",
     ),
 )
 
 _HANGS = (
     (
         re.compile(r"\(state T\)"),
-        "find out who stopped the process (a debugger, `kill -STOP`, a frozen cgroup)",
+        "find out who stopped the process (a debugger, `kill -STOP`, a frozen cgroup): "
+        "`kill -CONT` and its pid let it go on, and `holdfast pause` before it has Holdfast leave "
+        "it alone",
     ),
+    *_OF_WORKERS,
     (
-        re.compile(r"which loads for it, (was ended|exited)"),
+        re.compile(r"which loads for it, (was ended by signal (?![79]\b)|exited)"),
         "a loader's worker died: its traceback is in the rank's output, or it was short of memory "
         "(`dmesg`)",
     ),
@@ -46,6 +80,9 @@ _HANGS = (
     ),
 )
 """What the evidence of a hang says of its kind."""
+
+_IN_NO_LINE = re.compile(r"\(state T\)|which loads for it, (was ended|exited)")
+"""Hangs that no line of the script's is to blame for, wherever its stack stands."""
 
 _BY_CAUSE = {
     "crash": (
@@ -134,7 +171,9 @@ def _advice(story: Story) -> Iterator[str]:
     elif story.cause == "crash" and (told := list(_said(_SIGNALS, reasons))):
         yield from told
     else:
-        yield from _said(_HANGS, reasons) if story.cause in ("hang", "stall") else ()
-        yield from _BY_CAUSE.get(story.cause, ())
+        told = list(_said(_HANGS, reasons)) if story.cause in ("hang", "stall") else []
+        yield from told
+        if not _IN_NO_LINE.search(reasons):
+            yield from _BY_CAUSE.get(story.cause, ())
     if story.confidence < 0.5 and story.cause in ("crash", "hang", "stall"):
         yield "who is to blame is a guess: compare the stacks of all ranks"

@@ -21,6 +21,27 @@ def advice(cause: str, *evidence: str, **given: Any) -> list[str]:
         ("crash", "rank 1: ended by SIGKILL", "ask who sent it"),
         ("crash", "rank 1: ended by SIGKILL by the OOM killer", "more memory"),
         ("crash", "rank 1: ended by SIGSEGV", "fatal-local-N.txt"),
+        ("crash", "rank 1: ended by SIGTERM, not by Holdfast", "who sent the signal"),
+        ("crash", "rank 1: exited with code 143", "who sent the signal"),
+        ("crash", "rank 1: KeyboardInterrupt: ", "who sent the signal"),
+        (
+            "crash",
+            "rank 1: RuntimeError: DataLoader worker (pid 77) is killed by signal: Killed. ",
+            "OOM killer",
+        ),
+        (
+            "crash",
+            "rank 1: RuntimeError: DataLoader worker (pid(s) 7, 8) exited unexpectedly",
+            "df -h /dev/shm",
+        ),
+        (
+            "crash",
+            "rank 1: RuntimeError: DataLoader worker (pid 77) is killed by signal: Bus error. It "
+            "is possible that dataloader's workers are out of shared memory.",
+            "--shm-size",
+        ),
+        ("hang", "process 9 (pt_data_worker), which loads for it, was ended by signal 9", "OOM"),
+        ("hang", "process 7 has been stopped (state T)", "`kill -CONT`"),
         ("hang", "process 7 has been stopped (state T)", "who stopped the process"),
         ("hang", "rank 1 in forward", "read the stack"),
         (
@@ -42,8 +63,15 @@ def test_each_cause_has_a_next_step(cause: str, evidence: str, says: str) -> Non
     assert any(says in line for line in advice(cause, evidence))
 
 
-def test_who_was_killed_left_no_traceback_to_read() -> None:
-    assert not any("traceback" in line for line in advice("crash", "rank 1: ended by SIGKILL"))
+@pytest.mark.parametrize("end", ["ended by SIGKILL", "ended by SIGTERM", "exited with code 143"])
+def test_who_was_ended_from_outside_left_no_traceback_to_read(end: str) -> None:
+    assert not any("read the traceback" in line for line in advice("crash", f"rank 1: {end}"))
+
+
+def test_of_a_stopped_process_and_of_a_dead_worker_no_line_of_the_script_is_to_blame() -> None:
+    assert len(advice("hang", "process 7 has been stopped (state T)")) == 1
+    assert len(advice("hang", "process 9, which loads for it, was ended by signal 9")) == 1
+    assert len(advice("hang", "process 9, which loads for it, was ended by signal 11")) == 1
 
 
 def test_a_kill_for_want_of_memory_is_not_called_a_riddle() -> None:
