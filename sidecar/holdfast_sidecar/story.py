@@ -118,7 +118,7 @@ def _events(incident: Incident) -> Iterator[tuple[float, str]]:
         yield from _events_withheld(incident)
         return
     if incident.ended_unix_s:
-        yield incident.ended_unix_s, f"attempt {incident.attempt} ended"
+        yield incident.ended_unix_s, _how_ended(incident, who)
     if incident.reopened_unix_s:
         how = f"{incident.decided} {_HOW.get(incident.escalation, '')}".rstrip()
         yield incident.reopened_unix_s, f"decided: {how}; the next attempt was opened"
@@ -131,6 +131,13 @@ def _events(incident: Incident) -> Iterator[tuple[float, str]]:
     elif incident.recovered_unix_s:
         resumed = f"from step {incident.step_resumed}" if incident.step_resumed else "from nothing"
         yield incident.recovered_unix_s, f"every rank was stepping again, {resumed}"
+
+
+def _how_ended(incident: Incident, who: str) -> str:
+    """Whose deed it was: whoever reads of a SIGKILL elsewhere asks who sent it."""
+    if incident.cause in HANGS and incident.culprit_ranks:
+        return f"Holdfast ended attempt {incident.attempt}, and {who} by SIGKILL"
+    return f"attempt {incident.attempt} ended"
 
 
 def _events_withheld(incident: Incident) -> Iterator[tuple[float, str]]:
@@ -182,6 +189,9 @@ def whom(node: str, ranks: list[int], cause: str = "") -> str:
     listed = ", ".join(str(rank) for rank in ranks)
     return f"rank{'s' * (len(ranks) > 1)} {listed}" + (f" on node {node}" if node else "")
 
+
+HANGS = frozenset({"hang", "stall", "data_stall"})
+"""Causes whose culprit lives until it is ended."""
 
 _OF_NUMBERS = frozenset({"nonfinite", "spike"})
 """Causes that are told by their steps."""

@@ -5,10 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from holdfast_sidecar.coordination.reports import Incident, Plan, Quarantine
+from holdfast_sidecar.coordination.reports import Exit, Incident, Plan, Quarantine
 from holdfast_sidecar.decisions import formation, restart
 from holdfast_sidecar.decisions.beginning import next_attempt, open_attempt
-from holdfast_sidecar.decisions.blame import Blame, describe, is_of_script, signature
+from holdfast_sidecar.decisions.blame import (
+    FROM_OUTSIDE,
+    Blame,
+    describe,
+    is_of_script,
+    signature,
+)
 from holdfast_sidecar.decisions.choosing import onset_in
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.escalation import Way, find_way
@@ -168,8 +174,16 @@ def _reasons(incident: Incident, blame: Blame) -> list[str]:
     sent a SIGKILL an exit knows nothing."""
     ended = f"rank {blame.rank}: "
     found = incident.evidence if incident.culprit_ranks == [blame.rank] else []
-    reasons = [ended + describe(blame.exit), *(r for r in found if not r.startswith(ended))]
+    reasons = [
+        ended + describe(blame.exit) + _not_by_us(blame.exit),
+        *(r for r in found if not r.startswith(ended)),
+    ]
     return sorted(reasons, key=lambda reason: "OOM killer" not in reason)
+
+
+def _not_by_us(exit_: Exit) -> str:
+    """What a launcher ends itself it does not report, and a sidecar ends what hangs alone."""
+    return ", not by Holdfast" if exit_.exit_code in FROM_OUTSIDE and not exit_.message else ""
 
 
 def _known(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident:

@@ -294,7 +294,8 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         had_failed = self._course.has_failed
         self._course.take(ended, self._local_ranks.error_files)
         if self._course.has_failed and not had_failed:
-            logger.warning("%s", self._course.first_failure())
+            plan = self._rendezvous_handler.watch.plan
+            logger.warning("%s", self._course.first_failure(plan))
 
     def _new_ends(self) -> list[RankEnd]:
         now_unix_s = time.time()

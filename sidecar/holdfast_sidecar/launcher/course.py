@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-from holdfast_sidecar.coordination.reports import Exit
+from holdfast_sidecar.coordination.reports import Exit, Plan
+from holdfast_sidecar.decisions.warrant import HANGS
 from holdfast_sidecar.launcher.rank_ends import RankEnd, in_order
 from holdfast_sidecar.redaction import Redaction
 
@@ -78,17 +79,26 @@ class Course:
             for order, end in enumerate(self.ends)
         ]
 
-    def first_failure(self) -> str:
+    def first_failure(self, plan: Plan | None = None) -> str:
         """The first bad end, for people. The others are mostly that of having lost a peer."""
         first = next(end for end in self.exits() if end.exit_code != 0)
         said = f": {shortened(first.message)}" if first.message else ""
-        return f"rank {first.rank} {how(first.exit_code)}{said}"
+        return f"rank {first.rank} {how(first.exit_code)}{said}{by_whom(first, self.attempt, plan)}"
 
     def _message(self, failure: ProcessFailure | None) -> str:
         """Type and text of the exception behind a failure, in one line; empty for a signal."""
         if failure is None or not isinstance(failure.message, dict):
             return ""
         return self.redaction.text(" ".join(str(failure.message.get("message", "")).split()))
+
+
+def by_whom(exit_: Exit, attempt: int, plan: Plan | None) -> str:
+    """Says where Holdfast sent the signal that ended a rank. `plan`: the newest that was heard of;
+    that it was not Holdfast is for the incident to say, since this may be late."""
+    if exit_.exit_code != -signal.SIGKILL or plan is None or plan.attempt != attempt:
+        return ""
+    is_culprit = plan.cause in HANGS and exit_.rank in plan.culprit_ranks
+    return f", by Holdfast, for the {plan.cause} of incident {plan.incident}" * is_culprit
 
 
 def how(exit_code: int) -> str:

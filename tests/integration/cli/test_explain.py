@@ -63,7 +63,7 @@ def test_the_newest_incident_is_told(job, run, home):
         "+900 ms declared: a rank stands still while its peers wait for it; "
         "rank 3 on node b (90% sure)"
     ) in lines
-    assert "+1.4 s attempt 2 ended" in lines
+    assert "+1.4 s Holdfast ended attempt 2, and rank 3 on node b by SIGKILL" in lines
     assert "+1.5 s decided: restart; the next attempt was opened" in lines
     assert "+3.0 s every rank was stepping again, from step 120" in lines
     assert "because   process is stopped" in told
