@@ -10,13 +10,21 @@ import dataclasses
 from collections.abc import Iterator
 
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import LEFT_ALONE, WITHHELD, Incident, Plan, encode
+from holdfast_sidecar.coordination.reports import (
+    LEFT_ALONE,
+    WITHHELD,
+    Incident,
+    Pause,
+    Plan,
+    encode,
+)
 from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.culprit import name_culprit
 from holdfast_sidecar.decisions.divergence import find_divergence, find_left_alone
 from holdfast_sidecar.decisions.modes import mode_of_job, mode_on
 from holdfast_sidecar.decisions.outcome import Circumstances, Write, amend
+from holdfast_sidecar.decisions.restart import PLANNED
 from holdfast_sidecar.findings import Finding, Kind
 
 ASKS_FOR_MORE = (Kind.HANG, Kind.STALL, Kind.DATA_STALL)
@@ -49,23 +57,23 @@ def record(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> tuple[
     of_numbers = [i for i in known if i.cause in ABOUT_NUMBERS]
     of_hangs = [i for i in known if i.cause not in ABOUT_NUMBERS]
     # One at a time, as there is one new name; the next round has another.
-    return _follow(cluster, hang, of_hangs, circumstances) or _follow(
-        cluster, numbers, of_numbers, circumstances
+    now = circumstances.now_unix_s
+    return _follow(cluster, plan, hang, of_hangs, now) or _follow(
+        cluster, plan, numbers, of_numbers, now
     )
 
 
 def _follow(
-    cluster: Cluster, found: Incident | None, known: list[Incident], circumstances: Circumstances
+    cluster: Cluster, plan: Plan, found: Incident | None, known: list[Incident], now: float
 ) -> tuple[Write, ...]:
-    now = circumstances.now_unix_s
     is_open = [incident for incident in known if not incident.recovered_unix_s]
     if found is None:
         return tuple(amend(cluster, _over(cluster, incident, now)) for incident in is_open)
     if is_open:
         return ()
-    earlier = next((i for i in known if _is_again(i, found, now)), None)
+    earlier = next((i for i in known if _is_again(i, found, now, plan.pause)), None)
     if earlier is not None:
-        return (amend(cluster, dataclasses.replace(earlier, recovered_unix_s=0.0)),)
+        return (amend(cluster, _seen_again(earlier, found)),)
     return (Write(Section.INCIDENTS, found.identifier, encode(found), None),)
 
 
@@ -101,12 +109,44 @@ def _mode(plan: Plan, mode: str) -> str:
     return mode if plan.pause is None else "paused"
 
 
-def overtaken(cluster: Cluster, plan: Plan, now_unix_s: float) -> tuple[Write, ...]:
-    """The attempt ends for another reason: what is open then will not be over by itself."""
+def continued(cluster: Cluster, plan: Plan, found: Incident) -> Incident:
+    """What is acted on now, as the end of what nothing was done about so far, if it is the same:
+    whoever pauses a job for their work reads of it once."""
+    earlier = next((i for i in _of_attempt(cluster, plan) if _goes_on(i, found)), None)
+    if earlier is None:
+        return found
+    waited_s = found.detected_unix_s - earlier.detected_unix_s
+    why = "the job was paused" if earlier.decided == "paused" else "that was not to be or could not"
+    told = [f"for {waited_s:.0f} s nothing was done, as {why}"]
+    if not _is_same(earlier, found):
+        told += [f"seen meanwhile: {earlier.cause}: {reason}" for reason in earlier.evidence[:1]]
+    return dataclasses.replace(
+        found,
+        identifier=earlier.identifier,
+        since_unix_s=min(earlier.since_unix_s, found.since_unix_s),
+        detected_unix_s=earlier.detected_unix_s,
+        evidence=[*found.evidence, *told],
+    )
+
+
+def _goes_on(earlier: Incident, found: Incident) -> bool:
+    if earlier.recovered_unix_s or earlier.ended_unix_s or found.cause in PLANNED:
+        return False
+    return earlier.decided == "paused" or _is_same(earlier, found)
+
+
+def overtaken(
+    cluster: Cluster, plan: Plan, now_unix_s: float, goes_on: str = ""
+) -> tuple[Write, ...]:
+    """The attempt ends for another reason: what is open then will not be over by itself.
+
+    goes_on: the one of which that is the end.
+    """
     return tuple(
         amend(cluster, dataclasses.replace(incident, ended_unix_s=now_unix_s))
         for incident in _of_attempt(cluster, plan)
         if not incident.recovered_unix_s and not incident.ended_unix_s
+        if incident.identifier != goes_on
     )
 
 
@@ -123,13 +163,32 @@ def _over(cluster: Cluster, incident: Incident, now: float) -> Incident:
     return dataclasses.replace(incident, recovered_unix_s=now, step_resumed=went_on)
 
 
-def _is_again(incident: Incident, named: Incident, now: float) -> bool:
-    is_same = (incident.cause, incident.culprit_node, incident.culprit_ranks) == (
+def _is_again(incident: Incident, named: Incident, now: float, pause: Pause | None) -> bool:
+    if pause is not None and incident.decided == named.decided == "paused":
+        # Planned work is one incident, whatever it stops on its way.
+        return incident.detected_unix_s >= pause.since_unix_s
+    return _is_same(incident, named) and now - incident.recovered_unix_s <= AGAIN_S
+
+
+def _is_same(incident: Incident, named: Incident) -> bool:
+    return (incident.cause, incident.culprit_node, incident.culprit_ranks) == (
         named.cause,
         named.culprit_node,
         named.culprit_ranks,
     )
-    return is_same and now - incident.recovered_unix_s <= AGAIN_S
+
+
+def _seen_again(incident: Incident, named: Incident) -> Incident:
+    """The incident, open again; with others to blame, where those are new."""
+    again = dataclasses.replace(incident, recovered_unix_s=0.0)
+    if set(named.culprit_ranks) <= set(incident.culprit_ranks):
+        return again
+    return dataclasses.replace(
+        again,
+        culprit_node=incident.culprit_node if incident.culprit_node == named.culprit_node else "",
+        culprit_ranks=sorted({*incident.culprit_ranks, *named.culprit_ranks}),
+        evidence=[*incident.evidence, *(f"then: {reason}" for reason in named.evidence[:1])],
+    )
 
 
 def _incident(
