@@ -34,6 +34,7 @@ def remembered_page(job: str, record: JobRecord, age_s: float) -> str:
     """What `status` prints of a job that is gone."""
     verdict = paint("in trouble", BAD) if record.trouble else paint("healthy", GOOD)
     how = record.state if record.state in TERMINAL else "broken off"
+    how = "interrupted" if record.was_interrupted else how
     ago = span(max(age_s, 0.0))
     lines = [f"job {job}: ended: {how}, attempt {record.attempt}, {ago} ago, {verdict}"]
     if record.trouble:

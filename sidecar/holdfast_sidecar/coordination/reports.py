@@ -95,6 +95,8 @@ class AgentReport:
     known yet, or to be started cold."""
     leaves: bool = False
     """It was told to end, and ends its ranks: how they end now says nothing of the job."""
+    left_for: str = ""
+    """Signal for which it leaves at once; empty: none came."""
 
 
 @dataclass(frozen=True)
