@@ -47,6 +47,8 @@ class NodeStanding:
     mode: str = ""
     metrics_address: str = ""
     ranks: list[RankReport] = field(default_factory=list)
+    left_for: str = ""
+    """Signal for which its launcher left; empty: none."""
 
 
 ADVICE = frozenset({Kind.NO_SNAPSHOTS})
@@ -333,7 +335,9 @@ def _node_trouble(node: NodeStanding) -> Iterator[str]:
     if node.node_rank is None:
         return
     where = f"node {node.node}"
-    if node.launcher is False:
+    if node.launcher is False and node.left_for:
+        yield f"{where}: its launcher received {node.left_for} and left"
+    elif node.launcher is False:
         yield f"{where}: its launcher's heartbeat stands still"
     if node.sidecar is False:
         yield f"{where}: its sidecar's heartbeat stands still"
@@ -367,6 +371,7 @@ def _node(
         mode="" if sidecar is None else sidecar.mode,
         metrics_address="" if sidecar is None else sidecar.metrics_address,
         ranks=sorted(ranks, key=lambda rank: rank.rank),
+        left_for="" if agent is None else agent.left_for,
     )
 
 

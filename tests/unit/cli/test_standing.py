@@ -245,6 +245,14 @@ def test_a_restart_is_told_until_every_rank_has_made_a_step(
     assert (told in judge("j", view(1, begun, a={}), now).trouble) is is_told
 
 
+def test_a_launcher_that_was_told_to_end_is_not_just_silent() -> None:
+    now = view(2, plan(), a={"launcher": False})
+    left = AgentReport("a", "i", "left", 0, 0, 1, "", 1, 1, left_for="SIGINT")
+    now = View(now.lease, "s", {**now.sections, Section.AGENTS: {"a": encode(left)}})
+    told = judge("j", view(1, plan(), a={"launcher": False}), now).trouble
+    assert told == ["node a: its launcher received SIGINT and left"]
+
+
 def test_nobody_of_a_job_that_has_ended_is_called_silent() -> None:
     done = view(1, plan("done"), a={})
     shown = page(judge("j", done, done), 0.0)
