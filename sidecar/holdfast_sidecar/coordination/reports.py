@@ -566,6 +566,8 @@ class Incident:
     """The script raised it: no machine is to blame."""
     escalation: str = ""
     """How the restart went further than in place: `without_node`, `roll_back`; empty: it didn't."""
+    withheld: str = ""
+    """One of WITHHELD: so nothing was done about it at first; empty: it was acted on at once."""
     stopped_for: str = ""
     """Why the job was stopped over it; empty: it was not, or its evidence says it."""
     distrusts_from: int = -1

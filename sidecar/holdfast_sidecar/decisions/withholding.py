@@ -125,6 +125,7 @@ def continued(cluster: Cluster, plan: Plan, found: Incident) -> Incident:
         identifier=earlier.identifier,
         since_unix_s=min(earlier.since_unix_s, found.since_unix_s),
         detected_unix_s=earlier.detected_unix_s,
+        withheld=earlier.decided,
         evidence=[*found.evidence, *told],
     )
 

@@ -128,7 +128,7 @@ JOB_WIDE = (
             "",
             (*JOB, "why"),
             "Incidents about which nothing was done, by why (observe, suggest, paused,"
-            " left_alone); they are not among the others.",
+            " left_alone); they are among the others only if they were acted on later.",
         )
     ),
     _of_job(

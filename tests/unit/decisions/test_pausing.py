@@ -79,6 +79,7 @@ def test_what_outlives_the_pause_is_one_incident_of_the_whole(tmp_path: Path) ->
     assert incident.identifier == seen.identifier
     assert (incident.cause, incident.decided, incident.culprit_ranks) == ("hang", "restart", [2])
     assert incident.since_unix_s == seen.since_unix_s
+    assert incident.withheld == "paused", "what was counted as withheld stays so"
     assert incident.recovered_unix_s > incident.ended_unix_s > seen.detected_unix_s + 15
     assert any("nothing was done, as the job was paused" in told for told in incident.evidence)
     assert sorted(incident.kept_by) == ["n0", "n1"]
