@@ -5,12 +5,35 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from holdfast_sidecar.coordination.reports import LEFT_ALONE
 from holdfast_sidecar.decisions.blame import LEFT, OF_A_MISMATCH
 from holdfast_sidecar.story import Story
 
 OUT_OF_MEMORY = re.compile(r"\bOOM\b|out of memory|oom[-_ ]kill", re.IGNORECASE)
 
+_OF_WORKERS = (
+    (
+        re.compile(
+            r"DataLoader worker .*(killed by signal: Killed|exited unexpectedly)"
+            r"|which loads for it, was ended by signal 9\b"
+        ),
+        "a loader's worker was killed from outside, most often by the OOM killer (`dmesg`, and "
+        "memory.events of its cgroup): fewer workers, less prefetched, or a higher memory limit; "
+        "look at the shared memory too (`df -h /dev/shm`)",
+    ),
+    (
+        re.compile(
+            r"killed by signal: Bus error|out of shared memory"
+            r"|which loads for it, was ended by signal 7\b"
+        ),
+        "a loader's worker found no room in shared memory (`df -h /dev/shm`): fewer workers, or "
+        "more of it (`docker run --shm-size`, an emptyDir of medium Memory)",
+    ),
+)
+"""What a worker that was killed leaves: nothing of its own, and its rank speaks for it."""
+
 _CRASHES = (
+    *_OF_WORKERS,
     (
         re.compile(LEFT),
         "the others lost it: look for what ends its loop before theirs (`sys.exit`, `os._exit`, "
@@ -41,8 +64,17 @@ _CRASHES = (
     ),
     (
         re.compile(r"SIGKILL|exit(ed with)? code 137"),
-        "a SIGKILL comes from outside: ask who sent it (the OOM killer is in `dmesg`, a scheduler "
-        "in its own log)",
+        "a SIGKILL comes from outside, here not from Holdfast: ask who sent it (the OOM killer is "
+        "in `dmesg`, a scheduler in its own log)",
+    ),
+    (
+        re.compile(
+            r"ended by SIG(TERM|INT|HUP|QUIT)\b|exit(ed with)? code (129|130|131|143)\b"
+            r"|KeyboardInterrupt"
+        ),
+        "it was asked to end from outside, not by Holdfast, and such an end leaves no traceback of "
+        "a fault: ask who sent the signal (a person's `kill` or Ctrl-C, a scheduler, systemd: "
+        "`journalctl`)",
     ),
 )
 
@@ -51,10 +83,13 @@ _CRASHES = (
 _HANGS = (
     (
         re.compile(r"\(state T\)"),
-        "find out who stopped the process (a debugger, `kill -STOP`, a frozen cgroup)",
+        "find out who stopped the process (a debugger, `kill -STOP`, a frozen cgroup): "
+        "`kill -CONT` and its pid let it go on, and `holdfast pause` before it has Holdfast leave "
+        "it alone",
     ),
+    *_OF_WORKERS,
     (
-        re.compile(r"which loads for it, (was ended|exited)"),
+        re.compile(r"which loads for it, (was ended by signal (?![79]\b)|exited)"),
         "a loader's worker died: its traceback is in the rank's output, or it was short of memory "
         "(`dmesg`)",
     ),
@@ -71,6 +106,9 @@ _HANGS = (
     ),
 )
 """What the evidence of a hang says of its kind."""
+
+_IN_NO_LINE = re.compile(r"\(state T\)|which loads for it, (was ended|exited)")
+"""Hangs that no line of the script's is to blame for, wherever its stack stands."""
 
 _BY_CAUSE = {
     "crash": (
@@ -111,6 +149,11 @@ _STOPPED = (
     "did not help, or could not"
 )
 
+_LEFT_ALONE = (
+    "the job goes on with such numbers, and what it computes may be worthless: `holdfast stop` "
+    "ends it; to go back by itself it needs the three lines and a checkpoint from before"
+)
+
 _WITHHELD = {
     "observe": "set sidecar.mode=act (`holdfast attach --mode act`) to have it done",
     "suggest": "set sidecar.mode=act to have it done",
@@ -140,15 +183,21 @@ def _said(table: Iterable[tuple[re.Pattern[str], str]], reasons: str) -> Iterato
     return (line for pattern, line in table if pattern.search(reasons))
 
 
+def _blames(story: Story) -> bool:
+    """Whether it would help to end one rank."""
+    return bool(story.culprit_ranks) and story.cause not in ("nonfinite", "spike")
+
+
 def _advice(story: Story) -> Iterator[str]:
     if story.decided == "stop" and story.cause != "preempted":
         yield _STOPPED
-    elif story.decided in _WITHHELD and story.lost_s is None:
-        yield (
-            "nothing is done by itself now: end the rank that is to blame, so that its launcher "
-            f"notices; {_WITHHELD[story.decided]}"
-        )
-    elif not story.is_over:
+    elif story.decided == LEFT_ALONE and story.cause == "nonfinite":
+        if not story.is_over:
+            yield _LEFT_ALONE
+    elif story.decided in _WITHHELD and not story.is_over:
+        end = ": end the rank that is to blame, so that its launcher notices" * _blames(story)
+        yield f"nothing is done by itself now{end}; {_WITHHELD[story.decided]}"
+    elif not story.is_over and story.decided != LEFT_ALONE:
         yield _OPEN
     reasons = " ".join([*story.reasons, story.signature])
     if story.cause == "crash" and OUT_OF_MEMORY.search(reasons):
@@ -159,7 +208,9 @@ def _advice(story: Story) -> Iterator[str]:
     elif story.cause == "crash" and (told := list(_said(_CRASHES, reasons))):
         yield from told
     else:
-        yield from _said(_HANGS, reasons) if story.cause in ("hang", "stall") else ()
-        yield from _BY_CAUSE.get(story.cause, ())
+        told = list(_said(_HANGS, reasons)) if story.cause in ("hang", "stall") else []
+        yield from told
+        if not _IN_NO_LINE.search(reasons):
+            yield from _BY_CAUSE.get(story.cause, ())
     if story.confidence <= GUESSED and story.cause in _GUESSES:
         yield f"who is to blame is a guess: {_GUESSES[story.cause]}"

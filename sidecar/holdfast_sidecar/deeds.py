@@ -65,10 +65,7 @@ class Deeds:
         `now_s` is CLOCK_MONOTONIC."""
         plan, held = orders.plan, self.pages.held()
         self.evidence.facts.follow(held)
-        if orders.view is not None:
-            incidents = orders.view.section(Section.INCIDENTS)
-            self._run("keep_incidents", self.chronicle.keep, incidents)
-            self._keep_record(orders, is_last=False)
+        self._keep_what_is_known(orders, is_last=False)
         if orders.checkpoint is not None:
             self._run("arm_checkpoint", arm_checkpoint, orders.checkpoint, held, int(now_s * 1e9))
             self._run("withdraw_checkpoint", withdraw_checkpoint, orders.checkpoint, held)
@@ -85,10 +82,12 @@ class Deeds:
     def conclude(self, orders: Orders) -> None:
         """Keep what must be known once this sidecar has left."""
         self.bundles.conclude(orders)
-        self._keep_record(orders, is_last=True)
+        self._keep_what_is_known(orders, is_last=True)
 
-    def _keep_record(self, orders: Orders, is_last: bool) -> None:
+    def _keep_what_is_known(self, orders: Orders, is_last: bool) -> None:
         if orders.view is not None:
+            incidents = orders.view.section(Section.INCIDENTS)
+            self._run("keep_incidents", self.chronicle.keep, incidents)
             self._run("keep_job_record", self._record.keep, orders.view.sections, is_last)
 
     def _run(self, name: str, action: Callable[..., bool], *given: object) -> bool:

@@ -12,7 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast_sidecar.coordination.keys import CURRENT, Section
-from holdfast_sidecar.coordination.reports import TERMINAL, NodeReport, Plan, decode, encode
+from holdfast_sidecar.coordination.reports import (
+    TERMINAL,
+    AgentReport,
+    NodeReport,
+    Plan,
+    decode,
+    encode,
+)
 from holdfast_sidecar.places import JOB_RECORD, Places
 
 
@@ -28,15 +35,38 @@ class JobRecord:
     message: str
     checkpoint_dir: str
     """Empty: none was set."""
+    interrupted_by: str = ""
+    """Signal for which a launcher of the attempt left; empty: none did."""
+
+    @property
+    def was_interrupted(self) -> bool:
+        """Whether a signal is why it did not end by itself; a leader may still have stopped it."""
+        has_ended_well = self.state == "done" or (self.state == "stopped" and not self.exit_code)
+        return bool(self.interrupted_by) and not has_ended_well
 
     @property
     def trouble(self) -> str:
         """Why the job did not end well; empty when it did."""
+        if self.was_interrupted:
+            by_whom = " (Ctrl-C)" if self.interrupted_by == "SIGINT" else ""
+            return (
+                f"attempt {self.attempt} was interrupted: its launcher received "
+                f"{self.interrupted_by}{by_whom}"
+            )
         if self.state not in TERMINAL:
             return f"attempt {self.attempt} broke off: its launchers left before it was over"
         if self.exit_code:
             return f"stopped with exit code {self.exit_code}: {self.message or 'no reason given'}"
         return ""
+
+    @property
+    def ending(self) -> str:
+        """How the job ended, after its name."""
+        if self.trouble:
+            return f"is over: {self.trouble}"
+        if self.state == "done":
+            return "ended well"
+        return f"was stopped: {self.message}" if self.message else "was stopped"
 
 
 STEPS_EVERY_S = 10.0
@@ -91,6 +121,8 @@ def newest_record(
         for rank in report.ranks
     ]
     step = max(steps, default=0)
+    agents = sections.get(Section.AGENTS, {})
+    leavers = (decode(AgentReport, agents.get(member.node, "")) for member in plan.members)
     return JobRecord(
         state=plan.state,
         attempt=plan.attempt,
@@ -98,6 +130,7 @@ def newest_record(
         exit_code=plan.exit_code,
         message=plan.message,
         checkpoint_dir=checkpoint_dir,
+        interrupted_by=next((one.left_for for one in leavers if one and one.left_for), ""),
     )
 
 
@@ -110,6 +143,12 @@ def read_record(state: Path) -> tuple[JobRecord, float] | None:
     that was written (wall clock); None: nothing."""
     known = [found for path in state.glob(f"*/{JOB_RECORD}") if (found := _read(path)) is not None]
     return max(known, key=lambda one: (one[0].attempt, one[1]), default=None)
+
+
+def newest_ended(root: Path) -> Path | None:
+    """State directory of the job that was heard of last, below the root of all jobs."""
+    heard = {found[1]: state for state in root.glob("*/") if (found := read_record(state))}
+    return heard[max(heard)] if heard else None
 
 
 def _read(path: Path) -> tuple[JobRecord, float] | None:

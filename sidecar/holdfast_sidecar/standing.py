@@ -26,6 +26,7 @@ from holdfast_sidecar.coordination.reports import (
     decode,
 )
 from holdfast_sidecar.coordination.store import View
+from holdfast_sidecar.decisions.restart import PLANNED
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.story import whom
 
@@ -46,6 +47,8 @@ class NodeStanding:
     mode: str = ""
     metrics_address: str = ""
     ranks: list[RankReport] = field(default_factory=list)
+    left_for: str = ""
+    """Signal for which its launcher left; empty: none."""
 
 
 ADVICE = frozenset({Kind.NO_SNAPSHOTS})
@@ -287,10 +290,7 @@ def _trouble(
         yield f"stopped with exit code {plan.exit_code}: {plan.message or plan.cause}"
     if plan.state in TERMINAL:
         return
-    if plan.state == "ended" and waiting:
-        yield f"{_waits(waiting)} (attempt {plan.attempt} ended: {plan.cause or 'unknown'})"
-    elif plan.state not in ("running", ATTACHED):
-        yield f"attempt {plan.attempt} is ending: {plan.cause or plan.state}"
+    yield from _under_way(plan, waiting, view)
     if not view.lease.candidate:
         yield "nobody leads"
     for node in nodes:
@@ -298,6 +298,31 @@ def _trouble(
     for finding in findings:
         if finding.kind not in ADVICE:
             yield f"{finding.kind.value} on {finding.node}"
+
+
+def _under_way(plan: Plan, waiting: str, view: View) -> Iterator[str]:
+    """What an end or a restart still waits for."""
+    if plan.state == "ended" and waiting:
+        yield f"{_waits(waiting)} (attempt {plan.attempt} ended: {plan.cause or 'unknown'})"
+    elif plan.state not in ("running", ATTACHED):
+        yield f"attempt {plan.attempt} is ending: {plan.cause or plan.state}"
+    elif (incident := _answered(plan, view)) is not None:
+        who = whom(incident.culprit_node, incident.culprit_ranks, incident.cause)
+        yield (
+            f"attempt {plan.attempt} is starting after the {incident.cause} of {who}: not every "
+            "rank has made a step yet"
+        )
+
+
+def _answered(plan: Plan, view: View) -> Incident | None:
+    """The fault of this run for which the attempt was opened, until it is over."""
+    newest = newest_incident(view)
+    if newest is None or newest.decided != "restart" or newest.recovered_unix_s:
+        return None
+    is_of_run = newest.attempt < plan.attempt and newest.detected_unix_s >= plan.began_unix_s
+    # A script that is known to have made none is not waited for.
+    is_waited_for = newest.step_reached > 0 and newest.cause not in PLANNED
+    return newest if is_of_run and is_waited_for else None
 
 
 def _waits(why: str) -> str:
@@ -310,7 +335,9 @@ def _node_trouble(node: NodeStanding) -> Iterator[str]:
     if node.node_rank is None:
         return
     where = f"node {node.node}"
-    if node.launcher is False:
+    if node.launcher is False and node.left_for:
+        yield f"{where}: its launcher received {node.left_for} and left"
+    elif node.launcher is False:
         yield f"{where}: its launcher's heartbeat stands still"
     if node.sidecar is False:
         yield f"{where}: its sidecar's heartbeat stands still"
@@ -344,6 +371,7 @@ def _node(
         mode="" if sidecar is None else sidecar.mode,
         metrics_address="" if sidecar is None else sidecar.metrics_address,
         ranks=sorted(ranks, key=lambda rank: rank.rank),
+        left_for="" if agent is None else agent.left_for,
     )
 
 

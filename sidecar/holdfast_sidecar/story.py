@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.coordination.reports import WITHHELD, Incident
+from holdfast_sidecar.coordination.reports import LEFT_ALONE, WITHHELD, Incident
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,15 @@ class Story:
     """node -> where what it kept is packed, as `host:path`."""
     how: str = ""
     """How the restart went further than in place; empty: it didn't."""
+    stopped_for: str = ""
+    """Why the job was stopped over it."""
+    onset_step: int = -1
+    """Since which step numbers were wrong; -1: they were not."""
+
+    @property
+    def is_withheld(self) -> bool:
+        """Nothing was done about it."""
+        return self.decided in WITHHELD
 
 
 def lost_s(incident: Incident) -> float | None:
@@ -77,6 +86,8 @@ def tell(incident: Incident) -> Story:
         kept_by=sorted(incident.kept_by),
         bundles=dict(incident.bundles),
         how=_HOW.get(incident.escalation, incident.escalation),
+        onset_step=incident.onset_step,
+        stopped_for=incident.stopped_for,
     )
 
 
@@ -99,7 +110,7 @@ def _was_overtaken(incident: Incident) -> bool:
 
 
 def _events(incident: Incident) -> Iterator[tuple[float, str]]:
-    who = whom(incident.culprit_node, incident.culprit_ranks)
+    who = whom(incident.culprit_node, incident.culprit_ranks, incident.cause)
     cause = describe_cause(incident.cause)
     yield _start(incident), f"first sign of trouble, after step {incident.step_reached}"
     yield incident.detected_unix_s, f"declared: {cause}; {who} ({incident.confidence:.0%} sure)"
@@ -107,13 +118,14 @@ def _events(incident: Incident) -> Iterator[tuple[float, str]]:
         yield from _events_withheld(incident)
         return
     if incident.ended_unix_s:
-        yield incident.ended_unix_s, f"attempt {incident.attempt} ended"
+        yield incident.ended_unix_s, _how_ended(incident, who)
     if incident.reopened_unix_s:
         how = f"{incident.decided} {_HOW.get(incident.escalation, '')}".rstrip()
         yield incident.reopened_unix_s, f"decided: {how}; the next attempt was opened"
     elif incident.decided:
         decided = describe_decision(incident.decided)
-        yield incident.ended_unix_s or incident.detected_unix_s, f"decided: {decided}"
+        why = f" ({incident.stopped_for})" if incident.stopped_for else ""
+        yield incident.ended_unix_s or incident.detected_unix_s, f"decided: {decided}{why}"
     if incident.recovered_unix_s and incident.decided in _OF_OTHERS:
         yield incident.recovered_unix_s, "every rank was stepping again"
     elif incident.recovered_unix_s:
@@ -121,16 +133,27 @@ def _events(incident: Incident) -> Iterator[tuple[float, str]]:
         yield incident.recovered_unix_s, f"every rank was stepping again, {resumed}"
 
 
+def _how_ended(incident: Incident, who: str) -> str:
+    """Whose deed it was: whoever reads of a SIGKILL elsewhere asks who sent it."""
+    if incident.cause in HANGS and incident.culprit_ranks:
+        return f"Holdfast ended attempt {incident.attempt}, and {who} by SIGKILL"
+    return f"attempt {incident.attempt} ended"
+
+
 def _events_withheld(incident: Incident) -> Iterator[tuple[float, str]]:
-    yield incident.detected_unix_s, f"nothing was done ({incident.decided})"
+    decided = _WITHHELD.get(incident.decided, incident.decided)
+    yield incident.detected_unix_s, f"nothing was done ({decided})"
     if incident.recovered_unix_s:
-        yield incident.recovered_unix_s, "it was over by itself"
+        went_on = f", after step {incident.step_resumed}" * (incident.cause in _OF_NUMBERS)
+        yield incident.recovered_unix_s, f"it was over by itself{went_on}"
     elif incident.ended_unix_s:
         yield incident.ended_unix_s, "its attempt ended before it was over"
 
 
 def _numbers(incident: Incident) -> Iterator[str]:
     if incident.onset_step >= 0:
+        if incident.decided in WITHHELD:
+            return  # its first reason says since when, and nothing was gone back to
         were = "far above usual" if incident.cause == "spike" else "not finite"
         yield (
             f"its losses or gradients were {were} from step {incident.onset_step} on, so that only"
@@ -145,8 +168,11 @@ def describe_cause(cause: str) -> str:
 
 def describe_decision(decided: str) -> str:
     """The decision in words."""
-    return _OF_OTHERS.get(decided, decided)
+    return (_OF_OTHERS | _WITHHELD).get(decided, decided)
 
+
+_WITHHELD = {LEFT_ALONE: "it was seen and left alone"}
+"""Decisions that are no words by themselves."""
 
 _OF_OTHERS = {
     "leave": "what follows is for whoever launched the job",
@@ -155,13 +181,20 @@ _OF_OTHERS = {
 """Decisions in a job that somebody else launched, and restarts."""
 
 
-def whom(node: str, ranks: list[int]) -> str:
-    """`rank 3 on node b`, as far as it is known."""
+def whom(node: str, ranks: list[int], cause: str = "") -> str:
+    """`rank 3 on node b`, as far as it is known; of numbers it may be all."""
     if not ranks:
-        return f"node {node}" if node else "culprit unknown"
+        unknown = "all ranks" if cause in _OF_NUMBERS else "culprit unknown"
+        return f"node {node}" if node else unknown
     listed = ", ".join(str(rank) for rank in ranks)
     return f"rank{'s' * (len(ranks) > 1)} {listed}" + (f" on node {node}" if node else "")
 
+
+HANGS = frozenset({"hang", "stall", "data_stall"})
+"""Causes whose culprit lives until it is ended."""
+
+_OF_NUMBERS = frozenset({"nonfinite", "spike"})
+"""Causes that are told by their steps."""
 
 _HOW = {"without_node": "without the node", "roll_back": "from further back"}
 

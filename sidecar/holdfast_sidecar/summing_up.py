@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from holdfast_sidecar.coordination.reports import LEFT_ALONE
 from holdfast_sidecar.decisions.blame import LEFT
 from holdfast_sidecar.decisions.observing import END, LEAVE
 from holdfast_sidecar.story import Story, whom
@@ -39,6 +40,7 @@ _NOT_RESTARTED = {
     "observe": "nothing was done, as this job is only watched",
     "suggest": "nothing was done, as this job is only watched",
     "paused": "nothing was done, as the job was paused",
+    LEFT_ALONE: "it was seen and left alone",
     LEAVE: "what follows is for whoever launched the job",
     END: "its process was ended for whoever launched the job to notice",
 }
@@ -87,7 +89,8 @@ def _telling(reasons: list[str]) -> str:
 def _consequence(story: Story) -> str:
     cost = _cost(story)
     if story.decided == "stop":
-        return "the job was stopped"
+        why = story.stopped_for.partition("\n")[0]
+        return f"the job was stopped: {why}" if why else "the job was stopped"
     if story.decided in _NOT_RESTARTED:
         over = "it was over" if story.decided in (LEAVE, END) else "it was over by itself"
         ended = f"; {over} {cost} later" if cost else ""

@@ -48,7 +48,7 @@ def explain(
     remark(record)
     known = record.incidents
     if not known and incident is None:
-        click.echo("null" if as_json else f"job {record.job}: no incident so far")
+        click.echo("null" if as_json else record.without_incident)
         return
     story = tell(choose(known, incident))
     packed = bundles(record.state, story)

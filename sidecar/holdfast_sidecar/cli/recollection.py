@@ -13,9 +13,10 @@ from holdfast_sidecar.chronicle import newest_job, read_incidents
 from holdfast_sidecar.cli import store_away
 from holdfast_sidecar.cli.finding_the_job import FoundJob, NoSuchJob, find_job, find_names
 from holdfast_sidecar.configuration import Effective
-from holdfast_sidecar.coordination.reports import Incident, Plan
+from holdfast_sidecar.coordination.reports import TERMINAL, Incident, Plan
 from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions.cluster import parse_cluster
+from holdfast_sidecar.job_record import newest_ended, newest_record, read_record
 from holdfast_sidecar.places import state_root
 from holdfast_sidecar.standing import exists, incidents
 from holdfast_sidecar.story import Story
@@ -29,6 +30,15 @@ class Recollection:
     state: Path
     incidents: list[Incident]
     remark: str = ""
+    ending: str = ""
+    """How the job ended, after its name; empty: it has not, as far as is known."""
+
+    @property
+    def without_incident(self) -> str:
+        """What is said of a job that had none."""
+        if self.ending:
+            return f"job {self.job} {self.ending}; it had no incident"
+        return f"job {self.job}: no incident so far"
 
 
 def recall(effective: Effective, job: str | None) -> Recollection:
@@ -38,15 +48,31 @@ def recall(effective: Effective, job: str | None) -> Recollection:
         view = _read(found)
         kept = read_incidents(found.state)
         told = with_forgotten(incidents(view), kept, parse_cluster(view).plan)
-        return Recollection(found.job, found.state, told)
+        return Recollection(found.job, found.state, told, ending=_ending(view))
     except (NoSuchJob, store_away.CutOff) as error:
         root = state_root(effective.settings.paths)
         state = newest_job(root) if job is None else root / job
         kept = [] if state is None else read_incidents(state)
-        if state is None or not kept:
-            raise
-        note = f"{error.format_message()}; this is what is kept here of job {state.name!r}"
-        return Recollection(state.name, state, kept, note)
+        if state is not None and kept:
+            note = f"{error.format_message()}; this is what is kept here of job {state.name!r}"
+            return Recollection(state.name, state, kept, note)
+        if isinstance(error, NoSuchJob) and (ended := _recall_ended(root, job)) is not None:
+            return ended
+        raise
+
+
+def _recall_ended(root: Path, job: str | None) -> Recollection | None:
+    """A job that is gone and had no incident."""
+    state = newest_ended(root) if job is None else root / job
+    record = None if state is None else read_record(state)
+    if state is None or record is None:
+        return None
+    return Recollection(state.name, state, [], ending=record[0].ending)
+
+
+def _ending(view: View) -> str:
+    record = newest_record(view.sections, "", None)
+    return record.ending if record is not None and record.state in TERMINAL else ""
 
 
 def with_forgotten(

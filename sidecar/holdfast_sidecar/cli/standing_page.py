@@ -34,6 +34,7 @@ def remembered_page(job: str, record: JobRecord, age_s: float) -> str:
     """What `status` prints of a job that is gone."""
     verdict = paint("in trouble", BAD) if record.trouble else paint("healthy", GOOD)
     how = record.state if record.state in TERMINAL else "broken off"
+    how = "interrupted" if record.was_interrupted else how
     ago = span(max(age_s, 0.0))
     lines = [f"job {job}: ended: {how}, attempt {record.attempt}, {ago} ago, {verdict}"]
     if record.trouble:
@@ -107,11 +108,11 @@ def _snapshots(found: SnapshotStanding) -> str:
 
 def _incident(incident: Incident, now_unix_s: float) -> str:
     ago = span(now_unix_s - incident.detected_unix_s)
-    recovered = "not recovered"
+    recovered = "left alone so far" if incident.decided in WITHHELD else "not recovered"
     if (cost := lost_s(incident)) is not None:
         how = "over by itself after" if incident.decided in WITHHELD else "recovered in"
         recovered = f"{how} {span(cost)}"
-    who = whom(incident.culprit_node, incident.culprit_ranks)
+    who = whom(incident.culprit_node, incident.culprit_ranks, incident.cause)
     return f"{incident.cause}, {who}, {ago} ago, {recovered} (holdfast explain)"
 
 

@@ -50,6 +50,10 @@ def _next(step: str) -> str:
 def _outcome(story: Story) -> str:
     if story.decided == "stop":
         return paint("the job was stopped", BAD)
+    if story.is_withheld:
+        how = "it was over by itself" if story.lost_s is not None else "its attempt ended"
+        seen = "seen and left alone"
+        return f"{seen} until {how}" if story.is_over else paint(f"{seen}, not over yet", BAD)
     return paint("recovered", GOOD) if story.is_over else paint("not over yet", BAD)
 
 
@@ -62,14 +66,16 @@ def _chapters(story: Story) -> str:
 
 
 def _summary(story: Story) -> list[str]:
-    who = whom(story.culprit_node, story.culprit_ranks)
+    who = whom(story.culprit_node, story.culprit_ranks, story.cause)
     lines = [f"to blame  {who}, {story.confidence:.0%} sure"]
     lines += [f"because   {reason}" for reason in story.reasons or [story.signature] if reason]
     if story.kept_by:
         lines.append(f"kept      evidence of it, on {', '.join(story.kept_by)}")
     done = " ".join(filter(None, (describe_decision(story.decided), story.how)))
     lines.append(f"done      {done or 'nothing yet'}")
-    if story.lost_s is not None:
+    if story.lost_s is not None and story.is_withheld:
+        lines.append(f"lasted    {span(story.lost_s)}")
+    elif story.lost_s is not None:
         steps = f", {story.lost_steps} step{'s' * (story.lost_steps != 1)} done again"
         again = "" if story.lost_steps is None else steps
         lines.append(f"cost      {span(story.lost_s)} without progress{again}")
@@ -86,7 +92,7 @@ def listing(records: list[Recollection], now_unix_s: float) -> str:
             f"{span(now_unix_s - story.chapters[0].at_unix_s)} ago",
             str(story.attempt),
             story.cause,
-            whom(story.culprit_node, story.culprit_ranks),
+            whom(story.culprit_node, story.culprit_ranks, story.cause),
             story.decided or "-",
             "-" if story.lost_s is None else span(story.lost_s),
             "-" if story.lost_steps is None else str(story.lost_steps),
@@ -95,7 +101,8 @@ def listing(records: list[Recollection], now_unix_s: float) -> str:
         for story in map(tell, record.incidents)
     ]
     if not rows:
-        return "no incident so far"
+        told = [record.without_incident for record in records if record.ending]
+        return "\n".join(told) or "no incident so far"
     headings = [] if is_one else ["job"]
     headings += ["incident", "when", "attempt", "cause", "to blame", "done", "time", "steps"]
     return table(headings, rows)

@@ -97,6 +97,8 @@ class AgentReport:
     known yet, or to be started cold."""
     leaves: bool = False
     """It was told to end, and ends its ranks: how they end now says nothing of the job."""
+    left_for: str = ""
+    """Signal for which it leaves at once; empty: none came."""
 
 
 @dataclass(frozen=True)
@@ -575,11 +577,18 @@ class Incident:
     """The script raised it: no machine is to blame."""
     escalation: str = ""
     """How the restart went further than in place: `without_node`, `roll_back`; empty: it didn't."""
+    withheld: str = ""
+    """One of WITHHELD: so nothing was done about it at first; empty: it was acted on at once."""
+    stopped_for: str = ""
+    """Why the job was stopped over it; empty: it was not, or its evidence says it."""
     distrusts_from: int = -1
     """State of this step or later led straight to failures and is not resumed from; -1: none."""
 
 
-WITHHELD = frozenset({"observe", "suggest", "paused"})
+LEFT_ALONE = "left_alone"
+"""Numbers that the job lives with: nothing can or shall be done about them."""
+
+WITHHELD = frozenset({"observe", "suggest", "paused", LEFT_ALONE})
 """What was decided about an incident that nothing was done about: only that it be known."""
 
 

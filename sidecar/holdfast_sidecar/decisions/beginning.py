@@ -10,7 +10,14 @@ from holdfast_sidecar.decisions import formation, restart
 from holdfast_sidecar.decisions.choosing import choose
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.divergence import add_skip, describe_skip
-from holdfast_sidecar.decisions.outcome import Circumstances, Outcome, Write, amend, write_plan
+from holdfast_sidecar.decisions.outcome import (
+    Circumstances,
+    Outcome,
+    Write,
+    amend,
+    stopped_over,
+    write_plan,
+)
 from holdfast_sidecar.decisions.quarantine import bearable, is_kept_out, lasting
 from holdfast_sidecar.decisions.snapshot_source import find_snapshot
 
@@ -135,7 +142,8 @@ def open_attempt(
             exit_code=EXIT_BAD_INPUT,
             message=formed.message,
         )
-        return write_plan(cluster, refused)
+        kept = incident and stopped_over(incident, formed.message)
+        return Outcome((*_noted(cluster, kept), *write_plan(cluster, refused).writes))
     snapshot = find_snapshot(cluster, formed.members, incident)
     if circumstances.candidates is None:
         return Outcome(
@@ -153,7 +161,7 @@ def open_attempt(
             exit_code=restart.EXIT_FAILED,
             message=obstacle,
         )
-        kept = incident and dataclasses.replace(incident, decided="stop", reopened_unix_s=0.0)
+        kept = incident and stopped_over(incident, obstacle)
         return Outcome((*_noted(cluster, kept), *write_plan(cluster, lost).writes))
     counted = incident is not None and incident.cause not in restart.PLANNED
     before = cluster.plan if incident is not None else None

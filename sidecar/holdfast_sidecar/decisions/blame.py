@@ -23,6 +23,9 @@ OF_A_MISMATCH = re.compile(
 """What a rank says that got something else from another one than it expected: gloo, which makes it
 raise or aborts it, and torch under TORCH_DISTRIBUTED_DEBUG=DETAIL. No lost peer makes it say so."""
 
+FROM_OUTSIDE = frozenset({-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT})
+"""Exit codes by signals that no bug of a program sends."""
+
 OF_HARDWARE = re.compile(
     r"uncorrectable|\bECC\b|NVLink|GPU is lost|fallen off the bus|hardware|Input/output error"
     r"|unspecified launch failure",

@@ -7,6 +7,7 @@ ill alone is told about and watched.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,10 @@ NONFINITE, SPIKE = "nonfinite", "spike"
 NEAR_STEPS = 8
 """Onsets so close are the same: a loss from a GPU is told up to eight steps late, and sums that
 are done in another order overflow a step sooner or later."""
+
+NOTED_STEPS = 5
+"""Where numbers are only told, so often in a row makes them worth a line among the incidents: a
+loss scaler and a script that passes over a bad batch meet one or two."""
 
 SKIPS_KEPT = 16
 """More places to be passed over than a data set that is worth training on has."""
@@ -37,11 +42,46 @@ class Onset:
 
 def find_divergence(cluster: Cluster, plan: Plan, settings: Settings) -> Incident | None:
     """Numbers that are wrong for so long that the job should go back, and can."""
+    found = _find(cluster, plan, settings)
+    ranks = cluster.ranks(plan).values()
+    if found is None or not can_go_back(cluster, ranks, found.onset_step, settings):
+        return None
+    return found
+
+
+def find_left_alone(cluster: Cluster, plan: Plan, settings: Settings) -> Incident | None:
+    """Numbers as wrong as that, where the job lives with them: it can't go back, or is not to."""
+    numbers = dataclasses.replace(
+        settings.numbers,
+        nonfinite_steps=settings.numbers.nonfinite_steps or NOTED_STEPS,
+        spikes_roll_back=True,
+    )
+    found = _find(cluster, plan, dataclasses.replace(settings, numbers=numbers))
+    if found is None:
+        return None
+    why = why_left_alone(cluster, plan, found, settings)
+    return dataclasses.replace(found, evidence=[*found.evidence, f"it was left alone: {why}"])
+
+
+def why_left_alone(cluster: Cluster, plan: Plan, found: Incident, settings: Settings) -> str:
+    """Why the job does not go back for these numbers."""
+    if found.cause == SPIKE and not settings.numbers.spikes_roll_back:
+        return "numbers.spikes_roll_back is off"
+    if found.cause == NONFINITE and settings.numbers.nonfinite_steps == 0:
+        return "numbers.nonfinite_steps is 0"
+    if not settings.checkpoint.dir:
+        return "there is no checkpoint directory, so nothing to go back to"
+    if not all(rank.state_registered for rank in cluster.ranks(plan).values()):
+        return "the script registered no state that could go back"
+    return f"there is no checkpoint from before step {found.onset_step} to go back to"
+
+
+def _find(cluster: Cluster, plan: Plan, settings: Settings) -> Incident | None:
     ranks = cluster.ranks(plan)
     if len(ranks) < plan.world_size:
         return None
     onset = judge(list(ranks.values()), settings)
-    if onset is None or not can_go_back(cluster, ranks.values(), onset.step, settings):
+    if onset is None:
         return None
     nodes = {member.node for member in plan.members for rank in member.ranks if rank in onset.first}
     return Incident(

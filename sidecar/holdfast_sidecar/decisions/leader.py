@@ -7,20 +7,31 @@ one stopped. Files and clocks are asked through `Circumstances`.
 
 from __future__ import annotations
 
-from holdfast_sidecar.coordination.reports import TERMINAL
+from holdfast_sidecar.coordination.reports import TERMINAL, Plan
 from holdfast_sidecar.decisions.beginning import begin, superseding, without_plan
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.observing import is_attached, observe
 from holdfast_sidecar.decisions.outcome import (
     Circumstances,
     Outcome,
+    Write,
+    amend,
     stopped,
+    stopped_over,
     write_plan,
 )
 from holdfast_sidecar.decisions.pausing import take_in
 from holdfast_sidecar.decisions.reforming import await_evidence, reform
 from holdfast_sidecar.decisions.watching import watch
 from holdfast_sidecar.decisions.withholding import overtaken
+
+
+def _amid(cluster: Cluster, plan: Plan, stop: str) -> tuple[Write, ...]:
+    """A stop that somebody asked for while an incident was not over: nothing follows it now."""
+    incident = cluster.incidents.get(plan.incident)
+    if incident is None or incident.decided:
+        return ()
+    return (amend(cluster, stopped_over(incident, stop)),)
 
 
 def decide(cluster: Cluster, circumstances: Circumstances) -> Outcome:
@@ -36,7 +47,8 @@ def decide(cluster: Cluster, circumstances: Circumstances) -> Outcome:
         return begin(cluster, circumstances, after=plan)
     if (stop := cluster.asked_to_stop()) is not None:
         ended = write_plan(cluster, stopped(plan, circumstances, 0, stop)).writes
-        return Outcome((*ended, *overtaken(cluster, plan, circumstances.now_unix_s)))
+        left = (*overtaken(cluster, plan, circumstances.now_unix_s), *_amid(cluster, plan, stop))
+        return Outcome((*left, *ended))
     if (changed := take_in(cluster, plan, circumstances)) is not None:
         return changed
     if plan.state == "running":

@@ -45,7 +45,9 @@ def lost_members(cluster: Cluster, plan: Plan, now_unix_s: float) -> Incident | 
 def how_lost(cluster: Cluster, node: str, silent_s: float, went: bool = False) -> str:
     """What the judgement that a node is gone rests on."""
     if went:
-        return "its launcher was told to end"
+        agent = cluster.agents.get(node)
+        by = f", by {agent.left_for}" if agent is not None and agent.left_for else ""
+        return f"its launcher was told to end{by}"
     sidecar = cluster.nodes.get(node)
     if sidecar is not None and not sidecar.launcher_alive:
         return "its sidecar saw the launcher end"

@@ -82,6 +82,11 @@ def amend(cluster: Cluster, incident: Incident) -> Write:
     return Write(Section.INCIDENTS, incident.identifier, encode(incident), known)
 
 
+def stopped_over(incident: Incident, why: str) -> Incident:
+    """The incident of which the job was not restarted, with the reason."""
+    return dataclasses.replace(incident, decided="stop", stopped_for=why, reopened_unix_s=0.0)
+
+
 def stopped(plan: Plan, circumstances: Circumstances, exit_code: int, message: str) -> Plan:
     """The plan, ended for good."""
     return dataclasses.replace(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from holdfast_sidecar.coordination.reports import Incident, Plan, Quarantine
+from holdfast_sidecar.coordination.reports import Exit, Incident, Plan, Quarantine
 from holdfast_sidecar.decisions import formation, restart
 from holdfast_sidecar.decisions.beginning import next_attempt, open_attempt
-from holdfast_sidecar.decisions.blame import Blame, describe, is_of_script
+from holdfast_sidecar.decisions.blame import FROM_OUTSIDE, Blame, describe, is_of_script
 from holdfast_sidecar.decisions.choosing import onset_in
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.escalation import Way, find_way
@@ -25,6 +25,7 @@ from holdfast_sidecar.decisions.outcome import (
     Outcome,
     amend,
     stopped,
+    stopped_over,
     write_plan,
 )
 from holdfast_sidecar.decisions.pausing import why_paused
@@ -75,7 +76,7 @@ def reform(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcom
     way = find_way(cluster, plan, incident, settings, _cap(cluster, settings), now)
     if isinstance(way, restart.Stop):
         refused = stopped(plan, circumstances, way.exit_code, way.message)
-        stamped = dataclasses.replace(incident, decided="stop", reopened_unix_s=0.0)
+        stamped = stopped_over(incident, way.message)
         return Outcome((amend(cluster, stamped), *write_plan(cluster, refused).writes))
     if now < plan_not_before(incident, way.pause_s):
         return _back_off(cluster, plan, way, circumstances)
@@ -101,7 +102,9 @@ def _go_on(cluster: Cluster, plan: Plan, way: Way, circumstances: Circumstances)
     since = max(plan_not_before(way.incident, way.pause_s), plan.resumed_unix_s)
     if now > since + patience and isinstance(formed, formation.Waiting):
         message = f"{len(joining)} nodes came back within {patience:g} s, too few to go on"
-        return write_plan(cluster, stopped(plan, circumstances, restart.EXIT_FAILED, message))
+        refused = stopped(plan, circumstances, restart.EXIT_FAILED, message)
+        stamped = stopped_over(way.incident, message)
+        return Outcome((amend(cluster, stamped), *write_plan(cluster, refused).writes))
     reopened = dataclasses.replace(way.incident, decided="restart", reopened_unix_s=now)
     attempt = next_attempt(cluster, cluster.willing(), plan.attempt)
     return open_attempt(cluster, formed, attempt, reopened, circumstances)
@@ -176,8 +179,16 @@ def _reasons(incident: Incident, blame: Blame) -> list[str]:
     sent a SIGKILL an exit knows nothing."""
     ended = f"rank {blame.rank}: "
     found = incident.evidence if incident.culprit_ranks == [blame.rank] else []
-    reasons = [ended + describe(blame.exit), *(r for r in found if not r.startswith(ended))]
+    reasons = [
+        ended + describe(blame.exit) + _not_by_us(blame.exit),
+        *(r for r in found if not r.startswith(ended)),
+    ]
     return sorted(reasons, key=lambda reason: "OOM killer" not in reason)
+
+
+def _not_by_us(exit_: Exit) -> str:
+    """What a launcher ends itself it does not report, and a sidecar ends what hangs alone."""
+    return ", not by Holdfast" if exit_.exit_code in FROM_OUTSIDE and not exit_.message else ""
 
 
 def _known(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident:

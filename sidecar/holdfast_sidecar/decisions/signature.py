@@ -7,6 +7,7 @@ import signal
 
 from holdfast_sidecar.coordination.reports import Exit, Incident
 from holdfast_sidecar.decisions.blame import (
+    FROM_OUTSIDE,
     LEFT,
     OF_A_MISMATCH,
     OF_HARDWARE,
@@ -20,9 +21,8 @@ SIGNATURE_CHARACTERS = 200
 """Of a message: less than a page keeps, so that who reads it there and who reads torch's error file
 say the same."""
 
-NOT_OF_A_PROGRAM = frozenset({-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGBUS})
-"""Exit codes by signals that no bug of a program sends, or that bad memory and full storage send
-just as well: elsewhere it may go on."""
+NOT_OF_A_PROGRAM = FROM_OUTSIDE | {-signal.SIGBUS}
+"""Bad memory and full storage send a SIGBUS just as well as a bug: elsewhere it may go on."""
 
 AT_STEP = " at step "
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import AgentReport, Incident, Member, Plan, encode
+from holdfast_sidecar.coordination.reports import AgentReport, Incident, Member, Plan
 from holdfast_sidecar.decisions import preemption, withholding
 from holdfast_sidecar.decisions.blame import in_short, is_of_script
 from holdfast_sidecar.decisions.choosing import onset_in
@@ -44,7 +43,8 @@ def watch(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome
     if all(_has_succeeded(cluster, plan, member) for member in plan.members):
         done = dataclasses.replace(plan, state="done", epoch=circumstances.epoch, message="")
         writes = withholding.overtaken(cluster, plan, circumstances.now_unix_s)
-        return Outcome((*write_plan(cluster, done).writes, *writes))
+        # Whoever reads that the job is done may leave at once, with the incidents as they are then.
+        return Outcome((*writes, *write_plan(cluster, done).writes))
     if plan.pause is not None:
         return _while_paused(cluster, plan, circumstances)
     if (lost := lost_members(cluster, plan, circumstances.now_unix_s)) is not None:
@@ -84,12 +84,14 @@ def _while_paused(cluster: Cluster, plan: Plan, circumstances: Circumstances) ->
         agent is None or (agent.attempt == plan.attempt and agent.state in ("failed", "joining"))
         for agent in members
     )
+    if is_broken or began_to_fail(cluster, plan):
+        # What was withheld is not over by itself: its ranks are dead.
+        return Outcome(_recoveries(cluster, plan, circumstances), waiting=why_paused(plan))
     return Outcome(
         (
             *_recoveries(cluster, plan, circumstances),
             *withholding.record(cluster, plan, circumstances),
-        ),
-        waiting=why_paused(plan) if is_broken else "",
+        )
     )
 
 
@@ -227,12 +229,15 @@ def _close(
 ) -> Outcome:
     now = circumstances.now_unix_s
     ranks = cluster.ranks(plan)
-    recorded = dataclasses.replace(
+    opened = dataclasses.replace(
         incident,
         identifier=incident.identifier or circumstances.new_identifier,
-        culprit_part=part_of_node(cluster, incident.culprit_node),
         since_unix_s=incident.since_unix_s or now,
         detected_unix_s=now,
+    )
+    recorded = dataclasses.replace(
+        withholding.continued(cluster, plan, opened),
+        culprit_part=part_of_node(cluster, incident.culprit_node),
         ended_unix_s=now if state == "ended" else 0.0,
         step_reached=max((rank.step for rank in ranks.values()), default=0),
         onset_step=incident.onset_step if incident.onset_step >= 0 else onset_in(cluster, plan),
@@ -246,8 +251,8 @@ def _close(
         culprit_node=recorded.culprit_node,
         culprit_ranks=recorded.culprit_ranks,
     )
-    record = Write(Section.INCIDENTS, recorded.identifier, encode(recorded), None)
-    overtaken = withholding.overtaken(cluster, plan, now)
+    record = amend(cluster, recorded)
+    overtaken = withholding.overtaken(cluster, plan, now, goes_on=recorded.identifier)
     return Outcome((*write_plan(cluster, closed).writes, record, *overtaken))
 
 

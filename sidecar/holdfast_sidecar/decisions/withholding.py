@@ -1,4 +1,4 @@
-"""What would have been done about a fault and was not: its mode forbids it, or the job is paused.
+"""What was not done about a fault: its mode forbids it, the job is paused, or there is no way to.
 
 It is recorded as an incident all the same, and closed when the fault is over by itself: by such
 incidents people judge whether Holdfast may act.
@@ -10,12 +10,21 @@ import dataclasses
 from collections.abc import Iterator
 
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import WITHHELD, Incident, Plan, encode
+from holdfast_sidecar.coordination.reports import (
+    LEFT_ALONE,
+    WITHHELD,
+    Incident,
+    Pause,
+    Plan,
+    encode,
+)
+from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.culprit import name_culprit
-from holdfast_sidecar.decisions.divergence import find_divergence
+from holdfast_sidecar.decisions.divergence import find_divergence, find_left_alone
 from holdfast_sidecar.decisions.modes import mode_of_job, mode_on
 from holdfast_sidecar.decisions.outcome import Circumstances, Write, amend
+from holdfast_sidecar.decisions.restart import PLANNED
 from holdfast_sidecar.findings import Finding, Kind
 
 ASKS_FOR_MORE = (Kind.HANG, Kind.STALL, Kind.DATA_STALL)
@@ -37,56 +46,108 @@ def acting_findings(cluster: Cluster, plan: Plan) -> list[tuple[Finding, str]]:
 
 
 def record(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> tuple[Write, ...]:
-    """Open an incident for a fault that nothing is done about; close it once that is over."""
-    now = circumstances.now_unix_s
-    found = [*acting_findings(cluster, plan), *_bad_numbers(cluster, plan, circumstances)]
-    withheld = [
-        (finding, "paused" if plan.pause is not None else mode)
-        for finding, mode in found
-        if plan.pause is not None or mode != "act"
-    ]
+    """Open an incident for a fault that nothing is done about; close it once that is over.
+
+    Ranks that hang and numbers that are wrong are told apart: a job may live with the latter for
+    long, and hang meanwhile.
+    """
+    hang = _withheld_hang(cluster, plan, circumstances)
+    numbers = _withheld_numbers(cluster, plan, circumstances)
     known = [i for i in _of_attempt(cluster, plan) if not i.ended_unix_s]
+    of_numbers = [i for i in known if i.cause in ABOUT_NUMBERS]
+    of_hangs = [i for i in known if i.cause not in ABOUT_NUMBERS]
+    # One at a time, as there is one new name; the next round has another.
+    now = circumstances.now_unix_s
+    return _follow(cluster, plan, hang, of_hangs, now) or _follow(
+        cluster, plan, numbers, of_numbers, now
+    )
+
+
+def _follow(
+    cluster: Cluster, plan: Plan, found: Incident | None, known: list[Incident], now: float
+) -> tuple[Write, ...]:
     is_open = [incident for incident in known if not incident.recovered_unix_s]
-    if not withheld:
-        return tuple(amend(cluster, _over(incident, now)) for incident in is_open)
+    if found is None:
+        return tuple(amend(cluster, _over(cluster, incident, now)) for incident in is_open)
     if is_open:
         return ()
+    earlier = next((i for i in known if _is_again(i, found, now, plan.pause)), None)
+    if earlier is not None:
+        return (amend(cluster, _seen_again(earlier, found)),)
+    return (Write(Section.INCIDENTS, found.identifier, encode(found), None),)
+
+
+def _withheld_hang(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident | None:
+    """The incident that findings make which would have a rank ended, and have not."""
+    withheld = [
+        (finding, _mode(plan, mode))
+        for finding, mode in acting_findings(cluster, plan)
+        if _mode(plan, mode) != "act"
+    ]
     # The same who would be named if it were acted on: whoever is silent may only wait for another.
     named = name_culprit([one for one, _ in withheld], cluster, plan, is_acted_on=False)
     if named is None:
-        return ()
-    earlier = next((i for i in known if _is_again(i, named, now)), None)
-    if earlier is not None:
-        return (amend(cluster, dataclasses.replace(earlier, recovered_unix_s=0.0)),)
+        return None
     _, mode = max(withheld, key=lambda pair: pair[0].confidence)
-    incident = _incident(cluster, plan, named, mode, circumstances)
-    return (Write(Section.INCIDENTS, incident.identifier, encode(incident), None),)
+    return _incident(cluster, plan, named, mode, circumstances)
 
 
-def _bad_numbers(
+def _withheld_numbers(
     cluster: Cluster, plan: Plan, circumstances: Circumstances
-) -> Iterator[tuple[Finding, str]]:
-    """Numbers that are wrong on all ranks, as if one of them had found it."""
+) -> Incident | None:
+    """Numbers that are wrong on all ranks, and what is not done about them."""
     settings = circumstances.settings
-    diverged = find_divergence(cluster, plan, settings)
-    if diverged is not None:
-        finding = Finding(
-            Kind(diverged.cause),
-            diverged.culprit_node,
-            circumstances.now_unix_s,
-            diverged.confidence,
-            diverged.culprit_ranks,
-            diverged.evidence,
-        )
-        yield finding, mode_of_job(settings, diverged.cause)
+    if (found := find_divergence(cluster, plan, settings)) is not None:
+        mode = _mode(plan, mode_of_job(settings, found.cause))
+        return None if mode == "act" else _incident(cluster, plan, found, mode, circumstances)
+    if (found := find_left_alone(cluster, plan, settings)) is not None:
+        return _incident(cluster, plan, found, LEFT_ALONE, circumstances)
+    return None
 
 
-def overtaken(cluster: Cluster, plan: Plan, now_unix_s: float) -> tuple[Write, ...]:
-    """The attempt ends for another reason: what is open then will not be over by itself."""
+def _mode(plan: Plan, mode: str) -> str:
+    return mode if plan.pause is None else "paused"
+
+
+def continued(cluster: Cluster, plan: Plan, found: Incident) -> Incident:
+    """What is acted on now, as the end of what nothing was done about so far, if it is the same:
+    whoever pauses a job for their work reads of it once."""
+    earlier = next((i for i in _of_attempt(cluster, plan) if _goes_on(i, found)), None)
+    if earlier is None:
+        return found
+    waited_s = found.detected_unix_s - earlier.detected_unix_s
+    why = "the job was paused" if earlier.decided == "paused" else "that was not to be or could not"
+    told = [f"for {waited_s:.0f} s nothing was done, as {why}"]
+    if not _is_same(earlier, found):
+        told += [f"seen meanwhile: {earlier.cause}: {reason}" for reason in earlier.evidence[:1]]
+    return dataclasses.replace(
+        found,
+        identifier=earlier.identifier,
+        since_unix_s=min(earlier.since_unix_s, found.since_unix_s),
+        detected_unix_s=earlier.detected_unix_s,
+        withheld=earlier.decided,
+        evidence=[*found.evidence, *told],
+    )
+
+
+def _goes_on(earlier: Incident, found: Incident) -> bool:
+    if earlier.recovered_unix_s or earlier.ended_unix_s or found.cause in PLANNED:
+        return False
+    return earlier.decided == "paused" or _is_same(earlier, found)
+
+
+def overtaken(
+    cluster: Cluster, plan: Plan, now_unix_s: float, goes_on: str = ""
+) -> tuple[Write, ...]:
+    """The attempt ends for another reason: what is open then will not be over by itself.
+
+    goes_on: the one of which that is the end.
+    """
     return tuple(
         amend(cluster, dataclasses.replace(incident, ended_unix_s=now_unix_s))
         for incident in _of_attempt(cluster, plan)
         if not incident.recovered_unix_s and not incident.ended_unix_s
+        if incident.identifier != goes_on
     )
 
 
@@ -96,35 +157,59 @@ def _of_attempt(cluster: Cluster, plan: Plan) -> Iterator[Incident]:
             yield incident
 
 
-def _over(incident: Incident, now: float) -> Incident:
-    # Nothing was ended, so nothing has to be done again.
-    return dataclasses.replace(
-        incident, recovered_unix_s=now, step_resumed=max(incident.step_reached, 0)
-    )
+def _over(cluster: Cluster, incident: Incident, now: float) -> Incident:
+    # Nothing was ended, so nothing has to be done again: it went on from where it is.
+    steps = (rank.step for node in cluster.nodes.values() for rank in node.ranks)
+    went_on = max((incident.step_reached, *steps))
+    return dataclasses.replace(incident, recovered_unix_s=now, step_resumed=went_on)
 
 
-def _is_again(incident: Incident, named: Incident, now: float) -> bool:
-    is_same = (incident.cause, incident.culprit_node, incident.culprit_ranks) == (
+def _is_again(incident: Incident, named: Incident, now: float, pause: Pause | None) -> bool:
+    if pause is not None and incident.decided == named.decided == "paused":
+        # Planned work is one incident, whatever it stops on its way.
+        return incident.detected_unix_s >= pause.since_unix_s
+    return _is_same(incident, named) and now - incident.recovered_unix_s <= AGAIN_S
+
+
+def _is_same(incident: Incident, named: Incident) -> bool:
+    return (incident.cause, incident.culprit_node, incident.culprit_ranks) == (
         named.cause,
         named.culprit_node,
         named.culprit_ranks,
     )
-    return is_same and now - incident.recovered_unix_s <= AGAIN_S
+
+
+def _seen_again(incident: Incident, named: Incident) -> Incident:
+    """The incident, open again; with others to blame, where those are new."""
+    again = dataclasses.replace(incident, recovered_unix_s=0.0)
+    if set(named.culprit_ranks) <= set(incident.culprit_ranks):
+        return again
+    return dataclasses.replace(
+        again,
+        culprit_node=incident.culprit_node if incident.culprit_node == named.culprit_node else "",
+        culprit_ranks=sorted({*incident.culprit_ranks, *named.culprit_ranks}),
+        evidence=[*incident.evidence, *(f"then: {reason}" for reason in named.evidence[:1])],
+    )
 
 
 def _incident(
     cluster: Cluster, plan: Plan, named: Incident, mode: str, circumstances: Circumstances
 ) -> Incident:
     steps = (rank.step for rank in cluster.ranks(plan).values())
+    now = circumstances.now_unix_s
     return dataclasses.replace(
         named,
         identifier=circumstances.new_identifier,
-        detected_unix_s=circumstances.now_unix_s,
+        since_unix_s=named.since_unix_s or now,
+        detected_unix_s=now,
         decided=mode,
         step_reached=max(steps, default=0),
-        evidence=[*named.evidence, f"would have restarted the job, but {_why(mode)}"],
+        evidence=[*named.evidence, *_why(mode)],
     )
 
 
-def _why(mode: str) -> str:
-    return "it is paused" if mode == "paused" else f"the mode is {mode}"
+def _why(mode: str) -> list[str]:
+    if mode == LEFT_ALONE:
+        return []  # which of its reasons it was is among what was found
+    why = "it is paused" if mode == "paused" else f"the mode is {mode}"
+    return [f"would have restarted the job, but {why}"]

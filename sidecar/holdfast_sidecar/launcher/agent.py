@@ -156,11 +156,15 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         self._store = worker_group.store = None
 
     def _shutdown(
-        self, death_sig: signal.Signals = signal.SIGTERM, timeout: float | None = None
+        self, death_sig: signal.Signals | None = None, timeout: float | None = None
     ) -> None:
-        """End all ranks at once; torch's own way waits for one after the other, 30 s each."""
+        """End all ranks at once; torch's own way waits for one after the other, 30 s each.
+
+        death_sig: the signal that this launcher got; None: it got none.
+        """
         grace_s = self._shutdown_timeout if timeout is None else timeout
-        self._tell_leaving()
+        self._tell_leaving(death_sig)
+        death_sig = death_sig or signal.SIGTERM
         dying = self._local_ranks.read_dying()
         self._local_ranks.end(death_sig, float(grace_s), self._ranks_with(Flag.HOLDS_TERMINATION))
         self._take_last_ends(dying)
@@ -168,9 +172,11 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         super()._shutdown(death_sig, timeout=int(grace_s))
         self._pcontext = None
 
-    def _tell_leaving(self) -> None:
+    def _tell_leaving(self, received: signal.Signals | None) -> None:
         """Ranks that end while the plan has them run are ended because this launcher goes."""
         plan = self._rendezvous_handler.watch.plan
+        if received is not None:
+            self._rendezvous_handler.reporter.say(left_for=received.name)
         if plan is not None and (plan.attempt, plan.state) == (self._course.attempt, "running"):
             self._rendezvous_handler.reporter.say(leaves=True)
 
@@ -298,7 +304,8 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         had_failed = self._course.has_failed
         self._course.take(ended, self._local_ranks.error_files)
         if self._course.has_failed and not had_failed:
-            logger.warning("%s", self._course.first_failure())
+            plan = self._rendezvous_handler.watch.plan
+            logger.warning("%s", self._course.first_failure(plan))
 
     def _new_ends(self) -> list[RankEnd]:
         now_unix_s = time.time()

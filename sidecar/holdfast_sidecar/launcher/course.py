@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-from holdfast_sidecar.coordination.reports import Exit
+from holdfast_sidecar.coordination.reports import Exit, Plan
 from holdfast_sidecar.decisions.blame import describe, find_culprit
+from holdfast_sidecar.decisions.warrant import HANGS
 from holdfast_sidecar.launcher.rank_ends import RankEnd, in_order
 from holdfast_sidecar.redaction import Redaction
 
@@ -80,13 +81,14 @@ class Course:
             for order, end in enumerate(self.ends)
         ]
 
-    def first_failure(self) -> str:
+    def first_failure(self, plan: Plan | None = None) -> str:
         """The first bad end, for people. The others are mostly that of having lost a peer, and so
         is the first one where a rank had left."""
         exits = self.exits()
         first = next(end for end in exits if end.exit_code != 0)
         said = f": {shortened(first.message)}" if first.message else ""
-        line = f"rank {first.rank} {how(first.exit_code)}{said}"
+        whose = by_whom(first, self.attempt, plan)
+        line = f"rank {first.rank} {how(first.exit_code)}{said}{whose}"
         blame = find_culprit(("", end) for end in exits)
         if blame is None or blame.exit.exit_code != 0:
             return line
@@ -97,6 +99,15 @@ class Course:
         if failure is None or not isinstance(failure.message, dict):
             return ""
         return self.redaction.text(" ".join(str(failure.message.get("message", "")).split()))
+
+
+def by_whom(exit_: Exit, attempt: int, plan: Plan | None) -> str:
+    """Says where Holdfast sent the signal that ended a rank. `plan`: the newest that was heard of;
+    that it was not Holdfast is for the incident to say, since this may be late."""
+    if exit_.exit_code != -signal.SIGKILL or plan is None or plan.attempt != attempt:
+        return ""
+    is_culprit = plan.cause in HANGS and exit_.rank in plan.culprit_ranks
+    return f", by Holdfast, for the {plan.cause} of incident {plan.incident}" * is_culprit
 
 
 def how(exit_code: int) -> str:

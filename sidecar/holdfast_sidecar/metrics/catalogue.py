@@ -127,8 +127,8 @@ JOB_WIDE = (
             "job_withheld_total",
             "",
             (*JOB, "why"),
-            "Incidents about which nothing was done, by why (observe, suggest, paused); they are"
-            " not among the others.",
+            "Incidents about which nothing was done, by why (observe, suggest, paused,"
+            " left_alone); they are among the others only if they were acted on later.",
         )
     ),
     _of_job(

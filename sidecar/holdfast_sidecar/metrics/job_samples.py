@@ -53,7 +53,8 @@ def _draw_plan(cluster: Cluster, plan: Plan, told: Told) -> Iterator[Sample]:
 
 
 def _draw_incidents(incidents: list[Incident], told: Told) -> Iterator[Sample]:
-    withheld = Counter(incident.decided for incident in incidents)
+    # One that was acted on later counts as both: a counter never falls.
+    withheld = Counter(incident.withheld or incident.decided for incident in incidents)
     incidents = [incident for incident in incidents if incident.decided not in WITHHELD]
     for why in sorted(WITHHELD):
         yield from told("job_withheld_total", withheld[why], why=why)

@@ -11,6 +11,8 @@ import psutil
 import pytest
 from tests.end_to_end.faults.job import Job
 
+from holdfast_sidecar.job_record import read_record
+
 pytestmark = pytest.mark.torch
 
 EVERY_HELPER = ["fork", "spawn", "command"]
@@ -75,3 +77,6 @@ def test_nothing_is_left_of_a_launch_that_ends(ending: str, make_job: Callable[.
     end(job)
     assert job.nodes["a"].wait() == code, job.story()
     assert_nothing_is_left(job, pids, ports)
+    known = read_record(job.folder / "state" / job.name)
+    assert known is not None
+    assert known[0].interrupted_by == (ending if ending in ("SIGTERM", "SIGINT") else "")

@@ -1,8 +1,10 @@
+import dataclasses
 import json
 
 from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import Incident, encode
+from holdfast_sidecar.job_record import JobRecord
 from holdfast_sidecar.places import places
 from holdfast_sidecar.settings import PathSettings
 
@@ -61,7 +63,7 @@ def test_the_newest_incident_is_told(job, run, home):
         "+900 ms declared: a rank stands still while its peers wait for it; "
         "rank 3 on node b (90% sure)"
     ) in lines
-    assert "+1.4 s attempt 2 ended" in lines
+    assert "+1.4 s Holdfast ended attempt 2, and rank 3 on node b by SIGKILL" in lines
     assert "+1.5 s decided: restart; the next attempt was opened" in lines
     assert "+3.0 s every rank was stepping again, from step 120" in lines
     assert "because   process is stopped" in told
@@ -143,6 +145,21 @@ def test_what_an_emptied_server_forgot_of_this_run_is_told_from_disk(job, run):
     assert "incident forgot, " in run("explain", "forgot").output
 
 
+def test_numbers_that_the_job_lived_with_were_seen_and_left_alone(job, run):
+    given = {"culprit_node": "", "culprit_ranks": [], "onset_step": 118, "step_resumed": 140}
+    numbers = hang(
+        cause="nonfinite", decided="left_alone", kept_by=[], reopened_unix_s=0.0, **given
+    )
+    begin(job, numbers)
+    told = run("explain").output
+    assert "nonfinite, seen and left alone until it was over by itself" in told
+    assert "it was over by itself, after step 140" in told
+    assert "to blame  all ranks" in told
+    assert "lasted    3.0 s" in told
+    assert json.loads(run("explain", "--json").output)["onset_step"] == 118
+    assert "all ranks  left_alone" in run("incidents").output
+
+
 def test_no_incident_is_said_plainly(job, run):
     begin(job)
     result = run("explain")
@@ -150,6 +167,31 @@ def test_no_incident_is_said_plainly(job, run):
     assert result.output == "job chargpt: no incident so far\n"
     assert run("incidents").output == "no incident so far\n"
     assert json.loads(run("incidents", "--json").output) == []
+
+
+def test_a_job_that_is_gone_and_had_no_incident_is_known(job, run, home):
+    begin(job)
+    record = JobRecord("done", 0, 60, 0, "", "")
+    path = places(PathSettings(), "gone", "a").job_record
+    path.parent.mkdir(parents=True)
+    path.write_text(encode(record))
+    (home / "chargpt" / "server.json").unlink()
+    for command in ("explain", "incidents"):
+        result = run(command, "--job", "gone")
+        assert result.exit_code == 0, result.output
+        assert result.output == "job gone ended well; it had no incident\n"
+    assert run("explain").output == "job gone ended well; it had no incident\n"
+    assert json.loads(run("incidents", "--job", "gone", "--json").stdout) == []
+    path.write_text(encode(dataclasses.replace(record, state="running")))
+    assert "job gone is over: attempt 0 broke off" in run("explain", "--job", "gone").output
+
+
+def test_a_job_that_ended_and_is_still_in_the_store_is_said_to_have_ended(job, run):
+    begin(job)
+    job.plan(state="stopped", message="asked for by ann@desk")
+    told = "job chargpt was stopped: asked for by ann@desk; it had no incident\n"
+    assert run("explain").output == told
+    assert run("incidents").output == told
 
 
 def test_where_an_incident_is_packed_is_told_for_scripts(job, run, home):

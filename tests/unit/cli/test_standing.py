@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from holdfast_sidecar.cli.standing_page import page
@@ -216,6 +218,39 @@ def test_a_job_that_waits_for_a_replacement_has_not_ended() -> None:
     assert shown.startswith("job j: waiting, attempt 0, 1 rank, in trouble\n")
     assert shown.count("1 of 2 nodes are here") == 1
     assert replaced("").trouble == ["attempt 0 is ending: node_lost"]
+
+
+@pytest.mark.parametrize(
+    ("given", "is_told"),
+    [
+        ({}, True),
+        ({"recovered_unix_s": 21.0}, False),
+        ({"cause": "restart"}, False),
+        ({"detected_unix_s": 4.0}, False),
+        ({"attempt": 1}, False),
+        ({"step_reached": 0}, False),
+    ],
+    ids=["under way", "over", "planned", "of another run", "of this attempt", "without steps"],
+)
+def test_a_restart_is_told_until_every_rank_has_made_a_step(
+    given: dict[str, Any], is_told: bool
+) -> None:
+    facts: dict[str, Any] = {"attempt": 0, "cause": "crash", "detected_unix_s": 20.0}
+    facts |= {"culprit_ranks": [0], "step_reached": 7}
+    incident = Incident(**({"identifier": "x", "decided": "restart"} | facts | given))
+    begun = plan(attempt=1, began_unix_s=9.0)
+    now = view(2, begun, a={})
+    now = View(now.lease, "s", {**now.sections, Section.INCIDENTS: {"x": encode(incident)}})
+    told = "attempt 1 is starting after the crash of rank 0: not every rank has made a step yet"
+    assert (told in judge("j", view(1, begun, a={}), now).trouble) is is_told
+
+
+def test_a_launcher_that_was_told_to_end_is_not_just_silent() -> None:
+    now = view(2, plan(), a={"launcher": False})
+    left = AgentReport("a", "i", "left", 0, 0, 1, "", 1, 1, left_for="SIGINT")
+    now = View(now.lease, "s", {**now.sections, Section.AGENTS: {"a": encode(left)}})
+    told = judge("j", view(1, plan(), a={"launcher": False}), now).trouble
+    assert told == ["node a: its launcher received SIGINT and left"]
 
 
 def test_nobody_of_a_job_that_has_ended_is_called_silent() -> None:

@@ -191,7 +191,7 @@ def test_the_exit_completes_what_the_sidecar_saw() -> None:
 
 def test_the_oom_killer_is_named_before_the_signal_that_it_sent() -> None:
     incident = completed(exited(1, -signal.SIGKILL))
-    assert incident.evidence == [*SEEN.evidence, "rank 1: ended by SIGKILL"]
+    assert incident.evidence == [*SEEN.evidence, "rank 1: ended by SIGKILL, not by Holdfast"]
 
 
 def test_without_an_exit_what_the_sidecar_saw_stands() -> None:

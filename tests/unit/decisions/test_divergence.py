@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tests.unit.decisions.simulated_job import SimulatedJob
 
 from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.coordination.reports import (
+    LEFT_ALONE,
     BatchSkip,
     Incident,
     LedgerEntry,
@@ -24,6 +26,7 @@ from holdfast_sidecar.decisions.divergence import (
     SKIPS_KEPT,
     add_skip,
     find_divergence,
+    find_left_alone,
 )
 from holdfast_sidecar.decisions.restart import EXIT_DO_NOT_REQUEUE
 from holdfast_sidecar.settings import (
@@ -32,6 +35,8 @@ from holdfast_sidecar.settings import (
     NumbersSettings,
     Settings,
 )
+from holdfast_sidecar.story import tell
+from holdfast_sidecar.summing_up import sum_up
 
 SETTINGS = Settings(
     checkpoint=CheckpointSettings(dir="/c"),
@@ -269,6 +274,78 @@ def test_where_it_may_only_be_told_what_would_have_been_done_is_on_record(tmp_pa
     job.run(1.0)
     (incident,) = job.incidents()
     assert incident.recovered_unix_s > incident.detected_unix_s
+
+
+def test_what_the_job_can_t_go_back_for_was_seen_and_left_alone(tmp_path: Path) -> None:
+    job = SimulatedJob(tmp_path, slots=1)
+    job.run_until(lambda: job.is_running(0))
+    job.run(4.0)
+    for node in job.nodes.values():
+        node.onset = 30
+    job.run(8.0)
+    (incident,) = job.incidents()
+    assert (incident.cause, incident.decided, incident.onset_step) == ("nonfinite", LEFT_ALONE, 30)
+    assert incident.evidence[-1] == (
+        "it was left alone: the script registered no state that could go back"
+    )
+    assert not tell(incident).is_over
+    for node in job.nodes.values():
+        node.onset = -1
+    job.run(1.0)
+    (incident,) = job.incidents()
+    chapters = [chapter.what for chapter in tell(incident).chapters]
+    assert chapters[-2] == "nothing was done (it was seen and left alone)"
+    assert chapters[-1] == f"it was over by itself, after step {incident.step_resumed}"
+    assert incident.step_resumed > incident.step_reached
+    assert sum_up(tell(incident)).startswith("The job computed numbers that are not finite: ")
+
+
+def test_a_job_that_ends_with_such_numbers_has_them_on_record(tmp_path: Path) -> None:
+    job = SimulatedJob(tmp_path, slots=1)
+    job.run_until(lambda: job.is_running(0))
+    for node in job.nodes.values():
+        node.onset = 20
+    job.until = 100
+    job.run_until(lambda: job.plan is not None and job.plan.state == "done")
+    (incident,) = job.incidents()
+    assert incident.ended_unix_s > 0
+    assert tell(incident).is_over
+
+
+@pytest.mark.parametrize(
+    ("ranks", "settings", "why"),
+    [
+        (ill, Settings(numbers=NumbersSettings(nonfinite_steps=0)), "nonfinite_steps is 0"),
+        (spiking, Settings(), "spikes_roll_back is off"),
+        (ill, Settings(), "no checkpoint directory"),
+        (ill, SETTINGS, "no checkpoint from before step 50"),
+    ],
+)
+def test_why_numbers_were_left_alone_is_told(
+    ranks: Callable[[int], RankReport], settings: Settings, why: str
+) -> None:
+    found = find_left_alone(job(*map(ranks, range(4)), ledger=()), PLAN, settings)
+    assert found is not None
+    assert why in found.evidence[-1]
+
+
+def test_a_bad_batch_that_a_script_passes_over_is_no_incident() -> None:
+    passing = [ill(rank, steps=2) for rank in range(4)]
+    assert find_left_alone(job(*passing, ledger=()), PLAN, Settings()) is None
+
+
+def test_a_hang_is_on_record_though_the_numbers_are_wrong_too(tmp_path: Path) -> None:
+    job = SimulatedJob(tmp_path, mode="observe")
+    job.run_until(lambda: job.is_running(0))
+    for node in job.nodes.values():
+        node.onset = 20
+    job.run(4.0)
+    job.nodes["n1"].frozen = {0}
+    job.run(3.0)
+    assert [i.cause for i in sorted(job.incidents(), key=lambda i: i.detected_unix_s)] == [
+        "nonfinite",
+        "hang",
+    ]
 
 
 def test_a_spike_rolls_back_where_that_is_asked_for(tmp_path: Path) -> None:

@@ -124,6 +124,8 @@ def test_below_the_minimum_nothing_is_decided_until_the_patience_ends(tmp_path: 
     job.run(10)
     assert job.plan.state == "stopped"
     assert job.nodes["n0"].exit_code == 1
+    (incident,) = job.incidents()
+    assert (incident.decided, incident.stopped_for) == ("stop", job.plan.message)
 
 
 def test_a_launcher_that_its_sidecar_saw_die_is_lost_at_once(tmp_path: Path) -> None:
@@ -149,6 +151,8 @@ def test_the_same_exception_at_the_same_step_twice_stops_the_job_for_good(tmp_pa
     assert job.plan is not None
     assert job.plan.exit_code == 65
     assert "ValueError: bad sample 1 at step" in job.plan.message
+    last = job.incidents()[-1]
+    assert (last.decided, last.stopped_for) == ("stop", job.plan.message)
 
 
 def test_a_script_that_leaves_with_the_same_code_at_the_same_step_is_stopped_and_says_so(
@@ -243,6 +247,17 @@ def test_a_stop_request_ends_everything_with_zero_and_is_forgotten(tmp_path: Pat
     job.run_until(lambda: all(n.exit_code == 0 for n in job.nodes.values()))
     job.run(0.5)
     assert not store.read().section(Section.REQUESTS)
+
+
+def test_a_stop_amid_an_incident_is_its_end(tmp_path: Path) -> None:
+    job = started(tmp_path, nodes=2, policy=PolicySettings(join_timeout_s=60))
+    job.nodes["n1"].dead = True
+    job.run_until(lambda: job.plan is not None and job.plan.state == "ended")
+    job.run(1)
+    job.ask("r1", "stop")
+    job.run_until(lambda: job.nodes["n0"].exit_code == 0)
+    (incident,) = job.incidents()
+    assert (incident.decided, incident.stopped_for) == ("stop", "asked for by ann@desk")
 
 
 def test_a_job_that_still_waits_for_nodes_can_be_stopped(tmp_path: Path) -> None:

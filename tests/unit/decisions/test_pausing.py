@@ -68,6 +68,47 @@ def test_what_is_over_within_the_pause_was_never_acted_on_and_is_on_record(tmp_p
     assert job.is_running(0)
 
 
+def test_what_outlives_the_pause_is_one_incident_of_the_whole(tmp_path: Path) -> None:
+    job = paused(tmp_path, for_s=20.0)
+    job.nodes["n1"].frozen = {0}
+    job.run_until(lambda: len(job.incidents()) == 1)
+    (seen,) = job.incidents()
+    job.run_until(lambda: job.is_running(1))
+    job.run(1)
+    (incident,) = job.incidents()
+    assert incident.identifier == seen.identifier
+    assert (incident.cause, incident.decided, incident.culprit_ranks) == ("hang", "restart", [2])
+    assert incident.since_unix_s == seen.since_unix_s
+    assert incident.withheld == "paused", "what was counted as withheld stays so"
+    assert incident.recovered_unix_s > incident.ended_unix_s > seen.detected_unix_s + 15
+    assert any("nothing was done, as the job was paused" in told for told in incident.evidence)
+    assert sorted(incident.kept_by) == ["n0", "n1"]
+
+
+def test_a_rank_that_dies_of_the_planned_work_is_no_second_incident(tmp_path: Path) -> None:
+    job = paused(tmp_path, for_s=20.0)
+    job.nodes["n1"].frozen = {0}
+    job.run(5)
+    job.nodes["n1"].crash(0, -9, job.now)
+    job.run_until(lambda: job.is_running(1))
+    job.run(1)
+    (incident,) = job.incidents()
+    assert (incident.cause, incident.decided) == ("crash", "restart")
+
+
+def test_what_planned_work_stops_on_its_way_is_one_incident(tmp_path: Path) -> None:
+    job = paused(tmp_path, for_s=600.0)
+    for name in ("n0", "n1", "n0"):
+        job.nodes[name].frozen = {0}
+        job.run(5)
+        job.nodes[name].frozen = set()
+        job.run(90)
+    (incident,) = job.incidents()
+    assert (incident.decided, incident.culprit_ranks) == ("paused", [0, 2])
+    assert sum(reason.startswith("then: ") for reason in incident.evidence) == 1
+    assert incident.recovered_unix_s > 0
+
+
 def test_resume_ends_it_and_what_waited_is_done(tmp_path: Path) -> None:
     job = paused(tmp_path, for_s=3600.0)
     job.nodes["n1"].crash(0, -9, job.now)

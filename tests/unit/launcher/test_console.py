@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from types import SimpleNamespace
 from typing import Any
 
@@ -73,8 +74,10 @@ def test_a_launcher_that_ends_ranks_unasked_says_that_it_leaves(
         watch=SimpleNamespace(plan=Plan(attempt, 2, state)),
         reporter=SimpleNamespace(say=lambda **changes: said.append(changes)),
     )
-    agent._tell_leaving()
+    agent._tell_leaving(None)
     assert said == told
+    agent._tell_leaving(signal.SIGINT)
+    assert {"left_for": "SIGINT"} in said
 
 
 def test_only_the_first_bad_end_of_an_attempt_is_told_at_once(
@@ -84,7 +87,8 @@ def test_only_the_first_bad_end_of_an_attempt_is_told_at_once(
     agent._course = Course(0, {0: 2, 1: 3, 2: 4})
     agent._pcontext = SimpleNamespace(error_files={0: "", 1: "", 2: ""})
     agent._rendezvous_handler = SimpleNamespace(
-        reporter=SimpleNamespace(say=lambda **changes: None)
+        reporter=SimpleNamespace(say=lambda **changes: None),
+        watch=SimpleNamespace(plan=Plan(0, 1, "running")),
     )
     looks = iter(
         [

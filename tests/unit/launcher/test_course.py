@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -8,9 +9,12 @@ import pytest
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
+from holdfast_sidecar.coordination.reports import Plan  # noqa: E402
 from holdfast_sidecar.launcher.course import Course, how  # noqa: E402
 from holdfast_sidecar.launcher.rank_ends import RankEnd  # noqa: E402
 from holdfast_sidecar.redaction import Redaction  # noqa: E402
+
+HUNG = Plan(0, 1, "ended", cause="hang", incident="3f2a", culprit_ranks=[4])
 
 
 def error_file(path: Path, message: str, timestamp: int) -> str:
@@ -74,6 +78,23 @@ def test_a_long_message_is_cut_for_the_console(tmp_path: Path) -> None:
 )
 def test_a_signal_is_named(exit_code: int, words: str) -> None:
     assert how(exit_code) == words
+
+
+@pytest.mark.parametrize(
+    ("plan", "code", "words"),
+    [
+        (Plan(0, 1, "running"), -9, ""),
+        (HUNG, -9, ", by Holdfast, for the hang of incident 3f2a"),
+        (dataclasses.replace(HUNG, culprit_ranks=[7]), -9, ""),
+        (dataclasses.replace(HUNG, attempt=1), -9, ""),
+        (HUNG, -11, ""),
+        (None, -9, ""),
+    ],
+)
+def test_whose_kill_it_was_is_told(plan: Plan | None, code: int, words: str) -> None:
+    course = Course(0, {0: 4})
+    course.take([RankEnd(0, 10, code, 1.0)], {0: ""})
+    assert course.first_failure(plan) == f"rank 4 {how(code)}{words}"
 
 
 def test_what_an_exception_says_is_told_without_secrets(tmp_path: Path) -> None:

@@ -8,7 +8,14 @@ from click.testing import CliRunner
 
 from holdfast_sidecar.cli.main import cli
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import NodeReport, Plan, RankReport, encode
+from holdfast_sidecar.coordination.reports import (
+    AgentReport,
+    Member,
+    NodeReport,
+    Plan,
+    RankReport,
+    encode,
+)
 from holdfast_sidecar.job_record import STEPS_EVERY_S, JobRecord, RecordKeeping, read_record
 from holdfast_sidecar.places import Places
 
@@ -90,6 +97,21 @@ def test_the_status_of_a_job_that_is_gone_is_told_from_its_record(home: Path) ->
     told = CliRunner().invoke(cli, ["status", "--job", "j"])
     assert "! attempt 2 broke off" in told.output
     assert CliRunner().invoke(cli, ["status", "--job", "never-was"]).exit_code == 3
+
+
+def test_a_job_that_somebody_interrupted_is_not_called_broken_off(home: Path) -> None:
+    members = [Member("a", "i", 0, 0, 1)]
+    left = AgentReport("a", "i", "left", 0, 1, 1, "", 1, 1, left_for="SIGINT")
+    stopped = {"state": "stopped", "exit_code": 1, "message": "0 of 0 restarts are used up"}
+    for plan in ({}, stopped):
+        seen = {**sections(60, members=members, **plan), Section.AGENTS: {"a": encode(left)}}
+        keeping(home).keep(seen, is_last=True)
+        found = kept(home)
+        assert found.trouble == "attempt 0 was interrupted: its launcher received SIGINT (Ctrl-C)"
+    told = CliRunner().invoke(cli, ["status", "--job", "j"])
+    assert told.exit_code == 1
+    assert told.output.startswith("job j: ended: interrupted, attempt 0, ")
+    assert "said        0 of 0 restarts are used up" in told.output
 
 
 def test_the_checkpoints_of_a_job_that_is_gone_are_found(home: Path) -> None:

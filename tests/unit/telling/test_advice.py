@@ -25,6 +25,27 @@ def advice(cause: str, *evidence: str, **given: Any) -> list[str]:
         ("crash", "rank 1: ended by SIGBUS", "df /dev/shm"),
         ("crash", "rank 1: RuntimeError: [enforce] op.preamble.length <= op.nbytes", "a tensor"),
         ("crash", "rank 1: left by exit code 0 at step 7 while others went on", "os._exit"),
+        ("crash", "rank 1: ended by SIGTERM, not by Holdfast", "who sent the signal"),
+        ("crash", "rank 1: exited with code 143", "who sent the signal"),
+        ("crash", "rank 1: KeyboardInterrupt: ", "who sent the signal"),
+        (
+            "crash",
+            "rank 1: RuntimeError: DataLoader worker (pid 77) is killed by signal: Killed. ",
+            "OOM killer",
+        ),
+        (
+            "crash",
+            "rank 1: RuntimeError: DataLoader worker (pid(s) 7, 8) exited unexpectedly",
+            "df -h /dev/shm",
+        ),
+        (
+            "crash",
+            "rank 1: RuntimeError: DataLoader worker (pid 77) is killed by signal: Bus error. It "
+            "is possible that dataloader's workers are out of shared memory.",
+            "--shm-size",
+        ),
+        ("hang", "process 9 (pt_data_worker), which loads for it, was ended by signal 9", "OOM"),
+        ("hang", "process 7 has been stopped (state T)", "`kill -CONT`"),
         ("hang", "process 7 has been stopped (state T)", "who stopped the process"),
         ("hang", "rank 1 in forward", "read the stack"),
         (
@@ -46,8 +67,15 @@ def test_each_cause_has_a_next_step(cause: str, evidence: str, says: str) -> Non
     assert any(says in line for line in advice(cause, evidence))
 
 
-def test_who_was_killed_left_no_traceback_to_read() -> None:
-    assert not any("traceback" in line for line in advice("crash", "rank 1: ended by SIGKILL"))
+@pytest.mark.parametrize("end", ["ended by SIGKILL", "ended by SIGTERM", "exited with code 143"])
+def test_who_was_ended_from_outside_left_no_traceback_to_read(end: str) -> None:
+    assert not any("read the traceback" in line for line in advice("crash", f"rank 1: {end}"))
+
+
+def test_of_a_stopped_process_and_of_a_dead_worker_no_line_of_the_script_is_to_blame() -> None:
+    assert len(advice("hang", "process 7 has been stopped (state T)")) == 1
+    assert len(advice("hang", "process 9, which loads for it, was ended by signal 9")) == 1
+    assert len(advice("hang", "process 9, which loads for it, was ended by signal 11")) == 1
 
 
 def test_a_kill_for_want_of_memory_is_not_called_a_riddle() -> None:
@@ -65,6 +93,15 @@ def test_what_is_not_over_or_was_given_up_comes_first() -> None:
 def test_who_need_not_be_wrong_is_not_sent_to_its_traceback_or_to_newer_versions() -> None:
     for words in ("op.preamble.length <= op.nbytes", "ended by SIGABRT", "left by exit code 0"):
         assert not any("traceback" in line or "newest" in line for line in advice("crash", words))
+
+
+def test_numbers_that_were_left_alone_ask_for_a_person_as_long_as_they_last() -> None:
+    lasting = advice("nonfinite", decided="left_alone", recovered_unix_s=0.0)
+    assert lasting[0].startswith("the job goes on with such numbers")
+    passed = advice("nonfinite", decided="left_alone")
+    assert not any("goes on" in line or "not over" in line for line in passed)
+    watched = advice("nonfinite", decided="observe", recovered_unix_s=0.0)
+    assert not any("end the rank" in line for line in watched)
 
 
 def test_a_guess_is_called_one() -> None:

@@ -18,6 +18,11 @@ def test_of_a_job_that_others_restart_nothing_is_claimed_that_they_alone_know() 
     assert tell(over).lost_steps is None
 
 
+def test_why_the_job_was_stopped_over_it_is_told() -> None:
+    told = chapters(decided="stop", ended_unix_s=11.0, stopped_for="2 of 2 restarts are used up")
+    assert told[-1] == "decided: stop (2 of 2 restarts are used up)"
+
+
 def test_of_a_job_of_ours_it_is_known_where_it_went_on() -> None:
     told = chapters(decided="restart", reopened_unix_s=11.0, recovered_unix_s=70.0, step_resumed=8)
     assert told[2:] == [

@@ -55,6 +55,12 @@ RESTARTED = {"decided": "restart", "recovered_unix_s": 13.0, "step_resumed": 120
             "Rank 3 on node b crashed: ValueError: boom at step 9 (90% sure); the job was stopped.",
         ),
         (
+            "crash",
+            {"decided": "stop", "stopped_for": "3 of 3 restarts are used up"},
+            "Rank 3 on node b crashed (90% sure); the job was stopped: 3 of 3 restarts are used "
+            "up.",
+        ),
+        (
             "node_lost",
             {"culprit_ranks": [2, 3], **RESTARTED, "step_resumed": 0},
             "Node b was lost (90% sure); the job was restarted from its beginning: 3.0 s without "
