@@ -40,6 +40,7 @@ def trace(rank: int, *standings: Standing, size: int = 4, **changes: object) -> 
         "is_whole": True,
         "is_overdue": True,
         "stands": True,
+        "told_standing": True,
     }
     return RankTrace(rank, **(values | changes))  # type: ignore[arg-type]
 

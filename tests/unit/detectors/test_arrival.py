@@ -7,7 +7,6 @@ from tests.unit.decisions.test_arrival import PAST, STEP, mute, standing, trace
 from tests.unit.detectors import scene
 
 from holdfast.page import Ending, Phase
-from holdfast_sidecar.closer_look import CloserLook, Scrutiny
 from holdfast_sidecar.collective_trace import RankTrace
 from holdfast_sidecar.detectors.arrival import (
     absentees,
@@ -20,7 +19,6 @@ from holdfast_sidecar.detectors.stall import find_stalls
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import PeerRank, RankHistory, Ranks
 from holdfast_sidecar.settings import StallSettings
-from holdfast_sidecar.waiting_place import Wait, Where
 
 SETTINGS = StallSettings()
 PAST_STEPS = scene.steps(10, forward=20, backward=20, communicating=20)
@@ -148,8 +146,7 @@ def test_a_rank_that_provably_stands_where_others_seem_to_wait_is_a_hang() -> No
     ranks = job(rank(2), traces=[waiting(0), waiting(1), absent(2)], peers=peers)
     (silent,) = judged(ranks)
     assert (silent.kind, silent.acts) == (Kind.STALL, False)
-    stuck = CloserLook(3.0, (0, 0, 0), Wait(Where.LOCK, (202, 1, 1)))
-    scrutiny = Scrutiny(replace(stuck, at_s=5.0), stuck, 3.0)
+    scrutiny = scene.scrutiny()
     (finding,) = judged(replace(ranks, scrutinies={2: scrutiny}))
     assert (finding.kind, finding.ranks, finding.acts) == (Kind.HANG, [2], True)
     receiving = rank(2, Phase.COMMUNICATING)
