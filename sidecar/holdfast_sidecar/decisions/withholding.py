@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import WITHHELD, Incident, Plan, encode
 from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.decisions.culprit import name_culprit
+from holdfast_sidecar.decisions.culprit import mode_where_it_was, name_culprit
 from holdfast_sidecar.decisions.divergence import find_divergence
 from holdfast_sidecar.decisions.modes import mode_of_job, mode_on
 from holdfast_sidecar.decisions.outcome import Circumstances, Write, amend
@@ -44,7 +44,7 @@ def record(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> tuple[
         (finding, "paused" if plan.pause is not None else mode)
         for finding, mode in found
         if plan.pause is not None or mode != "act"
-    ]
+    ] or _kept_by_the_culprits_node(found, cluster, plan)
     known = [i for i in _of_attempt(cluster, plan) if not i.ended_unix_s]
     is_open = [incident for incident in known if not incident.recovered_unix_s]
     if not withheld:
@@ -52,7 +52,7 @@ def record(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> tuple[
     if is_open:
         return ()
     # The same who would be named if it were acted on: whoever is silent may only wait for another.
-    named = name_culprit([one for one, _ in withheld], cluster, plan, is_acted_on=False)
+    named = name_culprit([one for one, _ in withheld], cluster, plan)
     if named is None:
         return ()
     earlier = next((i for i in known if _is_again(i, named, now)), None)
@@ -61,6 +61,16 @@ def record(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> tuple[
     _, mode = max(withheld, key=lambda pair: pair[0].confidence)
     incident = _incident(cluster, plan, named, mode, circumstances)
     return (Write(Section.INCIDENTS, incident.identifier, encode(incident), None),)
+
+
+def _kept_by_the_culprits_node(
+    found: list[tuple[Finding, str]], cluster: Cluster, plan: Plan
+) -> list[tuple[Finding, str]]:
+    """Silence that would be acted on, but for the mode of the node that the others wait for."""
+    hangs = [finding for finding, _ in found if finding.kind in ASKS_FOR_MORE]
+    named = name_culprit(hangs, cluster, plan)
+    mode = "act" if named is None else mode_where_it_was(named, cluster)
+    return [] if mode == "act" else [(finding, mode) for finding in hangs]
 
 
 def _bad_numbers(
