@@ -131,6 +131,9 @@ class RankTrace:
     """Whether it has told the same for so long that it is no snapshot of something moving."""
     told_standing: bool = False
     """Whether it was asked after its main thread had last been on a CPU."""
+    rests: bool = False
+    """Whether, as it told this, it provably did nothing but wait for another rank: what it has not
+    entered by then it won't enter before what it waits for is complete."""
 
     @property
     def waits(self) -> bool:
