@@ -185,6 +185,8 @@ def _parted(queue: Queue) -> Arrival | None:
     if len(pasts) < 2:
         return None  # the ordinary case, of however many ranks
     reference = {ranks[0]: ranks for ranks in pasts.values()}
+    if not _keeps_somebody(queue, reference):
+        return None
     is_young = max(standing.entered for standing in queue.standings.values()) <= YOUNG
     have_agreed = is_young
     for number in _numbers(queue, reference):
@@ -198,6 +200,23 @@ def _parted(queue: Queue) -> Arrival | None:
             return _tell_parted(queue, number, list(sides.values())) if have_agreed else None
         have_agreed = have_agreed or sum(len(side.ranks) for side in sides.values()) > 1
     return None
+
+
+def _keeps_somebody(queue: Queue, reference: Mapping[int, list[int]]) -> bool:
+    """Whether somebody still waits in one that others entered otherwise: calls that were taken for
+    each other and completed keep nobody."""
+    oldest = min(queue.standings[rank].completed + 1 for rank in queue.waiting)
+    for number in range(oldest, max(one.entered for one in queue.standings.values()) + 1):
+        entered = {
+            digest: ranks
+            for rank, ranks in reference.items()
+            if (digest := queue.standings[rank].digest(number))
+        }
+        if len(entered) > 1 and any(
+            queue.standings[rank].completed < number for ranks in entered.values() for rank in ranks
+        ):
+            return True
+    return False
 
 
 def _numbers(queue: Queue, ranks: Iterable[int]) -> Iterable[int]:

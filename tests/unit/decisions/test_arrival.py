@@ -171,6 +171,15 @@ def test_where_collectives_parted_earlier_and_nobody_noticed_that_is_where_the_b
     assert "no. 11 " in found.evidence[0]
 
 
+def test_calls_that_were_taken_for_each_other_and_completed_keep_nobody_waiting() -> None:
+    """Rank 1 made one of another kind long ago; now all wait for rank 3, which computes."""
+    other = [*PAST[:9], "barrier", *PAST[10:], STEP[0]]
+    waiting = [trace(rank, standing([*PAST, STEP[0]], 12)) for rank in (0, 2)]
+    found = of(*waiting, trace(1, standing(other, 12)), trace(3, standing(PAST)))
+    assert found is not None
+    assert (found.cause, found.culprits, found.is_hopeless) == (Cause.ABSENT, (3,), False)
+
+
 def test_two_groups_of_one_name_made_after_each_other_have_not_parted() -> None:
     """One rank is in the next group already, in whose beginning it waits for the other."""
     ahead = trace(0, standing(["barrier", "barrier", *STEP], 4), size=2)
