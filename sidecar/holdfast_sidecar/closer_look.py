@@ -17,9 +17,17 @@ only looks into its empty queue every few seconds takes a thousandth."""
 LOADER_WORKER = "pt_data_worker"
 """What torch's DataLoader calls its workers."""
 
-AT_WORK = frozenset({Where.SLEEP, Where.NETWORK, Where.STORAGE})
+AT_WORK = frozenset(
+    {
+        *(Where.SLEEP, Where.NETWORK, Where.STORAGE),
+        *(Where.PROCESS, Where.DEVICE, Where.OTHER),
+    }
+)
 """What another thread or a child may wait for on behalf of who waits for it. A pause between two
-tries to upload is one, too."""
+tries to upload is one, too; and so may be what we don't know."""
+
+RESTED_LOOKS = 5
+"""In so many looks in a row nobody was at work: who works also waits for a lock now and then."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,7 @@ class Child:
     transferred: int | None = None
     """Bytes read and written by calls so far; None when that can't be read."""
     wait: Wait | None = None
+    """Where its main thread waits, or the one of its threads that is at work."""
 
     @property
     def has_died(self) -> bool:
@@ -57,6 +66,8 @@ class CloserLook:
     """Which other thread of it may be at work, in words; empty: none."""
     children: tuple[Child, ...] = ()
     transferred: int | None = None
+    pauses_s: tuple[float, ...] = ()
+    """For how long those other threads wait at most that will go on by themselves."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +81,27 @@ class Scrutiny:
     """Since when the main thread was found in the very same wait."""
     stopped: Mapping[int, float] = field(default_factory=dict)
     """Children (by pid) that every look since then found stopped."""
+    rest: CloserLook | None = None
+    """The first of the latest looks that found nobody at work; None: the newest found somebody."""
+    rested_looks: int = 0
+    """How many looks found nobody at work since then."""
 
     @property
     def stands_s(self) -> float:
         """For how long the main thread has been seen in the very same wait."""
         return self.look.at_s - self.stands_since_s
+
+    def has_rested(self, patience_s: float) -> bool:
+        """Whether for long enough nobody but the main thread was at work, nor only paused.
+
+        patience_s: a pause that takes longer counts as one without an end.
+        """
+        if self.rest is None or self.rested_looks < RESTED_LOOKS:
+            return False
+        waits = (child.wait for child in self.rest.children if child.wait is not None)
+        ends_s = (wait.ends_unaided_s for wait in waits if wait.where is Where.LOCK)
+        pauses_s = [one for one in (*self.rest.pauses_s, *ends_s) if one <= patience_s]
+        return self.look.at_s > self.rest.at_s + max(pauses_s, default=0.0)
 
     def busy_child(self) -> Child | None:
         """A child that used a CPU, moved bytes, or waits for storage, network or a timer."""
@@ -98,19 +125,28 @@ class Scrutiny:
 def scrutinise(before: Scrutiny | None, look: CloserLook) -> Scrutiny:
     """What is known after one more closer look; it starts anew when the rank has moved."""
     if before is None or before.look.mark != look.mark:
-        return Scrutiny(look, None, look.at_s, _stopped({}, look))
+        return _with_rest(Scrutiny(look, None, look.at_s, _stopped({}, look)))
     is_same = (
         look.main is not None
         and before.look.main is not None
         and (look.main.place == before.look.main.place and look.main.where is not Where.CPU)
     )
-    return replace(
+    after = replace(
         before,
         look=look,
         before=before.look,
         stands_since_s=before.stands_since_s if is_same else look.at_s,
         stopped=_stopped(before.stopped, look),
     )
+    return _with_rest(after)
+
+
+def _with_rest(scrutiny: Scrutiny) -> Scrutiny:
+    look = scrutiny.look
+    if look.at_work or scrutiny.busy_child() is not None:
+        return replace(scrutiny, rest=None, rested_looks=0)
+    rest = look if scrutiny.rest is None else scrutiny.rest
+    return replace(scrutiny, rest=rest, rested_looks=scrutiny.rested_looks + 1)
 
 
 def _stopped(before: Mapping[int, float], look: CloserLook) -> Mapping[int, float]:
@@ -120,7 +156,7 @@ def _stopped(before: Mapping[int, float], look: CloserLook) -> Mapping[int, floa
 def _is_busy(child: Child, earlier: Child | None, elapsed_s: float) -> bool:
     if child.state in ("T", "Z", "X"):
         return False
-    if child.state == "D" or (child.wait is not None and child.wait.where in AT_WORK):
+    if child.state in ("D", "t") or (child.wait is not None and child.wait.where in AT_WORK):
         return True
     if earlier is None or elapsed_s <= 0:
         return child.state == "R"

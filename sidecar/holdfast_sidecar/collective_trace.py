@@ -129,6 +129,16 @@ class RankTrace:
     """Whether it is silent for longer than its phase's past allows."""
     stands: bool = False
     """Whether it has told the same for so long that it is no snapshot of something moving."""
+    told_standing: bool = False
+    """Whether it was asked after its main thread had last been on a CPU."""
+    rests: bool = False
+    """Whether, as it told this, it provably did nothing but wait for another rank: what it has not
+    entered by then it won't enter before what it waits for is complete."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether anything that it has started with others is not complete."""
+        return bool(self.messages_to) or any(one.is_waiting for one in self.standings)
 
     def standing(self, group: str, backend: str) -> Standing | None:
         """How far it got in a group; None when that is not known, or nowhere (`is_whole`)."""

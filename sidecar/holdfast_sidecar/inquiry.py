@@ -178,4 +178,6 @@ class Inquiry:
             in_backward=history.look.phase is Phase.BACKWARD,
             is_overdue=is_overdue,
             stands=asked.stands and history.look.moved_s <= asked.answered_s,
+            told_standing=history.still_since is not None
+            and history.still_since.at_s <= asked.answered_s,
         )

@@ -29,9 +29,10 @@ from holdfast_sidecar.coordination.reports import (
 from holdfast_sidecar.deathwatch.watch import NoDeathWatch
 from holdfast_sidecar.deeds import Deeds
 from holdfast_sidecar.detectors.arrival import (
-    absentees,
+    concerned,
     is_doubtful,
     judge_collectives,
+    note_rest,
     overdue,
 )
 from holdfast_sidecar.detectors.judgement import judge_machine, judge_ranks
@@ -361,8 +362,11 @@ class Loop:
 
     def _look_closely(self, ranks: Ranks, moment: Moment) -> Ranks:
         doubtful = suspects(ranks, self.settings.stall, moment)
-        doubtful += absentees(ranks, doubtful)
-        return dataclasses.replace(ranks, scrutinies=self.closer_looks.look(doubtful, moment.now_s))
+        doubtful += concerned(ranks, doubtful)
+        scrutinies = self.closer_looks.look(doubtful, moment.now_s)
+        ranks = note_rest(dataclasses.replace(ranks, scrutinies=scrutinies))
+        self._traces = {rank: ranks.traces[rank] for rank in self._traces}
+        return ranks
 
     def _tell(self, **changed: Any) -> None:
         self._told = dataclasses.replace(self._told, **changed)

@@ -21,7 +21,9 @@ class Where(str, Enum):
     SLEEP = "sleep"
     SIGNAL = "signal"
     CHILD = "child"
-    QUEUE = "queue"  # a pipe, a FIFO, a Unix socket, an event descriptor
+    QUEUE = "queue"  # a pipe, a FIFO, a Unix socket of its own, an event descriptor
+    PROCESS = "another process"  # the other end of a Unix socket: a daemon of this machine
+    DEVICE = "a device"  # a GPU's driver, mostly; a terminal, too
     NETWORK = "network"  # a connection to another process over TCP or UDP
     STORAGE = "storage"  # a file, or a call about files
     OTHER = "other"
@@ -48,11 +50,14 @@ class Wait:
     """It ends by itself within this many seconds; infinite: only if something else happens."""
 
 
-READ, POLL, SELECT, CONNECT, FUTEX, NANOSLEEP, CLOCK_NANOSLEEP = 0, 7, 23, 42, 202, 35, 230
+READ, POLL, IOCTL, SELECT, CONNECT = 0, 7, 16, 23, 42
+FUTEX, NANOSLEEP, CLOCK_NANOSLEEP = 202, 35, 230
 PSELECT, PPOLL = 270, 271
 
-ON_DESCRIPTOR = frozenset({0, 1, 17, 18, 19, 20, 42, 43, 44, 45, 46, 47, 288, 295, 296, 299, 307})
-"""read, write, pread64, pwrite64, readv, writev, connect, accept, sendto, recvfrom, sendmsg,
+ON_DESCRIPTOR = frozenset(
+    {0, 1, 16, 17, 18, 19, 20, 42, 43, 44, 45, 46, 47, 288, 295, 296, 299, 307}
+)
+"""read, write, ioctl, pread64, pwrite64, readv, writev, connect, accept, sendto, recvfrom, sendmsg,
 recvmsg, accept4, preadv, pwritev, recvmmsg, sendmmsg: the first argument is the descriptor."""
 
 ON_EPOLL = frozenset({232, 281, 441})
@@ -62,6 +67,7 @@ ON_POLL = frozenset({POLL, PPOLL})
 """An array of descriptors lies in memory at the first argument."""
 
 ON_SELECT = frozenset({SELECT, PSELECT})
+"""Without descriptors they are a sleep: Python's own, before 3.11."""
 
 PAGE_FAULT = -1
 """No call: memory that lies in a file, or was swapped out, is being read."""
@@ -113,6 +119,8 @@ def timer_address(call: Call) -> int:
         return call.arguments[3]
     if call.number == CLOCK_NANOSLEEP:
         return call.arguments[2]
+    if call.number in ON_SELECT:
+        return call.arguments[4]
     return call.arguments[0] if call.number == NANOSLEEP else 0
 
 
@@ -121,7 +129,7 @@ def parse_end_s(call: Call, timespec: bytes, now_s: float, now_unix_s: float) ->
     if len(timespec) < TIMESPEC_BYTES:
         return 0.0
     seconds, nanoseconds = _TIMESPEC.unpack_from(timespec)
-    until_s = float(seconds + nanoseconds / 1e9)
+    until_s = float(seconds + nanoseconds / (1e6 if call.number == SELECT else 1e9))
     if call.number == FUTEX:
         operation = call.arguments[1]
         is_absolute = operation & _FUTEX_COMMAND == _FUTEX_WAIT_BITSET
@@ -134,12 +142,23 @@ def parse_end_s(call: Call, timespec: bytes, now_s: float, now_unix_s: float) ->
     return max(0.0, until_s - (now_unix_s if is_unix else now_s))
 
 
-def where_of(number: int, targets: frozenset[str], connected: frozenset[str]) -> Where:
+def is_mere_sleep(call: Call) -> bool:
+    """Whether it waits for none of the descriptors that it might wait for."""
+    return call.number in ON_SELECT and call.arguments[0] == 0
+
+
+def where_of(
+    number: int,
+    targets: frozenset[str],
+    connected: frozenset[str],
+    elsewhere: frozenset[str] = frozenset(),
+) -> Where:
     """What kind of wait a call is.
 
     targets: what its descriptors are (`/proc/PID/fd/N` read as links; a FIFO, which has a path,
     as `fifo:PATH`), where it has any.
     connected: those of the process that are network connections.
+    elsewhere: those that are Unix sockets of which another process may hold the other end.
     """
     if number == FUTEX:
         return Where.LOCK
@@ -152,17 +171,21 @@ def where_of(number: int, targets: frozenset[str], connected: frozenset[str]) ->
     if number in ON_FILES:
         return Where.STORAGE
     if number in ON_DESCRIPTOR | ON_POLL | ON_EPOLL:
-        return _where_from(targets, connected)
+        return _where_from(targets, connected, elsewhere)
     return Where.OTHER
 
 
-def _where_from(targets: frozenset[str], connected: frozenset[str]) -> Where:
+def _where_from(
+    targets: frozenset[str], connected: frozenset[str], elsewhere: frozenset[str]
+) -> Where:
     if not targets:
         return Where.OTHER
     if targets & connected:
         return Where.NETWORK
+    if targets & elsewhere:
+        return Where.PROCESS
     if any(target.startswith("/dev/") for target in targets):
-        return Where.OTHER  # a GPU's driver, mostly
+        return Where.DEVICE
     if any(target.startswith("/") for target in targets):
         return Where.STORAGE
     return Where.QUEUE
@@ -192,3 +215,46 @@ def parse_connections(text: str) -> frozenset[str]:
         if len(fields) > 9 and not fields[2].endswith(":0000") and int(fields[3], 16) != LISTENING:
             found.add(f"socket:[{fields[9]}]")
     return frozenset(found)
+
+
+ESTABLISHED = 0x03
+
+
+def parse_unix_connections(text: str) -> frozenset[str]:
+    """Inodes of the Unix sockets in /proc/PID/net/unix that have another end."""
+    found = set()
+    for line in text.splitlines()[1:]:
+        fields = line.split()
+        if len(fields) > 6 and int(fields[5], 16) == ESTABLISHED:
+            found.add(f"socket:[{fields[6]}]")
+    return frozenset(found)
+
+
+DRIVERS = ("libcuda.so", "libamdhip64.so", "libhsa-runtime64.so")
+"""Begin the names of the libraries through which a process waits for its GPU."""
+
+GPU_FILES = ("/dev/nvidia", "/dev/kfd")
+"""Begin the names of the files that a process with a GPU holds open."""
+
+STACK_BYTES = 8192
+"""So much of a thread's stack shows what it is in: a wait is a few calls below the one that asked
+for it, of some hundred bytes each."""
+
+
+def parse_code(maps: str, libraries: tuple[str, ...]) -> list[tuple[int, int]]:
+    """From where to where the code of these libraries lies, from /proc/PID/maps."""
+    found = []
+    for line in maps.splitlines():
+        fields = line.split(maxsplit=5)
+        is_code = len(fields) == 6 and "x" in fields[1]
+        if is_code and fields[5].rpartition("/")[2].startswith(libraries):
+            begin, _, end = fields[0].partition("-")
+            found.append((int(begin, 16), int(end, 16)))
+    return found
+
+
+def returns_into(stack: bytes, code: list[tuple[int, int]]) -> bool:
+    """Whether an address in this piece of a stack lies in such code. What an earlier call left
+    there looks the same: an error in this direction only takes a proof away."""
+    words = struct.unpack_from(f"<{len(stack) // 8}Q", stack)
+    return any(begin <= word < end for word in words for begin, end in code)

@@ -17,6 +17,7 @@ from holdfast_sidecar.collective_trace import (
     Standing,
     what_follows,
 )
+from holdfast_sidecar.decisions.deadlock import deadlocked
 from holdfast_sidecar.naming import name_ranks, who_has, who_wait
 
 
@@ -184,6 +185,8 @@ def _parted(queue: Queue) -> Arrival | None:
     if len(pasts) < 2:
         return None  # the ordinary case, of however many ranks
     reference = {ranks[0]: ranks for ranks in pasts.values()}
+    if not _keeps_somebody(queue, reference):
+        return None
     is_young = max(standing.entered for standing in queue.standings.values()) <= YOUNG
     have_agreed = is_young
     for number in _numbers(queue, reference):
@@ -197,6 +200,23 @@ def _parted(queue: Queue) -> Arrival | None:
             return _tell_parted(queue, number, list(sides.values())) if have_agreed else None
         have_agreed = have_agreed or sum(len(side.ranks) for side in sides.values()) > 1
     return None
+
+
+def _keeps_somebody(queue: Queue, reference: Mapping[int, list[int]]) -> bool:
+    """Whether somebody still waits in one that others entered otherwise: calls that were taken for
+    each other and completed keep nobody."""
+    oldest = min(queue.standings[rank].completed + 1 for rank in queue.waiting)
+    for number in range(oldest, max(one.entered for one in queue.standings.values()) + 1):
+        entered = {
+            digest: ranks
+            for rank, ranks in reference.items()
+            if (digest := queue.standings[rank].digest(number))
+        }
+        if len(entered) > 1 and any(
+            queue.standings[rank].completed < number for ranks in entered.values() for rank in ranks
+        ):
+            return True
+    return False
 
 
 def _numbers(queue: Queue, ranks: Iterable[int]) -> Iterable[int]:
@@ -267,6 +287,8 @@ def _blocking(queues: list[Queue], traces: Mapping[int, RankTrace]) -> Arrival |
             waits_for[rank] |= set(trace.messages_to)
     if not waits_for:
         return None
+    if stuck := deadlocked(traces):
+        return _crossed(queues, _cycle(stuck), traces, tuple(sorted(waits_for)), may_pass=False)
     targets = {to for each in waits_for.values() for to in each}
     awaited_surely = {rank for queue in queues for rank in queue.absent}
     awaited_surely |= {to for trace in traces.values() for to in trace.messages_to}
@@ -287,7 +309,8 @@ def _blocking(queues: list[Queue], traces: Mapping[int, RankTrace]) -> Arrival |
     if mute:
         return _mute(queues, mute, waiting)
     if awaited:
-        return _crossed(queues, _cycle(waits_for, min(awaited)), traces, waiting)
+        cycle = _cycle({rank: min(others) for rank, others in waits_for.items() if others})
+        return _crossed(queues, cycle, traces, waiting, may_pass=True)
     told = tuple(f"every member has entered {queue.call}" for queue in queues)
     return Arrival(Cause.ARRIVED, (), waiting, 0.0, told)
 
@@ -323,16 +346,15 @@ def _crossed(
     cycle: list[int],
     traces: Mapping[int, RankTrace],
     waiting: tuple[int, ...],
+    may_pass: bool,
 ) -> Arrival:
+    """may_pass: a collective or a message may have been started long before it is waited for."""
     crossing = [queue for queue in queues if set(queue.waiting) & set(cycle)]
     culprits, confidence = _who_crossed(crossing, traces)
     culprits = culprits or cycle
-    # A message may be asked for long before it is waited for, as pipelines do; so ranks wait for
-    # each other for sure only where collectives alone say so.
-    may_pass = not all(_is_held_up(rank, cycle, crossing) for rank in cycle)
     lines = [f"{who_wait(queue.waiting)} in {queue.call}" for queue in crossing]
-    messages = ", as far as messages tell" if may_pass else ""
-    lines.append(f"{who_wait(cycle)} for each other{messages}")
+    doubt = ", as far as can be told" if may_pass else ""
+    lines.append(f"{who_wait(cycle)} for each other{doubt}")
     if len(culprits) < len(cycle):
         calls = [queue.call for queue in crossing if set(queue.waiting) & set(culprits)]
         lines.insert(0, f"{name_ranks(culprits)} came to {' and '.join(calls)} out of turn")
@@ -344,15 +366,6 @@ def _crossed(
         tuple(lines),
         signature="" if may_pass else f"{name_ranks(culprits)} came to a collective out of turn",
         may_pass=may_pass,
-    )
-
-
-def _is_held_up(rank: int, cycle: list[int], queues: list[Queue]) -> bool:
-    """Whether this rank is in a collective that another one of them has not entered."""
-    others = set(cycle) - {rank}
-    return any(
-        rank in queue.waiting and not others.isdisjoint({*queue.absent, *queue.unknown})
-        for queue in queues
     )
 
 
@@ -371,10 +384,10 @@ def _who_crossed(queues: list[Queue], traces: Mapping[int, RankTrace]) -> tuple[
     return [], COUNTED
 
 
-def _cycle(waits_for: Mapping[int, set[int]], start: int) -> list[int]:
-    """Ranks that wait for each other, found by following the lowest each time."""
-    path = [start]
-    while (following := min(waits_for[path[-1]])) not in path:
+def _cycle(waits_for: Mapping[int, int]) -> list[int]:
+    """Ranks that wait for each other, found from the lowest one that is waited for."""
+    path = [min(waits_for.values())]
+    while (following := waits_for[path[-1]]) not in path:
         path.append(following)
     return sorted(path[path.index(following) :])
 

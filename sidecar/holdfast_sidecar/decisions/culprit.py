@@ -15,12 +15,10 @@ from holdfast_sidecar.decisions.modes import mode_on
 from holdfast_sidecar.findings import Finding, Kind
 
 
-def name_culprit(
-    acting: Iterable[Finding], cluster: Cluster, plan: Plan, is_acted_on: bool = True
-) -> Incident | None:
+def name_culprit(acting: Iterable[Finding], cluster: Cluster, plan: Plan) -> Incident | None:
     """The incident that these findings (there may be none) make of the attempt.
 
-    is_acted_on: the culprit will be ended, so its own node's mode must allow that.
+    Whether its culprit may be ended is another question: see `mode_where_it_was`.
     """
     surest = max(acting, key=lambda finding: finding.confidence, default=None)
     if surest is None:
@@ -31,11 +29,18 @@ def name_culprit(
     if arrival.cause is Cause.ARRIVED and surest.kind is not Kind.HANG:
         return _of_nobody(arrival, surest, plan)
     if surest.kind is not Kind.HANG and set(surest.ranks) <= set(arrival.waiting):
-        named = _of_culprits(arrival, surest, cluster, plan, is_acted_on)
+        named = _of_culprits(arrival, surest, cluster, plan)
         return named or _incident(plan, surest, "")
     is_same = bool(arrival.culprits) and set(surest.ranks) <= set(arrival.culprits)
     signature = _signature(arrival, cluster, plan) if is_same else ""
     return _incident(plan, surest, signature, arrival.evidence if is_same else ())
+
+
+def mode_where_it_was(incident: Incident, cluster: Cluster) -> str:
+    """What may be done about it, as the culprit's own node has it; who is named nowhere needs no
+    leave but that of who was found."""
+    node = cluster.nodes.get(incident.culprit_node)
+    return "act" if node is None else mode_on(node, incident.cause)
 
 
 def judge_attempt(cluster: Cluster, plan: Plan) -> Arrival | None:
@@ -54,14 +59,11 @@ def judge_attempt(cluster: Cluster, plan: Plan) -> Arrival | None:
 
 
 def _of_culprits(
-    arrival: Arrival, surest: Finding, cluster: Cluster, plan: Plan, is_acted_on: bool
+    arrival: Arrival, surest: Finding, cluster: Cluster, plan: Plan
 ) -> Incident | None:
-    """The victim's silence is acted on, and whoever it waits for is named, where that may be."""
+    """The victim's silence is acted on, and whoever it waits for is named."""
     member = next((m for m in plan.members if arrival.culprits[0] in m.ranks), None)
-    node = None if member is None else cluster.nodes.get(member.node)
-    if member is None or node is None:
-        return None
-    if is_acted_on and mode_on(node, surest.kind.value) != "act":
+    if member is None or member.node not in cluster.nodes:
         return None
     victim = f"{surest.evidence[0]}; it waits for others" if surest.evidence else ""
     return Incident(

@@ -9,7 +9,7 @@ from holdfast_sidecar.decisions import preemption, withholding
 from holdfast_sidecar.decisions.blame import in_short, is_of_script
 from holdfast_sidecar.decisions.choosing import onset_in
 from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.decisions.culprit import name_culprit
+from holdfast_sidecar.decisions.culprit import mode_where_it_was, name_culprit
 from holdfast_sidecar.decisions.divergence import find_divergence
 from holdfast_sidecar.decisions.formation import alike
 from holdfast_sidecar.decisions.kept_evidence import note_bundles
@@ -198,7 +198,8 @@ def _hang(cluster: Cluster, plan: Plan) -> Incident | None:
     """A finding that is sure enough to act on, where that may be."""
     found = withholding.acting_findings(cluster, plan)
     acting = [finding for finding, mode in found if mode == "act"]
-    return name_culprit(acting, cluster, plan)
+    named = name_culprit(acting, cluster, plan)
+    return named if named is not None and mode_where_it_was(named, cluster) == "act" else None
 
 
 def _let_go(

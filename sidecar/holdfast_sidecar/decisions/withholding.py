@@ -20,7 +20,7 @@ from holdfast_sidecar.coordination.reports import (
 )
 from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
 from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.decisions.culprit import name_culprit
+from holdfast_sidecar.decisions.culprit import mode_where_it_was, name_culprit
 from holdfast_sidecar.decisions.divergence import find_divergence, find_left_alone
 from holdfast_sidecar.decisions.modes import mode_of_job, mode_on
 from holdfast_sidecar.decisions.outcome import Circumstances, Write, amend
@@ -79,17 +79,26 @@ def _follow(
 
 def _withheld_hang(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident | None:
     """The incident that findings make which would have a rank ended, and have not."""
+    found = acting_findings(cluster, plan)
     withheld = [
-        (finding, _mode(plan, mode))
-        for finding, mode in acting_findings(cluster, plan)
-        if _mode(plan, mode) != "act"
-    ]
+        (finding, _mode(plan, mode)) for finding, mode in found if _mode(plan, mode) != "act"
+    ] or _kept_by_the_culprits_node(found, cluster, plan)
     # The same who would be named if it were acted on: whoever is silent may only wait for another.
-    named = name_culprit([one for one, _ in withheld], cluster, plan, is_acted_on=False)
+    named = name_culprit([one for one, _ in withheld], cluster, plan)
     if named is None:
         return None
     _, mode = max(withheld, key=lambda pair: pair[0].confidence)
     return _incident(cluster, plan, named, mode, circumstances)
+
+
+def _kept_by_the_culprits_node(
+    found: list[tuple[Finding, str]], cluster: Cluster, plan: Plan
+) -> list[tuple[Finding, str]]:
+    """Silence that would be acted on, but for the mode of the node that the others wait for."""
+    hangs = [finding for finding, _ in found if finding.kind in ASKS_FOR_MORE]
+    named = name_culprit(hangs, cluster, plan)
+    mode = "act" if named is None else mode_where_it_was(named, cluster)
+    return [] if mode == "act" else [(finding, mode) for finding in hangs]
 
 
 def _withheld_numbers(

@@ -7,13 +7,21 @@ wait. Who is to blame by the collectives alone is for `decisions.arrival`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+import math
+from collections.abc import Collection, Iterable
 
 from holdfast.page import Phase
+from holdfast_sidecar.collective_trace import RankTrace
 from holdfast_sidecar.decisions.arrival import Arrival, Cause, judge
+from holdfast_sidecar.detectors.company import WAITING
 from holdfast_sidecar.detectors.expectation import expect
-from holdfast_sidecar.detectors.immobility import proof_of_standing
-from holdfast_sidecar.detectors.stall import CLOSER_FROM, STILL_IN_COMPUTE_S
+from holdfast_sidecar.detectors.immobility import proof_for
+from holdfast_sidecar.detectors.stall import (
+    CLOSER_FROM,
+    COMPUTING,
+    STILL_ELSEWHERE_S,
+    STILL_IN_COMPUTE_S,
+)
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import Moment, RankHistory, RankLook, Ranks
 from holdfast_sidecar.settings import StallSettings
@@ -51,16 +59,46 @@ def judge_collectives(ranks: Ranks) -> Arrival | None:
     return judge(ranks.traces, ended, ranks.world_size)
 
 
-def absentees(ranks: Ranks, known: Iterable[RankLook]) -> list[RankLook]:
-    """Ranks of this node that others wait for, beside those that are under suspicion already."""
-    if ranks.arrival is None or ranks.arrival.cause is not Cause.ABSENT:
+def concerned(ranks: Ranks, known: Iterable[RankLook]) -> list[RankLook]:
+    """Ranks of this node that others wait for, or that seem to wait for each other, beside those
+    that are under suspicion already."""
+    arrival = ranks.arrival
+    if arrival is None or arrival.cause not in (Cause.ABSENT, Cause.CROSSED):
         return []
+    waiting = arrival.waiting if arrival.cause is Cause.CROSSED else ()
     under_suspicion = {look.rank for look in known}
     return [
         ranks.local[rank].look
-        for rank in ranks.arrival.culprits
+        for rank in sorted({*arrival.culprits, *waiting})
         if rank in ranks.local and rank not in under_suspicion
     ]
+
+
+def note_rest(ranks: Ranks) -> Ranks:
+    """The same, with those of this node that provably only wait noted in what they told."""
+    resting = {
+        rank: dataclasses.replace(trace, rests=True)
+        for rank, trace in ranks.traces.items()
+        if rank in ranks.local and _rests(ranks.local[rank], trace, ranks)
+    }
+    if not resting:
+        return ranks
+    told = dataclasses.replace(ranks, traces={**ranks.traces, **resting})
+    return dataclasses.replace(told, arrival=judge_collectives(told))
+
+
+def _rests(history: RankHistory, trace: RankTrace, ranks: Ranks) -> bool:
+    """A wait with an end is none for a collective: gloo waits so for a message, others for a thing
+    of their own."""
+    is_usual = history.look.phase in COMPUTING | WAITING
+    patience_s = STILL_IN_COMPUTE_S if is_usual else STILL_ELSEWHERE_S
+    return (
+        trace.waits
+        and trace.stands
+        and trace.told_standing
+        and history.still_s >= patience_s
+        and bool(proof_for(history, ranks, math.inf))
+    )
 
 
 def settle(
@@ -70,7 +108,12 @@ def settle(
     arrival, found = ranks.arrival, list(stalls)
     if arrival is None or not arrival.culprits:
         return found
-    settled = [_put_right(finding, arrival, ranks) for finding in found]
+    lasted = {
+        rank
+        for rank, history in ranks.local.items()
+        if moment.age_s(history.look.moved_s) > settings.act_after_s
+    }
+    settled = [_put_right(finding, arrival, ranks, lasted) for finding in found]
     told = {rank for finding in found for rank in finding.ranks}
     missing = [
         _name(ranks.local[rank], arrival, ranks, settings, moment)
@@ -94,8 +137,14 @@ def _has_crashed(history: RankHistory) -> bool:
     return history.look.is_gone and not history.has_ended_well
 
 
-def _put_right(finding: Finding, arrival: Arrival, ranks: Ranks) -> Finding | None:
-    """None for the mere silence of a victim."""
+def _put_right(
+    finding: Finding, arrival: Arrival, ranks: Ranks, lasted: Collection[int]
+) -> Finding | None:
+    """None for the mere silence of a victim.
+
+    lasted: ranks whose silence is long enough to act on. Their phases may say that they wait for
+    others; where all seem to wait for each other, that keeps nobody from acting.
+    """
     is_victim = set(finding.ranks) <= set(arrival.waiting)
     if finding.kind is Kind.STALL and is_victim and arrival.confidence >= LEAST_SURE:
         return None
@@ -105,7 +154,9 @@ def _put_right(finding: Finding, arrival: Arrival, ranks: Ranks) -> Finding | No
         first, second = reversed(both) if arrival.is_hopeless else both
         evidence = [*first, *second]
         sureness = max(finding.confidence, min(arrival.confidence, TOLD_AT_MOST))
-        return dataclasses.replace(finding, evidence=evidence, confidence=sureness)
+        is_over = finding.kind is Kind.STALL and set(finding.ranks) <= set(lasted)
+        acts = finding.acts or (is_over and _all_cross(arrival, ranks))
+        return dataclasses.replace(finding, evidence=evidence, confidence=sureness, acts=acts)
     return finding
 
 
@@ -140,7 +191,8 @@ def _strengthen(
     if arrival.is_hopeless and _stand(arrival, ranks):
         proof = "that can never complete"
     elif arrival.cause is Cause.ABSENT and len(arrival.culprits) == 1:
-        proof = _standing_where_others_wait(ranks.local[finding.ranks[0]], ranks, settings)
+        history = ranks.local[finding.ranks[0]]
+        proof = _standing_where_others_wait(history, ranks, arrival, settings)
     if not proof:
         return finding
     return dataclasses.replace(
@@ -154,16 +206,35 @@ def _strengthen(
 
 def _stand(arrival: Arrival, ranks: Ranks) -> bool:
     """Whether nobody concerned has moved for a while: what is told is no snapshot of movement."""
-    concerned = {*arrival.culprits, *arrival.waiting}
-    traces = [ranks.traces[rank] for rank in concerned if rank in ranks.traces]
+    involved = {*arrival.culprits, *arrival.waiting}
+    traces = [ranks.traces[rank] for rank in involved if rank in ranks.traces]
     return all(trace.stands for trace in traces if trace.answered)
 
 
-def _standing_where_others_wait(history: RankHistory, ranks: Ranks, settings: StallSettings) -> str:
+def _standing_where_others_wait(
+    history: RankHistory, ranks: Ranks, arrival: Arrival, settings: StallSettings
+) -> str:
     """Proof for a rank that stands still in its backward pass, where for all `stall` knows it might
     wait for others: the collectives say that it doesn't. In a call that communicates it might wait
     for a message."""
     if history.look.phase is not Phase.BACKWARD or history.still_s < STILL_IN_COMPUTE_S:
         return ""
-    scrutiny = ranks.scrutinies.get(history.look.rank)
-    return proof_of_standing(scrutiny, settings.act_after_s)
+    trace = ranks.traces[history.look.rank]
+    if not (trace.answered and trace.told_standing and _all_wait(arrival, ranks)):
+        return ""
+    return proof_for(history, ranks, settings.act_after_s)
+
+
+def _all_cross(arrival: Arrival, ranks: Ranks) -> bool:
+    """Whether ranks seem to wait for each other, everybody else for them, and all for too long."""
+    if arrival.cause is not Cause.CROSSED or not _all_wait(arrival, ranks):
+        return False
+    involved = {*arrival.culprits, *arrival.waiting}
+    return all(rank in ranks.traces and ranks.traces[rank].is_overdue for rank in involved)
+
+
+def _all_wait(arrival: Arrival, ranks: Ranks) -> bool:
+    """Whether, beside the culprits, nobody is at work from whom they may yet get something."""
+    ended = {number for number, peer in ranks.peers.items() if peer.has_ended}
+    ended |= {number for number, one in ranks.local.items() if one.look.has_finished}
+    return len({*arrival.culprits, *arrival.waiting, *ended}) >= ranks.world_size

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 from holdfast_sidecar.closer_look import Scrutiny
+from holdfast_sidecar.observation import RankHistory, Ranks
 from holdfast_sidecar.waiting_place import Where
 
 ENDLESS = {
@@ -19,6 +20,18 @@ ENDLESS = {
 child may only be slow: an upload, a cold read, a conversion."""
 
 
+TRACED = "t"
+"""State of a process that a debugger holds: where it stands it was made to stand."""
+
+
+def proof_for(history: RankHistory, ranks: Ranks, patience_s: float) -> str:
+    """The same as `proof_of_standing`, of a rank as it was looked at."""
+    process = history.look.process
+    if process is None or process.state == TRACED:
+        return ""
+    return proof_of_standing(ranks.scrutinies.get(history.look.rank), patience_s)
+
+
 def proof_of_standing(scrutiny: Scrutiny | None, patience_s: float) -> str:
     """Why it will not go on by itself, in words; empty: that can't be said.
 
@@ -28,11 +41,12 @@ def proof_of_standing(scrutiny: Scrutiny | None, patience_s: float) -> str:
     if scrutiny is None or scrutiny.before is None or scrutiny.look.main is None:
         return ""
     wait = scrutiny.look.main
-    if wait.where not in ENDLESS or wait.ends_unaided_s <= patience_s:
+    ends = not math.isinf(wait.ends_unaided_s)
+    if wait.where not in ENDLESS or (ends and wait.ends_unaided_s <= patience_s):
         return ""
-    if scrutiny.stands_s <= 0 or scrutiny.look.at_work or scrutiny.busy_child() is not None:
+    if scrutiny.stands_s <= 0 or not scrutiny.has_rested(patience_s):
         return ""
     text = f"its main thread {ENDLESS[wait.where]}"
-    if not math.isinf(wait.ends_unaided_s):
+    if ends:
         text += f" for {wait.ends_unaided_s:.0f} s more"
     return f"{text}, none of its other threads and children is at work"

@@ -18,7 +18,7 @@ BY_ITSELF = {
 }
 """Where a rank is that makes its batches itself."""
 
-FED = frozenset({Where.QUEUE, Where.LOCK})
+FED = frozenset({Where.QUEUE, Where.PROCESS, Where.LOCK})
 """Where a rank waits for what others make."""
 
 
@@ -49,7 +49,7 @@ def judge_loader(scrutiny: Scrutiny | None, process_state: str) -> Loader:
     if scrutiny is None:
         return Loader(LoaderState.UNKNOWN)
     stopped = _stopped_worker(scrutiny)
-    if stopped is not None:
+    if stopped is not None and _is_fed(scrutiny):
         text = f"{_name(stopped)}, which loads for it, is stopped (state T)"
         return Loader(LoaderState.STOPPED, text)
     if working := _work(scrutiny):
@@ -70,11 +70,18 @@ def _stopped_worker(scrutiny: Scrutiny) -> Child | None:
 
 
 def _dead_worker(scrutiny: Scrutiny) -> Child | None:
-    """A worker that ended badly, while the rank was found twice to wait for what others make."""
-    looks = (scrutiny.before, scrutiny.look)
-    if any(look is None or look.main is None or look.main.where not in FED for look in looks):
+    """A worker that ended badly, while the rank waits for what others make."""
+    if not _is_fed(scrutiny):
         return None
     return next((c for c in scrutiny.look.children if c.is_worker and c.has_died), None)
+
+
+def _is_fed(scrutiny: Scrutiny) -> bool:
+    """Whether the rank was found twice to wait for what others make."""
+    looks = (scrutiny.before, scrutiny.look)
+    return all(
+        look is not None and look.main is not None and look.main.where in FED for look in looks
+    )
 
 
 def _work(scrutiny: Scrutiny) -> str:

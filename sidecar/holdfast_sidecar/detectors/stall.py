@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from holdfast.page import Phase
 from holdfast_sidecar.detectors.company import WAITING, Company, company_of, others_are_behind
 from holdfast_sidecar.detectors.expectation import Expectation, expect
-from holdfast_sidecar.detectors.immobility import proof_of_standing
+from holdfast_sidecar.detectors.immobility import proof_for
 from holdfast_sidecar.detectors.loader import LoaderState, judge_loader
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import Moment, RankHistory, RankLook, Ranks
@@ -42,7 +42,7 @@ CLOSER_FROM = 0.5
 """Of the limit: from then on a rank is looked at closely, so that something is known of it by the
 time the limit has passed. Steps in their usual time end at a third of it."""
 
-_COMPUTING = frozenset({Phase.FORWARD, Phase.OPTIMIZER})
+COMPUTING = frozenset({Phase.FORWARD, Phase.OPTIMIZER})
 
 
 def find_stalls(ranks: Ranks, settings: StallSettings, moment: Moment) -> Iterator[Finding]:
@@ -128,7 +128,7 @@ def _judge(
         if finding is not None:
             return finding
     company = company_of(history, ranks, age_s)
-    proof = _proof(history, ranks, settings)
+    proof = proof_for(history, ranks, settings.act_after_s)
     if proof and _holds_up_peers(history, ranks, company):
         evidence = [
             _silence(history, age_s),
@@ -155,10 +155,6 @@ def _judge_loader(
         acts = age_s > settings.data_stall_timeout_s
         return _finding(Kind.DATA_STALL, history, moment, 0.8, acts, evidence)
     return None
-
-
-def _proof(history: RankHistory, ranks: Ranks, settings: StallSettings) -> str:
-    return proof_of_standing(ranks.scrutinies.get(history.look.rank), settings.act_after_s)
 
 
 def _judge_silence(
@@ -195,13 +191,23 @@ def _is_stopped(history: RankHistory, expected: Expectation, moment: Moment) -> 
 def _holds_up_peers(history: RankHistory, ranks: Ranks, company: Company) -> bool:
     """Positive evidence without a stopped process; needs word of every rank of the attempt."""
     phase = history.look.phase
-    patience_s = STILL_IN_COMPUTE_S if phase in _COMPUTING else STILL_ELSEWHERE_S
+    patience_s = STILL_IN_COMPUTE_S if phase in COMPUTING else STILL_ELSEWHERE_S
     return (
         phase not in WAITING
         and company.all_wait
         and company.known + 1 >= ranks.world_size
         and history.still_s >= patience_s
+        and not _may_wait_itself(history, ranks, company)
     )
+
+
+def _may_wait_itself(history: RankHistory, ranks: Ranks, company: Company) -> bool:
+    """Whether it may be in a collective that no hook sees, as FSDP's are in the forward pass, and
+    wait for another rank that is as silent as itself."""
+    trace = ranks.traces.get(history.look.rank)
+    if trace is None or not trace.answered:
+        return company.stuck > 0
+    return trace.waits or not trace.told_standing
 
 
 def _silence(history: RankHistory, age_s: float) -> str:

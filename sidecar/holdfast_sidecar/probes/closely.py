@@ -5,7 +5,8 @@ What can't be read stays unknown, and proves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from holdfast_sidecar.probes.process import (
     parse_exit_status,
     read_text,
 )
+from holdfast_sidecar.waiting_place import Wait, Where
 
 PROC = Path("/proc")
 
@@ -39,9 +41,13 @@ PAUSE_SHARE = 0.05
 MOST_PAUSE_S = 10.0
 """Of how long it has been silent: one that was silent for a minute is looked at every 3 s."""
 
-OWN_THREADS = ("pt_", "gloo", "nccl", "cuda")
+OWN_THREADS = (
+    *("pt_gloo", "pt_nccl", "pt_tcpstore", "pt_workerserver"),
+    *("gloo", "nccl", "cuda"),
+)
 """Begin the names of threads of torch and what it is built on, which always wait for the network
-or the driver, whatever the main thread waits for."""
+or the driver, whatever the main thread waits for. Those of the backward pass (`pt_autograd_0`) are
+none of them: they run hooks of the script."""
 
 
 @dataclass
@@ -75,14 +81,16 @@ class CloserProbe:
         process = Process(self.proc / str(pid))
         name = process.name
         found = descendants(self.proc, pid)
-        children = (Process(self.proc / str(child)) for child in found)
+        children = (Process(self.proc / str(child), process) for child in found)
+        threads = list(_other_threads(process, pid, now_s))
         return CloserLook(
             at_s=now_s,
             mark=mark,
             main=process.wait(pid, now_s),
-            at_work=_out_of_sight(process, found) or _at_work(process, pid, now_s),
+            at_work=_out_of_sight(process, found) or _at_work(threads),
             children=tuple(c for child in children if (c := read_child(child, name, now_s))),
             transferred=process.read_transferred(),
+            pauses_s=tuple(wait.ends_unaided_s for _, wait in threads if _pauses(wait)),
         )
 
 
@@ -100,18 +108,26 @@ def _out_of_sight(process: Process, children: Sequence[int]) -> str:
     return "" if process.lists_children() else "children are not listed by this kernel"
 
 
-def _at_work(process: Process, pid: int, now_s: float) -> str:
-    """Another thread that waits for the world outside, in words; empty: none does."""
+def _other_threads(process: Process, pid: int, now_s: float) -> Iterator[tuple[str, Wait]]:
+    """Other threads that will go on without the main one, by their names, and where they wait."""
     for thread in process.threads():
-        if thread == pid:
-            continue
-        wait = process.wait(thread, now_s)
-        if wait is None or wait.where not in AT_WORK:
+        wait = None if thread == pid else process.wait(thread, now_s)
+        if wait is None or not (wait.where in AT_WORK or _pauses(wait)):
             continue
         name = read_text(process.directory / "task" / str(thread) / "comm").strip()
         if not name.startswith(OWN_THREADS):
-            return f"thread {name or thread} waits for {wait.where.value}"
-    return ""
+            yield name or str(thread), wait
+
+
+def _at_work(threads: Iterable[tuple[str, Wait]]) -> str:
+    """Another thread that waits for the world outside, in words; empty: none does."""
+    at_work = ((name, wait) for name, wait in threads if wait.where in AT_WORK)
+    return next((f"thread {name} waits for {wait.where.value}" for name, wait in at_work), "")
+
+
+def _pauses(wait: Wait) -> bool:
+    """Whether it ends by itself."""
+    return wait.where is Where.LOCK and not math.isinf(wait.ends_unaided_s)
 
 
 def read_child(process: Process, parent_name: str, now_s: float) -> Child | None:
@@ -129,5 +145,18 @@ def read_child(process: Process, parent_name: str, now_s: float) -> Child | None
         is_worker=name == parent_name or name.startswith((LOADER_WORKER, "python")),
         exit_status=parse_exit_status(text),
         transferred=process.read_transferred(),
-        wait=process.wait(pid, now_s),
+        wait=_telling_wait(process, pid, now_s),
     )
+
+
+def _telling_wait(process: Process, pid: int, now_s: float) -> Wait | None:
+    """Where its main thread waits, or another one on whose work that may wait."""
+    main = process.wait(pid, now_s)
+    if main is None or main.where in AT_WORK:
+        return main
+    others = [wait for _, wait in _other_threads(process, pid, now_s)]
+    at_work = next((wait for wait in others if wait.where in AT_WORK), None)
+    if at_work is not None or main.where is not Where.LOCK:
+        return at_work or main
+    pauses = (wait for wait in (main, *others) if _pauses(wait))
+    return max(pauses, key=lambda wait: wait.ends_unaided_s, default=main)

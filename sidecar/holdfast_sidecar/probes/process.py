@@ -15,21 +15,29 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from holdfast_sidecar.probes.unix_peers import read_peer
 from holdfast_sidecar.waiting_place import (
+    DRIVERS,
+    GPU_FILES,
     MACHINE,
     ON_DESCRIPTOR,
     ON_EPOLL,
     ON_POLL,
+    STACK_BYTES,
     TIMESPEC_BYTES,
     Call,
     Wait,
     Where,
+    is_mere_sleep,
     parse_call,
+    parse_code,
     parse_connections,
     parse_end_s,
     parse_epoll,
     parse_pollfds,
+    parse_unix_connections,
     place_of,
+    returns_into,
     timer_address,
     where_of,
 )
@@ -44,6 +52,8 @@ class Process:
     """One process's directory in /proc; every reading answers with nothing when it can't."""
 
     directory: Path
+    parent: Process | None = None
+    """Whoever it works for, where that is looked at, too."""
 
     @cached_property
     def name(self) -> str:
@@ -57,6 +67,23 @@ class Process:
         for table in ("tcp", "tcp6", "udp", "udp6"):
             found |= parse_connections(read_text(self.directory / "net" / table))
         return found
+
+    @cached_property
+    def linked(self) -> frozenset[str]:
+        """Unix sockets in its network namespace that have another end, the same way."""
+        return parse_unix_connections(read_text(self.directory / "net" / "unix"))
+
+    @cached_property
+    def held(self) -> frozenset[str]:
+        """What its descriptors are."""
+        return frozenset(map(self._target, _numbers(self.directory / "fd")))
+
+    @cached_property
+    def driver_code(self) -> list[tuple[int, int]]:
+        """Where its GPU's driver lies in its memory, if it uses one."""
+        if not any(target.startswith(GPU_FILES) for target in self.held):
+            return []
+        return parse_code(read_text(self.directory / "maps"), DRIVERS)
 
     def threads(self) -> list[int]:
         """Its threads, the main one first as a rule."""
@@ -74,7 +101,13 @@ class Process:
         call = parse_call(text)
         if call is None:
             return Wait(Where.CPU)
-        where = where_of(call.number, frozenset(self._targets(call)), self._connected_for(call))
+        targets, connected = frozenset(self._targets(call)), self._connected_for(call)
+        elsewhere = self._elsewhere(targets - connected)
+        where = where_of(call.number, targets, connected, elsewhere)
+        if where is Where.LOCK and self._is_in_driver(call):
+            where = Where.DEVICE
+        elif is_mere_sleep(call):
+            where = Where.SLEEP
         wait = Wait(where, place_of(call))
         if (address := timer_address(call)) == 0:
             return wait
@@ -111,15 +144,35 @@ class Process:
         link = self.directory / "fd" / str(descriptor)
         try:
             target = str(link.readlink())
-            if target.startswith("/") and stat.S_ISFIFO(link.stat().st_mode):
-                return f"fifo:{target}"
         except OSError:
             return ""
-        return target
+        return f"fifo:{target}" if target.startswith("/") and _is_fifo(link) else target
 
     def _connected_for(self, call: Call) -> frozenset[str]:
         is_asked = call.number in ON_DESCRIPTOR | ON_EPOLL | ON_POLL
         return self.connected if is_asked else frozenset()
+
+    def _elsewhere(self, targets: frozenset[str]) -> frozenset[str]:
+        """Those Unix sockets whose other end neither it nor its parent holds, as far as that can be
+        told."""
+        sockets = frozenset(target for target in targets if target.startswith("socket:"))
+        linked = sockets & self.linked if sockets else frozenset()
+        return frozenset(one for one in linked if not self._shares(self._peer(one)))
+
+    def _shares(self, target: str) -> bool:
+        return target in self.held or (self.parent is not None and target in self.parent.held)
+
+    @staticmethod
+    def _peer(target: str) -> str:
+        inode = target.removeprefix("socket:[").removesuffix("]")
+        return f"socket:[{read_peer(int(inode))}]"
+
+    def _is_in_driver(self, call: Call) -> bool:
+        """Whether it waits for its GPU, as a process does that asked not to spin: for a lock."""
+        if not self.driver_code:
+            return False
+        stack = self._read_memory(call.stack_pointer, STACK_BYTES)
+        return not stack or returns_into(stack, self.driver_code)
 
     def _read_memory(self, address: int, size: int) -> bytes:
         try:
@@ -132,6 +185,13 @@ class Process:
             return b""
         finally:
             os.close(descriptor)
+
+
+def _is_fifo(link: Path) -> bool:
+    try:
+        return stat.S_ISFIFO(link.stat().st_mode)
+    except OSError:
+        return False
 
 
 def parse_exit_status(stat_text: str) -> int:

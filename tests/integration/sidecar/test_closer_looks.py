@@ -19,7 +19,7 @@ import pytest
 from tests.integration.sidecar.node import wait_for
 from tests.unit.detectors.scene import look
 
-from holdfast_sidecar.closer_look import Scrutiny
+from holdfast_sidecar.closer_look import RESTED_LOOKS, Scrutiny
 from holdfast_sidecar.detectors.immobility import proof_of_standing
 from holdfast_sidecar.detectors.loader import LoaderState, judge_loader
 from holdfast_sidecar.observation import RankLook
@@ -82,7 +82,58 @@ WAITS = {
     ),
 }
 
-PROVEN = {"lock", "a million seconds", "signal"}
+HELD = "\nl = threading.Lock(); l.acquire(); ready(); l.acquire()"
+
+WAITS |= {
+    "an answer of a process of this machine": (
+        "a, b = socket.socketpair()\n"
+        "if os.fork() == 0:\n"
+        "    a.close(); signal.pause()\n"
+        "b.close(); threading.Thread(target=a.recv, args=(1,)).start()" + HELD
+    ),
+    "a child that waits for its parent": (
+        "a, b = socket.socketpair()\nif os.fork() == 0:\n    a.close(); b.recv(1)\nb.close()" + HELD
+    ),
+    "an idle event loop": (
+        "import asyncio\n"
+        "loop = asyncio.new_event_loop(); threading.Thread(target=loop.run_forever).start()" + HELD
+    ),
+    "a dashboard that nobody asks": (
+        "s = socket.socket(socket.AF_UNIX); s.bind('dashboard'); s.listen()\n"
+        "threading.Thread(target=s.accept).start()" + HELD
+    ),
+    "a thread that pauses between two tries": (
+        "threading.Thread(target=threading.Event().wait, args=(60,)).start()" + HELD
+    ),
+    "a thread that pauses as Python 3.10 does": (
+        "import select\n"
+        "threading.Thread(target=select.select, args=([], [], [], 60)).start()" + HELD
+    ),
+    "a thread that waits as few do": (
+        "import select\n"
+        "s = socket.create_connection(('127.0.0.1', PORT))\n"
+        "threading.Thread(target=select.select, args=([s], [], [])).start()" + HELD
+    ),
+    "an upload by a thread of a child": (
+        "if os.fork() == 0:\n"
+        "    s = socket.create_connection(('127.0.0.1', PORT))\n"
+        "    t = threading.Thread(target=s.recv, args=(1,)); t.start(); t.join()" + HELD
+    ),
+    "a thread that reads a terminal": (
+        "a, b = os.openpty()\nthreading.Thread(target=os.read, args=(b, 1)).start()" + HELD
+    ),
+    "an upload in the backward pass": (
+        "s = socket.create_connection(('127.0.0.1', PORT))\n"
+        "def hook():\n"
+        "    ctypes.CDLL(None).prctl(15, b'pt_autograd_0', 0, 0, 0); s.recv(1)\n"
+        "threading.Thread(target=hook).start()" + HELD
+    ),
+}
+
+PROVEN = {
+    *("lock", "a million seconds", "signal", "an idle event loop"),
+    *("a child that waits for its parent", "a dashboard that nobody asks"),
+}
 
 SEEN = {
     "lock": Where.LOCK,
@@ -109,7 +160,7 @@ LOADERS = {
 
 @pytest.fixture(scope="module")
 def found() -> Iterator[dict[str, Scrutiny]]:
-    """What three closer looks show of processes in each of these waits, all looked at together."""
+    """What a few closer looks show of processes in each of these waits, all looked at together."""
     started: dict[str, subprocess.Popen[bytes]] = {}
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -126,7 +177,7 @@ def found() -> Iterator[dict[str, Scrutiny]]:
         time.sleep(0.2)
         probe = CloserProbe()
         looks = [look_of(number, process.pid) for number, process in enumerate(started.values())]
-        for _ in range(3):
+        for _ in range(RESTED_LOOKS + 1):
             known = probe.look(looks, time.monotonic())
             time.sleep(0.3)
         yield {kind: known[number] for number, kind in enumerate(WAITS)}

@@ -3,6 +3,8 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 
+import pytest
+
 from holdfast_sidecar.collective_trace import Call, RankTrace, Standing
 from holdfast_sidecar.decisions.arrival import Arrival, Cause, judge
 
@@ -40,6 +42,7 @@ def trace(rank: int, *standings: Standing, size: int = 4, **changes: object) -> 
         "is_whole": True,
         "is_overdue": True,
         "stands": True,
+        "told_standing": True,
     }
     return RankTrace(rank, **(values | changes))  # type: ignore[arg-type]
 
@@ -168,6 +171,15 @@ def test_where_collectives_parted_earlier_and_nobody_noticed_that_is_where_the_b
     assert "no. 11 " in found.evidence[0]
 
 
+def test_calls_that_were_taken_for_each_other_and_completed_keep_nobody_waiting() -> None:
+    """Rank 1 made one of another kind long ago; now all wait for rank 3, which computes."""
+    other = [*PAST[:9], "barrier", *PAST[10:], STEP[0]]
+    waiting = [trace(rank, standing([*PAST, STEP[0]], 12)) for rank in (0, 2)]
+    found = of(*waiting, trace(1, standing(other, 12)), trace(3, standing(PAST)))
+    assert found is not None
+    assert (found.cause, found.culprits, found.is_hopeless) == (Cause.ABSENT, (3,), False)
+
+
 def test_two_groups_of_one_name_made_after_each_other_have_not_parted() -> None:
     """One rank is in the next group already, in whose beginning it waits for the other."""
     ahead = trace(0, standing(["barrier", "barrier", *STEP], 4), size=2)
@@ -211,22 +223,50 @@ def test_ranks_that_await_messages_of_each_other_may_only_have_asked_ahead() -> 
         found = of(first, trace(1, standing(calls, 12), messages_to=[0], size=2))
         assert found is not None
         assert (found.cause, found.culprits, found.is_hopeless) == (Cause.CROSSED, (0, 1), False)
-        assert found.evidence[-1] == "ranks 0-1 wait for each other, as far as messages tell"
+        assert found.evidence[-1] == "ranks 0-1 wait for each other, as far as can be told"
         assert found.signature == ""
 
 
 def test_ranks_that_wait_for_each_other_in_different_groups_will_wait_for_ever() -> None:
-    groups = {"groups": {"1": 2, "2": 2}}
-    first = trace(0, standing(STEP[:2], 1, "1"), standing(STEP[:1], 1, "2"), **groups)
-    second = trace(1, standing(STEP[:1], 1, "1"), standing(STEP[:2], 1, "2"), **groups)
+    first, second = crossed(0, "1", "2", rests=True), crossed(1, "2", "1", rests=True)
     found = of(first, second)
     assert found is not None
     assert (found.cause, found.culprits, found.is_hopeless) == (Cause.CROSSED, (0, 1), True)
+    assert found.evidence[-1] == "ranks 0-1 wait for each other"
+
+
+def crossed(rank: int, waits_in: str, missing_in: str, **changes: object) -> RankTrace:
+    """A rank that has entered one more collective of one group than of the other."""
+    standings = standing(STEP[:2], 1, waits_in), standing(STEP[:1], 1, missing_in)
+    return trace(rank, *standings, groups={"1": 2, "2": 2}, **changes)
+
+
+@pytest.mark.parametrize("changes", [{}, {"rests": True, "messages_to": [0]}])
+def test_what_was_started_in_different_groups_keeps_nobody_who_is_at_work(
+    changes: dict[str, object],
+) -> None:
+    """Rank 1 has started a collective, and computes; or awaits a message that may come."""
+    found = of(crossed(0, "1", "2", rests=True), crossed(1, "2", "1", **changes))
+    assert found is not None
+    assert (found.cause, found.is_hopeless, found.signature) == (Cause.CROSSED, False, "")
+    assert found.evidence[-1].endswith("wait for each other, as far as can be told")
+
+
+def test_ranks_that_rest_in_a_collective_that_all_have_entered_may_go_on() -> None:
+    """It is only slow; what they have started beside it in other groups has crossed."""
+    both = {"rests": True, "groups": {"0": 2, "1": 2, "2": 2}}
+    slow = standing(STEP[:1], 0)
+    first = trace(0, slow, standing(STEP[:2], 1, "1"), standing(STEP[:1], 1, "2"), **both)
+    second = trace(1, slow, standing(STEP[:1], 1, "1"), standing(STEP[:2], 1, "2"), **both)
+    found = of(first, second)
+    assert found is not None
+    assert not found.is_hopeless
 
 
 def test_who_left_a_collective_out_and_went_on_in_another_group_came_out_of_turn() -> None:
     """The others wait in the metric's group, the culprit already in the gradients' one."""
     groups = {"groups": {"0": 3, "1": 3}}
+    groups["rests"] = True
     usual = [trace(r, standing(PAST), standing(STEP[:2], 1, "1"), **groups) for r in (0, 2)]
     culprit = standing([*PAST, STEP[0]], 12), standing(STEP[:1], 1, "1")
     found = of(*usual, trace(1, *culprit, out_of_turn=0, **groups))

@@ -1,16 +1,28 @@
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 from typing import Any
 
 from tests.unit.decisions.test_arrival import PAST, STEP, mute, standing, trace
 
 from holdfast_sidecar.collective_trace import RankTrace
-from holdfast_sidecar.coordination.reports import Incident, Member, NodeReport, Plan, RankReport
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.reports import (
+    AgentReport,
+    Incident,
+    Member,
+    NodeReport,
+    Plan,
+    RankReport,
+    decode,
+)
 from holdfast_sidecar.decisions.arrival import Cause
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.culprit import judge_attempt, name_culprit
+from holdfast_sidecar.decisions.outcome import Circumstances
+from holdfast_sidecar.decisions.watching import watch
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.settings import Settings
 
 PLAN = Plan(0, 1, "running", [Member("a", "i", 0, 0, 2), Member("b", "j", 1, 2, 2)], world_size=4)
 
@@ -69,8 +81,39 @@ def test_a_victim_whose_patience_is_over_is_not_named_but_whom_it_waits_for() ->
     assert found.evidence[1] == "rank 0 is silent; it waits for others"
 
 
-def test_nobody_is_named_on_a_node_that_only_observes() -> None:
-    assert named(finding(0), traces=ABSENT, mode="observe").culprit_ranks == [0]
+def watched(**changes: Any) -> Cluster:
+    """A job whose rank 0 waits for rank 2, and whose patience is over."""
+    seen = cluster(ABSENT, **changes)
+    agents = {
+        member.node: AgentReport(
+            member.node, member.incarnation, "running", 0, 1, 2, "127.0.0.1", 2, 2
+        )
+        for member in PLAN.members
+    }
+    silent = replace(seen.nodes["a"], findings=[finding(0)])
+    return replace(seen, agents=agents, nodes={**seen.nodes, "a": silent})
+
+
+def done_about(seen: Cluster) -> tuple[set[Section], Incident]:
+    outcome = watch(seen, PLAN, Circumstances(1, 9.0, 1009.0, Settings(), new_identifier="x"))
+    written = {write.section: write.value for write in outcome.writes}
+    incident = decode(Incident, written[Section.INCIDENTS] or "")
+    assert incident is not None
+    return set(written), incident
+
+
+def test_who_is_waited_for_on_a_node_that_only_observes_is_named_and_left_alone() -> None:
+    sections, incident = done_about(watched(mode="observe"))
+    assert sections == {Section.INCIDENTS}
+    assert (incident.culprit_node, incident.culprit_ranks) == ("b", [2])
+    assert incident.decided == "observe"
+    assert incident.evidence[-1] == "would have restarted the job, but the mode is observe"
+
+
+def test_on_a_node_that_acts_the_same_ends_the_attempt() -> None:
+    sections, incident = done_about(watched())
+    assert Section.PLAN in sections
+    assert (incident.culprit_node, incident.culprit_ranks) == ("b", [2])
 
 
 def test_where_all_have_come_nobody_is_named_for_having_been_silent() -> None:
@@ -99,23 +142,14 @@ def test_collectives_that_part_at_the_same_step_again_are_the_same_failure() -> 
     )
 
 
-def test_who_would_be_named_is_told_too_where_nothing_may_be_done_to_it() -> None:
-    watched = cluster(ABSENT, mode="observe")
-    acted_on = name_culprit([finding(0)], watched, PLAN)
-    told = name_culprit([finding(0)], watched, PLAN, is_acted_on=False)
-    assert acted_on is not None
-    assert told is not None
-    assert (acted_on.culprit_ranks, told.culprit_ranks) == ([0], [2])
-
-
 def test_a_rank_that_left_by_exit_code_0_is_one_that_ended() -> None:
     running = cluster([waiting(0), waiting(1), mute(2, size=4), waiting(3)])
     told = judge_attempt(running, PLAN)
     assert told is not None
     assert told.cause is Cause.MUTE
     node = running.nodes["b"]
-    ranks = [dataclasses.replace(one, alive=False, exit_code=0) for one in node.ranks[:1]]
-    left = dataclasses.replace(node, ranks=[*ranks, *node.ranks[1:]])
-    told = judge_attempt(dataclasses.replace(running, nodes={**running.nodes, "b": left}), PLAN)
+    ranks = [replace(one, alive=False, exit_code=0) for one in node.ranks[:1]]
+    left = replace(node, ranks=[*ranks, *node.ranks[1:]])
+    told = judge_attempt(replace(running, nodes={**running.nodes, "b": left}), PLAN)
     assert told is not None
     assert (told.cause, told.culprits) == (Cause.FINISHED, (2,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.page import WORD_COUNT, Ending, Identity, Phase, Record, Reply, Word, float_bits
-from holdfast_sidecar.closer_look import Child, CloserLook, Scrutiny, scrutinise
+from holdfast_sidecar.closer_look import RESTED_LOOKS, Child, CloserLook, Scrutiny, scrutinise
 from holdfast_sidecar.observation import (
     Moment,
     PeerRank,
@@ -123,12 +123,12 @@ def scrutiny(
     children: Sequence[Child] = (),
     later: Sequence[Child] | None = None,
     at_work: str = "",
-    looks: int = 2,
+    looks: int = RESTED_LOOKS + 1,
 ) -> Scrutiny:
     """What looks half a second apart showed; `later`: the children at the last of them."""
     known = scrutinise(None, closer(0.0, main, children, at_work))
     for number in range(1, looks):
-        seen = children if later is None else later
+        seen = children if later is None or number < looks - 1 else later
         known = scrutinise(known, closer(number / 2, main, seen, at_work))
     return known
 

@@ -7,12 +7,13 @@ from tests.unit.decisions.test_arrival import PAST, STEP, mute, standing, trace
 from tests.unit.detectors import scene
 
 from holdfast.page import Ending, Phase
-from holdfast_sidecar.closer_look import CloserLook, Scrutiny
+from holdfast_sidecar.closer_look import Scrutiny
 from holdfast_sidecar.collective_trace import RankTrace
 from holdfast_sidecar.detectors.arrival import (
-    absentees,
+    concerned,
     is_doubtful,
     judge_collectives,
+    note_rest,
     overdue,
     settle,
 )
@@ -157,8 +158,7 @@ def test_a_rank_that_provably_stands_where_others_seem_to_wait_is_a_hang() -> No
     ranks = job(rank(2), traces=[waiting(0), waiting(1), absent(2)], peers=peers)
     (silent,) = judged(ranks)
     assert (silent.kind, silent.acts) == (Kind.STALL, False)
-    stuck = CloserLook(3.0, (0, 0, 0), Wait(Where.LOCK, (202, 1, 1)))
-    scrutiny = Scrutiny(replace(stuck, at_s=5.0), stuck, 3.0)
+    scrutiny = scene.scrutiny()
     (finding,) = judged(replace(ranks, scrutinies={2: scrutiny}))
     assert (finding.kind, finding.ranks, finding.acts) == (Kind.HANG, [2], True)
     receiving = rank(2, Phase.COMMUNICATING)
@@ -177,9 +177,103 @@ def test_a_rank_that_crashed_is_no_stall() -> None:
 
 def test_a_rank_that_others_wait_for_is_looked_at_closely_whatever_its_phase() -> None:
     ranks = job(rank(2), traces=[waiting(0), waiting(1), absent(2)], peers=[])
-    (look,) = absentees(ranks, [])
+    (look,) = concerned(ranks, [])
     assert look.rank == 2
-    assert absentees(ranks, [look]) == []
+    assert concerned(ranks, [look]) == []
+
+
+def crossing(number: int, **changes: object) -> RankTrace:
+    """Rank 0 waits in one group, rank 1 in the other."""
+    here, there = (13, 12) if number == 0 else (12, 13)
+    standings = standing([*PAST, STEP[0]][:here], 12), standing([*PAST, STEP[0]][:there], 12, "1")
+    return trace(number, *standings, groups={"0": 2, "1": 2}, **changes)
+
+
+def crossed(
+    looks: Scrutiny | None = None,
+    phase: Phase = Phase.BACKWARD,
+    at_s: float = 5.0,
+    **changes: object,
+) -> Ranks:
+    """Rank 0 is of this node; what the other node said of rank 1 proves that this one rests."""
+    traces = [crossing(0, **changes), crossing(1, rests=True)]
+    ranks = job(rank(0, phase, at_s=at_s), traces=traces, peers=[scene.peer(1, "backward")])
+    return replace(ranks, scrutinies={} if looks is None else {0: looks})
+
+
+def test_ranks_that_rest_in_different_groups_are_a_hang() -> None:
+    ranks = crossed(scene.scrutiny())
+    assert [look.rank for look in concerned(ranks, [])] == [0]
+    assert not any(finding.acts for finding in judged(ranks))
+    resting = note_rest(ranks)
+    assert resting.traces[0].rests
+    (finding,) = judged(resting)
+    assert (finding.kind, finding.ranks, finding.acts) == (Kind.HANG, [0], True)
+
+
+MESSAGE = Wait(Where.LOCK, (202, 1, 1), 1800.0)
+"""gloo waits for a message until the group's timeout, and for a collective without an end."""
+
+
+@pytest.mark.parametrize(
+    "ranks",
+    [
+        crossed(),
+        crossed(scene.scrutiny(main=Wait(Where.CPU))),
+        crossed(scene.scrutiny(main=Wait(Where.DEVICE, (7, 1, 1)))),
+        crossed(scene.scrutiny(main=MESSAGE), Phase.COMMUNICATING),
+        crossed(scene.scrutiny(at_work="thread saver waits for storage")),
+        crossed(scene.scrutiny(), Phase.DATA),
+        crossed(scene.scrutiny(), at_s=1.2),
+        crossed(scene.scrutiny(), stands=False),
+        crossed(scene.scrutiny(), told_standing=False),
+    ],
+    ids=[
+        "it was not looked at",
+        "it computes",
+        "it waits for its GPU",
+        "it awaits a message",
+        "a thread of it saves, and may enter the other group's next",
+        "it fetches data",
+        "it stands for a moment only",
+        "it was asked once",
+        "it was asked before it stood",
+    ],
+)
+def test_a_rank_that_may_yet_enter_what_others_wait_in_proves_nothing(ranks: Ranks) -> None:
+    told = note_rest(ranks)
+    assert not told.traces[0].rests
+    assert not any(finding.acts for finding in judged(told, ranks.local[0].look.at_s))
+
+
+@pytest.mark.parametrize(
+    ("at_s", "is_overdue", "acts"),
+    [(119.0, True, False), (121.0, True, True), (121.0, False, False)],
+)
+def test_ranks_that_seem_to_wait_for_each_other_are_ended_by_silence_alone(
+    at_s: float, is_overdue: bool, acts: bool
+) -> None:
+    """Their hosts spin for their GPUs, so nothing proves that they wait; or one of them saves."""
+    mine = rank(0, Phase.COMMUNICATING, at_s=at_s)
+    told = [crossing(0), crossing(1, is_overdue=is_overdue)]
+    ranks = job(mine, traces=told, peers=[scene.peer(1, "forward", at_s)])
+    ranks = replace(ranks, local={0: replace(mine, look=replace(mine.look, identity=PAIR))})
+    assert [one.acts for one in judged(ranks, at_s) if one.ranks == [0]] == [acts]
+
+
+PAIR = scene.identity(0, 2)
+
+
+def test_a_lock_in_the_backward_pass_is_no_proof_while_somebody_is_at_work() -> None:
+    """Rank 1 waits for nobody: what rank 2 stands for may come from it."""
+    pair = trace(0, standing([*PAST, STEP[0]], 12), groups={"0": 2})
+    traces = [pair, trace(1, groups={"1": 2}), trace(2, standing(PAST), groups={"0": 2})]
+    peers = [scene.peer(0, "backward"), scene.peer(1, "forward")]
+    ranks = job(rank(2), traces=traces, peers=peers)
+    assert ranks.arrival is not None
+    assert ranks.arrival.culprits == (2,)
+    (finding,) = judged(replace(ranks, scrutinies={2: scene.scrutiny()}))
+    assert (finding.kind, finding.acts) == (Kind.STALL, False)
 
 
 def test_a_stopped_rank_keeps_its_finding_and_gains_the_evidence() -> None:

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from tests.unit.decisions.test_arrival import STEP, standing, trace
 from tests.unit.detectors.scene import (
     child,
     history,
@@ -125,8 +126,11 @@ def test_one_look_at_a_stopped_process_proves_nothing() -> None:
 
 
 def test_a_debugger_is_no_hang() -> None:
-    (finding,) = judge(ranks(stuck(3.0, state="t")), 3.0)
-    assert finding.kind is Kind.STALL
+    """Nor is the lock at which it found the rank, though all others wait for it."""
+    for phase in (Phase.FORWARD, Phase.OPTIMIZER, Phase.DATA):
+        scene = proven(ranks(stuck(40.0, phase, state="t"), peers=[peer(1, age_s=39.0)]))
+        (finding,) = judge(scene, 40.0)
+        assert (finding.kind, finding.acts) == (Kind.STALL, False)
 
 
 def test_who_stops_before_the_first_steps_is_given_more_time() -> None:
@@ -179,6 +183,7 @@ def test_waits_that_nothing_outside_ends_are_proof(proof: Scrutiny) -> None:
         scrutiny(children=[child(state="S", wait=Wait(Where.NETWORK))]),
         scrutiny(children=[child(cpu_ticks=100)], later=[child(cpu_ticks=200)]),
         scrutiny(children=[child(state="S")]),
+        scrutiny(children=[child(state="t", wait=Wait(Where.QUEUE))]),
         scrutiny(looks=1),
         scrutiny(main=None),
     ],
@@ -196,6 +201,7 @@ def test_waits_that_nothing_outside_ends_are_proof(proof: Scrutiny) -> None:
         "a child that uploads",
         "a child that computes",
         "a child that may not be seen",
+        "a child under a debugger",
         "seen only once",
         "a kernel that says nothing",
     ],
@@ -279,6 +285,14 @@ def test_a_loader_whose_worker_is_stopped_or_was_killed_is_a_hang() -> None:
         assert told in finding.evidence[1]
 
 
+def test_a_stopped_child_of_a_rank_that_makes_its_batches_itself_is_no_hang() -> None:
+    stopped = replace(WORKER, state="T")
+    for where in (Where.CPU, Where.NETWORK, Where.STORAGE, Where.SLEEP):
+        proof = scrutiny(Wait(where, (1, 2, 3)), [stopped])
+        (finding,) = judge(proven(ranks(stuck(1.1, Phase.DATA)), proof), 1.1)
+        assert not finding.acts
+
+
 @pytest.mark.parametrize(
     "children",
     [
@@ -320,7 +334,29 @@ def test_when_everybody_waits_and_nobody_is_missing_silence_acts_in_the_end() ->
 
 def test_two_ranks_that_hang_together_are_both_named() -> None:
     scene = proven(ranks(stuck(7.0, rank=0), stuck(7.0, rank=1), peers=[peer(2)]))
-    assert [f.kind for f in judge(scene, 7.0)] == [Kind.HANG, Kind.HANG]
+    asked = replace(scene, traces={rank: trace(rank, standing(STEP)) for rank in (0, 1)})
+    assert [f.kind for f in judge(asked, 7.0)] == [Kind.HANG, Kind.HANG]
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind"),
+    [
+        ({}, Kind.HANG),
+        ({"standings": [standing(STEP, 2)]}, Kind.STALL),
+        ({"messages_to": [1]}, Kind.STALL),
+        ({"told_standing": False}, Kind.STALL),
+        ({"answered": False}, Kind.STALL),
+    ],
+    ids=["it waits in none", "in one", "for a message", "asked too early", "it can't be asked"],
+)
+def test_a_rank_that_may_wait_in_a_collective_that_no_hook_sees_is_no_hang(
+    changes: dict[str, object], kind: Kind
+) -> None:
+    """In FSDP's forward pass, say, for a rank that uploads: both are silent, a third one waits."""
+    scene = proven(ranks(stuck(7.0), peers=[peer(1, "forward", 7.0), peer(2)]))
+    asked = replace(scene, traces={0: trace(0, standing(STEP), **changes)})
+    (finding,) = judge(asked, 7.0)
+    assert (finding.kind, finding.acts) == (kind, kind is Kind.HANG)
 
 
 def test_who_finished_or_is_gone_does_not_stall() -> None:

@@ -13,7 +13,7 @@ from holdfast.page import Phase, Word
 from holdfast_sidecar import inquiry
 from holdfast_sidecar.collective_trace import RankTrace, Standing
 from holdfast_sidecar.inquiry import AGAIN_S, EAGER_ROUNDS, LATER_S, STANDS_S, Inquiry
-from holdfast_sidecar.observation import RankHistory
+from holdfast_sidecar.observation import RankHistory, follow
 from holdfast_sidecar.pages import Pages
 from holdfast_sidecar.probes.flight_recorder import UnknownHandlerError
 
@@ -114,6 +114,14 @@ def test_what_a_rank_told_before_it_moved_stands_no_longer(stage: Stage) -> None
     stage.histories[0] = scene.history(moved)
     told = stage.follow(STANDS_S + 0.1)
     assert (told[0].stands, told[1].stands) == (False, True)
+
+
+def test_what_a_rank_told_before_it_was_last_on_a_cpu_may_be_out_of_date(stage: Stage) -> None:
+    assert stage.hear(0.0)[0].told_standing
+    ran = scene.look(0.3, Phase.COMMUNICATING, rank=0, turns=51)
+    stage.histories[0] = follow(stage.histories[0], ran)
+    assert not stage.follow(0.3)[0].told_standing
+    assert stage.hear(AGAIN_S)[0].told_standing
 
 
 def test_whoever_waits_for_long_is_asked_less_often(stage: Stage) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.unit.detectors.scene import look
 
-from holdfast_sidecar.closer_look import Scrutiny
+from holdfast_sidecar.closer_look import RESTED_LOOKS, Scrutiny
 from holdfast_sidecar.detectors.immobility import proof_of_standing
 from holdfast_sidecar.observation import RankLook
 from holdfast_sidecar.probes import process
@@ -43,7 +44,7 @@ def add(proc: Path, pid: int, name: str, call: str | None = LOCKED, children: st
 
 def seen(proc: Path, suspect: RankLook | None = None) -> Scrutiny | None:
     probe, asked = CloserProbe(proc), look(0.0) if suspect is None else suspect
-    known = [probe.look([asked], now_s) for now_s in (0.5, 1.0, 1.5)]
+    known = [probe.look([asked], number / 2) for number in range(1, RESTED_LOOKS + 2)]
     return known[-1].get(0)
 
 
@@ -89,6 +90,74 @@ def test_of_children_that_may_not_be_seen_only_torchs_workers_rest(
     (proc / f"{PID}/task/{PID}/children").write_text("2000")
     add(proc, 2000, name, call=None)
     assert is_proven(proc) is proven
+
+
+def add_thread(proc: Path, number: int, name: str, call: str) -> None:
+    task = proc / str(PID) / "task" / str(number)
+    task.mkdir()
+    (task / "syscall").write_text(call)
+    (task / "comm").write_text(f"{name}\n")
+
+
+READING = "0 {descriptor:#x} 0x7f00 0x1 0x0 0x0 0x0 0x7ffe10 0x7f5d20\n"
+UNIX = "Num RefCount Protocol Flags Type St Inode Path\n"
+CONNECTED = "0: 3 0 0 1 03 {inode}\n"
+LISTENING = "0: 2 0 00010000 1 01 {inode} /run/x\n"
+NOBODYS = 4_000_000_000
+"""An inode that no socket has: what is at its other end can't be told."""
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "proven"),
+    [
+        (CONNECTED, "logger", False),
+        (CONNECTED, "pt_autograd_0", False),
+        (LISTENING, "dashboard", True),
+        ("", "netlink", True),
+    ],
+)
+def test_a_thread_that_awaits_an_answer_of_another_process_of_this_machine_is_at_work(
+    proc: Path, line: str, name: str, proven: bool
+) -> None:
+    """And one that only listens for whoever may come is not."""
+    (proc / f"{PID}/fd").mkdir()
+    (proc / f"{PID}/fd/7").symlink_to(f"socket:[{NOBODYS}]")
+    (proc / f"{PID}/net").mkdir()
+    (proc / f"{PID}/net/unix").write_text(UNIX + line.format(inode=NOBODYS))
+    add_thread(proc, 1001, name, READING.format(descriptor=7))
+    assert is_proven(proc) is proven
+
+
+def test_a_thread_of_the_backward_pass_that_waits_for_its_gpu_is_at_work(proc: Path) -> None:
+    (proc / f"{PID}/fd").mkdir()
+    (proc / f"{PID}/fd/7").symlink_to("/dev/nvidia0")
+    add_thread(proc, 1001, "pt_autograd_0", READING.format(descriptor=7))
+    assert not is_proven(proc)
+
+
+MAPS = "7f2c0000-7f2d0000 r-xp 0000 00:1f 99 /usr/lib/x86_64-linux-gnu/libcuda.so.580.95\n"
+
+
+@pytest.mark.parametrize(("address", "proven"), [(0x7F2C1234, False), (0x7F2D0000, True)])
+def test_a_lock_in_the_driver_of_its_gpu_is_no_proof(
+    proc: Path, address: int, proven: bool
+) -> None:
+    """As with cudaDeviceScheduleBlockingSync, which waits for the GPU without using a CPU."""
+    (proc / f"{PID}/fd").mkdir()
+    (proc / f"{PID}/fd/9").symlink_to("/dev/nvidiactl")
+    (proc / f"{PID}/maps").write_text(MAPS)
+    stack = struct.pack("<4Q", 0, 1, address, 2)
+    with (proc / f"{PID}/mem").open("wb") as memory:
+        memory.seek(0x7FFE10)  # the stack pointer in LOCKED
+        memory.write(stack)
+    assert is_proven(proc) is proven
+
+
+def test_nor_is_it_where_the_stack_may_not_be_read(proc: Path) -> None:
+    (proc / f"{PID}/fd").mkdir()
+    (proc / f"{PID}/fd/9").symlink_to("/dev/nvidiactl")
+    (proc / f"{PID}/maps").write_text(MAPS)
+    assert not is_proven(proc)
 
 
 def test_a_pid_of_another_namespace_is_left_alone(proc: Path) -> None:

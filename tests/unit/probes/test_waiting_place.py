@@ -9,12 +9,16 @@ import pytest
 from holdfast_sidecar.waiting_place import (
     Call,
     Where,
+    is_mere_sleep,
     parse_call,
+    parse_code,
     parse_connections,
     parse_end_s,
     parse_epoll,
     parse_pollfds,
+    parse_unix_connections,
     place_of,
+    returns_into,
     timer_address,
     where_of,
 )
@@ -58,6 +62,7 @@ def timespec(seconds: float) -> bytes:
         (call(202, 0x20, 137, 0, 0x10), 1005.5, 5.5),
         (call(202, 0x20, 137 | 256, 0, 0x10), 9005.0, 5.0),
         (call(230, 1, 1, 0x10), 900.0, 0.0),
+        (call(270, 0, 0, 0, 0, 0x10), 5.5, 5.5),
     ],
     ids=[
         "nanosleep",
@@ -68,11 +73,20 @@ def timespec(seconds: float) -> bytes:
         "a lock until a time",
         "a lock until a date",
         "a time that has passed",
+        "a sleep without descriptors",
     ],
 )
 def test_a_timer_says_when_a_wait_ends(made: Call, given_s: float, left_s: float) -> None:
     assert timer_address(made) == 0x10
     assert parse_end_s(made, timespec(given_s), 1000.0, 9000.0) == pytest.approx(left_s)
+
+
+def test_select_counts_in_microseconds_and_without_descriptors_only_sleeps() -> None:
+    sleep, wait = call(23, 0, 0, 0, 0, 0x10), call(23, 5, 0x20, 0, 0, 0)
+    timeval = struct.pack("<qq", 30, 500_000)
+    assert parse_end_s(sleep, timeval, 1000.0, 9000.0) == 30.5
+    assert (is_mere_sleep(sleep), is_mere_sleep(wait)) == (True, False)
+    assert timer_address(wait) == 0
 
 
 def test_a_timer_that_cannot_be_read_may_end_at_any_time() -> None:
@@ -95,7 +109,7 @@ def test_a_timer_that_cannot_be_read_may_end_at_any_time() -> None:
         (45, "socket:[7002]", Where.NETWORK),
         (42, "socket:[7003]", Where.NETWORK),
         (232, "socket:[7002]", Where.NETWORK),
-        (7, "/dev/nvidia0", Where.OTHER),
+        (7, "/dev/nvidia0", Where.DEVICE),
         (0, "", Where.OTHER),
         (16, "", Where.OTHER),
         (9999, "", Where.OTHER),
@@ -120,3 +134,26 @@ def test_descriptors_of_poll_and_epoll_are_read() -> None:
     assert parse_pollfds(array[:11]) == [4]
     watched = "pos:\t0\nflags:\t02\ntfd:        5 events:       19 data: 5\ntfd:  x\n"
     assert parse_epoll(watched) == [5]
+
+
+def test_of_unix_sockets_only_those_count_that_have_another_end() -> None:
+    table = (
+        "Num       RefCount Protocol Flags    Type St Inode Path\n"
+        "0000: 00000002 00000000 00010000 0001 01 7001 /run/dashboard\n"
+        "0000: 00000003 00000000 00000000 0001 03 7002\n"
+        "0000: 00000003 00000000 00000000 0001 03 7003 /run/dashboard\n"
+    )
+    assert parse_unix_connections(table) == {"socket:[7002]", "socket:[7003]"}
+
+
+def test_a_stack_tells_of_the_library_that_a_thread_is_in() -> None:
+    maps = (
+        "1000-2000 r--p 0000 00:1f 99 /usr/lib/libcuda.so.580.95\n"
+        "2000-3000 r-xp 1000 00:1f 99 /usr/lib/libcuda.so.580.95\n"
+        "3000-4000 r-xp 0000 00:1f 98 /usr/lib/libc.so.6\n"
+        "7000-8000 rw-p 0000 00:00 0\n"
+    )
+    code = parse_code(maps, ("libcuda.so",))
+    assert code == [(0x2000, 0x3000)]
+    for address, is_inside in ((0x1FFF, False), (0x2000, True), (0x2FFF, True), (0x3000, False)):
+        assert returns_into(struct.pack("<3Q", 7, address, 0) + b"cut", code) is is_inside
