@@ -88,7 +88,6 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         self._checkpoint_news = CheckpointNews()
         self._pause_news = PauseNews()
         self._backing: Backing | None = None
-        self._last_failures: Mapping[int, ProcessFailure] = {}
 
     def _invoke_run(self, role: str = "default") -> RunResult:
         self._preemption.heed()
@@ -96,7 +95,7 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
             try:
                 self._initialize_workers(self._worker_group)
             except JobStopped as stopped:
-                raise JobFailed(stopped.plan, self._last_failures) from None
+                raise self._failed(stopped.plan) from None
             with self._preemption.waiting():
                 result = self._oversee()
             if result is not None:
@@ -191,18 +190,19 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
             standing = self._standing()
             if standing is Standing.DONE:
                 return self._success()
-            if standing in (Standing.STOPPED, Standing.END):
-                self._last_failures = self._course.failures or self._last_failures
             if standing is Standing.STOPPED:
                 plan = self._rendezvous_handler.watch.plan
                 assert plan is not None
                 self._shutdown(timeout=self._shutdown_timeout)
-                raise JobFailed(plan, self._last_failures)
+                raise self._failed(plan)
             if standing is Standing.END:
                 return None
             if self._backing is not None and not self._course.ends:
                 self._backing.look(time.monotonic())
             self._sleep_until_news()
+
+    def _failed(self, plan: Plan) -> JobFailed:
+        return JobFailed(plan, self._course.failures_behind(plan))
 
     def _mind_preemption(self) -> None:
         """Tell the leader that this node was asked for; give the node up when the time is over."""
@@ -287,7 +287,6 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         own = [end for end in self._new_ends() if end.local_rank in dying]
         if own:
             self._take(own)
-            self._last_failures = self._course.failures or self._last_failures
             self._rendezvous_handler.reporter.say(exits=self._course.exits())
 
     def _take(self, ended: list[RankEnd]) -> None:
