@@ -261,7 +261,7 @@ class Loop:
             self._doubts, self._traces = False, self.inquiry.follow(False, (), {}, now_s)
         is_urgent = self._note(keep_onsets(found, self._findings))
         reports = [
-            report_rank(history, self.settings.straggler, moment)
+            report_rank(history, self.settings, moment)
             for history in self.attention.histories.values()
         ]
         if is_urgent:

@@ -93,6 +93,12 @@ def _start(incident: Incident) -> float:
     return min(since, detected) if since else detected
 
 
+def _last_well(incident: Incident) -> int:
+    """The last step before the fault."""
+    is_of_numbers = incident.cause in OF_NUMBERS and incident.onset_step > 0
+    return incident.onset_step - 1 if is_of_numbers else incident.step_reached
+
+
 def _was_overtaken(incident: Incident) -> bool:
     """Nothing was done about it, and its attempt ended for another reason."""
     return incident.decided in WITHHELD and bool(incident.ended_unix_s)
@@ -101,7 +107,7 @@ def _was_overtaken(incident: Incident) -> bool:
 def _events(incident: Incident) -> Iterator[tuple[float, str]]:
     who = whom(incident.culprit_node, incident.culprit_ranks)
     cause = describe_cause(incident.cause)
-    yield _start(incident), f"first sign of trouble, after step {incident.step_reached}"
+    yield _start(incident), f"first sign of trouble, after step {_last_well(incident)}"
     yield incident.detected_unix_s, f"declared: {cause}; {who} ({incident.confidence:.0%} sure)"
     if incident.decided in WITHHELD:
         yield from _events_withheld(incident)
@@ -162,6 +168,9 @@ def whom(node: str, ranks: list[int]) -> str:
     listed = ", ".join(str(rank) for rank in ranks)
     return f"rank{'s' * (len(ranks) > 1)} {listed}" + (f" on node {node}" if node else "")
 
+
+OF_NUMBERS = frozenset({"nonfinite", "spike"})
+"""Causes in which all ranks agree, whoever began it."""
 
 _HOW = {"without_node": "without the node", "roll_back": "from further back"}
 

@@ -45,6 +45,8 @@ class Exit:
     """The launcher itself ended it while tearing down."""
     onset_step: int = -1
     """Since which step its losses had not been finite; -1: the newest one was."""
+    stepped_unix_s: float = 0.0
+    """When its last step ended, or it began, from its page; 0: it left none."""
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,9 @@ class RankReport:
     """Since which step they spike; -1: they don't."""
     spikes: int = 0
     """Spikes of this attempt so far."""
+    stood_since_unix_s: float = 0.0
+    """Of a rank that has died: its last progress, where it had been silent for too long before; 0:
+    it died at work."""
 
     @property
     def tells_numbers(self) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from holdfast.page import Ending
 from holdfast_sidecar.coordination.reports import Incident, Plan
+from holdfast_sidecar.decisions import fault_time
 from holdfast_sidecar.decisions.arrival import Arrival, Cause, judge
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.modes import mode_on
@@ -63,15 +64,16 @@ def _of_culprits(
         return None
     if is_acted_on and mode_on(node, surest.kind.value) != "act":
         return None
+    culprits = [rank for rank in arrival.culprits if rank in member.ranks]
     victim = f"{surest.evidence[0]}; it waits for others" if surest.evidence else ""
     return Incident(
         "",
         plan.attempt,
         surest.kind.value,
         member.node,
-        [rank for rank in arrival.culprits if rank in member.ranks],
+        culprits,
         arrival.confidence,
-        since_unix_s=surest.since_unix_s,
+        since_unix_s=fault_time.of_hang(culprits, node.findings, surest.since_unix_s),
         evidence=[*arrival.evidence, *filter(None, [victim])],
         signature=_signature(arrival, cluster, plan),
     )

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from holdfast_sidecar.coordination.reports import BatchSkip, Incident, Plan, RankReport
+from holdfast_sidecar.decisions import fault_time
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.settings import Settings
 
@@ -35,7 +36,9 @@ class Onset:
     told: int
 
 
-def find_divergence(cluster: Cluster, plan: Plan, settings: Settings) -> Incident | None:
+def find_divergence(
+    cluster: Cluster, plan: Plan, settings: Settings, now_unix_s: float
+) -> Incident | None:
     """Numbers that are wrong for so long that the job should go back, and can."""
     ranks = cluster.ranks(plan)
     if len(ranks) < plan.world_size:
@@ -51,6 +54,7 @@ def find_divergence(cluster: Cluster, plan: Plan, settings: Settings) -> Inciden
         min(nodes) if len(nodes) == 1 else "",
         list(onset.first),
         confidence=0.6 if onset.first else 0.9,
+        since_unix_s=fault_time.of_numbers(onset.step, ranks.values(), now_unix_s),
         evidence=[describe(onset)],
         onset_step=onset.step,
         signature=signature(onset, cluster.incidents.values()),

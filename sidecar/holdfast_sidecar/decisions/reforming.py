@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from holdfast_sidecar.coordination.reports import Incident, Plan, Quarantine
-from holdfast_sidecar.decisions import formation, restart
+from holdfast_sidecar.decisions import fault_time, formation, restart
 from holdfast_sidecar.decisions.beginning import next_attempt, open_attempt
 from holdfast_sidecar.decisions.blame import Blame, describe, is_of_script, signature
 from holdfast_sidecar.decisions.choosing import onset_in
@@ -126,18 +126,20 @@ def _final(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incide
             culprit_node=lost.culprit_node,
             culprit_ranks=lost.culprit_ranks,
             confidence=lost.confidence,
+            since_unix_s=min(lost.since_unix_s, incident.since_unix_s),
             signature="",
             evidence=[*lost.evidence, *seen],
             is_of_script=False,
             culprit_part=part_of_node(cluster, lost.culprit_node),
         )
     if incident.cause == "crash" and (blame := _blame_anew(cluster, plan, incident)) is not None:
+        began = fault_time.of_crash(blame.exit, cluster.ranks(plan).get(blame.rank))
         return dataclasses.replace(
             incident,
             culprit_node=blame.node,
             culprit_ranks=[blame.rank],
             confidence=blame.confidence,
-            since_unix_s=min(blame.exit.at_unix_s, incident.detected_unix_s),
+            since_unix_s=min(began, incident.detected_unix_s),
             signature=signature(blame),
             evidence=_reasons(incident, blame),
             is_of_script=is_of_script(blame.exit),

@@ -6,7 +6,7 @@ import dataclasses
 
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import AgentReport, Incident, Member, Plan, encode
-from holdfast_sidecar.decisions import preemption, withholding
+from holdfast_sidecar.decisions import fault_time, preemption, withholding
 from holdfast_sidecar.decisions.blame import is_of_script, signature
 from holdfast_sidecar.decisions.choosing import onset_in
 from holdfast_sidecar.decisions.cluster import Cluster
@@ -59,7 +59,7 @@ def watch(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome
         return _end(cluster, plan, why, circumstances)
     if (leaving := preemption_of(cluster, plan, circumstances)) is not None:
         return _let_go(cluster, plan, leaving, circumstances)
-    if (trouble := _trouble(cluster, plan, circumstances.settings)) is not None:
+    if (trouble := _trouble(cluster, plan, circumstances)) is not None:
         return _gather_evidence(cluster, plan, trouble, circumstances)
     if (wanted := _wanted(cluster, plan, circumstances.settings)) is not None:
         # A person may restart what hangs and is not acted on: then, too, evidence comes first.
@@ -167,6 +167,7 @@ def _crash(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incide
     blame = blame_deaths(cluster, plan)
     if blame is None:
         return Incident("", plan.attempt, "crash", since_unix_s=circumstances.now_unix_s)
+    began = fault_time.of_crash(blame.exit, cluster.ranks(plan).get(blame.rank))
     return Incident(
         "",
         plan.attempt,
@@ -174,18 +175,19 @@ def _crash(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incide
         blame.node,
         [blame.rank],
         blame.confidence,
-        since_unix_s=min(blame.exit.at_unix_s, circumstances.now_unix_s),
+        since_unix_s=min(began, circumstances.now_unix_s),
         evidence=crash_evidence(cluster, plan, blame.rank),
         signature=signature(blame),
         is_of_script=is_of_script(blame.exit),
     )
 
 
-def _trouble(cluster: Cluster, plan: Plan, settings: Settings) -> Incident | None:
+def _trouble(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident | None:
     """What ranks that live are ended for: one hangs, or the numbers of all are wrong."""
     if (hang := _hang(cluster, plan)) is not None:
         return hang
-    diverged = find_divergence(cluster, plan, settings)
+    settings = circumstances.settings
+    diverged = find_divergence(cluster, plan, settings, circumstances.now_unix_s)
     if diverged is None or mode_of_job(settings, diverged.cause) != "act":
         return None
     return diverged

@@ -68,12 +68,12 @@ def _bad_numbers(
 ) -> Iterator[tuple[Finding, str]]:
     """Numbers that are wrong on all ranks, as if one of them had found it."""
     settings = circumstances.settings
-    diverged = find_divergence(cluster, plan, settings)
+    diverged = find_divergence(cluster, plan, settings, circumstances.now_unix_s)
     if diverged is not None:
         finding = Finding(
             Kind(diverged.cause),
             diverged.culprit_node,
-            circumstances.now_unix_s,
+            diverged.since_unix_s,
             diverged.confidence,
             diverged.culprit_ranks,
             diverged.evidence,

@@ -36,6 +36,7 @@ from holdfast_sidecar.launcher.rank_pages import (
     read_completed_steps,
     read_onset,
     read_step,
+    read_step_end_s,
     read_words,
     said_finished,
 )
@@ -296,7 +297,7 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
             logger.warning("%s", self._course.first_failure())
 
     def _new_ends(self) -> list[RankEnd]:
-        now_unix_s = time.time()
+        now_unix_s, now_s = time.time(), time.monotonic()
         pids = self._local_ranks.pids
         ends = []
         for local_rank, code in self._local_ranks.read_exit_codes().items():
@@ -304,8 +305,17 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
                 words = read_words(self._page(local_rank))
                 code = forgive(code, code < 0 and said_finished(words))
                 onset = read_onset(self._page(local_rank)) if code else -1
-                step = read_step(words)
-                ends.append(RankEnd(local_rank, pids[local_rank], code, now_unix_s, step, onset))
+                stepped_s = read_step_end_s(words)
+                end = RankEnd(
+                    local_rank,
+                    pids[local_rank],
+                    code,
+                    now_unix_s,
+                    read_step(words),
+                    onset,
+                    0.0 if stepped_s is None else now_unix_s - (now_s - stepped_s),
+                )
+                ends.append(end)
         return ends
 
     def _gave_up_waiting(self, since: float) -> bool:

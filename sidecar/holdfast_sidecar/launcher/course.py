@@ -82,6 +82,7 @@ class Course:
                 order=order,
                 step=end.step,
                 onset_step=end.onset_step,
+                stepped_unix_s=end.stepped_unix_s,
                 message=self._message(self.failures.get(self.ranks[end.local_rank])),
             )
             for order, end in enumerate(self.ends)

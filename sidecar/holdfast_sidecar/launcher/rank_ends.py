@@ -24,6 +24,8 @@ class RankEnd:
     """Steps completed, from its page."""
     onset_step: int = -1
     """Since which step its losses were not finite; -1: the newest one was."""
+    stepped_unix_s: float = 0.0
+    """When its last step ended, or it began; 0: it left no page."""
 
 
 def read_exit_code(pid: int) -> int | None:

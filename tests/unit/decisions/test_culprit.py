@@ -104,3 +104,9 @@ def test_who_would_be_named_is_told_too_where_nothing_may_be_done_to_it() -> Non
     assert acted_on is not None
     assert told is not None
     assert (acted_on.culprit_ranks, told.culprit_ranks) == ([0], [2])
+
+
+def test_a_hang_is_counted_from_the_culprits_last_progress_not_from_its_victims() -> None:
+    late = Finding(Kind.STALL, "b", 7.0, 0.6, [2])
+    assert named(finding(0), traces=ABSENT, findings=[late]).since_unix_s == 7.0
+    assert named(finding(0), traces=ABSENT).since_unix_s == 0.0
