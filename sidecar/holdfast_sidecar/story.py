@@ -186,4 +186,5 @@ _CAUSES = {
     "agent_restarted": "a launcher came back as a new process",
     "grow": "the job makes room for nodes that joined",
     "restart": "somebody asked for a restart",
+    "stop": "somebody asked for the end of the job",
 }

@@ -7,13 +7,17 @@ one stopped. Files and clocks are asked through `Circumstances`.
 
 from __future__ import annotations
 
+import dataclasses
+
 from holdfast_sidecar.coordination.reports import TERMINAL
 from holdfast_sidecar.decisions.beginning import begin, superseding, without_plan
 from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.interruption import STOP
 from holdfast_sidecar.decisions.observing import is_attached, observe
 from holdfast_sidecar.decisions.outcome import (
     Circumstances,
     Outcome,
+    amend,
     stopped,
     write_plan,
 )
@@ -36,6 +40,9 @@ def decide(cluster: Cluster, circumstances: Circumstances) -> Outcome:
         return begin(cluster, circumstances, after=plan)
     if (stop := cluster.asked_to_stop()) is not None:
         ended = write_plan(cluster, stopped(plan, circumstances, 0, stop)).writes
+        known = cluster.incidents.get(plan.incident)
+        if known is not None and not known.decided:
+            ended = (amend(cluster, dataclasses.replace(known, decided=STOP)), *ended)
         return Outcome((*ended, *overtaken(cluster, plan, circumstances.now_unix_s)))
     if (changed := take_in(cluster, plan, circumstances)) is not None:
         return changed

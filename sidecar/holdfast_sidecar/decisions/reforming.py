@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from holdfast_sidecar.coordination.reports import Incident, Plan, Quarantine
-from holdfast_sidecar.decisions import fault_time, formation, restart
+from holdfast_sidecar.decisions import fault_time, formation, interruption, restart
 from holdfast_sidecar.decisions.beginning import next_attempt, open_attempt
 from holdfast_sidecar.decisions.blame import Blame, describe, is_of_script, signature
 from holdfast_sidecar.decisions.choosing import onset_in
@@ -54,6 +54,9 @@ def await_evidence(cluster: Cluster, plan: Plan, circumstances: Circumstances) -
 
 def reform(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome:
     """After an end: wait until the living are down, name the culprit, restart or stop."""
+    known = cluster.incidents.get(plan.incident)
+    if known is not None and not known.decided and interruption.is_interrupted(cluster, plan):
+        return Outcome((amend(cluster, interruption.closed(known)),))
     awaited = sorted(
         member.node
         for member in plan.members

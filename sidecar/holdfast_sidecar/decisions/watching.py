@@ -6,7 +6,7 @@ import dataclasses
 
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import AgentReport, Incident, Member, Plan, encode
-from holdfast_sidecar.decisions import fault_time, preemption, withholding
+from holdfast_sidecar.decisions import fault_time, interruption, preemption, withholding
 from holdfast_sidecar.decisions.blame import is_of_script, signature
 from holdfast_sidecar.decisions.choosing import onset_in
 from holdfast_sidecar.decisions.cluster import Cluster
@@ -238,6 +238,8 @@ def _close(
         step_reached=max((rank.step for rank in ranks.values()), default=0),
         onset_step=incident.onset_step if incident.onset_step >= 0 else onset_in(cluster, plan),
     )
+    if interruption.is_interrupted(cluster, plan):
+        recorded = interruption.closed(recorded)
     closed = dataclasses.replace(
         plan,
         epoch=circumstances.epoch,

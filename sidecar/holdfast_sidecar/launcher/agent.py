@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,6 +18,7 @@ from typing import Any
 
 from torch.distributed.elastic.agent.server.api import RunResult, Worker, WorkerGroup, WorkerState
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from holdfast.page import Flag, page_name
@@ -168,9 +170,11 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         self._pcontext = None
 
     def _tell_leaving(self) -> None:
-        """Ranks that end while the plan has them run are ended because this launcher goes."""
+        """Ranks that end while the plan has them run are ended because this launcher goes. torch
+        ends them, too, while it handles a signal, whatever the plan is."""
         plan = self._rendezvous_handler.watch.plan
-        if plan is not None and (plan.attempt, plan.state) == (self._course.attempt, "running"):
+        runs = plan is not None and (plan.attempt, plan.state) == (self._course.attempt, "running")
+        if runs or isinstance(sys.exc_info()[1], SignalException):
             self._rendezvous_handler.reporter.say(leaves=True)
 
     @property
