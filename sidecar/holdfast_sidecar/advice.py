@@ -137,6 +137,7 @@ _BY_CAUSE = {
         "nothing is broken: when it is started again, by a requeue or by hand, it resumes where "
         "it was saved",
     ),
+    "stop": ("nothing is broken: when it is started again it resumes from what was saved",),
     "nonfinite": (
         "look at the batch and the learning rate of that step; `holdfast checkpoint list` shows "
         "which checkpoints are good",
@@ -189,7 +190,7 @@ def _blames(story: Story) -> bool:
 
 
 def _advice(story: Story) -> Iterator[str]:
-    if story.decided == "stop" and story.cause != "preempted":
+    if story.decided == "stop" and story.cause not in ("preempted", "stop"):
         yield _STOPPED
     elif story.decided == LEFT_ALONE and story.cause == "nonfinite":
         if not story.is_over:

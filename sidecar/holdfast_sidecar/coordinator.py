@@ -162,10 +162,16 @@ class Coordinator(threading.Thread):
                 self._lose_store(error)
                 self._stopping.wait(self._settings.sidecar.heartbeat_s)
             self._look_again.wait(self._rest_s())
+        self._lead_once_more()
         try:
             self._store.resign(self._candidate)
         except StoreUnavailable:
             log.info("the store is away; the lease will run out by itself")
+
+    def _lead_once_more(self) -> None:
+        """Where all leave at once, what a launcher said last is heard by nobody else."""
+        if self._lease_held is not None and self._orders.store_up:
+            self._guard.run(lambda: self.exchange(self._clock(), time.time()))
 
     def exchange(self, now: float, now_unix_s: float) -> None:
         """Report, read, lead if it is our turn, and update the orders. Raises StoreUnavailable."""

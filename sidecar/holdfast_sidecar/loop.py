@@ -55,6 +55,7 @@ from holdfast_sidecar.probes.machine import MachineProbes
 from holdfast_sidecar.probes.peers import parse_peers, parse_traces
 from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.rank_reports import report_rank
+from holdfast_sidecar.roles import read_roles
 from holdfast_sidecar.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -262,7 +263,7 @@ class Loop:
             self._doubts, self._traces = False, self.inquiry.follow(False, (), {}, now_s)
         is_urgent = self._note(keep_onsets(found, self._findings))
         reports = [
-            report_rank(history, self.settings.straggler, moment)
+            report_rank(history, self.settings, moment)
             for history in self.attention.histories.values()
         ]
         if is_urgent:
@@ -344,7 +345,8 @@ class Loop:
     def _ranks(self, orders: Orders, now_s: float) -> Ranks:
         attempt, local = self.attention.attempt, self.attention.seen_at(now_s)
         reports = {} if orders.view is None else orders.view.section(Section.NODES)
-        return Ranks(attempt, local, parse_peers(reports, self.node, attempt))
+        peers = parse_peers(reports, self.node, attempt)
+        return Ranks(attempt, local, peers, roles=read_roles(orders.plan, attempt))
 
     def _inquire(self, orders: Orders, ranks: Ranks, moment: Moment) -> Ranks:
         """Ask the ranks where they stand while one of them, here or elsewhere, is doubtful."""

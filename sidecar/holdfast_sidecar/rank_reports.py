@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from holdfast.page import Ending, Flag, Word
 from holdfast_sidecar.coordination.reports import RankReport
+from holdfast_sidecar.detectors.stall import stood_since_s
 from holdfast_sidecar.observation import Moment, RankHistory, RankLook, is_finite, own_s, step_s
-from holdfast_sidecar.settings import StragglerSettings
+from holdfast_sidecar.settings import Settings
 
 STEPS_OF_PACE = 16
 """The pace by which a checkpoint's step is chosen ahead: recent, and deaf to one odd step."""
 
 
-def report_rank(history: RankHistory, settings: StragglerSettings, moment: Moment) -> RankReport:
+def report_rank(history: RankHistory, settings: Settings, moment: Moment) -> RankReport:
     """The report of one rank."""
     look, spike = history.look, history.numbers.spike
     norm = look.gradient_norm
+    stood_s = stood_since_s(history, settings.stall, moment)
     return RankReport(
         rank=look.rank,
         local_rank=look.identity.local_rank,
@@ -23,7 +25,7 @@ def report_rank(history: RankHistory, settings: StragglerSettings, moment: Momen
         phase=look.phase.name.lower(),
         phase_age_s=round(max(0.0, moment.now_s - look.moved_s), 3),
         step_s=round(step_s(history.records, STEPS_OF_PACE), 6),
-        own_s=round(own_s(history.records, settings.steps), 6),
+        own_s=round(own_s(history.records, settings.straggler.steps), 6),
         loss=look.loss if is_finite(look.loss) else None,
         is_loss_finite=look.loss is None or is_finite(look.loss),
         nonfinite_losses=look.words[Word.NONFINITE],
@@ -34,6 +36,7 @@ def report_rank(history: RankHistory, settings: StragglerSettings, moment: Momen
         ill_steps=history.numbers.ill_steps,
         spike_onset=-1 if spike is None else spike.onset_step,
         spikes=history.numbers.spikes,
+        stood_since_unix_s=0.0 if stood_s is None else moment.unix_s(stood_s),
         ending=look.words[Word.ENDING],
         alive=not look.has_died,
         exit_code=history.exit_code,

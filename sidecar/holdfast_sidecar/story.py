@@ -104,6 +104,12 @@ def _start(incident: Incident) -> float:
     return min(since, detected) if since else detected
 
 
+def _last_well(incident: Incident) -> int:
+    """The last step before the fault."""
+    is_of_numbers = incident.cause in OF_NUMBERS and incident.onset_step > 0
+    return incident.onset_step - 1 if is_of_numbers else incident.step_reached
+
+
 def _was_overtaken(incident: Incident) -> bool:
     """Nothing was done about it, and its attempt ended for another reason."""
     return incident.decided in WITHHELD and bool(incident.ended_unix_s)
@@ -112,7 +118,7 @@ def _was_overtaken(incident: Incident) -> bool:
 def _events(incident: Incident) -> Iterator[tuple[float, str]]:
     who = whom(incident.culprit_node, incident.culprit_ranks, incident.cause)
     cause = describe_cause(incident.cause)
-    yield _start(incident), f"first sign of trouble, after step {incident.step_reached}"
+    yield _start(incident), f"first sign of trouble, after step {_last_well(incident)}"
     yield incident.detected_unix_s, f"declared: {cause}; {who} ({incident.confidence:.0%} sure)"
     if incident.decided in WITHHELD:
         yield from _events_withheld(incident)
@@ -144,7 +150,7 @@ def _events_withheld(incident: Incident) -> Iterator[tuple[float, str]]:
     decided = _WITHHELD.get(incident.decided, incident.decided)
     yield incident.detected_unix_s, f"nothing was done ({decided})"
     if incident.recovered_unix_s:
-        went_on = f", after step {incident.step_resumed}" * (incident.cause in _OF_NUMBERS)
+        went_on = f", after step {incident.step_resumed}" * (incident.cause in OF_NUMBERS)
         yield incident.recovered_unix_s, f"it was over by itself{went_on}"
     elif incident.ended_unix_s:
         yield incident.ended_unix_s, "its attempt ended before it was over"
@@ -184,7 +190,7 @@ _OF_OTHERS = {
 def whom(node: str, ranks: list[int], cause: str = "") -> str:
     """`rank 3 on node b`, as far as it is known; of numbers it may be all."""
     if not ranks:
-        unknown = "all ranks" if cause in _OF_NUMBERS else "culprit unknown"
+        unknown = "all ranks" if cause in OF_NUMBERS else "culprit unknown"
         return f"node {node}" if node else unknown
     listed = ", ".join(str(rank) for rank in ranks)
     return f"rank{'s' * (len(ranks) > 1)} {listed}" + (f" on node {node}" if node else "")
@@ -193,8 +199,8 @@ def whom(node: str, ranks: list[int], cause: str = "") -> str:
 HANGS = frozenset({"hang", "stall", "data_stall"})
 """Causes whose culprit lives until it is ended."""
 
-_OF_NUMBERS = frozenset({"nonfinite", "spike"})
-"""Causes that are told by their steps."""
+OF_NUMBERS = frozenset({"nonfinite", "spike"})
+"""Causes in which all ranks agree, whoever began it."""
 
 _HOW = {"without_node": "without the node", "roll_back": "from further back"}
 
@@ -210,4 +216,5 @@ _CAUSES = {
     "agent_restarted": "a launcher came back as a new process",
     "grow": "the job makes room for nodes that joined",
     "restart": "somebody asked for a restart",
+    "stop": "somebody asked for the end of the job",
 }

@@ -7,7 +7,7 @@ import re
 from holdfast_sidecar.coordination.reports import LEFT_ALONE
 from holdfast_sidecar.decisions.blame import LEFT
 from holdfast_sidecar.decisions.observing import END, LEAVE
-from holdfast_sidecar.story import Story, whom
+from holdfast_sidecar.story import OF_NUMBERS, Story, whom
 
 _DID = {
     "crash": "crashed",
@@ -29,9 +29,6 @@ _NOBODYS = {
     "stop": "Somebody asked for the end of the job",
 }
 """Causes that blame nobody."""
-
-_OF_ALL = frozenset({"nonfinite", "spike"})
-"""Causes in which all ranks agree, whoever began it."""
 
 OF_NODES = frozenset({"node_lost", "node_left", "agent_restarted", "preempted"})
 """Causes for which the whole node answers, whichever ranks it ran."""
@@ -71,7 +68,7 @@ def _accusation(story: Story) -> str:
 def _subject(story: Story) -> str:
     ranks = [] if story.cause in OF_NODES and story.culprit_node else story.culprit_ranks
     if not ranks and not story.culprit_node:
-        return "The job" if story.cause in _OF_ALL else "Somebody unknown"
+        return "The job" if story.cause in OF_NUMBERS else "Somebody unknown"
     name = whom(story.culprit_node, ranks)
     return name[0].upper() + name[1:]
 

@@ -5,6 +5,7 @@ them, and stacks where py-spy is installed and may look.
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,25 +13,34 @@ from pathlib import Path
 from holdfast_sidecar.actions.kernel_views import read_kernel_views
 from holdfast_sidecar.actions.spied_stacks import Suspect, find_spy, spy
 from holdfast_sidecar.evidence.kept import Kept, write_file, write_kept
-from holdfast_sidecar.evidence.rank_facts import read_rank_facts
+from holdfast_sidecar.evidence.rank_facts import RankFacts, read_rank_facts
 from holdfast_sidecar.evidence.stacks import main_thread, place
 from holdfast_sidecar.outside_look import OutsideLook
 from holdfast_sidecar.redaction import Redaction
 
 PROC = Path("/proc")
 
+FACTS_S = 1.0
+"""Command and variables lie in the process's own memory, and whoever asks for them waits as long as
+a page of it does: where that may be the very fault, the evidence is kept without them."""
+
 
 def keep_outside_evidence(
-    incident: str, destination: Path, looks: Sequence[OutsideLook], proc: Path = PROC
+    incident: str,
+    destination: Path,
+    looks: Sequence[OutsideLook],
+    proc: Path = PROC,
+    facts_s: float = FACTS_S,
 ) -> Mapping[int, str]:
     """Write it down; answers where each rank's main thread stood, as far as that was seen."""
     started = time.monotonic()
     destination.mkdir(mode=0o700, parents=True, exist_ok=True)
     alive = [look for look in looks if not look.is_gone]
-    facts = {look.who.rank: read_rank_facts(proc / str(look.who.pid)) for look in alive}
+    facts = _read_facts(alive, proc, facts_s)
     redaction = Redaction(frozenset().union(*(one.secrets for one in facts.values())))
     for look in alive:
-        rank, known = look.who.rank, facts[look.who.rank]
+        rank = look.who.rank
+        known = facts.get(rank, RankFacts())
         described = {
             "pid": look.who.pid,
             "command": redaction.command(known.command),
@@ -55,6 +65,20 @@ def keep_outside_evidence(
         ),
     )
     return places
+
+
+def _read_facts(alive: Sequence[OutsideLook], proc: Path, limit_s: float) -> dict[int, RankFacts]:
+    """rank -> what was read of it within this time."""
+    facts: dict[int, RankFacts] = {}
+
+    def read() -> None:
+        for look in alive:
+            facts[look.who.rank] = read_rank_facts(proc / str(look.who.pid))
+
+    reader = threading.Thread(target=read, name="rank-facts", daemon=True)
+    reader.start()
+    reader.join(limit_s)
+    return dict(facts)
 
 
 def _read_stacks(alive: Sequence[OutsideLook], scratch: Path) -> dict[int, str]:

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -25,10 +26,16 @@ from holdfast_sidecar.decisions.modes import mode_of_job
 from holdfast_sidecar.decisions.warrant import Warrant, refusal
 from holdfast_sidecar.deeds import have_all_kept
 from holdfast_sidecar.detectors.outside import find_outside_troubles
+from holdfast_sidecar.evidence_keeping import WAIT_S, KeptEvidence
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.observation import Moment
-from holdfast_sidecar.outside_look import OutsideHistory, OutsideRank, follow_outside
+from holdfast_sidecar.outside_look import (
+    OutsideHistory,
+    OutsideLook,
+    OutsideRank,
+    follow_outside,
+)
 from holdfast_sidecar.pages import open_process
 from holdfast_sidecar.places import NAME, places
 from holdfast_sidecar.probes.gpu import GpuProbe
@@ -86,7 +93,10 @@ class OutsideWatch:
     runner: ActionRunner = field(default_factory=ActionRunner)
     _chronicle: Chronicle = field(init=False)
     _kept_s: float = 0.0
-    """When this node's evidence of the incident was on disk."""
+    """When this node's evidence of the incident was found on disk."""
+    _kept: KeptEvidence = field(default_factory=KeptEvidence)
+    """What the thread that keeps it has finished last."""
+    _keeping: threading.Thread | None = None
     _leaving: threading.Event = field(default_factory=threading.Event)
     _looked_s: float | None = None
     _awake_since_s: float = float("-inf")
@@ -143,7 +153,7 @@ class OutsideWatch:
 
     def _act(self, orders: Orders, plan: Plan, now_s: float) -> None:
         if self.evidence_for != plan.incident and NAME.fullmatch(plan.incident):
-            self.runner.run("keep_evidence", partial(self._keep, plan.incident, now_s))
+            self._keep(plan.incident, now_s)
         patience_s = self.site.settings.policy.evidence_timeout_s
         warrant = Warrant(
             node=self.site.node,
@@ -157,11 +167,24 @@ class OutsideWatch:
                 if history is not None and not history.look.is_gone:
                     self._end(history.look.who)
 
-    def _keep(self, incident: str, now_s: float) -> bool:
-        looks = [history.look for history in self.histories.values()]
+    def _keep(self, incident: str, now_s: float) -> None:
+        """Begin, in a thread, or give it a little time: the watch goes on. One that hangs in a file
+        system is left alone: nothing here can end it."""
+        if self._keeping is None or not self._keeping.is_alive():
+            looks = [history.look for history in self.histories.values()]
+            keep = partial(self._keep_now, incident, looks)
+            self._keeping = threading.Thread(
+                target=self.runner.run, args=("keep_evidence", keep), name="evidence", daemon=True
+            )
+            self._keeping.start()
+        self._keeping.join(WAIT_S)
+        if self._kept.incident == incident:
+            self.where_ranks_stood = dict(self._kept.where_ranks_stood)
+            self.evidence_for, self._kept_s = incident, now_s
+
+    def _keep_now(self, incident: str, looks: Sequence[OutsideLook]) -> bool:
         seen = keep_outside_evidence(incident, self.site.places.incident(incident), looks)
-        self.where_ranks_stood = {str(rank): where for rank, where in seen.items()}
-        self.evidence_for, self._kept_s = incident, now_s
+        self._kept = KeptEvidence(incident, {str(rank): where for rank, where in seen.items()})
         return True
 
     def _end(self, who: OutsideRank) -> None:

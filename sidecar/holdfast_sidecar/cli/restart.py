@@ -7,7 +7,7 @@ import sys
 import click
 
 from holdfast import environment
-from holdfast_sidecar.cli.asking import ask
+from holdfast_sidecar.cli.asking import ask, look_up
 from holdfast_sidecar.cli.checkpoint.following import follow as follow_checkpoint
 from holdfast_sidecar.cli.finding_the_job import FoundJob, find_job
 from holdfast_sidecar.cli.progress import ProgressLine
@@ -15,8 +15,12 @@ from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.table import span
 from holdfast_sidecar.cli.wishes import LOST, Settled, follow, refuse, running_plan, take_back
 from holdfast_sidecar.configuration import Effective, read_seconds
-from holdfast_sidecar.coordination.store import Store
-from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.coordination.reports import Incident
+from holdfast_sidecar.coordination.store import Store, View
+from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
+from holdfast_sidecar.decisions.pausing import RESTART
+from holdfast_sidecar.decisions.snapshot_source import find_snapshot
+from holdfast_sidecar.standing import newest_checkpoint
 from holdfast_sidecar.story import lost_s
 
 
@@ -54,7 +58,7 @@ def restart(
         if plan.pause is not None:
             refuse(found, "restarted", "it is paused (holdfast resume)")
         if save:
-            _save(store, found, patience_s)
+            _save(store, found, patience_s, node)
         request = ask(found, store, "restart", reason=reason, node=node)
         settled = follow(
             store, found, lambda cluster: look(cluster, request, plan.attempt), patience_s
@@ -68,7 +72,8 @@ def restart(
     click.echo(f"job {found.job}: {settled.words}")
 
 
-def _save(store: Store, found: FoundJob, patience_s: float) -> None:
+def _save(store: Store, found: FoundJob, patience_s: float, node: str) -> None:
+    origin = without_saving(look_up(found, store), node)
     progress = ProgressLine(sys.stderr)
     try:
         request = ask(found, store, "checkpoint")
@@ -76,11 +81,26 @@ def _save(store: Store, found: FoundJob, patience_s: float) -> None:
     finally:
         progress.close()
     if not saved.is_complete:
-        why = (
-            f"there is no checkpoint: {saved.reason} (with --no-save it is restarted all the same)"
+        refuse(
+            found,
+            "restarted",
+            f"there is no checkpoint: {saved.reason} "
+            f"(with --no-save it is restarted all the same, {origin})",
         )
-        refuse(found, "restarted", why)
     click.echo(f"saved at step {saved.step}: {saved.path}")
+
+
+def without_saving(view: View, node: str) -> str:
+    """Where the ranks go on from that are restarted as things are; `node` is to be kept outside,
+    and what only it has in memory then is lost."""
+    cluster = parse_cluster(view)
+    plan = cluster.plan
+    if plan is not None and not node:
+        wish = Incident("", plan.attempt, RESTART)
+        if (snapshot := find_snapshot(cluster, plan.members, wish)) is not None:
+            return f"from {snapshot.words}"
+    saved = newest_checkpoint(view)
+    return "from nothing" if saved is None else f"from step {saved.step}"
 
 
 def look(cluster: Cluster, request: str, before: int) -> Settled | str:

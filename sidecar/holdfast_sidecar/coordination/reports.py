@@ -47,6 +47,8 @@ class Exit:
     """Since which step its losses had not been finite; -1: the newest one was."""
     is_gloo_alone: bool = False
     """Its process groups used no other backend: nothing that watches a device aborted it."""
+    stepped_unix_s: float = 0.0
+    """When its last step ended, or it began, from its page; 0: it left none."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,9 @@ class RankReport:
     """Spikes of this attempt so far."""
     is_gloo_alone: bool = False
     """As for an Exit."""
+    stood_since_unix_s: float = 0.0
+    """Of a rank that has died: its last progress, where it had been silent for too long before; 0:
+    it died at work."""
 
     @property
     def has_left(self) -> bool:

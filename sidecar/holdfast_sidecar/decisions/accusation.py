@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast_sidecar.coordination.reports import NodeReport
+from holdfast_sidecar.decisions import fault_time
 from holdfast_sidecar.decisions.blame import OF_A_PEER
 from holdfast_sidecar.decisions.divergence import describe, judge
 from holdfast_sidecar.decisions.modes import mode_on
@@ -77,14 +78,15 @@ def _wrong_numbers(
     nodes: Sequence[NodeReport], settings: Settings, now_unix_s: float
 ) -> Accusation | None:
     """Numbers that are wrong on all ranks that tell any: a job of ours would go back for them."""
-    onset = judge([rank for node in nodes for rank in node.ranks], settings)
+    ranks = [rank for node in nodes for rank in node.ranks]
+    onset = judge(ranks, settings)
     if onset is None:
         return None
     sureness = 0.6 if onset.first else 0.9
     finding = Finding(
         kind=Kind(onset.cause),
         node="",
-        since_unix_s=now_unix_s,
+        since_unix_s=fault_time.of_numbers(onset.step, ranks, now_unix_s),
         confidence=sureness,
         ranks=list(onset.first),
         evidence=[describe(onset)],

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from holdfast.page import Ending
 from holdfast_sidecar.coordination.reports import Incident, Plan
+from holdfast_sidecar.decisions import fault_time
 from holdfast_sidecar.decisions.arrival import Arrival, Cause, judge
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.modes import mode_on
@@ -63,17 +64,19 @@ def _of_culprits(
 ) -> Incident | None:
     """The victim's silence is acted on, and whoever it waits for is named."""
     member = next((m for m in plan.members if arrival.culprits[0] in m.ranks), None)
-    if member is None or member.node not in cluster.nodes:
+    node = None if member is None else cluster.nodes.get(member.node)
+    if member is None or node is None:
         return None
+    culprits = [rank for rank in arrival.culprits if rank in member.ranks]
     victim = f"{surest.evidence[0]}; it waits for others" if surest.evidence else ""
     return Incident(
         "",
         plan.attempt,
         surest.kind.value,
         member.node,
-        [rank for rank in arrival.culprits if rank in member.ranks],
+        culprits,
         arrival.confidence,
-        since_unix_s=surest.since_unix_s,
+        since_unix_s=fault_time.of_hang(culprits, node.findings, surest.since_unix_s),
         evidence=[*arrival.evidence, *filter(None, [victim])],
         signature=_signature(arrival, cluster, plan),
     )

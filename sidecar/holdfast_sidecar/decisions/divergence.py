@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from holdfast_sidecar.coordination.reports import BatchSkip, Incident, Plan, RankReport
+from holdfast_sidecar.decisions import fault_time
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.settings import Settings
 
@@ -40,23 +41,27 @@ class Onset:
     told: int
 
 
-def find_divergence(cluster: Cluster, plan: Plan, settings: Settings) -> Incident | None:
+def find_divergence(
+    cluster: Cluster, plan: Plan, settings: Settings, now_unix_s: float
+) -> Incident | None:
     """Numbers that are wrong for so long that the job should go back, and can."""
-    found = _find(cluster, plan, settings)
+    found = _find(cluster, plan, settings, now_unix_s)
     ranks = cluster.ranks(plan).values()
     if found is None or not can_go_back(cluster, ranks, found.onset_step, settings):
         return None
     return found
 
 
-def find_left_alone(cluster: Cluster, plan: Plan, settings: Settings) -> Incident | None:
+def find_left_alone(
+    cluster: Cluster, plan: Plan, settings: Settings, now_unix_s: float
+) -> Incident | None:
     """Numbers as wrong as that, where the job lives with them: it can't go back, or is not to."""
     numbers = dataclasses.replace(
         settings.numbers,
         nonfinite_steps=settings.numbers.nonfinite_steps or NOTED_STEPS,
         spikes_roll_back=True,
     )
-    found = _find(cluster, plan, dataclasses.replace(settings, numbers=numbers))
+    found = _find(cluster, plan, dataclasses.replace(settings, numbers=numbers), now_unix_s)
     if found is None:
         return None
     why = why_left_alone(cluster, plan, found, settings)
@@ -76,7 +81,7 @@ def why_left_alone(cluster: Cluster, plan: Plan, found: Incident, settings: Sett
     return f"there is no checkpoint from before step {found.onset_step} to go back to"
 
 
-def _find(cluster: Cluster, plan: Plan, settings: Settings) -> Incident | None:
+def _find(cluster: Cluster, plan: Plan, settings: Settings, now_unix_s: float) -> Incident | None:
     ranks = cluster.ranks(plan)
     if len(ranks) < plan.world_size:
         return None
@@ -91,6 +96,7 @@ def _find(cluster: Cluster, plan: Plan, settings: Settings) -> Incident | None:
         min(nodes) if len(nodes) == 1 else "",
         list(onset.first),
         confidence=0.6 if onset.first else 0.9,
+        since_unix_s=fault_time.of_numbers(onset.step, ranks.values(), now_unix_s),
         evidence=[describe(onset)],
         onset_step=onset.step,
         signature=signature(onset, cluster.incidents.values()),

@@ -13,6 +13,7 @@ from holdfast_sidecar.coordination.reports import (
     Plan,
     RankReport,
 )
+from holdfast_sidecar.decisions import fault_time
 from holdfast_sidecar.decisions.blame import Blame, find_culprit, weight
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.quarantine import part_of
@@ -37,7 +38,7 @@ def lost_members(cluster: Cluster, plan: Plan, now_unix_s: float) -> Incident | 
         first.node,
         ranks,
         confidence=0.95,
-        since_unix_s=now_unix_s - silent_s,
+        since_unix_s=fault_time.of_lost_node(silent_s, now_unix_s),
         evidence=[how_lost(cluster, first.node, silent_s, went)],
     )
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from holdfast_sidecar.coordination.reports import Exit, Incident, Plan, Quarantine
-from holdfast_sidecar.decisions import formation, restart
+from holdfast_sidecar.decisions import fault_time, formation, interruption, restart
 from holdfast_sidecar.decisions.beginning import next_attempt, open_attempt
 from holdfast_sidecar.decisions.blame import FROM_OUTSIDE, Blame, describe, is_of_script
 from holdfast_sidecar.decisions.choosing import onset_in
@@ -56,6 +56,9 @@ def await_evidence(cluster: Cluster, plan: Plan, circumstances: Circumstances) -
 
 def reform(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome:
     """After an end: wait until the living are down, name the culprit, restart or stop."""
+    known = cluster.incidents.get(plan.incident)
+    if known is not None and not known.decided and interruption.is_interrupted(cluster, plan):
+        return Outcome((amend(cluster, interruption.closed(known)),))
     awaited = sorted(
         member.node
         for member in plan.members
@@ -140,18 +143,20 @@ def _final(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incide
             culprit_node=lost.culprit_node,
             culprit_ranks=lost.culprit_ranks,
             confidence=lost.confidence,
+            since_unix_s=min(lost.since_unix_s, incident.since_unix_s),
             signature="",
             evidence=[*lost.evidence, *seen],
             is_of_script=False,
             culprit_part=part_of_node(cluster, lost.culprit_node),
         )
     if incident.cause == "crash" and (blame := _blame_anew(cluster, plan, incident)) is not None:
+        began = fault_time.of_crash(blame.exit, cluster.ranks(plan).get(blame.rank))
         return dataclasses.replace(
             incident,
             culprit_node=blame.node,
             culprit_ranks=[blame.rank],
             confidence=blame.confidence,
-            since_unix_s=min(blame.exit.at_unix_s, incident.detected_unix_s),
+            since_unix_s=min(began, incident.detected_unix_s),
             signature=sign(blame),
             evidence=_reasons(incident, blame),
             is_of_script=is_of_script(blame.exit),

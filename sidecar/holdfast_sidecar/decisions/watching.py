@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from holdfast_sidecar.coordination.reports import AgentReport, Incident, Member, Plan
-from holdfast_sidecar.decisions import preemption, withholding
+from holdfast_sidecar.decisions import fault_time, interruption, preemption, withholding
 from holdfast_sidecar.decisions.blame import in_short, is_of_script
 from holdfast_sidecar.decisions.choosing import onset_in
 from holdfast_sidecar.decisions.cluster import Cluster
@@ -60,7 +60,7 @@ def watch(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome
         return _end(cluster, plan, why, circumstances)
     if (leaving := preemption_of(cluster, plan, circumstances)) is not None:
         return _let_go(cluster, plan, leaving, circumstances)
-    if (trouble := _trouble(cluster, plan, circumstances.settings)) is not None:
+    if (trouble := _trouble(cluster, plan, circumstances)) is not None:
         return _gather_evidence(cluster, plan, trouble, circumstances)
     if (wanted := _wanted(cluster, plan, circumstances.settings)) is not None:
         # A person may restart what hangs and is not acted on: then, too, evidence comes first.
@@ -170,6 +170,7 @@ def _crash(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incide
     blame = blame_deaths(cluster, plan)
     if blame is None:
         return Incident("", plan.attempt, "crash", since_unix_s=circumstances.now_unix_s)
+    began = fault_time.of_crash(blame.exit, cluster.ranks(plan).get(blame.rank))
     return Incident(
         "",
         plan.attempt,
@@ -177,18 +178,19 @@ def _crash(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incide
         blame.node,
         [blame.rank],
         blame.confidence,
-        since_unix_s=min(blame.exit.at_unix_s, circumstances.now_unix_s),
+        since_unix_s=min(began, circumstances.now_unix_s),
         evidence=crash_evidence(cluster, plan, blame.rank) or [in_short(blame)],
         signature=sign(blame),
         is_of_script=is_of_script(blame.exit),
     )
 
 
-def _trouble(cluster: Cluster, plan: Plan, settings: Settings) -> Incident | None:
+def _trouble(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident | None:
     """What ranks that live are ended for: one hangs, or the numbers of all are wrong."""
     if (hang := _hang(cluster, plan)) is not None:
         return hang
-    diverged = find_divergence(cluster, plan, settings)
+    settings = circumstances.settings
+    diverged = find_divergence(cluster, plan, settings, circumstances.now_unix_s)
     if diverged is None or mode_of_job(settings, diverged.cause) != "act":
         return None
     return diverged
@@ -243,6 +245,8 @@ def _close(
         step_reached=max((rank.step for rank in ranks.values()), default=0),
         onset_step=incident.onset_step if incident.onset_step >= 0 else onset_in(cluster, plan),
     )
+    if interruption.is_interrupted(cluster, plan):
+        recorded = interruption.closed(recorded)
     closed = dataclasses.replace(
         plan,
         epoch=circumstances.epoch,

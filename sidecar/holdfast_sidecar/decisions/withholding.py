@@ -105,11 +105,11 @@ def _withheld_numbers(
     cluster: Cluster, plan: Plan, circumstances: Circumstances
 ) -> Incident | None:
     """Numbers that are wrong on all ranks, and what is not done about them."""
-    settings = circumstances.settings
-    if (found := find_divergence(cluster, plan, settings)) is not None:
+    settings, now = circumstances.settings, circumstances.now_unix_s
+    if (found := find_divergence(cluster, plan, settings, now)) is not None:
         mode = _mode(plan, mode_of_job(settings, found.cause))
         return None if mode == "act" else _incident(cluster, plan, found, mode, circumstances)
-    if (found := find_left_alone(cluster, plan, settings)) is not None:
+    if (found := find_left_alone(cluster, plan, settings, now)) is not None:
         return _incident(cluster, plan, found, LEFT_ALONE, circumstances)
     return None
 

@@ -174,7 +174,7 @@ def _name(
     return Finding(
         kind=Kind.STALL,
         node=moment.node,
-        since_unix_s=moment.unix_s(max(look.moved_s, moment.awake_since_s)),
+        since_unix_s=moment.unix_s(look.moved_s),
         confidence=min(arrival.confidence, TOLD_AT_MOST),
         ranks=[look.rank],
         evidence=[f"rank {look.rank} in {phase} for {age_s:.1f} s", *arrival.evidence],

@@ -86,6 +86,16 @@ def is_suspicious(ranks: Ranks, settings: StallSettings, moment: Moment) -> bool
     )
 
 
+def stood_since_s(history: RankHistory, settings: StallSettings, moment: Moment) -> float | None:
+    """Last progress of a rank that has died, if it had been silent for too long before under our
+    eyes; None: it died at work, or lives."""
+    gone_s, moved_s = history.gone_since_s, history.look.moved_s
+    if gone_s is None or history.look.has_finished:
+        return None
+    silent_s = gone_s - max(moved_s, moment.awake_since_s)
+    return moved_s if silent_s > expect(history, settings).limit_s else None
+
+
 def _is_silent(history: RankHistory, settings: StallSettings, moment: Moment) -> bool:
     """Whether there is anything to judge; this is what a healthy rank costs at every tick."""
     if _is_out_of_question(history):
@@ -226,7 +236,7 @@ def _finding(
     return Finding(
         kind=kind,
         node=moment.node,
-        since_unix_s=moment.unix_s(max(history.look.moved_s, moment.awake_since_s)),
+        since_unix_s=moment.unix_s(history.look.moved_s),
         confidence=confidence,
         ranks=[history.look.rank],
         evidence=evidence,

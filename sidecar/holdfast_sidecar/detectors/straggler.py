@@ -1,7 +1,8 @@
 """A rank whose own work takes longer than its peers', step after step.
 
 In synchronous training every rank's step takes equally long; the slow one is the rank that waits
-least. So own time is compared, with waiting removed, against the median of all other ranks.
+least. So own time is compared, with waiting removed, against the median of all other ranks of its
+role: one that evaluates or serves parameters has steps of another kind.
 """
 
 from __future__ import annotations
@@ -35,12 +36,17 @@ WARM_UP_STEPS = 3
 
 
 def find_stragglers(ranks: Ranks, settings: StragglerSettings, moment: Moment) -> Iterator[Finding]:
-    """One finding per local rank that is slow against the ranks of all nodes."""
+    """One finding per local rank that is slow against those of its role on all nodes."""
     own = {rank: _own(history, settings) for rank, history in ranks.local.items()}
     elsewhere = {rank: peer.own_s for rank, peer in ranks.peers.items() if rank not in own}
     known = {rank: value for rank, value in (own | elsewhere).items() if value > 0}
     for rank, history in ranks.local.items():
-        peers = [value for other, value in known.items() if other != rank]
+        role = ranks.roles.get(rank)
+        peers = [
+            value
+            for other, value in known.items()
+            if other != rank and ranks.roles.get(other) == role
+        ]
         if own[rank] > 0 and peers:
             finding = _judge(history, statistics.median(peers), settings, moment)
             if finding is not None:

@@ -63,7 +63,10 @@ def judge_py_spy(program: str) -> Check:
     """A stopped rank can't dump its own stack, and nobody dumps native frames."""
     if program:
         return Check("py-spy", OK, f"{program}: stacks of ranks that can't answer, native frames")
-    line = "not installed: no stack of a stopped rank; `pip install 'holdfast[stacks]'` brings it"
+    line = (
+        "not installed: hangs are found, but no stack is kept of a stopped rank, a stuck loader "
+        "worker or a rank without hooks, nor native frames; `pip install 'holdfast[stacks]'`"
+    )
     return Check("py-spy", NOTE, line)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,6 +18,7 @@ from typing import Any
 
 from torch.distributed.elastic.agent.server.api import RunResult, Worker, WorkerGroup, WorkerState
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from holdfast.page import Flag, page_name
@@ -37,6 +39,7 @@ from holdfast_sidecar.launcher.rank_pages import (
     read_completed_steps,
     read_onset,
     read_step,
+    read_step_end_s,
     read_words,
     said_finished,
 )
@@ -89,7 +92,6 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         self._checkpoint_news = CheckpointNews()
         self._pause_news = PauseNews()
         self._backing: Backing | None = None
-        self._last_failures: Mapping[int, ProcessFailure] = {}
 
     def _invoke_run(self, role: str = "default") -> RunResult:
         self._preemption.heed()
@@ -97,7 +99,7 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
             try:
                 self._initialize_workers(self._worker_group)
             except JobStopped as stopped:
-                raise JobFailed(stopped.plan, self._last_failures) from None
+                raise self._failed(stopped.plan) from None
             with self._preemption.waiting():
                 result = self._oversee()
             if result is not None:
@@ -173,11 +175,13 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         self._pcontext = None
 
     def _tell_leaving(self, received: signal.Signals | None) -> None:
-        """Ranks that end while the plan has them run are ended because this launcher goes."""
+        """Ranks that end while the plan has them run are ended because this launcher goes. torch
+        ends them, too, while it handles a signal, whatever the plan is."""
         plan = self._rendezvous_handler.watch.plan
         if received is not None:
             self._rendezvous_handler.reporter.say(left_for=received.name)
-        if plan is not None and (plan.attempt, plan.state) == (self._course.attempt, "running"):
+        runs = plan is not None and (plan.attempt, plan.state) == (self._course.attempt, "running")
+        if runs or isinstance(sys.exc_info()[1], SignalException):
             self._rendezvous_handler.reporter.say(leaves=True)
 
     @property
@@ -198,18 +202,19 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
             standing = self._standing()
             if standing is Standing.DONE:
                 return self._success()
-            if standing in (Standing.STOPPED, Standing.END):
-                self._last_failures = self._course.failures or self._last_failures
             if standing is Standing.STOPPED:
                 plan = self._rendezvous_handler.watch.plan
                 assert plan is not None
                 self._shutdown(timeout=self._shutdown_timeout)
-                raise JobFailed(plan, self._last_failures)
+                raise self._failed(plan)
             if standing is Standing.END:
                 return None
             if self._backing is not None and not self._course.ends:
                 self._backing.look(time.monotonic())
             self._sleep_until_news()
+
+    def _failed(self, plan: Plan) -> JobFailed:
+        return JobFailed(plan, self._course.failures_behind(plan))
 
     def _mind_preemption(self) -> None:
         """Tell the leader that this node was asked for; give the node up when the time is over."""
@@ -297,7 +302,6 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         own = [end for end in self._new_ends() if end.local_rank in dying]
         if own:
             self._take(own)
-            self._last_failures = self._course.failures or self._last_failures
             self._rendezvous_handler.reporter.say(exits=self._course.exits())
 
     def _take(self, ended: list[RankEnd]) -> None:
@@ -308,7 +312,7 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
             logger.warning("%s", self._course.first_failure(plan))
 
     def _new_ends(self) -> list[RankEnd]:
-        now_unix_s = time.time()
+        now_unix_s, now_s = time.time(), time.monotonic()
         pids = self._local_ranks.pids
         ends = []
         for local_rank, code in self._local_ranks.read_exit_codes().items():
@@ -316,8 +320,18 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
                 words = read_words(self._page(local_rank))
                 code = forgive(code, code < 0 and said_finished(words))
                 onset = read_onset(self._page(local_rank)) if code else -1
-                pid, step, alone = pids[local_rank], read_step(words), is_gloo_alone(words)
-                ends.append(RankEnd(local_rank, pid, code, now_unix_s, step, onset, alone))
+                stepped_s = read_step_end_s(words)
+                end = RankEnd(
+                    local_rank,
+                    pids[local_rank],
+                    code,
+                    now_unix_s,
+                    read_step(words),
+                    onset,
+                    is_gloo_alone(words),
+                    0.0 if stepped_s is None else now_unix_s - (now_s - stepped_s),
+                )
+                ends.append(end)
         return ends
 
     def _gave_up_waiting(self, since: float) -> bool:

@@ -10,6 +10,7 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from holdfast_sidecar.coordination.reports import Exit, Plan
 from holdfast_sidecar.decisions.blame import describe, find_culprit
+from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
 from holdfast_sidecar.decisions.warrant import HANGS
 from holdfast_sidecar.launcher.rank_ends import RankEnd, in_order
 from holdfast_sidecar.redaction import Redaction
@@ -63,6 +64,14 @@ class Course:
             if end.local_rank in failures:
                 self.failures[self.ranks[end.local_rank]] = failures[end.local_rank]
 
+    def failures_behind(self, plan: Plan) -> Mapping[int, ProcessFailure]:
+        """Those that this plan stops the job for: none where somebody asked for the end, nor of an
+        attempt that the job had got over."""
+        was_asked_for = plan.exit_code in (0, EXIT_REQUEUE)
+        could_not_open = not plan.members  # the attempt it speaks of: the one before was the last
+        is_last = plan.attempt == self.attempt + int(could_not_open)
+        return self.failures if is_last and not was_asked_for else {}
+
     def exits(self) -> list[Exit]:
         """The ends, as the agent reports them."""
         return [
@@ -76,6 +85,7 @@ class Course:
                 step=end.step,
                 onset_step=end.onset_step,
                 is_gloo_alone=end.is_gloo_alone,
+                stepped_unix_s=end.stepped_unix_s,
                 message=self._message(self.failures.get(self.ranks[end.local_rank])),
             )
             for order, end in enumerate(self.ends)

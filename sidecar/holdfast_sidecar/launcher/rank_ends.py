@@ -26,6 +26,8 @@ class RankEnd:
     """Since which step its losses were not finite; -1: the newest one was."""
     is_gloo_alone: bool = False
     """As for an Exit."""
+    stepped_unix_s: float = 0.0
+    """When its last step ended, or it began; 0: it left no page."""
 
 
 def read_exit_code(pid: int) -> int | None:

@@ -42,6 +42,11 @@ def read_step(words: tuple[int, ...] | None) -> int:
     return 0 if words is None else words[page.Word.STEP]
 
 
+def read_step_end_s(words: tuple[int, ...] | None) -> float | None:
+    """When its last step ended, or it began, CLOCK_MONOTONIC; None without a page."""
+    return None if words is None else words[page.Word.BOUNDARY_NS] / 1e9
+
+
 def read_completed_steps(shm: Path, attempt: int, member: Member) -> dict[str, int]:
     """rank -> steps that it had completed, of this place's ranks that left a page."""
     words = {

@@ -11,6 +11,7 @@ from holdfast_sidecar.decisions.quarantine import is_kept_out
 from holdfast_sidecar.metrics.checkpoint_samples import draw_checkpoints
 from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.picture import Picture
+from holdfast_sidecar.story import lost_s
 
 STATES = ("running", "evidence", "ended", "done", "stopped")
 
@@ -74,5 +75,5 @@ def _draw_incidents(incidents: list[Incident], told: Told) -> Iterator[Sample]:
     latest = max(over, key=lambda one: one.recovered_unix_s, default=None)
     yield from told(
         "job_last_recovery_duration_seconds",
-        None if latest is None else latest.recovered_unix_s - latest.since_unix_s,
+        None if latest is None else lost_s(latest),
     )

@@ -97,3 +97,5 @@ def test_a_pause_a_wished_restart_and_a_node_that_is_blamed_too_often(
 
     holdfast(job, "stop")
     assert {node.wait() for node in job.nodes.values()} == {0}, job.story()
+    # What the job had got over is no reason of its end.
+    assert [node for node in job.nodes.values() if "FAILED" in node.output] == [], job.story()

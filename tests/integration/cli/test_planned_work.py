@@ -4,17 +4,21 @@ import time
 
 import pytest
 
+from holdfast_sidecar.cli.restart import without_saving
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import (
     CheckpointOrder,
     Incident,
+    LedgerEntry,
     Member,
     Pause,
     Plan,
     Quarantine,
     Request,
+    SnapshotReport,
     decode,
 )
+from holdfast_sidecar.settings import CheckpointSettings
 
 OUTSIDE = Quarantine("m", "b", 0.0, 2e9, ["3 failures within 24 h are blamed on it"])
 
@@ -178,6 +182,44 @@ def test_a_job_that_can_t_be_saved_is_not_restarted(job, run, leader):
     assert result.exit_code == 1
     assert "was not restarted: there is no checkpoint: no directory" in result.output
     assert [request.kind for request in seen] == ["checkpoint"]
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "origin"),
+    [
+        (None, "from nothing"),
+        (SnapshotReport(1, slots=2, held={"0": [40], "1": [40]}), "from nothing"),
+    ],
+    ids=["nothing in memory", "one node's part in memory"],
+)
+def test_without_a_directory_for_checkpoints_a_restart_is_refused_at_once(
+    job, run, snapshot, origin
+):
+    begin(job)
+    leads = dataclasses.replace(job.nodes[0], checkpoint=CheckpointSettings(), snapshot=snapshot)
+    job.write(Section.NODES, "a", leads)
+    result = run("restart")
+    assert result.exit_code == 1
+    assert result.output == (
+        "holdfast: job chargpt was not restarted: there is no checkpoint: the job saves nowhere: it"
+        " was started without --checkpoint-dir"
+        f" (with --no-save it is restarted all the same, {origin})\n"
+    )
+    assert requests(job) == []
+
+
+def test_what_is_in_memory_or_on_storage_is_what_a_restart_without_saving_goes_on_from(job):
+    begin(job)
+    for number, node in enumerate(job.nodes):
+        held = {str(rank): [40] for rank in (2 * number, 2 * number + 1)}
+        there = SnapshotReport(1, slots=2, held=held)
+        job.write(Section.NODES, node.node, dataclasses.replace(node, snapshot=there))
+    view = job.store.read()
+    assert without_saving(view, "") == "from the newest snapshot (step 40 or later)"
+    assert without_saving(view, "b") == "from nothing"
+    saved = LedgerEntry("c", "/ck/step-30", 30, 1, 1, "", "complete", 1, 4, 0.0)
+    job.write(Section.LEDGER, "c", saved)
+    assert without_saving(job.store.read(), "b") == "from step 30"
 
 
 def test_a_refusal_is_told_and_taken_away(job, run, leader):

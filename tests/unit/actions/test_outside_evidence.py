@@ -23,6 +23,9 @@ def wait_for_ever():
 wait_for_ever()
 """
 
+NOBODY = 2**22 + 1
+"""No process has so high a number."""
+
 
 @pytest.fixture
 def child(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
@@ -61,3 +64,19 @@ def test_kernel_views_start_and_stack_are_kept_without_secrets(
     if find_spy() and os.geteuid() == 0:
         assert places == {3: "in wait_for_ever (train.py:5)"}
         assert "wait_for_ever" in written["rank-3-stacks.txt"]
+
+
+def test_what_lies_in_the_memory_of_a_hung_rank_is_not_waited_for(tmp_path: Path) -> None:
+    process, kept = tmp_path / "proc" / str(NOBODY), tmp_path / "incident"
+    process.mkdir(parents=True)
+    (process / "status").write_text("State:\tD (disk sleep)\n")
+    os.mkfifo(process / "environ")
+    hung = OutsideLook(OutsideRank(3, 0, NOBODY, 5), 1.0, state="D")
+    try:
+        keep_outside_evidence("x", kept, [hung], proc=tmp_path / "proc", facts_s=0.01)
+    finally:
+        (process / "environ").write_bytes(b"")  # lets go who still waits
+    assert json.loads((kept / "kept.json").read_text())["ranks"] == [3]
+    facts = json.loads((kept / "rank-3.json").read_text())
+    assert facts["command"] == []
+    assert "disk sleep" in facts["process"]["status"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import subprocess
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,6 +112,30 @@ def test_a_node_that_does_not_keep_its_evidence_is_not_waited_for_for_ever(
     watching.look(1.0, 1.0)
     watching.look(1.0 + Settings().policy.evidence_timeout_s + 0.1, 12.0)
     assert rank.wait(5.0) == -9
+
+
+def test_evidence_that_hangs_stops_neither_the_watch_nor_does_it_end_the_rank(
+    rank: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, calls = threading.Event(), []
+
+    def hangs(incident: str, *found: object) -> dict[int, str]:
+        calls.append(incident)
+        assert answers.wait(60.0)
+        return {0: "in the kernel"}
+
+    monkeypatch.setattr(attach_outside, "keep_outside_evidence", hangs)
+    agreed = Agreed(kept_by=("a", "b"))
+    watching = watch(rank, agreed, tmp_path)
+    watching.look(100.0, 1.0)
+    watching.look(200.0, 2.0)
+    assert rank.poll() is None
+    assert (agreed.told[-1].evidence_for, calls) == ("", ["i1"])
+    answers.set()
+    while agreed.told[-1].evidence_for != "i1":
+        watching.look(300.0, 3.0)
+    assert rank.wait(5.0) == -9
+    assert agreed.told[-1].where_ranks_stood == {"0": "in the kernel"}
 
 
 def test_evidence_that_cant_be_kept_ends_neither_the_watch_nor_the_rank(

@@ -54,7 +54,10 @@ def test_ptrace_scope_costs_native_stacks_and_sight_of_locks(
 
 def test_what_evidence_will_lack_is_said() -> None:
     assert machine.judge_py_spy("/usr/bin/py-spy").verdict == "ok"
-    assert "holdfast[stacks]" in machine.judge_py_spy("").line
+    missing = machine.judge_py_spy("")
+    assert missing.verdict == "note"
+    assert "no stack is kept of a stopped rank" in missing.line
+    assert missing.line.endswith("`pip install 'holdfast[stacks]'`")
     assert machine.judge_kernel_log(True).verdict == "ok"
     assert machine.judge_kernel_log(False).verdict == "note"
 

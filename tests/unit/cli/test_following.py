@@ -7,7 +7,7 @@ import io
 
 import pytest
 
-from holdfast_sidecar.cli.checkpoint.following import Outcome, look
+from holdfast_sidecar.cli.checkpoint.following import SAVES_NOWHERE, Outcome, look
 from holdfast_sidecar.cli.progress import EVERY_S, ProgressLine
 from holdfast_sidecar.cli.table import size
 from holdfast_sidecar.coordination.keys import Section
@@ -22,6 +22,7 @@ from holdfast_sidecar.coordination.reports import (
     encode,
 )
 from holdfast_sidecar.coordination.store import Lease, View
+from holdfast_sidecar.settings import CheckpointSettings
 
 NAME = "r1"
 LEDGER = LedgerEntry("aa", "/ck/x", 7, 0, 1, "", "complete", 1, 2, 0.0, requested_by="r0,r1")
@@ -129,6 +130,22 @@ def test_a_request_refused_is_told_the_reason_when_the_next_order_has_taken_its_
     later = dataclasses.replace(order("armed", asked_by=""), identifier="bb", step=47)
     refused = request("rank 3: failed")
     assert look(view(later, refused), NAME) == Outcome(False, reason="rank 3: failed")
+
+
+def saying(seen: View, *told: CheckpointSettings | None) -> View:
+    """The view, with nodes that say how checkpoints are made, as leaders do, of now or before."""
+    nodes = {
+        f"n{index}": encode(NodeReport(f"n{index}", "i", 1, 0, 1, 0, True, checkpoint=settings))
+        for index, settings in enumerate(told)
+    }
+    return dataclasses.replace(seen, sections={**seen.sections, Section.NODES: nodes})
+
+
+def test_a_job_that_saves_nowhere_is_not_waited_for() -> None:
+    seen, nowhere = view(request=ASKED), CheckpointSettings()
+    assert look(saying(seen, nowhere, None), NAME) == Outcome(False, reason=SAVES_NOWHERE)
+    for told in ((None,), (nowhere, CheckpointSettings(dir="/ck"))):
+        assert look(saying(seen, *told), NAME) == "waiting for all ranks to be stepping"
 
 
 def test_a_request_that_the_server_has_lost_is_told_as_such() -> None:

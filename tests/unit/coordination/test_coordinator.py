@@ -162,3 +162,19 @@ def test_an_error_of_our_own_gives_the_lease_back_and_the_next_exchange_comes(
     assert not one.is_alive()
     assert len({lease.epoch for lease in seen[:4]}) == 4, "given back after each"
     assert len([r for r in caplog.records if "an exchange" in r.getMessage()]) == 1
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_a_leader_that_leaves_hears_what_was_said_last(tmp_path: Path, leads: bool) -> None:
+    store = MemoryStore(MemoryServer())
+    if not leads:
+        store.campaign("b/i", 30.0, 0)
+    leadership = NoLeadership()
+    one = coordinator(tmp_path, store, leadership=leadership)
+    one.exchange(0.0, 0.0)
+    before = len(leadership.leases)
+    one._stopping.set()  # the thread begins and has to leave at once
+    one.start()
+    one.stop()
+    assert len(leadership.leases) - before == int(leads)
+    assert store.read().lease.candidate == ("" if leads else "b/i")

@@ -153,3 +153,9 @@ def test_a_rank_that_left_by_exit_code_0_is_one_that_ended() -> None:
     told = judge_attempt(replace(running, nodes={**running.nodes, "b": left}), PLAN)
     assert told is not None
     assert (told.cause, told.culprits) == (Cause.FINISHED, (2,))
+
+
+def test_a_hang_is_counted_from_the_culprits_last_progress_not_from_its_victims() -> None:
+    late = Finding(Kind.STALL, "b", 7.0, 0.6, [2])
+    assert named(finding(0), traces=ABSENT, findings=[late]).since_unix_s == 7.0
+    assert named(finding(0), traces=ABSENT).since_unix_s == 0.0

@@ -219,3 +219,29 @@ def test_a_surer_exit_takes_the_place_of_a_guess() -> None:
     )
     incident = completed(exited(1, -signal.SIGSEGV), seen=guess)
     assert (incident.culprit_ranks, incident.evidence) == ([1], ["rank 1: ended by SIGSEGV"])
+
+
+def test_a_rank_that_had_hung_before_it_was_killed_cost_the_job_that_time_too() -> None:
+    hung = dataclasses.replace(died(1, -signal.SIGKILL), stood_since_unix_s=NOW - 30)
+    by_sidecar = incident_of(decided(node("a", alive(0)), node("b", hung)))
+    assert by_sidecar.since_unix_s == NOW - 30
+    agents = (agent("a", "joining"), agent("b", "joining", exited(1, -signal.SIGKILL)))
+    final = decided(node("b", hung), agents=agents, plan=ENDED, incidents=(SEEN,))
+    assert incident_of(final).since_unix_s == NOW - 30
+
+
+def test_a_loss_of_a_node_that_was_first_taken_for_a_crash_began_with_its_last_heartbeat() -> None:
+    cluster = Cluster(
+        agents={
+            "a": dataclasses.replace(agent("a", "joining"), min_nodes=1),
+            "b": agent("b"),
+        },
+        plan=ENDED,
+        plan_text=encode(ENDED),
+        incidents={"x": SEEN},
+        incident_texts={"x": encode(SEEN)},
+        lost={"b": 5.0},
+    )
+    circumstances = Circumstances(7, NOW, NOW, Settings(), None, candidates=())
+    incident = incident_of(decide(cluster, circumstances))
+    assert (incident.cause, incident.since_unix_s) == ("node_lost", NOW - 5)

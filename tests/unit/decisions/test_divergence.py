@@ -50,6 +50,8 @@ PLAN = Plan(
     world_size=4,
 )
 
+NOW = 1000.0
+
 
 def well(rank: int) -> RankReport:
     return RankReport(
@@ -85,7 +87,7 @@ def job(*ranks: RankReport, ledger: tuple[LedgerEntry, ...] = (entry(40),)) -> C
 
 
 def cause(cluster: Cluster, settings: Settings = SETTINGS) -> str:
-    found = find_divergence(cluster, PLAN, settings)
+    found = find_divergence(cluster, PLAN, settings, NOW)
     return "" if found is None else found.cause
 
 
@@ -132,14 +134,16 @@ def test_without_anything_of_before_to_go_back_to_nothing_is_ended() -> None:
 
 
 def test_who_was_ill_before_the_others_is_named_and_nobody_else() -> None:
-    found = find_divergence(job(ill(0, 51), ill(1, 51), ill(2, 51), ill(3, 50)), PLAN, SETTINGS)
+    found = find_divergence(
+        job(ill(0, 51), ill(1, 51), ill(2, 51), ill(3, 50)), PLAN, SETTINGS, NOW
+    )
     assert found is not None
     assert (found.culprit_node, found.culprit_ranks, found.onset_step) == ("b", [3], 50)
     assert found.evidence == [
         "losses or gradients are not finite on all 4 ranks that tell any, from step 50 on, first "
         "on rank 3"
     ]
-    together = find_divergence(job(*map(ill, range(4))), PLAN, SETTINGS)
+    together = find_divergence(job(*map(ill, range(4))), PLAN, SETTINGS, NOW)
     assert together is not None
     assert (together.culprit_node, together.culprit_ranks) == ("", [])
     assert together.confidence > found.confidence
@@ -159,7 +163,7 @@ def test_a_divergence_close_to_an_earlier_one_is_the_same(
 ) -> None:
     before = Incident("i", 0, cause_before, onset_step=onset, signature="as before")
     cluster = dataclasses.replace(job(*map(ill, range(4))), incidents={"i": before})
-    found = find_divergence(cluster, PLAN, SETTINGS)
+    found = find_divergence(cluster, PLAN, SETTINGS, NOW)
     assert found is not None
     assert (found.signature == "as before") is is_same
 
@@ -324,14 +328,14 @@ def test_a_job_that_ends_with_such_numbers_has_them_on_record(tmp_path: Path) ->
 def test_why_numbers_were_left_alone_is_told(
     ranks: Callable[[int], RankReport], settings: Settings, why: str
 ) -> None:
-    found = find_left_alone(job(*map(ranks, range(4)), ledger=()), PLAN, settings)
+    found = find_left_alone(job(*map(ranks, range(4)), ledger=()), PLAN, settings, NOW)
     assert found is not None
     assert why in found.evidence[-1]
 
 
 def test_a_bad_batch_that_a_script_passes_over_is_no_incident() -> None:
     passing = [ill(rank, steps=2) for rank in range(4)]
-    assert find_left_alone(job(*passing, ledger=()), PLAN, Settings()) is None
+    assert find_left_alone(job(*passing, ledger=()), PLAN, Settings(), NOW) is None
 
 
 def test_a_hang_is_on_record_though_the_numbers_are_wrong_too(tmp_path: Path) -> None:
@@ -357,3 +361,9 @@ def test_a_spike_rolls_back_where_that_is_asked_for(tmp_path: Path) -> None:
     assert job.plan is not None
     assert [candidate.step for candidate in job.plan.resume] == [40]
     assert "numbers spiked from step 85 on: back to step 40" in job.plan.message
+
+
+def test_it_began_with_the_first_step_that_told_it() -> None:
+    found = find_divergence(job(*map(ill, range(4))), PLAN, SETTINGS, NOW)
+    assert found is not None
+    assert found.since_unix_s == pytest.approx(NOW - 10 * 0.1)

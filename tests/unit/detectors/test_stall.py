@@ -18,7 +18,13 @@ from tests.unit.detectors.scene import (
 
 from holdfast.page import Ending, Phase
 from holdfast_sidecar.closer_look import Child, Scrutiny
-from holdfast_sidecar.detectors.stall import due_in_s, find_stalls, is_suspicious, suspects
+from holdfast_sidecar.detectors.stall import (
+    due_in_s,
+    find_stalls,
+    is_suspicious,
+    stood_since_s,
+    suspects,
+)
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import RankHistory, Ranks
 from holdfast_sidecar.settings import StallSettings
@@ -401,3 +407,26 @@ def test_suspicion_asks_for_closer_looks_until_it_is_decided() -> None:
     assert not suspicious(ranks(stuck(60.0)), 60.0)
     decided = history(look(0.0, records=NORMAL), look(0.3, state="T"), look(2.0, state="T"))
     assert not suspicious(ranks(decided), 2.0)
+
+
+def died(at_s: float, seen_until_s: float, ending: Ending = Ending.RUNNING) -> RankHistory:
+    """A rank that came into its phase at 0, was last seen alive then, and dead at `at_s`."""
+    alive = [look(0.0, records=NORMAL), look(seen_until_s)]
+    return history(*alive, look(at_s, is_gone=True, ending=ending))
+
+
+def test_of_one_that_died_it_is_known_whether_it_had_been_silent_for_too_long() -> None:
+    assert stood_since_s(died(20.0, 19.9), SETTINGS, moment(21.0)) == 0.0
+    assert stood_since_s(died(0.5, 0.4), SETTINGS, moment(21.0)) is None
+    assert stood_since_s(died(20.0, 19.9, Ending.FINISHED), SETTINGS, moment(21.0)) is None
+    assert stood_since_s(stuck(20.0), SETTINGS, moment(20.0)) is None
+
+
+def test_whoever_slept_does_not_know_how_long_one_had_been_silent_that_died_meanwhile() -> None:
+    woken = moment(21.0, awake_since_s=20.0)
+    assert stood_since_s(died(20.0, 0.1), SETTINGS, woken) is None
+
+
+def test_silence_is_told_since_the_last_progress_though_it_is_judged_by_what_was_seen() -> None:
+    (finding,) = judge(ranks(stuck(300.0)), 300.0, awake_since_s=298.0)
+    assert finding.since_unix_s == 1_000_000.0

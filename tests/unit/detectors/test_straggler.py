@@ -6,9 +6,11 @@ import pytest
 from tests.unit.detectors.scene import history, look, moment, peer, ranks, record, steps
 
 from holdfast.page import Record
+from holdfast_sidecar.coordination.reports import Member, Plan
 from holdfast_sidecar.detectors.straggler import find_stragglers
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import Ranks
+from holdfast_sidecar.roles import read_roles
 from holdfast_sidecar.settings import StragglerSettings
 
 SETTINGS = StragglerSettings()
@@ -73,3 +75,25 @@ def test_one_odd_step_names_nobody() -> None:
         history(look(1.0, rank=0, records=odd)), history(look(1.0, 2, rank=1, records=quick))
     )
     assert judge(scene) == []
+
+
+def test_a_rank_is_slow_only_beside_those_of_its_role() -> None:
+    mine = history(look(1.0, records=steps(20, forward=30.0, backward=20)))
+    others = ranks(mine, peers=[peer(rank, own_s=0.020) for rank in (1, 2, 3)])
+    alike = replace(others, roles=dict.fromkeys(range(4), "trainer"))
+    assert [f.ranks for f in judge(alike)] == [[0]]
+    other_work = replace(others, roles={0: "reader", 1: "trainer", 2: "trainer", 3: "trainer"})
+    assert judge(other_work) == []
+    one_alike = replace(others, roles={0: "reader", 1: "trainer", 2: "reader", 3: "trainer"})
+    assert [f.ranks for f in judge(one_alike)] == [[0]]
+
+
+def test_roles_are_those_of_the_plan_where_there_are_several() -> None:
+    def plan(*roles: str) -> Plan:
+        members = [Member(f"n{n}", "i", n, 2 * n, 2, role) for n, role in enumerate(roles)]
+        return Plan(3, 1, "running", members)
+
+    assert read_roles(plan("a", "b"), 3) == {0: "a", 1: "a", 2: "b", 3: "b"}
+    assert (
+        read_roles(plan("a", "a"), 3) == read_roles(plan("a", "b"), 2) == read_roles(None, 3) == {}
+    )

@@ -134,8 +134,20 @@ def test_the_value_of_a_secret_variable_is_known_wherever_it_stands() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "secret", ["/x8Fk3Zq/9pT+w==", "~Tr0ub4dor&3", ".hidden-Va1ue", "//s3cr3t"]
+)
+def test_a_secret_that_begins_like_a_path_and_is_none_is_searched_for(secret: str) -> None:
+    assert known_secrets([secret]) == {secret}
+
+
+@pytest.mark.parametrize("path", ["/proc/self/x", "~/.netrc", "./token", "../keys/token"])
+def test_a_path_is_no_secret(path: str) -> None:
+    assert known_secrets([path]) == set()
+
+
 def test_short_values_counts_and_paths_are_not_searched_for() -> None:
-    assert known_secrets(["1", "true", "123456", "/run/secrets/x", SECRET]) == {SECRET}
+    assert known_secrets(["1", "true", "123456", "/tmp/secrets/x", SECRET]) == {SECRET}
 
 
 @pytest.mark.parametrize(

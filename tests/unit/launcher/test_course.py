@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-from holdfast_sidecar.coordination.reports import Plan  # noqa: E402
+from holdfast_sidecar.coordination.reports import Member, Plan  # noqa: E402
 from holdfast_sidecar.launcher.course import Course, how  # noqa: E402
 from holdfast_sidecar.launcher.rank_ends import RankEnd  # noqa: E402
 from holdfast_sidecar.redaction import Redaction  # noqa: E402
@@ -110,3 +110,36 @@ def test_what_is_secret_on_this_node_is_told_nowhere(tmp_path: Path) -> None:
     said = error_file(tmp_path / "0", "ApiError: 401 for open-sesame", 100)
     course.take([RankEnd(0, 10, 1, 1.0)], {0: said})
     assert course.exits()[0].message == "ApiError: 401 for [redacted]"
+
+
+@pytest.mark.parametrize(
+    ("attempt", "exit_code", "ran", "is_told"),
+    [
+        (2, 1, True, True),
+        (2, 65, True, True),
+        (3, 1, False, True),
+        (2, 0, True, False),
+        (2, 75, True, False),
+        (3, 0, True, False),
+        (3, 1, True, False),
+        (4, 1, False, False),
+    ],
+    ids=[
+        "the job could not go on after them",
+        "they repeat themselves",
+        "no attempt could be opened after them",
+        "somebody stopped the job all the same",
+        "the node was asked for",
+        "the job had got over them when somebody stopped it",
+        "the job had got over them when others failed elsewhere",
+        "the job had got over them when no attempt could be opened",
+    ],
+)
+def test_only_what_the_job_did_not_get_over_is_behind_its_end(
+    attempt: int, exit_code: int, ran: bool, is_told: bool
+) -> None:
+    course = Course(2, {0: 0})
+    course.take([RankEnd(0, 10, -9, 1.0)], {0: ""})
+    members = [Member("a", "i", 0, 0, 1)] if ran else []
+    plan = Plan(attempt, 1, "stopped", members, exit_code=exit_code)
+    assert bool(course.failures_behind(plan)) is is_told

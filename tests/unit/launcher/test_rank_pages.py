@@ -10,6 +10,7 @@ from holdfast_sidecar.launcher.rank_pages import (
     is_gloo_alone,
     read_completed_steps,
     read_onset,
+    read_step_end_s,
     read_words,
     said_finished,
 )
@@ -102,3 +103,14 @@ def test_how_far_ranks_came_is_read_from_the_pages_they_left(tmp_path: Path) -> 
 
 def test_no_page_has_no_words(tmp_path: Path) -> None:
     assert read_words(tmp_path / "none") is None
+
+
+def test_the_page_says_when_the_last_step_ended(tmp_path: Path) -> None:
+    path = tmp_path / "p"
+    assert read_step_end_s(read_words(path)) is None
+    write_page(path, page.Ending.EXCEPTION)
+    content = bytearray(path.read_bytes())
+    offset = page.WORDS_OFFSET + 8 * page.Word.BOUNDARY_NS
+    content[offset : offset + 8] = (1_500_000_000).to_bytes(8, "little")
+    path.write_bytes(content)
+    assert read_step_end_s(read_words(path)) == 1.5

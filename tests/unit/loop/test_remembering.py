@@ -19,7 +19,7 @@ from holdfast_sidecar.heartbeat_times import HeartbeatTimes
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import RECORDS_KEPT
 from holdfast_sidecar.rank_reports import report_rank
-from holdfast_sidecar.settings import StragglerSettings
+from holdfast_sidecar.settings import Settings
 
 
 def view(**beats: int) -> View:
@@ -84,7 +84,7 @@ def test_a_new_attempt_begins_with_an_empty_memory() -> None:
 def test_a_loss_that_is_no_number_is_reported_in_plain_json(
     loss: float | None, reported: tuple[float | None, bool]
 ) -> None:
-    report = report_rank(history(look(1.0, loss=loss)), StragglerSettings(), moment(1.0))
+    report = report_rank(history(look(1.0, loss=loss)), Settings(), moment(1.0))
     assert (report.loss, report.is_loss_finite) == reported
     told = json.loads(encode(report), parse_constant=lambda name: pytest.fail(name))
     assert told["loss"] == report.loss
@@ -96,7 +96,7 @@ def test_a_rank_is_in_its_loop_once_it_wrapped_one(flags: int, in_loop: bool) ->
     words = list(seen.words)
     words[Word.FLAGS] = flags
     seen = dataclasses.replace(seen, words=tuple(words))
-    assert report_rank(history(seen), StragglerSettings(), moment(1.0)).in_loop is in_loop
+    assert report_rank(history(seen), Settings(), moment(1.0)).in_loop is in_loop
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_rank_uses_gloo_alone_when_it_has_groups_and_none_uses_another(
     words = list(seen.words)
     words[Word.FLAGS] = flags
     seen = dataclasses.replace(seen, words=tuple(words))
-    report = report_rank(history(seen), StragglerSettings(), moment(1.0))
+    report = report_rank(history(seen), Settings(), moment(1.0))
     assert report.is_gloo_alone is is_alone
 
 

@@ -29,3 +29,11 @@ def test_of_a_job_of_ours_it_is_known_where_it_went_on() -> None:
         "decided: restart; the next attempt was opened",
         "every rank was stepping again, from step 8",
     ]
+
+
+def test_where_numbers_went_wrong_the_last_step_before_that_is_told() -> None:
+    facts = {"detected_unix_s": 10.0, "step_reached": 59, "onset_step": 51}
+    told = tell(Incident("x", 0, "nonfinite", **facts))  # type: ignore[arg-type]
+    assert told.chapters[0].what == "first sign of trouble, after step 50"
+    crashed = tell(Incident("x", 0, "crash", **facts))  # type: ignore[arg-type]
+    assert crashed.chapters[0].what == "first sign of trouble, after step 59"

@@ -25,6 +25,8 @@ from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
 LOOK_S = 0.25
 """People notice nothing shorter; a write wakes us sooner anyway."""
 
+SAVES_NOWHERE = "the job saves nowhere: it was started without --checkpoint-dir"
+
 COPIED = frozenset({"copied", "saving", "saved"})
 """States of a rank that has got to the step."""
 
@@ -97,10 +99,19 @@ def _unanswered(view: View, is_waiting: bool) -> Outcome | str:
         return Outcome(False, reason=lost)
     if not view.lease.candidate:
         return "waiting for a leader"
+    if saves_nowhere(view):
+        return Outcome(False, reason=SAVES_NOWHERE)
     order = decode(CheckpointOrder, view.section(Section.CHECKPOINT).get(CURRENT, ""))
     if order is not None and order.state == "writing":
         return f"waiting until the checkpoint of step {order.step} is written, which came before"
     return "waiting for all ranks to be stepping"
+
+
+def saves_nowhere(view: View) -> bool:
+    """Whether a leader said that the job has no directory for checkpoints."""
+    nodes = (decode(NodeReport, text) for text in view.section(Section.NODES).values())
+    told = [n.checkpoint.dir for n in nodes if n is not None and n.checkpoint is not None]
+    return bool(told) and not any(told)
 
 
 def how_far(order: CheckpointOrder, view: View) -> str:

@@ -1,0 +1,52 @@
+"""A job that somebody ends by its launchers, all at once: Ctrl-C, or a scheduler. Pure.
+
+Its ranks die on one node before the other has heard of it, so that the one who only lost a peer
+looks like a crash. Nobody is left to recover, and what was opened for it is closed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from holdfast_sidecar.coordination.reports import Incident, Plan
+from holdfast_sidecar.decisions.accusation import BY_ORDER, VICTIM
+from holdfast_sidecar.decisions.cluster import Cluster
+
+STOP = "stop"
+"""Cause of what such an end left open, and what was decided about it."""
+
+TOLD = "the launchers of all its nodes were told to end"
+
+
+def is_interrupted(cluster: Cluster, plan: Plan) -> bool:
+    """Whether every launcher of the attempt was told to end, and nobody waits to go on without."""
+    agents = [(cluster.agents.get(member.node), member) for member in plan.members]
+    are_told = all(
+        agent is not None and agent.incarnation == member.incarnation and agent.leaves
+        for agent, member in agents
+    )
+    return bool(agents) and are_told and all(agent.leaves for agent in cluster.willing())
+
+
+def closed(incident: Incident) -> Incident:
+    """The incident, over with the job. A fault that was there before stays what it was."""
+    if not _comes_of_it(incident):
+        return dataclasses.replace(incident, decided=STOP)
+    return dataclasses.replace(
+        incident,
+        cause=STOP,
+        culprit_node="",
+        culprit_ranks=[],
+        culprit_part="",
+        confidence=0.95,
+        signature="",
+        is_of_script=False,
+        decided=STOP,
+        evidence=[TOLD, *incident.evidence],
+    )
+
+
+def _comes_of_it(incident: Incident) -> bool:
+    if incident.cause != "crash":
+        return incident.cause == "node_left"
+    return incident.confidence <= VICTIM or BY_ORDER.search(" ".join(incident.evidence)) is not None
