@@ -99,6 +99,10 @@ class AgentReport:
     """It was told to end, and ends its ranks: how they end now says nothing of the job."""
 
 
+FINISHED = 1
+"""page.Ending.FINISHED, as a RankReport carries it."""
+
+
 @dataclass(frozen=True)
 class RankReport:
     """A rank as its sidecar sees it."""
@@ -147,8 +151,10 @@ class RankReport:
 
     @property
     def has_left(self) -> bool:
-        """Whether its process ended with code 0, before its time or not."""
-        return not self.alive and self.exit_code == 0
+        """Whether it ended with code 0, before its time or not, or says that it does."""
+        if self.alive:
+            return self.ending == FINISHED
+        return self.exit_code == 0
 
     @property
     def tells_numbers(self) -> bool:
