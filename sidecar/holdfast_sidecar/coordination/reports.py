@@ -103,6 +103,10 @@ class AgentReport:
     """Signal for which it leaves at once; empty: none came."""
 
 
+FINISHED = 1
+"""page.Ending.FINISHED, as a RankReport carries it."""
+
+
 @dataclass(frozen=True)
 class RankReport:
     """A rank as its sidecar sees it."""
@@ -154,8 +158,10 @@ class RankReport:
 
     @property
     def has_left(self) -> bool:
-        """Whether its process ended with code 0, before its time or not."""
-        return not self.alive and self.exit_code == 0
+        """Whether it ended with code 0, before its time or not, or says that it does."""
+        if self.alive:
+            return self.ending == FINISHED
+        return self.exit_code == 0
 
     @property
     def tells_numbers(self) -> bool:

@@ -17,6 +17,13 @@ OF_A_PEER = re.compile(
 """What a rank says when another one went away. A survivor of gloo raises within 20 ms of a peer's
 death, so its exit may well be reported first."""
 
+OF_THE_CODE = re.compile(
+    r"(?:Type|Name|UnboundLocal|Attribute|Import|ModuleNotFound|Syntax|Indentation"
+    r"|Key|Index|Value|ZeroDivision|NotImplemented)Error\b"
+)
+"""What begins the words of no lost peer, whatever else they say: an argument that is called
+`timeout`, a process group that was not initialised."""
+
 OF_A_MISMATCH = re.compile(
     r"\bop\.preamble\.|collective mismatch|mismatch between collectives", re.IGNORECASE
 )
@@ -100,7 +107,12 @@ def weight(exit_: Exit) -> int:
         return 1  # who notices that ranks differ may be the one that is right
     if exit_.exit_code < 0 and exit_.exit_code != -signal.SIGTERM:
         return 3
-    return 1 if OF_A_PEER.search(exit_.message) else 2
+    return 1 if speaks_of_peer(exit_.message) else 2
+
+
+def speaks_of_peer(words: str) -> bool:
+    """Whether an exception's words may be those of who lost a peer."""
+    return OF_A_PEER.search(words) is not None and OF_THE_CODE.match(words) is None
 
 
 def speaks_of_mismatch(exit_: Exit) -> bool:

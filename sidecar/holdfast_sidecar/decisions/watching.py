@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from holdfast_sidecar.coordination.reports import AgentReport, Incident, Member, Plan
+from holdfast_sidecar.coordination.reports import FINISHED, AgentReport, Incident, Member, Plan
 from holdfast_sidecar.decisions import fault_time, interruption, preemption, withholding
 from holdfast_sidecar.decisions.blame import in_short, is_of_script
 from holdfast_sidecar.decisions.choosing import onset_in
@@ -33,9 +33,6 @@ from holdfast_sidecar.decisions.outcome import (
 from holdfast_sidecar.decisions.pausing import asked_to_restart, planned, why_paused
 from holdfast_sidecar.decisions.signature import sign
 from holdfast_sidecar.settings import Settings
-
-FINISHED = 1
-"""page.Ending.FINISHED, as a RankReport carries it."""
 
 
 def watch(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome:

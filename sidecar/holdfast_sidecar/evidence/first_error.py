@@ -12,7 +12,14 @@ from dataclasses import dataclass
 
 from holdfast.page import END_SIGNAL
 from holdfast_sidecar.coordination.reports import Exit, RankReport
-from holdfast_sidecar.decisions.blame import OF_A_MISMATCH, OF_A_PEER, Blame, describe, weight
+from holdfast_sidecar.decisions.blame import (
+    OF_A_MISMATCH,
+    OF_A_PEER,
+    Blame,
+    describe,
+    speaks_of_peer,
+    weight,
+)
 from holdfast_sidecar.evidence.log_errors import LogError
 
 BY_LAUNCHERS = frozenset({signal.SIGTERM, signal.SIGINT, END_SIGNAL})
@@ -81,7 +88,7 @@ def sign_of_report(node: str, report: RankReport) -> Sign | None:
 
 def sign_of_words(rank: int, node: str, words: str, source: str) -> Sign:
     """What an exception or a fatal signal says."""
-    is_own = OF_A_MISMATCH.search(words) or not OF_A_PEER.search(words)
+    is_own = OF_A_MISMATCH.search(words) or not speaks_of_peer(words)
     return Sign(rank, node, words, OWN if is_own else OF_ANOTHER, None, source)
 
 

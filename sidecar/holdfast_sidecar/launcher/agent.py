@@ -31,7 +31,7 @@ from holdfast_sidecar.launcher.inheritance import inherited
 from holdfast_sidecar.launcher.local_ranks import LocalRanks
 from holdfast_sidecar.launcher.pause_news import PauseNews
 from holdfast_sidecar.launcher.preemption import Preempted, Preemption, at_once
-from holdfast_sidecar.launcher.rank_ends import RankEnd, forgive
+from holdfast_sidecar.launcher.rank_ends import RankEnd, forgive, own_ends
 from holdfast_sidecar.launcher.rank_environment import RankContext, rank_environment
 from holdfast_sidecar.launcher.rank_pages import (
     has_flag,
@@ -167,9 +167,9 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         grace_s = self._shutdown_timeout if timeout is None else timeout
         self._tell_leaving(death_sig)
         death_sig = death_sig or signal.SIGTERM
-        dying = self._local_ranks.read_dying()
+        dying, finished = self._local_ranks.read_dying(), self._finished()
         self._local_ranks.end(death_sig, float(grace_s), self._ranks_with(Flag.HOLDS_TERMINATION))
-        self._take_last_ends(dying)
+        self._take_last_ends(dying, finished)
         # Of subprocesses nothing is left to wait for; the rest of torch's own way is still needed.
         super()._shutdown(death_sig, timeout=int(grace_s))
         self._pcontext = None
@@ -294,12 +294,15 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
             # Who leaves before its time may be why a rank of another node fails.
             reporter.say(exits=course.exits())
 
-    def _take_last_ends(self, dying: set[int]) -> None:
-        """The sidecars may have known of a death before it could be reaped: it is reported still.
+    def _finished(self) -> set[int]:
+        """Local ranks whose page says that they ended well."""
+        return {
+            local for local in self._course.ranks if said_finished(read_words(self._page(local)))
+        }
 
-        The other ranks were ended here, which says nothing of them.
-        """
-        own = [end for end in self._new_ends() if end.local_rank in dying]
+    def _take_last_ends(self, dying: set[int], finished: set[int]) -> None:
+        """The sidecars may have known of a death before it could be reaped: it is still told."""
+        own = own_ends(self._new_ends(), dying, finished)
         if own:
             self._take(own)
             self._rendezvous_handler.reporter.say(exits=self._course.exits())

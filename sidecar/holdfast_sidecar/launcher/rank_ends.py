@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -62,3 +62,19 @@ def forgive(exit_code: int, said_finished: bool) -> int:
     torch aborts at interpreter exit when a process group was destroyed under a living DDP object.
     """
     return 0 if exit_code == -signal.SIGABRT and said_finished else exit_code
+
+
+def own_ends(
+    ends: Iterable[RankEnd], dying: Container[int], finished: Container[int]
+) -> list[RankEnd]:
+    """Of the ends that came while ranks were ended, those that were not for that.
+
+    dying, finished: local ranks that died, or had said that they ended well, before they were told
+    to end. Whoever has said so may take a while to be gone, and its peers lose it meanwhile; the
+    signal that ended it then was its launcher's.
+    """
+    return [
+        end if end.local_rank in dying else replace(end, exit_code=max(end.exit_code, 0))
+        for end in ends
+        if end.local_rank in dying or end.local_rank in finished
+    ]

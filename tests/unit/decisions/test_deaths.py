@@ -133,10 +133,11 @@ def test_a_victim_that_was_quicker_out_of_the_door_is_not_blamed() -> None:
     assert incident.since_unix_s == NOW
 
 
-def test_who_left_by_exit_code_0_is_blamed_for_those_that_lost_it() -> None:
+@pytest.mark.parametrize("leaver", [died(1, 0), alive(1, ending=1)], ids=["gone", "about to go"])
+def test_who_left_by_exit_code_0_is_blamed_for_those_that_lost_it(leaver: RankReport) -> None:
     """Its own launcher has nothing to report of it: all went well there."""
     failed = agent("a", "failed", exited(0, 1, OF_A_PEER))
-    left = dataclasses.replace(node("b", died(1, 0)), findings=[])
+    left = dataclasses.replace(node("b", leaver), findings=[])
     incident = incident_of(decided(left, agents=(failed,)))
     assert (incident.culprit_node, incident.culprit_ranks) == ("b", [1])
     assert incident.evidence == ["rank 1: left by exit code 0 at step 30 while others went on"]

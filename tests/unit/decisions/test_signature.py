@@ -32,6 +32,10 @@ def signed(exit_: Exit) -> str:
     ("exit_", "signature"),
     [
         (ended(1, "ValueError: sample 17 at 0x7f00"), "ValueError: sample # at # at step 4"),
+        (
+            ended(1, "TypeError: no argument 'timeout'"),
+            "TypeError: no argument 'timeout' at step 4",
+        ),
         (ended(-signal.SIGSEGV), "ended by SIGSEGV at step 4"),
         (ended(-signal.SIGABRT), "ended by SIGABRT at step 4"),
         (ended(1, UNLIKE), "ranks differ in a collective at step 4"),

@@ -11,6 +11,7 @@ from holdfast_sidecar.launcher.rank_ends import (
     RankEnd,
     forgive,
     in_order,
+    own_ends,
     read_exit_code,
 )
 
@@ -56,3 +57,8 @@ def test_a_living_child_has_no_exit_code_and_a_reaped_one_counts_as_failed() -> 
     child.kill()
     child.communicate()
     assert read_exit_code(child.pid) == 1
+
+
+def test_ends_that_had_begun_before_the_ranks_were_ended_are_their_own() -> None:
+    own = own_ends([end(0, -6), end(1, -15), end(2, -15), end(3, 3)], {0}, {0, 2, 3})
+    assert [(one.local_rank, one.exit_code) for one in own] == [(0, -6), (2, 0), (3, 3)]
