@@ -17,7 +17,7 @@ _OF_WORKERS = (
             r"DataLoader worker .*(killed by signal: Killed|exited unexpectedly)"
             r"|which loads for it, was ended by signal 9\b"
         ),
-        "a loader's worker was killed from outside, most often by the OOM killer (`dmesg`, and "
+        "a loader's worker was gone all at once, most often by the OOM killer (`dmesg`, and "
         "memory.events of its cgroup): fewer workers, less prefetched, or a higher memory limit; "
         "look at the shared memory too (`df -h /dev/shm`)",
     ),
