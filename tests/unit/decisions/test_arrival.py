@@ -208,6 +208,16 @@ def test_a_rank_that_ended_while_others_wait_for_it_ends_all_hope() -> None:
     assert (found.cause, found.culprits, found.is_hopeless) == (Cause.FINISHED, (3,), True)
 
 
+@pytest.mark.parametrize("what", ["broadcast x 3", "gather", "scatter", "reduce x 3"])
+def test_who_ended_may_have_done_its_part_of_what_others_are_still_in(what: str) -> None:
+    """What the first one sent is on its way, from one to the next: slow, and not lost."""
+    inside = [trace(rank, standing([*PAST, what], 12)) for rank in (1, 2, 3)]
+    found = of(mute(0), *inside, ended=[0])
+    assert found is not None
+    assert (found.cause, found.culprits, found.is_hopeless) == (Cause.FINISHED, (0,), False)
+    assert found.signature == ""
+
+
 def test_who_left_its_part_and_ended_is_not_waited_for_while_another_is_still_to_come() -> None:
     """Rank 0 gathers: rank 3 has sent its part and is through, rank 2 still evaluates."""
     inside = [trace(rank, standing([*PAST, "gather"], 12)) for rank in (0, 1)]
