@@ -7,6 +7,7 @@ import pytest
 
 from holdfast_sidecar.collective_trace import Call, RankTrace, Standing
 from holdfast_sidecar.decisions.arrival import Arrival, Cause, judge
+from holdfast_sidecar.decisions.deadlock import deadlocked
 
 STEP = ("all_reduce x 1024", "all_reduce x 8", "broadcast x 3")
 """The collectives of one step of a pretended program."""
@@ -346,3 +347,11 @@ def test_a_thousand_ranks_are_judged_by_what_differs() -> None:
     assert found is not None
     assert found.culprits == (999,)
     assert found.evidence[0].startswith("ranks 0-998 wait in ")
+
+
+def test_a_group_that_nobody_told_the_members_of_proves_nothing() -> None:
+    """Hooks that came too late know of no groups but that of all ranks."""
+    unknown = {"rests": True, "groups": {"0": 2}}
+    first = trace(0, standing(PAST), standing(STEP[:2], 1, "1"), **unknown)
+    second = trace(1, standing([*PAST, STEP[0]], 12), **unknown)
+    assert deadlocked({0: first, 1: second}) == {}
