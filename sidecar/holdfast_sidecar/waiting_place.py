@@ -22,7 +22,7 @@ class Where(str, Enum):
     SIGNAL = "signal"
     CHILD = "child"
     QUEUE = "queue"  # a pipe, a FIFO, a Unix socket of its own, an event descriptor
-    PROCESS = "another process"  # the other end of a Unix socket: a daemon of this machine
+    PROCESS = "another process"  # of this machine: at a Unix socket's other end, or at a lock
     DEVICE = "a device"  # a GPU's driver, mostly; a terminal, too
     NETWORK = "network"  # a connection to another process over TCP or UDP
     STORAGE = "storage"  # a file, or a call about files
@@ -52,7 +52,8 @@ class Wait:
 
 READ, POLL, IOCTL, SELECT, CONNECT = 0, 7, 16, 23, 42
 FUTEX, NANOSLEEP, CLOCK_NANOSLEEP = 202, 35, 230
-PSELECT, PPOLL = 270, 271
+PSELECT, PPOLL, SIGTIMEDWAIT = 270, 271, 128
+EPOLL_WAIT, EPOLL_PWAIT, EPOLL_PWAIT2 = 232, 281, 441
 
 ON_DESCRIPTOR = frozenset(
     {0, 1, 16, 17, 18, 19, 20, 42, 43, 44, 45, 46, 47, 288, 295, 296, 299, 307}
@@ -91,6 +92,7 @@ ON_SIGNAL = frozenset({34, 128, 130})
 TIMER_ABSTIME = 1
 CLOCK_REALTIME = 0
 _FUTEX_COMMAND = 0x7F
+_FUTEX_PRIVATE = 0x80
 _FUTEX_WAIT_BITSET = 9
 _FUTEX_CLOCK_REALTIME = 256
 _TIMESPEC = struct.Struct("<qq")
@@ -121,6 +123,10 @@ def timer_address(call: Call) -> int:
         return call.arguments[2]
     if call.number in ON_SELECT:
         return call.arguments[4]
+    if call.number in (PPOLL, SIGTIMEDWAIT):
+        return call.arguments[2]
+    if call.number == EPOLL_PWAIT2:
+        return call.arguments[3]
     return call.arguments[0] if call.number == NANOSLEEP else 0
 
 
@@ -140,6 +146,23 @@ def parse_end_s(call: Call, timespec: bytes, now_s: float, now_unix_s: float) ->
     if not is_absolute:
         return until_s
     return max(0.0, until_s - (now_unix_s if is_unix else now_s))
+
+
+def ends_by_itself_s(call: Call) -> float:
+    """Seconds after which a wait without a timer in memory ends at most; mostly infinite."""
+    if call.number == POLL:
+        milliseconds = call.arguments[2]
+    elif call.number in (EPOLL_WAIT, EPOLL_PWAIT):
+        milliseconds = call.arguments[3]
+    else:
+        return math.inf
+    milliseconds &= 0xFFFFFFFF
+    return math.inf if milliseconds >= 0x80000000 else milliseconds / 1e3
+
+
+def is_shared_lock(call: Call) -> bool:
+    """Whether another process may let it go: the memory that it lies in may be shared."""
+    return call.number == FUTEX and not call.arguments[1] & _FUTEX_PRIVATE
 
 
 def is_mere_sleep(call: Call) -> bool:

@@ -51,6 +51,9 @@ COUNTED = 0.5
 """The same by our own count of calls from Python, which sees no collective that DDP makes."""
 
 
+ROOTED = frozenset({"broadcast", "_broadcast_oop", "reduce", "_reduce_oop", "gather", "scatter"})
+"""Collectives from which a rank may leave, its part done, while others are still in them."""
+
 YOUNG = 8
 """A group in which no more collectives were entered by anybody has no past to agree on."""
 
@@ -69,7 +72,7 @@ class Arrival:
     """What is the same when the program does it again; empty: its surroundings may be the cause."""
 
     may_pass: bool = False
-    """Whether some of them may not be waiting at all."""
+    """Whether some of them may not be waiting at all, or for something that is on its way."""
 
     @property
     def is_hopeless(self) -> bool:
@@ -97,9 +100,18 @@ class Queue:
     @property
     def call(self) -> str:
         """The collective in words."""
+        known = self._call()
+        return f"{known or 'a collective'} (no. {self.number} of {self.name})"
+
+    @property
+    def needs_all(self) -> bool:
+        """Whether nobody is through with it before all have entered it, as far as is known."""
+        known = self._call()
+        return known is not None and known.what not in ROOTED
+
+    def _call(self) -> Call | None:
         calls = [c for rank in self.waiting for c in self.standings[rank].pending]
-        known = next((str(call) for call in calls if call.number == self.number), "a collective")
-        return f"{known} (no. {self.number} of {self.name})"
+        return next((call for call in calls if call.number == self.number), None)
 
 
 def judge(
@@ -265,14 +277,20 @@ def _expected(standing: Standing, number: int) -> str:
 
 
 def _finished(queue: Queue, gone: list[int]) -> Arrival:
+    may_pass = not queue.needs_all
     words = f"{name_ranks(gone)} ended without having entered it"
+    if may_pass:
+        words += ", or before the others were through"
     return Arrival(
         Cause.FINISHED,
         tuple(gone),
         queue.waiting,
         MINORITY,
         (f"{who_wait(queue.waiting)} in {queue.call}; {words}",),
-        signature=f"{name_ranks(gone)} ended before a collective that others entered",
+        signature=""
+        if may_pass
+        else f"{name_ranks(gone)} ended before a collective that others entered",
+        may_pass=may_pass,
     )
 
 

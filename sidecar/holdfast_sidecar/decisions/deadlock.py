@@ -64,5 +64,6 @@ def _laggard(standing: Standing, stuck: Collection[int], entered: Entered) -> in
     """The one that has entered least, if it has not even entered the oldest that is pending: while
     all are in that one it may be complete any moment, whatever comes after it."""
     members = entered[standing.group, standing.backend]
-    number, rank = min((number, rank) for rank, number in members.items() if rank in stuck)
+    behind = ((number, rank) for rank, number in members.items() if rank in stuck)
+    number, rank = min(behind, default=(standing.entered, -1))
     return rank if number <= standing.completed else None

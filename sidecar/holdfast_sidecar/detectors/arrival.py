@@ -146,7 +146,9 @@ def _put_right(
     others; where all seem to wait for each other, that keeps nobody from acting.
     """
     is_victim = set(finding.ranks) <= set(arrival.waiting)
-    if finding.kind is Kind.STALL and is_victim and arrival.confidence >= LEAST_SURE:
+    # A culprit that ended is silent for nobody: there the victims' silence is all there is.
+    is_told = arrival.cause is not Cause.FINISHED or arrival.is_hopeless
+    if finding.kind is Kind.STALL and is_victim and is_told and arrival.confidence >= LEAST_SURE:
         return None
     if set(finding.ranks) & set(arrival.culprits):
         # What can never complete says more than for how long that has been so.

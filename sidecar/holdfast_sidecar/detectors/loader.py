@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from holdfast_sidecar.closer_look import Child, Scrutiny
+from holdfast_sidecar.closer_look import LOADER_WORKER, Child, Scrutiny
 from holdfast_sidecar.waiting_place import Where
 
 STOPPED_FOR_S = 0.2
@@ -39,22 +39,25 @@ class Loader:
     evidence: str = ""
 
 
-def judge_loader(scrutiny: Scrutiny | None, process_state: str) -> Loader:
+def judge_loader(scrutiny: Scrutiny | None, process_state: str, patience_s: float) -> Loader:
     """Judge what loads the batches of a rank that is in its data phase.
 
     process_state: letter of the rank's own process (D: it waits for a disk).
+    patience_s: as for `has_rested`.
     """
     if process_state == "D":
         return Loader(LoaderState.WORKING, "it waits for storage itself (state D)")
     if scrutiny is None:
         return Loader(LoaderState.UNKNOWN)
-    stopped = _stopped_worker(scrutiny)
-    if stopped is not None and _is_fed(scrutiny):
+    # Of another process than torch's own worker it is not known that it loads at all.
+    has_rested = scrutiny.has_rested(patience_s)
+    stopped = _stopped_worker(scrutiny) if _is_fed(scrutiny) else None
+    if stopped is not None and (has_rested or stopped.name.startswith(LOADER_WORKER)):
         text = f"{_name(stopped)}, which loads for it, is stopped (state T)"
         return Loader(LoaderState.STOPPED, text)
     if working := _work(scrutiny):
         return Loader(LoaderState.WORKING, working)
-    dead = _dead_worker(scrutiny)
+    dead = _dead_worker(scrutiny) if has_rested else None
     if dead is not None:
         return Loader(LoaderState.DEAD, f"{_name(dead)}, which loads for it, {_ending(dead)}")
     return Loader(LoaderState.UNKNOWN)

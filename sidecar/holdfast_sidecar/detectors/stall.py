@@ -156,7 +156,7 @@ def _judge_loader(
     """A rank that waits for a batch longer than usual; None when its loader says nothing."""
     look = history.look
     state = "" if look.process is None else look.process.state
-    loader = judge_loader(ranks.scrutinies.get(look.rank), state)
+    loader = judge_loader(ranks.scrutinies.get(look.rank), state, settings.act_after_s)
     age_s = moment.age_s(look.moved_s)
     evidence = [_silence(history, age_s), loader.evidence]
     if loader.state in (LoaderState.STOPPED, LoaderState.DEAD):

@@ -42,12 +42,12 @@ MOST_PAUSE_S = 10.0
 """Of how long it has been silent: one that was silent for a minute is looked at every 3 s."""
 
 OWN_THREADS = (
-    *("pt_gloo", "pt_nccl", "pt_tcpstore", "pt_workerserver"),
+    *("pt_gloo", "pt_nccl", "pt_tcpstore", "pt_workerserver", "pt_data_pin"),
     *("gloo", "nccl", "cuda"),
 )
 """Begin the names of threads of torch and what it is built on, which always wait for the network
-or the driver, whatever the main thread waits for. Those of the backward pass (`pt_autograd_0`) are
-none of them: they run hooks of the script."""
+or the driver, whatever the main thread waits for, or look up every few seconds. Those of the
+backward pass (`pt_autograd_0`) are none of them: they run hooks of the script."""
 
 
 @dataclass
@@ -127,7 +127,7 @@ def _at_work(threads: Iterable[tuple[str, Wait]]) -> str:
 
 def _pauses(wait: Wait) -> bool:
     """Whether it ends by itself."""
-    return wait.where is Where.LOCK and not math.isinf(wait.ends_unaided_s)
+    return wait.where in (Where.LOCK, Where.QUEUE) and not math.isinf(wait.ends_unaided_s)
 
 
 def read_child(process: Process, parent_name: str, now_s: float) -> Child | None:

@@ -28,7 +28,9 @@ from holdfast_sidecar.waiting_place import (
     Call,
     Wait,
     Where,
+    ends_by_itself_s,
     is_mere_sleep,
+    is_shared_lock,
     parse_call,
     parse_code,
     parse_connections,
@@ -108,7 +110,9 @@ class Process:
             where = Where.DEVICE
         elif is_mere_sleep(call):
             where = Where.SLEEP
-        wait = Wait(where, place_of(call))
+        elif is_shared_lock(call) and self.parent is None:
+            where = Where.PROCESS  # a child of ours most likely shares it with us
+        wait = Wait(where, place_of(call), ends_by_itself_s(call))
         if (address := timer_address(call)) == 0:
             return wait
         timespec = self._read_memory(address, TIMESPEC_BYTES)

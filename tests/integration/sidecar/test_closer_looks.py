@@ -109,6 +109,14 @@ WAITS |= {
         "import select\n"
         "threading.Thread(target=select.select, args=([], [], [], 60)).start()" + HELD
     ),
+    "an event loop that pauses between two tries": (
+        "import asyncio\n"
+        "threading.Thread(target=asyncio.run, args=(asyncio.sleep(60),)).start()" + HELD
+    ),
+    "a lock that another process may let go": (
+        "l = multiprocessing.Lock(); l.acquire(); ready(); l.acquire()"
+    ),
+    "a pool of idle processes": "p = multiprocessing.Pool(2)" + HELD,
     "a thread that waits as few do": (
         "import select\n"
         "s = socket.create_connection(('127.0.0.1', PORT))\n"
@@ -133,6 +141,7 @@ WAITS |= {
 PROVEN = {
     *("lock", "a million seconds", "signal", "an idle event loop"),
     *("a child that waits for its parent", "a dashboard that nobody asks"),
+    "a pool of idle processes",
 }
 
 SEEN = {
@@ -228,4 +237,4 @@ def test_only_what_nothing_outside_ends_is_proven(kind: str, found: dict[str, Sc
 
 @pytest.mark.parametrize("kind", LOADERS)
 def test_a_loader_is_judged_by_what_its_workers_do(kind: str, found: dict[str, Scrutiny]) -> None:
-    assert judge_loader(found[kind], "S").state is LOADERS[kind], found[kind]
+    assert judge_loader(found[kind], "S", 120.0).state is LOADERS[kind], found[kind]

@@ -7,6 +7,7 @@ import pytest
 
 from holdfast_sidecar.collective_trace import Call, RankTrace, Standing
 from holdfast_sidecar.decisions.arrival import Arrival, Cause, judge
+from holdfast_sidecar.decisions.deadlock import deadlocked
 
 STEP = ("all_reduce x 1024", "all_reduce x 8", "broadcast x 3")
 """The collectives of one step of a pretended program."""
@@ -208,6 +209,16 @@ def test_a_rank_that_ended_while_others_wait_for_it_ends_all_hope() -> None:
     assert (found.cause, found.culprits, found.is_hopeless) == (Cause.FINISHED, (3,), True)
 
 
+@pytest.mark.parametrize("what", ["broadcast x 3", "gather", "scatter", "reduce x 3"])
+def test_who_ended_may_have_done_its_part_of_what_others_are_still_in(what: str) -> None:
+    """What the first one sent is on its way, from one to the next: slow, and not lost."""
+    inside = [trace(rank, standing([*PAST, what], 12)) for rank in (1, 2, 3)]
+    found = of(mute(0), *inside, ended=[0])
+    assert found is not None
+    assert (found.cause, found.culprits, found.is_hopeless) == (Cause.FINISHED, (0,), False)
+    assert found.signature == ""
+
+
 def test_who_left_its_part_and_ended_is_not_waited_for_while_another_is_still_to_come() -> None:
     """Rank 0 gathers: rank 3 has sent its part and is through, rank 2 still evaluates."""
     inside = [trace(rank, standing([*PAST, "gather"], 12)) for rank in (0, 1)]
@@ -336,3 +347,11 @@ def test_a_thousand_ranks_are_judged_by_what_differs() -> None:
     assert found is not None
     assert found.culprits == (999,)
     assert found.evidence[0].startswith("ranks 0-998 wait in ")
+
+
+def test_a_group_that_nobody_told_the_members_of_proves_nothing() -> None:
+    """Hooks that came too late know of no groups but that of all ranks."""
+    unknown = {"rests": True, "groups": {"0": 2}}
+    first = trace(0, standing(PAST), standing(STEP[:2], 1, "1"), **unknown)
+    second = trace(1, standing([*PAST, STEP[0]], 12), **unknown)
+    assert deadlocked({0: first, 1: second}) == {}

@@ -152,6 +152,19 @@ def test_who_left_by_exit_code_0_without_a_word_is_one_that_ended() -> None:
     assert "rank 2 ended without having entered it" in " ".join(finding.evidence)
 
 
+def test_the_silence_of_those_that_may_wait_for_one_that_ended_acts_in_the_end() -> None:
+    """Nobody else would: the one that is named is gone."""
+    pending = standing([*PAST, "gather"], 12)
+    traces = [trace(0, pending, size=3), trace(1, pending, size=3), mute(2, size=3)]
+    ended = replace(scene.peer(2, "finished"), has_ended=True)
+    peers = [scene.peer(1, "communicating", 121.0), ended]
+    for at_s, acts in ((119.0, False), (121.0, True)):
+        (finding,) = judged(
+            job(rank(0, Phase.COMMUNICATING, at_s=at_s), traces=traces, peers=peers), at_s
+        )
+        assert (finding.kind, finding.ranks, finding.acts) == (Kind.STALL, [0], acts)
+
+
 def test_a_rank_that_provably_stands_where_others_seem_to_wait_is_a_hang() -> None:
     """A hook of the backward pass waits for a lock: its phase alone would make it a victim."""
     peers = [scene.peer(0, "backward"), scene.peer(1, "backward")]

@@ -7,6 +7,7 @@ import pytest
 from tests.unit.decisions.test_arrival import STEP, standing, trace
 from tests.unit.detectors.scene import (
     child,
+    closer,
     history,
     look,
     moment,
@@ -17,7 +18,7 @@ from tests.unit.detectors.scene import (
 )
 
 from holdfast.page import Ending, Phase
-from holdfast_sidecar.closer_look import Child, Scrutiny
+from holdfast_sidecar.closer_look import Child, Scrutiny, scrutinise
 from holdfast_sidecar.detectors.stall import (
     due_in_s,
     find_stalls,
@@ -313,6 +314,22 @@ def test_a_stopped_child_of_a_rank_that_makes_its_batches_itself_is_no_hang() ->
 def test_a_loader_of_which_nothing_is_seen_is_only_silent(children: list[Child]) -> None:
     scene = proven(ranks(stuck(1.1, Phase.DATA)), scrutiny(QUEUE, children))
     assert [(f.kind, f.acts) for f in judge(scene, 1.1)] == [(Kind.STALL, False)]
+
+
+def test_of_a_dead_process_beside_a_loader_it_is_seen_first_whether_that_rests() -> None:
+    """A helper that failed long ago, and a worker whose wait for storage a look may miss."""
+    dead = replace(WORKER, state="Z", exit_status=256, name="python")
+    rests, works = replace(WORKER, pid=8), replace(WORKER, pid=8, state="D")
+    looks = [
+        closer(number / 5, QUEUE, [dead, works if number % 3 else rests]) for number in range(31)
+    ]
+    known = None
+    for one in looks:
+        known = scrutinise(known, one)
+        (finding,) = judge(proven(ranks(stuck(7.0, Phase.DATA)), known), 7.0)
+        assert not finding.acts
+    stopped = scrutiny(QUEUE, [replace(dead, state="T"), works])
+    assert not any(one.acts for one in judge(proven(ranks(stuck(7.0, Phase.DATA)), stopped), 7.0))
 
 
 def test_a_dead_worker_beside_one_at_work_is_no_hang() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 
 import pytest
@@ -9,7 +10,9 @@ import pytest
 from holdfast_sidecar.waiting_place import (
     Call,
     Where,
+    ends_by_itself_s,
     is_mere_sleep,
+    is_shared_lock,
     parse_call,
     parse_code,
     parse_connections,
@@ -63,6 +66,9 @@ def timespec(seconds: float) -> bytes:
         (call(202, 0x20, 137 | 256, 0, 0x10), 9005.0, 5.0),
         (call(230, 1, 1, 0x10), 900.0, 0.0),
         (call(270, 0, 0, 0, 0, 0x10), 5.5, 5.5),
+        (call(128, 0x20, 0, 0x10), 5.0, 5.0),
+        (call(271, 0x20, 1, 0x10), 5.0, 5.0),
+        (call(441, 3, 0x20, 8, 0x10), 5.0, 5.0),
     ],
     ids=[
         "nanosleep",
@@ -74,6 +80,9 @@ def timespec(seconds: float) -> bytes:
         "a lock until a date",
         "a time that has passed",
         "a sleep without descriptors",
+        "a signal for some time",
+        "an array of descriptors for some time",
+        "an event loop for some time",
     ],
 )
 def test_a_timer_says_when_a_wait_ends(made: Call, given_s: float, left_s: float) -> None:
@@ -87,6 +96,29 @@ def test_select_counts_in_microseconds_and_without_descriptors_only_sleeps() -> 
     assert parse_end_s(sleep, timeval, 1000.0, 9000.0) == 30.5
     assert (is_mere_sleep(sleep), is_mere_sleep(wait)) == (True, False)
     assert timer_address(wait) == 0
+
+
+@pytest.mark.parametrize(
+    ("made", "ends_s"),
+    [
+        (call(7, 0x20, 1, 5000), 5.0),
+        (call(7, 0x20, 1, 0xFFFFFFFF), math.inf),
+        (call(232, 3, 0x20, 8, 250), 0.25),
+        (call(281, 3, 0x20, 8, 0xFFFFFFFFFFFFFFFF), math.inf),
+        (call(0, 3), math.inf),
+    ],
+    ids=["poll", "poll without an end", "epoll_wait", "epoll_pwait without an end", "read"],
+)
+def test_milliseconds_among_the_arguments_say_when_a_wait_ends(made: Call, ends_s: float) -> None:
+    assert timer_address(made) == 0
+    assert ends_by_itself_s(made) == ends_s
+
+
+def test_a_lock_may_be_shared_with_another_process() -> None:
+    assert not is_shared_lock(call(202, 0x20, 0x189))
+    assert not is_shared_lock(call(202, 0x20, 0x80))
+    assert is_shared_lock(call(202, 0x20, 0x109))
+    assert not is_shared_lock(call(230, 0, 0))
 
 
 def test_a_timer_that_cannot_be_read_may_end_at_any_time() -> None:
