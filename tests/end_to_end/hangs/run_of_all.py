@@ -83,6 +83,13 @@ class RunOfAll:
             os.kill(pid, signal.SIGKILL)
         return told
 
+    def conclude(self, attempt: int, told: Told) -> None:
+        """What the job's records say in the end of one that was only silent, and was killed."""
+        for text in self.server.store(self.job).read().section(Section.INCIDENTS).values():
+            incident = decode(Incident, text)
+            if incident is not None and incident.attempt == attempt:
+                told.incident = incident
+
     def _look(self, told: Told, attempt: int, began_ns: int) -> None:
         view = self.server.store(self.job).read()
         age_s = (time.monotonic_ns() - began_ns) / 1e9

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests import servers
-from tests.end_to_end.hangs.run_of_all import CULPRIT, PROGRAMS, Told, start
+from tests.end_to_end.hangs.run_of_all import CULPRIT, PATIENT_S, PROGRAMS, Told, start
 
 sys.path.insert(0, str(PROGRAMS))
 
@@ -41,6 +41,8 @@ def story() -> Iterator[dict[str, Told]]:
             for attempt, kind in enumerate(KINDS)
         }
         assert job.launcher.wait() == 0, job.launcher.output
+        for attempt, kind in enumerate(KINDS):
+            job.conclude(attempt, told[kind.name])
         yield told
     finally:
         job.close()
@@ -59,6 +61,10 @@ def test_a_hang_is_told_its_culprit_named_and_ended_where_it_is_proven(
         assert told.acted_s is None, told
         assert not any(finding.acts for finding in told.findings), told
         assert told.surest.ranks == [CULPRIT], told
+        # It was killed then, but the job had lost its time since it hung.
+        assert told.incident is not None
+        assert told.incident.cause == "crash", told
+        assert told.incident.detected_unix_s - told.incident.since_unix_s > PATIENT_S, told
         return
     assert told.acted_s is not None, told
     assert told.incident is not None
