@@ -282,6 +282,24 @@ def own_redis(launched: Launched) -> psutil.Process:
     return found
 
 
+UNLIKE = """
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+for count in (4, 4 + 4 * dist.get_rank()):
+    dist.all_reduce(torch.ones(count))
+"""
+
+
+def test_ranks_that_differ_in_a_collective_again_stop_the_job_though_gloo_aborts_them(
+    ground: Ground,
+) -> None:
+    """An abort leaves no words, and whoever lost a peer for it says so first or not."""
+    ran = ground.run("--nproc-per-node=2", ground.script("unlike.py", UNLIKE))
+    assert ran.process.returncode == 65, ran.output
+    assert "the same failure 2 times: ended by SIGABRT at step 0" in ran.output
+
+
 def sidecar_of(ground: Ground, node: str) -> int:
     path = ground.folder / "state/j" / node / "sidecar.json"
     await_that(path.exists, f"a sidecar on {node}")
