@@ -33,7 +33,7 @@ def hold(recording: Recording, environ: Mapping[str, str] = os.environ) -> None:
     signal.signal(signal.SIGTERM, Holding(recording))
     # What system calls the training is in shall not fail for it.
     signal.siginterrupt(signal.SIGTERM, False)
-    os.register_at_fork(after_in_child=let_go)
+    os.register_at_fork(before=_defer, after_in_parent=_undefer, after_in_child=_start_anew)
     recording.add_flag(Flag.HOLDS_TERMINATION)
 
 
@@ -53,6 +53,27 @@ def let_go() -> None:
     """Die of SIGTERM again: a forked child is no rank, and its parent may want to end it so."""
     if is_held():
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+_mask_before_fork = threading.local()
+"""Of the thread that forks; None where SIGTERM is not ours."""
+
+
+def _defer() -> None:
+    """A SIGTERM for the child may come before the child has let go of it: Python would forget it."""
+    _mask_before_fork.value = (
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}) if is_held() else None
+    )
+
+
+def _undefer() -> None:
+    if _mask_before_fork.value is not None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _mask_before_fork.value)
+
+
+def _start_anew() -> None:
+    let_go()
+    _undefer()
 
 
 class Holding:

@@ -164,6 +164,29 @@ def test_what_a_rank_forks_or_starts_dies_of_sigterm(stage) -> None:
     assert ended.out.split() == ["-15", "-15"], ended
 
 
+def test_a_child_dies_of_a_sigterm_that_comes_as_soon_as_it_is_forked(stage) -> None:
+    ended = stage.run(
+        ATTACHED
+        + """
+    attach()
+
+    def fork_and_end():
+        child = os.fork()
+        if not child:
+            time.sleep(1)
+            os._exit(7)
+        os.kill(child, signal.SIGTERM)
+        return child
+
+    children = [fork_and_end() for _ in range(100)]
+    codes = {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children}
+    print(codes, signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, []))
+    """,
+        held(stage),
+    )
+    assert ended.out == "{-15} False\n", ended
+
+
 LOADER = """
     from torch.utils.data import DataLoader, Dataset
 

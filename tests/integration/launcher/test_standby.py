@@ -213,7 +213,7 @@ def test_what_is_no_python_script_is_started_cold(standby: Standby, folder: Path
 
 @pytest.mark.parametrize("warm", [False, True])
 def test_ranks_die_with_the_launcher_however_it_dies(folder: Path, warm: bool) -> None:
-    (folder / "sleep.py").write_text("import time; print('up', flush=True); time.sleep(600)")
+    (folder / "sleep.py").write_text("import os, time; os.write(1, b'up\\n'); time.sleep(600)")
     program = f"""
 import os, socket, sys, time
 from pathlib import Path
