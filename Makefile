@@ -3,6 +3,8 @@
 
 PYTHON ?= python3
 SEEDS ?= 100
+# Two files of tests at a time: most of what they do is wait for processes. Cover what they import.
+ABREAST := --numprocesses 2 --dist loadfile --cov --cov-append --cov-report=
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -42,8 +44,7 @@ format: $(READY)
 test: build
 	$(BIN)/coverage erase
 	scripts/test_wheel.sh $(VENV)
-	$(BIN)/coverage run -m pytest -m 'not soak' --durations 10 --durations-min 3 tests/integration tests/end_to_end
-	@$(BIN)/coverage combine --quiet
+	$(BIN)/python -m pytest $(ABREAST) -m 'not soak' --durations 10 --durations-min 3 tests/integration tests/end_to_end
 	@echo "covered: $$($(BIN)/coverage report --format=total) % (make coverage shows where)"
 
 coverage: $(READY)
