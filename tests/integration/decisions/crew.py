@@ -47,6 +47,7 @@ SETTINGS = (
     "sidecar.tick_s=0.15",
     "redis.timeout_s=0.3",
     "policy.evidence_timeout_s=45",  # a sidecar that was killed is back by then on any machine
+    "evidence.keep=1000",  # one crew is struck more often than a node keeps incidents
     "policy.backoff_s=0.05",
     "policy.backoff_limit_s=0.05",
     "policy.budget=1000",
