@@ -108,6 +108,10 @@ def _go_on(cluster: Cluster, plan: Plan, way: Way, circumstances: Circumstances)
         refused = stopped(plan, circumstances, restart.EXIT_FAILED, message)
         stamped = stopped_over(way.incident, message)
         return Outcome((amend(cluster, stamped), *write_plan(cluster, refused).writes))
+    if plan.waits and isinstance(formed, formation.Waiting):
+        # The pause is over; what is still waited for is said by those that wait.
+        told = dataclasses.replace(plan, waits="", epoch=circumstances.epoch)
+        return Outcome(write_plan(cluster, told).writes, waiting=formed.reason)
     reopened = dataclasses.replace(way.incident, decided="restart", reopened_unix_s=now)
     attempt = next_attempt(cluster, cluster.willing(), plan.attempt)
     return open_attempt(cluster, formed, attempt, reopened, circumstances)
