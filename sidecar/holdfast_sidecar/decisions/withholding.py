@@ -68,7 +68,7 @@ def _follow(
 ) -> tuple[Write, ...]:
     is_open = [incident for incident in known if not incident.recovered_unix_s]
     if found is None:
-        return tuple(amend(cluster, _over(cluster, incident, now)) for incident in is_open)
+        return tuple(amend(cluster, _over(cluster, plan, incident, now)) for incident in is_open)
     if is_open:
         return ()
     earlier = next((i for i in known if _is_again(i, found, now, plan.pause)), None)
@@ -166,9 +166,9 @@ def _of_attempt(cluster: Cluster, plan: Plan) -> Iterator[Incident]:
             yield incident
 
 
-def _over(cluster: Cluster, incident: Incident, now: float) -> Incident:
+def _over(cluster: Cluster, plan: Plan, incident: Incident, now: float) -> Incident:
     # Nothing was ended, so nothing has to be done again: it went on from where it is.
-    steps = (rank.step for node in cluster.nodes.values() for rank in node.ranks)
+    steps = (rank.step for rank in cluster.ranks(plan).values())
     went_on = max((incident.step_reached, *steps))
     return dataclasses.replace(incident, recovered_unix_s=now, step_resumed=went_on)
 
