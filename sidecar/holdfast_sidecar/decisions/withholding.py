@@ -122,8 +122,11 @@ def continued(cluster: Cluster, plan: Plan, found: Incident) -> Incident:
     """What is acted on now, as the end of what nothing was done about so far, if it is the same:
     whoever pauses a job for their work reads of it once."""
     earlier = next((i for i in _of_attempt(cluster, plan) if _goes_on(i, found)), None)
-    if earlier is None:
-        return found
+    return found if earlier is None else carried_on(earlier, found)
+
+
+def carried_on(earlier: Incident, found: Incident) -> Incident:
+    """What is acted on now, under the name of what nothing was done about so far."""
     waited_s = found.detected_unix_s - earlier.detected_unix_s
     why = "the job was paused" if earlier.decided == "paused" else "that was not to be or could not"
     told = [f"for {waited_s:.0f} s nothing was done, as {why}"]
