@@ -21,7 +21,7 @@ FAULTS = frozenset({Kind.CRASH, Kind.HANG, Kind.STALL, Kind.DATA_STALL})
 
 BY_ORDER = re.compile(
     r"\bended by (SIGTERM|SIGINT)\b|\bexited with code (130|143)\b"
-    r"|\blast words: KeyboardInterrupt\b"
+    r"|\b(last words|rank \d+): KeyboardInterrupt\b"
 )
 """How launchers, schedulers and people end ranks: a consequence, or wanted. (130 and 143 are what
 programs leave by that handle SIGINT and SIGTERM.)"""

@@ -47,6 +47,11 @@ LEFT_SURENESS = 0.8
 lost one, and none but this one is known to be gone."""
 
 
+MISSED_WITHIN_STEPS = 2
+"""Who was needed is missed in the next collective, and steps are counted a little apart: the others
+come so much further at most. Whom they made more steps without was not needed."""
+
+
 @dataclass(frozen=True)
 class Blame:
     """The rank that most likely began it. `confidence` is 0 to 1."""
@@ -80,11 +85,16 @@ def _standing(exit_: Exit) -> tuple[int, bool]:
 
 
 def _who_left(exits: list[tuple[str, Exit]], furthest: int) -> Blame | None:
-    """The rank that ended well before its time: the others lost it, and had come as far at least.
+    """The rank that ended well before its time: the others lost it, and had come as far at least,
+    though not much further.
 
     Several that left where the others failed may have been through: then that says nothing.
     """
-    left = [(node, exit_) for node, exit_ in exits if exit_.exit_code == 0]
+    left = [
+        (node, exit_)
+        for node, exit_ in exits
+        if exit_.exit_code == 0 and exit_.step >= furthest - MISSED_WITHIN_STEPS
+    ]
     earliest = min((exit_.step for _, exit_ in left), default=furthest + 1)
     first = sorted(
         (pair for pair in left if pair[1].step == earliest),

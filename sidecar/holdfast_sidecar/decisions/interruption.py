@@ -9,8 +9,10 @@ from __future__ import annotations
 import dataclasses
 
 from holdfast_sidecar.coordination.reports import Incident, Plan
-from holdfast_sidecar.decisions.accusation import BY_ORDER, VICTIM
+from holdfast_sidecar.decisions.accusation import ABORTED, BY_ORDER, VICTIM
+from holdfast_sidecar.decisions.blame import OF_A_MISMATCH, speaks_of_peer
 from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.signature import OF_WHOM
 
 STOP = "stop"
 """Cause of what such an end left open, and what was decided about it."""
@@ -49,4 +51,13 @@ def closed(incident: Incident) -> Incident:
 def _comes_of_it(incident: Incident) -> bool:
     if incident.cause != "crash":
         return incident.cause == "node_left"
-    return incident.confidence <= VICTIM or BY_ORDER.search(" ".join(incident.evidence)) is not None
+    if not incident.evidence or BY_ORDER.search(" ".join(incident.evidence)):
+        return True
+    # Not by sureness alone: the same error of their own makes ranks less sure each, and no victims.
+    return incident.confidence <= VICTIM and any(map(_is_of_victim, incident.evidence))
+
+
+def _is_of_victim(reason: str) -> bool:
+    if OF_A_MISMATCH.search(reason):
+        return False
+    return ABORTED in reason or speaks_of_peer(OF_WHOM.sub("", reason))

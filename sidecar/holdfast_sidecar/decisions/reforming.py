@@ -5,8 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from holdfast_sidecar.coordination.reports import Exit, Incident, Plan, Quarantine
-from holdfast_sidecar.decisions import fault_time, formation, interruption, restart
+from holdfast_sidecar.coordination.reports import WITHHELD, Exit, Incident, Plan, Quarantine
+from holdfast_sidecar.decisions import (
+    fault_time,
+    formation,
+    interruption,
+    restart,
+    withholding,
+)
 from holdfast_sidecar.decisions.beginning import next_attempt, open_attempt
 from holdfast_sidecar.decisions.blame import FROM_OUTSIDE, Blame, describe, is_of_script
 from holdfast_sidecar.decisions.choosing import onset_in
@@ -56,7 +62,7 @@ def await_evidence(cluster: Cluster, plan: Plan, circumstances: Circumstances) -
 
 def reform(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome:
     """After an end: wait until the living are down, name the culprit, restart or stop."""
-    known = cluster.incidents.get(plan.incident)
+    known = _written(cluster, plan)
     if known is not None and not known.decided and interruption.is_interrupted(cluster, plan):
         return Outcome((amend(cluster, interruption.closed(known)),))
     awaited = sorted(
@@ -71,7 +77,7 @@ def reform(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcom
     if few := too_few_to_decide(cluster, plan, circumstances.majority) or why_paused(plan):
         return Outcome(waiting=few)
     incident = _final(cluster, plan, circumstances)
-    if plan.incident and plan.incident not in cluster.incidents:
+    if plan.incident and known is None:
         # Whoever ended the attempt died before it wrote this down: pauses count from now on.
         missed = dataclasses.replace(incident, ended_unix_s=circumstances.now_unix_s)
         return Outcome((amend(cluster, missed),))
@@ -108,6 +114,10 @@ def _go_on(cluster: Cluster, plan: Plan, way: Way, circumstances: Circumstances)
         refused = stopped(plan, circumstances, restart.EXIT_FAILED, message)
         stamped = stopped_over(way.incident, message)
         return Outcome((amend(cluster, stamped), *write_plan(cluster, refused).writes))
+    if plan.waits and isinstance(formed, formation.Waiting):
+        # The pause is over; what is still waited for is said by those that wait.
+        told = dataclasses.replace(plan, waits="", epoch=circumstances.epoch)
+        return Outcome(write_plan(cluster, told).writes, waiting=formed.reason)
     reopened = dataclasses.replace(way.incident, decided="restart", reopened_unix_s=now)
     attempt = next_attempt(cluster, cluster.willing(), plan.attempt)
     return open_attempt(cluster, formed, attempt, reopened, circumstances)
@@ -198,7 +208,9 @@ def _not_by_us(exit_: Exit) -> str:
 
 def _known(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident:
     """The incident as written down, else as far as the plan that names it tells of it."""
-    return cluster.incidents.get(plan.incident) or Incident(
+    if (written := _written(cluster, plan)) is not None:
+        return written
+    told = Incident(
         plan.incident,
         plan.attempt,
         plan.cause or "unknown",
@@ -207,6 +219,17 @@ def _known(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incide
         since_unix_s=circumstances.now_unix_s,
         detected_unix_s=circumstances.now_unix_s,
     )
+    earlier = cluster.incidents.get(plan.incident)
+    return told if earlier is None else withholding.carried_on(earlier, told)
+
+
+def _written(cluster: Cluster, plan: Plan) -> Incident | None:
+    """The incident, once it is written down as what the attempt was ended for.
+
+    What nothing was done about before may have given it its name, and its words are still those.
+    """
+    incident = cluster.incidents.get(plan.incident)
+    return None if incident is None or incident.decided in WITHHELD else incident
 
 
 def step_reached(cluster: Cluster, plan: Plan, incident: Incident) -> int:

@@ -33,7 +33,7 @@ MISMATCH = "ranks differ in a collective"
 
 _BETWEEN_RANKS = frozenset({ABORTED, MISMATCH})
 
-_OF_WHOM = re.compile(r"^(?:rank \d+|last words): ")
+OF_WHOM = re.compile(r"^(?:rank \d+|last words): ")
 """What stands before an exception's words among the reasons of an incident."""
 
 
@@ -65,7 +65,7 @@ def are_alike(one: str, other: str) -> bool:
 def in_words(incident: Incident) -> str:
     """The incident's signature for people: with this time's numbers, where its reasons say them."""
     what, at_step, step = incident.signature.rpartition(AT_STEP)
-    said = (_beginning(_OF_WHOM.sub("", reason)) for reason in incident.evidence)
+    said = (_beginning(OF_WHOM.sub("", reason)) for reason in incident.evidence)
     words = next((one for one in said if _is_said_by(what, one)), what)
     return f"{words}{at_step}{step}"
 

@@ -68,7 +68,7 @@ def _follow(
 ) -> tuple[Write, ...]:
     is_open = [incident for incident in known if not incident.recovered_unix_s]
     if found is None:
-        return tuple(amend(cluster, _over(cluster, incident, now)) for incident in is_open)
+        return tuple(amend(cluster, _over(cluster, plan, incident, now)) for incident in is_open)
     if is_open:
         return ()
     earlier = next((i for i in known if _is_again(i, found, now, plan.pause)), None)
@@ -122,8 +122,11 @@ def continued(cluster: Cluster, plan: Plan, found: Incident) -> Incident:
     """What is acted on now, as the end of what nothing was done about so far, if it is the same:
     whoever pauses a job for their work reads of it once."""
     earlier = next((i for i in _of_attempt(cluster, plan) if _goes_on(i, found)), None)
-    if earlier is None:
-        return found
+    return found if earlier is None else carried_on(earlier, found)
+
+
+def carried_on(earlier: Incident, found: Incident) -> Incident:
+    """What is acted on now, under the name of what nothing was done about so far."""
     waited_s = found.detected_unix_s - earlier.detected_unix_s
     why = "the job was paused" if earlier.decided == "paused" else "that was not to be or could not"
     told = [f"for {waited_s:.0f} s nothing was done, as {why}"]
@@ -166,9 +169,9 @@ def _of_attempt(cluster: Cluster, plan: Plan) -> Iterator[Incident]:
             yield incident
 
 
-def _over(cluster: Cluster, incident: Incident, now: float) -> Incident:
+def _over(cluster: Cluster, plan: Plan, incident: Incident, now: float) -> Incident:
     # Nothing was ended, so nothing has to be done again: it went on from where it is.
-    steps = (rank.step for node in cluster.nodes.values() for rank in node.ranks)
+    steps = (rank.step for rank in cluster.ranks(plan).values())
     went_on = max((incident.step_reached, *steps))
     return dataclasses.replace(incident, recovered_unix_s=now, step_resumed=went_on)
 

@@ -6,6 +6,7 @@ then does the earlier one count: a survivor's exception is often noticed before 
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,9 @@ from holdfast_sidecar.evidence.log_errors import LogError
 
 BY_LAUNCHERS = frozenset({signal.SIGTERM, signal.SIGINT, END_SIGNAL})
 """What ends the ranks of an attempt that failed; launchers themselves say which they ended so."""
+
+OF_AN_ABORT = re.compile(r"Fatal Python error: Aborted")
+"""What Python says when a library aborts the rank: not why, and a lost peer may be."""
 
 OWN = 2
 OF_ANOTHER = 1
@@ -60,6 +64,11 @@ class Failure:
     def is_own(self) -> bool:
         """Whether the cause lies in this rank, as far as its words tell."""
         return self.weight >= OWN
+
+    @property
+    def may_be_of_another(self) -> bool:
+        """Whether nothing is told but that it was aborted, or got what it did not expect."""
+        return self.weight == OWN and _leaves_open(self.words)
 
 
 def sign_of_exit(node: str, exit_: Exit) -> Sign | None:
@@ -120,19 +129,29 @@ def order(signs: Iterable[Sign]) -> list[Failure]:
             by_rank.setdefault(sign.rank, []).append(sign)
     failed = {rank for rank, found in by_rank.items() if not all(s.is_of_log for s in found)}
     failures = [_failure(found) for rank, found in by_rank.items() if rank in (failed or by_rank)]
-    return sorted(failures, key=lambda one: (-one.weight, _time(one.at_unix_s), one.rank))
+    return sorted(failures, key=lambda one: (_standing(one), _time(one.at_unix_s), one.rank))
 
 
 def confidence(failures: Sequence[Failure]) -> float:
     """How sure it is that the first of these failed first; 0 without any.
 
-    As in `blame`, several that speak for themselves as plainly share it.
+    As in `blame`, several that speak for themselves as plainly share it, and of an abort or a
+    mismatch it is not known whose fault it was.
     """
     if not failures:
         return 0.0
-    certainty = {3: 0.95, OWN: 0.9, OF_ANOTHER: 0.5}[failures[0].weight]
-    rivals = sum(one.weight == failures[0].weight for one in failures)
-    return round(certainty / rivals, 2)
+    first = failures[0]
+    certainty = {3: 0.95, OWN: 0.9, OF_ANOTHER: 0.5}
+    rivals = sum(_standing(one) == _standing(first) for one in failures)
+    return round(certainty[OF_ANOTHER if first.may_be_of_another else first.weight] / rivals, 2)
+
+
+def _standing(failure: Failure) -> tuple[int, bool]:
+    return -failure.weight, failure.may_be_of_another
+
+
+def _leaves_open(words: str) -> bool:
+    return OF_AN_ABORT.search(words) is not None or OF_A_MISMATCH.search(words) is not None
 
 
 def _failure(signs: Sequence[Sign]) -> Failure:
@@ -143,6 +162,7 @@ def _failure(signs: Sequence[Sign]) -> Failure:
     told = min(
         telling,
         key=lambda sign: (
+            _leaves_open(sign.words),
             sign.words.startswith("ended by"),
             sign.is_of_log and best < OWN,
             _time(sign.at_unix_s),

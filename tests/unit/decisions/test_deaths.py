@@ -214,6 +214,17 @@ def test_where_a_node_is_lost_too_what_was_seen_of_the_crash_is_still_told() -> 
     assert incident.evidence[1:] == SEEN.evidence
 
 
+def test_what_nothing_was_done_about_does_not_hide_the_crash_that_was_given_its_name() -> None:
+    """Whoever ended the attempt died between the plan and the record."""
+    hang = Incident("x", 4, "hang", "a", [0], 0.9, NOW - 60, NOW - 50, decided="paused")
+    crash = completed(exited(1, 1, OWN), seen=hang)
+    assert (crash.cause, crash.culprit_node, crash.culprit_ranks) == ("crash", "b", [1])
+    assert (crash.decided, crash.withheld, crash.ended_unix_s) == ("", "paused", NOW)
+    assert (crash.since_unix_s, crash.detected_unix_s) == (NOW - 50, NOW - 50)
+    assert crash.signature == "ValueError: bad sample # at step 30"
+    assert completed(exited(1, 1, OWN), seen=crash).decided == "restart"
+
+
 def test_a_surer_exit_takes_the_place_of_a_guess() -> None:
     guess = dataclasses.replace(
         SEEN, culprit_node="a", culprit_ranks=[0], confidence=0.5, evidence=["a guess"]

@@ -28,6 +28,8 @@ SEATS = [Member("a", "i", 0, 0, 1), Member("b", "i", 1, 1, 1)]
 PLAN = Plan(4, 7, "running", SEATS, 2)
 ENDED = dataclasses.replace(PLAN, state="ended", incident="x", cause="crash", culprit_node="b")
 LOST_A_PEER = "RuntimeError: gloo: Connection closed by peer"
+OWN = "ValueError: timeout of sample 7"
+MISMATCH = "RuntimeError: [gloo/transport/tcp/pair.cc:464] op.preamble.length <= op.nbytes"
 VICTIM = Incident("x", 4, "crash", "b", [1], 0.5, NOW - 1, NOW, evidence=[f"rank 1: {LOST_A_PEER}"])
 CULPRIT = dataclasses.replace(VICTIM, confidence=0.95, evidence=["rank 1: ended by SIGSEGV"])
 
@@ -79,10 +81,24 @@ def test_nor_do_the_launchers_that_leave() -> None:
         (VICTIM, "stop"),
         (dataclasses.replace(CULPRIT, evidence=["rank 1: ended by SIGTERM"]), "stop"),
         (dataclasses.replace(VICTIM, cause="node_left", confidence=0.95), "stop"),
+        (dataclasses.replace(VICTIM, evidence=["rank 1: ended by SIGABRT"]), "stop"),
+        (dataclasses.replace(CULPRIT, evidence=["rank 1: KeyboardInterrupt"]), "stop"),
         (CULPRIT, "crash"),
+        (dataclasses.replace(CULPRIT, confidence=0.23, evidence=[f"rank 1: {OWN}"]), "crash"),
+        (dataclasses.replace(VICTIM, evidence=[f"rank 1: {MISMATCH}"]), "crash"),
         (dataclasses.replace(VICTIM, cause="hang"), "hang"),
     ],
-    ids=["a victim", "ended by order", "who left first", "a fault of before", "a hang of before"],
+    ids=[
+        "a victim",
+        "ended by order",
+        "who left first",
+        "aborted by a library",
+        "interrupted as the launchers were",
+        "a fault of before",
+        "one of four with the same error of their own",
+        "who got something unexpected",
+        "a hang of before",
+    ],
 )
 def test_what_is_open_when_all_leave_is_closed(known: Incident, cause: str) -> None:
     gone = (agent("a", "left"), agent("b", "left"))

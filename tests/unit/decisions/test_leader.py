@@ -208,6 +208,18 @@ def test_the_plan_says_how_long_the_pause_before_the_next_attempt_is_and_why(
     assert job.plan.waits == ""
 
 
+def test_a_pause_that_is_over_is_not_told_of_while_a_node_is_missing(tmp_path: Path) -> None:
+    job = started(tmp_path, policy=PolicySettings(backoff_s=4.0))
+    for attempt in range(3):
+        job.run_until(lambda attempt=attempt: running(job, attempt))
+        job.nodes["n0"].crash(0, -9, job.now)
+    job.run_until(lambda: job.plan is not None and bool(job.plan.waits))
+    job.nodes["n1"].dead = True
+    job.run(8)
+    assert job.plan is not None
+    assert (job.plan.state, job.plan.waits) == ("ended", "")
+
+
 def test_killings_from_outside_are_no_bug_of_the_job_and_use_up_the_budget_only(
     tmp_path: Path,
 ) -> None:

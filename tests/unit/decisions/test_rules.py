@@ -56,6 +56,8 @@ UNLIKE = (
         ([ended(0, 0, "", 1, step=7), ended(1, 0, "", 1, step=9), ended(2, 1, LOST, 2, step=9)], 0),
         ([ended(0, 0, "", 1, step=9), ended(1, 0, "", 1, step=9), ended(2, 1, LOST, 2, step=9)], 2),
         ([ended(0, 0, "", 1, step=7, forced=True), ended(1, 1, LOST, 2, step=7)], 1),
+        ([ended(0, 0, "", 1, step=0), ended(1, 1, LOST, 2, step=5000)], 1),
+        ([ended(0, 0, "", 1, step=0), ended(1, 0, "", 1, step=7), ended(2, 1, LOST, 2, step=8)], 1),
     ],
     ids=[
         "killed before a victim that reported first",
@@ -78,6 +80,8 @@ UNLIKE = (
         "who left earliest",
         "several that were where the others failed may have been through",
         "who left as it was told to by its launcher",
+        "without whom the others made many steps was not needed",
+        "nor does it hide who was",
     ],
 )
 def test_the_first_cause_is_told_from_its_victims(exits: list[Exit], culprit: int | None) -> None:

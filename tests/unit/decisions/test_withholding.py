@@ -8,10 +8,19 @@ import pytest
 from simulated_job import SimulatedJob
 
 from holdfast_sidecar.coordination.memory_store import MemoryStore
-from holdfast_sidecar.coordination.reports import NodeReport
+from holdfast_sidecar.coordination.reports import (
+    Incident,
+    Member,
+    NodeReport,
+    Plan,
+    RankReport,
+    decode,
+)
 from holdfast_sidecar.decisions import modes
-from holdfast_sidecar.decisions.cluster import parse_cluster
+from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
+from holdfast_sidecar.decisions.outcome import Circumstances
 from holdfast_sidecar.decisions.schedule import work_out
+from holdfast_sidecar.decisions.withholding import record
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.settings import ModeSettings, Settings, SidecarSettings
 from holdfast_sidecar.standing import judge
@@ -57,6 +66,23 @@ def test_a_hang_is_recorded_and_closed_when_it_is_over_by_itself(
     assert story.is_over
     assert [chapter.what for chapter in story.chapters][-1] == "it was over by itself"
     assert job.is_running(0)
+
+
+def test_where_it_went_on_is_said_by_the_ranks_of_the_attempt() -> None:
+    """A node that was in an earlier attempt, and is a spare now, tells of its ranks of then."""
+
+    def node(name: str, attempt: int, step: int) -> NodeReport:
+        rank = RankReport(0, 0, 1, step, "forward", 0.0, 0.1, 0.1)
+        return NodeReport(name, "i", 1, 0, 0, attempt, True, [rank])
+
+    plan = Plan(4, 7, "running", [Member("a", "i", 0, 0, 1)], 1)
+    hang = Incident("x", 4, "hang", "a", [0], decided="observe", step_reached=400)
+    nodes = {"a": node("a", 4, 500), "b": node("b", 3, 900)}
+    cluster = Cluster(nodes=nodes, plan=plan, incidents={"x": hang})
+    (write,) = record(cluster, plan, Circumstances(7, 100.0, 100.0, Settings()))
+    over = decode(Incident, write.value or "")
+    assert over is not None
+    assert (over.recovered_unix_s, over.step_resumed) == (100.0, 500)
 
 
 def test_a_fault_that_flickers_is_one_incident(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from holdfast_sidecar.evidence.first_error import (
 )
 from holdfast_sidecar.evidence.log_errors import LogError
 
+ABORTED = "Fatal Python error: Aborted"
 LOST_PEER = "RuntimeError: [gloo] Connection closed by peer [127.0.0.1]:1"
 
 
@@ -37,6 +38,18 @@ def test_a_log_says_why_a_signal_came() -> None:
         ]
     )
     assert (found[0].rank, found[0].words, found[0].at_unix_s) == (1, abort, 9.5)
+
+
+def test_an_abort_is_told_to_be_as_sure_as_the_incident_is() -> None:
+    aborted = [ended(1, -6, 10.1), sign_of_words(1, "a", ABORTED, "fatal signal")]
+    found = order([ended(0, 1, 10.0, LOST_PEER), *aborted])
+    assert [(one.rank, one.words) for one in found] == [(1, ABORTED), (0, LOST_PEER)]
+    assert confidence(found) == 0.5
+    line = LogError(1, "CUDA error: an illegal memory access", None, is_grave=True)
+    explained = order([*aborted, sign_of_line("a", line, "stderr.log")])
+    assert (explained[0].words, confidence(explained)) == (line.text, 0.9)
+    other = order([*aborted, ended(2, 1, 10.2, "ValueError: x")])
+    assert ([one.rank for one in other], confidence(other)) == ([2, 1], 0.9)
 
 
 def test_of_a_killed_rank_the_signal_counts_and_its_last_words_tell() -> None:
