@@ -121,7 +121,8 @@ def _mode(plan: Plan, mode: str) -> str:
 def continued(cluster: Cluster, plan: Plan, found: Incident) -> Incident:
     """What is acted on now, as the end of what nothing was done about so far, if it is the same:
     whoever pauses a job for their work reads of it once."""
-    earlier = next((i for i in _of_attempt(cluster, plan) if _goes_on(i, found)), None)
+    withheld = [i for i in _of_attempt(cluster, plan) if _goes_on(i, found)]
+    earlier = max(withheld, key=lambda one: _likeness(one, found), default=None)
     if earlier is None:
         return found
     waited_s = found.detected_unix_s - earlier.detected_unix_s
@@ -143,6 +144,11 @@ def _goes_on(earlier: Incident, found: Incident) -> bool:
     if earlier.recovered_unix_s or earlier.ended_unix_s or found.cause in PLANNED:
         return False
     return earlier.decided == "paused" or _is_same(earlier, found)
+
+
+def _likeness(earlier: Incident, found: Incident) -> tuple[bool, bool]:
+    is_same_sort = (earlier.cause in ABOUT_NUMBERS) == (found.cause in ABOUT_NUMBERS)
+    return _is_same(earlier, found), is_same_sort
 
 
 def overtaken(
