@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from holdfast_sidecar.coordination.reports import Incident, decode
+from holdfast_sidecar.coordination.reports import WITHHELD, Incident, decode
 from holdfast_sidecar.places import NAME, Places
 from holdfast_sidecar.remains import remove_old_remains
 from holdfast_sidecar.settings import EvidenceSettings
@@ -42,7 +42,9 @@ class Chronicle:
             temporary.replace(directory / RECORD)
             self._kept[identifier] = text
         if changed:
-            remove_old_remains(self._places, self._settings, _detected_unix_s, time.time())
+            remove_old_remains(
+                self._places, self._settings, _detected_unix_s, _was_only_seen, time.time()
+            )
         return bool(changed)
 
 
@@ -78,6 +80,12 @@ def _detected_unix_s(directory: Path) -> float:
     """Of an incident whose record is not here yet: when its evidence was kept."""
     incident = _read(directory / RECORD)
     return directory.stat().st_mtime if incident is None else incident.detected_unix_s
+
+
+def _was_only_seen(directory: Path) -> bool:
+    """Whether nothing was done about it, so that no evidence of it is packed anywhere."""
+    incident = _read(directory / RECORD)
+    return incident is not None and incident.decided in WITHHELD and not incident.bundles
 
 
 def _how_far(incident: Incident) -> tuple[float, float, float]:

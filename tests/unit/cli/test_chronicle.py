@@ -46,6 +46,16 @@ def test_only_the_newest_incidents_and_attempts_stay_on_the_disk(tmp_path: Path)
     assert attempts == {f"attempt-{number}" for number in range(25, 30)}
 
 
+def test_what_was_only_seen_does_not_take_the_place_of_what_was_acted_on(tmp_path: Path) -> None:
+    kept = chronicle(tmp_path)
+    kept.keep({"crash": encode(Incident("crash", 0, "crash", decided="restart"))})
+    for number in range(30):
+        seen = Incident(f"i{number}", 0, "hang", detected_unix_s=100.0 + number, decided="observe")
+        kept.keep({seen.identifier: encode(seen)})
+    stay = {directory.name for directory in (tmp_path / "j/a/incidents").iterdir()}
+    assert stay == {"crash", *(f"i{number}" for number in range(10, 30))}
+
+
 def test_a_sidecar_that_starts_again_does_not_trade_evidence_for_old_records(
     tmp_path: Path,
 ) -> None:
