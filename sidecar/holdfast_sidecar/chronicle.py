@@ -88,6 +88,11 @@ def _was_only_seen(directory: Path) -> bool:
     return incident is not None and incident.decided in WITHHELD and not incident.bundles
 
 
-def _how_far(incident: Incident) -> tuple[float, float, float]:
+def _how_far(incident: Incident) -> tuple[float, float, float, bool]:
     """A node that was cut off for a while may have kept an earlier part of the story only."""
-    return (incident.recovered_unix_s, incident.reopened_unix_s, incident.ended_unix_s)
+    return (
+        incident.recovered_unix_s,
+        incident.reopened_unix_s,
+        incident.ended_unix_s,
+        bool(incident.decided),
+    )

@@ -1,4 +1,5 @@
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from holdfast_sidecar.chronicle import Chronicle, newest_job, read_incidents
@@ -76,6 +77,17 @@ def test_the_node_that_knows_most_of_an_incident_is_believed(tmp_path: Path) -> 
     chronicle(tmp_path, node="b").keep({"y": encode(incident("y", 0.5)), "z": "torn"})
     assert [one.identifier for one in read_incidents(tmp_path / "j")] == ["y", "x"]
     assert read_incidents(tmp_path / "j")[1].recovered_unix_s == 2.0
+
+
+def test_the_node_that_heard_what_was_decided_is_believed(tmp_path: Path) -> None:
+    open_still = Incident("x", 0, "crash", detected_unix_s=1.0, ended_unix_s=2.0)
+    stopped = replace(open_still, decided="stop")
+    for node, known in (("a", open_still), ("b", stopped), ("c", open_still)):
+        chronicle(tmp_path, node=node).keep({"x": encode(known)})
+    assert read_incidents(tmp_path / "j") == [stopped]
+    for node, known in (("a", stopped), ("b", open_still), ("c", stopped)):
+        chronicle(tmp_path, node=node).keep({"x": encode(known)})
+    assert read_incidents(tmp_path / "j") == [stopped]
 
 
 def test_the_newest_job_is_the_one_with_the_newest_incident(tmp_path: Path) -> None:
