@@ -60,7 +60,7 @@ _mask_before_fork = threading.local()
 
 
 def _defer() -> None:
-    """A SIGTERM for the child may come before the child has let go of it: Python would forget it."""
+    """A SIGTERM may come before the child has let go of it, and Python would forget it there."""
     _mask_before_fork.value = (
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM}) if is_held() else None
     )

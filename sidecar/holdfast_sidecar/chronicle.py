@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from holdfast_sidecar.coordination.reports import Incident, decode
+from holdfast_sidecar.coordination.reports import WITHHELD, Incident, decode
 from holdfast_sidecar.places import NAME, Places
 from holdfast_sidecar.remains import remove_old_remains
 from holdfast_sidecar.settings import EvidenceSettings
@@ -42,7 +42,9 @@ class Chronicle:
             temporary.replace(directory / RECORD)
             self._kept[identifier] = text
         if changed:
-            remove_old_remains(self._places, self._settings, _detected_unix_s, time.time())
+            remove_old_remains(
+                self._places, self._settings, _detected_unix_s, _was_only_seen, time.time()
+            )
         return bool(changed)
 
 
@@ -80,6 +82,17 @@ def _detected_unix_s(directory: Path) -> float:
     return directory.stat().st_mtime if incident is None else incident.detected_unix_s
 
 
-def _how_far(incident: Incident) -> tuple[float, float, float]:
+def _was_only_seen(directory: Path) -> bool:
+    """Whether nothing was done about it, so that no evidence of it is packed anywhere."""
+    incident = _read(directory / RECORD)
+    return incident is not None and incident.decided in WITHHELD and not incident.bundles
+
+
+def _how_far(incident: Incident) -> tuple[float, float, float, bool]:
     """A node that was cut off for a while may have kept an earlier part of the story only."""
-    return (incident.recovered_unix_s, incident.reopened_unix_s, incident.ended_unix_s)
+    return (
+        incident.recovered_unix_s,
+        incident.reopened_unix_s,
+        incident.ended_unix_s,
+        bool(incident.decided),
+    )

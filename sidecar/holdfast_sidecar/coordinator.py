@@ -170,8 +170,14 @@ class Coordinator(threading.Thread):
 
     def _lead_once_more(self) -> None:
         """Where all leave at once, what a launcher said last is heard by nobody else."""
-        if self._lease_held is not None and self._orders.store_up:
-            self._guard.run(lambda: self.exchange(self._clock(), time.time()))
+        if self._lease_held is None or not self._orders.store_up:
+            return
+        if self._guard.run(lambda: self.exchange(self._clock(), time.time())) is None:
+            self._guard.run(self._read_once_more)
+
+    def _read_once_more(self) -> None:
+        """An exchange reads before it leads; what it wrote then has to reach this node's disk."""
+        self._replace(dataclasses.replace(self._orders, view=self._store.read()))
 
     def exchange(self, now: float, now_unix_s: float) -> None:
         """Report, read, lead if it is our turn, and update the orders. Raises StoreUnavailable."""

@@ -82,6 +82,11 @@ class Deeds:
     def conclude(self, orders: Orders) -> None:
         """Keep what must be known once this sidecar has left."""
         self.bundles.conclude(orders)
+        self.remember(orders)
+
+    def remember(self, orders: Orders) -> None:
+        """Write down what is known last. Once before a store that is away may cost its timeouts,
+        within which a launcher kills its sidecar, and again once the leader wrote its last."""
         self._keep_what_is_known(orders, is_last=True)
 
     def _keep_what_is_known(self, orders: Orders, is_last: bool) -> None:

@@ -82,7 +82,7 @@ class Coordination(Protocol):
         """What was last agreed on."""
 
     def stop(self) -> None:
-        """Give up the lease and end."""
+        """Give up the lease and end; a leader's orders then hold what it wrote last."""
 
 
 class CloserLooks(Protocol):
@@ -230,6 +230,7 @@ class Loop:
         self.death_watch.close()
         self.peers.close()
         self.coordination.stop()
+        self.deeds.remember(self.coordination.orders())
 
     def tick(self, now_s: float, now_unix_s: float) -> None:
         """Read, judge, hear what was decided, act, tell."""

@@ -213,7 +213,8 @@ def _suggestion(plan: Plan, view: View) -> str:
     is_open = (
         one
         for one in incidents(view)
-        if one.decided == "suggest" and one.attempt == plan.attempt and not one.recovered_unix_s
+        if one.decided == "suggest" and one.attempt == plan.attempt
+        if not one.recovered_unix_s and not one.ended_unix_s
     )
     found = next(is_open, None)
     if found is None:

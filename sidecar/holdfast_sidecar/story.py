@@ -51,6 +51,8 @@ class Story:
     """Why the job was stopped over it."""
     onset_step: int = -1
     """Since which step numbers were wrong; -1: they were not."""
+    went_over_into: str = ""
+    """Cause of the incident that followed on it, of numbers that were wrong in another way."""
 
     @property
     def is_withheld(self) -> bool:
@@ -82,12 +84,13 @@ def tell(incident: Incident) -> Story:
         lost_steps=_lost_steps(incident),
         resumed_step=incident.step_resumed if recovered else None,
         signature=incident.signature,
-        reasons=[*incident.evidence, *_numbers(incident)],
+        reasons=[*incident.evidence, *_numbers(incident), *_again(incident)],
         kept_by=sorted(incident.kept_by),
         bundles=dict(incident.bundles),
         how=_HOW.get(incident.escalation, incident.escalation),
         onset_step=incident.onset_step,
         stopped_for=incident.stopped_for,
+        went_over_into=incident.went_over_into,
     )
 
 
@@ -152,6 +155,9 @@ def _events_withheld(incident: Incident) -> Iterator[tuple[float, str]]:
     if incident.recovered_unix_s:
         went_on = f", after step {incident.step_resumed}" * (incident.cause in OF_NUMBERS)
         yield incident.recovered_unix_s, f"it was over by itself{went_on}"
+    elif incident.went_over_into:
+        into = describe_cause(incident.went_over_into)
+        yield incident.ended_unix_s, f"it went over into another: {into}"
     elif incident.ended_unix_s:
         yield incident.ended_unix_s, "its attempt ended before it was over"
 
@@ -165,6 +171,12 @@ def _numbers(incident: Incident) -> Iterator[str]:
             f"its losses or gradients were {were} from step {incident.onset_step} on, so that only"
             " a checkpoint of before could be gone back to"
         )
+
+
+def _again(incident: Incident) -> Iterator[str]:
+    if incident.came_back:
+        often = {1: "once", 2: "twice"}.get(incident.came_back, f"{incident.came_back} times")
+        yield f"it came back {often}"
 
 
 def describe_cause(cause: str) -> str:

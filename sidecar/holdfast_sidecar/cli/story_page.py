@@ -51,7 +51,8 @@ def _outcome(story: Story) -> str:
     if story.decided == "stop":
         return paint("the job was stopped", BAD)
     if story.is_withheld:
-        how = "it was over by itself" if story.lost_s is not None else "its attempt ended"
+        ended = "it went over into another" if story.went_over_into else "its attempt ended"
+        how = "it was over by itself" if story.lost_s is not None else ended
         seen = "seen and left alone"
         return f"{seen} until {how}" if story.is_over else paint(f"{seen}, not over yet", BAD)
     return paint("recovered", GOOD) if story.is_over else paint("not over yet", BAD)

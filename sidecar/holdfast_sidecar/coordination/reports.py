@@ -594,6 +594,10 @@ class Incident:
     """Why the job was stopped over it; empty: it was not, or its evidence says it."""
     distrusts_from: int = -1
     """State of this step or later led straight to failures and is not resumed from; -1: none."""
+    came_back: int = 0
+    """How often it was seen again, where nothing was done about it."""
+    went_over_into: str = ""
+    """Cause of numbers that are wrong in another way since `ended_unix_s`; empty: none came."""
 
 
 LEFT_ALONE = "left_alone"

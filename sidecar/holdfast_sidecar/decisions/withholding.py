@@ -53,7 +53,7 @@ def record(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> tuple[
     """
     hang = _withheld_hang(cluster, plan, circumstances)
     numbers = _withheld_numbers(cluster, plan, circumstances)
-    known = [i for i in _of_attempt(cluster, plan) if not i.ended_unix_s]
+    known = [i for i in _of_attempt(cluster, plan) if not i.ended_unix_s or i.went_over_into]
     of_numbers = [i for i in known if i.cause in ABOUT_NUMBERS]
     of_hangs = [i for i in known if i.cause not in ABOUT_NUMBERS]
     # One at a time, as there is one new name; the next round has another.
@@ -66,15 +66,30 @@ def record(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> tuple[
 def _follow(
     cluster: Cluster, plan: Plan, found: Incident | None, known: list[Incident], now: float
 ) -> tuple[Write, ...]:
-    is_open = [incident for incident in known if not incident.recovered_unix_s]
+    is_open = [i for i in known if not i.recovered_unix_s and not i.ended_unix_s]
     if found is None:
         return tuple(amend(cluster, _over(cluster, plan, incident, now)) for incident in is_open)
-    if is_open:
+    if not all(_goes_over(incident, found) for incident in is_open):
         return ()
-    earlier = next((i for i in known if _is_again(i, found, now, plan.pause)), None)
+    over = [amend(cluster, _gone_over(incident, found, now)) for incident in is_open]
+    closed = [incident for incident in known if incident not in is_open]
+    earlier = next((i for i in closed if _is_again(i, found, now, plan.pause)), None)
     if earlier is not None:
-        return (amend(cluster, _seen_again(earlier, found)),)
-    return (Write(Section.INCIDENTS, found.identifier, encode(found), None),)
+        return (*over, amend(cluster, _seen_again(earlier, found)))
+    return (*over, Write(Section.INCIDENTS, found.identifier, encode(found), None))
+
+
+def _goes_over(incident: Incident, found: Incident) -> bool:
+    """Whether numbers that were wrong in one way now are in another, as a spike that ends in NaN.
+
+    Planned work is one incident, whatever it stops on its way.
+    """
+    is_of_numbers = incident.cause in ABOUT_NUMBERS and found.cause in ABOUT_NUMBERS
+    return is_of_numbers and incident.cause != found.cause and found.decided != "paused"
+
+
+def _gone_over(incident: Incident, found: Incident, now: float) -> Incident:
+    return dataclasses.replace(incident, ended_unix_s=now, went_over_into=found.cause)
 
 
 def _withheld_hang(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident | None:
@@ -121,7 +136,8 @@ def _mode(plan: Plan, mode: str) -> str:
 def continued(cluster: Cluster, plan: Plan, found: Incident) -> Incident:
     """What is acted on now, as the end of what nothing was done about so far, if it is the same:
     whoever pauses a job for their work reads of it once."""
-    earlier = next((i for i in _of_attempt(cluster, plan) if _goes_on(i, found)), None)
+    withheld = [i for i in _of_attempt(cluster, plan) if _goes_on(i, found)]
+    earlier = max(withheld, key=lambda one: _likeness(one, found), default=None)
     return found if earlier is None else carried_on(earlier, found)
 
 
@@ -146,6 +162,11 @@ def _goes_on(earlier: Incident, found: Incident) -> bool:
     if earlier.recovered_unix_s or earlier.ended_unix_s or found.cause in PLANNED:
         return False
     return earlier.decided == "paused" or _is_same(earlier, found)
+
+
+def _likeness(earlier: Incident, found: Incident) -> tuple[bool, bool]:
+    is_same_sort = (earlier.cause in ABOUT_NUMBERS) == (found.cause in ABOUT_NUMBERS)
+    return _is_same(earlier, found), is_same_sort
 
 
 def overtaken(
@@ -180,7 +201,11 @@ def _is_again(incident: Incident, named: Incident, now: float, pause: Pause | No
     if pause is not None and incident.decided == named.decided == "paused":
         # Planned work is one incident, whatever it stops on its way.
         return incident.detected_unix_s >= pause.since_unix_s
-    return _is_same(incident, named) and now - incident.recovered_unix_s <= AGAIN_S
+    if incident.decided == named.decided == LEFT_ALONE:
+        # A job that lives with its spikes has hundreds: one tells of all that an attempt had.
+        return incident.cause == named.cause
+    over_unix_s = max(incident.recovered_unix_s, incident.ended_unix_s)
+    return _is_same(incident, named) and now - over_unix_s <= AGAIN_S
 
 
 def _is_same(incident: Incident, named: Incident) -> bool:
@@ -193,7 +218,18 @@ def _is_same(incident: Incident, named: Incident) -> bool:
 
 def _seen_again(incident: Incident, named: Incident) -> Incident:
     """The incident, open again; with others to blame, where those are new."""
-    again = dataclasses.replace(incident, recovered_unix_s=0.0)
+    again = dataclasses.replace(
+        incident,
+        recovered_unix_s=0.0,
+        ended_unix_s=0.0,
+        went_over_into="",
+        came_back=incident.came_back + 1,
+    )
+    if incident.decided == LEFT_ALONE:
+        # Whoever was first each time is named; where that varies, nobody is to blame.
+        blamed = (incident.culprit_node, incident.culprit_ranks)
+        is_same = blamed == (named.culprit_node, named.culprit_ranks)
+        return again if is_same else dataclasses.replace(again, culprit_node="", culprit_ranks=[])
     if set(named.culprit_ranks) <= set(incident.culprit_ranks):
         return again
     return dataclasses.replace(

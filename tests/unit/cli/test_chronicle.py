@@ -1,4 +1,5 @@
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from holdfast_sidecar.chronicle import Chronicle, newest_job, read_incidents
@@ -46,6 +47,16 @@ def test_only_the_newest_incidents_and_attempts_stay_on_the_disk(tmp_path: Path)
     assert attempts == {f"attempt-{number}" for number in range(25, 30)}
 
 
+def test_what_was_only_seen_does_not_take_the_place_of_what_was_acted_on(tmp_path: Path) -> None:
+    kept = chronicle(tmp_path)
+    kept.keep({"crash": encode(Incident("crash", 0, "crash", decided="restart"))})
+    for number in range(30):
+        seen = Incident(f"i{number}", 0, "hang", detected_unix_s=100.0 + number, decided="observe")
+        kept.keep({seen.identifier: encode(seen)})
+    stay = {directory.name for directory in (tmp_path / "j/a/incidents").iterdir()}
+    assert stay == {"crash", *(f"i{number}" for number in range(10, 30))}
+
+
 def test_a_sidecar_that_starts_again_does_not_trade_evidence_for_old_records(
     tmp_path: Path,
 ) -> None:
@@ -66,6 +77,17 @@ def test_the_node_that_knows_most_of_an_incident_is_believed(tmp_path: Path) -> 
     chronicle(tmp_path, node="b").keep({"y": encode(incident("y", 0.5)), "z": "torn"})
     assert [one.identifier for one in read_incidents(tmp_path / "j")] == ["y", "x"]
     assert read_incidents(tmp_path / "j")[1].recovered_unix_s == 2.0
+
+
+def test_the_node_that_heard_what_was_decided_is_believed(tmp_path: Path) -> None:
+    open_still = Incident("x", 0, "crash", detected_unix_s=1.0, ended_unix_s=2.0)
+    stopped = replace(open_still, decided="stop")
+    for node, known in (("a", open_still), ("b", stopped), ("c", open_still)):
+        chronicle(tmp_path, node=node).keep({"x": encode(known)})
+    assert read_incidents(tmp_path / "j") == [stopped]
+    for node, known in (("a", stopped), ("b", open_still), ("c", stopped)):
+        chronicle(tmp_path, node=node).keep({"x": encode(known)})
+    assert read_incidents(tmp_path / "j") == [stopped]
 
 
 def test_the_newest_job_is_the_one_with_the_newest_incident(tmp_path: Path) -> None:

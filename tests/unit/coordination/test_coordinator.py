@@ -178,3 +178,19 @@ def test_a_leader_that_leaves_hears_what_was_said_last(tmp_path: Path, leads: bo
     one.stop()
     assert len(leadership.leases) - before == int(leads)
     assert store.read().lease.candidate == ("" if leads else "b/i")
+
+
+def test_a_leader_that_leaves_has_read_what_it_wrote_last(tmp_path: Path) -> None:
+    store = MemoryStore(MemoryServer())
+    leadership = NoLeadership(
+        then=lambda: store.report(Section.INCIDENTS, "x", str(len(leadership.leases)))
+    )
+    one = coordinator(tmp_path, store, leadership=leadership)
+    one.exchange(0.0, 0.0)
+    one._stopping.set()  # as above
+    one.start()
+    one.stop()
+    view = one.orders().view
+    assert view is not None
+    assert view.section(Section.INCIDENTS) == {"x": str(len(leadership.leases))}
+    assert Section.KEY not in view.sections

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.unit.decisions.simulated_job import SimulatedJob
 
+from holdfast_sidecar.cli.story_page import page
 from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.coordination.reports import (
     LEFT_ALONE,
@@ -336,6 +337,50 @@ def test_why_numbers_were_left_alone_is_told(
 def test_a_bad_batch_that_a_script_passes_over_is_no_incident() -> None:
     passing = [ill(rank, steps=2) for rank in range(4)]
     assert find_left_alone(job(*passing, ledger=()), PLAN, Settings(), NOW) is None
+
+
+def test_spikes_that_come_again_and_again_are_one_incident(tmp_path: Path) -> None:
+    job = SimulatedJob(tmp_path, nodes=3, slots=1)
+    job.run_until(lambda: job.is_running(0))
+    job.run(4.0)
+    for late in ("n0", "n1", "n2"):  # whoever was first is another one every time
+        for node in job.nodes.values():
+            node.spike_onset = int(node.step) + (node.name != late)
+        job.run(1.0)
+        for node in job.nodes.values():
+            node.spike_onset = -1
+        job.run(90.0)
+    (incident,) = job.incidents()
+    assert (incident.cause, incident.decided, incident.came_back) == ("spike", LEFT_ALONE, 2)
+    assert (incident.culprit_node, incident.culprit_ranks) == ("", [])
+    assert incident.recovered_unix_s > incident.detected_unix_s
+    assert "it came back twice" in tell(incident).reasons
+
+
+def test_a_spike_that_ends_in_nan_is_followed_by_an_incident_of_that(tmp_path: Path) -> None:
+    job = SimulatedJob(tmp_path, slots=1)
+    job.run_until(lambda: job.is_running(0))
+    job.run(4.0)
+
+    def follow(spike: int, nonfinite: int) -> dict[str, Incident]:
+        for node in job.nodes.values():
+            node.spike_onset, node.onset = spike, nonfinite
+        job.run(3.0)
+        return {incident.cause: incident for incident in job.incidents()}
+
+    follow(30, -1)
+    told = follow(30, 34)
+    assert tell(told["spike"]).chapters[-1].what == (
+        "it went over into another: losses or gradients of all ranks are no numbers any more"
+    )
+    assert "seen and left alone until it went over into another" in page(
+        tell(told["spike"]), [], tmp_path
+    )
+    assert not tell(told["nonfinite"]).is_over
+    again = follow(30, -1)
+    assert len(job.incidents()) == 2
+    assert not tell(again["spike"]).is_over
+    assert tell(again["nonfinite"]).is_over
 
 
 def test_a_hang_is_on_record_though_the_numbers_are_wrong_too(tmp_path: Path) -> None:

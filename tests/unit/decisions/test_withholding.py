@@ -20,7 +20,7 @@ from holdfast_sidecar.decisions import modes
 from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.decisions.outcome import Circumstances
 from holdfast_sidecar.decisions.schedule import work_out
-from holdfast_sidecar.decisions.withholding import record
+from holdfast_sidecar.decisions.withholding import continued, record
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.settings import ModeSettings, Settings, SidecarSettings
 from holdfast_sidecar.standing import judge
@@ -147,3 +147,23 @@ def test_a_finding_that_is_not_sure_enough_is_no_incident(tmp_path: Path) -> Non
     node.local_state = silent  # type: ignore[method-assign,assignment]
     job.run(3)
     assert job.incidents() == []
+
+
+@pytest.mark.parametrize(
+    ("found", "goes_on"),
+    [
+        (Incident("new", 0, "hang", "n1", [3]), "H"),
+        (Incident("new", 0, "hang", "n0", [1]), "C"),
+        (Incident("new", 0, "nonfinite"), "N"),
+        (Incident("new", 0, "spike"), "N"),
+        (Incident("new", 0, "restart"), "new"),
+    ],
+)
+def test_of_what_a_pause_withheld_the_likest_goes_on(found: Incident, goes_on: str) -> None:
+    withheld = [
+        Incident("N", 0, "nonfinite", decided="paused"),
+        Incident("C", 0, "stall", "n0", [0], decided="paused"),
+        Incident("H", 0, "hang", "n1", [3], decided="paused"),
+    ]
+    cluster = Cluster(incidents={incident.identifier: incident for incident in withheld})
+    assert continued(cluster, Plan(0, 1, "running"), found).identifier == goes_on

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,13 @@ def test_the_newest_stay_within_number_age_and_size(
     assert [one.directory.name for one in superfluous(found, settings, NOW)] == gone
 
 
+def test_what_was_only_seen_goes_first_for_its_size(tmp_path: Path) -> None:
+    seen = [replace(remains(name, age), is_only_seen=True) for name, age in (("s1", 0), ("s2", 1))]
+    found = [*seen, remains("new", 2), remains("old", 3)]
+    gone = superfluous(found, EvidenceSettings(keep_bytes=30), NOW)
+    assert [one.directory.name for one in gone] == ["s2"]
+
+
 def test_an_archive_goes_with_its_incident(tmp_path: Path) -> None:
     places = Places(shm=tmp_path / "shm", state=tmp_path / "state")
     for name in ("old", "new"):
@@ -41,6 +49,10 @@ def test_an_archive_goes_with_its_incident(tmp_path: Path) -> None:
         (places.incidents / f"{name}.tar.gz").write_bytes(b"x" * 100)
     order = {"old": 1.0, "new": 2.0}
     remove_old_remains(
-        places, EvidenceSettings(keep_bytes=150), lambda path: order[path.name], now_unix_s=3.0
+        places,
+        EvidenceSettings(keep_bytes=150),
+        lambda path: order[path.name],
+        lambda path: False,
+        now_unix_s=3.0,
     )
     assert sorted(path.name for path in places.incidents.iterdir()) == ["new", "new.tar.gz"]

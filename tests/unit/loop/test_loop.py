@@ -18,9 +18,10 @@ from tests.unit.pretend_pages import publish, set_word, write_page
 from holdfast.page import Phase, Word
 from holdfast_sidecar import loop as loop_module
 from holdfast_sidecar.actions.runner import ActionRunner
-from holdfast_sidecar.chronicle import Chronicle
+from holdfast_sidecar.chronicle import Chronicle, read_incidents
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import (
+    Incident,
     NodeReport,
     Plan,
     RankReport,
@@ -420,3 +421,21 @@ def test_a_sidecar_that_leaves_writes_down_how_far_the_job_came(loop: Loop, tmp_
     found = read_record(tmp_path)
     assert found is not None
     assert found[0].step == 9
+
+
+def test_what_a_leader_writes_as_it_leaves_is_on_the_disk(loop: Loop, tmp_path: Path) -> None:
+    open_still = Incident("x", 0, "crash", detected_unix_s=1.0)
+
+    def saying(incident: Incident) -> Orders:
+        sections = {Section.INCIDENTS: {"x": encode(incident)}}
+        return Orders(store_up=True, view=View(Lease(1, "a/i"), "s", sections))
+
+    class Leading(Coordination):
+        def stop(self) -> None:
+            self.agreed = saying(replace(open_still, decided="stop"))
+
+    loop.coordination = Leading(saying(open_still))
+    loop.teller.then = loop.leave  # type: ignore[attr-defined]
+    loop.run()
+    (found,) = read_incidents(tmp_path)
+    assert found.decided == "stop"
