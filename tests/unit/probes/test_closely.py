@@ -14,6 +14,8 @@ from holdfast_sidecar.detectors.immobility import proof_of_standing
 from holdfast_sidecar.observation import RankLook
 from holdfast_sidecar.probes import process
 from holdfast_sidecar.probes.closely import CloserProbe
+from holdfast_sidecar.probes.process import Process
+from holdfast_sidecar.waiting_place import Wait
 
 PID = 1000
 LOCKED = "202 0x7f00 0x189 0x0 0x0 0x0 0xffffffff 0x7ffe10 0x7f5d20\n"
@@ -151,6 +153,23 @@ def test_a_lock_in_the_driver_of_its_gpu_is_no_proof(
         memory.seek(0x7FFE10)  # the stack pointer in LOCKED
         memory.write(stack)
     assert is_proven(proc) is proven
+
+
+def test_one_thread_at_work_is_enough_and_no_further_one_is_looked_at(
+    proc: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (1001, 1002, 1003):
+        add_thread(proc, number, "uploader", "257 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffe10 0x7f5d20\n")
+    wait, asked = Process.wait, list[int]()
+
+    def spy(self: Process, thread: int, now_s: float) -> Wait | None:
+        asked.append(thread)
+        return wait(self, thread, now_s)
+
+    monkeypatch.setattr(Process, "wait", spy)
+    known = CloserProbe(proc).look([look(0.0)], 1.0)
+    assert known[0].look.at_work == "thread uploader waits for storage"
+    assert sorted(asked) == [PID, 1001]
 
 
 def test_nor_is_it_where_the_stack_may_not_be_read(proc: Path) -> None:
