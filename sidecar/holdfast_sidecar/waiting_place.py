@@ -84,6 +84,19 @@ ON_FILES = frozenset(
 getdents, rename, unlink, sync, readahead, io_getevents, getdents64, openat, newfstatat, splice,
 sync_file_range, fallocate, copy_file_range, statx, io_uring_enter."""
 
+ON_MEMORY = frozenset(
+    {
+        *(9, 10, 11, 12, 25, 28, 30, 56, 57, 58, 59, 67),
+        *(149, 150, 151, 152, 216, 237, 322, 325, 329, 435),
+    }
+)
+"""mmap, mprotect, munmap, brk, mremap, madvise, shmat, clone, fork, vfork, execve, shmdt, mlock,
+munlock, mlockall, munlockall, remap_file_pages, mbind, execveat, mlock2, pkey_mprotect, clone3:
+they lock the memory of the whole process."""
+
+IN_A_PIPE = "pipe_"
+"""In the names of the kernel's functions (`wchan`) that wait for what a pipe or a FIFO brings."""
+
 ON_CHILD = frozenset({61, 247})
 """wait4, waitid."""
 
