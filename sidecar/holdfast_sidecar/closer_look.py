@@ -5,6 +5,7 @@ Plain data and what follows from two such looks; reading is for `probes.closely`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -100,7 +101,9 @@ class Scrutiny:
             return False
         waits = (child.wait for child in self.rest.children if child.wait is not None)
         ends_s = (wait.ends_unaided_s for wait in waits if wait.where is Where.LOCK)
-        pauses_s = [one for one in (*self.rest.pauses_s, *ends_s) if one <= patience_s]
+        all_s = (*self.rest.pauses_s, *ends_s)
+        # However great the patience: what has no end is no pause.
+        pauses_s = [one for one in all_s if one <= patience_s and not math.isinf(one)]
         return self.look.at_s > self.rest.at_s + max(pauses_s, default=0.0)
 
     def busy_child(self) -> Child | None:

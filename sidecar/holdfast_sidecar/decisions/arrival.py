@@ -421,7 +421,7 @@ def _counted(traces: Mapping[int, RankTrace], ended: Collection[int]) -> Arrival
         return None
     if gone := sorted(set(outside) & set(ended)):
         line = f"{who_wait(inside)} in a collective; {name_ranks(gone)} ended"
-        return Arrival(Cause.ABSENT, tuple(gone), tuple(inside), COUNTED, (line,))
+        return Arrival(Cause.FINISHED, tuple(gone), tuple(inside), COUNTED, (line,), may_pass=True)
     if not outside:
         fewest = min(traces[rank].calls_entered for rank in inside)
         outside = [rank for rank in inside if traces[rank].calls_entered == fewest]

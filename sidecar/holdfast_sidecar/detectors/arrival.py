@@ -238,5 +238,5 @@ def _all_cross(arrival: Arrival, ranks: Ranks) -> bool:
 def _all_wait(arrival: Arrival, ranks: Ranks) -> bool:
     """Whether, beside the culprits, nobody is at work from whom they may yet get something."""
     ended = {number for number, peer in ranks.peers.items() if peer.has_ended}
-    ended |= {number for number, one in ranks.local.items() if one.look.has_finished}
+    ended |= {number for number, one in ranks.local.items() if one.has_ended_well}
     return len({*arrival.culprits, *arrival.waiting, *ended}) >= ranks.world_size

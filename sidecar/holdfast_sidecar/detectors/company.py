@@ -58,7 +58,8 @@ def _others(history: RankHistory, ranks: Ranks) -> list[PeerRank]:
 def _as_peer(history: RankHistory, now_s: float) -> PeerRank:
     look = history.look
     age_s = 0.0 if look.has_died else now_s - look.moved_s
-    return PeerRank(look.rank, look.step, look.phase.name.lower(), age_s, 0.0, look.has_finished)
+    phase = look.phase.name.lower()
+    return PeerRank(look.rank, look.step, phase, age_s, 0.0, history.has_ended_well)
 
 
 def _waits(peer: PeerRank) -> bool:

@@ -34,8 +34,8 @@ from holdfast_sidecar.waiting_place import Wait, Where
 PROC = Path("/proc")
 
 LEAST_PAUSE_S = 0.2
-"""Between two closer looks at one rank. They cost some 20 us per thread, and there are often a
-hundred threads."""
+"""Between two closer looks at one rank. They cost some 20 us per thread, 40 where it may wait in
+its GPU's driver, and there are often a hundred threads."""
 
 PAUSE_SHARE = 0.05
 MOST_PAUSE_S = 10.0
@@ -82,12 +82,13 @@ class CloserProbe:
         name = process.name
         found = descendants(self.proc, pid)
         children = (Process(self.proc / str(child), process) for child in found)
-        threads = list(_other_threads(process, pid, now_s))
+        unseen = _out_of_sight(process, found)
+        threads = [] if unseen else list(_other_threads(process, pid, now_s))
         return CloserLook(
             at_s=now_s,
             mark=mark,
             main=process.wait(pid, now_s),
-            at_work=_out_of_sight(process, found) or _at_work(threads),
+            at_work=unseen or _at_work(threads),
             children=tuple(c for child in children if (c := read_child(child, name, now_s))),
             transferred=process.read_transferred(),
             pauses_s=tuple(wait.ends_unaided_s for _, wait in threads if _pauses(wait)),
@@ -109,7 +110,8 @@ def _out_of_sight(process: Process, children: Sequence[int]) -> str:
 
 
 def _other_threads(process: Process, pid: int, now_s: float) -> Iterator[tuple[str, Wait]]:
-    """Other threads that will go on without the main one, by their names, and where they wait."""
+    """Other threads that will go on without the main one, by their names, and where they wait: up
+    to the first that is at work, since further ones tell nothing more."""
     for thread in process.threads():
         wait = None if thread == pid else process.wait(thread, now_s)
         if wait is None or not (wait.where in AT_WORK or _pauses(wait)):
@@ -117,6 +119,8 @@ def _other_threads(process: Process, pid: int, now_s: float) -> Iterator[tuple[s
         name = read_text(process.directory / "task" / str(thread) / "comm").strip()
         if not name.startswith(OWN_THREADS):
             yield name or str(thread), wait
+            if wait.where in AT_WORK:
+                return
 
 
 def _at_work(threads: Iterable[tuple[str, Wait]]) -> str:

@@ -1,14 +1,14 @@
 """One process as /proc shows it: where its threads wait, who its children are, what it moved.
 
 The calls of another process may be read by root and by whoever may trace it; every reading answers
-with nothing where the kernel doesn't let us see.
+with nothing where the kernel doesn't let us see. No file system is asked about the files that it
+holds open: one whose server is away would never answer, and it is for that we are called.
 """
 
 from __future__ import annotations
 
 import os
 import platform
-import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,9 +19,11 @@ from holdfast_sidecar.probes.unix_peers import read_peer
 from holdfast_sidecar.waiting_place import (
     DRIVERS,
     GPU_FILES,
+    IN_A_PIPE,
     MACHINE,
     ON_DESCRIPTOR,
     ON_EPOLL,
+    ON_MEMORY,
     ON_POLL,
     STACK_BYTES,
     TIMESPEC_BYTES,
@@ -81,10 +83,26 @@ class Process:
         return frozenset(map(self._target, _numbers(self.directory / "fd")))
 
     @cached_property
+    def calls(self) -> dict[int, str]:
+        """Which call each of its threads is in, as the kernel tells it."""
+        return {thread: self._read_call(thread) for thread in self.threads()}
+
+    @cached_property
+    def is_mapping(self) -> bool:
+        """Whether a thread of it may keep its memory locked: that of a file is mapped only once
+        the file's server has answered, and who reads the memory or its map waits as long."""
+        known = (parse_call(text) for text in self.calls.values())
+        is_seen_whole = len(self.calls) < MOST_THREADS
+        return not is_seen_whole or any(c is not None and c.number in ON_MEMORY for c in known)
+
+    @cached_property
+    def uses_gpu(self) -> bool:
+        """Whether it holds a GPU's file open."""
+        return any(target.startswith(GPU_FILES) for target in self.held)
+
+    @cached_property
     def driver_code(self) -> list[tuple[int, int]]:
-        """Where its GPU's driver lies in its memory, if it uses one."""
-        if not any(target.startswith(GPU_FILES) for target in self.held):
-            return []
+        """Where its GPU's driver lies in its memory."""
         return parse_code(read_text(self.directory / "maps"), DRIVERS)
 
     def threads(self) -> list[int]:
@@ -97,13 +115,13 @@ class Process:
 
     def wait(self, thread: int, now_s: float) -> Wait | None:
         """Where a thread waits; None when the kernel doesn't say."""
-        text = read_text(self.directory / "task" / str(thread) / "syscall")
+        text = self.calls.get(thread) or self._read_call(thread)
         if not text or platform.machine() != MACHINE:
             return None
         call = parse_call(text)
         if call is None:
             return Wait(Where.CPU)
-        targets, connected = frozenset(self._targets(call)), self._connected_for(call)
+        targets, connected = frozenset(self._targets(call, thread)), self._connected_for(call)
         elsewhere = self._elsewhere(targets - connected)
         where = where_of(call.number, targets, connected, elsewhere)
         if where is Where.LOCK and self._is_in_driver(call):
@@ -129,10 +147,14 @@ class Process:
             return None
         return int(fields["rchar"]) + int(fields["wchar"])
 
-    def _targets(self, call: Call) -> Iterator[str]:
+    def _read_call(self, thread: int) -> str:
+        return read_text(self.directory / "task" / str(thread) / "syscall")
+
+    def _targets(self, call: Call, thread: int) -> Iterator[str]:
         for descriptor in self._descriptors(call)[:MOST_DESCRIPTORS]:
             if target := self._target(descriptor):
-                yield target
+                is_fifo = target.startswith("/") and self._is_fifo(target, call, thread)
+                yield f"fifo:{target}" if is_fifo else target
 
     def _descriptors(self, call: Call) -> list[int]:
         first, second = call.arguments[:2]
@@ -145,12 +167,17 @@ class Process:
         return []
 
     def _target(self, descriptor: int) -> str:
-        link = self.directory / "fd" / str(descriptor)
         try:
-            target = str(link.readlink())
+            return str((self.directory / "fd" / str(descriptor)).readlink())
         except OSError:
             return ""
-        return f"fifo:{target}" if target.startswith("/") and _is_fifo(link) else target
+
+    def _is_fifo(self, path: str, call: Call, thread: int) -> bool:
+        """Whether it waits for what a FIFO of this path brings: a file is always ready, so who
+        polls waits for none; of other calls the kernel says where in it they wait."""
+        if call.number in ON_POLL | ON_EPOLL:
+            return not path.startswith("/dev/")
+        return IN_A_PIPE in read_text(self.directory / "task" / str(thread) / "wchan")
 
     def _connected_for(self, call: Call) -> frozenset[str]:
         is_asked = call.number in ON_DESCRIPTOR | ON_EPOLL | ON_POLL
@@ -173,12 +200,18 @@ class Process:
 
     def _is_in_driver(self, call: Call) -> bool:
         """Whether it waits for its GPU, as a process does that asked not to spin: for a lock."""
+        if not self.uses_gpu:
+            return False
+        if self.is_mapping:
+            return True  # for all that can be seen now
         if not self.driver_code:
             return False
         stack = self._read_memory(call.stack_pointer, STACK_BYTES)
         return not stack or returns_into(stack, self.driver_code)
 
     def _read_memory(self, address: int, size: int) -> bytes:
+        if self.is_mapping:
+            return b""
         try:
             descriptor = os.open(self.directory / "mem", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
@@ -189,13 +222,6 @@ class Process:
             return b""
         finally:
             os.close(descriptor)
-
-
-def _is_fifo(link: Path) -> bool:
-    try:
-        return stat.S_ISFIFO(link.stat().st_mode)
-    except OSError:
-        return False
 
 
 def parse_exit_status(stat_text: str) -> int:

@@ -322,7 +322,7 @@ def test_recorders_that_are_switched_off_tell_as_little_as_none() -> None:
 def test_by_our_own_count_an_ended_rank_is_told_and_nothing_is_proven() -> None:
     found = of(counted(0, 9, 8), counted(1, 8, 8), ended=[1])
     assert found is not None
-    assert (found.culprits, found.is_hopeless) == ((1,), False)
+    assert (found.cause, found.culprits, found.is_hopeless) == (Cause.FINISHED, (1,), False)
 
 
 def test_by_our_own_count_nobody_is_blamed_who_may_be_in_a_collective_that_nothing_counts() -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.decisions.test_arrival import PAST, STEP, mute, standing, trace
+from tests.unit.decisions.test_arrival import PAST, STEP, counted, mute, standing, trace
 from tests.unit.detectors import scene
 
 from holdfast.page import Ending, Phase
@@ -163,6 +163,38 @@ def test_the_silence_of_those_that_may_wait_for_one_that_ended_acts_in_the_end()
             job(rank(0, Phase.COMMUNICATING, at_s=at_s), traces=traces, peers=peers), at_s
         )
         assert (finding.kind, finding.ranks, finding.acts) == (Kind.STALL, [0], acts)
+
+
+def left_without_a_word(number: int, at_s: float) -> RankHistory:
+    """By `os._exit(0)` in forward."""
+    first = scene.look(0.0, Phase.FORWARD, 0.0, number, records=PAST_STEPS)
+    gone = replace(first, at_s=at_s, records=(), is_gone=True, exit_code=0)
+    return scene.history(first, gone)
+
+
+GATHERING = standing([*PAST, "gather"], 12)
+RECORDED = [trace(0, GATHERING, size=3), trace(1, GATHERING, size=3), mute(2, size=3)]
+COUNTED = [counted(0, 9, 8, is_overdue=True), counted(1, 9, 8), counted(2, 8, 8)]
+
+
+@pytest.mark.parametrize("traces", [RECORDED, COUNTED], ids=["recorded", "counted"])
+@pytest.mark.parametrize("at_s", [119.0, 121.0])
+def test_so_does_that_of_those_beside_one_that_left_without_a_word(
+    traces: list[RankTrace], at_s: float
+) -> None:
+    waiting = [rank(number, Phase.COMMUNICATING, at_s=at_s) for number in (0, 1)]
+    ranks = job(*waiting, left_without_a_word(2, at_s), traces=traces, peers=[])
+    found = {one.ranks[0]: one.acts for one in judged(ranks, at_s)}
+    acts = at_s > SETTINGS.act_after_s
+    assert found == {0: acts, 1: acts, 2: False}
+
+
+def test_nothing_comes_to_those_that_cross_from_one_that_left_without_a_word() -> None:
+    at_s = 121.0
+    crossing_ranks = [rank(number, Phase.COMMUNICATING, at_s=at_s) for number in (0, 1)]
+    told = [crossing(0), crossing(1)]
+    ranks = job(*crossing_ranks, left_without_a_word(2, at_s), traces=told, peers=[])
+    assert [(one.ranks, one.acts) for one in judged(ranks, at_s)] == [([0], True), ([1], True)]
 
 
 def test_a_rank_that_provably_stands_where_others_seem_to_wait_is_a_hang() -> None:

@@ -61,6 +61,14 @@ def test_a_child_that_pauses_is_no_different() -> None:
     assert looks[first - 1].at_s > 10.0
 
 
+def test_a_child_that_rests_without_an_end_keeps_nothing_from_being_proven() -> None:
+    """An idle pool's worker waits for the semaphore of its queue."""
+    resting = child(wait=Wait(Where.LOCK, (202, 1, 2)))
+    looks = [closer(at_s / 5, children=[resting]) for at_s in range(RESTED_LOOKS)]
+    for patience_s in (PATIENCE_S, math.inf):
+        assert proof_of_standing(looked(*looks), patience_s)
+
+
 def test_a_pause_beyond_all_patience_is_none() -> None:
     looks = [replace(closer(at_s / 5), pauses_s=(1800.0, math.inf)) for at_s in range(RESTED_LOOKS)]
     assert is_proven(*looks)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.detectors.scene import look
@@ -14,6 +16,8 @@ from holdfast_sidecar.detectors.immobility import proof_of_standing
 from holdfast_sidecar.observation import RankLook
 from holdfast_sidecar.probes import process
 from holdfast_sidecar.probes.closely import CloserProbe
+from holdfast_sidecar.probes.process import Process
+from holdfast_sidecar.waiting_place import Wait, Where
 
 PID = 1000
 LOCKED = "202 0x7f00 0x189 0x0 0x0 0x0 0xffffffff 0x7ffe10 0x7f5d20\n"
@@ -151,6 +155,94 @@ def test_a_lock_in_the_driver_of_its_gpu_is_no_proof(
         memory.seek(0x7FFE10)  # the stack pointer in LOCKED
         memory.write(stack)
     assert is_proven(proc) is proven
+
+
+@pytest.mark.parametrize(
+    ("place", "proven"),
+    [("anon_pipe_read", True), ("rpc_wait_bit_killable", False), ("0", False)],
+)
+def test_a_fifo_is_known_by_where_its_reader_waits_in_the_kernel(
+    proc: Path, place: str, proven: bool
+) -> None:
+    (proc / f"{PID}/fd").mkdir()
+    (proc / f"{PID}/fd/7").symlink_to("/data/part-7")
+    add_thread(proc, 1001, "reader", READING.format(descriptor=7))
+    (proc / f"{PID}/task/1001/wchan").write_text(place)
+    assert is_proven(proc) is proven
+
+
+def test_who_polls_waits_for_no_file_whatever_its_path(proc: Path) -> None:
+    """Files are always ready."""
+    (proc / f"{PID}/fd").mkdir()
+    (proc / f"{PID}/fd/7").symlink_to("/run/control")
+    (proc / f"{PID}/mem").write_bytes(struct.pack("<ihh", 7, 1, 0))
+    add_thread(proc, 1001, "control", "7 0x0 0x1 0xffffffff 0x0 0x0 0x0 0x7ffe10 0x7f5d20\n")
+    assert is_proven(proc)
+
+
+def test_of_files_that_a_rank_holds_open_no_file_system_is_asked(
+    proc: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its server may be away, and then the question would never be answered."""
+    (proc / f"{PID}/fd").mkdir()
+    for descriptor, target in ((3, "/mnt/data/part-7"), (9, "/dev/nvidiactl")):
+        (proc / f"{PID}/fd/{descriptor}").symlink_to(target)
+    add_thread(proc, 1001, "reader", READING.format(descriptor=3))
+    (proc / f"{PID}/maps").write_text(MAPS)
+    stat, asked = os.stat, list[str]()
+
+    def spy(path: Any, *arguments: Any, **named: Any) -> os.stat_result:
+        asked.append(str(path))
+        return stat(path, *arguments, **named)
+
+    monkeypatch.setattr(os, "stat", spy)
+    seen(proc)
+    assert asked
+    assert not [path for path in asked if "/fd/" in path]
+
+
+UNTIL = "202 0x7f00 0x80 0x0 0x200 0x0 0xffffffff 0x7ffe10 0x7f5d20\n"
+MAPPING = "9 0x0 0x1000 0x1 0x2 0x7 0x0 0x7ffe10 0x7f5d20\n"
+
+
+@pytest.mark.parametrize(
+    ("call", "ends_s", "where"),
+    [(READING.format(descriptor=9), 30.0, Where.LOCK), (MAPPING, 0.0, Where.DEVICE)],
+)
+def test_the_memory_of_a_process_that_maps_a_file_is_left_alone(
+    proc: Path, call: str, ends_s: float, where: Where
+) -> None:
+    """It is locked meanwhile, for as long as the file's server doesn't answer."""
+    (proc / f"{PID}/fd").mkdir()
+    (proc / f"{PID}/fd/9").symlink_to("/dev/nvidiactl")
+    (proc / f"{PID}/maps").write_text(MAPS)
+    with (proc / f"{PID}/mem").open("wb") as memory:
+        memory.seek(0x200)  # the timer in UNTIL
+        memory.write(struct.pack("<qq", 30, 0))
+        memory.seek(0x7FFE10)
+        memory.write(struct.pack("<2Q", 0, 1))
+    (proc / f"{PID}/task/{PID}/syscall").write_text(UNTIL)
+    add_thread(proc, 1001, "mapper", call)
+    wait = Process(proc / str(PID)).wait(PID, 0.0)
+    assert wait is not None
+    assert (wait.where, wait.ends_unaided_s) == (where, ends_s)
+
+
+def test_one_thread_at_work_is_enough_and_no_further_one_is_looked_at(
+    proc: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (1001, 1002, 1003):
+        add_thread(proc, number, "uploader", "257 0x0 0x0 0x0 0x0 0x0 0x0 0x7ffe10 0x7f5d20\n")
+    wait, asked = Process.wait, list[int]()
+
+    def spy(self: Process, thread: int, now_s: float) -> Wait | None:
+        asked.append(thread)
+        return wait(self, thread, now_s)
+
+    monkeypatch.setattr(Process, "wait", spy)
+    known = CloserProbe(proc).look([look(0.0)], 1.0)
+    assert known[0].look.at_work == "thread uploader waits for storage"
+    assert sorted(asked) == [PID, 1001]
 
 
 def test_nor_is_it_where_the_stack_may_not_be_read(proc: Path) -> None:

@@ -189,3 +189,18 @@ def test_a_stack_tells_of_the_library_that_a_thread_is_in() -> None:
     assert code == [(0x2000, 0x3000)]
     for address, is_inside in ((0x1FFF, False), (0x2000, True), (0x2FFF, True), (0x3000, False)):
         assert returns_into(struct.pack("<3Q", 7, address, 0) + b"cut", code) is is_inside
+
+
+def test_only_whole_words_of_a_stack_are_addresses() -> None:
+    code = [(0x7F2C_0000_0000, 0x7F2C_0380_0000)]
+    for address, is_inside in (
+        (0x7F2C_0000_0000, True),
+        (0x7F2C_037F_FFFF, True),
+        (0x7F2C_0380_0000, False),
+        (0x7F2B_FFFF_FFFF, False),
+        (0x0001_7F2C_0000_0000, False),
+    ):
+        words = struct.pack("<4Q", 0x7F2C_0390_0000, 0, address, 1)
+        assert returns_into(words, code) is is_inside
+        assert not returns_into(words[1:] + bytes(1), code)
+    assert not returns_into(b"", code)
