@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 SEEDS ?= 100
-# Two files of tests at a time: most of what they do is wait for processes. Cover what they import.
+# Two files of tests at a time, as most of what they do is wait for processes; the long ones first.
 ABREAST := --numprocesses 2 --dist loadfile --cov --cov-append --cov-report=
 VENV := .venv
 BIN := $(VENV)/bin
@@ -44,7 +44,7 @@ format: $(READY)
 test: build
 	$(BIN)/coverage erase
 	scripts/test_wheel.sh $(VENV)
-	$(BIN)/python -m pytest $(ABREAST) -m 'not soak' --durations 10 --durations-min 3 tests/integration tests/end_to_end
+	$(BIN)/python -m pytest $(ABREAST) -m 'not soak' --durations 10 --durations-min 3 tests/end_to_end tests/integration
 	@echo "covered: $$($(BIN)/coverage report --format=total) % (make coverage shows where)"
 
 coverage: $(READY)
