@@ -114,6 +114,26 @@ class Queue:
         return next((call for call in calls if call.number == self.number), None)
 
 
+def judge_late(
+    traces: Mapping[int, RankTrace], ended: Collection[int], world_size: int
+) -> Arrival | None:
+    """The judgement, None while nobody waits too long: unless it is for what can never complete,
+    and nobody concerned has moved for a while."""
+    if not traces:
+        return None
+    arrival = judge(traces, ended, world_size)
+    if arrival is None or any(trace.is_overdue for trace in traces.values()):
+        return arrival
+    return arrival if arrival.is_hopeless and stand(arrival, traces) else None
+
+
+def stand(arrival: Arrival, traces: Mapping[int, RankTrace]) -> bool:
+    """Whether nobody concerned has moved for a while: what is told is no snapshot of movement."""
+    involved = {*arrival.culprits, *arrival.waiting}
+    told = [traces[rank] for rank in involved if rank in traces]
+    return all(trace.stands for trace in told if trace.answered)
+
+
 def judge(
     traces: Mapping[int, RankTrace], ended: Collection[int], world_size: int
 ) -> Arrival | None:

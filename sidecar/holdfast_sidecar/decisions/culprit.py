@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from holdfast.page import Ending
 from holdfast_sidecar.coordination.reports import Incident, Plan
 from holdfast_sidecar.decisions import fault_time
-from holdfast_sidecar.decisions.arrival import Arrival, Cause, judge
+from holdfast_sidecar.decisions.arrival import Arrival, Cause, judge_late
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.modes import mode_on
 from holdfast_sidecar.findings import Finding, Kind
@@ -52,11 +52,9 @@ def judge_attempt(cluster: Cluster, plan: Plan) -> Arrival | None:
         if (node := cluster.nodes.get(member.node)) is not None and node.attempt == plan.attempt
         for trace in node.traces
     }
-    if not any(trace.is_overdue for trace in traces.values()):
-        return None
     ranks = cluster.ranks(plan).values()
     ended = {rank.rank for rank in ranks if rank.ending == Ending.FINISHED or rank.has_left}
-    return judge(traces, ended, plan.world_size)
+    return judge_late(traces, ended, plan.world_size)
 
 
 def _of_culprits(

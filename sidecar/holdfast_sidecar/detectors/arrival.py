@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterable
 
 from holdfast.page import Phase
 from holdfast_sidecar.collective_trace import RankTrace
-from holdfast_sidecar.decisions.arrival import Arrival, Cause, judge
+from holdfast_sidecar.decisions.arrival import Arrival, Cause, judge_late, stand
 from holdfast_sidecar.detectors.company import WAITING
-from holdfast_sidecar.detectors.expectation import expect
+from holdfast_sidecar.detectors.expectation import MEASURED, expect
 from holdfast_sidecar.detectors.immobility import proof_for
 from holdfast_sidecar.detectors.stall import (
     CLOSER_FROM,
@@ -33,12 +33,24 @@ TOLD_AT_MOST = 0.6
 """Sureness of silence without positive evidence, as `stall` has it."""
 
 
+ASKED_EARLY_S = 5.0
+"""In a step of which nothing is known yet: a job that goes on from just before the collective that
+hung would hang there again for as long as a first step may take."""
+
+
 def is_doubtful(ranks: Ranks, settings: StallSettings, moment: Moment) -> bool:
     """Whether the ranks should be asked: one of this node will soon be silent for too long."""
     return ranks.world_size > 1 and any(
-        moment.age_s(history.look.moved_s) > CLOSER_FROM * expect(history, settings).limit_s
+        moment.age_s(history.look.moved_s) > _asked_from_s(history, settings)
         for history in _going(ranks)
     )
+
+
+def _asked_from_s(history: RankHistory, settings: StallSettings) -> float:
+    expected = expect(history, settings)
+    soon_s = CLOSER_FROM * expected.limit_s
+    is_in_step = history.look.phase in MEASURED
+    return min(soon_s, ASKED_EARLY_S) if is_in_step and not expected.is_measured else soon_s
 
 
 def overdue(ranks: Ranks, settings: StallSettings, moment: Moment) -> list[int]:
@@ -51,12 +63,11 @@ def overdue(ranks: Ranks, settings: StallSettings, moment: Moment) -> list[int]:
 
 
 def judge_collectives(ranks: Ranks) -> Arrival | None:
-    """Who keeps the others waiting, by what all ranks told; None while nobody waits too long."""
-    if not any(trace.is_overdue for trace in ranks.traces.values()):
-        return None
+    """Who keeps the others waiting, by what all ranks told; None while nobody waits too long for
+    what may yet come."""
     ended = {rank for rank, history in ranks.local.items() if history.has_ended_well}
     ended |= {rank for rank, peer in ranks.peers.items() if peer.has_ended}
-    return judge(ranks.traces, ended, ranks.world_size)
+    return judge_late(ranks.traces, ended, ranks.world_size)
 
 
 def concerned(ranks: Ranks, known: Iterable[RankLook]) -> list[RankLook]:
@@ -190,7 +201,7 @@ def _strengthen(
     if finding.kind is not Kind.STALL or not set(finding.ranks) <= set(arrival.culprits):
         return finding
     proof = ""
-    if arrival.is_hopeless and _stand(arrival, ranks):
+    if arrival.is_hopeless and stand(arrival, ranks.traces):
         proof = "that can never complete"
     elif arrival.cause is Cause.ABSENT and len(arrival.culprits) == 1:
         history = ranks.local[finding.ranks[0]]
@@ -204,13 +215,6 @@ def _strengthen(
         acts=True,
         evidence=[*finding.evidence, proof],
     )
-
-
-def _stand(arrival: Arrival, ranks: Ranks) -> bool:
-    """Whether nobody concerned has moved for a while: what is told is no snapshot of movement."""
-    involved = {*arrival.culprits, *arrival.waiting}
-    traces = [ranks.traces[rank] for rank in involved if rank in ranks.traces]
-    return all(trace.stands for trace in traces if trace.answered)
 
 
 def _standing_where_others_wait(

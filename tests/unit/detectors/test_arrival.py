@@ -336,3 +336,31 @@ def test_a_rank_is_doubted_before_its_limit_and_late_after_it() -> None:
     assert overdue(scene.ranks(rank(0, at_s=0.6)), SETTINGS, moment) == []
     assert not is_doubtful(scene.ranks(rank(0, at_s=0.3)), SETTINGS, scene.moment(0.3))
     assert overdue(scene.ranks(rank(0)), SETTINGS, scene.moment(5.0)) == [0]
+
+
+def test_in_a_first_step_the_ranks_are_asked_long_before_it_is_called_slow() -> None:
+    """A job that went on from just before the collective that hung hangs there again."""
+    new = scene.look(0.0, Phase.COMMUNICATING, 0.0, 0, records=scene.steps(1))
+    for at_s, is_asked in ((4.9, False), (5.1, True)):
+        ranks = scene.ranks(scene.history(new, replace(new, at_s=at_s, records=())))
+        assert is_doubtful(ranks, SETTINGS, scene.moment(at_s)) is is_asked
+        assert overdue(ranks, SETTINGS, scene.moment(at_s)) == []
+    starting = replace(new, words=scene.look(0.0, Phase.RESTORING, 0.0, 0).words)
+    ranks = scene.ranks(scene.history(starting, replace(starting, at_s=200.0, records=())))
+    assert not is_doubtful(ranks, SETTINGS, scene.moment(200.0))
+
+
+def test_what_can_never_complete_is_a_hang_before_anybody_is_late() -> None:
+    early = {"is_overdue": False}
+    new = scene.look(0.0, Phase.COMMUNICATING, 0.0, 2, records=scene.steps(1))
+    culprit = scene.history(new, replace(new, at_s=6.0, records=()))
+    peers = [scene.peer(0, "backward"), scene.peer(1, "backward")]
+
+    def found(third: RankTrace, **changes: object) -> list[Finding]:
+        traces = [waiting(0, **early), waiting(1, **(early | changes)), third]
+        return judged(job(culprit, traces=traces, peers=peers), 6.0)
+
+    (finding,) = found(parted(2, **early))
+    assert (finding.kind, finding.ranks, finding.acts) == (Kind.HANG, [2], True)
+    assert found(parted(2, **early), stands=False) == []
+    assert found(absent(2, **early)) == []
