@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from holdfast_sidecar.coordination.reports import LEFT_ALONE
 from holdfast_sidecar.decisions.blame import LEFT, OF_A_MISMATCH
+from holdfast_sidecar.decisions.divergence import NO_DIRECTORY
 from holdfast_sidecar.story import Story
 
 OUT_OF_MEMORY = re.compile(r"\bOOM\b|out of memory|oom[-_ ]kill", re.IGNORECASE)
@@ -138,12 +139,11 @@ _BY_CAUSE = {
         "it was saved",
     ),
     "stop": ("nothing is broken: when it is started again it resumes from what was saved",),
-    "nonfinite": (
-        "look at the batch and the learning rate of that step; `holdfast checkpoint list` shows "
-        "which checkpoints are good",
-    ),
+    "nonfinite": ("look at the batch and the learning rate of that step",),
     "spike": ("look at the batches of those steps; a spike that heals needs nothing",),
 }
+
+_GOOD_ONES = "`holdfast checkpoint list` shows which checkpoints are good"
 
 _STOPPED = (
     "mend what is named above before starting it again: Holdfast gave up because starting it again "
@@ -189,6 +189,12 @@ def _blames(story: Story) -> bool:
     return bool(story.culprit_ranks) and story.cause not in ("nonfinite", "spike")
 
 
+def _of_cause(cause: str, reasons: str) -> Iterator[str]:
+    yield from _BY_CAUSE.get(cause, ())
+    if cause == "nonfinite" and NO_DIRECTORY not in reasons:
+        yield _GOOD_ONES
+
+
 def _advice(story: Story) -> Iterator[str]:
     if story.decided == "stop" and story.cause not in ("preempted", "stop"):
         yield _STOPPED
@@ -212,6 +218,6 @@ def _advice(story: Story) -> Iterator[str]:
         told = list(_said(_HANGS, reasons)) if story.cause in ("hang", "stall") else []
         yield from told
         if not _IN_NO_LINE.search(reasons):
-            yield from _BY_CAUSE.get(story.cause, ())
+            yield from _of_cause(story.cause, reasons)
     if story.confidence <= GUESSED and story.cause in _GUESSES:
         yield f"who is to blame is a guess: {_GUESSES[story.cause]}"

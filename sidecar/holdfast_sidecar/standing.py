@@ -28,6 +28,7 @@ from holdfast_sidecar.coordination.reports import (
 from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions.restart import PLANNED
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.span import span
 from holdfast_sidecar.story import whom
 
 T = TypeVar("T")
@@ -50,6 +51,17 @@ class NodeStanding:
     left_for: str = ""
     """Signal for which its launcher left; empty: none."""
 
+
+PLANNED_PHASES = frozenset(
+    {"starting", "restoring", "compiling", "saving", "evaluating", "finished"}
+)
+"""Phases that may last, and in which no step is to be expected."""
+
+SILENT_FOR_S = 20.0
+"""Below this a script may do many a thing between two steps that it says nothing of."""
+
+SILENT_STEPS = 20.0
+"""...and slow steps vary: so many times their usual length is no variation."""
 
 ADVICE = frozenset({Kind.NO_SNAPSHOTS})
 """Findings about what could be better: the job is well all the same."""
@@ -104,6 +116,9 @@ class Standing:
     """What a person should do about a fault that the mode leaves to them."""
     exit_code: int = 0
     """With which the launchers leave, once it is stopped."""
+    stepless_since_unix_s: float = 0.0
+    """When the attempt was opened in which no rank has made a step yet; 0: one has, or it is not
+    known."""
 
     @property
     def is_healthy(self) -> bool:
@@ -188,6 +203,7 @@ def judge(job: str, before: View, after: View) -> Standing:
         outside=[] if plan is None else list(plan.outside),
         suggestion="" if plan is None or _is_over(plan) else _suggestion(plan, after),
         exit_code=0 if plan is None else plan.exit_code,
+        stepless_since_unix_s=0.0 if plan is None else _stepless_since_unix_s(plan, nodes, after),
     )
 
 
@@ -291,6 +307,8 @@ def _trouble(
         yield f"stopped with exit code {plan.exit_code}: {plan.message or plan.cause}"
     if plan.state in TERMINAL:
         return
+    if plan.state in ("running", ATTACHED):
+        yield from _silence(nodes)
     yield from _under_way(plan, waiting, view)
     if not view.lease.candidate:
         yield "nobody leads"
@@ -313,6 +331,32 @@ def _under_way(plan: Plan, waiting: str, view: View) -> Iterator[str]:
             f"attempt {plan.attempt} is starting after the {incident.cause} of {who}: not every "
             "rank has made a step yet"
         )
+
+
+def _silence(nodes: list[NodeStanding]) -> Iterator[str]:
+    """Every rank stands still for far longer than a step takes, and nobody has found a stall yet:
+    in the first steps of an attempt that may take minutes."""
+    ranks = [rank for rank in _ranks_of(nodes) if rank.alive and rank.ending != 1]
+    usual_s = max((rank.step_s for rank in ranks), default=0.0)
+    if not usual_s or any(rank.phase in PLANNED_PHASES for rank in ranks):
+        return
+    silent_s = min(rank.phase_age_s for rank in ranks)
+    if silent_s > max(SILENT_FOR_S, SILENT_STEPS * usual_s):
+        yield f"no step for {span(silent_s)}, usually {span(usual_s)}"
+
+
+def _stepless_since_unix_s(plan: Plan, nodes: list[NodeStanding], view: View) -> float:
+    if plan.state != "running" or any(r.step > r.resumed_step for r in _ranks_of(nodes)):
+        return 0.0
+    newest = newest_incident(view)
+    if newest is not None and newest.detected_unix_s >= plan.began_unix_s:
+        return newest.reopened_unix_s if newest.attempt < plan.attempt else 0.0
+    return 0.0 if plan.restarts else plan.began_unix_s
+
+
+def _ranks_of(nodes: list[NodeStanding]) -> list[RankReport]:
+    """Of members only."""
+    return [rank for node in nodes if node.node_rank is not None for rank in node.ranks]
 
 
 def _answered(plan: Plan, view: View) -> Incident | None:

@@ -11,10 +11,10 @@ from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.asking import ask
 from holdfast_sidecar.cli.finding_the_job import find_job
 from holdfast_sidecar.cli.settings_options import settings_options
-from holdfast_sidecar.cli.table import span
 from holdfast_sidecar.cli.wishes import LOST, Settled, follow, refuse, running_plan, take_back
 from holdfast_sidecar.configuration import Effective, read_seconds
 from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.span import span
 
 PATIENCE_S = 30.0
 """A leader answers within a heartbeat, and another one is found within a few seconds."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast_sidecar.cli.table import BAD, DOUBTFUL, GOOD, paint, size, span, table
+from holdfast_sidecar.cli.table import BAD, DOUBTFUL, GOOD, paint, size, table
 from holdfast_sidecar.coordination.reports import (
     TERMINAL,
     WITHHELD,
@@ -15,6 +15,7 @@ from holdfast_sidecar.coordination.reports import (
 )
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.job_record import JobRecord
+from holdfast_sidecar.span import span
 from holdfast_sidecar.standing import SnapshotStanding, Standing
 from holdfast_sidecar.story import lost_s, whom
 
@@ -62,6 +63,8 @@ def _heading(standing: Standing, now_unix_s: float) -> Iterator[str]:
         yield f"leader      {leads}"
         if standing.waiting and standing.state != "waiting":
             yield f"held up     {standing.waiting}"
+    if standing.stepless_since_unix_s:
+        yield f"starting    no rank has made a step yet, for {_since(standing, now_unix_s)}"
     yield from _arranged(standing, now_unix_s)
     if standing.order is not None:
         yield f"saving      at step {standing.order.step}"
@@ -74,6 +77,10 @@ def _heading(standing: Standing, now_unix_s: float) -> Iterator[str]:
         yield f"checkpoint  step {saved.step}, {facts}, {saved.path}"
     if standing.incident is not None:
         yield f"incident    {_incident(standing.incident, now_unix_s)}"
+
+
+def _since(standing: Standing, now_unix_s: float) -> str:
+    return span(max(now_unix_s - standing.stepless_since_unix_s, 0.0))
 
 
 def _arranged(standing: Standing, now_unix_s: float) -> Iterator[str]:

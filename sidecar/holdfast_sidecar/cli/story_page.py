@@ -11,7 +11,8 @@ from typing import Any
 from holdfast_sidecar.advice import advise
 from holdfast_sidecar.cli.kept_here import bundles, failures, in_brief, tell_failures
 from holdfast_sidecar.cli.recollection import Recollection
-from holdfast_sidecar.cli.table import BAD, GOOD, paint, size, span, table
+from holdfast_sidecar.cli.table import BAD, GOOD, paint, size, table
+from holdfast_sidecar.span import span
 from holdfast_sidecar.story import Story, describe_decision, tell, whom
 from holdfast_sidecar.summing_up import sum_up
 

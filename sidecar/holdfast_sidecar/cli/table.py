@@ -36,24 +36,6 @@ def wants_colour() -> bool:
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
-def span(seconds: float) -> str:
-    """A length of time as people say it: two units at most."""
-    if seconds < 0.9995:
-        return f"{max(seconds, 0) * 1000:.0f} ms"
-    if seconds < 59.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    for unit_s, unit, below_s, below in (
-        (86400, "d", 3600, "h"),
-        (3600, "h", 60, "min"),
-        (60, "min", 1, "s"),
-    ):
-        if whole >= unit_s:
-            rest = whole % unit_s // below_s
-            return f"{whole // unit_s} {unit}" + (f" {rest} {below}" if rest else "")
-    return f"{whole} s"
-
-
 def size(count: int) -> str:
     """Bytes as people say them."""
     for unit, factor in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):

@@ -26,6 +26,9 @@ NOTED_STEPS = 5
 """Where numbers are only told, so often in a row makes them worth a line among the incidents: a
 loss scaler and a script that passes over a bad batch meet one or two."""
 
+NO_DIRECTORY = "there is no checkpoint directory"
+"""So begins why a job lives with such numbers that saves nowhere."""
+
 SKIPS_KEPT = 16
 """More places to be passed over than a data set that is worth training on has."""
 
@@ -75,7 +78,7 @@ def why_left_alone(cluster: Cluster, plan: Plan, found: Incident, settings: Sett
     if found.cause == NONFINITE and settings.numbers.nonfinite_steps == 0:
         return "numbers.nonfinite_steps is 0"
     if not settings.checkpoint.dir:
-        return "there is no checkpoint directory, so nothing to go back to"
+        return f"{NO_DIRECTORY}, so nothing to go back to"
     if not all(rank.state_registered for rank in cluster.ranks(plan).values()):
         return "the script registered no state that could go back"
     return f"there is no checkpoint from before step {found.onset_step} to go back to"

@@ -166,9 +166,10 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         """
         grace_s = self._shutdown_timeout if timeout is None else timeout
         self._tell_leaving(death_sig)
-        death_sig = death_sig or signal.SIGTERM
+        is_asked, death_sig = death_sig is not None, death_sig or signal.SIGTERM
         dying, finished = self._local_ranks.read_dying(), self._finished()
-        self._local_ranks.end(death_sig, float(grace_s), self._ranks_with(Flag.HOLDS_TERMINATION))
+        holding = self._ranks_with(Flag.HOLDS_TERMINATION)
+        self._local_ranks.end(death_sig, float(grace_s), holding, is_asked)
         self._take_last_ends(dying, finished)
         # Of subprocesses nothing is left to wait for; the rest of torch's own way is still needed.
         super()._shutdown(death_sig, timeout=int(grace_s))

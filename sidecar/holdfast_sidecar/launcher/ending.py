@@ -26,15 +26,23 @@ LOOK_S = 0.05
 KILL_PATIENCE_S = 5.0
 """After SIGKILL a process ends at once, unless the kernel holds it (D state): not waited for."""
 
+TELL_AFTER_S = 1.0
+"""Most ranks end sooner; whoever asked for the end then hears what is waited for."""
+
 
 def end_ranks(
-    pids: Iterable[int], first: signal.Signals, grace_s: float, holding: Sequence[int] = ()
+    pids: Iterable[int],
+    first: signal.Signals,
+    grace_s: float,
+    holding: Sequence[int] = (),
+    is_asked: bool = False,
 ) -> None:
     """Signal every rank's group with `first`, wait at most `grace_s`, then SIGKILL what is left.
 
     Ranks that hold SIGTERM end at once, as they would without. Also kills what the ranks left
     behind in their groups (workers of theirs). A second signal to
-    the launcher, which arrives here as an exception, cuts the grace short.
+    the launcher, which arrives here as an exception, cuts the grace short; `is_asked`: there was a
+    first, and whoever sent it is told so.
     """
     ranks = list(pids)
     is_cut = True
@@ -43,7 +51,11 @@ def end_ranks(
             end_holding(alive(holding), first)
             for pid in alive(ranks):
                 signal_group(pid, first)
-            _wait_for_end(ranks, grace_s)
+            end_s = time.monotonic() + grace_s
+            if is_asked and grace_s > TELL_AFTER_S and not _wait_for_end(ranks, TELL_AFTER_S):
+                words = "ending %d ranks, which get up to %g s; once more kills them"
+                logger.warning(words, len(alive(ranks)), grace_s)
+            _wait_for_end(ranks, end_s - time.monotonic())
         is_cut = False
     finally:
         late = alive(ranks)
@@ -103,12 +115,14 @@ def wait_for_exit(pids: Sequence[int], timeout_s: float) -> bool:
             os.close(handle)
 
 
-def _wait_for_end(ranks: Sequence[int], grace_s: float) -> None:
+def _wait_for_end(ranks: Sequence[int], grace_s: float) -> bool:
+    """Whether all have ended in time."""
     end = time.monotonic() + grace_s
     while (left := end - time.monotonic()) > 0:
         _kill_stopped(alive(ranks))
         if wait_for_exit(ranks, min(LOOK_S, left)):
-            return
+            return True
+    return False
 
 
 def _kill_but_trackers(ranks: Sequence[int]) -> list[int]:

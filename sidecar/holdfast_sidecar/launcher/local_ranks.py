@@ -65,15 +65,21 @@ class LocalRanks:
                     poller.register(handle, select.POLLIN)
             poller.poll(timeout_s * 1000)
 
-    def end(self, first: signal.Signals, grace_s: float, holding: Sequence[int] = ()) -> None:
+    def end(
+        self,
+        first: signal.Signals,
+        grace_s: float,
+        holding: Sequence[int] = (),
+        is_asked: bool = False,
+    ) -> None:
         """End subprocesses all at once. Functions are left to torch, which has their handles.
 
-        `holding`: pids of those that hold SIGTERM.
+        `holding`: pids of those that hold SIGTERM. `is_asked`: by a signal to this launcher.
         """
         if not isinstance(self._context, SubprocessContext):
             end_holding(holding, first)
             return
-        end_ranks(self.pids.values(), first, grace_s, holding)
+        end_ranks(self.pids.values(), first, grace_s, holding, is_asked)
         for handler in self._context.subprocess_handlers.values():
             handler.proc.poll()
             # torch closes the log files only of ranks that it ends itself.

@@ -128,3 +128,18 @@ def test_a_second_signal_cuts_the_grace_short(
         signal.signal(signal.SIGALRM, before)
     assert "asked once more: 1 ranks are killed" in caplog.text
     assert read_exit_code(stubborn.pid) == -9
+
+
+def test_who_waits_after_a_signal_is_told_for_what(
+    started: list[subprocess.Popen[str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    stubborn = start(started, IGNORES)
+    end_ranks([stubborn.pid], signal.SIGTERM, 1.2, is_asked=True)
+    assert "ending 1 ranks, which get up to 1.2 s; once more kills them" in caplog.text
+
+
+def test_where_nobody_sent_a_signal_nobody_is_told_to_send_another(
+    started: list[subprocess.Popen[str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    end_ranks([start(started, IGNORES).pid], signal.SIGTERM, 1.2)
+    assert "once more kills" not in caplog.text

@@ -256,3 +256,12 @@ def test_storage_that_is_away_is_one_line(run, tmp_path, monkeypatch, command):
     told = run(command, "--dir", str(tmp_path)).exception
     assert isinstance(told, BadInput)
     assert "Input/output error" in str(told)
+
+
+@pytest.mark.parametrize("command", [("list",), ("show", "10"), ("verify",)])
+def test_the_checkpoints_of_an_unknown_job_are_those_of_no_job(run, command):
+    told = run(*command, "--job", "nosuch")
+    assert told.exit_code == 3
+    assert "no job 'nosuch' of yours runs here" in told.output
+    assert "with --dir" in told.output
+    assert isinstance(run(*command).exception, BadInput)

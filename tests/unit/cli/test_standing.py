@@ -3,7 +3,6 @@ from typing import Any
 import pytest
 
 from holdfast_sidecar.cli.standing_page import page
-from holdfast_sidecar.cli.table import span
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import (
     AgentReport,
@@ -18,6 +17,7 @@ from holdfast_sidecar.coordination.reports import (
 )
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.span import span
 from holdfast_sidecar.standing import Standing, has_ended, is_settled, judge
 from holdfast_sidecar.story import tell
 
@@ -288,3 +288,44 @@ def test_a_job_that_somebody_else_launched_needs_no_plan() -> None:
     assert "node a: its sidecar's heartbeat stands still" in (
         judge("j", seen(2, [RANK]), seen(2, [RANK])).trouble
     )
+
+
+def silent(phase: str, age_s: float, step_s: float = 0.064, number: int = 0) -> RankReport:
+    more = {"rank": number, "phase": phase, "phase_age_s": age_s, "step_s": step_s}
+    return RankReport(**{**vars(RANK), **more})
+
+
+@pytest.mark.parametrize(
+    ("ranks", "told"),
+    [
+        ([("backward", 295.0), ("backward", 297.0)], ["no step for 4 min 55 s, usually 64 ms"]),
+        ([("backward", 295.0), ("idle", 0.1)], []),
+        ([("backward", 295.0), ("evaluating", 295.0)], []),
+        ([("saving", 295.0)], []),
+        ([("backward", 19.0)], []),
+        ([("backward", 295.0, 20.0)], []),
+        ([("forward", 295.0, 0.0)], []),
+    ],
+)
+def test_a_job_of_which_every_rank_stands_still_is_not_called_healthy(
+    ranks: list[tuple[Any, ...]], told: list[str]
+) -> None:
+    reports = [silent(*facts, number=number) for number, facts in enumerate(ranks)]
+    report = NodeReport("a", "i", 0, 0, 0, 0, True, ranks=reports)
+    assert judged(plan(), a={"report": report}) == told
+
+
+def test_an_attempt_without_a_step_yet_says_for_how_long() -> None:
+    def told(resumed_step: int, attempt: int = 0) -> str:
+        rank = RankReport(**{**vars(RANK), "resumed_step": resumed_step})
+        report = NodeReport("a", "i", 0, attempt, 0, 0, True, ranks=[rank])
+        running = plan(attempt=attempt, restarts=attempt, began_unix_s=100.0)
+        found = [view(beat, running, a={"report": report}) for beat in (1, 2)]
+        incident = Incident("x", 0, "hang", detected_unix_s=150.0, reopened_unix_s=160.0)
+        kept = {Section.INCIDENTS: {"x": encode(incident)}} if attempt else {}
+        after = View(found[1].lease, "s", {**found[1].sections, **kept})
+        return page(judge("j", found[0], after), 225.0)
+
+    assert "no rank has made a step yet, for 2 min 5 s" in told(RANK.step)
+    assert "no rank has made a step yet, for 1 min 5 s" in told(RANK.step, attempt=1)
+    assert "no rank has made a step yet" not in told(RANK.step - 1)

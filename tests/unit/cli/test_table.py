@@ -1,6 +1,7 @@
 import pytest
 
-from holdfast_sidecar.cli.table import paint, size, span, table
+from holdfast_sidecar.cli.table import paint, size, table
+from holdfast_sidecar.span import span
 
 
 def test_columns_are_aligned_and_numbers_stand_to_the_right() -> None:

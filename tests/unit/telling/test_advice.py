@@ -113,3 +113,10 @@ def test_a_guess_is_called_one() -> None:
 
 def test_growing_asks_for_nothing() -> None:
     assert advice("grow") == []
+
+
+def test_where_nothing_is_saved_no_checkpoint_is_to_be_looked_at() -> None:
+    why = "it was left alone: there is no checkpoint directory, so nothing to go back to"
+    given = advice("nonfinite", why, decided="left_alone", recovered_unix_s=0.0)
+    assert not any("checkpoint list" in line for line in given)
+    assert "look at the batch and the learning rate of that step" in given

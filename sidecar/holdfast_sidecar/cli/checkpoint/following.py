@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from holdfast_sidecar.cli.finding_the_job import FoundJob
 from holdfast_sidecar.cli.progress import ProgressLine
-from holdfast_sidecar.cli.table import size, span
+from holdfast_sidecar.cli.table import size
 from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.coordination.reports import (
     TERMINAL,
@@ -21,6 +21,7 @@ from holdfast_sidecar.coordination.reports import (
     decode,
 )
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
+from holdfast_sidecar.span import span
 
 LOOK_S = 0.25
 """People notice nothing shorter; a write wakes us sooner anyway."""

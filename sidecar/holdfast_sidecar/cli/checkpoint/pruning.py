@@ -56,6 +56,7 @@ def prune_command(
     Exit code: 0 removed, or nothing to remove
                1 you said no, or one could not be removed
                2 something you gave is wrong
+               3 there is no such job
     """
     settings = effective.settings.checkpoint
     older_than_s = settings.keep_days * DAY_S

@@ -56,10 +56,14 @@ def _where_it_saves(effective: Effective, job: str | None) -> str:
     """Where the running job saves; of one that is gone, where it did."""
     try:
         return _where_it_says(find_job(effective, job))
-    except NoSuchJob:
+    except NoSuchJob as unknown:
         record = None if job is None else read_record(state_root(effective.settings.paths) / job)
         if record is not None and record[0].checkpoint_dir:
             return record[0].checkpoint_dir
+        if job is not None and record is None:
+            raise NoSuchJob(
+                f"{unknown.message}; its checkpoints' directory can be named with --dir"
+            ) from None
         raise BadInput(
             "name the checkpoints' directory with --dir (no job of yours runs)"
         ) from None

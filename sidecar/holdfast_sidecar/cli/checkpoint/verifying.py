@@ -17,8 +17,9 @@ from holdfast_sidecar.cli.checkpoint.naming import find_named
 from holdfast_sidecar.cli.checkpoint.options import dir_option, job_option, json_option
 from holdfast_sidecar.cli.checkpoint.shelf import Shelf, look
 from holdfast_sidecar.cli.settings_options import settings_options
-from holdfast_sidecar.cli.table import BAD, GOOD, paint, size, span
+from holdfast_sidecar.cli.table import BAD, GOOD, paint, size
 from holdfast_sidecar.configuration import Effective
+from holdfast_sidecar.span import span
 
 
 @click.command("verify")
@@ -49,6 +50,7 @@ def verify_command(
     Exit code: 0 all are what was saved
                1 one is not
                2 there is no such checkpoint
+               3 there is no such job
     """
     shelf = look(effective, job, given)
     chosen = _choose(shelf, names, everything)

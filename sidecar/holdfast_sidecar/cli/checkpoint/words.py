@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from holdfast_sidecar.checkpoints.ledger import Kept
 from holdfast_sidecar.cli.checkpoint.shelf import Shelf
-from holdfast_sidecar.cli.table import BAD, DOUBTFUL, GOOD, paint, span
+from holdfast_sidecar.cli.table import BAD, DOUBTFUL, GOOD, paint
+from holdfast_sidecar.span import span
 
 
 def standing(kept: Kept, shelf: Shelf) -> str:
