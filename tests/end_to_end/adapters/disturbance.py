@@ -17,8 +17,10 @@ OUT = Path(os.environ["OUT"])
 CHECKPOINTS = Path(os.environ["HOLDFAST_CHECKPOINT_DIR"])
 RANK = int(os.environ["RANK"])
 ATTEMPT = int(os.environ["HOLDFAST_ATTEMPT"])
-PAUSE_S = 0.04
-"""A step has to take as long as one that trains, or the job is over before a checkpoint is due."""
+PAUSE_S = 0.15 if ATTEMPT == 0 else 0.04
+"""A step has to take as long as one that trains, or the job is over before a checkpoint is due; and
+before the kill so long that many are sealed, not two or three that may all be at the end of a pass.
+"""
 
 
 def disturb(step: int, steps_per_pass: int) -> None:
