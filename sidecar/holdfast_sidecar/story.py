@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.coordination.reports import LEFT_ALONE, WITHHELD, Incident
+from holdfast_sidecar.decisions.warrant import HANGS
 
 
 @dataclass(frozen=True)
@@ -207,9 +208,6 @@ def whom(node: str, ranks: list[int], cause: str = "") -> str:
     listed = ", ".join(str(rank) for rank in ranks)
     return f"rank{'s' * (len(ranks) > 1)} {listed}" + (f" on node {node}" if node else "")
 
-
-HANGS = frozenset({"hang", "stall", "data_stall"})
-"""Causes whose culprit lives until it is ended."""
 
 OF_NUMBERS = frozenset({"nonfinite", "spike"})
 """Causes in which all ranks agree, whoever began it."""

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import page
-from holdfast_sidecar.actions.kernel_views import read_kernel_views, read_text
+from holdfast_sidecar.actions.kernel_views import read_kernel_views
 from holdfast_sidecar.actions.spied_stacks import SPY_S, find_spy, spy
 from holdfast_sidecar.actions.stack_answers import Asked, ask_for_stacks, await_stacks
 from holdfast_sidecar.actions.suspects import (
@@ -30,6 +30,7 @@ from holdfast_sidecar.actions.suspects import (
 from holdfast_sidecar.evidence.kept import Kept, is_kept, write_file, write_kept
 from holdfast_sidecar.evidence.rank_facts import RankFacts
 from holdfast_sidecar.evidence.stacks import main_thread, place
+from holdfast_sidecar.kernel_files import read_if_any
 from holdfast_sidecar.pages import RankPage
 from holdfast_sidecar.redaction import Redaction
 
@@ -237,4 +238,4 @@ def _place_of_child(view: Mapping[str, Any], spied: Mapping[int, str]) -> str:
 
 
 def _is_running(proc: Path, held: RankPage) -> bool:
-    return letter(read_text(f"{proc}/{held.identity.pid}/status")) in ("R", "S", "D")
+    return letter(read_if_any(f"{proc}/{held.identity.pid}/status")) in ("R", "S", "D")

@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from holdfast_sidecar.kernel_files import read_if_any
+
 THREADS_KEPT = 64
 CHILDREN_KEPT = 64
 FILES_KEPT = 256
@@ -22,39 +24,29 @@ READ_BYTES = 65_536
 def read_kernel_views(proc: Path, pid: int) -> dict[str, Any]:
     """All of it as text; what can't be read is empty."""
     directory = f"{proc}/{pid}"
-    views: dict[str, Any] = {name: read_text(f"{directory}/{name}") for name in _OF_PROCESS}
+    views: dict[str, Any] = {name: _read(f"{directory}/{name}") for name in _OF_PROCESS}
     of_thread = _OF_THREAD if views[_OF_ROOT_ALONE] else _OF_THREAD[:-1]
     views["threads"] = {
-        thread: {name: read_text(f"{directory}/task/{thread}/{name}") for name in of_thread}
+        thread: {name: _read(f"{directory}/task/{thread}/{name}") for name in of_thread}
         for thread in _list(f"{directory}/task")[:THREADS_KEPT]
     }
     views["children"] = {
-        child: {name: read_text(f"{proc}/{child}/{name}") for name in _OF_CHILD}
+        child: {name: _read(f"{proc}/{child}/{name}") for name in _OF_CHILD}
         for child in _children(directory, views["threads"])[:CHILDREN_KEPT]
     }
     views["files"] = _read_files(f"{directory}/fd")
     return views
 
 
-def read_text(path: str) -> str:
-    """A small file of the kernel's; empty when it can't be read. Plain calls: there are many."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        return os.read(descriptor, READ_BYTES).decode(errors="replace")
-    except OSError:
-        return ""
-    finally:
-        os.close(descriptor)
+def _read(path: str) -> str:
+    return read_if_any(path, READ_BYTES)
 
 
 def _children(directory: str, threads: dict[str, Any]) -> list[str]:
     """A child belongs to the thread that started it."""
     found: list[str] = []
     for thread in threads:
-        found += read_text(f"{directory}/task/{thread}/children").split()
+        found += _read(f"{directory}/task/{thread}/children").split()
     return found
 
 
@@ -62,7 +54,7 @@ def _read_files(directory: str) -> dict[str, str]:
     files = {}
     for name in _list(directory)[:FILES_KEPT]:
         try:
-            files[name] = os.readlink(f"{directory}/{name}")  # noqa: PTH115 - as `read_text`
+            files[name] = os.readlink(f"{directory}/{name}")  # noqa: PTH115 - as `kernel_files`
         except OSError:
             continue
     return files
@@ -70,7 +62,7 @@ def _read_files(directory: str) -> dict[str, str]:
 
 def _list(directory: str) -> list[str]:
     try:
-        names = os.listdir(directory)  # noqa: PTH208 - as `read_text`
+        names = os.listdir(directory)  # noqa: PTH208 - as `kernel_files`
     except OSError:
         return []
     return sorted(names, key=lambda name: (len(name), name))

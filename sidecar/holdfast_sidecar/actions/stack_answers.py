@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast import page
-from holdfast_sidecar.actions.kernel_views import read_text
+from holdfast_sidecar.kernel_files import read_if_any
 from holdfast_sidecar.pages import RankPage
 
 POLL_S = 0.005
@@ -41,7 +41,7 @@ def ask_for_stacks(pages: Iterable[RankPage], stacks: Path, proc: Path) -> list[
         file = stacks / f"stack-local-{held.identity.local_rank}.txt"
         # Without the dump file our handler was never registered (the user may have one of his
         # own for this signal); without any handler the signal would kill the rank.
-        if file.exists() and can_answer(read_text(f"{proc}/{held.identity.pid}/status")):
+        if file.exists() and can_answer(read_if_any(f"{proc}/{held.identity.pid}/status")):
             before = file.stat().st_size
             if held.send(page.STACKS_SIGNAL):
                 asked.append(Asked(held, file, before))

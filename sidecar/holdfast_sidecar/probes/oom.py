@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast_sidecar.kernel_files import read_text
+from holdfast_sidecar.kernel_files import read_if_any
 from holdfast_sidecar.probes.host import parse_oom_kills
 
 KILLED = re.compile(r"Killed process (\d+) \(")
@@ -112,15 +112,17 @@ class OomWatch:
         if file is None:
             return None
         if file not in self._counts:
-            self._counts[file] = parse_oom_kills(_read(file))
+            self._counts[file] = parse_oom_kills(read_if_any(str(file)))
         return self._counts[file]
 
     def _find_file(self, pid: int) -> Path | None:
-        mounts = parse_mounts(_read(self.proc / "self/mountinfo"))
-        places = places_of(_read(self.proc / str(pid) / "cgroup"), mounts)
+        mounts = parse_mounts(read_if_any(str(self.proc / "self/mountinfo")))
+        places = places_of(read_if_any(str(self.proc / str(pid) / "cgroup")), mounts)
         everywhere = self.proc / "vmstat"
         candidates = [*places, everywhere]
-        return next((f for f in candidates if parse_oom_kills(_read(f)) is not None), None)
+        return next(
+            (f for f in candidates if parse_oom_kills(read_if_any(str(f))) is not None), None
+        )
 
 
 def parse_message(record: str) -> str:
@@ -168,13 +170,6 @@ def places_of(cgroups: str, mounts: list[Mount]) -> list[Path]:
 
 def _plain(field: str) -> str:
     return _OCTAL.sub(lambda found: chr(int(found[1], 8)), field)
-
-
-def _read(path: Path) -> str:
-    try:
-        return read_text(str(path))
-    except OSError:
-        return ""
 
 
 def _read_link(path: Path) -> str:
