@@ -55,6 +55,8 @@ class CheckpointKeeping:
         self._noted_failures: set[tuple[str, int]] = set()
         self._rebuilt_as = ""
         self._rebuilds = 0
+        self._entered: tuple[str, dict[str, str]] = ("", {})
+        """The occasion on which storage is being listed, and the ledger as it was then."""
         self._rescued = ""
         self._precautions: set[str] = set()
         self.slow = ""
@@ -138,10 +140,15 @@ class CheckpointKeeping:
         )
 
     def _rebuild_ledger(self, lease: Lease, cluster: Cluster) -> None:
-        """Make the ledger say what storage holds, no less and no more."""
+        """Make the ledger say what storage holds, no less and no more.
+
+        A listing takes its time: what was entered since it was asked for is newer than it.
+        """
         occasion = f"{lease.epoch} {self._rebuilds}"
         if self._rebuilt_as == occasion:
             return
+        if self._entered[0] != occasion:
+            self._entered = (occasion, dict(cluster.ledger_texts))
         try:
             existing = {e.identifier: encode(e) for e in self._storage.entries(occasion)}
         except Unanswered:
@@ -151,12 +158,11 @@ class CheckpointKeeping:
             self._rebuilt_as = occasion
             return
         self._rebuilt_as = occasion
-        entered = cluster.ledger_texts
+        entered, then = cluster.ledger_texts, self._entered[1]
         for name in existing.keys() | entered.keys():
-            if existing.get(name) != entered.get(name):
-                self._store.order(
-                    lease, Section.LEDGER, name, existing.get(name), entered.get(name)
-                )
+            known = entered.get(name)
+            if known == then.get(name) and known != existing.get(name):
+                self._store.order(lease, Section.LEDGER, name, existing.get(name), known)
 
     def _is_due(
         self,

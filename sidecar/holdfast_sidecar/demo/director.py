@@ -63,6 +63,8 @@ class Director:
         return judge_fault(injected, watching.incident_of(self.cluster, injected))
 
     def _is_time_for(self, event: Event) -> bool:
+        if self.nodes.are_done():
+            raise DemonstrationStopped(f"the job ended before it was time to {event.kind.value}")
         step = watching.stepping(self.cluster)
         ready = watching.has_kept_work(self.cluster)
         return ready and step is not None and step >= event.at_step

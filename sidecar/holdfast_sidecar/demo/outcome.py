@@ -105,10 +105,10 @@ def judge_fault(injected: Injected, incident: Incident | None) -> Outcome:
     )
 
 
-def judge_save(injected: Injected, entry: LedgerEntry | None) -> Outcome:
-    """The checkpoint that was asked for: in the ledger, or not."""
-    if entry is None:
-        return _row(injected, culprit="-", problems=("no checkpoint was completed",))
+def judge_save(injected: Injected, entry: LedgerEntry | str) -> Outcome:
+    """The checkpoint that was asked for: in the ledger, or why not."""
+    if isinstance(entry, str):
+        return _row(injected, culprit="-", problems=(f"no checkpoint was completed: {entry}",))
     return _row(
         injected,
         culprit=f"saved step {entry.step}",

@@ -55,13 +55,16 @@ def incident_of(cluster: Cluster, injected: Injected) -> Incident | None:
     return max(found, key=lambda i: i.detected_unix_s, default=None)
 
 
-def save_of(cluster: Cluster, answer: str) -> LedgerEntry | None:
-    """The checkpoint that `holdfast checkpoint now --json` says it got."""
+def save_of(cluster: Cluster, answer: str) -> LedgerEntry | str:
+    """The checkpoint that `holdfast checkpoint now --json` says it got, or why there is none."""
     try:
-        identifier = json.loads(answer)["identifier"]
+        said = json.loads(answer)
+        identifier, reason = str(said["identifier"]), str(said["reason"])
     except (ValueError, TypeError, KeyError):
-        return None
-    return cluster.ledger.get(identifier)
+        return f"it answered {answer.strip()!r}" if answer.strip() else "it did not answer"
+    if reason:
+        return reason
+    return cluster.ledger.get(identifier) or f"{identifier} is not in the ledger"
 
 
 def news(before: Cluster, after: Cluster) -> list[str]:

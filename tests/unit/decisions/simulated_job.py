@@ -33,6 +33,7 @@ from holdfast_sidecar.coordination.reports import (
 from holdfast_sidecar.coordination.store import StoreUnavailable
 from holdfast_sidecar.coordinator import Coordinator, NodeIdentity
 from holdfast_sidecar.decisions.cluster import parse_cluster
+from holdfast_sidecar.desk.asked_storage import Unanswered
 from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.leadership import Leadership
@@ -63,6 +64,8 @@ class MemoryStorage:
         self.is_away = False
         self.clock: Callable[[], float] = lambda: 0.0
         self.takes_no_verdicts = False
+        self.listing_takes_s = 0.0
+        self._listed: dict[str, tuple[float, list[LedgerEntry]]] = {}
 
     def prepare(self) -> None:
         pass
@@ -106,7 +109,12 @@ class MemoryStorage:
             del self.held[name]
 
     def entries(self, occasion: str = "") -> list[LedgerEntry]:
-        return list(self.held.values())
+        now = self.clock()
+        since, listed = self._listed.setdefault(occasion, (now, list(self.held.values())))
+        if now - since < self.listing_takes_s:
+            raise Unanswered
+        del self._listed[occasion]
+        return listed
 
     def failed_to_load(self, identifier: str, attempt: int) -> LedgerEntry | None:
         self.poisoned.add(identifier)

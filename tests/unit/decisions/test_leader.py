@@ -415,6 +415,21 @@ def test_the_ledger_holds_what_storage_holds_and_is_rebuilt_when_the_server_was_
     job.run_until(lambda: set(store.read().section(Section.LEDGER)) >= set(job.storage.held), 5)
 
 
+def test_a_listing_that_is_older_than_a_checkpoint_does_not_take_it_out_of_the_ledger(
+    tmp_path: Path,
+) -> None:
+    job = started(tmp_path, registered=True, every_steps=20)
+    job.storage.listing_takes_s = 2.0
+    store = MemoryStore(job.server)
+    entered: set[str] = set()
+    for _ in range(300):
+        job.run(0.1)
+        now = set(store.read().section(Section.LEDGER))
+        assert not (entered - now) & set(job.storage.held)
+        entered |= now
+    assert len(job.storage.tidied) >= 6
+
+
 def test_a_checkpoint_asked_of_a_job_without_state_is_refused_with_the_reason(
     tmp_path: Path,
 ) -> None:

@@ -64,7 +64,9 @@ def test_a_checkpoint_that_never_came_is_a_problem() -> None:
     injected = Injected(Event(Kind.SAVE, at_step=170), "", 171, 2, 100.0)
     entry = LedgerEntry("s1", "", 200, 2, 1, "", "complete", 10, 4, at_unix_s=101.25)
 
-    assert judge_save(injected, None).problems == ("no checkpoint was completed",)
+    assert judge_save(injected, "rank 1: disk full").problems == (
+        "no checkpoint was completed: rank 1: disk full",
+    )
     assert judge_save(injected, entry).recovered_s == 1.25
 
 

@@ -83,9 +83,11 @@ def test_the_checkpoint_is_the_one_that_the_command_got_not_a_scheduled_one() ->
     scheduled = LedgerEntry("s1", "", 160, 1, 1, "", "complete", 10, 4, 0.0)
     asked = LedgerEntry("s2", "", 201, 1, 1, "", "complete", 10, 4, 0.0)
     job = Cluster(ledger={"s1": scheduled, "s2": asked})
-    assert watching.save_of(job, '{"identifier": "s2"}') == asked
-    assert watching.save_of(job, '{"identifier": "s3"}') is None
-    assert watching.save_of(job, "holdfast: no such job") is None
+    assert watching.save_of(job, '{"identifier": "s2", "reason": ""}') == asked
+    assert watching.save_of(job, '{"identifier": "s2", "reason": "late"}') == "late"
+    assert watching.save_of(job, '{"identifier": "s3", "reason": ""}') == "s3 is not in the ledger"
+    assert watching.save_of(job, "holdfast: no such job") == "it answered 'holdfast: no such job'"
+    assert watching.save_of(job, "") == "it did not answer"
 
 
 def test_news_are_told_once() -> None:
