@@ -12,8 +12,8 @@ TRAINING_NODES = 2
 RANKS_PER_NODE = 2
 WORLD_SIZE = TRAINING_NODES * RANKS_PER_NODE
 SAVE_EVERY_STEPS = 100
-"""Written at the lowest priority, so on two cores that four ranks keep busy it takes a hundred steps;
-a request that comes meanwhile waits for it."""
+"""They are written at the lowest priority: on two cores that four ranks keep busy, one takes a
+hundred steps, and a request that comes meanwhile waits for it."""
 SNAPSHOT_EVERY_STEPS = 1
 """The model is small: what is worked out from the cost would be less often, and show less."""
 
