@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from holdfast_sidecar.checkpoint_orders import CheckpointOrders, Storage
 from holdfast_sidecar.coordination.keys import Section
@@ -55,8 +55,8 @@ class CheckpointKeeping:
         self._noted_failures: set[tuple[str, int]] = set()
         self._rebuilt_as = ""
         self._rebuilds = 0
-        self._entered: tuple[str, dict[str, str]] = ("", {})
-        """The occasion on which storage is being listed, and the ledger as it was then."""
+        self._listing: tuple[str, Mapping[str, str]] = ("", {})
+        """On which occasion storage was last asked for all it has; the ledger as it was then."""
         self._rescued = ""
         self._precautions: set[str] = set()
         self.slow = ""
@@ -142,13 +142,14 @@ class CheckpointKeeping:
     def _rebuild_ledger(self, lease: Lease, cluster: Cluster) -> None:
         """Make the ledger say what storage holds, no less and no more.
 
-        A listing takes its time: what was entered since it was asked for is newer than it.
+        A listing takes its time: where an entry has changed since it was asked for, the store
+        refuses it.
         """
         occasion = f"{lease.epoch} {self._rebuilds}"
         if self._rebuilt_as == occasion:
             return
-        if self._entered[0] != occasion:
-            self._entered = (occasion, dict(cluster.ledger_texts))
+        if self._listing[0] != occasion:
+            self._listing = (occasion, cluster.ledger_texts)
         try:
             existing = {e.identifier: encode(e) for e in self._storage.entries(occasion)}
         except Unanswered:
@@ -158,11 +159,12 @@ class CheckpointKeeping:
             self._rebuilt_as = occasion
             return
         self._rebuilt_as = occasion
-        entered, then = cluster.ledger_texts, self._entered[1]
+        _, entered = self._listing
         for name in existing.keys() | entered.keys():
-            known = entered.get(name)
-            if known == then.get(name) and known != existing.get(name):
-                self._store.order(lease, Section.LEDGER, name, existing.get(name), known)
+            if existing.get(name) != entered.get(name):
+                self._store.order(
+                    lease, Section.LEDGER, name, existing.get(name), entered.get(name)
+                )
 
     def _is_due(
         self,
