@@ -93,15 +93,15 @@ class Director:
             self.checkpoint_command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
         )
         try:
             self._find_within(PATIENCE_S, lambda: asking.poll() is not None or None)
         finally:
             asking.kill()
-            answer = asking.communicate()[0].decode(errors="replace")
+            answer, refusal = (said.decode(errors="replace") for said in asking.communicate())
         self._look()  # the last look may be older than the answer
-        return judge_save(injected, watching.save_of(self.cluster, answer))
+        return judge_save(injected, watching.save_of(self.cluster, answer or refusal))
 
     def _injected(self, event: Event, node: str) -> Injected:
         plan = self.cluster.plan
