@@ -227,6 +227,12 @@ def parse_words(page: bytes) -> tuple[int, ...]:
     return _WORDS.unpack_from(page, WORDS_OFFSET)
 
 
+def uses_gloo_alone(words: tuple[int, ...]) -> bool:
+    """Whether the rank has process groups, and gloo is all that they use."""
+    in_question = words[Word.FLAGS] & (Flag.GROUP_INITIALISED | Flag.OTHER_BACKEND)
+    return in_question == Flag.GROUP_INITIALISED
+
+
 def float_bits(value: float) -> int:
     """The bits of a float64 as an unsigned word."""
     return int(struct.unpack("<Q", struct.pack("<d", value))[0])

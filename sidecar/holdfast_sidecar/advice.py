@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from holdfast_sidecar.coordination.reports import LEFT_ALONE
 from holdfast_sidecar.decisions.blame import LEFT, OF_A_MISMATCH
+from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
 from holdfast_sidecar.decisions.divergence import NO_DIRECTORY
 from holdfast_sidecar.story import Story
 
@@ -78,7 +79,6 @@ _CRASHES = (
         "`journalctl`)",
     ),
 )
-
 """What the evidence of a crash says of its kind."""
 
 _HANGS = (
@@ -186,7 +186,7 @@ def _said(table: Iterable[tuple[re.Pattern[str], str]], reasons: str) -> Iterato
 
 def _blames(story: Story) -> bool:
     """Whether it would help to end one rank."""
-    return bool(story.culprit_ranks) and story.cause not in ("nonfinite", "spike")
+    return bool(story.culprit_ranks) and story.cause not in ABOUT_NUMBERS
 
 
 def _of_cause(cause: str, reasons: str) -> Iterator[str]:

@@ -8,7 +8,7 @@ import os
 CHUNK_BYTES = 4096
 
 
-def read_text(path: str, most_bytes: float = math.inf) -> str:
+def read_text(path: str | os.PathLike[str], most_bytes: float = math.inf) -> str:
     """All of /proc/… or /sys/…, up to about `most_bytes`; bytes that are no UTF-8 are replaced.
     Raises OSError.
 
@@ -26,7 +26,7 @@ def read_text(path: str, most_bytes: float = math.inf) -> str:
     return content.decode(errors="replace")
 
 
-def read_if_any(path: str, most_bytes: float = math.inf) -> str:
+def read_if_any(path: str | os.PathLike[str], most_bytes: float = math.inf) -> str:
     """The same; empty when it can't be read, or is gone."""
     try:
         return read_text(path, most_bytes)

@@ -1,7 +1,8 @@
-"""Ranks in words, for evidence and stories. Pure."""
+"""Ranks, and how processes ended, in words, for evidence and stories. Pure."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable
 
 MOST_PARTS = 6
@@ -35,3 +36,18 @@ def who_wait(ranks: Iterable[int]) -> str:
     """`rank 3 waits`, `ranks 0-2 wait`."""
     numbers = set(ranks)
     return f"{name_ranks(numbers)} wait{'s' * (len(numbers) == 1)}"
+
+
+def name_signal(number: int) -> str:
+    """`SIGKILL`; `signal 42` of one that has no name here, as most real-time signals."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def how_it_ended(exit_code: int) -> str:
+    """`exited with code 3`; `was ended by SIGKILL` of a negative one, as `subprocess` has it."""
+    if exit_code >= 0:
+        return f"exited with code {exit_code}"
+    return f"was ended by {name_signal(-exit_code)}"

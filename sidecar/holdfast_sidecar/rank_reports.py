@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.page import Ending, Flag, Word
+from holdfast.page import Ending, Flag, Word, uses_gloo_alone
 from holdfast_sidecar.coordination.reports import RankReport
 from holdfast_sidecar.detectors.stall import stood_since_s
 from holdfast_sidecar.observation import Moment, RankHistory, RankLook, is_finite, own_s, step_s
@@ -45,7 +45,7 @@ def report_rank(history: RankHistory, settings: Settings, moment: Moment) -> Ran
         resumed_step=look.words[Word.RESUMED_STEP],
         in_loop=look.has(Flag.LOOP_WRAPPED),
         resume_failures=look.words[Word.RESUME_FAILURES],
-        is_gloo_alone=look.has(Flag.GROUP_INITIALISED) and not look.has(Flag.OTHER_BACKEND),
+        is_gloo_alone=uses_gloo_alone(look.words),
     )
 
 

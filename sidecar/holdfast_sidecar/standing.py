@@ -336,7 +336,7 @@ def _under_way(plan: Plan, waiting: str, view: View) -> Iterator[str]:
 def _silence(nodes: list[NodeStanding]) -> Iterator[str]:
     """Every rank stands still for far longer than a step takes, and nobody has found a stall yet:
     in the first steps of an attempt that may take minutes."""
-    ranks = [rank for rank in _ranks_of(nodes) if rank.alive and rank.ending != 1]
+    ranks = [rank for rank in _ranks_of(nodes) if rank.alive and not rank.has_finished]
     usual_s = max((rank.step_s for rank in ranks), default=0.0)
     if not usual_s or any(rank.phase in PLANNED_PHASES for rank in ranks):
         return
@@ -389,7 +389,7 @@ def _node_trouble(node: NodeStanding) -> Iterator[str]:
     if node.launcher is None and node.sidecar is None:
         yield f"{where}: a member of the attempt, but nobody there reports"
     for rank in node.ranks:
-        if not rank.alive and rank.ending != 1:
+        if not rank.alive and not rank.has_finished:
             yield f"rank {rank.rank} on {node.node} is gone"
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.coordination.reports import LEFT_ALONE, WITHHELD, Incident
+from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
 from holdfast_sidecar.decisions.warrant import HANGS
 
 
@@ -110,7 +111,7 @@ def _start(incident: Incident) -> float:
 
 def _last_well(incident: Incident) -> int:
     """The last step before the fault."""
-    is_of_numbers = incident.cause in OF_NUMBERS and incident.onset_step > 0
+    is_of_numbers = incident.cause in ABOUT_NUMBERS and incident.onset_step > 0
     return incident.onset_step - 1 if is_of_numbers else incident.step_reached
 
 
@@ -154,7 +155,7 @@ def _events_withheld(incident: Incident) -> Iterator[tuple[float, str]]:
     decided = _WITHHELD.get(incident.decided, incident.decided)
     yield incident.detected_unix_s, f"nothing was done ({decided})"
     if incident.recovered_unix_s:
-        went_on = f", after step {incident.step_resumed}" * (incident.cause in OF_NUMBERS)
+        went_on = f", after step {incident.step_resumed}" * (incident.cause in ABOUT_NUMBERS)
         yield incident.recovered_unix_s, f"it was over by itself{went_on}"
     elif incident.went_over_into:
         into = describe_cause(incident.went_over_into)
@@ -203,14 +204,11 @@ _OF_OTHERS = {
 def whom(node: str, ranks: list[int], cause: str = "") -> str:
     """`rank 3 on node b`, as far as it is known; of numbers it may be all."""
     if not ranks:
-        unknown = "all ranks" if cause in OF_NUMBERS else "culprit unknown"
+        unknown = "all ranks" if cause in ABOUT_NUMBERS else "culprit unknown"
         return f"node {node}" if node else unknown
     listed = ", ".join(str(rank) for rank in ranks)
     return f"rank{'s' * (len(ranks) > 1)} {listed}" + (f" on node {node}" if node else "")
 
-
-OF_NUMBERS = frozenset({"nonfinite", "spike"})
-"""Causes in which all ranks agree, whoever began it."""
 
 _HOW = {"without_node": "without the node", "roll_back": "from further back"}
 

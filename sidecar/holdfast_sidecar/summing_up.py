@@ -6,8 +6,9 @@ import re
 
 from holdfast_sidecar.coordination.reports import LEFT_ALONE
 from holdfast_sidecar.decisions.blame import LEFT
+from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
 from holdfast_sidecar.decisions.observing import END, LEAVE
-from holdfast_sidecar.story import OF_NUMBERS, Story, whom
+from holdfast_sidecar.story import Story, whom
 
 _DID = {
     "crash": "crashed",
@@ -68,7 +69,7 @@ def _accusation(story: Story) -> str:
 def _subject(story: Story) -> str:
     ranks = [] if story.cause in OF_NODES and story.culprit_node else story.culprit_ranks
     if not ranks and not story.culprit_node:
-        return "The job" if story.cause in OF_NUMBERS else "Somebody unknown"
+        return "The job" if story.cause in ABOUT_NUMBERS else "Somebody unknown"
     name = whom(story.culprit_node, ranks)
     return name[0].upper() + name[1:]
 

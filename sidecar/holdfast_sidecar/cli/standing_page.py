@@ -156,7 +156,7 @@ def _ranks(standing: Standing) -> str:
 
 
 def _rank(node: str, rank: RankReport) -> list[str]:
-    phase = rank.phase if rank.alive or rank.ending == 1 else paint("gone", BAD)
+    phase = rank.phase if rank.alive or rank.has_finished else paint("gone", BAD)
     return [
         str(rank.rank),
         node,

@@ -157,10 +157,15 @@ class RankReport:
     it died at work."""
 
     @property
+    def has_finished(self) -> bool:
+        """Whether it says that it ended well."""
+        return self.ending == FINISHED
+
+    @property
     def has_left(self) -> bool:
         """Whether it ended with code 0, before its time or not, or says that it does."""
         if self.alive:
-            return self.ending == FINISHED
+            return self.has_finished
         return self.exit_code == 0
 
     @property

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast import environment
+from holdfast_sidecar.naming import how_it_ended
 
 log = logging.getLogger(__name__)
 
@@ -143,7 +144,7 @@ class WaiterProcess:
         lived_s = time.monotonic() - started_s
         self._failures = self._failures + 1 if lived_s < AT_ONCE_S else 0
         if not self._closing.is_set():
-            log.warning("the death watch ended with code %d; starting another", code)
+            log.warning("the death watch %s; starting another", how_it_ended(code))
 
     def _send(self, line: str) -> None:
         if self._child is None or self._child.stdin is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from holdfast_sidecar.coordination.reports import NodeReport
 from holdfast_sidecar.decisions import fault_time
-from holdfast_sidecar.decisions.blame import OF_A_PEER
+from holdfast_sidecar.decisions.blame import ABORTED, OF_A_PEER
 from holdfast_sidecar.decisions.divergence import describe, judge
 from holdfast_sidecar.decisions.modes import mode_on
 from holdfast_sidecar.findings import Finding, Kind
@@ -25,9 +25,6 @@ BY_ORDER = re.compile(
 )
 """How launchers, schedulers and people end ranks: a consequence, or wanted. (130 and 143 are what
 programs leave by that handle SIGINT and SIGTERM.)"""
-
-ABORTED = "ended by SIGABRT"
-"""C++ that lost a peer ends so, and says nothing in a page."""
 
 VICTIM = 0.5
 """How sure it is that a rank began it which speaks of a lost peer."""

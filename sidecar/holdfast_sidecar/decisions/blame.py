@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from holdfast_sidecar.coordination.reports import Exit
+from holdfast_sidecar.naming import name_signal
 
 OF_A_PEER = re.compile(
     r"connection (closed|reset|refused)|broken pipe|socket|recv|timed out|timeout"
@@ -40,12 +41,14 @@ OF_HARDWARE = re.compile(
 )
 """What Python raises though it is the machine's: a restart elsewhere helps, one here does not."""
 
+ABORTED = f"ended by {signal.SIGABRT.name}"
+"""What a library does that lost a peer, and ranks differ: C++ says nothing of it in a page."""
+
 LEFT = "left by exit code 0"
 
 LEFT_SURENESS = 0.8
 """How sure it is that the others failed because a rank was through before them: they say that they
 lost one, and none but this one is known to be gone."""
-
 
 MISSED_WITHIN_STEPS = 2
 """Who was needed is missed in the next collective, and steps are counted a little apart: the others
@@ -143,10 +146,7 @@ def describe(exit_: Exit) -> str:
         return f"{LEFT} at step {exit_.step} while others went on"
     if exit_.exit_code >= 0:
         return f"exited with code {exit_.exit_code}"
-    try:
-        return f"ended by {signal.Signals(-exit_.exit_code).name}"
-    except ValueError:
-        return f"ended by signal {-exit_.exit_code}"
+    return f"ended by {name_signal(-exit_.exit_code)}"
 
 
 def in_short(blame: Blame) -> str:

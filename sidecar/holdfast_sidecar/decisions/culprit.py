@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.page import Ending
 from holdfast_sidecar.coordination.reports import Incident, Plan
 from holdfast_sidecar.decisions import fault_time
 from holdfast_sidecar.decisions.arrival import Arrival, Cause, judge_late
@@ -53,7 +52,7 @@ def judge_attempt(cluster: Cluster, plan: Plan) -> Arrival | None:
         for trace in node.traces
     }
     ranks = cluster.ranks(plan).values()
-    ended = {rank.rank for rank in ranks if rank.ending == Ending.FINISHED or rank.has_left}
+    ended = {rank.rank for rank in ranks if rank.has_finished or rank.has_left}
     return judge_late(traces, ended, plan.world_size)
 
 

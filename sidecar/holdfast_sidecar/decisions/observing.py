@@ -156,7 +156,7 @@ def _goes_on(nodes: list[NodeReport], incident: Incident, attempt: int) -> bool:
     ranks = [rank for node in nodes for rank in node.ranks]
     if not ranks:
         return False
-    if all(rank.ending == 1 for rank in ranks):
+    if all(rank.has_finished for rank in ranks):
         return True
     is_same = incident.attempt == attempt and incident.decided not in (LEAVE, END)
     reached = incident.step_reached if is_same else 0

@@ -7,6 +7,7 @@ import signal
 
 from holdfast_sidecar.coordination.reports import Exit, Incident
 from holdfast_sidecar.decisions.blame import (
+    ABORTED,
     FROM_OUTSIDE,
     LEFT,
     OF_A_MISMATCH,
@@ -25,8 +26,6 @@ NOT_OF_A_PROGRAM = FROM_OUTSIDE | {-signal.SIGBUS}
 """Bad memory and full storage send a SIGBUS just as well as a bug: elsewhere it may go on."""
 
 AT_STEP = " at step "
-
-ABORTED = "ended by SIGABRT"
 
 MISMATCH = "ranks differ in a collective"
 """Which of them says so, and in which words, is chance."""

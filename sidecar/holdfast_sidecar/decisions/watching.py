@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from holdfast_sidecar.coordination.reports import FINISHED, AgentReport, Incident, Member, Plan
+from holdfast_sidecar.coordination.reports import AgentReport, Incident, Member, Plan
 from holdfast_sidecar.decisions import fault_time, interruption, preemption, withholding
 from holdfast_sidecar.decisions.blame import in_short, is_of_script
 from holdfast_sidecar.decisions.choosing import onset_in
@@ -137,7 +137,7 @@ def _has_succeeded(cluster: Cluster, plan: Plan, member: Member) -> bool:
         and node is not None
         and node.attempt == plan.attempt
         and len(node.ranks) == member.slots
-        and all(rank.ending == FINISHED for rank in node.ranks)
+        and all(rank.has_finished for rank in node.ranks)
     )
 
 

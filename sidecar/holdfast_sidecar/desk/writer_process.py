@@ -10,7 +10,6 @@ import contextlib
 import logging
 import os
 import queue
-import signal
 import subprocess
 import sys
 import threading
@@ -22,6 +21,7 @@ from typing import Any
 from holdfast import environment
 from holdfast_sidecar.coordination.reports import encode
 from holdfast_sidecar.desk.questions import Errand, Question, Reply, read_reply, spell_question
+from holdfast_sidecar.naming import how_it_ended
 
 log = logging.getLogger(__name__)
 
@@ -181,7 +181,8 @@ class WriterProcess:
             for number, question in left.items():
                 self._orders.put((number, question))
             return
-        reason = child.reason or f"the writer process {_describe(code)}"
+        how = "can't be ended" if code is None else how_it_ended(code)
+        reason = child.reason or f"the writer process {how}"
         log.warning("%s (%d questions unanswered)", reason, len(left))
         for number in left:
             self._deliver(Reply(number, error=reason))
@@ -198,11 +199,3 @@ def _write(process: subprocess.Popen[str], line: str) -> None:
     with contextlib.suppress(BrokenPipeError, ValueError):
         process.stdin.write(line + "\n")
         process.stdin.flush()
-
-
-def _describe(code: int | None) -> str:
-    if code is None or code >= 0:
-        return f"ended with code {code}"
-    with contextlib.suppress(ValueError):
-        return f"was ended by {signal.Signals(-code).name}"
-    return f"was ended by signal {-code}"

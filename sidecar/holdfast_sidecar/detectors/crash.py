@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from holdfast.page import END_SIGNAL
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.naming import how_it_ended
 from holdfast_sidecar.observation import Moment, RankHistory, Ranks
 
 BY_ORDER = frozenset(
@@ -81,16 +82,10 @@ def describe_end(history: RankHistory, gone_since_s: float) -> str:
     since_oom_s = _since_oom_s(history, gone_since_s)
     if code == -signal.SIGKILL and since_oom_s <= OOM_JUST_BEFORE_S:
         return "was killed by the kernel's OOM killer, by the count of its memory cgroup,"
-    end = f"exited with code {code}" if code > 0 else f"was ended by {signal_name(-code)}"
+    end = how_it_ended(code)
     if since_oom_s <= OOM_SHORTLY_BEFORE_S:
         end += f", {since_oom_s:.1f} s after the OOM killer struck in its memory cgroup,"
     return end
-
-
-def signal_name(number: int) -> str:
-    """SIGKILL, or the number of one that has no name."""
-    known = {each.value: each.name for each in signal.Signals}
-    return known.get(number, f"signal {number}")
 
 
 def _since_oom_s(history: RankHistory, gone_since_s: float) -> float:

@@ -21,7 +21,7 @@ from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElas
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-from holdfast.page import Flag, page_name
+from holdfast.page import Flag, page_name, uses_gloo_alone
 from holdfast_sidecar.coordination.reports import Plan
 from holdfast_sidecar.decisions.snapshot_source import NAME as SNAPSHOT
 from holdfast_sidecar.launcher.backing import Backing
@@ -35,7 +35,6 @@ from holdfast_sidecar.launcher.rank_ends import RankEnd, forgive, own_ends
 from holdfast_sidecar.launcher.rank_environment import RankContext, rank_environment
 from holdfast_sidecar.launcher.rank_pages import (
     has_flag,
-    is_gloo_alone,
     read_completed_steps,
     read_onset,
     read_step,
@@ -332,7 +331,7 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
                     now_unix_s,
                     read_step(words),
                     onset,
-                    is_gloo_alone(words),
+                    words is not None and uses_gloo_alone(words),
                     0.0 if stepped_s is None else now_unix_s - (now_s - stepped_s),
                 )
                 ends.append(end)

@@ -13,6 +13,7 @@ from holdfast_sidecar.decisions.blame import describe, find_culprit
 from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
 from holdfast_sidecar.decisions.warrant import HANGS
 from holdfast_sidecar.launcher.rank_ends import RankEnd, in_order
+from holdfast_sidecar.naming import how_it_ended
 from holdfast_sidecar.redaction import Redaction
 
 LONGEST_MESSAGE = 200
@@ -98,7 +99,7 @@ class Course:
         first = next(end for end in exits if end.exit_code != 0)
         said = f": {shortened(first.message)}" if first.message else ""
         whose = by_whom(first, self.attempt, plan)
-        line = f"rank {first.rank} {how(first.exit_code)}{said}{whose}"
+        line = f"rank {first.rank} {how_it_ended(first.exit_code)}{said}{whose}"
         blame = find_culprit(("", end) for end in exits)
         if blame is None or blame.exit.exit_code != 0:
             return line
@@ -118,14 +119,6 @@ def by_whom(exit_: Exit, attempt: int, plan: Plan | None) -> str:
         return ""
     is_culprit = plan.cause in HANGS and exit_.rank in plan.culprit_ranks
     return f", by Holdfast, for the {plan.cause} of incident {plan.incident}" * is_culprit
-
-
-def how(exit_code: int) -> str:
-    """A bad end in words; a negative exit code is a signal."""
-    if exit_code > 0:
-        return f"exited with code {exit_code}"
-    known = {s.value: s.name for s in signal.Signals}
-    return f"was ended by {known.get(-exit_code, f'signal {-exit_code}')}"
 
 
 def shortened(message: str) -> str:

@@ -64,12 +64,3 @@ def has_stepped(words: tuple[int, ...]) -> bool:
 def has_flag(words: tuple[int, ...], flag: page.Flag) -> bool:
     """Whether the rank has set this flag."""
     return bool(words[page.Word.FLAGS] & flag)
-
-
-def is_gloo_alone(words: tuple[int, ...] | None) -> bool:
-    """Whether the rank's process groups used no other backend; False without any, or a page."""
-    return (
-        words is not None
-        and has_flag(words, page.Flag.GROUP_INITIALISED)
-        and not has_flag(words, page.Flag.OTHER_BACKEND)
-    )

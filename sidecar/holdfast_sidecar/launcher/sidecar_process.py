@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from holdfast.identity import ProcessIdentity, is_alive
+from holdfast_sidecar.naming import how_it_ended
 from holdfast_sidecar.places import Places
 
 logger = logging.getLogger(__name__)
@@ -80,9 +81,8 @@ class SidecarProcess:
                 self.tell_end(self._process.pid)
             if self._leaving.wait(pause_s):
                 return
-            logger.warning(
-                "the sidecar ended with code %d and is started again (%s)", code, self._log
-            )
+            how = how_it_ended(code)
+            logger.warning("the sidecar %s and is started again (%s)", how, self._log)
             self._process = self._launch()
             if self._leaving.is_set():
                 self._process.send_signal(LEAVE)

@@ -21,6 +21,7 @@ from pathlib import Path
 from holdfast import environment as names
 from holdfast_sidecar.launcher import handover
 from holdfast_sidecar.launcher.rank_process import Command, Process, start_cold
+from holdfast_sidecar.naming import how_it_ended
 from holdfast_sidecar.server.parent_death import die_with
 
 logger = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class Warm:
         if code is None:
             self.forget_errors()
         else:
-            logger.warning("a warm interpreter ended with code %d: see %s", code, self.errors)
+            logger.warning("a warm interpreter %s: see %s", how_it_ended(code), self.errors)
 
     def forget_errors(self) -> None:
         """It went well so far: from now on its errors are the rank's own."""

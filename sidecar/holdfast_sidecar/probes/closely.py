@@ -116,7 +116,7 @@ def _other_threads(process: Process, pid: int, now_s: float) -> Iterator[tuple[s
         wait = None if thread == pid else process.wait(thread, now_s)
         if wait is None or not (wait.where in AT_WORK or _pauses(wait)):
             continue
-        name = read_if_any(str(process.directory / "task" / str(thread) / "comm")).strip()
+        name = read_if_any(process.directory / "task" / str(thread) / "comm").strip()
         if not name.startswith(OWN_THREADS):
             yield name or str(thread), wait
             if wait.where in AT_WORK:
@@ -136,7 +136,7 @@ def _pauses(wait: Wait) -> bool:
 
 def read_child(process: Process, parent_name: str, now_s: float) -> Child | None:
     """A child as it stands; None when it just went."""
-    text = read_if_any(str(process.directory / "stat"))
+    text = read_if_any(process.directory / "stat")
     if not text:
         return None
     status, name = parse_stat(text), process.name

@@ -112,17 +112,15 @@ class OomWatch:
         if file is None:
             return None
         if file not in self._counts:
-            self._counts[file] = parse_oom_kills(read_if_any(str(file)))
+            self._counts[file] = parse_oom_kills(read_if_any(file))
         return self._counts[file]
 
     def _find_file(self, pid: int) -> Path | None:
-        mounts = parse_mounts(read_if_any(str(self.proc / "self/mountinfo")))
-        places = places_of(read_if_any(str(self.proc / str(pid) / "cgroup")), mounts)
+        mounts = parse_mounts(read_if_any(self.proc / "self/mountinfo"))
+        places = places_of(read_if_any(self.proc / str(pid) / "cgroup"), mounts)
         everywhere = self.proc / "vmstat"
         candidates = [*places, everywhere]
-        return next(
-            (f for f in candidates if parse_oom_kills(read_if_any(str(f))) is not None), None
-        )
+        return next((f for f in candidates if parse_oom_kills(read_if_any(f)) is not None), None)
 
 
 def parse_message(record: str) -> str:

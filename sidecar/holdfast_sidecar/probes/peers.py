@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast_sidecar.collective_trace import RankTrace
-from holdfast_sidecar.coordination.reports import NodeReport, decode
+from holdfast_sidecar.coordination.reports import FINISHED, NodeReport, decode
 from holdfast_sidecar.observation import PeerRank
 
 
@@ -55,6 +55,6 @@ def _peer(rank: Mapping[str, Any]) -> PeerRank:
         phase=str(rank["phase"]),
         phase_age_s=float(rank["phase_age_s"]),
         own_s=float(rank["own_s"]),
-        has_ended=rank.get("ending", 0) == 1
+        has_ended=rank.get("ending", 0) == FINISHED
         or (not rank.get("alive", True) and rank.get("exit_code") == 0),
     )

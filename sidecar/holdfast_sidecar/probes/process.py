@@ -63,20 +63,20 @@ class Process:
     @cached_property
     def name(self) -> str:
         """What it calls itself."""
-        return read_if_any(str(self.directory / "comm")).strip()
+        return read_if_any(self.directory / "comm").strip()
 
     @cached_property
     def connected(self) -> frozenset[str]:
         """Its network connections, by the links of their descriptors."""
         found: frozenset[str] = frozenset()
         for table in ("tcp", "tcp6", "udp", "udp6"):
-            found |= parse_connections(read_if_any(str(self.directory / "net" / table)))
+            found |= parse_connections(read_if_any(self.directory / "net" / table))
         return found
 
     @cached_property
     def linked(self) -> frozenset[str]:
         """Unix sockets in its network namespace that have another end, the same way."""
-        return parse_unix_connections(read_if_any(str(self.directory / "net" / "unix")))
+        return parse_unix_connections(read_if_any(self.directory / "net" / "unix"))
 
     @cached_property
     def held(self) -> frozenset[str]:
@@ -104,7 +104,7 @@ class Process:
     @cached_property
     def driver_code(self) -> list[tuple[int, int]]:
         """Where its GPU's driver lies in its memory."""
-        return parse_code(read_if_any(str(self.directory / "maps")), DRIVERS)
+        return parse_code(read_if_any(self.directory / "maps"), DRIVERS)
 
     def threads(self) -> list[int]:
         """Its threads, the main one first as a rule."""
@@ -141,7 +141,7 @@ class Process:
         """Bytes that it read and wrote by calls so far."""
         fields = dict(
             line.split(": ")
-            for line in read_if_any(str(self.directory / "io")).splitlines()
+            for line in read_if_any(self.directory / "io").splitlines()
             if ": " in line
         )
         if "rchar" not in fields or "wchar" not in fields:
@@ -149,7 +149,7 @@ class Process:
         return int(fields["rchar"]) + int(fields["wchar"])
 
     def _read_call(self, thread: int) -> str:
-        return read_if_any(str(self.directory / "task" / str(thread) / "syscall"))
+        return read_if_any(self.directory / "task" / str(thread) / "syscall")
 
     def _targets(self, call: Call, thread: int) -> Iterator[str]:
         for descriptor in self._descriptors(call)[:MOST_DESCRIPTORS]:
@@ -162,7 +162,7 @@ class Process:
         if call.number in ON_DESCRIPTOR:
             return [first]
         if call.number in ON_EPOLL:
-            return parse_epoll(read_if_any(str(self.directory / "fdinfo" / str(first))))
+            return parse_epoll(read_if_any(self.directory / "fdinfo" / str(first)))
         if call.number in ON_POLL:
             return parse_pollfds(self._read_memory(first, 8 * min(second, MOST_DESCRIPTORS)))
         return []
@@ -178,7 +178,7 @@ class Process:
         polls waits for none; of other calls the kernel says where in it they wait."""
         if call.number in ON_POLL | ON_EPOLL:
             return not path.startswith("/dev/")
-        return IN_A_PIPE in read_if_any(str(self.directory / "task" / str(thread) / "wchan"))
+        return IN_A_PIPE in read_if_any(self.directory / "task" / str(thread) / "wchan")
 
     def _connected_for(self, call: Call) -> frozenset[str]:
         is_asked = call.number in ON_DESCRIPTOR | ON_EPOLL | ON_POLL
@@ -238,7 +238,7 @@ def descendants(proc: Path, pid: int) -> list[int]:
     while waiting and len(found) < MOST_CHILDREN:
         directory = proc / str(waiting.pop(0)) / "task"
         for thread in _numbers(directory)[:MOST_THREADS]:
-            listed = read_if_any(str(directory / str(thread) / "children"))
+            listed = read_if_any(directory / str(thread) / "children")
             children = [int(child) for child in listed.split()]
             found += children
             waiting += children

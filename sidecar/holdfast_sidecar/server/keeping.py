@@ -6,7 +6,6 @@ Nothing that it held is brought back here: who wrote it writes it again (docs/re
 from __future__ import annotations
 
 import logging
-import signal
 import subprocess
 import threading
 import time
@@ -14,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+from holdfast_sidecar.naming import how_it_ended
 from holdfast_sidecar.server.embedded import EmbeddedServer
 from holdfast_sidecar.settings import RedisSettings
 
@@ -130,13 +130,3 @@ def pause_s(ends: Collection[float], now: float) -> float:
     """How long to wait before the next start; `ends`: when it ended or did not start, until now."""
     recent = sum(1 for end in ends if now - end < RECENT_S)
     return min(FIRST_PAUSE_S * 2.0 ** max(recent - 1, 0), LONGEST_PAUSE_S)
-
-
-def how_it_ended(code: int) -> str:
-    """The end of a process in words."""
-    if code >= 0:
-        return f"ended with code {code}"
-    try:
-        return f"was ended by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was ended by signal {-code}"

@@ -186,7 +186,7 @@ def test_an_interpreter_that_cannot_import_is_told_of_and_its_rank_starts_cold(
     assert output(standby.start(command(["look.py"], 0, folder / "x")), folder / "x") == "ran\n"
     (kept,) = evidence.iterdir()
     assert "No module named 'no_such_module'" in kept.read_text()
-    assert f"ended with code 1: see {kept}" in caplog.text
+    assert f"exited with code 1: see {kept}" in caplog.text
 
 
 def test_nothing_is_kept_of_an_interpreter_that_was_used_or_not_needed(

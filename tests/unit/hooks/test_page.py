@@ -92,3 +92,18 @@ def test_the_zones_do_not_overlap_and_fill_the_page() -> None:
     assert page.DEATH_OFFSET + page.DEATH_SIZE <= page.LAST_WORDS_OFFSET
     assert page.LAST_WORDS_OFFSET + page.LAST_WORDS_SIZE <= page.RING_OFFSET
     assert page.RING_OFFSET + page.RING_CAPACITY * page.RECORD_SIZE == page.PAGE_SIZE
+
+
+@pytest.mark.parametrize(
+    ("flags", "alone"),
+    [
+        (page.Flag(0), False),
+        (page.Flag.GROUP_INITIALISED, True),
+        (page.Flag.GROUP_INITIALISED | page.Flag.LOOP_WRAPPED, True),
+        (page.Flag.GROUP_INITIALISED | page.Flag.OTHER_BACKEND, False),
+    ],
+)
+def test_the_page_says_whether_the_rank_used_gloo_alone(flags: page.Flag, alone: bool) -> None:
+    words = [0] * page.WORD_COUNT
+    words[page.Word.FLAGS] = int(flags)
+    assert page.uses_gloo_alone(tuple(words)) is alone

@@ -10,8 +10,9 @@ pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from holdfast_sidecar.coordination.reports import Member, Plan  # noqa: E402
-from holdfast_sidecar.launcher.course import Course, how  # noqa: E402
+from holdfast_sidecar.launcher.course import Course  # noqa: E402
 from holdfast_sidecar.launcher.rank_ends import RankEnd  # noqa: E402
+from holdfast_sidecar.naming import how_it_ended  # noqa: E402
 from holdfast_sidecar.redaction import Redaction  # noqa: E402
 
 HUNG = Plan(0, 1, "ended", cause="hang", incident="3f2a", culprit_ranks=[4])
@@ -73,14 +74,6 @@ def test_a_long_message_is_cut_for_the_console(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("exit_code", "words"),
-    [(1, "exited with code 1"), (-9, "was ended by SIGKILL"), (-40, "was ended by signal 40")],
-)
-def test_a_signal_is_named(exit_code: int, words: str) -> None:
-    assert how(exit_code) == words
-
-
-@pytest.mark.parametrize(
     ("plan", "code", "words"),
     [
         (Plan(0, 1, "running"), -9, ""),
@@ -94,7 +87,7 @@ def test_a_signal_is_named(exit_code: int, words: str) -> None:
 def test_whose_kill_it_was_is_told(plan: Plan | None, code: int, words: str) -> None:
     course = Course(0, {0: 4})
     course.take([RankEnd(0, 10, code, 1.0)], {0: ""})
-    assert course.first_failure(plan) == f"rank 4 {how(code)}{words}"
+    assert course.first_failure(plan) == f"rank 4 {how_it_ended(code)}{words}"
 
 
 def test_what_an_exception_says_is_told_without_secrets(tmp_path: Path) -> None:

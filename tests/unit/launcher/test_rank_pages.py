@@ -7,7 +7,6 @@ from holdfast import page
 from holdfast_sidecar.coordination.reports import Member
 from holdfast_sidecar.launcher.rank_pages import (
     has_stepped,
-    is_gloo_alone,
     read_completed_steps,
     read_onset,
     read_step_end_s,
@@ -48,24 +47,6 @@ def test_the_page_says_since_when_losses_were_not_finite(tmp_path: Path) -> None
         content[offset : offset + 8] = value.to_bytes(8, "little")
     path.write_bytes(content)
     assert read_onset(path) == 4
-
-
-def test_the_page_says_whether_the_rank_used_gloo_alone(tmp_path: Path) -> None:
-    path = tmp_path / "p"
-    assert not is_gloo_alone(read_words(path))
-    write_page(path, page.Ending.RUNNING)
-    content = bytearray(path.read_bytes())
-    told = []
-    for flags in (
-        0,
-        page.Flag.GROUP_INITIALISED,
-        page.Flag.GROUP_INITIALISED | page.Flag.OTHER_BACKEND,
-    ):
-        offset = page.WORDS_OFFSET + 8 * page.Word.FLAGS
-        content[offset : offset + 8] = int(flags).to_bytes(8, "little")
-        path.write_bytes(content)
-        told.append(is_gloo_alone(read_words(path)))
-    assert told == [False, True, False]
 
 
 def test_the_page_says_whether_the_rank_finished(tmp_path: Path) -> None:
