@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast_sidecar.coordination.reports import WITHHELD, Incident, decode
+from holdfast_sidecar.listing import find
 from holdfast_sidecar.places import NAME, Places
 from holdfast_sidecar.remains import remove_old_remains
 from holdfast_sidecar.settings import EvidenceSettings
@@ -51,7 +52,7 @@ class Chronicle:
 def read_incidents(state: Path) -> list[Incident]:
     """What the nodes of this machine kept of a job's incidents, oldest first."""
     furthest: dict[str, Incident] = {}
-    for path in state.glob(f"*/incidents/*/{RECORD}"):
+    for path in find(state, f"*/incidents/*/{RECORD}"):
         incident = _read(path)
         if incident is not None:
             known = furthest.get(incident.identifier, incident)
@@ -63,7 +64,7 @@ def newest_job(root: Path) -> Path | None:
     """State directory of the job that has the newest incident below the root of all jobs."""
     newest: dict[float, Path] = {
         incidents[-1].detected_unix_s: state
-        for state in root.glob("*/")
+        for state in find(root, "*/")
         if (incidents := read_incidents(state))
     }
     return newest[max(newest)] if newest else None

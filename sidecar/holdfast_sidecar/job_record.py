@@ -20,6 +20,7 @@ from holdfast_sidecar.coordination.reports import (
     decode,
     encode,
 )
+from holdfast_sidecar.listing import find
 from holdfast_sidecar.places import JOB_RECORD, Places
 
 
@@ -141,13 +142,13 @@ def _differ_in_step_only(before: JobRecord | None, now: JobRecord) -> bool:
 def read_record(state: Path) -> tuple[JobRecord, float] | None:
     """What the nodes of this machine last knew of the job with this state directory, and when
     that was written (wall clock); None: nothing."""
-    known = [found for path in state.glob(f"*/{JOB_RECORD}") if (found := _read(path)) is not None]
+    known = [found for path in find(state, f"*/{JOB_RECORD}") if (found := _read(path)) is not None]
     return max(known, key=lambda one: (one[0].attempt, one[1]), default=None)
 
 
 def newest_ended(root: Path) -> Path | None:
     """State directory of the job that was heard of last, below the root of all jobs."""
-    heard = {found[1]: state for state in root.glob("*/") if (found := read_record(state))}
+    heard = {found[1]: state for state in find(root, "*/") if (found := read_record(state))}
     return heard[max(heard)] if heard else None
 
 

@@ -17,6 +17,7 @@ from holdfast_sidecar.configuration import Effective
 from holdfast_sidecar.coordination.connection import connect, describe, open_store
 from holdfast_sidecar.coordination.keys import Keys, Section
 from holdfast_sidecar.coordination.redis_store import RedisStore
+from holdfast_sidecar.listing import find
 from holdfast_sidecar.places import NAME, shm_root, state_root
 from holdfast_sidecar.settings import RedisSettings
 
@@ -94,7 +95,7 @@ def find_names(effective: Effective) -> list[str]:
 def read_records(root: Path, given: RedisSettings) -> dict[str, RedisSettings]:
     """Job -> its server, for every job whose launchers left a record here."""
     found: dict[str, RedisSettings] = {}
-    for path in sorted(root.glob(f"*/{RECORD}")):
+    for path in find(root, f"*/{RECORD}"):
         try:
             record = json.loads(path.read_text())
         except (OSError, ValueError):

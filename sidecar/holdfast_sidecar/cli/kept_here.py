@@ -11,6 +11,7 @@ from typing import Any
 from holdfast_sidecar.evidence.aftermath import FIRST_ERROR
 from holdfast_sidecar.evidence.archive import SUFFIX
 from holdfast_sidecar.evidence.first_error import Failure, Sign, confidence, order
+from holdfast_sidecar.listing import find
 from holdfast_sidecar.span import span
 from holdfast_sidecar.story import Story
 
@@ -25,7 +26,7 @@ FILES_LISTED = 6
 
 def bundles(state: Path, story: Story) -> list[str]:
     """Where the incident's bundles are: paths on this machine, `host:path` on others."""
-    here = sorted(state.glob(f"*/incidents/{story.identifier}{SUFFIX}"))
+    here = find(state, f"*/incidents/{story.identifier}{SUFFIX}")
     nodes_here = {path.parents[1].name for path in here}
     elsewhere = [place for node, place in sorted(story.bundles.items()) if node not in nodes_here]
     return [*map(str, here), *elsewhere]
@@ -34,7 +35,7 @@ def bundles(state: Path, story: Story) -> list[str]:
 def failures(state: Path, story: Story) -> list[Failure]:
     """Who failed, the first one first, from what the nodes of this machine kept together."""
     signs: dict[Sign, None] = {}
-    for path in sorted(state.glob(f"*/incidents/{story.identifier}/{FIRST_ERROR}")):
+    for path in find(state, f"*/incidents/{story.identifier}/{FIRST_ERROR}"):
         signs |= dict.fromkeys(_read_signs(path))
     return order(signs)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from holdfast_sidecar.coordination.reports import TERMINAL, Incident, Plan
 from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.job_record import newest_ended, newest_record, read_record
+from holdfast_sidecar.listing import find
 from holdfast_sidecar.places import state_root
 from holdfast_sidecar.standing import exists, incidents
 from holdfast_sidecar.story import Story
@@ -133,11 +135,19 @@ def evidence_files(state: Path, story: Story) -> list[tuple[Path, int]]:
     """
     found: dict[tuple[str, str], tuple[Path, int]] = {}
     for pattern in (f"incidents/{story.identifier}", f"evidence/attempt-{story.attempt}"):
-        for path in sorted(state.glob(f"*/{pattern}/*")):
-            count = path.stat().st_size if path.is_file() else 0
-            if count:
+        for path in find(state, f"*/{pattern}/*"):
+            if count := _file_bytes(path):
                 found.setdefault((path.parents[2].name, path.name), (path, count))
     return list(found.values())
+
+
+def _file_bytes(path: Path) -> int:
+    """Its size; 0 of what is no file, or was removed a moment ago."""
+    try:
+        status = path.stat()
+    except OSError:
+        return 0
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
 def _read(found: FoundJob) -> View:

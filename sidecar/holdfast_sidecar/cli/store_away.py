@@ -14,6 +14,7 @@ from holdfast.identity import ProcessIdentity, is_alive
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.finding_the_job import FoundJob, NoSuchJob
 from holdfast_sidecar.coordination.store import StoreUnavailable, View
+from holdfast_sidecar.listing import find
 from holdfast_sidecar.pages import Pages
 
 
@@ -56,7 +57,7 @@ def _meanwhile(ranks: Ranks) -> str:
 def read_ranks(shm: Path) -> Ranks:
     """What the pages of a job's nodes on this machine say of its newest attempt."""
     found: list[tuple[page.Identity, bool, bool]] = []
-    for directory in sorted(shm.glob("*/")):
+    for directory in find(shm, "*/"):
         pages = Pages(directory)
         for held in pages.refresh():
             ending = page.parse_words(held.read())[page.Word.ENDING]
@@ -77,7 +78,7 @@ def unknown(found: FoundJob) -> NoSuchJob:
 
 def living_sidecars(state: Path) -> list[str]:
     """Nodes of a job on this machine whose sidecar runs."""
-    return [path.parent.name for path in sorted(state.glob("*/sidecar.json")) if _is_running(path)]
+    return [path.parent.name for path in find(state, "*/sidecar.json") if _is_running(path)]
 
 
 def _is_running(record: Path) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from holdfast import page
 from holdfast_sidecar.detectors.expectation import MEASURED, STEPS_TO_TRUST, USUAL_SHARE
 from holdfast_sidecar.examination.check import FAIL, OK, Check
+from holdfast_sidecar.listing import find
 from holdfast_sidecar.pace import Pace
 from holdfast_sidecar.pages import Pages
 from holdfast_sidecar.settings import Settings, StallSettings
@@ -64,7 +65,7 @@ def limit_s(pace: Pace, part: str, stall: StallSettings) -> float:
 def read_jobs(settings: Settings) -> list[RunningJob]:
     """The jobs of this user whose ranks live here, from their pages."""
     root = Path(settings.paths.shm_dir) / f"holdfast-{os.getuid()}"
-    found = (_read_job(directory) for directory in sorted(root.glob("*/*")))
+    found = (_read_job(directory) for directory in find(root, "*/*"))
     return [job for job in found if job.paces]
 
 

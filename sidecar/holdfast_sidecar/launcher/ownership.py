@@ -20,6 +20,7 @@ from pathlib import Path
 from holdfast.page import GROUPS_SUFFIX, SOCKET_SUFFIX
 from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
 from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.listing import find
 from holdfast_sidecar.places import NAME, Places, places
 from holdfast_sidecar.settings import PathSettings
 
@@ -83,7 +84,7 @@ def sweep(settings: PathSettings, now_unix_s: float | None = None) -> None:
     """Remove what earlier runs of this user left in shared memory, if unowned and expired."""
     now = time.time() if now_unix_s is None else now_unix_s
     root = Path(settings.shm_dir) / f"holdfast-{os.getuid()}"
-    for node in root.glob("*/*"):
+    for node in find(root, "*/*"):
         with _unowned(node / "owner.lock") as is_free, contextlib.suppress(FileNotFoundError):
             if is_free and now - _newest(node) > EXPIRED_S:
                 shutil.rmtree(node, ignore_errors=True)

@@ -21,6 +21,7 @@ from holdfast.page import Word, parse_words
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import NodeReport, SnapshotReport, decode
 from holdfast_sidecar.findings import Kind
+from holdfast_sidecar.listing import find
 from holdfast_sidecar.pages import open_page
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
@@ -33,7 +34,7 @@ def taken(job: Job) -> list[int]:
     """Snapshots that each rank of the newest attempt has sealed."""
     newest = max((rank.attempt for rank in job.ranks().values()), default=-1)
     counts = []
-    for path in job.shm.glob(f"*/{job.name}/*/attempt-{newest}-*.page"):
+    for path in find(job.shm, f"*/{job.name}/*/attempt-{newest}-*.page"):
         if (held := open_page(path)) is not None:
             counts.append(parse_words(held.read())[Word.SNAPSHOTS_TAKEN])
             held.close()
@@ -48,7 +49,7 @@ def await_snapshots(job: Job, more: int = 2) -> None:
 
 def slots(job: Job) -> dict[str, int]:
     """The slots' files by name -> inode."""
-    return {p.name: p.stat().st_ino for p in job.shm.glob(f"*/{job.name}/*/snapshots/rank-*")}
+    return {p.name: p.stat().st_ino for p in find(job.shm, f"*/{job.name}/*/snapshots/rank-*")}
 
 
 def shown(job: Job) -> SnapshotReport:

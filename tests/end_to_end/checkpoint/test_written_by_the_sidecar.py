@@ -14,6 +14,7 @@ from tests.end_to_end.faults.job import CLOSE_ORDERS, Job, await_exit, new_job
 from holdfast_sidecar.checkpoints.directory import CheckpointDirectory
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import CheckpointOrder, LedgerEntry, decode
+from holdfast_sidecar.listing import find
 from holdfast_sidecar.settings import CheckpointSettings
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
@@ -141,7 +142,7 @@ def test_a_launcher_that_dies_alone_leaves_its_newest_snapshot_on_storage(lonely
     job = lonely
     node = job.start("a", options(job, "--set=checkpoint.least_every_s=3600"), LIFE)
     job.await_stepping(2)
-    job.await_that(lambda: bool(list(job.shm.glob("*/*/*/snapshots/rank-1-*"))), "slots")
+    job.await_that(lambda: bool(find(job.shm, "*/*/*/snapshots/rank-1-*")), "slots")
     reached = min(rank.step for rank in job.await_steps(20).values())  # that both have completed
     os.kill(node.process.pid, signal.SIGKILL)
     node.process.wait()
@@ -154,4 +155,4 @@ def test_a_launcher_that_dies_alone_leaves_its_newest_snapshot_on_storage(lonely
     assert kept.manifest.step >= reached
     job.start("a", options(job), LIFE)
     assert job.await_resumed(2, attempt=1) == kept.manifest.step
-    assert not list(job.shm.glob("*/*/*/attempt-0-*"))
+    assert not find(job.shm, "*/*/*/attempt-0-*")

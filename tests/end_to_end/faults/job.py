@@ -21,6 +21,7 @@ from holdfast.page import Word, parse_words
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import Incident, Plan, decode
 from holdfast_sidecar.coordination.store import Lease
+from holdfast_sidecar.listing import find
 from holdfast_sidecar.pages import open_page
 
 TRAINING = Path(__file__).with_name("training.py")
@@ -87,7 +88,7 @@ class Job:
     def ranks(self) -> dict[int, Rank]:
         """The ranks of the newest attempt, as far as they have claimed a page."""
         found = []
-        for path in self.shm.glob(f"*/{self.name}/*/*.page"):
+        for path in find(self.shm, f"*/{self.name}/*/*.page"):
             if (held := open_page(path)) is None:
                 continue
             who = held.identity

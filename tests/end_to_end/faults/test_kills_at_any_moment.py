@@ -16,6 +16,7 @@ from tests.end_to_end.faults.result import Result, assert_same, run_undisturbed
 from tests.servers import Server
 
 from holdfast.page import Phase, Word, parse_words
+from holdfast_sidecar.listing import find
 from holdfast_sidecar.pages import open_page
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
@@ -34,7 +35,7 @@ def undisturbed() -> Result:
 def words(job: Job, attempt: int) -> dict[int, tuple[int, ...]]:
     """The words of every rank's page of this attempt, by rank."""
     found = {}
-    for path in job.shm.glob(f"*/{job.name}/*/attempt-{attempt}-*.page"):
+    for path in find(job.shm, f"*/{job.name}/*/attempt-{attempt}-*.page"):
         if (held := open_page(path)) is not None:
             found[held.identity.rank] = parse_words(held.read())
             held.close()

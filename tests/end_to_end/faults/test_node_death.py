@@ -19,6 +19,7 @@ from tests.servers import Server
 
 from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.coordination.reports import PeerOrder, decode
+from holdfast_sidecar.listing import find
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
@@ -49,7 +50,7 @@ def lose(job: Job, node: str) -> int:
     for pid in doomed:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-    for memory in job.shm.glob(f"*/{job.name}/{node}"):
+    for memory in find(job.shm, f"*/{job.name}/{node}"):
         shutil.rmtree(memory)
     return completed
 

@@ -24,6 +24,7 @@ from tests.two_networks import INTERFACE, TwoNetworks, two_networks
 from holdfast.page import Word, parse_words
 from holdfast_sidecar.coordination.reports import Incident
 from holdfast_sidecar.fence import read_fence
+from holdfast_sidecar.listing import find
 from holdfast_sidecar.pages import open_page
 
 pytestmark = [pytest.mark.torch, pytest.mark.root, pytest.mark.timeout(240)]
@@ -53,7 +54,7 @@ class SplitJob(Job):
     def rank_of(self, node: str) -> Rank:
         """The newest rank that ran on this node."""
         found = []
-        for path in self.shm.glob(f"*/{self.name}/{node}/*.page"):
+        for path in find(self.shm, f"*/{self.name}/{node}/*.page"):
             if (held := open_page(path)) is not None:
                 who, words = held.identity, parse_words(held.read())
                 found.append(Rank(who.rank, node, who.pid, who.attempt, words[Word.STEP]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -105,7 +106,11 @@ class Ground:
 
     def left_in_shared_memory(self) -> list[str]:
         """What lies where pages were."""
-        return sorted(str(p.relative_to(self.folder / "shm")) for p in self.shm.rglob("*"))
+        return sorted(
+            str((Path(where) / name).relative_to(self.folder / "shm"))
+            for where, folders, files in os.walk(self.shm)  # which may be swept meanwhile
+            for name in (*folders, *files)
+        )
 
     @property
     def shm(self) -> Path:
