@@ -29,10 +29,10 @@ from holdfast_sidecar.evidence.aftermath import (
 from holdfast_sidecar.evidence.archive import archive_of, pack
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.local_state import Orders
-from holdfast_sidecar.machine import MachineReading
 from holdfast_sidecar.pages import RankPage
 from holdfast_sidecar.places import NAME, Places
 from holdfast_sidecar.probes.kernel_lines import read_kernel_lines
+from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.settings import Settings
 
 CONCLUDE_S = 2.0

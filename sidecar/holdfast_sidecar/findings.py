@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from holdfast_sidecar.remedy import Remedy
+
 
 class Kind(str, Enum):
     """What was judged wrong."""
@@ -21,7 +23,27 @@ class Kind(str, Enum):
     LAUNCHER_LOST = "launcher_lost"
     MEMORY_PRESSURE = "memory_pressure"
     DISK_FULL = "disk_full"
-    LINK_DOWN = "link_down"
+    HUNG_TASK = "hung_task"  # the kernel waits for something that does not answer
+    CPU_THROTTLED = "cpu_throttled"  # the cgroup's CPU quota keeps ranks waiting
+    CLOCK_OFF = "clock_off"  # this node's clock is not synchronised, or far from the others'
+    HOST_MEMORY_ERRORS = "host_memory_errors"  # DRAM errors that the memory controller counts
+    HOST_HOT = "host_hot"  # a part of the host near the temperature at which it slows down
+    STORAGE_STALLED = "storage_stalled"  # a network file system that does not answer
+    LINK_DOWN = "link_down"  # an interface or an RDMA port that had a link and lost it for good
+    LINK_FLAPPING = "link_flapping"  # lost and found again; told, and no fault
+    LINK_DEGRADED = "link_degraded"  # slower than it could be, or its errors grow
+    PEER_SLOW = "peer_slow"  # round trips between sidecars: the link to this node is slow
+    PCI_ERRORS = "pci_errors"  # errors that a PCI device reports (AER)
+    GPU_LOST = "gpu_lost"  # it does not answer any more, or fewer are there than should be
+    GPU_FAULT = "gpu_fault"  # XID or the driver's recovery action; `remedy` says what it asks for
+    GPU_MEMORY_FAILING = "gpu_memory_failing"  # rows to be remapped, or none left to remap to
+    ECC_STORM = "ecc_storm"  # corrected errors at a rate that foretells uncorrected ones
+    GPU_THROTTLED = "gpu_throttled"  # slowed down by heat, power or a brake
+    GPU_LINK_DEGRADED = "gpu_link_degraded"  # PCIe narrower or slower than it could be, NVLink lost
+    GPU_SHARED = "gpu_shared"  # a foreign process computes on a rank's GPU, or fills its memory
+    NVML_WEDGED = "nvml_wedged"  # the driver does not answer; what it said last is stale
+    NODE_UNFIT = "node_unfit"  # the health gate would not let this node into an attempt
+    GATE_BLIND = "gate_blind"  # a check of the gate could not be made: the node is let in unchecked
     STORE_AWAY = "store_away"
     NO_SNAPSHOTS = "no_snapshots"  # memory or state don't allow them; `what` says which
     NO_PEER_COPY = "no_peer_copy"  # snapshots don't get onto another node, or too slowly
@@ -30,7 +52,7 @@ class Kind(str, Enum):
     PROBE_FAILED = "probe_failed"
 
 
-HARDWARE = frozenset({Kind.LINK_DOWN})
+HARDWARE = frozenset({Kind.LINK_DOWN, Kind.GPU_LOST, Kind.GPU_FAULT})
 """Kinds that say a node's own parts are at fault: what it wrote meanwhile is not called good."""
 
 
@@ -47,7 +69,11 @@ class Finding:
     acts: bool = False
     """Sure enough to end a rank for (declaring and acting are separate)."""
     what: str = ""
-    """Which one, where a node has several of what is in trouble: room, interface, probe."""
+    """Which one, where a node has several of what is in trouble: room, interface, probe, GPU."""
+    gpu: str = ""
+    """UUID of the GPU in trouble; empty: it is not about one."""
+    remedy: Remedy = Remedy.NONE
+    """What the part in trouble needs before it is used again."""
 
     @property
     def key(self) -> tuple[str, str, tuple[int, ...], str]:

@@ -10,9 +10,9 @@ from holdfast_sidecar.checkpoint_outcomes import CheckpointTally
 from holdfast_sidecar.coordination.reports import SnapshotReport
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.local_state import Orders
-from holdfast_sidecar.machine import MachineReading, ProbeHealth
 from holdfast_sidecar.observation import Moment, Ranks
 from holdfast_sidecar.peers.tally import PeerCounts
+from holdfast_sidecar.readings.machine import MachineReading, ProbeHealth
 from holdfast_sidecar.settings import CheckpointSettings
 
 

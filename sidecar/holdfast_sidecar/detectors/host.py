@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.machine import HostReading
 from holdfast_sidecar.observation import Moment
+from holdfast_sidecar.readings.host import HostReading
 
 STALLED_RATIO = 0.1
 """A tenth of all time in which every task waits for memory: the host thrashes, and the OOM killer

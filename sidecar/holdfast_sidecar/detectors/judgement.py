@@ -11,8 +11,8 @@ from holdfast_sidecar.detectors.presence import find_absences
 from holdfast_sidecar.detectors.stall import find_stalls
 from holdfast_sidecar.detectors.straggler import find_stragglers
 from holdfast_sidecar.findings import Finding
-from holdfast_sidecar.machine import MachineReading
 from holdfast_sidecar.observation import Moment, Ranks
+from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.settings import Settings
 
 

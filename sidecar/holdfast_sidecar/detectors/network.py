@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.machine import NetworkReading
 from holdfast_sidecar.observation import Moment
+from holdfast_sidecar.readings.network import NetworkReading
 
 
 def find_lost_links(network: NetworkReading | None, moment: Moment) -> Iterator[Finding]:

@@ -34,8 +34,8 @@ from holdfast_sidecar.evidence.kept import write_file
 from holdfast_sidecar.evidence.log_errors import Source, find_errors
 from holdfast_sidecar.evidence.log_tails import read_tail
 from holdfast_sidecar.evidence.rank_facts import Output, RankFacts
-from holdfast_sidecar.machine import MachineReading
 from holdfast_sidecar.places import Places
+from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.redaction import Redaction
 from holdfast_sidecar.settings import Settings
 

@@ -24,8 +24,9 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.listening import parse_listen
-from holdfast_sidecar.metrics.catalogue import CATALOGUE, Entry
+from holdfast_sidecar.metrics.catalogue import CATALOGUE
 from holdfast_sidecar.metrics.drawing import draw
+from holdfast_sidecar.metrics.entry import Entry
 from holdfast_sidecar.metrics.samples import Sample
 from holdfast_sidecar.picture import Picture
 

@@ -9,7 +9,10 @@ from pathlib import Path
 from holdfast.page import Phase
 from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.metrics import catalogue
-from holdfast_sidecar.metrics.catalogue import Entry
+from holdfast_sidecar.metrics.entry import Entry
+from holdfast_sidecar.metrics.gpu_entries import GPUS
+from holdfast_sidecar.metrics.host_entries import HOST
+from holdfast_sidecar.metrics.network_entries import NETWORK
 
 SECTIONS: tuple[tuple[str, Sequence[Entry]], ...] = (
     ("The whole job", catalogue.JOB_WIDE),
@@ -19,9 +22,9 @@ SECTIONS: tuple[tuple[str, Sequence[Entry]], ...] = (
     ("Ranks", catalogue.RANKS),
     ("Findings", catalogue.FINDINGS),
     ("Coordination", catalogue.COORDINATION),
-    ("Host", catalogue.HOST),
-    ("Network", catalogue.NETWORK),
-    ("GPUs", catalogue.GPUS),
+    ("Host", HOST),
+    ("Network", NETWORK),
+    ("GPUs", GPUS),
     ("The sidecar itself", catalogue.SIDECAR),
 )
 

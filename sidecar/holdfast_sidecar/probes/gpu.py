@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
-from holdfast_sidecar.machine import Gpu, GpuReading
+from holdfast_sidecar.readings.gpu import Gpu, GpuReading, GpuUser, Signal
 
 
 class NvmlFailedError(Exception):
@@ -81,24 +81,27 @@ def read_gpu(nvml: Any, index: int, handle: Any) -> Gpu:
             ("uncorrected", nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED),
         )
     }
+    said: dict[Signal, float | None] = {
+        Signal.BUSY: None if rates is None else rates.gpu / 100,
+        Signal.MEMORY_SIZE: None if memory is None else int(memory.total),
+        Signal.MEMORY_USED: None if memory is None else int(memory.used),
+        Signal.TEMPERATURE: ask(
+            lambda: float(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
+        ),
+        Signal.POWER: ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3),
+        Signal.POWER_LIMIT: ask(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3),
+        Signal.SM_CLOCK: ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM) * 1e6),
+        Signal.ECC_CORRECTED: errors["corrected"],
+        Signal.ECC_UNCORRECTED: errors["uncorrected"],
+        Signal.PROCESSES: None if processes is None else len(processes),
+    }
     return Gpu(
         index=index,
         uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
         model=_text(ask(lambda: nvml.nvmlDeviceGetName(handle)) or ""),
         pci="" if pci is None else _text(pci.busId),
-        busy_ratio=None if rates is None else rates.gpu / 100,
-        memory_size_bytes=None if memory is None else int(memory.total),
-        memory_used_bytes=None if memory is None else int(memory.used),
-        temperature_celsius=ask(
-            lambda: float(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
-        ),
-        power_watts=ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3),
-        power_limit_watts=ask(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3),
-        sm_clock_hertz=ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM) * 1e6),
-        ecc_corrected=errors["corrected"],
-        ecc_uncorrected=errors["uncorrected"],
-        processes=None if processes is None else len(processes),
-        users=tuple(int(process.pid) for process in processes or ()),
+        values={signal: value for signal, value in said.items() if value is not None},
+        users=None if processes is None else tuple(GpuUser(int(one.pid)) for one in processes),
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from holdfast_sidecar.machine import HostReading, Pressure, Room
+from holdfast_sidecar.readings.host import HostReading, Pressure, Room
 
 RESOURCES = ("cpu", "io", "memory")
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast_sidecar.machine import (
-    GpuReading,
-    HostReading,
-    MachineReading,
-    NetworkReading,
-    ProbeHealth,
-)
 from holdfast_sidecar.probes.runner import ProbeRunner
+from holdfast_sidecar.readings.gpu import GpuReading
+from holdfast_sidecar.readings.host import HostReading
+from holdfast_sidecar.readings.machine import MachineReading, ProbeHealth
+from holdfast_sidecar.readings.network import NetworkReading
 
 EVERY_S = 5.0
 """Often enough for a scrape every 15 s, rare enough to cost nothing."""

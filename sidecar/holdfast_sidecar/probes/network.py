@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast_sidecar.kernel_files import read_text
-from holdfast_sidecar.machine import Interface, NetworkReading
+from holdfast_sidecar.readings.network import Interface, NetworkReading
 
 LOOPBACK_TYPE = 772
 """ARPHRD_LOOPBACK: it has no cable to lose."""

@@ -10,10 +10,10 @@ from pathlib import Path
 from holdfast import environment
 from holdfast.foreign_launch import find_seat, is_launcher
 from holdfast.identity import ProcessStatus, parse_stat
-from holdfast_sidecar.machine import GpuReading
 from holdfast_sidecar.outside_look import OutsideLook, OutsideRank
 from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.probes.sockets import read_unread_bytes
+from holdfast_sidecar.readings.gpu import GpuReading, Signal
 
 PROC = Path("/proc")
 
@@ -65,8 +65,10 @@ def busy_by_pid(reading: GpuReading) -> dict[int, float]:
     """Process -> how busy the busiest GPU is that it computes on."""
     busy: dict[int, float] = {}
     for gpu in reading.gpus:
-        for pid in gpu.users if gpu.busy_ratio is not None else ():
-            busy[pid] = max(busy.get(pid, 0.0), gpu.busy_ratio or 0.0)
+        ratio = gpu.value(Signal.BUSY)
+        if ratio is not None:
+            for user in gpu.users or ():
+                busy[user.pid] = max(busy.get(user.pid, 0.0), ratio)
     return busy
 
 

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from holdfast_sidecar.machine import ProbeHealth
+from holdfast_sidecar.readings.machine import ProbeHealth
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")

@@ -11,14 +11,9 @@ from holdfast_sidecar.detectors.network import find_lost_links
 from holdfast_sidecar.detectors.onset import keep_onsets, newly_found, no_longer_found
 from holdfast_sidecar.detectors.presence import find_absences
 from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.machine import (
-    HostReading,
-    Interface,
-    NetworkReading,
-    Pressure,
-    ProbeHealth,
-    Room,
-)
+from holdfast_sidecar.readings.host import HostReading, Pressure, Room
+from holdfast_sidecar.readings.machine import ProbeHealth
+from holdfast_sidecar.readings.network import Interface, NetworkReading
 
 GIB = 2**30
 HEALTHY = HostReading(

@@ -17,8 +17,11 @@ from holdfast_sidecar.coordination.reports import (
 )
 from holdfast_sidecar.evidence.aftermath import BEFORE_S, Scene, keep_aftermath, with_exits
 from holdfast_sidecar.evidence.rank_facts import Output, RankFacts
-from holdfast_sidecar.machine import GpuReading, HostReading, MachineReading, NetworkReading
 from holdfast_sidecar.places import Places
+from holdfast_sidecar.readings.gpu import GpuReading
+from holdfast_sidecar.readings.host import HostReading
+from holdfast_sidecar.readings.machine import MachineReading
+from holdfast_sidecar.readings.network import NetworkReading
 from holdfast_sidecar.redaction import REDACTED, Redaction
 from holdfast_sidecar.settings import EvidenceSettings, RedisSettings, Settings
 

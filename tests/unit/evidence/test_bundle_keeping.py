@@ -18,9 +18,12 @@ from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.evidence.archive import archive_of
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.local_state import Orders
-from holdfast_sidecar.machine import GpuReading, HostReading, MachineReading, NetworkReading
 from holdfast_sidecar.pages import Pages
 from holdfast_sidecar.places import Places
+from holdfast_sidecar.readings.gpu import GpuReading
+from holdfast_sidecar.readings.host import HostReading
+from holdfast_sidecar.readings.machine import MachineReading
+from holdfast_sidecar.readings.network import NetworkReading
 from holdfast_sidecar.settings import Settings
 
 MACHINE = MachineReading(

@@ -36,7 +36,6 @@ from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.job_record import read_record
 from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.loop import Loop
-from holdfast_sidecar.machine import GpuReading, HostReading, MachineReading, NetworkReading
 from holdfast_sidecar.pages import Pages
 from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.peers.tally import PeerCounts
@@ -46,6 +45,10 @@ from holdfast_sidecar.probes.launcher import LauncherWatch
 from holdfast_sidecar.probes.machine import MachineProbes
 from holdfast_sidecar.probes.ranks import RanksProbe
 from holdfast_sidecar.probes.runner import ProbeRunner
+from holdfast_sidecar.readings.gpu import GpuReading
+from holdfast_sidecar.readings.host import HostReading
+from holdfast_sidecar.readings.machine import MachineReading
+from holdfast_sidecar.readings.network import NetworkReading
 from holdfast_sidecar.settings import Settings
 
 HOST = HostReading({}, 2, 0.1, 100, 90, 0, 0.0)

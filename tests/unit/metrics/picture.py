@@ -27,20 +27,13 @@ from holdfast_sidecar.coordination.reports import (
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.local_state import Orders
-from holdfast_sidecar.machine import (
-    Gpu,
-    GpuReading,
-    HostReading,
-    Interface,
-    MachineReading,
-    NetworkReading,
-    Pressure,
-    ProbeHealth,
-    Room,
-)
 from holdfast_sidecar.observation import RankLook
 from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.picture import Cost, Picture
+from holdfast_sidecar.readings.gpu import Gpu, GpuReading, Signal
+from holdfast_sidecar.readings.host import HostReading, Pressure, Room
+from holdfast_sidecar.readings.machine import MachineReading, ProbeHealth
+from holdfast_sidecar.readings.network import Interface, NetworkReading
 from holdfast_sidecar.settings import CheckpointSettings
 
 PLAN = Plan(
@@ -137,7 +130,24 @@ ETH0 = Interface(
     },
 )
 
-GPU = Gpu(0, "GPU-1", "Twin 9000", "0000:01:00.0", 0.5, 80, 20, 55.0, 400.0, 700.0, 1.98e9, 0, 1, 2)
+GPU = Gpu(
+    0,
+    "GPU-1",
+    "Twin 9000",
+    "0000:01:00.0",
+    values={
+        Signal.BUSY: 0.5,
+        Signal.MEMORY_SIZE: 80,
+        Signal.MEMORY_USED: 20,
+        Signal.TEMPERATURE: 55.0,
+        Signal.POWER: 400.0,
+        Signal.POWER_LIMIT: 700.0,
+        Signal.SM_CLOCK: 1.98e9,
+        Signal.ECC_UNCORRECTED: 0,
+        Signal.ECC_CORRECTED: 1,
+        Signal.PROCESSES: 2,
+    },
+)
 
 
 SNAPSHOT_WORDS = {

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from holdfast_sidecar.metrics import reference
-from holdfast_sidecar.metrics.catalogue import CATALOGUE, Entry
+from holdfast_sidecar.metrics.catalogue import CATALOGUE
+from holdfast_sidecar.metrics.entry import Entry
 
 ROOT = Path(__file__).parents[3]
 BASE_UNITS = {"", "seconds", "bytes", "ratio", "celsius", "watts", "hertz"}

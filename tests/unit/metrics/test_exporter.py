@@ -20,11 +20,12 @@ from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import NodeReport, SnapshotReport, encode
 from holdfast_sidecar.coordination.store import Lease
 from holdfast_sidecar.local_state import Orders
-from holdfast_sidecar.machine import GpuReading, MachineReading
 from holdfast_sidecar.metrics.catalogue import CATALOGUE
 from holdfast_sidecar.metrics.drawing import draw
 from holdfast_sidecar.metrics.exporter import Exporter
 from holdfast_sidecar.picture import Picture
+from holdfast_sidecar.readings.gpu import GpuReading
+from holdfast_sidecar.readings.machine import MachineReading
 
 GOLDEN = Path(__file__).with_name("golden.prom")
 OF_THIS_PROCESS = re.compile(

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from holdfast_sidecar.machine import Gpu, GpuReading
 from holdfast_sidecar.probes.gpu import GpuProbe, NvmlFailedError
+from holdfast_sidecar.readings.gpu import Gpu, GpuReading, GpuUser, Signal
 
 
 class NVMLError(Exception):
@@ -70,17 +70,18 @@ def test_a_gpu_is_told_in_base_units_and_what_it_refuses_is_absent() -> None:
             uuid="GPU-1",
             model="Twin 9000",
             pci="0000:01:00.0",
-            busy_ratio=0.75,
-            memory_size_bytes=80,
-            memory_used_bytes=20,
-            temperature_celsius=55.0,
-            power_watts=None,
-            power_limit_watts=700.0,
-            sm_clock_hertz=1.98e9,
-            ecc_uncorrected=1,
-            ecc_corrected=0,
-            processes=2,
-            users=(4711, 4712),
+            values={
+                Signal.BUSY: 0.75,
+                Signal.MEMORY_SIZE: 80,
+                Signal.MEMORY_USED: 20,
+                Signal.TEMPERATURE: 55.0,
+                Signal.POWER_LIMIT: 700.0,
+                Signal.SM_CLOCK: 1.98e9,
+                Signal.ECC_UNCORRECTED: 1,
+                Signal.ECC_CORRECTED: 0,
+                Signal.PROCESSES: 2,
+            },
+            users=(GpuUser(4711), GpuUser(4712)),
         ),
     )
 

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.machine import Gpu, GpuReading
 from holdfast_sidecar.outside_look import OutsideRank
 from holdfast_sidecar.probes.outside import (
     OutsideProbe,
@@ -24,6 +23,7 @@ from holdfast_sidecar.probes.outside import (
     read_status,
 )
 from holdfast_sidecar.probes.sockets import parse_unread, read_unread_bytes
+from holdfast_sidecar.readings.gpu import Gpu, GpuReading, GpuUser, Signal
 
 TABLE = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt uid out inode
    0: 0100007F:8F1B 00000000:0000 0A 00000000:00000003 00:00000000 00000000     0        0 11 1
@@ -85,9 +85,9 @@ def test_neither_a_shell_nor_a_loaders_worker_passes_for_a_rank() -> None:
 
 def test_a_process_is_as_busy_as_its_busiest_gpu() -> None:
     gpus = (
-        Gpu(0, "a", "", "", busy_ratio=0.2, users=(7, 8)),
-        Gpu(1, "b", "", "", busy_ratio=0.9, users=(7,)),
-        Gpu(2, "c", "", "", users=(9,)),
+        Gpu(0, "a", "", "", values={Signal.BUSY: 0.2}, users=(GpuUser(7), GpuUser(8))),
+        Gpu(1, "b", "", "", values={Signal.BUSY: 0.9}, users=(GpuUser(7),)),
+        Gpu(2, "c", "", "", users=(GpuUser(9),)),
     )
     assert busy_by_pid(GpuReading(is_present=True, gpus=gpus)) == {7: 0.9, 8: 0.2}
 

@@ -1,0 +1,28 @@
+"""What is told about network interfaces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast_sidecar.metrics.samples import Sample, Told
+from holdfast_sidecar.readings.network import NetworkReading
+
+NET_COUNTERS = {
+    "rx_bytes": "net_receive_bytes_total",
+    "tx_bytes": "net_transmit_bytes_total",
+    "rx_errors": "net_receive_errors_total",
+    "tx_errors": "net_transmit_errors_total",
+    "rx_dropped": "net_receive_drops_total",
+    "tx_dropped": "net_transmit_drops_total",
+}
+
+
+def draw_network(network: NetworkReading, told: Told) -> Iterator[Sample]:
+    """Every interface."""
+    for link in network.interfaces.values():
+        of_link = told.about(device=link.name)
+        yield from of_link("net_up", link.has_carrier)
+        yield from of_link("net_speed_bytes_per_second", link.speed_bytes_per_s)
+        yield from of_link("net_carrier_losses_total", link.carrier_losses)
+        for counter, name in NET_COUNTERS.items():
+            yield from of_link(name, link.counters.get(counter))

@@ -1,0 +1,31 @@
+"""What the machine said, all parts together, and how its probes fare."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast_sidecar.readings.gpu import GpuReading
+from holdfast_sidecar.readings.host import HostReading
+from holdfast_sidecar.readings.network import NetworkReading
+
+
+@dataclass(frozen=True)
+class ProbeHealth:
+    """How a probe fares. Times are monotonic seconds."""
+
+    name: str
+    is_up: bool
+    failures: int
+    duration_s: float
+    error: str = ""
+    failing_since_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class MachineReading:
+    """What the machine said last. None: not read yet, or its probe fails just now."""
+
+    host: HostReading | None = None
+    network: NetworkReading | None = None
+    gpu: GpuReading | None = None
+    failing: tuple[ProbeHealth, ...] = ()
