@@ -18,7 +18,11 @@ STATE_VARIABLE = "HOLDFAST_FAKE_NVML"
 
 
 class CompilerMissingError(Exception):
-    """There is no `cc` on this machine, or it refused the source."""
+    """There is no `cc` on this machine."""
+
+
+class CompilationFailedError(Exception):
+    """The compiler refused the source: it says why."""
 
 
 def build(directory: Path, without: Iterable[str] = ()) -> Path:
@@ -31,16 +35,22 @@ def build(directory: Path, without: Iterable[str] = ()) -> Path:
         raise CompilerMissingError("no C compiler: cc is not installed")
     directory.mkdir(parents=True, exist_ok=True)
     library = directory / LIBRARY
-    # Under another name the function is still there, but nobody finds it.
-    renamed = [f"-D{name}=hidden_{name}" for name in without]
     with tempfile.TemporaryDirectory(prefix="holdfast-nvml-") as made:
         Path(made, "layout.h").write_text(layout.header())
-        command = [compiler, "-O2", "-shared", "-fPIC", "-fvisibility=hidden", *renamed]
-        command += [f"-Wl,-soname,{LIBRARY}", "-I", made, "-o", str(library), str(SOURCE)]
+        script = Path(made, "exports")
+        script.write_text(f"{{ global: *; {_local(without)} }};\n")
+        command = [compiler, "-O2", "-shared", "-fPIC", "-fvisibility=hidden", "-I", made]
+        command += [f"-Wl,-soname,{LIBRARY}", f"-Wl,--version-script={script}"]
+        command += ["-o", str(library), str(SOURCE)]
         done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
-        raise CompilerMissingError(f"cc refused {SOURCE.name}: {done.stderr[-2000:]}")
+        raise CompilationFailedError(f"cc refused {SOURCE.name}: {done.stderr[-2000:]}")
     return library
+
+
+def _local(names: Iterable[str]) -> str:
+    listed = " ".join(f"{name};" for name in names)
+    return f"local: {listed}" if listed else ""
 
 
 def environment(library: Path, state: Path) -> dict[str, str]:

@@ -62,7 +62,7 @@ struct state {
     uint32_t driver_code;
     uint32_t loads;   /* of the driver: what was initialised before the last one is void */
     uint32_t handles; /* generation of the handles */
-    uint32_t unused;
+    uint32_t later_ms; /* by how much the driver's clock is ahead */
     char driver[80];
     struct call calls[MOST_CALLS];
     uint64_t events_sent;
@@ -577,7 +577,7 @@ EXPORT int nvmlGpmSampleGet(void *device, struct sample *sample) {
     ABOUT_A_GPU(nvmlGpmSampleGet)
     if (!sample) return INVALID_ARGUMENT;
     if (!gpu->numbers[NUMBER_gpm_supported]) return NOT_SUPPORTED;
-    *sample = (struct sample){gpu, now_ms()};
+    *sample = (struct sample){gpu, now_ms() + state->later_ms};
     return SUCCESS;
 }
 

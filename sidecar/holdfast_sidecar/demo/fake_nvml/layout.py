@@ -229,7 +229,7 @@ class State(ctypes.Structure):
         ("driver_code", ctypes.c_uint32),
         ("loads", ctypes.c_uint32),
         ("handles", ctypes.c_uint32),
-        ("unused", ctypes.c_uint32),
+        ("later_ms", ctypes.c_uint32),
         ("driver", ctypes.c_char * 80),
         ("calls", CallState * MOST_CALLS),
         ("events_sent", ctypes.c_uint64),

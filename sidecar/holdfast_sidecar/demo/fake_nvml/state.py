@@ -135,7 +135,8 @@ class FakeNvml:
     def remove(self, gpu: int) -> None:
         """The driver lists it no more; those after it move up by one."""
         for index in range(gpu, self.state.gpu_count - 1):
-            self.state.gpus[index] = self.state.gpus[index + 1]
+            here, after = (ctypes.addressof(self.state.gpus[at]) for at in (index, index + 1))
+            ctypes.memmove(here, after, ctypes.sizeof(layout.GpuState))
         self.state.gpu_count -= 1
         self.void_handles()
 
@@ -174,6 +175,10 @@ class FakeNvml:
     def asked(self, call: str) -> int:
         """How often a call was made, by all processes."""
         return int(self._call(call).asked)
+
+    def later(self, seconds: float) -> None:
+        """Let time pass for the driver: between two GPM samples."""
+        self.state.later_ms += round(seconds * 1000)
 
     # The driver as a whole
 
