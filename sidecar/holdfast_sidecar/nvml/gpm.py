@@ -12,7 +12,6 @@ from typing import Any
 
 from holdfast_sidecar.nvml import codes
 from holdfast_sidecar.nvml.asking import REFUSED_S, code_of, raise_for
-from holdfast_sidecar.nvml.signals import Row
 from holdfast_sidecar.readings.gpu import Signal
 
 METRICS: Mapping[Signal, int] = {
@@ -133,7 +132,7 @@ class Activity:
             raise_for(self.nvml, told.code)
             code = told.code
             ratio = told.value * PERCENT
-            if code == codes.SUCCESS and Row(signal, (), most=OVERSHOOT).believes(ratio):
+            if code == codes.SUCCESS and 0.0 <= ratio <= OVERSHOOT:
                 self.values[signal] = min(ratio, 1.0)
                 continue
             why = codes.reason(self.nvml, code or codes.GARBAGE)
