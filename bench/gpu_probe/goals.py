@@ -44,7 +44,8 @@ def asked() -> list[tuple[str, str]]:
 def _line(signal: str, way: str, sample: Sample | None) -> Figure:
     if sample is None:
         return Figure(f"{signal}, {way}", None, "us", met=NOT_RUN)
-    value = sample["refused"] if sample["value"] is None else f"{sample['value']:g}"
+    refused = sample["refused"].removeprefix(f"{way}: ")
+    value = refused if sample["value"] is None else f"{sample['value']:g}"
     took_us = [took_s * MICRO for took_s in sample["took_s"]]
     tail = f", p99 {percentile(took_us, 99):.0f} us" if took_us else ""
     return middle(f"{signal}, {way}: {value or 'told'}{tail}", "us", took_us)

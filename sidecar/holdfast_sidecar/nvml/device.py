@@ -161,6 +161,7 @@ class Devices:
             self._is_begun = True
             self.driver = _text(nvml.nvmlSystemGetDriverVersion())
         except nvml.NVMLError as error:
+            self.close()
             code = int(error.value)
             if code in (codes.LIBRARY_NOT_FOUND, codes.DRIVER_NOT_LOADED) and not self._known:
                 self._begin_due_s = now_s + ABSENT_S
@@ -181,8 +182,9 @@ class Devices:
         if listed != self._listed or not self._watched or self._is_time_to_open(now_s):
             self._open(listed, now_s)
         gpus = [*(one.read(nvml, now_s) for one in self._watched), *self._unopened]
-        gpus += self._vanished(gpus, listed)
-        self.expected = max(self.expected or 0, len(self._known), listed)
+        ours = len(gpus)
+        gpus += self._vanished(gpus)
+        self.expected = max(self.expected or 0, len(self._known), ours)
         return GpuReading(
             is_present=True,
             driver=self.driver,
@@ -232,10 +234,10 @@ class Devices:
                 return gone(known, why)
         return gone(Identity(index, "", "", ""), why)
 
-    def _vanished(self, gpus: list[Gpu], listed: int) -> list[Gpu]:
+    def _vanished(self, gpus: list[Gpu]) -> list[Gpu]:
         """Those that the driver listed once and does not any more."""
         there = {gpu.uuid for gpu in gpus}
-        why = f"the driver lists {listed} GPUs and not this one any more"
+        why = f"the driver lists {self._listed} GPUs and not this one any more"
         return [gone(known, why) for known in self._known.values() if known.uuid not in there]
 
 

@@ -358,7 +358,7 @@ def test_a_gpu_that_vanishes_between_listing_and_opening_is_lost(
 def test_a_gpu_that_is_not_ours_is_no_lost_one(devices: Devices, fake_nvml: FakeNvml) -> None:
     fake_nvml.fail("nvmlDeviceGetHandleByIndex_v2", NO_PERMISSION, gpu=7)
     reading = devices.read(0.0)
-    assert len(reading.gpus) == 7
+    assert (len(reading.gpus), reading.expected) == (7, 7)
     assert not any(gpu.lost for gpu in reading.gpus)
 
 
@@ -409,6 +409,16 @@ def test_a_failure_of_the_driver_as_a_whole_is_begun_again(
         devices.read(0.0)
     fake_nvml.fail("nvmlDeviceGetCount_v2", 0)
     assert len(devices.read(1.0).gpus) == 8
+
+
+def test_a_beginning_that_fails_half_way_is_made_anew(
+    devices: Devices, fake_nvml: FakeNvml
+) -> None:
+    fake_nvml.fail("nvmlSystemGetDriverVersion", UNKNOWN)
+    with pytest.raises(NvmlFailedError, match="Unknown Error"):
+        devices.read(0.0)
+    fake_nvml.fail("nvmlSystemGetDriverVersion", 0)
+    assert devices.read(1.0).driver == "580.95.05"
 
 
 def test_a_machine_without_a_driver_is_a_normal_machine(
