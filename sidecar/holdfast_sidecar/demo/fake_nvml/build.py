@@ -8,13 +8,14 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from holdfast.environment import FAKE_NVML
 from holdfast_sidecar.demo.fake_nvml import layout
 
 SOURCE = Path(__file__).with_name("fake_nvml.c")
 LIBRARY = "libnvidia-ml.so.1"
 """The name by which nvidia-ml-py asks the dynamic loader for it."""
-STATE_VARIABLE = "HOLDFAST_FAKE_NVML"
-"""Environment variable that names the library's state file."""
+STATE_VARIABLE = FAKE_NVML
+"""Environment variable that names the library's state file; spelled in fake_nvml.c too."""
 
 
 class CompilerMissingError(Exception):
