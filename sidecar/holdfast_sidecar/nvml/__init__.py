@@ -1,1 +1,5 @@
-"""What the GPU driver tells through NVML. Runs in a child process, because a call may never end."""
+"""What NVIDIA's management library (NVML) tells of GPUs, asked in disposable children.
+
+A call may hang for ever, so nothing in the sidecar's own process makes one. One child reads,
+another waits for events.
+"""

@@ -122,6 +122,20 @@ class Gpu:
 
 
 @dataclass(frozen=True)
+class NvmlSilence:
+    """The driver does not answer one of the children that ask it."""
+
+    child: str
+    """What it was to do: `poll` or `events`."""
+    since_s: float
+    """CLOCK_MONOTONIC of its last sign of life, or of its start."""
+    asking: str = ""
+    """What it had been about to ask; empty: it did not get that far."""
+    stuck: int = 0
+    """Children that were killed and are not gone."""
+
+
+@dataclass(frozen=True)
 class GpuReading:
     """All GPUs. Without a driver `is_present` is False and there are none.
 
@@ -138,3 +152,9 @@ class GpuReading:
     """CLOCK_MONOTONIC since when the driver has not answered; None: it is fresh."""
     read_at_s: float = 0.0
     """CLOCK_MONOTONIC of this reading."""
+    took_s: float = 0.0
+    """How long the driver took for all of it; it grows before a driver stops answering."""
+    silence: NvmlSilence | None = None
+    """Of a stale reading: what the driver did not answer."""
+    stuck: int = 0
+    """Children that asked once, were killed and are not gone: they hang in the kernel."""
