@@ -27,12 +27,13 @@ from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.inquiry import Inquiry
 from holdfast_sidecar.leadership import Leadership
 from holdfast_sidecar.loop import Coordination, Loop, Teller
+from holdfast_sidecar.nvml.event_probe import open_event_probe
+from holdfast_sidecar.nvml.probe import open_gpu_probe
 from holdfast_sidecar.pages import Pages
 from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.peers.node_peers import NodePeers
 from holdfast_sidecar.places import Places
 from holdfast_sidecar.probes import machine
-from holdfast_sidecar.probes.gpu import GpuProbe
 from holdfast_sidecar.probes.host import HostProbe
 from holdfast_sidecar.probes.launcher import watch_launcher
 from holdfast_sidecar.probes.network import NetworkProbe
@@ -93,7 +94,10 @@ def assemble(
         machine=machine.MachineProbes(
             host=ProbeRunner(Patient(HostProbe(rooms(site))), machine.EVERY_S),
             network=ProbeRunner(NetworkProbe(), machine.EVERY_S),
-            gpu=ProbeRunner(Patient(GpuProbe()), machine.EVERY_S),
+            gpu=ProbeRunner(open_gpu_probe(site.settings.gpu), every_s=0.0),
+            gpu_events=ProbeRunner(
+                open_event_probe(site.settings.gpu, coordination.changed.set), every_s=0.0
+            ),
         ),
         coordination=coordination,
         deeds=Deeds(

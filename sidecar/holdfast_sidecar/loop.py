@@ -228,6 +228,7 @@ class Loop:
         self.deeds.conclude(self.coordination.orders())
         self.farewell.say(self.attention.dead_ranks())
         self.death_watch.close()
+        self.machine.close()
         self.peers.close()
         self.coordination.stop()
         self.deeds.remember(self.coordination.orders())

@@ -221,6 +221,20 @@ class EvidenceSettings:
 
 
 @dataclass(frozen=True)
+class GpuSettings:
+    """NVIDIA's GPUs, asked through NVML in child processes."""
+
+    enabled: bool = True
+    """Whether they are asked at all; where there is no driver nothing is, either way."""
+    every_s: float = 1.0
+    """Time between two readings of all of them."""
+    deadline_s: float = 2.0
+    """A driver that has not answered for this long is stuck: that is told, the child that asked is
+    killed, and what was read last counts as stale. A healthy one needs 10 ms per GPU; one that sets
+    up a GPU may take a second. At least twice `every_s` and a second."""
+
+
+@dataclass(frozen=True)
 class PathSettings:
     """Where files go."""
 
@@ -245,4 +259,5 @@ class Settings:
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
     evidence: EvidenceSettings = field(default_factory=EvidenceSettings)
+    gpu: GpuSettings = field(default_factory=GpuSettings)
     paths: PathSettings = field(default_factory=PathSettings)

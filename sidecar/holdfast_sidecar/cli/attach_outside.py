@@ -29,6 +29,7 @@ from holdfast_sidecar.detectors.outside import find_outside_troubles
 from holdfast_sidecar.evidence_keeping import WAIT_S, KeptEvidence
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.local_state import LocalState, Orders
+from holdfast_sidecar.nvml.probe import open_gpu_probe
 from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.outside_look import (
     OutsideHistory,
@@ -38,18 +39,13 @@ from holdfast_sidecar.outside_look import (
 )
 from holdfast_sidecar.pages import open_process
 from holdfast_sidecar.places import NAME, places
-from holdfast_sidecar.probes.gpu import GpuProbe
 from holdfast_sidecar.probes.outside import OutsideProbe, find_ranks
-from holdfast_sidecar.probes.patience import Patient
 from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.settings import OVERSLEPT_S
 from holdfast_sidecar.sidecar_record import SidecarRecord, lock_node, write_record
 
 LOOK_S = 0.5
 """What is judged from outside lasts seconds at least."""
-
-GPU_EVERY_S = 2.0
-"""NVML takes some 10 ms per GPU."""
 
 
 def watch_outside(watched: Watched, pids: tuple[int, ...], match: str | None) -> int:
@@ -63,15 +59,16 @@ def watch_outside(watched: Watched, pids: tuple[int, ...], match: str | None) ->
     console = Console(say, "", time.monotonic())
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
     lock = lock_node(where)
+    gpus = ProbeRunner(open_gpu_probe(site.settings.gpu), every_s=0.0)
     kept = open_attached_store(site.settings.redis, site.job, where)
     try:
         write_record(where.sidecar_record, SidecarRecord(site.job, site.node, 0))
         coordinator = coordinate(site, kept.store, open_desk(site))
         count = f"{len(ranks)} rank{'s' * (len(ranks) != 1)}"
         say(f"watching {count} of job {site.job} on node {site.node} from outside")
-        gpus = ProbeRunner(Patient(GpuProbe()), GPU_EVERY_S)
         OutsideWatch(site, OutsideProbe(ranks, gpus=gpus), coordinator, console).run()
     finally:
+        gpus.close()
         where.sidecar_record.unlink(missing_ok=True)
         kept.close()
         os.close(lock)

@@ -7,6 +7,7 @@ from holdfast_sidecar.detectors.crash import find_crashes
 from holdfast_sidecar.detectors.host import find_host_troubles
 from holdfast_sidecar.detectors.network import find_lost_links
 from holdfast_sidecar.detectors.numbers import find_bad_numbers
+from holdfast_sidecar.detectors.nvml import find_wedged_nvml
 from holdfast_sidecar.detectors.presence import find_absences
 from holdfast_sidecar.detectors.stall import find_stalls
 from holdfast_sidecar.detectors.straggler import find_stragglers
@@ -33,5 +34,6 @@ def judge_machine(
     return [
         *find_host_troubles(machine.host, moment),
         *find_lost_links(machine.network, moment),
+        *find_wedged_nvml(machine, moment),
         *find_absences(machine.failing, launcher_alive, store_answered_s, moment),
     ]

@@ -13,6 +13,7 @@ from holdfast_sidecar.metrics.entry import Entry
 from holdfast_sidecar.metrics.gpu_entries import GPUS
 from holdfast_sidecar.metrics.host_entries import HOST
 from holdfast_sidecar.metrics.network_entries import NETWORK
+from holdfast_sidecar.metrics.nvml_entries import NVML
 
 SECTIONS: tuple[tuple[str, Sequence[Entry]], ...] = (
     ("The whole job", catalogue.JOB_WIDE),
@@ -25,6 +26,7 @@ SECTIONS: tuple[tuple[str, Sequence[Entry]], ...] = (
     ("Host", HOST),
     ("Network", NETWORK),
     ("GPUs", GPUS),
+    ("How NVIDIA's driver answers", NVML),
     ("The sidecar itself", catalogue.SIDECAR),
 )
 

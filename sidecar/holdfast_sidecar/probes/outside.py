@@ -36,7 +36,7 @@ class OutsideProbe:
 
     ranks: tuple[OutsideRank, ...]
     proc: Path = PROC
-    gpus: ProbeRunner[GpuReading] | None = None
+    gpus: ProbeRunner[GpuReading | None] | None = None
 
     def read(self, now_s: float) -> list[OutsideLook]:
         """Time is CLOCK_MONOTONIC seconds."""

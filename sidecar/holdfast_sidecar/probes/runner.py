@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from holdfast_sidecar.readings.machine import ProbeHealth
 
@@ -24,6 +24,14 @@ class Probe(Protocol[T_co]):
 
     def read(self, now_s: float) -> T_co:
         """Read now. Raises when it can't; an absent part is a value, not an error."""
+
+
+@runtime_checkable
+class Closing(Protocol):
+    """A probe that has something of its own to end: a child."""
+
+    def close(self) -> None:
+        """End it; it is not read any more."""
 
 
 def outcome(probe: Probe[T], now_s: float) -> T | Exception:
@@ -63,6 +71,11 @@ class ProbeRunner(Generic[T]):
             self.latest = read
             self._succeeded(took_s)
         return self.latest
+
+    def close(self) -> None:
+        """Let the probe end what is its own."""
+        if isinstance(self.probe, Closing):
+            self.probe.close()
 
     def _failed(self, error: str, now_s: float, duration_s: float) -> None:
         before = self.health

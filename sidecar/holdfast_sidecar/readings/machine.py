@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from holdfast_sidecar.readings.gpu import GpuReading
+from holdfast_sidecar.readings.gpu_events import GpuEvents
 from holdfast_sidecar.readings.host import HostReading
 from holdfast_sidecar.readings.network import NetworkReading
 
@@ -29,3 +30,4 @@ class MachineReading:
     network: NetworkReading | None = None
     gpu: GpuReading | None = None
     failing: tuple[ProbeHealth, ...] = ()
+    gpu_events: GpuEvents | None = None

@@ -44,6 +44,10 @@ PLANTED = {
         "sidecar/holdfast_sidecar/checkpoints/planted.py",
         "def answer() -> None:\n    import torch",
     ),
+    "only a child of the sidecar asks NVML": (
+        "sidecar/holdfast_sidecar/nvml/planted.py",
+        "def answer() -> None:\n    import holdfast_sidecar.nvml.device",
+    ),
     "nothing on the sidecar's path imports the writer": (
         "sidecar/holdfast_sidecar/peers/planted.py",
         "import holdfast_sidecar.writer",

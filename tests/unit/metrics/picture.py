@@ -30,7 +30,8 @@ from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import RankLook
 from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.picture import Cost, Picture
-from holdfast_sidecar.readings.gpu import Gpu, GpuReading, Signal
+from holdfast_sidecar.readings.gpu import Gpu, GpuReading, NvmlSilence, Signal
+from holdfast_sidecar.readings.gpu_events import GpuEvents
 from holdfast_sidecar.readings.host import HostReading, Pressure, Room
 from holdfast_sidecar.readings.machine import MachineReading, ProbeHealth
 from holdfast_sidecar.readings.network import Interface, NetworkReading
@@ -150,6 +151,13 @@ GPU = Gpu(
 )
 
 
+EVENTS = GpuEvents(
+    counts={"single_bit_ecc_storm": 1, "recovery_action": 0},
+    listening_to=1,
+    silence=NvmlSilence("events", 7.5, stuck=1),
+    stuck=1,
+)
+
 SNAPSHOT_WORDS = {
     Word.SNAPSHOTS_TAKEN: 20,
     Word.SNAPSHOTS_SKIPPED: 1,
@@ -197,7 +205,12 @@ def picture(is_leader: bool = True, machine: MachineReading | None = None) -> Pi
             view=VIEW,
         ),
         machine=machine
-        or MachineReading(HOST, NetworkReading({"eth0": ETH0}), GpuReading(True, "570.1", (GPU,))),
+        or MachineReading(
+            HOST,
+            NetworkReading({"eth0": ETH0}),
+            GpuReading(True, "570.1", (GPU,), took_s=0.01),
+            gpu_events=EVENTS,
+        ),
         probes=(ProbeHealth("host", True, 0, 0.002), ProbeHealth("gpu", False, 2, 1.0)),
         launcher_alive=True,
         cost=Cost(ticks=20, tick_s=0.05, failed_ticks=0, found={Kind.STALL: 1}),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast_sidecar.assembly import Site, assemble
+from holdfast_sidecar.nvml.probe import GpuProbe
 from holdfast_sidecar.places import Places
 from holdfast_sidecar.probes.patience import Patient, SilentError
 from holdfast_sidecar.settings import Settings
@@ -64,10 +65,10 @@ def test_an_error_reaches_the_caller_and_the_next_question_is_asked() -> None:
     assert probe.read(5.0) == 7
 
 
-def test_neither_a_driver_nor_a_file_system_can_stop_the_loop(tmp_path: Path) -> None:
+def test_neither_a_file_system_nor_a_driver_can_stop_the_loop(tmp_path: Path) -> None:
     site = Site("job", "a", Places(tmp_path, tmp_path), Settings())
     nobody: Any = None
     silent: Any = SimpleNamespace(changed=threading.Event())
     loop = assemble(site, silent, nobody, nobody, "")
     assert isinstance(loop.machine.host.probe, Patient)
-    assert isinstance(loop.machine.gpu.probe, Patient)
+    assert isinstance(loop.machine.gpu.probe, GpuProbe)
