@@ -25,6 +25,7 @@ from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.inquiry import Inquiry
+from holdfast_sidecar.kernel_files import KernelTrees
 from holdfast_sidecar.leadership import Leadership
 from holdfast_sidecar.loop import Coordination, Loop, Teller
 from holdfast_sidecar.pages import Pages
@@ -79,6 +80,7 @@ def assemble(
 ) -> Loop:
     """The loop, ready to run."""
     pages = Pages(site.places.shm)
+    trees = KernelTrees(site.settings.paths.machine_root)
     runner = ActionRunner()
     evidence = EvidenceKeeping(
         site.places,
@@ -91,8 +93,8 @@ def assemble(
         settings=site.settings,
         ranks_probe=ProbeRunner(RanksProbe(pages, clean=evidence.clean), every_s=0.0),
         machine=machine.MachineProbes(
-            host=ProbeRunner(Patient(HostProbe(rooms(site))), machine.EVERY_S),
-            network=ProbeRunner(NetworkProbe(), machine.EVERY_S),
+            host=ProbeRunner(Patient(HostProbe(rooms(site), trees.proc)), machine.EVERY_S),
+            network=ProbeRunner(NetworkProbe(trees.sys / "class/net"), machine.EVERY_S),
             gpu=ProbeRunner(Patient(GpuProbe()), machine.EVERY_S),
         ),
         coordination=coordination,

@@ -250,6 +250,9 @@ class PathSettings:
     """Room that must be left beside the pages: DataLoader workers and gloo need some."""
     state_dir: str = ""
     """Default: $XDG_STATE_HOME/holdfast or ~/.local/state/holdfast."""
+    machine_root: str = "/"
+    """Under which the /proc, /sys and /dev lie that tell of the machine. A container that watches
+    its host has them mounted elsewhere; processes of the job are looked up in our own /proc."""
 
 
 @dataclass(frozen=True)
