@@ -33,6 +33,11 @@ from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.peers.node_peers import NodePeers
 from holdfast_sidecar.places import Places
 from holdfast_sidecar.probes import machine
+from holdfast_sidecar.probes.fabric import aer, tcp
+from holdfast_sidecar.probes.fabric.aer import PciProbe
+from holdfast_sidecar.probes.fabric.ports import FabricProbe
+from holdfast_sidecar.probes.fabric.selection import Selection
+from holdfast_sidecar.probes.fabric.tcp import TcpProbe
 from holdfast_sidecar.probes.gpu import GpuProbe
 from holdfast_sidecar.probes.host import HostProbe
 from holdfast_sidecar.probes.launcher import watch_launcher
@@ -96,6 +101,14 @@ def assemble(
             host=ProbeRunner(Patient(HostProbe(rooms(site), trees.proc)), machine.EVERY_S),
             network=ProbeRunner(NetworkProbe(trees.sys / "class/net"), machine.EVERY_S),
             gpu=ProbeRunner(Patient(GpuProbe()), machine.EVERY_S),
+            fabric=ProbeRunner(
+                Patient(
+                    FabricProbe(trees.sys / "class/infiniband", Selection.of(site.settings.fabric))
+                ),
+                machine.LINKS_EVERY_S,
+            ),
+            pci=ProbeRunner(Patient(PciProbe(trees.sys / "bus/pci/devices")), aer.EVERY_S),
+            tcp=ProbeRunner(TcpProbe(lambda: pids_of(pages)), tcp.EVERY_S),
         ),
         coordination=coordination,
         deeds=Deeds(
@@ -146,6 +159,11 @@ def room_reader(site: Site) -> RoomReader:
     """Says how much memory snapshots may take."""
     paths = site.settings.paths
     return RoomReader(Path(paths.shm_dir), paths.shm_reserve_bytes)
+
+
+def pids_of(pages: Pages) -> Mapping[int, int]:
+    """The process of each rank of this node."""
+    return {held.identity.rank: held.identity.pid for held in pages.held()}
 
 
 def rooms(site: Site) -> Mapping[str, Path]:

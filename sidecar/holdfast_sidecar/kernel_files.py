@@ -57,3 +57,20 @@ def read_if_any(path: str | os.PathLike[str], most_bytes: float = math.inf) -> s
         return read_text(path, most_bytes)
     except OSError:
         return ""
+
+
+def names_in(directory: str | os.PathLike[str]) -> list[str]:
+    """What a directory of /sys holds, sorted; nothing where there is none. Raises OSError else."""
+    try:
+        return sorted(entry.name for entry in Path(directory).iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def link_name(path: str | os.PathLike[str]) -> str:
+    """The name of what a link of /sys leads to (`device` to a PCI address, `driver` to a driver);
+    empty where it leads nowhere."""
+    try:
+        return Path(path).resolve(strict=True).name
+    except (OSError, RuntimeError):
+        return ""

@@ -246,7 +246,9 @@ class Loop:
         ranks = self._ranks(orders, now_s)
         if orders.store_up or self._store_answered_s is None:
             self._store_answered_s = now_s
-        found = judge_machine(machine, launcher_alive, self._store_answered_s, moment)
+        found = judge_machine(
+            machine, launcher_alive, self._store_answered_s, self.settings, moment
+        )
         preempted_by = self._preempted_by(orders, ranks)
         found += find_preemption(preempted_by, moment)
         found += orders.absent

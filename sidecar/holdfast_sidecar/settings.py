@@ -236,7 +236,7 @@ class FabricSettings:
     flaps: int = 3
     """So many within 12 hours make a link that wants looking at (gpud's number)."""
     ports: int = 0
-    """Active RDMA ports that this node should have; 0: as many as there ever were at once."""
+    """Active RDMA ports that this node should have; 0: whichever were active at some time."""
     rate_bytes_per_s: float = 0.0
     """What each of them should do (400 Gb/s: 50e9); 0: what it once did, and its siblings do."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast_sidecar.readings.fabric import FabricReading, PciReading, TcpReading
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.host import HostReading
 from holdfast_sidecar.readings.network import NetworkReading
@@ -29,3 +30,6 @@ class MachineReading:
     network: NetworkReading | None = None
     gpu: GpuReading | None = None
     failing: tuple[ProbeHealth, ...] = ()
+    fabric: FabricReading | None = None
+    pci: PciReading | None = None
+    tcp: TcpReading | None = None
