@@ -57,20 +57,29 @@ def parse_names(content: bytes | bytearray) -> list[str]:
 
 def read_driver_counters(interface: str) -> Mapping[tuple[str, str, str], int]:
     """What `counter_of` knows -> value. Raises OSError when the driver has none, or refuses."""
+    return of_interest(read_all_counters(interface))
+
+
+def of_interest(counters: Mapping[str, int]) -> Mapping[tuple[str, str, str], int]:
+    """Only what tells of congestion. Where a driver says the same twice, the larger one."""
+    kept: dict[tuple[str, str, str], int] = {}
+    for name, value in counters.items():
+        if known := counter_of(name):
+            kept[known] = max(value, kept.get(known, 0))
+    return kept
+
+
+def read_all_counters(interface: str) -> Mapping[str, int]:
+    """Every counter that the driver has, by its own names. Raises OSError."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
         count = _count(asked, interface)
         if not 0 < count <= MOST_COUNTERS:
             return {}
-        names = parse_names(
-            _ask(asked, interface, GET_STRINGS, STATS_SET, count, count * NAME_BYTES)[12:]
-        )
-        content = _ask(asked, interface, GET_STATS, count, None, count * 8)
-    values = struct.unpack_from(f"={count}Q", content, 8)
-    kept: dict[tuple[str, str, str], int] = {}
-    for name, value in zip(names, values, strict=False):
-        if known := counter_of(name):
-            kept[known] = max(value, kept.get(known, 0))
-    return kept
+        names = _ask(asked, interface, (GET_STRINGS, STATS_SET, count), count * NAME_BYTES)
+        values = _ask(asked, interface, (GET_STATS, count), count * 8)
+    return dict(
+        zip(parse_names(names[12:]), struct.unpack_from(f"={count}Q", values, 8), strict=False)
+    )
 
 
 def _direction(found: re.Match[str]) -> str:
@@ -85,10 +94,7 @@ def _count(asked: socket.socket, interface: str) -> int:
     return int(count) if mask else 0
 
 
-def _ask(
-    asked: socket.socket, interface: str, command: int, first: int, second: int | None, room: int
-) -> bytearray:
-    numbers = [command, first] if second is None else [command, first, second]
+def _ask(asked: socket.socket, interface: str, numbers: tuple[int, ...], room: int) -> bytearray:
     return _call(asked, interface, bytearray(struct.pack(f"={len(numbers)}I", *numbers)), room)
 
 
