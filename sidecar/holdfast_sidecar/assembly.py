@@ -20,6 +20,7 @@ from holdfast_sidecar.desk.asked_storage import AskedStorage
 from holdfast_sidecar.desk.questions import Errand
 from holdfast_sidecar.desk.storage_desk import StorageDesk
 from holdfast_sidecar.desk.writer_process import WriterProcess
+from holdfast_sidecar.echo.node_echo import NodeEcho
 from holdfast_sidecar.evidence.own_secrets import own_secrets
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.farewell import Farewell
@@ -140,6 +141,7 @@ def assemble(
         teller=teller,
         parting=Parting(site.node, str(site.places.shm), site.settings, desk, site.places.shipping),
         metrics_address=metrics_address,
+        echo=NodeEcho(site.node, site.settings.snapshot.peer_listen),
         death_watch=DeathWatch(pages, coordination.changed.set),
         is_attached=site.attached,
         inquiry=Inquiry(pages.held, coordination.changed.set),

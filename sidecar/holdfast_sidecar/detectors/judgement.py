@@ -10,6 +10,7 @@ from holdfast_sidecar.detectors.links import find_link_troubles, find_missing_po
 from holdfast_sidecar.detectors.numbers import find_bad_numbers
 from holdfast_sidecar.detectors.pci_errors import find_pci_errors
 from holdfast_sidecar.detectors.presence import find_absences
+from holdfast_sidecar.detectors.round_trips import find_slow_peers
 from holdfast_sidecar.detectors.stall import find_stalls
 from holdfast_sidecar.detectors.straggler import find_stragglers
 from holdfast_sidecar.findings import Finding
@@ -54,4 +55,5 @@ def judge_fabric(
         *find_missing_ports(machine.fabric, settings, moment),
         *find_drifting_errors(machine.fabric, moment),
         *find_pci_errors(machine.pci, moment),
+        *find_slow_peers(machine.round_trips, moment),
     ]

@@ -115,6 +115,19 @@ FABRIC = (
         (*NODE, "device", "kind", "severity"),
         "Errors on the PCIe link of a GPU, NIC or NVSwitch, as the kernel logs them (AER).",
     ),
+    gauge(
+        "node_peer_rtt_seconds",
+        "seconds",
+        (*NODE, "peer"),
+        "How long a packet took to another node's sidecar and back: median of the last half "
+        "minute, for at most some sixteen others.",
+    ),
+    gauge(
+        "node_peer_loss_ratio",
+        "",
+        (*NODE, "peer"),
+        "Which part of those packets did not come back.",
+    ),
     counter(
         "net_tcp_retransmits_total",
         "",

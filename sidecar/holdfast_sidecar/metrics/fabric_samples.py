@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.readings.fabric import FabricReading, PciReading, Port, TcpReading
+from holdfast_sidecar.readings.round_trips import RoundTrips
 
 Named = tuple[str, dict[str, str]]
 
@@ -101,6 +102,15 @@ def draw_pci(pci: PciReading, told: Told) -> Iterator[Sample]:
                 kind=device.kind,
                 severity=severity,
             )
+
+
+def draw_round_trips(trips: RoundTrips, told: Told) -> Iterator[Sample]:
+    """The other nodes that this one exchanges packets with; those that never answered may be
+    behind a firewall, so nothing is told of them."""
+    for peer, one in (trips.windows[-1] if trips.windows else {}).items():
+        yield from told("node_peer_rtt_seconds", one.median_s, peer=peer)
+        if peer in trips.ever_answered:
+            yield from told("node_peer_loss_ratio", one.lost / one.sent, peer=peer)
 
 
 def draw_tcp(tcp: TcpReading, told: Told) -> Iterator[Sample]:

@@ -8,6 +8,7 @@ from holdfast_sidecar.readings.fabric import FabricReading, PciReading, TcpReadi
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.host import HostReading
 from holdfast_sidecar.readings.network import NetworkReading
+from holdfast_sidecar.readings.round_trips import RoundTrips
 
 
 @dataclass(frozen=True)
@@ -33,3 +34,5 @@ class MachineReading:
     fabric: FabricReading | None = None
     pci: PciReading | None = None
     tcp: TcpReading | None = None
+    round_trips: RoundTrips | None = None
+    """None: there is no other node."""

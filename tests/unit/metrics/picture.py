@@ -44,6 +44,7 @@ from holdfast_sidecar.readings.host import HostReading, Pressure, Room
 from holdfast_sidecar.readings.links import LinkStory
 from holdfast_sidecar.readings.machine import MachineReading, ProbeHealth
 from holdfast_sidecar.readings.network import Interface, NetworkReading
+from holdfast_sidecar.readings.round_trips import RoundTrips, Trips
 from holdfast_sidecar.settings import CheckpointSettings
 
 PLAN = Plan(
@@ -244,6 +245,7 @@ def picture(is_leader: bool = True, machine: MachineReading | None = None) -> Pi
             fabric=FABRIC,
             pci=PCI,
             tcp=TcpReading({0: 3}, 40),
+            round_trips=RoundTrips(({"b": Trips(6, 1, 0.0001)},), frozenset({"b"})),
         ),
         probes=(ProbeHealth("host", True, 0, 0.002), ProbeHealth("gpu", False, 2, 1.0)),
         launcher_alive=True,

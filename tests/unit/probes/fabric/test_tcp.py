@@ -71,11 +71,35 @@ def test_what_a_rank_sent_again_goes_on_over_sockets_that_come_and_go(
     assert probe.read(0.0).by_rank == {3: 2}
     kernel.tell(pair[0], 5)
     kernel.tell(pair[1], 1, cookie=2)
-    assert probe.read(10.0).by_rank == {3: 6}
+    assert probe.read(30.0).by_rank == {3: 6}
     kernel.tell(pair[0], 4, cookie=9)  # another socket with the same inode
-    assert probe.read(20.0).by_rank == {3: 10}
+    assert probe.read(60.0).by_rank == {3: 10}
     kernel.said.clear()
-    assert probe.read(30.0).by_rank == {3: 10}
+    assert probe.read(90.0).by_rank == {3: 10}
+
+
+def test_open_files_are_looked_through_only_for_new_sockets_and_rarely(
+    pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[Path] = []
+
+    def counted(directory: Path) -> set[str]:
+        looks.append(directory)
+        return {str(inode_of(end)) for end in pair}
+
+    monkeypatch.setattr("holdfast_sidecar.probes.fabric.tcp.read_socket_inodes", counted)
+    kernel = Kernel()
+    probe = TcpProbe(lambda: {3: os.getpid()}, read_connections=kernel)
+    kernel.tell(pair[0], 2)
+    probe.read(0.0)
+    probe.read(100.0)
+    assert len(looks) == 1
+    kernel.tell(pair[1], 1, cookie=2)
+    assert probe.read(110.0).by_rank == {3: 3}
+    kernel.tell(pair[1], 1, cookie=3)
+    assert probe.read(120.0).by_rank == {3: 3}
+    assert probe.read(140.0).by_rank == {3: 4}
+    assert len(looks) == 3
 
 
 def test_a_rank_whose_sockets_cannot_be_seen_is_absent_and_not_0(tmp_path: Path) -> None:
