@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 
+from holdfast_sidecar.probes.oom import parse_oom_kills
 from holdfast_sidecar.readings.host import HostReading, Pressure, Room
 
 RESOURCES = ("cpu", "io", "memory")
@@ -62,15 +63,6 @@ def parse_pressure(text: str) -> Pressure | None:
         waiting_10s_ratio=float(some["avg10"]) / 100,
         stalled_10s_ratio=None if full is None else float(full["avg10"]) / 100,
     )
-
-
-def parse_oom_kills(text: str) -> int | None:
-    """The count of OOM kills in /proc/vmstat; None where the kernel has none."""
-    for line in text.splitlines():
-        name, _, value = line.partition(" ")
-        if name == "oom_kill":
-            return int(value)
-    return None
 
 
 def read_rooms(paths: Mapping[str, Path]) -> dict[str, Room]:

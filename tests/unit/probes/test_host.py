@@ -5,11 +5,11 @@ from pathlib import Path
 
 from holdfast_sidecar.probes.host import (
     HostProbe,
-    parse_oom_kills,
     parse_pressure,
     read_pressures,
     read_rooms,
 )
+from holdfast_sidecar.probes.oom import parse_oom_kills
 
 MEMORY = """\
 some avg10=12.50 avg60=3.00 avg300=1.00 total=2500000
