@@ -57,3 +57,11 @@ def read_if_any(path: str | os.PathLike[str], most_bytes: float = math.inf) -> s
         return read_text(path, most_bytes)
     except OSError:
         return ""
+
+
+def list_names(directory: str | os.PathLike[str]) -> list[str]:
+    """What is in a directory of /proc or /sys, sorted; nothing when it can't be read."""
+    try:
+        return sorted(os.listdir(directory))  # noqa: PTH208 - names are wanted, not paths
+    except OSError:
+        return []
