@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from holdfast_sidecar.inquiry import Inquiry
 from holdfast_sidecar.kernel_files import KernelTrees
 from holdfast_sidecar.leadership import Leadership
 from holdfast_sidecar.loop import Coordination, Loop, Teller
-from holdfast_sidecar.pages import Pages
+from holdfast_sidecar.pages import Pages, RankPage
 from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.peers.node_peers import NodePeers
 from holdfast_sidecar.places import Places
@@ -87,6 +87,7 @@ def assemble(
     """The loop, ready to run."""
     pages = Pages(site.places.shm)
     trees = KernelTrees(site.settings.paths.machine_root)
+    host = HostProbe(rooms(site), trees, site.settings.host, lambda: pids_of(pages.held()))
     runner = ActionRunner()
     evidence = EvidenceKeeping(
         site.places,
@@ -99,7 +100,7 @@ def assemble(
         settings=site.settings,
         ranks_probe=ProbeRunner(RanksProbe(pages, clean=evidence.clean), every_s=0.0),
         machine=machine.MachineProbes(
-            host=ProbeRunner(Patient(HostProbe(rooms(site), trees.proc)), machine.EVERY_S),
+            host=ProbeRunner(host, site.settings.host.every_s),
             network=ProbeRunner(NetworkProbe(trees.sys / "class/net"), machine.EVERY_S),
             gpu=ProbeRunner(Patient(GpuProbe()), machine.EVERY_S),
             fabric=ProbeRunner(
@@ -109,7 +110,8 @@ def assemble(
                 machine.LINKS_EVERY_S,
             ),
             pci=ProbeRunner(Patient(PciProbe(trees.sys / "bus/pci/devices")), aer.EVERY_S),
-            tcp=ProbeRunner(TcpProbe(lambda: pids_of(pages)), tcp.EVERY_S),
+            tcp=ProbeRunner(TcpProbe(lambda: pids_of(pages.held())), tcp.EVERY_S),
+            host_parts=host.health,
         ),
         coordination=coordination,
         deeds=Deeds(
@@ -163,9 +165,9 @@ def room_reader(site: Site) -> RoomReader:
     return RoomReader(Path(paths.shm_dir), paths.shm_reserve_bytes)
 
 
-def pids_of(pages: Pages) -> Mapping[int, int]:
-    """The process of each rank of this node."""
-    return {held.identity.rank: held.identity.pid for held in pages.held()}
+def pids_of(held: Iterable[RankPage]) -> dict[int, int]:
+    """Of the ranks that live here, by rank."""
+    return {one.identity.rank: one.identity.pid for one in held if one.pidfd is not None}
 
 
 def rooms(site: Site) -> Mapping[str, Path]:

@@ -59,10 +59,18 @@ def read_if_any(path: str | os.PathLike[str], most_bytes: float = math.inf) -> s
         return ""
 
 
-def names_in(directory: str | os.PathLike[str]) -> list[str]:
-    """What a directory of /sys holds, sorted; nothing where there is none. Raises OSError else."""
+def list_names(directory: str | os.PathLike[str]) -> list[str]:
+    """What is in a directory of /proc or /sys, sorted; nothing when it can't be read."""
     try:
-        return sorted(entry.name for entry in Path(directory).iterdir())
+        return sorted(os.listdir(directory))  # noqa: PTH208 - names are wanted, not paths
+    except OSError:
+        return []
+
+
+def names_in(directory: str | os.PathLike[str]) -> list[str]:
+    """The same, sorted; nothing only where there is no such directory. Raises OSError else."""
+    try:
+        return sorted(os.listdir(directory))  # noqa: PTH208 - names are wanted, not paths
     except (FileNotFoundError, NotADirectoryError):
         return []
 

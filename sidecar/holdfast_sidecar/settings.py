@@ -242,6 +242,18 @@ class FabricSettings:
 
 
 @dataclass(frozen=True)
+class HostSettings:
+    """How often the host is looked at."""
+
+    every_s: float = 5.0
+    """Load, memory, pressure, throttling, stuck ranks: often enough for a scrape every 15 s."""
+    storage_every_s: float = 10.0
+    """Room and network file systems: a server that is asked by a thousand nodes has other work."""
+    hardware_every_s: float = 30.0
+    """Clock, heat, energy, memory errors: sensors behind slow buses take milliseconds each."""
+
+
+@dataclass(frozen=True)
 class PathSettings:
     """Where files go."""
 
@@ -270,4 +282,5 @@ class Settings:
     snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
     evidence: EvidenceSettings = field(default_factory=EvidenceSettings)
     fabric: FabricSettings = field(default_factory=FabricSettings)
+    host: HostSettings = field(default_factory=HostSettings)
     paths: PathSettings = field(default_factory=PathSettings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -31,6 +32,8 @@ class MachineProbes:
     fabric: ProbeRunner[FabricReading] | None = None
     pci: ProbeRunner[PciReading] | None = None
     tcp: ProbeRunner[TcpReading] | None = None
+    host_parts: Callable[[], tuple[ProbeHealth, ...]] = tuple
+    """How the parts of the host with rhythms of their own fare."""
 
     def read(self, now_s: float) -> MachineReading:
         """The newest values; whatever is due is read anew."""
@@ -49,6 +52,7 @@ class MachineProbes:
         optional = (self.fabric, self.pci, self.tcp)
         return (
             self.host.health,
+            *self.host_parts(),
             self.network.health,
             self.gpu.health,
             *(runner.health for runner in optional if runner is not None),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from holdfast_sidecar.kernel_files import link_name, names_in, read_if_any, read_text
+from holdfast_sidecar.kernel_files import link_name, list_names, read_if_any, read_text
 from holdfast_sidecar.probes.ethtool import read_driver_counters
 from holdfast_sidecar.readings.links import LinkLook, LinkStory
 from holdfast_sidecar.readings.network import Interface, NetworkReading
@@ -112,7 +112,7 @@ def read_roce_ecn(directory: str) -> str:
     told = []
     for role in ("np", "rp"):
         switches = f"{directory}/roce_{role}/enable"
-        priorities = names_in(switches)
+        priorities = list_names(switches)
         enabled = [one for one in priorities if read_if_any(f"{switches}/{one}").strip() == "1"]
         if priorities:
             told.append(f"{role}={','.join(enabled)}")

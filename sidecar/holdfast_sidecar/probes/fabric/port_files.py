@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from holdfast_sidecar.kernel_files import names_in, read_if_any, read_text
+from holdfast_sidecar.kernel_files import list_names, read_if_any, read_text
 from holdfast_sidecar.probes.fabric.counters import parse_counter
 
 _STATE = re.compile(r"\s*(\d+)\s*:")
@@ -47,10 +47,7 @@ def read_rate(directory: str) -> float | None:
 
 def present(directory: str, names: Iterable[str]) -> tuple[str, ...]:
     """Which of these counters the driver has; none where there is no such directory."""
-    try:
-        there = set(names_in(directory))
-    except OSError:
-        return ()
+    there = set(list_names(directory))
     return tuple(name for name in names if name in there)
 
 
