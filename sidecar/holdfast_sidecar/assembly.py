@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,18 +20,25 @@ from holdfast_sidecar.desk.asked_storage import AskedStorage
 from holdfast_sidecar.desk.questions import Errand
 from holdfast_sidecar.desk.storage_desk import StorageDesk
 from holdfast_sidecar.desk.writer_process import WriterProcess
+from holdfast_sidecar.echo.node_echo import NodeEcho
 from holdfast_sidecar.evidence.own_secrets import own_secrets
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.inquiry import Inquiry
+from holdfast_sidecar.kernel_files import KernelTrees
 from holdfast_sidecar.leadership import Leadership
 from holdfast_sidecar.loop import Coordination, Loop, Teller
-from holdfast_sidecar.pages import Pages
+from holdfast_sidecar.pages import Pages, RankPage
 from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.peers.node_peers import NodePeers
 from holdfast_sidecar.places import Places
 from holdfast_sidecar.probes import machine
+from holdfast_sidecar.probes.fabric import aer, tcp
+from holdfast_sidecar.probes.fabric.aer import PciProbe
+from holdfast_sidecar.probes.fabric.ports import FabricProbe
+from holdfast_sidecar.probes.fabric.selection import Selection
+from holdfast_sidecar.probes.fabric.tcp import TcpProbe
 from holdfast_sidecar.probes.gpu import GpuProbe
 from holdfast_sidecar.probes.host import HostProbe
 from holdfast_sidecar.probes.launcher import watch_launcher
@@ -79,6 +86,8 @@ def assemble(
 ) -> Loop:
     """The loop, ready to run."""
     pages = Pages(site.places.shm)
+    trees = KernelTrees(site.settings.paths.machine_root)
+    host = HostProbe(rooms(site), trees, site.settings.host, lambda: pids_of(pages.held()))
     runner = ActionRunner()
     evidence = EvidenceKeeping(
         site.places,
@@ -91,9 +100,18 @@ def assemble(
         settings=site.settings,
         ranks_probe=ProbeRunner(RanksProbe(pages, clean=evidence.clean), every_s=0.0),
         machine=machine.MachineProbes(
-            host=ProbeRunner(Patient(HostProbe(rooms(site))), machine.EVERY_S),
-            network=ProbeRunner(NetworkProbe(), machine.EVERY_S),
+            host=ProbeRunner(host, site.settings.host.every_s),
+            network=ProbeRunner(NetworkProbe(trees.sys / "class/net"), machine.EVERY_S),
             gpu=ProbeRunner(Patient(GpuProbe()), machine.EVERY_S),
+            fabric=ProbeRunner(
+                Patient(
+                    FabricProbe(trees.sys / "class/infiniband", Selection.of(site.settings.fabric))
+                ),
+                machine.LINKS_EVERY_S,
+            ),
+            pci=ProbeRunner(Patient(PciProbe(trees.sys / "bus/pci/devices")), aer.EVERY_S),
+            tcp=ProbeRunner(TcpProbe(lambda: pids_of(pages.held())), tcp.EVERY_S),
+            host_parts=host.health,
         ),
         coordination=coordination,
         deeds=Deeds(
@@ -125,6 +143,7 @@ def assemble(
         teller=teller,
         parting=Parting(site.node, str(site.places.shm), site.settings, desk, site.places.shipping),
         metrics_address=metrics_address,
+        echo=NodeEcho(site.node, site.settings.snapshot.peer_listen),
         death_watch=DeathWatch(pages, coordination.changed.set),
         is_attached=site.attached,
         inquiry=Inquiry(pages.held, coordination.changed.set),
@@ -144,6 +163,11 @@ def room_reader(site: Site) -> RoomReader:
     """Says how much memory snapshots may take."""
     paths = site.settings.paths
     return RoomReader(Path(paths.shm_dir), paths.shm_reserve_bytes)
+
+
+def pids_of(held: Iterable[RankPage]) -> dict[int, int]:
+    """Of the ranks that live here, by rank."""
+    return {one.identity.rank: one.identity.pid for one in held if one.pidfd is not None}
 
 
 def rooms(site: Site) -> Mapping[str, Path]:

@@ -42,6 +42,7 @@ _PATHS = (
     "checkpoint.key_file",
     "paths.shm_dir",
     "paths.state_dir",
+    "paths.machine_root",
 )
 """Made absolute here, because launcher, sidecar and ranks need not share a working directory."""
 

@@ -41,6 +41,7 @@ from holdfast_sidecar.detectors.preemption import asked_of, find_preemption, tol
 from holdfast_sidecar.detectors.slots import find_missing_slots
 from holdfast_sidecar.detectors.stall import due_in_s, is_suspicious, suspects
 from holdfast_sidecar.detectors.storage import find_slow_storage
+from holdfast_sidecar.echo.node_echo import Echo, NoEcho
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.heartbeat_times import HeartbeatTimes
@@ -186,6 +187,7 @@ class Loop:
     is_attached: bool = False
     """Somebody else launched the ranks: there is no plan."""
     death_watch: DeathWatching = field(default_factory=NoDeathWatch)
+    echo: Echo = field(default_factory=NoEcho)
     attention: Attention = field(default_factory=Attention)
     closer_looks: CloserLooks = field(default_factory=CloserProbe)
     inquiry: Inquiries = field(default_factory=Inquiry)
@@ -229,6 +231,7 @@ class Loop:
         self.farewell.say(self.attention.dead_ranks())
         self.death_watch.close()
         self.peers.close()
+        self.echo.close()
         self.coordination.stop()
         self.deeds.remember(self.coordination.orders())
 
@@ -236,7 +239,9 @@ class Loop:
         """Read, judge, hear what was decided, act, tell."""
         orders = self.coordination.orders()
         looks = self.ranks_probe.read(now_s)
-        machine = self.machine.read(now_s)
+        machine = dataclasses.replace(
+            self.machine.read(now_s), round_trips=self.echo.follow(orders, now_s)
+        )
         launcher_alive = self.farewell.watch(now_s)
 
         if looks is not None:
@@ -246,7 +251,9 @@ class Loop:
         ranks = self._ranks(orders, now_s)
         if orders.store_up or self._store_answered_s is None:
             self._store_answered_s = now_s
-        found = judge_machine(machine, launcher_alive, self._store_answered_s, moment)
+        found = judge_machine(
+            machine, launcher_alive, self._store_answered_s, self.settings, moment
+        )
         preempted_by = self._preempted_by(orders, ranks)
         found += find_preemption(preempted_by, moment)
         found += orders.absent
@@ -302,6 +309,7 @@ class Loop:
             saved=saved,
             snapshot=snapshot,
             metrics_address=self.metrics_address,
+            echo_address=self.echo.address,
             preempted_by=preempted_by,
             attached=self.is_attached,
         )

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast_sidecar.kernel_events import KernelEvents
+from holdfast_sidecar.readings.fabric import FabricReading, PciReading, TcpReading
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.host import HostReading
 from holdfast_sidecar.readings.network import NetworkReading
+from holdfast_sidecar.readings.round_trips import RoundTrips
 
 
 @dataclass(frozen=True)
@@ -29,3 +32,10 @@ class MachineReading:
     network: NetworkReading | None = None
     gpu: GpuReading | None = None
     failing: tuple[ProbeHealth, ...] = ()
+    fabric: FabricReading | None = None
+    pci: PciReading | None = None
+    tcp: TcpReading | None = None
+    kernel_events: KernelEvents | None = None
+    """None: the kernel's log is not read."""
+    round_trips: RoundTrips | None = None
+    """None: there is no other node."""
