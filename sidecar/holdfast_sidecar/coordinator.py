@@ -81,6 +81,8 @@ class NodeIdentity:
     node: str
     incarnation: str
     pid: int
+    boot: str = ""
+    """See NodeReport."""
 
 
 class Coordinator(threading.Thread):
@@ -291,6 +293,7 @@ class Coordinator(threading.Thread):
             preempted_by=state.preempted_by,
             attached=state.attached,
             checkpoint=None if self._lease_held is None else self._settings.checkpoint,
+            boot=self._identity.boot,
         )
         news = _news(state)
         lease_s = self._settings.sidecar.lease_s

@@ -296,6 +296,8 @@ class NodeReport:
     """Somebody else launched the ranks; they are only watched."""
     checkpoint: CheckpointSettings | None = None
     """How checkpoints are made, from the leader alone: a command may run with other settings."""
+    boot: str = ""
+    """Id that the kernel gave itself at its start; empty: it can't be read."""
 
     @property
     def candidate(self) -> str:
@@ -375,7 +377,13 @@ class Quarantine:
     until_unix_s: float
     evidence: list[str] = field(default_factory=list)
     by: str = ""
-    """Who asked for it; empty: it was blamed too often."""
+    """Who asked for it; empty: it was blamed too often, or its hardware is ill."""
+    gpu: str = ""
+    """UUID of the GPU that it is kept outside for; empty: the whole machine is meant."""
+    remedy: str = ""
+    """A remedy.Remedy: what ends it before its time; empty: nothing but a person does."""
+    boot: str = ""
+    """Boot id of the machine when it was put there; another one means it was rebooted since."""
 
 
 @dataclass(frozen=True)
