@@ -384,6 +384,8 @@ class Quarantine:
     """A remedy.Remedy: what ends it before its time; empty: nothing but a person does."""
     boot: str = ""
     """Boot id of the machine when it was put there; another one means it was rebooted since."""
+    incident: str = ""
+    """For which it was put there; empty: a person did."""
 
 
 @dataclass(frozen=True)
@@ -611,6 +613,13 @@ class Incident:
     """How often it was seen again, where nothing was done about it."""
     went_over_into: str = ""
     """Cause of numbers that are wrong in another way since `ended_unix_s`; empty: none came."""
+    gpu: str = ""
+    """UUID of the GPU that is to blame; empty: none is, or another part of the node."""
+    remedy: str = ""
+    """A remedy.Remedy: what that part needs before it is used again, as far as it was reckoned with
+    in what was decided; empty: it was not, or no hardware is to blame."""
+    fault_unix_s: float = 0.0
+    """Since when that part is ill, on its node's wall clock; 0: no hardware is to blame."""
 
 
 LEFT_ALONE = "left_alone"
