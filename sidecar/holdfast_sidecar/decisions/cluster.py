@@ -58,6 +58,13 @@ class Cluster:
     unattended: frozenset[str] = frozenset()
     """Nodes whose sidecar has been silent for longer than it takes to start another."""
 
+    unfit: Mapping[str, str] = field(default_factory=dict)
+    """Nodes that the health gate keeps outside -> why."""
+    unheard: frozenset[str] = frozenset()
+    """Nodes whose health check is still waited for."""
+    unchecked: frozenset[str] = frozenset()
+    """Nodes whose health check never came: they are let in all the same."""
+
     def is_alive(self, node: str) -> bool:
         """Whether this node's agent takes part."""
         agent = self.agents.get(node)
@@ -69,7 +76,15 @@ class Cluster:
         return [agent for agent in self.willing() if not is_kept_out(agent, outside)]
 
     def willing(self) -> list[AgentReport]:
-        """The same with those that are kept outside."""
+        """The same with those that are kept outside; all of them fit, as far as is known."""
+        return [
+            agent
+            for agent in self.waiting()
+            if agent.node not in self.unfit and agent.node not in self.unheard
+        ]
+
+    def waiting(self) -> list[AgentReport]:
+        """Living agents that want into an attempt, fit or not."""
         return [
             agent
             for agent in self.agents.values()

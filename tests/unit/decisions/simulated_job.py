@@ -21,6 +21,7 @@ from holdfast_sidecar.coordination.reports import (
     CheckpointOrder,
     Exit,
     FileFact,
+    GateVerdict,
     Incident,
     LedgerEntry,
     Plan,
@@ -40,6 +41,7 @@ from holdfast_sidecar.leadership import Leadership
 from holdfast_sidecar.local_state import LocalState
 from holdfast_sidecar.settings import (
     CheckpointSettings,
+    GateSettings,
     ModeSettings,
     NumbersSettings,
     PolicySettings,
@@ -188,6 +190,9 @@ class SimulatedNode:
     """Pid of its sidecar that the launcher saw end."""
     gone_at: float = float("inf")
     ends_unix_s: float = 0.0
+    gate: GateVerdict | None = None
+    """What its sidecar says of it; None: nothing."""
+    awaits_gate: bool = False
 
     def preempt(self, now: float, grace_s: float = 25.0) -> None:
         """A scheduler asks for the node."""
@@ -301,6 +306,7 @@ class SimulatedNode:
             machine=self.machine or f"machine-of-{self.name}",
             steps=self.steps_done(),
             ended_sidecar=self.ended_sidecar,
+            awaits_gate=self.awaits_gate,
         )
         if not self.launcher_dead and not self.starved:
             try:
@@ -352,6 +358,7 @@ class SimulatedNode:
             findings=findings,
             evidence_for=self.evidence_for,
             saved=self.saved,
+            gate=self.gate,
             snapshot=SnapshotReport(
                 self.attempt, slots=3, wants=True, held=self.held, copies=self.copies
             )
@@ -379,6 +386,7 @@ class SimulatedJob:
         mode: str = "act",
         modes: ModeSettings | None = None,
         numbers: NumbersSettings | None = None,
+        gate: GateSettings | None = None,
     ) -> None:
         self.now = 1000.0
         self.random = random.Random(seed)
@@ -393,6 +401,7 @@ class SimulatedJob:
             modes=modes or ModeSettings(),
             policy=policy or PolicySettings(),
             numbers=numbers or NumbersSettings(),
+            gate=gate or GateSettings(),
             checkpoint=checkpoint or CheckpointSettings(dir="/c", every_steps=every_steps),
         )
         self.slots, self.bounds = slots, (nodes if least is None else least, nodes)
