@@ -435,8 +435,8 @@ def _snapshot_news(snapshot: SnapshotReport | None) -> object:
 
 
 def _gate_news(verdict: GateVerdict | None) -> object:
-    """Not the times, which move with every look."""
-    return None if verdict is None else dataclasses.replace(verdict, checked_unix_s=0.0)
+    """Not the reasons, whose figures move: what somebody waits for."""
+    return None if verdict is None else (verdict.state, verdict.after)
 
 
 def _news(state: LocalState) -> str:
