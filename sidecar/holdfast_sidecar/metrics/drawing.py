@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast_sidecar.metrics.job_samples import draw_job
 from holdfast_sidecar.metrics.gate_samples import draw_gate
+from holdfast_sidecar.metrics.job_samples import draw_job
 from holdfast_sidecar.metrics.machine_samples import draw_machine
 from holdfast_sidecar.metrics.peer_samples import draw_lag, draw_transfers
 from holdfast_sidecar.metrics.rank_samples import draw_ranks
