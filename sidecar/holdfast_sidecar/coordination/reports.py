@@ -432,6 +432,8 @@ class Quarantine:
     evidence: list[str] = field(default_factory=list)
     by: str = ""
     """Who asked for it; empty: it was blamed too often."""
+    is_drained: bool = field(default=False, kw_only=True)
+    """By `holdfast node drain`: it is not let in though it be needed."""
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def find_unchecked(cluster: Cluster, now_unix_s: float) -> Iterator[Finding]:
 
 def awaits_words(cluster: Cluster, waiting: Iterable[AgentReport]) -> str:
     """Whose health check is waited for, of these; empty: nobody's."""
-    outside = [] if cluster.plan is None else cluster.plan.outside
+    outside = cluster.outside()
     unheard = (agent for agent in waiting if agent.node in cluster.unheard)
     names = sorted(agent.node for agent in unheard if not is_kept_out(agent, outside))
     return f"waiting for the health check of {', '.join(names)}" if names else ""

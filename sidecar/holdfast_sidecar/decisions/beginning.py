@@ -90,7 +90,7 @@ def begin(cluster: Cluster, circumstances: Circumstances, after: Plan | None) ->
     ]
     fit = [agent for agent in willing if agent in cluster.willing()]
     cluster = _with_minimum(cluster, fit, circumstances)
-    outside = [] if cluster.plan is None else cluster.plan.outside
+    outside = cluster.outside()
     joining = [agent for agent in fit if not is_kept_out(agent, outside)]
     if willing and (stop := cluster.asked_to_stop()) is not None:
         refused = Plan(
@@ -171,7 +171,7 @@ def open_attempt(
         return Outcome((*_noted(cluster, kept), *write_plan(cluster, lost).writes))
     counted = incident is not None and incident.cause not in restart.PLANNED
     before = cluster.plan if incident is not None else None
-    outside = [] if cluster.plan is None else cluster.plan.outside
+    outside = cluster.outside()
     goes_on = incident is not None or bool(choice.candidates)  # else the data begins anew, too
     skips = cluster.plan.skips if cluster.plan is not None and goes_on else []
     resumed = choice.candidates[0].step if choice.candidates else 0

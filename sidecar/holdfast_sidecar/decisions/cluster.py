@@ -16,12 +16,14 @@ from holdfast_sidecar.coordination.reports import (
     NodeReport,
     PeerOrder,
     Plan,
+    Quarantine,
     RankReport,
     Request,
     SnapshotOrder,
     decode,
 )
 from holdfast_sidecar.coordination.store import View
+from holdfast_sidecar.decisions.draining import with_drains
 from holdfast_sidecar.decisions.liveness import Beat, Heartbeats
 from holdfast_sidecar.decisions.quarantine import is_kept_out
 
@@ -70,9 +72,14 @@ class Cluster:
         agent = self.agents.get(node)
         return agent is not None and agent.state != "left" and node not in self.lost
 
+    def outside(self) -> list[Quarantine]:
+        """Nodes that are kept outside, as the plan has it and as was asked since."""
+        kept = [] if self.plan is None else self.plan.outside
+        return with_drains(kept, self.requests.values(), self.agents.values())
+
     def joining(self) -> list[AgentReport]:
         """Living agents that want into an attempt, and may come in."""
-        outside = [] if self.plan is None else self.plan.outside
+        outside = self.outside()
         return [agent for agent in self.willing() if not is_kept_out(agent, outside)]
 
     def willing(self) -> list[AgentReport]:

@@ -51,7 +51,8 @@ def bearable(
     kept = list(outside)
     if len(waiting) < least:
         return kept
-    for one in sorted(outside, key=lambda one: one.since_unix_s):
+    liftable = [one for one in outside if not one.is_drained]
+    for one in sorted(liftable, key=lambda one: one.since_unix_s):
         if sum(not is_kept_out(agent, kept) for agent in waiting) >= least:
             break
         if any(is_kept_out(agent, [one]) for agent in waiting):
