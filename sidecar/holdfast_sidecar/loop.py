@@ -43,6 +43,8 @@ from holdfast_sidecar.detectors.stall import due_in_s, is_suspicious, suspects
 from holdfast_sidecar.detectors.storage import find_slow_storage
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.findings import Finding
+from holdfast_sidecar.gate.node_gate import NodeGate
+from holdfast_sidecar.gate.proving import Proving
 from holdfast_sidecar.heartbeat_times import HeartbeatTimes
 from holdfast_sidecar.inquiry import Inquiry
 from holdfast_sidecar.local_state import LocalState, Orders
@@ -190,6 +192,8 @@ class Loop:
     closer_looks: CloserLooks = field(default_factory=CloserProbe)
     inquiry: Inquiries = field(default_factory=Inquiry)
     cost: Cost = field(default_factory=Cost)
+    gate: NodeGate = field(init=False)
+    proving: Proving = field(init=False)
     checkpoint_outcomes: CheckpointOutcomes = field(default_factory=CheckpointOutcomes)
     heartbeats: HeartbeatTimes = field(default_factory=HeartbeatTimes)
     started_unix_s: float = field(default_factory=time.time)
@@ -205,6 +209,10 @@ class Loop:
     _store_answered_s: float | None = None
     _leaving: threading.Event = field(default_factory=threading.Event)
     _last_error: str = ""
+
+    def __post_init__(self) -> None:
+        self.gate = NodeGate(self.node, self.settings)
+        self.proving = Proving(self.node, self.settings.gate)
 
     def leave(self) -> None:
         """Ask the loop to end (from a signal handler or another thread)."""
@@ -229,6 +237,7 @@ class Loop:
         self.farewell.say(self.attention.dead_ranks())
         self.death_watch.close()
         self.peers.close()
+        self.proving.close()
         self.coordination.stop()
         self.deeds.remember(self.coordination.orders())
 
@@ -253,6 +262,9 @@ class Loop:
         found += self.peers.findings(moment)
         found += find_missing_slots(self._snapshot, moment)
         found += find_slow_storage(self.saved_parts.silent_for(), orders.skipped, moment)
+        alive = [rank for rank, history in ranks.local.items() if not history.look.is_gone]
+        exertion = self.proving.follow(orders, alive, machine.gpu, moment)
+        found += self.gate.look(machine, found, exertion, orders, moment)
         if launcher_alive and _is_going_on(orders, ranks.attempt):
             ranks = self._inquire(orders, ranks, moment)
             ranks = self._look_closely(ranks, moment)
@@ -304,6 +316,8 @@ class Loop:
             metrics_address=self.metrics_address,
             preempted_by=preempted_by,
             attached=self.is_attached,
+            gate=self.gate.verdict,
+            exertion=exertion,
         )
         self.teller.tell(
             Picture(
@@ -325,6 +339,7 @@ class Loop:
                 heartbeats=self.heartbeats.seen(orders.view, now_unix_s),
                 peers=self.peers.counts,
                 snapshot=snapshot,
+                fitness=self.gate.fitness,
             )
         )
 

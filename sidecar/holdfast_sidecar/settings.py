@@ -108,6 +108,32 @@ class ModeSettings:
 
 
 @dataclass(frozen=True)
+class GateSettings:
+    """Whether a node is fit for an attempt: looked at before it is taken in, and after a blame."""
+
+    mode: str = ""
+    """act: an unfit node waits outside; suggest, observe: it is told of, and taken in; empty: as
+    `sidecar.mode` says."""
+    wait_s: float = 5.0
+    """For the verdict of a node with GPUs, then it is let in unchecked. The driver answers within a
+    second, and needs some three to wake eight GPUs that nobody kept awake; a rank that imports
+    torch and opens its GPU takes longer than this to its first step."""
+    expected_gpus: int = 0
+    """How many a node must have; 0: as many as were ever seen there."""
+    least_room_bytes: int = 2**30
+    """In a checkpoint directory on this node's own disk: below a GiB not even the optimizer state
+    of a small model is written to its end."""
+    clock_off_s: float = 60.0
+    """A clock so far off is a fault of the node: stores sign for five to fifteen minutes, and what
+    happened when on which node can't be told any more."""
+    test_after_blame: bool = False
+    """Whether a node that was blamed is put to the test (`holdfast nodes test`) before it may come
+    back: every restart for it then takes those seconds longer."""
+    test_timeout_s: float = 60.0
+    """A test that is not over then has failed: it takes some ten seconds, half of them torch's."""
+
+
+@dataclass(frozen=True)
 class StallSettings:
     """How long silence may last before it is called a stall, and before it is acted on."""
 
@@ -255,6 +281,7 @@ class Settings:
     sidecar: SidecarSettings = field(default_factory=SidecarSettings)
     policy: PolicySettings = field(default_factory=PolicySettings)
     modes: ModeSettings = field(default_factory=ModeSettings)
+    gate: GateSettings = field(default_factory=GateSettings)
     stall: StallSettings = field(default_factory=StallSettings)
     straggler: StragglerSettings = field(default_factory=StragglerSettings)
     numbers: NumbersSettings = field(default_factory=NumbersSettings)

@@ -150,7 +150,9 @@ def _may_work(incident: Incident, cluster: Cluster, earlier: Iterable[Incident])
         return False
     node = cluster.nodes.get(incident.culprit_node)
     findings = [] if node is None else node.findings
-    is_lost = any(f.kind is Kind.GPU_LOST and f.gpu == incident.gpu for f in findings)
+    is_lost = incident.culprit_node in cluster.unfit or any(
+        f.kind is Kind.GPU_LOST and f.gpu == incident.gpu for f in findings
+    )
     was_tried = any(
         one.gpu == incident.gpu and one.remedy and one.decided == "restart" and not one.escalation
         for one in earlier
@@ -200,7 +202,12 @@ def _obstacle(
 
 def _leaves_too_few(outside: Sequence[Quarantine], one: Quarantine, cluster: Cluster) -> bool:
     kept = quarantine.add(outside, one)
-    left = [a for a in cluster.willing() if not quarantine.is_kept_out(a, kept)]
+    # Whose check is still awaited is there; that it is well is seen to when the attempt is opened.
+    left = [
+        agent
+        for agent in cluster.waiting()
+        if agent.node not in cluster.unfit and not quarantine.is_kept_out(agent, kept)
+    ]
     return not left or len(left) < left[0].min_nodes
 
 

@@ -7,6 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from holdfast_sidecar.coordination.reports import AgentReport, NodeReport, Quarantine
 from holdfast_sidecar.remedy import Remedy
 
+SURELY_LATER_S = 60.0
+"""A check so much later on the node's clock was made after the leader's word: a node whose clock is
+further off is unfit anyway."""
+
 AT_LEAST = 2
 """Nodes that may be outside in however small a job: two may be ill at once, and that enough are
 left is seen to anyway."""
@@ -59,7 +63,19 @@ def is_mended(one: Quarantine, node: NodeReport) -> bool:
     A reboot resets its GPUs, too; what has to be replaced no start of the machine mends.
     """
     is_rebooted = bool(one.boot and node.boot) and one.boot != node.boot
-    return is_rebooted and one.remedy in (Remedy.RESET_GPU.value, Remedy.REBOOT_NODE.value)
+    if one.remedy == Remedy.REBOOT_NODE.value:
+        return is_rebooted
+    return one.remedy == Remedy.RESET_GPU.value and (is_rebooted or _is_reset(one, node))
+
+
+def _is_reset(one: Quarantine, node: NodeReport) -> bool:
+    """Whether a check after the blame found all its GPUs fit, and nothing is found of this one."""
+    gate = node.gate
+    is_after = gate is not None and (
+        gate.after == one.incident or gate.checked_unix_s > one.since_unix_s + SURELY_LATER_S
+    )
+    is_ill = any(f.gpu == one.gpu and f.remedy.blames_hardware for f in node.findings)
+    return gate is not None and gate.state == "fit" and is_after and not is_ill
 
 
 def let_in(outside: Iterable[Quarantine], node: str) -> list[Quarantine]:
@@ -68,8 +84,11 @@ def let_in(outside: Iterable[Quarantine], node: str) -> list[Quarantine]:
 
 
 def add(outside: Iterable[Quarantine], new: Quarantine) -> list[Quarantine]:
-    """With one more; an earlier one of the same part is replaced."""
-    return [*(one for one in outside if one.part != new.part), new]
+    """With one more; an earlier one of the same part is replaced, unless a person drained it."""
+    others = list(outside)
+    if not new.is_drained and any(one.is_drained and one.part == new.part for one in others):
+        return others
+    return [*(one for one in others if one.part != new.part), new]
 
 
 def is_too_much(
@@ -94,7 +113,8 @@ def bearable(
     kept = list(outside)
     if len(waiting) < least:
         return kept
-    for one in sorted(outside, key=lambda one: (_severity(one), one.since_unix_s)):
+    liftable = [one for one in outside if not one.is_drained]
+    for one in sorted(liftable, key=lambda one: (_severity(one), one.since_unix_s)):
         if sum(not is_kept_out(agent, kept) for agent in waiting) >= least:
             break
         if any(is_kept_out(agent, [one]) for agent in waiting):

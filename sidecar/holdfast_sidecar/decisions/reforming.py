@@ -14,6 +14,7 @@ from holdfast_sidecar.decisions import (
     restart,
     withholding,
 )
+from holdfast_sidecar.decisions.admission import awaits_words, unfit_words, with_unfit
 from holdfast_sidecar.decisions.beginning import next_attempt, open_attempt
 from holdfast_sidecar.decisions.blame import FROM_OUTSIDE, Blame, describe, is_of_script
 from holdfast_sidecar.decisions.choosing import onset_in
@@ -113,11 +114,15 @@ def _go_on(cluster: Cluster, plan: Plan, way: Way, circumstances: Circumstances)
     """Open the next attempt, once enough nodes are here that may come in."""
     cluster = _without(cluster, plan, way.outside)
     joining, now = cluster.joining(), circumstances.now_unix_s
+    if unheard := awaits_words(cluster, cluster.waiting()):
+        return Outcome(waiting=unheard)
     formed = formation.form(joining, plan.members, 0.0)
+    formed = with_unfit(formed, cluster, cluster.waiting())
     patience = circumstances.settings.policy.join_timeout_s
     since = max(plan_not_before(way.incident, way.pause_s), plan.resumed_unix_s)
     if now > since + patience and isinstance(formed, formation.Waiting):
         message = f"{len(joining)} nodes came back within {patience:g} s, too few to go on"
+        message += unfit_words(cluster, cluster.waiting())
         refused = stopped(plan, circumstances, restart.EXIT_FAILED, message)
         stamped = stopped_over(way.incident, message)
         return Outcome((amend(cluster, stamped), *write_plan(cluster, refused).writes))

@@ -9,6 +9,7 @@ leader makes no new series.
 from __future__ import annotations
 
 from holdfast_sidecar.metrics.entry import JOB, NODE, RANK, Entry, counter, gauge, of_job, summary
+from holdfast_sidecar.metrics.gate_entries import GATE
 from holdfast_sidecar.metrics.gpu_entries import GPUS
 from holdfast_sidecar.metrics.host_entries import HOST
 from holdfast_sidecar.metrics.network_entries import NETWORK
@@ -306,6 +307,7 @@ CATALOGUE: tuple[Entry, ...] = (
     *SNAPSHOTS,
     *RANKS,
     *FINDINGS,
+    *GATE,
     *HOST,
     *NETWORK,
     *GPUS,

@@ -10,6 +10,7 @@ from holdfast.page import Phase
 from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.metrics import catalogue
 from holdfast_sidecar.metrics.entry import Entry
+from holdfast_sidecar.metrics.gate_entries import GATE
 from holdfast_sidecar.metrics.gpu_entries import GPUS
 from holdfast_sidecar.metrics.host_entries import HOST
 from holdfast_sidecar.metrics.network_entries import NETWORK
@@ -22,6 +23,7 @@ SECTIONS: tuple[tuple[str, Sequence[Entry]], ...] = (
     ("Ranks", catalogue.RANKS),
     ("Findings", catalogue.FINDINGS),
     ("Coordination", catalogue.COORDINATION),
+    ("Health gate", GATE),
     ("Host", HOST),
     ("Network", NETWORK),
     ("GPUs", GPUS),

@@ -21,6 +21,7 @@ from holdfast_sidecar.coordination.reports import (
     CheckpointOrder,
     Exit,
     FileFact,
+    GateVerdict,
     Incident,
     LedgerEntry,
     Plan,
@@ -40,6 +41,7 @@ from holdfast_sidecar.leadership import Leadership
 from holdfast_sidecar.local_state import LocalState
 from holdfast_sidecar.settings import (
     CheckpointSettings,
+    GateSettings,
     ModeSettings,
     NumbersSettings,
     PolicySettings,
@@ -190,6 +192,9 @@ class SimulatedNode:
     """What its sidecar finds of its hardware; a rank of a GPU is given as its local rank."""
     gone_at: float = float("inf")
     ends_unix_s: float = 0.0
+    gate: GateVerdict | None = None
+    """What its sidecar says of it; None: nothing."""
+    awaits_gate: bool = False
 
     def reboot(self) -> None:
         """Its machine was started anew, and nothing is ill any more."""
@@ -309,6 +314,7 @@ class SimulatedNode:
             machine=self.machine or f"machine-of-{self.name}",
             steps=self.steps_done(),
             ended_sidecar=self.ended_sidecar,
+            awaits_gate=self.awaits_gate,
         )
         if not self.launcher_dead and not self.starved:
             try:
@@ -365,6 +371,7 @@ class SimulatedNode:
             findings=findings,
             evidence_for=self.evidence_for,
             saved=self.saved,
+            gate=self.gate,
             snapshot=SnapshotReport(
                 self.attempt, slots=3, wants=True, held=self.held, copies=self.copies
             )
@@ -392,6 +399,7 @@ class SimulatedJob:
         mode: str = "act",
         modes: ModeSettings | None = None,
         numbers: NumbersSettings | None = None,
+        gate: GateSettings | None = None,
     ) -> None:
         self.now = 1000.0
         self.random = random.Random(seed)
@@ -406,6 +414,7 @@ class SimulatedJob:
             modes=modes or ModeSettings(),
             policy=policy or PolicySettings(),
             numbers=numbers or NumbersSettings(),
+            gate=gate or GateSettings(),
             checkpoint=checkpoint or CheckpointSettings(dir="/c", every_steps=every_steps),
         )
         self.slots, self.bounds = slots, (nodes if least is None else least, nodes)

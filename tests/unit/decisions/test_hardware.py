@@ -10,10 +10,12 @@ from simulated_job import SimulatedJob
 
 from holdfast_sidecar.coordination.reports import (
     AgentReport,
+    GateVerdict,
     Incident,
     Member,
     NodeReport,
     Plan,
+    Quarantine,
     encode,
 )
 from holdfast_sidecar.decisions.cluster import Cluster
@@ -27,6 +29,7 @@ from holdfast_sidecar.decisions.hardware import (
 )
 from holdfast_sidecar.decisions.leader import decide
 from holdfast_sidecar.decisions.outcome import Circumstances
+from holdfast_sidecar.decisions.quarantine import add, is_too_much
 from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.remedy import Remedy
@@ -334,6 +337,58 @@ def test_a_reboot_ends_its_quarantine_and_another_start_of_the_sidecar_does_not(
     assert sorted(members(job)) == ["n1", "n2"]
 
 
+def test_a_gpu_that_was_reset_is_let_in_once_a_check_finds_it_fit(tmp_path: Path) -> None:
+    job = started(tmp_path, nodes=2, spares=1)
+    node = job.nodes["n1"]
+    node.ill, node.gate = [ill(Remedy.RESET_GPU, job)], GateVerdict("fit", checked_unix_s=job.now)
+    job.run_until(lambda: job.is_running(1))
+    node.ill = []
+    job.run(2)
+    assert job.plan is not None
+    assert len(job.plan.outside) == 1  # the check is of before
+    node.gate = GateVerdict("unfit", ["GPU 0 needs a reset"], job.now, after=job.plan.incident)
+    job.run(2)
+    assert len(job.plan.outside) == 1
+    incident = job.plan.outside[0].incident
+    node.gate = GateVerdict("fit", checked_unix_s=job.now, after=incident)
+    node.ill = [fault(Remedy.RESET_GPU, rank=0, gpu="GPU-0", since=job.now, acts=False)]
+    job.run(2)
+    assert len(job.plan.outside) == 1  # its engine still says so
+    node.ill = []
+    job.run(1)
+    assert job.plan.outside == []
+
+
+def test_a_later_check_does_without_the_word_that_it_was_meant_for_the_blame(
+    tmp_path: Path,
+) -> None:
+    job = started(tmp_path, nodes=2, spares=1)
+    job.nodes["n1"].ill = [ill(Remedy.RESET_GPU, job)]
+    job.run_until(lambda: job.is_running(1))
+    job.nodes["n1"].ill = []
+    job.nodes["n1"].gate = GateVerdict("fit", checked_unix_s=job.now + 61)
+    job.run(1)
+    assert job.plan is not None
+    assert job.plan.outside == []
+
+
+def test_where_its_own_check_finds_a_node_unfit_nothing_is_tried_in_place(tmp_path: Path) -> None:
+    job = started(tmp_path, nodes=1)
+    node = job.nodes["n0"]
+    node.ill = [ill(Remedy.RESET_GPU, job)]
+    node.gate = GateVerdict("unfit", ["GPU 0 needs a reset"], job.now)
+    job.run_until(lambda: node.exit_code is not None)
+    assert job.plan is not None
+    assert (job.plan.exit_code, job.plan.attempt) == (EXIT_REQUEUE, 0)
+
+
+def test_what_a_person_drained_stays_drained_whatever_falls_ill_there() -> None:
+    drained = Quarantine("m", "a", 0.0, 9.0, by="ann", is_drained=True)
+    blamed = Quarantine("m", "a", 1.0, 9.0, gpu="GPU-1", remedy="reset_gpu")
+    assert add([drained], blamed) == [drained]
+    assert add([blamed], drained) == [drained]
+
+
 def test_what_has_to_be_replaced_no_reboot_mends(tmp_path: Path) -> None:
     job = started(tmp_path, nodes=2, spares=1)
     job.nodes["n1"].ill = [ill(Remedy.REPLACE, job)]
@@ -415,9 +470,6 @@ def test_more_than_a_share_of_the_nodes_is_not_put_outside_and_that_is_told(tmp_
 
 
 def test_the_share_grows_with_the_job() -> None:
-    from holdfast_sidecar.coordination.reports import Quarantine
-    from holdfast_sidecar.decisions.quarantine import is_too_much
-
     agents = [AgentReport(f"n{n}", "i", "joining", 0, 1, 1, "", 1, 90) for n in range(50)]
     outside = [Quarantine(f"m{n}", f"n{n}", 0.0, 9.0) for n in range(5)]
     new = Quarantine("m9", "n9", 0.0, 9.0)

@@ -25,6 +25,7 @@ from holdfast_sidecar.coordination.reports import (
     encode,
 )
 from holdfast_sidecar.coordination.store import Lease, View
+from holdfast_sidecar.detectors.gate import Fitness, Trouble
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import RankLook
@@ -187,6 +188,7 @@ def picture(is_leader: bool = True, machine: MachineReading | None = None) -> Pi
     return Picture(
         moment=moment(10.0),
         ranks=ranks(history(with_words(rank, {**SNAPSHOT_WORDS, **NUMBER_WORDS}))),
+        fitness=Fitness((Trouble("gpus", "1 of 2 are there"),), {"room": "no host"}),
         findings=(Finding(Kind.STALL, "a", 9.0, 0.6, [0], acts=True),),
         orders=Orders(
             plan=PLAN,
