@@ -168,11 +168,12 @@ def explained_late(incident: Incident, cluster: Cluster, plan: Plan) -> Incident
 def headline(fault: Fault) -> str:
     """The fault in a line: what, where, which ranks, what it needs."""
     finding = fault.finding
-    what = finding.what or finding.kind.value.replace("_", " ")
+    what = finding.what
+    if finding.kind is not Kind.GPU_FAULT:
+        what = finding.kind.value.replace("_", " ") + f" ({what})" * bool(what)
     where = f"GPU {finding.gpu}" if finding.gpu else f"node {finding.node}"
-    serves = f" of {name_ranks(fault.ranks)}"
-    needs = NEEDS.get(finding.remedy, "of the application, no machine is to blame")
-    return f"{what} on {where}{serves}: {needs}"
+    needs = NEEDS.get(finding.remedy, "it is the application's, and no machine is to blame")
+    return f"{what}, {where}, {name_ranks(fault.ranks)}: {needs}"
 
 
 def _behind(incident: Incident, faults: list[Fault]) -> Fault | None:
@@ -201,10 +202,11 @@ def _is_near(incident: Incident, fault: Fault) -> bool:
 
 def _is_in_time(incident: Incident, fault: Fault) -> bool:
     """At the time; or long before, and not mended since, where the program has no fault of its own
-    to show."""
+    to show. What only foretells, as rows that wait to be remapped, explains nothing later."""
     is_programs = incident.is_of_script or bool(incident.signature)
-    is_old = fault.finding.since_unix_s < incident.since_unix_s
-    return _is_near(incident, fault) or (fault.is_grave and is_old and not is_programs)
+    has_happened = fault.finding.acts or fault.finding.kind in (Kind.GPU_FAULT, Kind.GPU_LOST)
+    is_old = fault.is_grave and fault.finding.since_unix_s < incident.since_unix_s
+    return _is_near(incident, fault) or (is_old and has_happened and not is_programs)
 
 
 def _blaming(incident: Incident, fault: Fault, faults: list[Fault]) -> Incident:

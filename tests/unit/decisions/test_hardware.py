@@ -128,7 +128,7 @@ def test_a_fault_names_the_gpu_the_rank_and_what_it_needs() -> None:
     assert named is not None
     assert (named.cause, named.culprit_node, named.culprit_ranks) == ("gpu", "a", [1])
     assert (named.gpu, named.remedy, named.fault_unix_s) == ("GPU-a1", "reboot_node", NOW)
-    assert named.evidence == ["xid 79 on GPU GPU-a1 of rank 1: its node needs a reboot", LINE]
+    assert named.evidence == ["xid 79, GPU GPU-a1, rank 1: its node needs a reboot", LINE]
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_lost_link_is_of_all_ranks_of_its_node() -> None:
     named = name_fault(unanswered(cluster(lost), PLAN), PLAN)
     assert named is not None
     assert (named.cause, named.culprit_ranks) == ("link", [2, 3])
-    assert named.evidence[0] == "mlx5_0 on node b of ranks 2-3: it needs to be replaced"
+    assert named.evidence[0] == "link down (mlx5_0), node b, ranks 2-3: it needs to be replaced"
 
 
 def test_what_the_driver_asks_for_a_moment_later_counts() -> None:
@@ -185,7 +185,7 @@ def test_a_fault_of_the_rank_s_gpu_explains_it_before_and_after(since: float, ca
     told = explained(crash(cause=cause), cluster(fault(since=since)), PLAN)
     assert (told.cause, told.culprit_node, told.culprit_ranks) == ("gpu", "a", [1])
     assert told.signature == ""
-    assert told.evidence[0].startswith("xid 79 on GPU GPU-a1")
+    assert told.evidence[0].startswith("xid 79, GPU GPU-a1")
     assert told.evidence[-1] == "rank 1: ended by SIGSEGV"
     assert explained(told, cluster(fault(since=since)), PLAN) == told
 
@@ -201,6 +201,7 @@ def test_an_exception_at_the_time_of_a_fault_is_not_the_script_s() -> None:
         (crash(), fault(since=NOW + 61)),
         (crash(), fault(since=NOW - 61)),
         (crash(is_of_script=True, signature=""), fault(since=NOW - 61)),
+        (crash(signature=""), fault(since=NOW - 61, kind=Kind.GPU_MEMORY_FAILING, acts=False)),
         (crash(), fault(rank=0)),
         (crash(), fault(node="b", rank=3)),
         (crash(cause="preempted"), fault()),
@@ -235,7 +236,7 @@ def test_what_an_application_did_to_its_gpu_blames_no_machine() -> None:
     told = explained(like_hardware, cluster(mmu_fault), PLAN)
     assert (told.cause, told.is_of_script, told.remedy) == ("crash", True, "")
     assert told.evidence[-1] == (
-        "xid 31 on GPU GPU-a1 of rank 1: of the application, no machine is to blame"
+        "xid 31, GPU GPU-a1, rank 1: it is the application's, and no machine is to blame"
     )
     assert explained(told, cluster(mmu_fault), PLAN) == told
 
