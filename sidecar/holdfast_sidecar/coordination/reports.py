@@ -679,6 +679,9 @@ class Incident:
     remedy: str = ""
     """A remedy.Remedy: what that part needs before it is used again, as far as it was reckoned with
     in what was decided; empty: it was not, or no hardware is to blame."""
+    seen_as: str = ""
+    """Cause that it was told by before its hardware was known to be to blame; empty: it never was
+    by another."""
     fault_unix_s: float = 0.0
     """Since when that part is ill, on its node's wall clock; 0: no hardware is to blame."""
 

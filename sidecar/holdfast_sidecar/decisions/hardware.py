@@ -162,7 +162,8 @@ def explained_late(incident: Incident, cluster: Cluster, plan: Plan) -> Incident
     fault = _behind(incident, find_faults(cluster, plan))
     if fault is None or not fault.is_grave or not _is_near(incident, fault):
         return incident
-    return dataclasses.replace(explained(incident, cluster, plan), remedy="")
+    better = explained(incident, cluster, plan)
+    return dataclasses.replace(better, remedy="", seen_as=incident.cause)
 
 
 def headline(fault: Fault) -> str:

@@ -86,7 +86,8 @@ def reform(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcom
         return Outcome((amend(cluster, missed),))
     if known is not None and incident.cause != known.cause and _is_of_hardware(incident):
         # The finding may be gone with its sidecar: whoever leads next need not see it again.
-        return Outcome((amend(cluster, incident),))
+        told = dataclasses.replace(incident, seen_as=known.cause)
+        return Outcome((amend(cluster, told),))
     settings, now = circumstances.settings, circumstances.now_unix_s
     way = find_way(cluster, plan, incident, settings, _cap(cluster, settings), now)
     if isinstance(way, restart.Stop):
