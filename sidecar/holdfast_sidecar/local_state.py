@@ -12,6 +12,8 @@ from holdfast_sidecar.collective_trace import RankTrace
 from holdfast_sidecar.coordination.reports import (
     AttemptKey,
     CheckpointOrder,
+    Exertion,
+    GateVerdict,
     PeerOrder,
     Plan,
     RankReport,
@@ -50,6 +52,8 @@ class LocalState:
     echo_address: str = ""
     attached: bool = False
     """Somebody else launched the ranks."""
+    gate: GateVerdict | None = None
+    exertion: Exertion | None = None
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,8 @@ from holdfast_sidecar.detectors.storage import find_slow_storage
 from holdfast_sidecar.echo.node_echo import Echo, NoEcho
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.findings import Finding
+from holdfast_sidecar.gate.node_gate import NodeGate
+from holdfast_sidecar.gate.proving import Proving
 from holdfast_sidecar.heartbeat_times import HeartbeatTimes
 from holdfast_sidecar.inquiry import Inquiry
 from holdfast_sidecar.local_state import LocalState, Orders
@@ -192,6 +194,8 @@ class Loop:
     closer_looks: CloserLooks = field(default_factory=CloserProbe)
     inquiry: Inquiries = field(default_factory=Inquiry)
     cost: Cost = field(default_factory=Cost)
+    gate: NodeGate = field(init=False)
+    proving: Proving = field(init=False)
     checkpoint_outcomes: CheckpointOutcomes = field(default_factory=CheckpointOutcomes)
     heartbeats: HeartbeatTimes = field(default_factory=HeartbeatTimes)
     started_unix_s: float = field(default_factory=time.time)
@@ -207,6 +211,10 @@ class Loop:
     _store_answered_s: float | None = None
     _leaving: threading.Event = field(default_factory=threading.Event)
     _last_error: str = ""
+
+    def __post_init__(self) -> None:
+        self.gate = NodeGate(self.node, self.settings)
+        self.proving = Proving(self.node, self.settings.gate)
 
     def leave(self) -> None:
         """Ask the loop to end (from a signal handler or another thread)."""
@@ -232,6 +240,7 @@ class Loop:
         self.death_watch.close()
         self.peers.close()
         self.echo.close()
+        self.proving.close()
         self.coordination.stop()
         self.deeds.remember(self.coordination.orders())
 
@@ -260,6 +269,9 @@ class Loop:
         found += self.peers.findings(moment)
         found += find_missing_slots(self._snapshot, moment)
         found += find_slow_storage(self.saved_parts.silent_for(), orders.skipped, moment)
+        alive = [rank for rank, history in ranks.local.items() if not history.look.is_gone]
+        exertion = self.proving.follow(orders, alive, machine.gpu, moment)
+        found += self.gate.look(machine, found, exertion, orders, moment)
         if launcher_alive and _is_going_on(orders, ranks.attempt):
             ranks = self._inquire(orders, ranks, moment)
             ranks = self._look_closely(ranks, moment)
@@ -312,6 +324,8 @@ class Loop:
             echo_address=self.echo.address,
             preempted_by=preempted_by,
             attached=self.is_attached,
+            gate=self.gate.verdict,
+            exertion=exertion,
         )
         self.teller.tell(
             Picture(
@@ -330,9 +344,11 @@ class Loop:
                 actions_failed=dict(self.deeds.runner.failed),
                 checkpoints=self.checkpoint_outcomes.tally(),
                 checkpoint_settings=self.settings.checkpoint,
+                policy=self.settings.policy,
                 heartbeats=self.heartbeats.seen(orders.view, now_unix_s),
                 peers=self.peers.counts,
                 snapshot=snapshot,
+                fitness=self.gate.fitness,
             )
         )
 

@@ -66,10 +66,20 @@ class PolicySettings:
     time_limit_margin_s: float = 30.0
     """So long before the limit, and twice what a checkpoint took, the job is saved and stopped."""
     blames_limit: int = 3
-    """So many failures blamed on one node within `quarantine_s` put it outside: one is chance, two
-    may be, and the job has been down three times for it."""
+    """So many failures blamed on one node put it outside: one is chance, two may be, and the job
+    has been down three times for it."""
+    blames_half_life_s: float = 259200.0
+    """After three days a failure counts half. A node of eight GPUs fails once in 48 days (Meta's
+    research clusters, arXiv 2410.21680) to 260 (Llama 3: 419 interruptions in 54 days on 2048
+    nodes), so that three failures within a week are chance on one of 2000 nodes at most; one that
+    fails every other day reaches the limit."""
     quarantine_s: float = 86400.0
-    """How long it stays outside: until somebody has had a day to look at it."""
+    """How long it stays outside: until somebody has had a day to look at it. A GPU that needs a
+    reset and a node that needs a reboot come back as soon as they had it."""
+    quarantine_share: float = 0.1
+    """Of all nodes, two at least, that may be outside at a time without a person's word: more than
+    a tenth hardly fail each by themselves, but for what they share (a driver, a switch, an image),
+    which is no better on the nodes that are left."""
     stuck_limit: int = 3
     """After so many failures in a row without a step that had not been made before, the job goes
     back behind the state that it resumed from, if there is a good checkpoint before."""
@@ -87,8 +97,40 @@ class ModeSettings:
     """A rank that is silent for very long."""
     numbers: str = ""
     """NaN, Inf, spikes: the job goes back to a good checkpoint."""
+    gpu: str = ""
+    """A GPU that has to be reset or replaced: the attempt that uses it is ended."""
+    link: str = ""
+    """A link that a node lost for good: the attempt that needs it is ended."""
+    host: str = ""
+    """A machine whose own memory fails: the attempt that runs on it is ended."""
     quarantine: str = ""
-    """A node that is blamed again and again: it is kept outside."""
+    """A node that is blamed again and again, or whose hardware is ill: it is kept outside."""
+
+
+@dataclass(frozen=True)
+class GateSettings:
+    """Whether a node is fit for an attempt: looked at before it is taken in, and after a blame."""
+
+    mode: str = ""
+    """act: an unfit node waits outside; suggest, observe: it is told of, and taken in; empty: as
+    `sidecar.mode` says."""
+    wait_s: float = 5.0
+    """For the verdict of a node with GPUs, then it is let in unchecked. The driver answers within a
+    second, and needs some three to wake eight GPUs that nobody kept awake; a rank that imports
+    torch and opens its GPU takes longer than this to its first step."""
+    expected_gpus: int = 0
+    """How many a node must have; 0: as many as were ever seen there."""
+    least_room_bytes: int = 2**30
+    """In a checkpoint directory on this node's own disk: below a GiB not even the optimizer state
+    of a small model is written to its end."""
+    clock_off_s: float = 60.0
+    """A clock so far off is a fault of the node: stores sign for five to fifteen minutes, and what
+    happened when on which node can't be told any more."""
+    test_after_blame: bool = False
+    """Whether a node that was blamed is put to the test (`holdfast nodes test`) before it may come
+    back: every restart for it then takes those seconds longer."""
+    test_timeout_s: float = 60.0
+    """A test that is not over then has failed: it takes some ten seconds, half of them torch's."""
 
 
 @dataclass(frozen=True)
@@ -276,6 +318,7 @@ class Settings:
     sidecar: SidecarSettings = field(default_factory=SidecarSettings)
     policy: PolicySettings = field(default_factory=PolicySettings)
     modes: ModeSettings = field(default_factory=ModeSettings)
+    gate: GateSettings = field(default_factory=GateSettings)
     stall: StallSettings = field(default_factory=StallSettings)
     straggler: StragglerSettings = field(default_factory=StragglerSettings)
     numbers: NumbersSettings = field(default_factory=NumbersSettings)

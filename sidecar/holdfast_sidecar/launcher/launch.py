@@ -321,6 +321,7 @@ def make_entrance(
         timeouts=timeouts,
         max_restarts=None if given.max_restarts is None else int(given.max_restarts),
         role=given.role,
+        has_sidecar=True,
     )
 
 

@@ -25,6 +25,7 @@ from holdfast_sidecar.coordination.reports import (
     encode,
 )
 from holdfast_sidecar.coordination.store import Lease, View
+from holdfast_sidecar.detectors.gate import Fitness, Trouble
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import RankLook
@@ -92,6 +93,17 @@ INCIDENTS = {
         decided="restart",
     ),
     "i2": Incident("i2", 2, "crash", since_unix_s=200.0, detected_unix_s=200.1),
+    "i3": Incident(
+        "i3",
+        2,
+        "gpu",
+        "b",
+        [1],
+        0.95,
+        detected_unix_s=150.0,
+        culprit_part="m-b",
+        seen_as="crash",
+    ),
 }
 
 LEDGER = {
@@ -247,6 +259,7 @@ def picture(is_leader: bool = True, machine: MachineReading | None = None) -> Pi
     return Picture(
         moment=moment(10.0),
         ranks=ranks(history(with_words(rank, {**SNAPSHOT_WORDS, **NUMBER_WORDS}))),
+        fitness=Fitness((Trouble("gpus", "1 of 2 are there"),), {"room": "no host"}),
         findings=(Finding(Kind.STALL, "a", 9.0, 0.6, [0], acts=True),),
         orders=Orders(
             plan=PLAN,
