@@ -34,6 +34,7 @@ def ask(
     reason: str = "",
     for_s: float = 0.0,
     node: str = "",
+    is_forced: bool = False,
 ) -> str:
     """Write a request of this kind; answers its identifier. Errors as in `look_up`."""
     if attached_plan(look_up(found, store)) is not None:
@@ -48,6 +49,7 @@ def ask(
         reason=reason,
         for_s=for_s,
         node=node,
+        is_forced=is_forced,
     )
     try:
         store.report(Section.REQUESTS, request.identifier, encode(request))
