@@ -8,7 +8,9 @@ from holdfast_sidecar.coordination.reports import Plan
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.findings import Finding, Kind
 
-FORETELLING = frozenset({Kind.MEMORY_PRESSURE, Kind.DISK_FULL})
+FORETELLING = frozenset(
+    {Kind.MEMORY_PRESSURE, Kind.DISK_FULL, Kind.ECC_STORM, Kind.GPU_MEMORY_FAILING}
+)
 """What may soon end ranks or keep them from being saved, and leaves time to save them now."""
 
 STORAGE = "checkpoint"
