@@ -43,6 +43,7 @@ from holdfast_sidecar.detectors.stall import due_in_s, is_suspicious, suspects
 from holdfast_sidecar.detectors.storage import find_slow_storage
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.findings import Finding
+from holdfast_sidecar.gpus.watch import GpuWatch
 from holdfast_sidecar.heartbeat_times import HeartbeatTimes
 from holdfast_sidecar.inquiry import Inquiry
 from holdfast_sidecar.local_state import LocalState, Orders
@@ -189,6 +190,7 @@ class Loop:
     attention: Attention = field(default_factory=Attention)
     closer_looks: CloserLooks = field(default_factory=CloserProbe)
     inquiry: Inquiries = field(default_factory=Inquiry)
+    gpus: GpuWatch = field(default_factory=GpuWatch)
     cost: Cost = field(default_factory=Cost)
     checkpoint_outcomes: CheckpointOutcomes = field(default_factory=CheckpointOutcomes)
     heartbeats: HeartbeatTimes = field(default_factory=HeartbeatTimes)
@@ -247,6 +249,7 @@ class Loop:
         if orders.store_up or self._store_answered_s is None:
             self._store_answered_s = now_s
         found = judge_machine(machine, launcher_alive, self._store_answered_s, moment)
+        found += self.gpus.follow(machine.gpu, self.attention.histories, moment)
         preempted_by = self._preempted_by(orders, ranks)
         found += find_preemption(preempted_by, moment)
         found += orders.absent
@@ -264,8 +267,8 @@ class Loop:
             self._doubts, self._traces = False, self.inquiry.follow(False, (), {}, now_s)
         is_urgent = self._note(keep_onsets(found, self._findings))
         reports = [
-            report_rank(history, self.settings, moment)
-            for history in self.attention.histories.values()
+            report_rank(history, self.settings, moment, self.gpus.energy.of(rank))
+            for rank, history in self.attention.histories.items()
         ]
         if is_urgent:
             # The others need not wait for what this node has to do about it.
@@ -323,6 +326,7 @@ class Loop:
                 checkpoints=self.checkpoint_outcomes.tally(),
                 checkpoint_settings=self.settings.checkpoint,
                 heartbeats=self.heartbeats.seen(orders.view, now_unix_s),
+                gpus=self.gpus.view(),
                 peers=self.peers.counts,
                 snapshot=snapshot,
             )

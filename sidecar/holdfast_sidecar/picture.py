@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from holdfast_sidecar.checkpoint_outcomes import CheckpointTally
 from holdfast_sidecar.coordination.reports import SnapshotReport
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.gpus.view import GpuView
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import Moment, Ranks
 from holdfast_sidecar.peers.tally import PeerCounts
@@ -65,3 +66,5 @@ class Picture:
     """Node -> when its heartbeat was last seen to move, Unix time on this node's clock."""
     peers: PeerCounts = field(default_factory=PeerCounts)
     """Copies of snapshots on other nodes: what was sent and received."""
+    gpus: GpuView = field(default_factory=GpuView)
+    """Whose GPUs they are, and what they spend."""

@@ -9,7 +9,7 @@ leader makes no new series.
 from __future__ import annotations
 
 from holdfast_sidecar.metrics.entry import JOB, NODE, RANK, Entry, counter, gauge, of_job, summary
-from holdfast_sidecar.metrics.gpu_entries import GPUS
+from holdfast_sidecar.metrics.gpu_entries import ENERGY, GPUS
 from holdfast_sidecar.metrics.host_entries import HOST
 from holdfast_sidecar.metrics.network_entries import NETWORK
 
@@ -309,4 +309,5 @@ CATALOGUE: tuple[Entry, ...] = (
     *HOST,
     *NETWORK,
     *GPUS,
+    *ENERGY,
 )

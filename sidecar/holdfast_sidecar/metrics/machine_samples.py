@@ -1,10 +1,9 @@
-"""What is told about the machine: host, network, GPUs."""
+"""What is told about the machine: host and network; GPUs apart."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast_sidecar.metrics.gpu_samples import draw_gpus
 from holdfast_sidecar.metrics.host_samples import draw_host
 from holdfast_sidecar.metrics.network_samples import draw_network
 from holdfast_sidecar.metrics.samples import Sample, Told
@@ -17,5 +16,3 @@ def draw_machine(machine: MachineReading, told: Told) -> Iterator[Sample]:
         yield from draw_host(machine.host, told)
     if machine.network is not None:
         yield from draw_network(machine.network, told)
-    if machine.gpu is not None and machine.gpu.is_present:
-        yield from draw_gpus(machine.gpu, told)

@@ -10,7 +10,7 @@ from holdfast.page import Phase
 from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.metrics import catalogue
 from holdfast_sidecar.metrics.entry import Entry
-from holdfast_sidecar.metrics.gpu_entries import GPUS
+from holdfast_sidecar.metrics.gpu_entries import ENERGY, GPUS
 from holdfast_sidecar.metrics.host_entries import HOST
 from holdfast_sidecar.metrics.network_entries import NETWORK
 
@@ -25,6 +25,7 @@ SECTIONS: tuple[tuple[str, Sequence[Entry]], ...] = (
     ("Host", HOST),
     ("Network", NETWORK),
     ("GPUs", GPUS),
+    ("Energy", ENERGY),
     ("The sidecar itself", catalogue.SIDECAR),
 )
 
