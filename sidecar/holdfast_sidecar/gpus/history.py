@@ -124,6 +124,8 @@ class GpuHistory:
     """Each GPU as it answered last, also one that is not listed any more."""
     users_since_s: Mapping[tuple[str, int], float] = field(default_factory=dict)
     """(UUID, pid) -> since when, without a break."""
+    lost_since_s: Mapping[str, float] = field(default_factory=dict)
+    """UUID -> since when it has not answered."""
     filled_since_s: Mapping[str, float] = field(default_factory=dict)
     """UUID -> since when memory has been in use and no process named."""
 
@@ -140,11 +142,13 @@ def follow_gpus(before: GpuHistory, reading: GpuReading) -> GpuHistory:
         gpu.uuid: _follow(before.track(gpu.uuid), Sample(at_s, _kept(gpu))) for gpu in answering
     }
     users = {(gpu.uuid, user.pid) for gpu in answering for user in gpu.users or ()}
+    lost = {gpu.uuid for gpu in reading.gpus if gpu.lost}
     filled = {gpu.uuid for gpu in answering if gpu.users == () and unclaimed_bytes(gpu)}
     return GpuHistory(
         tracks={**before.tracks, **tracks},
         known={**before.known, **{gpu.uuid: gpu for gpu in answering}},
         users_since_s={one: before.users_since_s.get(one, at_s) for one in users},
+        lost_since_s={uuid: before.lost_since_s.get(uuid, at_s) for uuid in lost},
         filled_since_s={uuid: before.filled_since_s.get(uuid, at_s) for uuid in filled},
     )
 

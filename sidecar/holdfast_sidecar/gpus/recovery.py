@@ -21,15 +21,15 @@ class Recovery:
 RECOVERIES: Mapping[int, Recovery] = {
     1: Recovery("GPU reset", Remedy.RESET_GPU, ends_work=True),
     2: Recovery("node reboot", Remedy.REBOOT_NODE, ends_work=True),
-    3: Recovery("drain of peer-to-peer work", Remedy.RESET_GPU, ends_work=False),
+    3: Recovery("drain of peer-to-peer work", Remedy.RESTART_APP, ends_work=False),
     4: Recovery("drain and reset", Remedy.RESET_GPU, ends_work=False),
-    5: Recovery("reset of the IMEX domain", Remedy.REBOOT_NODE, ends_work=False),
+    5: Recovery("recovery of the IMEX domain", Remedy.NONE, ends_work=False),
     6: Recovery("bus reset", Remedy.RESET_GPU, ends_work=True),
     7: Recovery("system reboot", Remedy.REBOOT_NODE, ends_work=True),
 }
-"""0 is none. A drain lets work end by itself. A number that is not here asks for something that we
-do not know, and is not guessed at. IMEX domains span nodes; a reboot is the part of it that a node
-can do for itself."""
+"""0 is none. A drain lets work end by itself: 3 wants what uses peers to end, and the GPU may be
+used again. 5 is about other nodes as well. A number that is not here asks for something that we
+do not know, and is not guessed at."""
 
 
 def recovery_of(number: float | None) -> Recovery | None:

@@ -68,8 +68,7 @@ class GpuWatch:
         self, reading: GpuReading | None, ranks: Mapping[int, RankHistory], moment: Moment
     ) -> list[Finding]:
         """All findings about GPUs that stand now; a reading is taken in once."""
-        is_fresh = reading is not None and reading.is_present and reading.stale_since_s is None
-        if reading is not None and is_fresh and reading is not self._seen:
+        if reading is not None and _says_something(reading) and reading is not self._seen:
             self._seen = reading
             self._take_in(_timed(reading, moment), ranks)
             self._findings = tuple(judge_gpus(self.scene, moment))
@@ -88,6 +87,11 @@ class GpuWatch:
         self.energy = follow_energy(
             self.energy, reading, self.scene.history, self.ownership, progress
         )
+
+
+def _says_something(reading: GpuReading) -> bool:
+    """Also that there is no driver, where there should be GPUs."""
+    return reading.stale_since_s is None and (reading.is_present or bool(reading.expected))
 
 
 def _timed(reading: GpuReading, moment: Moment) -> GpuReading:

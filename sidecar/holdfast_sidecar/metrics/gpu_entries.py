@@ -122,7 +122,7 @@ GPUS = (
         " torch, driver, one_visible, visible_list, local_rank.",
     ),
     gauge("gpu_up", "", GPU, "1 while it answers; 0 when it is lost."),
-    gauge("node_gpus", "", NODE, "GPUs that NVML lists; absent without a driver."),
+    gauge("node_gpus", "", NODE, "GPUs that answer; absent without a driver."),
     gauge("node_gpus_expected", "", NODE, "GPUs that there should be: as set, or the most seen."),
     gauge(
         "gpu_last_reading_timestamp_seconds",

@@ -16,12 +16,14 @@ from holdfast_sidecar.readings.gpu import Gpu, Signal
 def draw_gpus(picture: Picture, told: Told) -> Iterator[Sample]:
     """Every GPU, and how many there are. Stale values are not told: who they are is."""
     reading = picture.machine.gpu
-    if reading is None or not reading.is_present:
+    if reading is None:
+        return
+    yield from told("node_gpus_expected", reading.expected)
+    if not reading.is_present:
         return
     is_fresh = reading.stale_since_s is None
     if is_fresh:
-        yield from told("node_gpus", len(reading.gpus))
-    yield from told("node_gpus_expected", reading.expected)
+        yield from told("node_gpus", len([gpu for gpu in reading.gpus if not gpu.lost]))
     read_s = reading.read_at_s
     yield from told(
         "gpu_last_reading_timestamp_seconds", picture.moment.unix_s(read_s) if read_s else None

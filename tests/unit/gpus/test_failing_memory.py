@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from tests.unit.gpus.nodes import found, gpu, troubles, watched
 
-from holdfast_sidecar.detectors.gpus.memory import STORM_PER_S
 from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.remedy import Remedy
 
@@ -75,8 +74,11 @@ def test_a_storm_is_told_whatever_the_rhythm_of_the_readings(rhythm_s: float) ->
 
 def test_a_handful_of_corrected_errors_is_no_storm() -> None:
     assert troubles(watched(lambda t: [gpu(0, ECC_CORRECTED=t // 5)], 120)) == []
-    just_below = STORM_PER_S - 1
-    assert troubles(watched(lambda t: [gpu(0, ECC_CORRECTED=just_below * t)], 120)) == []
+    assert troubles(watched(lambda t: [gpu(0, ECC_CORRECTED=90 * t)], 120)) == []
+
+
+def test_a_storm_must_last() -> None:
+    assert troubles(watched(lambda t: [gpu(0, ECC_CORRECTED=4600 * t)], 20)) == []
 
 
 @pytest.mark.parametrize("burst_at_s", range(2, 58, 7))

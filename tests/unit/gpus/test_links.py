@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.gpus.nodes import found, gpu, troubles, watched
+from tests.unit.gpus.nodes import found, gpu, troubles, watched, without
 
 from holdfast_sidecar.detectors.gpus.links import replays_most
-from holdfast_sidecar.readings.gpu import Gpu
+from holdfast_sidecar.readings.gpu import Gpu, Signal
 from holdfast_sidecar.remedy import Remedy
 
 
 def test_a_narrow_or_slow_link_is_told_while_the_gpu_works() -> None:
     """Gen 2 with 16 lanes went unnoticed for hours of training at full utilisation."""
-    slow = watched(lambda _: [gpu(0, PCIE_GENERATION=2)], 20)
+    slow = watched(lambda _: [gpu(0, PCIE_GENERATION=2)], 30)
     assert troubles(slow) == [("gpu_link_degraded", "gpu0-pcie-speed")]
-    narrow = watched(lambda _: [gpu(0, PCIE_WIDTH=8)], 20)
+    narrow = watched(lambda _: [gpu(0, PCIE_WIDTH=8)], 30)
     assert troubles(narrow) == [("gpu_link_degraded", "gpu0-pcie-width")]
     assert found(narrow)[0].evidence[0].endswith("PCIe has 8 of 16 lanes")
 
@@ -25,9 +25,9 @@ def test_an_idle_gpu_lowers_its_generation_and_that_is_no_fault() -> None:
 
 def test_a_gpu_that_has_just_begun_to_work_may_still_be_slow() -> None:
     def at(t: float) -> list[Gpu]:
-        return [gpu(0, PCIE_GENERATION=1 if t < 52 else 5, BUSY=0.0 if t < 50 else 1.0)]
+        return [gpu(0, PCIE_GENERATION=1 if t < 60 else 5, BUSY=0.0 if t < 50 else 1.0)]
 
-    for until_s in range(48, 75):
+    for until_s in range(48, 85):
         assert troubles(watched(at, until_s)) == []
 
 
@@ -71,12 +71,18 @@ def test_one_such_error_is_told_for_a_minute_and_those_of_before_are_not(
     signal: str, trouble: str, remedy: Remedy
 ) -> None:
     def at(t: float) -> list[Gpu]:
-        return [gpu(0, **{signal: 40 if t < 30 else 41})]
+        one = gpu(0, **{signal: 40 if t < 30 else 41})
+        is_hopper = signal == "NVLINK_RECOVERIES"
+        return [without(one, Signal.NVLINK_RECOVERY_FAILED) if is_hopper else one]
 
     assert troubles(watched(at, 29)) == []
     (finding,) = found(watched(at, 31))
     assert (finding.what, finding.remedy) == (f"gpu0-{trouble}", remedy)
     assert troubles(watched(at, 110)) == []
+
+
+def test_links_that_recover_as_a_matter_of_course_are_judged_by_those_that_did_not() -> None:
+    assert troubles(watched(lambda t: [gpu(0, NVLINK_RECOVERIES=5 * t)], 60)) == []
 
 
 def test_nvlink_checksums_are_told_by_their_rate() -> None:
@@ -86,11 +92,11 @@ def test_nvlink_checksums_are_told_by_their_rate() -> None:
 
 
 def test_an_nvlink_that_is_down_is_told_also_on_an_idle_gpu() -> None:
-    (finding,) = found(watched(lambda _: [gpu(0, NVLINKS_ACTIVE=17, BUSY=0.0)], 20))
+    (finding,) = found(watched(lambda _: [gpu(0, NVLINKS_ACTIVE=17, BUSY=0.0)], 30))
     assert (finding.what, finding.remedy) == ("gpu0-nvlinks", Remedy.RESET_GPU)
     assert "17 of 18 NVLinks are up" in finding.evidence[0]
-    assert troubles(watched(lambda t: [gpu(0, NVLINKS_ACTIVE=18 - (t > 18))], 20)) == []
-    none = watched(lambda _: [gpu(0, NVLINKS_ACTIVE=0, NVLINKS_EXPECTED=0)], 20)
+    assert troubles(watched(lambda t: [gpu(0, NVLINKS_ACTIVE=18 - (t > 28))], 30)) == []
+    none = watched(lambda _: [gpu(0, NVLINKS_ACTIVE=0, NVLINKS_EXPECTED=0)], 30)
     assert troubles(none) == []
 
 

@@ -17,7 +17,7 @@ from tests.unit.gpus.nodes import (
 
 from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.gpus.scene import GpuScene
-from holdfast_sidecar.readings.gpu import Signal
+from holdfast_sidecar.readings.gpu import Gpu, Signal
 from holdfast_sidecar.remedy import Remedy
 
 EIGHT = [gpu(index) for index in range(8)]
@@ -28,7 +28,11 @@ def test_a_healthy_node_at_work_is_nothing_to_tell() -> None:
 
 
 def test_a_gpu_that_falls_off_the_bus_ends_its_rank_and_asks_for_a_reboot() -> None:
-    scene = watched(lambda t: EIGHT if t < 5 else [*EIGHT[:3], lost(EIGHT[3]), *EIGHT[4:]], 6)
+    def at(t: float) -> list[Gpu]:
+        return EIGHT if t < 5 else [*EIGHT[:3], lost(EIGHT[3]), *EIGHT[4:]]
+
+    scene = watched(at, 6)
+    assert [one.acts for one in found(watched(at, 5))] == [False], "one answer is no proof"
     (finding,) = found(scene)
     assert finding.kind is Kind.GPU_LOST
     assert (finding.ranks, finding.gpu, finding.what) == ([3], EIGHT[3].uuid, "gpu3")
@@ -44,6 +48,11 @@ def test_what_the_driver_asked_for_goes_before_what_is_usual() -> None:
     ill = gpu(3, RECOVERY_ACTION=1)
     scene = watched(lambda t: [ill] if t < 2 else [lost(ill)], 3)
     (finding,) = found(scene)
+    assert finding.remedy is Remedy.RESET_GPU
+
+
+def test_a_gpu_that_says_it_needs_a_reset_is_believed() -> None:
+    (finding,) = found(GpuScene(reading(lost(gpu(0), "GPU requires restart"))))
     assert finding.remedy is Remedy.RESET_GPU
 
 
@@ -70,6 +79,11 @@ def test_eight_gpus_that_become_seven_are_told_with_the_one_that_went() -> None:
     assert not finding.acts
 
 
+def test_no_more_gpus_are_lost_than_are_missing() -> None:
+    scene = watched(lambda t: EIGHT if t < 5 else EIGHT[:6], 6, expected=7)
+    assert [what for _, what in troubles(scene)] == ["gpu6"]
+
+
 def test_a_gpu_that_never_showed_is_told_by_number() -> None:
     (finding,) = found(watched(lambda _: EIGHT[:7], 1, expected=8))
     assert (finding.what, finding.gpu) == ("missing", "")
@@ -86,9 +100,9 @@ def test_gpus_that_are_expected_no_more_are_not_missed() -> None:
     [
         (1, Remedy.RESET_GPU, True),
         (2, Remedy.REBOOT_NODE, True),
-        (3, Remedy.RESET_GPU, False),
+        (3, Remedy.RESTART_APP, False),
         (4, Remedy.RESET_GPU, False),
-        (5, Remedy.REBOOT_NODE, False),
+        (5, Remedy.NONE, False),
         (6, Remedy.RESET_GPU, True),
         (7, Remedy.REBOOT_NODE, True),
     ],

@@ -96,8 +96,16 @@ def test_a_lost_gpu_stays_its_ranks_and_moves_no_others_index() -> None:
     before = tie_up(reading(*UNUSED), company(*seats))
     after = tie_up(reading(*UNUSED[:1], *UNUSED[2:]), company(*seats), before)
     assert after == before
-    used = tie_up(reading(gpu(0), gpu(1)), company(seat(0), seat(1)))
-    assert tie_up(reading(lost(gpu(0)), gpu(1)), company(seat(0), seat(1)), used) == used
+
+
+def test_a_gpu_that_names_no_users_any_more_is_still_the_ranks_that_used_it() -> None:
+    seats = company(seat(0), seat(1))
+    crossed = [gpu(0, users=[1001]), gpu(1, users=[1000])]
+    used = tie_up(reading(*crossed), seats)
+    assert tie_up(reading(*map(lost, crossed)), seats, used) == used
+    both = [gpu(0, users=[1000]), gpu(1, users=[1000])]
+    used = tie_up(reading(*both), company(seat(0)))
+    assert tie_up(reading(lost(both[0]), both[1]), company(seat(0)), used) == used
 
 
 def test_a_new_process_of_the_same_rank_is_asked_anew() -> None:

@@ -56,6 +56,14 @@ def test_a_machine_without_a_gpu_is_a_normal_machine() -> None:
     assert watch.owners() == {}
 
 
+def test_a_driver_that_is_gone_from_under_its_gpus_has_lost_them() -> None:
+    watch = GpuWatch(Around())
+    assert watch.follow(reading(gpu(0), gpu(1)), {}, moment(100)) == []
+    unloaded = GpuReading(is_present=False, expected=2, read_at_s=101)
+    found = watch.follow(unloaded, {}, moment(101))
+    assert [(one.kind, one.ranks) for one in found] == [(Kind.GPU_LOST, [0]), (Kind.GPU_LOST, [1])]
+
+
 def test_garbage_is_neither_judged_nor_kept() -> None:
     values = {
         "ECC_CORRECTED": 2.0**64 - 1,

@@ -20,9 +20,9 @@ WINDOW_S = 60.0
 LEAST_S = 30.0
 
 BUSY_RATIO = 0.5
-BUSY_FOR_S = 15.0
-"""A GPU is back at full speed milliseconds after work arrives; three samples in a row that show it
-at work and slow are no coincidence."""
+BUSY_FOR_S = 25.0
+"""A GPU is back at full speed milliseconds after work arrives. Links are read every 10 s and
+activity every second: so long must it have been at work that its link was read twice meanwhile."""
 
 TRANSFERS_PER_S = {1: 2.5e9, 2: 5e9, 3: 8e9, 4: 16e9, 5: 32e9, 6: 64e9}
 """Bits a second and lane by PCIe generation."""
@@ -112,14 +112,18 @@ def _nvlinks(gpu: Gpu, track: Track) -> Iterator[Trouble]:
 def _nvlink_errors(gpu: Gpu, track: Track) -> Iterator[Trouble]:
     """What DCGM's health check fails a GPU for; up to Hopper, and what has taken its place since.
 
-    Retried transfers got through in the end: they are told, and nobody is blamed.
+    Retried transfers got through in the end: they are told, and nobody is blamed. From Blackwell on
+    links recover as a matter of course, and those that failed to are counted apart.
     """
+    counts_failed = gpu.value(Signal.NVLINK_RECOVERY_FAILED) is not None
     watched: tuple[tuple[Signal, str, str, Remedy], ...] = (
         (Signal.NVLINK_REPLAYS, "nvlink-replays", "replays", Remedy.NONE),
         (Signal.NVLINK_RECOVERIES, "nvlink-recoveries", "recoveries", Remedy.NONE),
         (Signal.NVLINK_RECOVERY_FAILED, "nvlink-failed", "failed recoveries", Remedy.RESET_GPU),
     )
     for signal, trouble, name, remedy in watched:
+        if signal is Signal.NVLINK_RECOVERIES and counts_failed:
+            continue
         errors = track.growth(signal, WINDOW_S)
         if errors is not None and errors.amount >= 1:
             text = f"{errors.amount:.0f} NVLink {name} in the last minute"

@@ -16,6 +16,12 @@ from holdfast_sidecar.remedy import Remedy
 WHEN_LOST = Remedy.REBOOT_NODE
 """What NVIDIA's catalogue asks for when a GPU has fallen off the bus (XID 79: RESTART_BM)."""
 
+WANTS_RESET = ("requires reset", "requires restart")
+"""How NVML words NVML_ERROR_RESET_REQUIRED: it is there, and of no use before a reset."""
+
+LOST_FOR_S = 0.5
+"""Two readings in a row: nobody is ended for one answer, however plain it is."""
+
 
 def find_lost_gpus(scene: GpuScene, moment: Moment) -> Iterator[Finding]:
     """GPUs that do not answer, that are not listed any more, or that never were."""
@@ -53,9 +59,12 @@ def _lost(gpu: Gpu, scene: GpuScene, moment: Moment) -> Finding:
     known = scene.history.known.get(gpu.uuid, gpu)
     said = gpu.value(Signal.RECOVERY_ACTION)
     recovery = recovery_of(known.value(Signal.RECOVERY_ACTION) if said is None else said)
-    remedy = WHEN_LOST if recovery is None else recovery.remedy
+    usual = Remedy.RESET_GPU if any(text in gpu.lost for text in WANTS_RESET) else WHEN_LOST
+    remedy = usual if recovery is None else recovery.remedy
+    since_s = scene.history.lost_since_s.get(gpu.uuid, scene.reading.read_at_s)
+    lasts = scene.reading.read_at_s - since_s >= LOST_FOR_S
     found = about(gpu, Kind.GPU_LOST, gpu.lost, 1.0, scene, moment, remedy=remedy)
-    return dataclasses.replace(found, acts=scene.ownership.is_certain(gpu.uuid))
+    return dataclasses.replace(found, acts=lasts and scene.ownership.is_certain(gpu.uuid))
 
 
 def _missing(count: int, scene: GpuScene, moment: Moment) -> Finding:
