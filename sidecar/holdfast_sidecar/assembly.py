@@ -26,6 +26,7 @@ from holdfast_sidecar.evidence.own_secrets import own_secrets
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.fence import FenceFile
+from holdfast_sidecar.gpus.watch import GpuWatch
 from holdfast_sidecar.inquiry import Inquiry
 from holdfast_sidecar.kernel_files import KernelTrees
 from holdfast_sidecar.leadership import Leadership
@@ -41,6 +42,7 @@ from holdfast_sidecar.probes.fabric.ports import FabricProbe
 from holdfast_sidecar.probes.fabric.selection import Selection
 from holdfast_sidecar.probes.fabric.tcp import TcpProbe
 from holdfast_sidecar.probes.gpu import GpuProbe
+from holdfast_sidecar.probes.gpu_company import CompanyReader
 from holdfast_sidecar.probes.host import HostProbe
 from holdfast_sidecar.probes.launcher import watch_launcher
 from holdfast_sidecar.probes.network import NetworkProbe
@@ -148,8 +150,14 @@ def assemble(
         death_watch=DeathWatch(pages, coordination.changed.set),
         is_attached=site.attached,
         inquiry=Inquiry(pages.held, coordination.changed.set),
+        gpus=GpuWatch(CompanyReader(pages.held, own_pids(site))),
         attention=Attention(numbers=site.settings.numbers),
     )
+
+
+def own_pids(site: Site) -> frozenset[int]:
+    """Processes whose children are this job's, whether or not they are ranks."""
+    return frozenset(pid for pid in (os.getpid(), site.launcher_pid) if pid)
 
 
 def open_desk(site: Site) -> StorageDesk:

@@ -46,6 +46,7 @@ from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.gate.node_gate import NodeGate
 from holdfast_sidecar.gate.proving import Proving
+from holdfast_sidecar.gpus.watch import GpuWatch
 from holdfast_sidecar.heartbeat_times import HeartbeatTimes
 from holdfast_sidecar.inquiry import Inquiry
 from holdfast_sidecar.local_state import LocalState, Orders
@@ -193,6 +194,7 @@ class Loop:
     attention: Attention = field(default_factory=Attention)
     closer_looks: CloserLooks = field(default_factory=CloserProbe)
     inquiry: Inquiries = field(default_factory=Inquiry)
+    gpus: GpuWatch = field(default_factory=GpuWatch)
     cost: Cost = field(default_factory=Cost)
     gate: NodeGate = field(init=False)
     proving: Proving = field(init=False)
@@ -263,6 +265,7 @@ class Loop:
         found = judge_machine(
             machine, launcher_alive, self._store_answered_s, self.settings, moment
         )
+        found += self.gpus.follow(machine.gpu, self.attention.histories, moment)
         preempted_by = self._preempted_by(orders, ranks)
         found += find_preemption(preempted_by, moment)
         found += orders.absent
@@ -283,8 +286,8 @@ class Loop:
             self._doubts, self._traces = False, self.inquiry.follow(False, (), {}, now_s)
         is_urgent = self._note(keep_onsets(found, self._findings))
         reports = [
-            report_rank(history, self.settings, moment)
-            for history in self.attention.histories.values()
+            report_rank(history, self.settings, moment, self.gpus.energy.of(rank))
+            for rank, history in self.attention.histories.items()
         ]
         if is_urgent:
             # The others need not wait for what this node has to do about it.
@@ -346,6 +349,7 @@ class Loop:
                 checkpoint_settings=self.settings.checkpoint,
                 policy=self.settings.policy,
                 heartbeats=self.heartbeats.seen(orders.view, now_unix_s),
+                gpus=self.gpus.view(),
                 peers=self.peers.counts,
                 snapshot=snapshot,
                 fitness=self.gate.fitness,

@@ -10,6 +10,7 @@ from holdfast_sidecar.checkpoint_outcomes import CheckpointTally
 from holdfast_sidecar.coordination.reports import SnapshotReport
 from holdfast_sidecar.detectors.gate import Fitness
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.gpus.view import GpuView
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import Moment, Ranks
 from holdfast_sidecar.peers.tally import PeerCounts
@@ -69,3 +70,5 @@ class Picture:
     """What the health gate's checks came to."""
     peers: PeerCounts = field(default_factory=PeerCounts)
     """Copies of snapshots on other nodes: what was sent and received."""
+    gpus: GpuView = field(default_factory=GpuView)
+    """Whose GPUs they are, and what they spend."""

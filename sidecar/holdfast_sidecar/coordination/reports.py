@@ -153,6 +153,10 @@ class RankReport:
     """Since which step they spike; -1: they don't."""
     spikes: int = 0
     """Spikes of this attempt so far."""
+    power_w: float | None = None
+    """Average power of its GPUs in the last minute; None: not known."""
+    tokens_per_s: float | None = None
+    """Tokens that it says it trains on; None: it says nothing of them."""
     is_gloo_alone: bool = False
     """As for an Exit."""
     stood_since_unix_s: float = 0.0

@@ -9,7 +9,14 @@ from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.findings import Finding, Kind
 
 FORETELLING = frozenset(
-    {Kind.MEMORY_PRESSURE, Kind.DISK_FULL, Kind.HOST_MEMORY_ERRORS, Kind.HOST_HOT}
+    {
+        Kind.MEMORY_PRESSURE,
+        Kind.DISK_FULL,
+        Kind.HOST_MEMORY_ERRORS,
+        Kind.HOST_HOT,
+        Kind.ECC_STORM,
+        Kind.GPU_MEMORY_FAILING,
+    }
 )
 """What may soon end ranks or keep them from being saved, and leaves time to save them now.
 Not what keeps a checkpoint itself from being written: storage that stalls, tasks that hang."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from holdfast_sidecar.coordination.reports import WITHHELD, Incident, Plan
+from holdfast_sidecar.coordination.reports import WITHHELD, Incident, Plan, RankReport
 from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.decisions.quarantine import is_kept_out
 from holdfast_sidecar.metrics.blame_samples import draw_blames
@@ -53,6 +53,15 @@ def _draw_plan(cluster: Cluster, plan: Plan, told: Told) -> Iterator[Sample]:
     yield from told("job_ranks_reporting", sum(rank.alive for rank in ranks.values()))
     yield from told("job_step", min((rank.step for rank in ranks.values()), default=None))
     yield from told("job_restarts_total", plan.restarts)
+    yield from told("job_token_energy_joules", token_joules(ranks.values()))
+
+
+def token_joules(ranks: Iterable[RankReport]) -> float | None:
+    """What all ranks together spend for one token; None unless all are metered and one tells."""
+    alive = [rank for rank in ranks if rank.alive]
+    powers = [rank.power_w for rank in alive if rank.power_w is not None]
+    pace = sum(rank.tokens_per_s or 0.0 for rank in alive)
+    return sum(powers) / pace if pace > 0 and len(powers) == len(alive) else None
 
 
 def _draw_incidents(incidents: list[Incident], told: Told) -> Iterator[Sample]:

@@ -1,4 +1,4 @@
-"""What is told about the machine: host, network, fabric, GPUs."""
+"""What is told about the machine: host, network, fabric; GPUs apart."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from holdfast_sidecar.metrics.fabric_samples import (
     draw_round_trips,
     draw_tcp,
 )
-from holdfast_sidecar.metrics.gpu_samples import draw_gpus
 from holdfast_sidecar.metrics.host_samples import draw_host
 from holdfast_sidecar.metrics.network_samples import draw_network
 from holdfast_sidecar.metrics.samples import Sample, Told
@@ -31,5 +30,3 @@ def draw_machine(machine: MachineReading, told: Told) -> Iterator[Sample]:
         yield from draw_tcp(machine.tcp, told)
     if machine.round_trips is not None:
         yield from draw_round_trips(machine.round_trips, told)
-    if machine.gpu is not None and machine.gpu.is_present:
-        yield from draw_gpus(machine.gpu, told)

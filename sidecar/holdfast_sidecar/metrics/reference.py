@@ -13,7 +13,7 @@ from holdfast_sidecar.metrics.blame_entries import BLAMES
 from holdfast_sidecar.metrics.entry import Entry
 from holdfast_sidecar.metrics.fabric_entries import FABRIC
 from holdfast_sidecar.metrics.gate_entries import GATE
-from holdfast_sidecar.metrics.gpu_entries import GPUS
+from holdfast_sidecar.metrics.gpu_entries import ENERGY, GPUS
 from holdfast_sidecar.metrics.host_entries import HOST
 from holdfast_sidecar.metrics.network_entries import NETWORK
 
@@ -31,6 +31,7 @@ SECTIONS: tuple[tuple[str, Sequence[Entry]], ...] = (
     ("Network", NETWORK),
     ("Fabric", FABRIC),
     ("GPUs", GPUS),
+    ("Energy", ENERGY),
     ("The sidecar itself", catalogue.SIDECAR),
 )
 

@@ -36,7 +36,7 @@ class GpuProbe:
             # After a driver reload every handle is void: begin again at the next reading.
             self._nvml = None
             raise NvmlFailedError(str(error)) from error
-        return GpuReading(is_present=True, driver=driver, gpus=gpus)
+        return GpuReading(is_present=True, driver=driver, gpus=gpus, read_at_s=now_s)
 
     def _is_ready(self) -> bool:
         if self._nvml is not None:

@@ -51,6 +51,17 @@ def test_pressure_that_comes_and_goes_makes_no_series_of_checkpoints(tmp_path: P
     assert len(job.storage.held) == 1
 
 
+def test_two_things_that_foretell_the_same_fault_have_the_job_saved_once(tmp_path: Path) -> None:
+    job = started(tmp_path, registered=True)
+    storm = Finding(Kind.ECC_STORM, "n1", job.now, 0.9, what="gpu3")
+    change_state(job.nodes["n1"], findings=[storm])
+    job.run_until(lambda: bool(job.storage.held))
+    pending = Finding(Kind.GPU_MEMORY_FAILING, "n1", job.now, 1.0, what="gpu3-remap-pending")
+    change_state(job.nodes["n1"], findings=[storm, pending])
+    job.run(20)
+    assert [name.partition(":")[0] for name in saved(job)] == ["ecc_storm-gpu3"]
+
+
 def test_a_checkpoint_that_came_to_nothing_is_not_tried_for_ever(tmp_path: Path) -> None:
     job = started(tmp_path, registered=True)
     job.misses = 1
@@ -74,6 +85,10 @@ def test_a_job_that_registered_nothing_is_not_asked_to_save(tmp_path: Path) -> N
     [
         (Kind.MEMORY_PRESSURE, "", True),
         (Kind.DISK_FULL, "state", True),
+        (Kind.ECC_STORM, "gpu3", True),
+        (Kind.GPU_MEMORY_FAILING, "gpu3-no-spare-rows", True),
+        (Kind.GPU_LINK_DEGRADED, "gpu3-pcie-replays", False),
+        (Kind.GPU_THROTTLED, "gpu3-hot", False),
         (Kind.DISK_FULL, "checkpoint", False),
         (Kind.STRAGGLER, "", False),
         (Kind.NONFINITE, "", False),

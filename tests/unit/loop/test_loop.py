@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests.unit.desk_twin import MemoryDesk
 from tests.unit.detectors.scene import record
+from tests.unit.gpus.nodes import company, gpu, lost, seat
 from tests.unit.pretend_pages import publish, set_word, write_page
 
 from holdfast.page import Phase, Word
@@ -33,6 +34,8 @@ from holdfast_sidecar.deeds import Deeds
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.gpus.processes import Company
+from holdfast_sidecar.gpus.watch import GpuWatch
 from holdfast_sidecar.job_record import read_record
 from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.loop import Loop
@@ -442,3 +445,28 @@ def test_what_a_leader_writes_as_it_leaves_is_on_the_disk(loop: Loop, tmp_path: 
     loop.run()
     (found,) = read_incidents(tmp_path)
     assert found.decided == "stop"
+
+
+def test_a_gpu_that_is_lost_is_told_with_its_rank_and_drawn_with_it(
+    loop: Loop, tmp_path: Path
+) -> None:
+    silent_rank(tmp_path)
+    gone = GpuReading(True, "580.1", (lost(gpu(0)),), read_at_s=0.4)
+    loop.machine = replace(loop.machine, gpu=ProbeRunner(Fixed(gone), 5.0))
+    loop.gpus = GpuWatch(Around(company(seat(0, {"CUDA_VISIBLE_DEVICES": "0"}))))
+    loop.tick(0.5, 1000.5)
+    assert isinstance(loop.coordination, Coordination)
+    (finding,) = loop.coordination.told[-1].findings
+    assert (finding.kind, finding.ranks) == (Kind.GPU_LOST, [0])
+    assert isinstance(loop.teller, Teller)
+    assert loop.teller.pictures[-1].gpus.ownership.ranks_of(gpu(0).uuid) == [0]
+
+
+@dataclass
+class Around:
+    """Who is around the GPUs, as the test says."""
+
+    company: Company
+
+    def read(self, reading: GpuReading) -> Company:
+        return self.company

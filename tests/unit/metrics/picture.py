@@ -27,6 +27,9 @@ from holdfast_sidecar.coordination.reports import (
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.detectors.gate import Fitness, Trouble
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.gpus.energy import EnergyAccount, Point, RankEnergy
+from holdfast_sidecar.gpus.ownership import Ownership, Source, Tie
+from holdfast_sidecar.gpus.view import GpuView
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import RankLook
 from holdfast_sidecar.peers.tally import PeerCounts
@@ -69,7 +72,8 @@ PLAN = Plan(
 
 
 def rank_report(rank: int, step: int) -> RankReport:
-    return RankReport(rank, 0, 9, step, "forward", 0.1, 0.05, 0.03)
+    pace = {"power_w": 500.0, "tokens_per_s": 2000.0}
+    return RankReport(rank, 0, 9, step, "forward", 0.1, 0.05, 0.03, **pace)
 
 
 def node_report(node: str, rank: int, step: int) -> str:
@@ -207,18 +211,16 @@ GPU = Gpu(
     "GPU-1",
     "Twin 9000",
     "0000:01:00.0",
-    values={
-        Signal.BUSY: 0.5,
-        Signal.MEMORY_SIZE: 80,
-        Signal.MEMORY_USED: 20,
-        Signal.TEMPERATURE: 55.0,
-        Signal.POWER: 400.0,
-        Signal.POWER_LIMIT: 700.0,
-        Signal.SM_CLOCK: 1.98e9,
-        Signal.ECC_UNCORRECTED: 0,
-        Signal.ECC_CORRECTED: 1,
-        Signal.PROCESSES: 2,
-    },
+    values={signal: float(number) for number, signal in enumerate(Signal)},
+)
+OWNERSHIP = Ownership({0: Tie(0, 0, 1000, 77, ("GPU-1",), Source.TORCH)})
+ENERGY = EnergyAccount(
+    {
+        0: RankEnergy(
+            *(1000, 77, 5000.0, 400.0),
+            points=(Point(1.0, 1000.0, 20, 2000), Point(9.0, 3000.0, 40, 6000)),
+        )
+    }
 )
 
 
@@ -236,6 +238,7 @@ NUMBER_WORDS = {
     Word.GRADIENT_STEP: 45,
     Word.NONFINITE_GRADIENTS: 2,
     Word.SCALER_SKIPS: 1,
+    Word.TOKENS: 6000,
 }
 
 
@@ -273,12 +276,13 @@ def picture(is_leader: bool = True, machine: MachineReading | None = None) -> Pi
         or MachineReading(
             HOST,
             NETWORK,
-            GpuReading(True, "570.1", (GPU,)),
+            GpuReading(True, "570.1", (GPU,), 8, read_at_s=9.0),
             fabric=FABRIC,
             pci=PCI,
             tcp=TcpReading({0: 3}, 40),
             round_trips=RoundTrips(({"b": Trips(6, 1, 0.0001)},), frozenset({"b"})),
         ),
+        gpus=GpuView(OWNERSHIP, ENERGY),
         probes=(ProbeHealth("host", True, 0, 0.002), ProbeHealth("gpu", False, 2, 1.0)),
         launcher_alive=True,
         cost=Cost(ticks=20, tick_s=0.05, failed_ticks=0, found={Kind.STALL: 1}),
