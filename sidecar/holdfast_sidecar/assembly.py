@@ -43,6 +43,8 @@ from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.snapshots.allocation import Allocation
 from holdfast_sidecar.snapshots.node_slots import NodeSlots
 from holdfast_sidecar.snapshots.room import RoomReader
+from holdfast_sidecar.xids.attending import XidAttention
+from holdfast_sidecar.xids.watch import KernelLog
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,7 @@ def assemble(
             host=ProbeRunner(Patient(HostProbe(rooms(site))), machine.EVERY_S),
             network=ProbeRunner(NetworkProbe(), machine.EVERY_S),
             gpu=ProbeRunner(Patient(GpuProbe()), machine.EVERY_S),
+            kernel=ProbeRunner(KernelLog(coordination.changed.set), every_s=0.0),
         ),
         coordination=coordination,
         deeds=Deeds(
@@ -129,6 +132,7 @@ def assemble(
         is_attached=site.attached,
         inquiry=Inquiry(pages.held, coordination.changed.set),
         attention=Attention(numbers=site.settings.numbers),
+        xids=XidAttention(site.places.xid_history),
     )
 
 

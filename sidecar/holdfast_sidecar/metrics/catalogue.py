@@ -12,6 +12,7 @@ from holdfast_sidecar.metrics.entry import JOB, NODE, RANK, Entry, counter, gaug
 from holdfast_sidecar.metrics.gpu_entries import GPUS
 from holdfast_sidecar.metrics.host_entries import HOST
 from holdfast_sidecar.metrics.network_entries import NETWORK
+from holdfast_sidecar.metrics.xid_entries import XIDS
 
 SIDECAR = (
     gauge(
@@ -309,4 +310,5 @@ CATALOGUE: tuple[Entry, ...] = (
     *HOST,
     *NETWORK,
     *GPUS,
+    *XIDS,
 )

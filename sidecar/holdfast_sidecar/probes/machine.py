@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.host import HostReading
+from holdfast_sidecar.readings.kernel import KernelReading
 from holdfast_sidecar.readings.machine import MachineReading, ProbeHealth
 from holdfast_sidecar.readings.network import NetworkReading
 
@@ -21,13 +22,16 @@ class MachineProbes:
     host: ProbeRunner[HostReading]
     network: ProbeRunner[NetworkReading]
     gpu: ProbeRunner[GpuReading]
+    kernel: ProbeRunner[KernelReading] | None = None
 
     def read(self, now_s: float) -> MachineReading:
         """The newest values; whatever is due is read anew."""
         host, network, gpu = self.host.read(now_s), self.network.read(now_s), self.gpu.read(now_s)
+        kernel = None if self.kernel is None else self.kernel.read(now_s)
         failing = tuple(health for health in self.health() if not health.is_up)
-        return MachineReading(host, network, gpu, failing)
+        return MachineReading(host, network, gpu, failing, kernel)
 
     def health(self) -> tuple[ProbeHealth, ...]:
         """How each of them fares."""
-        return (self.host.health, self.network.health, self.gpu.health)
+        kernel = () if self.kernel is None else (self.kernel.health,)
+        return (self.host.health, self.network.health, self.gpu.health, *kernel)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.host import HostReading
+from holdfast_sidecar.readings.kernel import KernelReading
 from holdfast_sidecar.readings.network import NetworkReading
+from holdfast_sidecar.readings.xids import XidReading
 
 
 @dataclass(frozen=True)
@@ -29,3 +31,5 @@ class MachineReading:
     network: NetworkReading | None = None
     gpu: GpuReading | None = None
     failing: tuple[ProbeHealth, ...] = ()
+    kernel: KernelReading | None = None
+    xids: XidReading = field(default_factory=XidReading)

@@ -21,7 +21,7 @@ from holdfast_sidecar.xids.history import (
     with_judged,
     word_of_episode,
 )
-from holdfast_sidecar.xids.occurrence import Occurrence
+from holdfast_sidecar.xids.occurrence import FROM_FIELD, Occurrence
 from holdfast_sidecar.xids.recovery import NOTHING, action_of, is_urgent
 from holdfast_sidecar.xids.repetition import escalate, reason_to_check
 from holdfast_sidecar.xids.scene import GpuState, Scene
@@ -132,6 +132,7 @@ def _plain_verdict(one: Occurrence, same_gpu: Sequence[Occurrence], scene: Scene
         times_24h=times,
         number=one.number,
         follow_ups=() if one.sxid else entry.follow_ups,
+        is_event=one.sources != {FROM_FIELD},
         suspects=tuple(sorted(scene.gpus)) if one.sxid else (one.pci,),
     )
 

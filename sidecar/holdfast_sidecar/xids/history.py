@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from holdfast_sidecar.xids.event import XidEvent
 from holdfast_sidecar.xids.occurrence import (
+    BURST_MOST_S,
     FROM_FIELD,
     Occurrence,
     is_same,
@@ -30,8 +31,8 @@ told every few seconds for minutes, and that is one fault, not one that came bac
 SETTLE_S = 1.0
 """A value that was read this soon after an XID may be from just before it."""
 
-LOOK_BACK = 64
-"""Newest occurrences among which what was told is looked for."""
+LOOK_BACK_S = 2 * BURST_MOST_S
+"""Occurrences are kept about in the order of their times: before this there is no match."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,10 @@ class History:
     occurrences: tuple[Occurrence, ...] = ()
     cleared: Mapping[str, float] = field(default_factory=dict)
     """PCI address -> when the driver last took back what the GPU had needed, Unix seconds."""
+    log_boot: str = ""
+    log_sequence: int = -1
+    """How far the kernel's log of that boot has been heard. By number, since the kernel's clock
+    may drift from the others by a minute in a month."""
 
     def of(self, pci: str) -> tuple[Occurrence, ...]:
         """What happened to this GPU or switch."""
@@ -60,7 +65,9 @@ def take_in(history: History, event: XidEvent, boot: str) -> tuple[History, bool
     told = occurrence_of(event, boot)
     history = _note_cleared(history, told)
     known = history.occurrences
-    for place in range(len(known) - 1, max(-1, len(known) - 1 - LOOK_BACK), -1):
+    for place in range(len(known) - 1, -1, -1):
+        if known[place].first_s < told.first_s - LOOK_BACK_S:
+            break
         if is_same(known[place], told):
             merged = (*known[:place], merge(known[place], told), *known[place + 1 :])
             return dataclasses.replace(history, occurrences=merged), False
@@ -85,6 +92,11 @@ def take_reading(history: History, actions: Mapping[str, int], at_s: float, boot
         )
         history, _ = take_in(history, event, boot)
     return history
+
+
+def has_heard(history: History, boot: str, sequence: int) -> bool:
+    """Whether this record of the kernel's log was heard before, maybe by another sidecar."""
+    return history.log_boot == boot and sequence <= history.log_sequence
 
 
 def last_word(history: History, pci: str, boot: str) -> Word | None:

@@ -29,8 +29,9 @@ ACTIONS: Mapping[int, RecoveryAction] = {
     6: RecoveryAction("a reset of its PCIe bus", Remedy.RESET_GPU),
     7: RecoveryAction("a restart of the whole system", Remedy.REBOOT_NODE),
 }
-"""3: what uses peers must end, and the GPU may be used again. 5: is about other nodes as well, and
-not about this GPU (NVIDIA's own device plugin leaves such a GPU in service, too)."""
+"""3: once what uses peers has ended, the driver says what comes next, often nothing. 4: work that
+runs is safe. 5: is about other nodes as well, and not about this GPU (NVIDIA's own driver for
+Kubernetes leaves such a GPU in service, too)."""
 
 
 def action_of(value: int) -> RecoveryAction:

@@ -45,5 +45,7 @@ class Verdict:
     """From before the ranks that run now began."""
     is_urgent: bool = False
     """Running work must end for it."""
+    is_event: bool = True
+    """False: nothing was told, the driver's recovery action was read and had changed."""
     suspects: tuple[str, ...] = ()
     """PCI addresses of the GPUs it touches: its own, or all behind a switch."""

@@ -34,7 +34,15 @@ from holdfast_sidecar.readings.gpu import Gpu, GpuReading, Signal
 from holdfast_sidecar.readings.host import HostReading, Pressure, Room
 from holdfast_sidecar.readings.machine import MachineReading, ProbeHealth
 from holdfast_sidecar.readings.network import Interface, NetworkReading
+from holdfast_sidecar.readings.xids import Known, Tally, XidReading
+from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.settings import CheckpointSettings
+
+XIDS = XidReading(
+    gpus={"0000:01:00.0": Known("GPU-1", 0, rank=0)},
+    xids={("0000:01:00.0", 79): Tally(1, 2, 990.5, Remedy.REBOOT_NODE)},
+    sxids={20034: Tally(1, 1, 980.0, Remedy.RESET_GPU)},
+)
 
 PLAN = Plan(
     attempt=3,
@@ -197,7 +205,9 @@ def picture(is_leader: bool = True, machine: MachineReading | None = None) -> Pi
             view=VIEW,
         ),
         machine=machine
-        or MachineReading(HOST, NetworkReading({"eth0": ETH0}), GpuReading(True, "570.1", (GPU,))),
+        or MachineReading(
+            HOST, NetworkReading({"eth0": ETH0}), GpuReading(True, "570.1", (GPU,)), xids=XIDS
+        ),
         probes=(ProbeHealth("host", True, 0, 0.002), ProbeHealth("gpu", False, 2, 1.0)),
         launcher_alive=True,
         cost=Cost(ticks=20, tick_s=0.05, failed_ticks=0, found={Kind.STALL: 1}),
