@@ -53,6 +53,8 @@ from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.snapshots.allocation import Allocation
 from holdfast_sidecar.snapshots.node_slots import NodeSlots
 from holdfast_sidecar.snapshots.room import RoomReader
+from holdfast_sidecar.xids.attending import XidAttention
+from holdfast_sidecar.xids.watch import KernelLog
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,7 @@ def assemble(
             pci=ProbeRunner(Patient(PciProbe(trees.sys / "bus/pci/devices")), aer.EVERY_S),
             tcp=ProbeRunner(TcpProbe(lambda: pids_of(pages.held())), tcp.EVERY_S),
             host_parts=host.health,
+            kernel=ProbeRunner(KernelLog(coordination.changed.set), every_s=0.0),
         ),
         coordination=coordination,
         deeds=Deeds(
@@ -152,6 +155,7 @@ def assemble(
         inquiry=Inquiry(pages.held, coordination.changed.set),
         gpus=GpuWatch(CompanyReader(pages.held, own_pids(site))),
         attention=Attention(numbers=site.settings.numbers),
+        xids=XidAttention(site.places.xid_history),
     )
 
 

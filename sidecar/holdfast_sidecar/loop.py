@@ -41,6 +41,7 @@ from holdfast_sidecar.detectors.preemption import asked_of, find_preemption, tol
 from holdfast_sidecar.detectors.slots import find_missing_slots
 from holdfast_sidecar.detectors.stall import due_in_s, is_suspicious, suspects
 from holdfast_sidecar.detectors.storage import find_slow_storage
+from holdfast_sidecar.detectors.xids import find_gpu_faults
 from holdfast_sidecar.echo.node_echo import Echo, NoEcho
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.findings import Finding
@@ -59,8 +60,11 @@ from holdfast_sidecar.probes.machine import MachineProbes
 from holdfast_sidecar.probes.peers import parse_peers, parse_traces
 from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.rank_reports import report_rank
+from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.roles import read_roles
 from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.xids.around import Around, look_around, owners_by_process
+from holdfast_sidecar.xids.attending import XidAttention
 
 logger = logging.getLogger(__name__)
 
@@ -195,6 +199,7 @@ class Loop:
     closer_looks: CloserLooks = field(default_factory=CloserProbe)
     inquiry: Inquiries = field(default_factory=Inquiry)
     gpus: GpuWatch = field(default_factory=GpuWatch)
+    xids: XidAttention = field(default_factory=XidAttention)
     cost: Cost = field(default_factory=Cost)
     gate: NodeGate = field(init=False)
     proving: Proving = field(init=False)
@@ -205,6 +210,7 @@ class Loop:
     _snapshot: SnapshotReport | None = None
     """As of the tick before: findings are judged before anything is done."""
     _told: LocalState = field(default_factory=lambda: LocalState(True, 0, -1))
+    _around: Around | None = None
     _is_suspicious: bool = False
     _doubts: bool = False
     _traces: dict[int, RankTrace] = field(default_factory=dict)
@@ -260,12 +266,14 @@ class Loop:
             self.death_watch.follow(looks)
         moment = Moment(now_s, now_unix_s, self.node, self.attention.awake_since_s)
         ranks = self._ranks(orders, now_s)
+        machine = self._attend_to_xids(machine, orders, moment)
         if orders.store_up or self._store_answered_s is None:
             self._store_answered_s = now_s
         found = judge_machine(
             machine, launcher_alive, self._store_answered_s, self.settings, moment
         )
         found += self.gpus.follow(machine.gpu, self.attention.histories, moment)
+        found += find_gpu_faults(machine.xids, self.attention.histories, moment)
         preempted_by = self._preempted_by(orders, ranks)
         found += find_preemption(preempted_by, moment)
         found += orders.absent
@@ -376,6 +384,16 @@ class Loop:
         reports = {} if orders.view is None else orders.view.section(Section.NODES)
         peers = parse_peers(reports, self.node, attempt)
         return Ranks(attempt, local, peers, roles=read_roles(orders.plan, attempt))
+
+    def _attend_to_xids(
+        self, machine: MachineReading, orders: Orders, moment: Moment
+    ) -> MachineReading:
+        histories, attempt = self.attention.histories, self.attention.attempt
+        is_going_on = _is_going_on(orders, attempt)
+        self._around = look_around(self._around, attempt, histories, is_going_on, moment)
+        owners = owners_by_process(machine.gpu, histories)
+        xids = self.xids.follow(machine, (), owners, self._around)
+        return dataclasses.replace(machine, xids=xids)
 
     def _inquire(self, orders: Orders, ranks: Ranks, moment: Moment) -> Ranks:
         """Ask the ranks where they stand while one of them, here or elsewhere, is doubtful."""

@@ -15,6 +15,7 @@ from holdfast_sidecar.metrics.gate_entries import GATE
 from holdfast_sidecar.metrics.gpu_entries import ENERGY, GPUS
 from holdfast_sidecar.metrics.host_entries import HOST
 from holdfast_sidecar.metrics.network_entries import NETWORK
+from holdfast_sidecar.metrics.xid_entries import XIDS
 
 SIDECAR = (
     gauge(
@@ -316,4 +317,5 @@ CATALOGUE: tuple[Entry, ...] = (
     *FABRIC,
     *GPUS,
     *ENERGY,
+    *XIDS,
 )

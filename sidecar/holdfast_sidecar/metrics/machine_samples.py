@@ -13,6 +13,7 @@ from holdfast_sidecar.metrics.fabric_samples import (
 from holdfast_sidecar.metrics.host_samples import draw_host
 from holdfast_sidecar.metrics.network_samples import draw_network
 from holdfast_sidecar.metrics.samples import Sample, Told
+from holdfast_sidecar.metrics.xid_samples import draw_xids
 from holdfast_sidecar.readings.machine import MachineReading
 
 
@@ -30,3 +31,4 @@ def draw_machine(machine: MachineReading, told: Told) -> Iterator[Sample]:
         yield from draw_tcp(machine.tcp, told)
     if machine.round_trips is not None:
         yield from draw_round_trips(machine.round_trips, told)
+    yield from draw_xids(machine.xids, told)

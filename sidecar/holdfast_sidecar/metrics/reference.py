@@ -16,6 +16,7 @@ from holdfast_sidecar.metrics.gate_entries import GATE
 from holdfast_sidecar.metrics.gpu_entries import ENERGY, GPUS
 from holdfast_sidecar.metrics.host_entries import HOST
 from holdfast_sidecar.metrics.network_entries import NETWORK
+from holdfast_sidecar.metrics.xid_entries import XIDS
 
 SECTIONS: tuple[tuple[str, Sequence[Entry]], ...] = (
     ("The whole job", catalogue.JOB_WIDE),
@@ -32,6 +33,7 @@ SECTIONS: tuple[tuple[str, Sequence[Entry]], ...] = (
     ("Fabric", FABRIC),
     ("GPUs", GPUS),
     ("Energy", ENERGY),
+    ("Faults that the GPU driver tells of", XIDS),
     ("The sidecar itself", catalogue.SIDECAR),
 )
 
