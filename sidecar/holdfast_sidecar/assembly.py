@@ -27,6 +27,7 @@ from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.gpus.watch import GpuWatch
+from holdfast_sidecar.hardware_attention import HardwareAttention
 from holdfast_sidecar.inquiry import Inquiry
 from holdfast_sidecar.kernel_files import KernelTrees
 from holdfast_sidecar.leadership import Leadership
@@ -153,9 +154,11 @@ def assemble(
         death_watch=DeathWatch(pages, coordination.changed.set),
         is_attached=site.attached,
         inquiry=Inquiry(pages.held, coordination.changed.set),
-        gpus=GpuWatch(CompanyReader(pages.held, own_pids(site))),
+        hardware=HardwareAttention(
+            GpuWatch(CompanyReader(pages.held, own_pids(site))),
+            XidAttention(site.places.xid_history),
+        ),
         attention=Attention(numbers=site.settings.numbers),
-        xids=XidAttention(site.places.xid_history),
     )
 
 

@@ -41,13 +41,12 @@ from holdfast_sidecar.detectors.preemption import asked_of, find_preemption, tol
 from holdfast_sidecar.detectors.slots import find_missing_slots
 from holdfast_sidecar.detectors.stall import due_in_s, is_suspicious, suspects
 from holdfast_sidecar.detectors.storage import find_slow_storage
-from holdfast_sidecar.detectors.xids import find_gpu_faults
 from holdfast_sidecar.echo.node_echo import Echo, NoEcho
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.gate.node_gate import NodeGate
 from holdfast_sidecar.gate.proving import Proving
-from holdfast_sidecar.gpus.watch import GpuWatch
+from holdfast_sidecar.hardware_attention import HardwareAttention
 from holdfast_sidecar.heartbeat_times import HeartbeatTimes
 from holdfast_sidecar.inquiry import Inquiry
 from holdfast_sidecar.local_state import LocalState, Orders
@@ -60,11 +59,8 @@ from holdfast_sidecar.probes.machine import MachineProbes
 from holdfast_sidecar.probes.peers import parse_peers, parse_traces
 from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.rank_reports import report_rank
-from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.roles import read_roles
 from holdfast_sidecar.settings import Settings
-from holdfast_sidecar.xids.around import Around, look_around, owners_by_process
-from holdfast_sidecar.xids.attending import XidAttention
 
 logger = logging.getLogger(__name__)
 
@@ -198,8 +194,7 @@ class Loop:
     attention: Attention = field(default_factory=Attention)
     closer_looks: CloserLooks = field(default_factory=CloserProbe)
     inquiry: Inquiries = field(default_factory=Inquiry)
-    gpus: GpuWatch = field(default_factory=GpuWatch)
-    xids: XidAttention = field(default_factory=XidAttention)
+    hardware: HardwareAttention = field(default_factory=HardwareAttention)
     cost: Cost = field(default_factory=Cost)
     gate: NodeGate = field(init=False)
     proving: Proving = field(init=False)
@@ -210,7 +205,6 @@ class Loop:
     _snapshot: SnapshotReport | None = None
     """As of the tick before: findings are judged before anything is done."""
     _told: LocalState = field(default_factory=lambda: LocalState(True, 0, -1))
-    _around: Around | None = None
     _is_suspicious: bool = False
     _doubts: bool = False
     _traces: dict[int, RankTrace] = field(default_factory=dict)
@@ -266,14 +260,15 @@ class Loop:
             self.death_watch.follow(looks)
         moment = Moment(now_s, now_unix_s, self.node, self.attention.awake_since_s)
         ranks = self._ranks(orders, now_s)
-        machine = self._attend_to_xids(machine, orders, moment)
+        is_going_on = _is_going_on(orders, ranks.attempt)
+        histories = self.attention.histories
+        machine = self.hardware.follow(machine, ranks.attempt, histories, is_going_on, moment)
         if orders.store_up or self._store_answered_s is None:
             self._store_answered_s = now_s
         found = judge_machine(
             machine, launcher_alive, self._store_answered_s, self.settings, moment
         )
-        found += self.gpus.follow(machine.gpu, self.attention.histories, moment)
-        found += find_gpu_faults(machine.xids, self.attention.histories, moment)
+        found += self.hardware.findings(machine, histories, moment)
         preempted_by = self._preempted_by(orders, ranks)
         found += find_preemption(preempted_by, moment)
         found += orders.absent
@@ -283,7 +278,7 @@ class Loop:
         alive = [rank for rank, history in ranks.local.items() if not history.look.is_gone]
         exertion = self.proving.follow(orders, alive, machine.gpu, moment)
         found += self.gate.look(machine, found, exertion, orders, moment)
-        if launcher_alive and _is_going_on(orders, ranks.attempt):
+        if launcher_alive and is_going_on:
             ranks = self._inquire(orders, ranks, moment)
             ranks = self._look_closely(ranks, moment)
             found += judge_ranks(ranks, self.settings, moment)
@@ -294,7 +289,7 @@ class Loop:
             self._doubts, self._traces = False, self.inquiry.follow(False, (), {}, now_s)
         is_urgent = self._note(keep_onsets(found, self._findings))
         reports = [
-            report_rank(history, self.settings, moment, self.gpus.energy.of(rank))
+            report_rank(history, self.settings, moment, self.hardware.gpus.energy.of(rank))
             for rank, history in self.attention.histories.items()
         ]
         if is_urgent:
@@ -357,7 +352,7 @@ class Loop:
                 checkpoint_settings=self.settings.checkpoint,
                 policy=self.settings.policy,
                 heartbeats=self.heartbeats.seen(orders.view, now_unix_s),
-                gpus=self.gpus.view(),
+                gpus=self.hardware.gpus.view(),
                 peers=self.peers.counts,
                 snapshot=snapshot,
                 fitness=self.gate.fitness,
@@ -384,16 +379,6 @@ class Loop:
         reports = {} if orders.view is None else orders.view.section(Section.NODES)
         peers = parse_peers(reports, self.node, attempt)
         return Ranks(attempt, local, peers, roles=read_roles(orders.plan, attempt))
-
-    def _attend_to_xids(
-        self, machine: MachineReading, orders: Orders, moment: Moment
-    ) -> MachineReading:
-        histories, attempt = self.attention.histories, self.attention.attempt
-        is_going_on = _is_going_on(orders, attempt)
-        self._around = look_around(self._around, attempt, histories, is_going_on, moment)
-        owners = owners_by_process(machine.gpu, histories)
-        xids = self.xids.follow(machine, (), owners, self._around)
-        return dataclasses.replace(machine, xids=xids)
 
     def _inquire(self, orders: Orders, ranks: Ranks, moment: Moment) -> Ranks:
         """Ask the ranks where they stand while one of them, here or elsewhere, is doubtful."""

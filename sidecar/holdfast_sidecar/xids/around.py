@@ -77,16 +77,3 @@ def state_of(gpu: Gpu, read_s: float, is_fresh: bool = True) -> GpuState:
         remap_failed=None if failed is None else bool(failed),
         read_s=read_s,
     )
-
-
-def owners_by_process(
-    reading: GpuReading | None, histories: Mapping[int, RankHistory]
-) -> dict[str, int]:
-    """GPU UUID -> rank, where the driver names the rank's process among the GPU's users."""
-    ranks = {history.look.identity.pid: rank for rank, history in histories.items()}
-    return {
-        gpu.uuid: ranks[user.pid]
-        for gpu in (() if reading is None else reading.gpus)
-        for user in gpu.users or ()
-        if user.pid in ranks
-    }

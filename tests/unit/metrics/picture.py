@@ -30,6 +30,7 @@ from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.gpus.energy import EnergyAccount, Point, RankEnergy
 from holdfast_sidecar.gpus.ownership import Ownership, Source, Tie
 from holdfast_sidecar.gpus.view import GpuView
+from holdfast_sidecar.kernel_events import KernelEvents
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import RankLook
 from holdfast_sidecar.peers.tally import PeerCounts
@@ -289,6 +290,7 @@ def picture(is_leader: bool = True, machine: MachineReading | None = None) -> Pi
             pci=PCI,
             tcp=TcpReading({0: 3}, 40),
             round_trips=RoundTrips(({"b": Trips(6, 1, 0.0001)},), frozenset({"b"})),
+            kernel_events=KernelEvents(),
             xids=XIDS,
         ),
         gpus=GpuView(OWNERSHIP, ENERGY),
