@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast_sidecar.detectors.adapters import find_troubled_adapters
 from holdfast_sidecar.detectors.arrival import settle
 from holdfast_sidecar.detectors.crash import find_crashes
 from holdfast_sidecar.detectors.drift import find_drifting_errors
@@ -55,5 +56,6 @@ def judge_fabric(
         *find_missing_ports(machine.fabric, settings, moment),
         *find_drifting_errors(machine.fabric, moment),
         *find_pci_errors(machine.pci, moment),
+        *find_troubled_adapters(machine.kernel_events, moment),
         *find_slow_peers(machine.round_trips, moment),
     ]

@@ -21,6 +21,8 @@ TOLD_S = 300.0
 
 SURE_OF_ONE = 0.5
 SURE_OF_MANY = 0.9
+SURE_IT_IS_SLOW = 0.7
+"""A fact, but not that it will get worse: nothing is saved for it (`decisions/precaution.py`)."""
 
 FEWEST_LIKES = 2
 """Other links of the same board that must agree on a rate before one that is slower is odd."""
@@ -96,7 +98,7 @@ def _slow(
         text = f"{link.name} runs at {_gigabits(link.rate)} where it {why}: {_gigabits(best)}"
         if why != "did before":
             text = f"{link.name} runs at {_gigabits(link.rate)}, {why} {_gigabits(best)}"
-        yield _finding(Kind.LINK_DEGRADED, moment, link.name, [text])
+        yield _finding(Kind.LINK_DEGRADED, moment, link.name, [text], SURE_IT_IS_SLOW)
 
 
 def _usual_rate(link: LinkStory, all_links: Iterable[LinkStory]) -> float:

@@ -115,6 +115,12 @@ FABRIC = (
         (*NODE, "device", "kind", "severity"),
         "Errors on the PCIe link of a GPU, NIC or NVSwitch, as the kernel logs them (AER).",
     ),
+    counter(
+        "kernel_events_total",
+        "",
+        (*NODE, "event"),
+        "Lines of the kernel's log that tell of a part in trouble, by what they tell.",
+    ),
     gauge(
         "node_peer_rtt_seconds",
         "seconds",

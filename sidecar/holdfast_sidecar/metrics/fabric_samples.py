@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from holdfast_sidecar.kernel_events import KernelEvents
 from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.readings.fabric import FabricReading, PciReading, Port, TcpReading
 from holdfast_sidecar.readings.round_trips import RoundTrips
@@ -102,6 +103,12 @@ def draw_pci(pci: PciReading, told: Told) -> Iterator[Sample]:
                 kind=device.kind,
                 severity=severity,
             )
+
+
+def draw_kernel_events(events: KernelEvents, told: Told) -> Iterator[Sample]:
+    """Every event that there is, from 0 on."""
+    for name, count in sorted(events.counts.items()):
+        yield from told("kernel_events_total", count, event=name)
 
 
 def draw_round_trips(trips: RoundTrips, told: Told) -> Iterator[Sample]:

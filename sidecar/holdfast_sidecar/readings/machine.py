@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast_sidecar.kernel_events import KernelEvents
 from holdfast_sidecar.readings.fabric import FabricReading, PciReading, TcpReading
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.host import HostReading
@@ -34,5 +35,7 @@ class MachineReading:
     fabric: FabricReading | None = None
     pci: PciReading | None = None
     tcp: TcpReading | None = None
+    kernel_events: KernelEvents | None = None
+    """None: the kernel's log is not read."""
     round_trips: RoundTrips | None = None
     """None: there is no other node."""

@@ -26,6 +26,7 @@ from holdfast_sidecar.coordination.reports import (
 )
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.kernel_events import KernelEvents
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import RankLook
 from holdfast_sidecar.peers.tally import PeerCounts
@@ -264,6 +265,7 @@ def picture(is_leader: bool = True, machine: MachineReading | None = None) -> Pi
             fabric=FABRIC,
             pci=PCI,
             tcp=TcpReading({0: 3}, 40),
+            kernel_events=KernelEvents(),
             round_trips=RoundTrips(({"b": Trips(6, 1, 0.0001)},), frozenset({"b"})),
         ),
         probes=(ProbeHealth("host", True, 0, 0.002), ProbeHealth("gpu", False, 2, 1.0)),
