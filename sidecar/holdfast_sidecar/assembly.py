@@ -50,6 +50,8 @@ from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.snapshots.allocation import Allocation
 from holdfast_sidecar.snapshots.node_slots import NodeSlots
 from holdfast_sidecar.snapshots.room import RoomReader
+from holdfast_sidecar.xids.attending import XidAttention
+from holdfast_sidecar.xids.watch import KernelLog
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,9 @@ def assemble(
             pci=ProbeRunner(Patient(PciProbe(trees.sys / "bus/pci/devices")), aer.EVERY_S),
             tcp=ProbeRunner(TcpProbe(lambda: pids_of(pages.held())), tcp.EVERY_S),
             host_parts=host.health,
+            kernel=ProbeRunner(
+                KernelLog(coordination.changed.set, trees.dev / "kmsg"), every_s=0.0
+            ),
         ),
         coordination=coordination,
         deeds=Deeds(
@@ -148,6 +153,7 @@ def assemble(
         is_attached=site.attached,
         inquiry=Inquiry(pages.held, coordination.changed.set),
         attention=Attention(numbers=site.settings.numbers),
+        xids=XidAttention(site.places.xid_history),
     )
 
 

@@ -13,6 +13,7 @@ from holdfast_sidecar.metrics.fabric_entries import FABRIC
 from holdfast_sidecar.metrics.gpu_entries import GPUS
 from holdfast_sidecar.metrics.host_entries import HOST
 from holdfast_sidecar.metrics.network_entries import NETWORK
+from holdfast_sidecar.metrics.xid_entries import XIDS
 
 SIDECAR = (
     gauge(
@@ -311,4 +312,5 @@ CATALOGUE: tuple[Entry, ...] = (
     *NETWORK,
     *FABRIC,
     *GPUS,
+    *XIDS,
 )

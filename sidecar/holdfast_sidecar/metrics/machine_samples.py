@@ -15,6 +15,7 @@ from holdfast_sidecar.metrics.gpu_samples import draw_gpus
 from holdfast_sidecar.metrics.host_samples import draw_host
 from holdfast_sidecar.metrics.network_samples import draw_network
 from holdfast_sidecar.metrics.samples import Sample, Told
+from holdfast_sidecar.metrics.xid_samples import draw_xids
 from holdfast_sidecar.readings.machine import MachineReading
 
 
@@ -36,3 +37,4 @@ def draw_machine(machine: MachineReading, told: Told) -> Iterator[Sample]:
         yield from draw_round_trips(machine.round_trips, told)
     if machine.gpu is not None and machine.gpu.is_present:
         yield from draw_gpus(machine.gpu, told)
+    yield from draw_xids(machine.xids, told)

@@ -14,6 +14,7 @@ from holdfast_sidecar.metrics.fabric_entries import FABRIC
 from holdfast_sidecar.metrics.gpu_entries import GPUS
 from holdfast_sidecar.metrics.host_entries import HOST
 from holdfast_sidecar.metrics.network_entries import NETWORK
+from holdfast_sidecar.metrics.xid_entries import XIDS
 
 SECTIONS: tuple[tuple[str, Sequence[Entry]], ...] = (
     ("The whole job", catalogue.JOB_WIDE),
@@ -27,6 +28,7 @@ SECTIONS: tuple[tuple[str, Sequence[Entry]], ...] = (
     ("Network", NETWORK),
     ("Fabric", FABRIC),
     ("GPUs", GPUS),
+    ("Faults that the GPU driver tells of", XIDS),
     ("The sidecar itself", catalogue.SIDECAR),
 )
 

@@ -10,6 +10,7 @@ from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.readings.fabric import FabricReading, PciReading, TcpReading
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.host import HostReading
+from holdfast_sidecar.readings.kernel import KernelReading
 from holdfast_sidecar.readings.machine import MachineReading, ProbeHealth
 from holdfast_sidecar.readings.network import NetworkReading
 
@@ -32,6 +33,7 @@ class MachineProbes:
     fabric: ProbeRunner[FabricReading] | None = None
     pci: ProbeRunner[PciReading] | None = None
     tcp: ProbeRunner[TcpReading] | None = None
+    kernel: ProbeRunner[KernelReading] | None = None
     host_parts: Callable[[], tuple[ProbeHealth, ...]] = tuple
     """How the parts of the host with rhythms of their own fare."""
 
@@ -44,12 +46,13 @@ class MachineProbes:
             fabric=_read(self.fabric, now_s),
             pci=_read(self.pci, now_s),
             tcp=_read(self.tcp, now_s),
+            kernel=_read(self.kernel, now_s),
             failing=tuple(health for health in self.health() if not health.is_up),
         )
 
     def health(self) -> tuple[ProbeHealth, ...]:
         """How each of them fares."""
-        optional = (self.fabric, self.pci, self.tcp)
+        optional = (self.fabric, self.pci, self.tcp, self.kernel)
         return (
             self.host.health,
             *self.host_parts(),

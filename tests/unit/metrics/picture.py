@@ -56,7 +56,15 @@ from holdfast_sidecar.readings.links import LinkStory
 from holdfast_sidecar.readings.machine import MachineReading, ProbeHealth
 from holdfast_sidecar.readings.network import Interface, NetworkReading
 from holdfast_sidecar.readings.round_trips import RoundTrips, Trips
+from holdfast_sidecar.readings.xids import Known, Tally, XidReading
+from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.settings import CheckpointSettings
+
+XIDS = XidReading(
+    gpus={"0000:01:00.0": Known("GPU-1", 0, rank=0)},
+    xids={("0000:01:00.0", 79): Tally(1, 2, 990.5, Remedy.REBOOT_NODE)},
+    sxids={20034: Tally(1, 1, 980.0, Remedy.RESET_GPU)},
+)
 
 PLAN = Plan(
     attempt=3,
@@ -267,6 +275,7 @@ def picture(is_leader: bool = True, machine: MachineReading | None = None) -> Pi
             tcp=TcpReading({0: 3}, 40),
             kernel_events=KernelEvents(),
             round_trips=RoundTrips(({"b": Trips(6, 1, 0.0001)},), frozenset({"b"})),
+            xids=XIDS,
         ),
         probes=(ProbeHealth("host", True, 0, 0.002), ProbeHealth("gpu", False, 2, 1.0)),
         launcher_alive=True,
