@@ -103,7 +103,7 @@ def assemble(
         ranks_probe=ProbeRunner(RanksProbe(pages, clean=evidence.clean), every_s=0.0),
         machine=machine.MachineProbes(
             host=ProbeRunner(host, site.settings.host.every_s),
-            network=ProbeRunner(NetworkProbe(trees.sys / "class/net"), machine.EVERY_S),
+            network=ProbeRunner(watch_network(trees), machine.EVERY_S),
             gpu=ProbeRunner(Patient(GpuProbe()), machine.EVERY_S),
             fabric=ProbeRunner(
                 Patient(
@@ -174,6 +174,13 @@ def room_reader(site: Site) -> RoomReader:
 def pids_of(held: Iterable[RankPage]) -> dict[int, int]:
     """Of the ranks that live here, by rank."""
     return {one.identity.rank: one.identity.pid for one in held if one.pidfd is not None}
+
+
+def watch_network(trees: KernelTrees) -> NetworkProbe:
+    """Interfaces. Drivers are asked by name, in our own network: elsewhere the same name may mean
+    another interface, so that under another root they are not asked at all."""
+    root = trees.sys / "class/net"
+    return NetworkProbe(root) if trees.root == "/" else NetworkProbe(root, lambda name: {})
 
 
 def rooms(site: Site) -> Mapping[str, Path]:
