@@ -6,96 +6,56 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+import time
 from typing import Any
 
-RECOVERY_ACTION = 230
-"""Field NVML_FI_DEV_GET_GPU_RECOVERY_ACTION; older versions of nvidia-ml-py have no name for it."""
+from holdfast_sidecar.nvml.device import Devices, NvmlFailedError
+from holdfast_sidecar.nvml.gpm import APART_S
 
-
-def calls(nvml: Any) -> dict[str, Callable[[Any], Any]]:
-    """What is asked of a GPU, by the name that people know it under."""
-    return {
-        "utilisation": nvml.nvmlDeviceGetUtilizationRates,
-        "memory": nvml.nvmlDeviceGetMemoryInfo,
-        "temperature": lambda gpu: nvml.nvmlDeviceGetTemperature(gpu, 0),
-        "power": nvml.nvmlDeviceGetPowerUsage,
-        "energy": nvml.nvmlDeviceGetTotalEnergyConsumption,
-        "ECC errors": lambda gpu: nvml.nvmlDeviceGetTotalEccErrors(gpu, 1, 0),
-        "remapped rows": nvml.nvmlDeviceGetRemappedRows,
-        "processes": nvml.nvmlDeviceGetComputeRunningProcesses,
-        "PCIe link": nvml.nvmlDeviceGetCurrPcieLinkWidth,
-        "recovery action": lambda gpu: ask_field(nvml, gpu, RECOVERY_ACTION),
-        "activity (GPM)": lambda gpu: ask_activity(nvml, gpu),
-        "XID events": lambda gpu: ask_events(nvml, gpu),
-    }
-
-
-def ask_field(nvml: Any, gpu: Any, number: int) -> None:
-    """One field value; its own return code counts."""
-    code = nvml.nvmlDeviceGetFieldValues(gpu, [number])[0].nvmlReturn
-    if code:
-        raise nvml.NVMLError(code)
-
-
-def ask_activity(nvml: Any, gpu: Any) -> None:
-    """Take one sample: to be supported and to be permitted are two things."""
-    if not nvml.nvmlGpmQueryDeviceSupport(gpu).isSupportedDevice:
-        raise nvml.NVMLError(nvml.NVML_ERROR_NOT_SUPPORTED)
-    sample = nvml.nvmlGpmSampleAlloc()
-    try:
-        nvml.nvmlGpmSampleGet(gpu, sample)
-    finally:
-        nvml.nvmlGpmSampleFree(sample)
-
-
-def ask_events(nvml: Any, gpu: Any) -> None:
-    """Ask to be told of XIDs."""
-    kind = nvml.nvmlEventTypeXidCriticalError
-    if not nvml.nvmlDeviceGetSupportedEventTypes(gpu) & kind:
-        raise nvml.NVMLError(nvml.NVML_ERROR_NOT_SUPPORTED)
-    events = nvml.nvmlEventSetCreate()
-    try:
-        nvml.nvmlDeviceRegisterEvents(gpu, kind, events)
-    finally:
-        nvml.nvmlEventSetFree(events)
+NOT_TOLD = "not offered by this driver"
 
 
 def look(nvml: Any) -> dict[str, Any]:
-    """Everything; `error` where there is no driver to ask."""
+    """Everything, as the GPU probe will see it; `error` where the driver answers with one, and no
+    `gpus` where there is no driver to ask."""
+    devices = Devices(nvml)
     try:
-        nvml.nvmlInit()
-    except nvml.NVMLError as error:
-        return {"error": str(error), "is_absent": is_absent(nvml, error)}
-    try:
-        count = nvml.nvmlDeviceGetCount()
+        devices.read(0.0)
+        time.sleep(2 * APART_S)  # activity is what happened between two samples
+        reading = devices.read(1.0)
+        if not reading.is_present:
+            return {}
         return {
             "library": nvml.nvmlSystemGetNVMLVersion(),
-            "driver": nvml.nvmlSystemGetDriverVersion(),
-            "gpus": [look_at(nvml, index) for index in range(count)],
+            "driver": reading.driver,
+            "gpus": [
+                {
+                    "lost": gpu.lost,
+                    "refused": dict(gpu.refused),
+                    "events": "" if gpu.lost else refusal_of_events(nvml, gpu.index),
+                }
+                for gpu in reading.gpus
+            ],
         }
-    except nvml.NVMLError as error:
-        return {"error": str(error), "is_absent": False}
+    except (NvmlFailedError, nvml.NVMLError) as error:
+        return {"error": str(error)}
 
 
-def look_at(nvml: Any, index: int) -> dict[str, str]:
-    """What one GPU refuses, with its reasons, by what was asked; all of it where it is lost."""
+def refusal_of_events(nvml: Any, index: int) -> str:
+    """Why the driver won't tell of XIDs; empty where it will."""
+    kind = nvml.nvmlEventTypeXidCriticalError
     try:
         gpu = nvml.nvmlDeviceGetHandleByIndex(index)
-    except nvml.NVMLError as error:
-        return dict.fromkeys(["everything"], str(error))
-    refused = {}
-    for what, call in calls(nvml).items():
+        if not nvml.nvmlDeviceGetSupportedEventTypes(gpu) & kind:
+            return NOT_TOLD
+        events = nvml.nvmlEventSetCreate()
         try:
-            call(gpu)
-        except nvml.NVMLError as error:
-            refused[what] = str(error)
-    return refused
-
-
-def is_absent(nvml: Any, error: Any) -> bool:
-    """Whether this is a machine without GPUs rather than one in trouble."""
-    return error.value in (nvml.NVML_ERROR_LIBRARY_NOT_FOUND, nvml.NVML_ERROR_DRIVER_NOT_LOADED)
+            nvml.nvmlDeviceRegisterEvents(gpu, kind, events)
+        finally:
+            nvml.nvmlEventSetFree(events)
+    except nvml.NVMLError as error:
+        return str(error)
+    return ""
 
 
 if __name__ == "__main__":
