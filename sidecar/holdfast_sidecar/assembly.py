@@ -20,6 +20,7 @@ from holdfast_sidecar.desk.asked_storage import AskedStorage
 from holdfast_sidecar.desk.questions import Errand
 from holdfast_sidecar.desk.storage_desk import StorageDesk
 from holdfast_sidecar.desk.writer_process import WriterProcess
+from holdfast_sidecar.echo.node_echo import NodeEcho
 from holdfast_sidecar.evidence.own_secrets import own_secrets
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.farewell import Farewell
@@ -33,6 +34,11 @@ from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.peers.node_peers import NodePeers
 from holdfast_sidecar.places import Places
 from holdfast_sidecar.probes import machine
+from holdfast_sidecar.probes.fabric import aer, tcp
+from holdfast_sidecar.probes.fabric.aer import PciProbe
+from holdfast_sidecar.probes.fabric.ports import FabricProbe
+from holdfast_sidecar.probes.fabric.selection import Selection
+from holdfast_sidecar.probes.fabric.tcp import TcpProbe
 from holdfast_sidecar.probes.gpu import GpuProbe
 from holdfast_sidecar.probes.host import HostProbe
 from holdfast_sidecar.probes.launcher import watch_launcher
@@ -44,6 +50,8 @@ from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.snapshots.allocation import Allocation
 from holdfast_sidecar.snapshots.node_slots import NodeSlots
 from holdfast_sidecar.snapshots.room import RoomReader
+from holdfast_sidecar.xids.attending import XidAttention
+from holdfast_sidecar.xids.watch import KernelLog
 
 
 @dataclass(frozen=True)
@@ -97,7 +105,18 @@ def assemble(
             host=ProbeRunner(host, site.settings.host.every_s),
             network=ProbeRunner(NetworkProbe(trees.sys / "class/net"), machine.EVERY_S),
             gpu=ProbeRunner(Patient(GpuProbe()), machine.EVERY_S),
+            fabric=ProbeRunner(
+                Patient(
+                    FabricProbe(trees.sys / "class/infiniband", Selection.of(site.settings.fabric))
+                ),
+                machine.LINKS_EVERY_S,
+            ),
+            pci=ProbeRunner(Patient(PciProbe(trees.sys / "bus/pci/devices")), aer.EVERY_S),
+            tcp=ProbeRunner(TcpProbe(lambda: pids_of(pages.held())), tcp.EVERY_S),
             host_parts=host.health,
+            kernel=ProbeRunner(
+                KernelLog(coordination.changed.set, trees.dev / "kmsg"), every_s=0.0
+            ),
         ),
         coordination=coordination,
         deeds=Deeds(
@@ -129,10 +148,12 @@ def assemble(
         teller=teller,
         parting=Parting(site.node, str(site.places.shm), site.settings, desk, site.places.shipping),
         metrics_address=metrics_address,
+        echo=NodeEcho(site.node, site.settings.snapshot.peer_listen),
         death_watch=DeathWatch(pages, coordination.changed.set),
         is_attached=site.attached,
         inquiry=Inquiry(pages.held, coordination.changed.set),
         attention=Attention(numbers=site.settings.numbers),
+        xids=XidAttention(site.places.xid_history),
     )
 
 

@@ -282,6 +282,7 @@ class Coordinator(threading.Thread):
             bundles=dict(state.bundles),
             saved=state.saved,
             metrics_address=state.metrics_address,
+            echo_address=state.echo_address,
             mode=self._settings.sidecar.mode,
             modes=modes.explicit(self._settings.modes),
             pid=self._identity.pid,

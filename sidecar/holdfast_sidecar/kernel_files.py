@@ -65,3 +65,20 @@ def list_names(directory: str | os.PathLike[str]) -> list[str]:
         return sorted(os.listdir(directory))  # noqa: PTH208 - names are wanted, not paths
     except OSError:
         return []
+
+
+def names_in(directory: str | os.PathLike[str]) -> list[str]:
+    """The same, sorted; nothing only where there is no such directory. Raises OSError else."""
+    try:
+        return sorted(os.listdir(directory))  # noqa: PTH208 - names are wanted, not paths
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def link_name(path: str | os.PathLike[str]) -> str:
+    """The name of what a link of /sys leads to (`device` to a PCI address, `driver` to a driver);
+    empty where it leads nowhere."""
+    try:
+        return Path(path).resolve(strict=True).name
+    except (OSError, RuntimeError):
+        return ""

@@ -47,6 +47,7 @@ class LocalState:
     snapshot: SnapshotReport | None = None
     preempted_by: str = ""
     metrics_address: str = ""
+    echo_address: str = ""
     attached: bool = False
     """Somebody else launched the ranks."""
 

@@ -41,10 +41,13 @@ from holdfast_sidecar.detectors.preemption import asked_of, find_preemption, tol
 from holdfast_sidecar.detectors.slots import find_missing_slots
 from holdfast_sidecar.detectors.stall import due_in_s, is_suspicious, suspects
 from holdfast_sidecar.detectors.storage import find_slow_storage
+from holdfast_sidecar.detectors.xids import find_gpu_faults
+from holdfast_sidecar.echo.node_echo import Echo, NoEcho
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.heartbeat_times import HeartbeatTimes
 from holdfast_sidecar.inquiry import Inquiry
+from holdfast_sidecar.kernel_events import KernelEvents
 from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.observation import Moment, RankHistory, RankLook, Ranks
 from holdfast_sidecar.parting import Parting
@@ -55,8 +58,11 @@ from holdfast_sidecar.probes.machine import MachineProbes
 from holdfast_sidecar.probes.peers import parse_peers, parse_traces
 from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.rank_reports import report_rank
+from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.roles import read_roles
 from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.xids.around import Around, look_around, owners_by_process
+from holdfast_sidecar.xids.attending import XidAttention
 
 logger = logging.getLogger(__name__)
 
@@ -186,9 +192,11 @@ class Loop:
     is_attached: bool = False
     """Somebody else launched the ranks: there is no plan."""
     death_watch: DeathWatching = field(default_factory=NoDeathWatch)
+    echo: Echo = field(default_factory=NoEcho)
     attention: Attention = field(default_factory=Attention)
     closer_looks: CloserLooks = field(default_factory=CloserProbe)
     inquiry: Inquiries = field(default_factory=Inquiry)
+    xids: XidAttention = field(default_factory=XidAttention)
     cost: Cost = field(default_factory=Cost)
     checkpoint_outcomes: CheckpointOutcomes = field(default_factory=CheckpointOutcomes)
     heartbeats: HeartbeatTimes = field(default_factory=HeartbeatTimes)
@@ -197,6 +205,8 @@ class Loop:
     _snapshot: SnapshotReport | None = None
     """As of the tick before: findings are judged before anything is done."""
     _told: LocalState = field(default_factory=lambda: LocalState(True, 0, -1))
+    _around: Around | None = None
+    _kernel_events: KernelEvents = field(default_factory=KernelEvents)
     _is_suspicious: bool = False
     _doubts: bool = False
     _traces: dict[int, RankTrace] = field(default_factory=dict)
@@ -229,6 +239,7 @@ class Loop:
         self.farewell.say(self.attention.dead_ranks())
         self.death_watch.close()
         self.peers.close()
+        self.echo.close()
         self.coordination.stop()
         self.deeds.remember(self.coordination.orders())
 
@@ -236,7 +247,9 @@ class Loop:
         """Read, judge, hear what was decided, act, tell."""
         orders = self.coordination.orders()
         looks = self.ranks_probe.read(now_s)
-        machine = self.machine.read(now_s)
+        machine = dataclasses.replace(
+            self.machine.read(now_s), round_trips=self.echo.follow(orders, now_s)
+        )
         launcher_alive = self.farewell.watch(now_s)
 
         if looks is not None:
@@ -244,9 +257,14 @@ class Loop:
             self.death_watch.follow(looks)
         moment = Moment(now_s, now_unix_s, self.node, self.attention.awake_since_s)
         ranks = self._ranks(orders, now_s)
+        machine = self._attend_to_xids(machine, orders, moment)
+        machine = self._count_kernel_events(machine)
         if orders.store_up or self._store_answered_s is None:
             self._store_answered_s = now_s
-        found = judge_machine(machine, launcher_alive, self._store_answered_s, moment)
+        found = judge_machine(
+            machine, launcher_alive, self._store_answered_s, self.settings, moment
+        )
+        found += find_gpu_faults(machine.xids, self.attention.histories, moment)
         preempted_by = self._preempted_by(orders, ranks)
         found += find_preemption(preempted_by, moment)
         found += orders.absent
@@ -302,6 +320,7 @@ class Loop:
             saved=saved,
             snapshot=snapshot,
             metrics_address=self.metrics_address,
+            echo_address=self.echo.address,
             preempted_by=preempted_by,
             attached=self.is_attached,
         )
@@ -348,6 +367,23 @@ class Loop:
         reports = {} if orders.view is None else orders.view.section(Section.NODES)
         peers = parse_peers(reports, self.node, attempt)
         return Ranks(attempt, local, peers, roles=read_roles(orders.plan, attempt))
+
+    def _attend_to_xids(
+        self, machine: MachineReading, orders: Orders, moment: Moment
+    ) -> MachineReading:
+        histories, attempt = self.attention.histories, self.attention.attempt
+        is_going_on = _is_going_on(orders, attempt)
+        self._around = look_around(self._around, attempt, histories, is_going_on, moment)
+        owners = owners_by_process(machine.gpu, histories)
+        xids = self.xids.follow(machine, (), owners, self._around)
+        return dataclasses.replace(machine, xids=xids)
+
+    def _count_kernel_events(self, machine: MachineReading) -> MachineReading:
+        """A log that can't be read tells of no events, which is not the same as none."""
+        if machine.kernel is None:
+            return machine
+        self._kernel_events = self._kernel_events.then(machine.kernel.records)
+        return dataclasses.replace(machine, kernel_events=self._kernel_events)
 
     def _inquire(self, orders: Orders, ranks: Ranks, moment: Moment) -> Ranks:
         """Ask the ranks where they stand while one of them, here or elsewhere, is doubtful."""

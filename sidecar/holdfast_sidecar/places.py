@@ -16,6 +16,9 @@ from holdfast_sidecar.settings import PathSettings
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,62}")
 """What a job or node may be called: it becomes a directory, a Redis key and a metric label."""
 
+MACHINE = ".machine"
+"""Beside the jobs' directories; no job may be called so (`NAME`)."""
+
 JOB_RECORD = "job.json"
 """In the state directory of each of a job's nodes; see `job_record`."""
 
@@ -66,6 +69,11 @@ class Places:
     def server_record(self) -> Path:
         """Where this job's Redis is (0600); shared by the job's nodes on this machine."""
         return self.state.parent / "server.json"
+
+    @property
+    def xid_history(self) -> Path:
+        """What happened to this machine's GPUs of late: of the machine, whatever job ran."""
+        return self.state.parent.parent / MACHINE / "xids.json"
 
     def evidence(self, attempt: int) -> Path:
         """Stack dumps of this attempt's ranks."""

@@ -221,6 +221,27 @@ class EvidenceSettings:
 
 
 @dataclass(frozen=True)
+class FabricSettings:
+    """RDMA ports and network interfaces: which are read, and when one of them is at fault."""
+
+    include: str = "*"
+    """RDMA devices that are read: shell patterns, separated by commas."""
+    exclude: str = ""
+    """Those that are not, and none of whose files is ever opened: on a physical function that the
+    fabric manager owns each reading of a counter makes the firmware complain in the kernel log."""
+    drop_s: float = 30.0
+    """A link that is gone for so long is lost, one that came back before has flapped. NCCL's queue
+    pairs give up after seven retries of 4.3 s each (NCCL_IB_TIMEOUT=20), so by then the collective
+    failed anyhow; to wait longer (gpud: 4 minutes) is to start again over the same dead link."""
+    flaps: int = 3
+    """So many within 12 hours make a link that wants looking at (gpud's number)."""
+    ports: int = 0
+    """Active RDMA ports that this node should have; 0: whichever were active at some time."""
+    rate_bytes_per_s: float = 0.0
+    """What each of them should do (400 Gb/s: 50e9); 0: what it once did, and its siblings do."""
+
+
+@dataclass(frozen=True)
 class HostSettings:
     """How often the host is looked at."""
 
@@ -261,5 +282,6 @@ class Settings:
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
     evidence: EvidenceSettings = field(default_factory=EvidenceSettings)
+    fabric: FabricSettings = field(default_factory=FabricSettings)
     host: HostSettings = field(default_factory=HostSettings)
     paths: PathSettings = field(default_factory=PathSettings)

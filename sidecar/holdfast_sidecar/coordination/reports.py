@@ -280,6 +280,8 @@ class NodeReport:
     """incident -> where this node packed what it kept of it, as `host:path`; the newest few."""
     saved: SavedPart | None = None
     metrics_address: str = ""
+    echo_address: str = ""
+    """Where this sidecar answers round-trip packets, host:port (UDP); empty: nowhere."""
     mode: str = "act"
     modes: dict[str, str] = field(default_factory=dict)
     """Fault -> what may be done about it here, where that is not `mode`."""

@@ -14,6 +14,10 @@ FORETELLING = frozenset(
 """What may soon end ranks or keep them from being saved, and leaves time to save them now.
 Not what keeps a checkpoint itself from being written: storage that stalls, tasks that hang."""
 
+SURELY_FORETELLING = {Kind.LINK_DEGRADED: 0.8, Kind.LINK_FLAPPING: 0.8}
+"""Links, from so sure on: one that flaps again and again, or whose errors grow for minutes, is
+often lost soon, and takes the attempt with it. One flap is nobody's business."""
+
 STORAGE = "checkpoint"
 """The room that checkpoints fill: another one is no help against that."""
 
@@ -45,6 +49,9 @@ def asked_by(cluster: Cluster, plan: Plan, now_unix_s: float, asked: Collection[
 
 def foretells(finding: Finding) -> bool:
     """Whether the job should be saved because of it."""
+    surely_from = SURELY_FORETELLING.get(finding.kind)
+    if surely_from is not None:
+        return finding.confidence >= surely_from
     return finding.kind in FORETELLING and finding.what != STORAGE
 
 

@@ -9,9 +9,11 @@ leader makes no new series.
 from __future__ import annotations
 
 from holdfast_sidecar.metrics.entry import JOB, NODE, RANK, Entry, counter, gauge, of_job, summary
+from holdfast_sidecar.metrics.fabric_entries import FABRIC
 from holdfast_sidecar.metrics.gpu_entries import GPUS
 from holdfast_sidecar.metrics.host_entries import HOST
 from holdfast_sidecar.metrics.network_entries import NETWORK
+from holdfast_sidecar.metrics.xid_entries import XIDS
 
 SIDECAR = (
     gauge(
@@ -308,5 +310,7 @@ CATALOGUE: tuple[Entry, ...] = (
     *FINDINGS,
     *HOST,
     *NETWORK,
+    *FABRIC,
     *GPUS,
+    *XIDS,
 )

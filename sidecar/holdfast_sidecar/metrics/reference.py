@@ -10,9 +10,11 @@ from holdfast.page import Phase
 from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.metrics import catalogue
 from holdfast_sidecar.metrics.entry import Entry
+from holdfast_sidecar.metrics.fabric_entries import FABRIC
 from holdfast_sidecar.metrics.gpu_entries import GPUS
 from holdfast_sidecar.metrics.host_entries import HOST
 from holdfast_sidecar.metrics.network_entries import NETWORK
+from holdfast_sidecar.metrics.xid_entries import XIDS
 
 SECTIONS: tuple[tuple[str, Sequence[Entry]], ...] = (
     ("The whole job", catalogue.JOB_WIDE),
@@ -24,7 +26,9 @@ SECTIONS: tuple[tuple[str, Sequence[Entry]], ...] = (
     ("Coordination", catalogue.COORDINATION),
     ("Host", HOST),
     ("Network", NETWORK),
+    ("Fabric", FABRIC),
     ("GPUs", GPUS),
+    ("Faults that the GPU driver tells of", XIDS),
     ("The sidecar itself", catalogue.SIDECAR),
 )
 

@@ -95,3 +95,25 @@ def test_a_host_whose_parts_begin_to_fail_has_the_job_saved(tmp_path: Path, kind
 @pytest.mark.parametrize("kind", [Kind.STORAGE_STALLED, Kind.HUNG_TASK, Kind.CLOCK_OFF])
 def test_what_a_checkpoint_would_hang_on_or_not_help_against_asks_for_none(kind: Kind) -> None:
     assert not foretells(Finding(kind, "n1", 0.0, 0.9))
+
+
+def test_a_link_that_flaps_again_and_again_has_the_job_saved_and_one_flap_does_not(
+    tmp_path: Path,
+) -> None:
+    job = started(tmp_path, registered=True)
+    once = Finding(Kind.LINK_FLAPPING, "n1", job.now, 0.5, what="mlx5_0/1")
+    change_state(job.nodes["n1"], findings=[once])
+    job.run(5)
+    assert job.storage.held == {}
+    often = Finding(Kind.LINK_FLAPPING, "n1", job.now, 0.9, what="mlx5_0/1")
+    change_state(job.nodes["n1"], findings=[often])
+    job.run_until(lambda: bool(job.storage.held))
+    assert saved(job)[0].startswith("link_flapping-mlx5_0/1:n1:")
+
+
+def test_a_link_whose_errors_grow_has_the_job_saved(tmp_path: Path) -> None:
+    job = started(tmp_path, registered=True)
+    drift = Finding(Kind.LINK_DEGRADED, "n1", job.now, 0.8, what="errors of mlx5_0/1")
+    change_state(job.nodes["n1"], findings=[drift])
+    job.run_until(lambda: bool(job.storage.held))
+    assert saved(job)[0].startswith("link_degraded-errors of mlx5_0/1:n1:")

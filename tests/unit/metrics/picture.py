@@ -26,10 +26,20 @@ from holdfast_sidecar.coordination.reports import (
 )
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.kernel_events import KernelEvents
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import RankLook
 from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.picture import Cost, Picture
+from holdfast_sidecar.probes.fabric.counters import COUNTERS, EFA_COUNTERS, HW_COUNTERS
+from holdfast_sidecar.readings.fabric import (
+    Device,
+    FabricReading,
+    PciDevice,
+    PciReading,
+    Port,
+    TcpReading,
+)
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading, Signal
 from holdfast_sidecar.readings.host import (
     Clock,
@@ -42,9 +52,19 @@ from holdfast_sidecar.readings.host import (
     Storage,
     Stuck,
 )
+from holdfast_sidecar.readings.links import LinkStory
 from holdfast_sidecar.readings.machine import MachineReading, ProbeHealth
 from holdfast_sidecar.readings.network import Interface, NetworkReading
+from holdfast_sidecar.readings.round_trips import RoundTrips, Trips
+from holdfast_sidecar.readings.xids import Known, Tally, XidReading
+from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.settings import CheckpointSettings
+
+XIDS = XidReading(
+    gpus={"0000:01:00.0": Known("GPU-1", 0, rank=0)},
+    xids={("0000:01:00.0", 79): Tally(1, 2, 990.5, Remedy.REBOOT_NODE)},
+    sxids={20034: Tally(1, 1, 980.0, Remedy.RESET_GPU)},
+)
 
 PLAN = Plan(
     attempt=3,
@@ -147,7 +167,37 @@ ETH0 = Interface(
         "rx_dropped": 5,
         "tx_dropped": 6,
     },
+    carrier_changes=3,
+    operational_state="up",
+    mtu_bytes=9000,
+    driver="mlx5_core",
+    pci="0000:05:00.0",
+    roce_ecn="np=3 rp=3",
+    frames={("pause", "receive", "3"): 7, ("discards", "receive", ""): 8},
 )
+
+MLX5 = Port(
+    Device("mlx5_0", "mlx5_core", "MT_0000000838", "28.39.1002", "0000:18:00.0"),
+    1,
+    "InfiniBand",
+    4,
+    5,
+    50e9,
+    {name: number for number, name in enumerate((*COUNTERS, *HW_COUNTERS))},
+)
+EFA = Port(
+    Device("rdmap0s6", "efa", "", "", "0000:00:06.0"),
+    1,
+    "Unspecified",
+    4,
+    counters={name: number for number, name in enumerate(EFA_COUNTERS)},
+)
+FABRIC = FabricReading(
+    {port.name: port for port in (MLX5, EFA)},
+    {"mlx5_0/1": LinkStory("mlx5_0/1", was_up=True, flaps_s=(5.0,))},
+)
+PCI = PciReading({"0000:18:00.0": PciDevice("0000:18:00.0", "nic", {"correctable": 2, "fatal": 0})})
+NETWORK = NetworkReading({"eth0": ETH0}, {"eth0": LinkStory("eth0", was_up=True)})
 
 GPU = Gpu(
     0,
@@ -216,7 +266,17 @@ def picture(is_leader: bool = True, machine: MachineReading | None = None) -> Pi
             view=VIEW,
         ),
         machine=machine
-        or MachineReading(HOST, NetworkReading({"eth0": ETH0}), GpuReading(True, "570.1", (GPU,))),
+        or MachineReading(
+            HOST,
+            NETWORK,
+            GpuReading(True, "570.1", (GPU,)),
+            fabric=FABRIC,
+            pci=PCI,
+            tcp=TcpReading({0: 3}, 40),
+            kernel_events=KernelEvents(),
+            round_trips=RoundTrips(({"b": Trips(6, 1, 0.0001)},), frozenset({"b"})),
+            xids=XIDS,
+        ),
         probes=(ProbeHealth("host", True, 0, 0.002), ProbeHealth("gpu", False, 2, 1.0)),
         launcher_alive=True,
         cost=Cost(ticks=20, tick_s=0.05, failed_ticks=0, found={Kind.STALL: 1}),

@@ -1,0 +1,1 @@
+"""What the NVIDIA driver says of its GPUs' faults: XIDs read, understood, weighed."""
