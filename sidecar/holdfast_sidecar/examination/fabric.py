@@ -7,6 +7,7 @@ from pathlib import Path
 
 from holdfast_sidecar.examination.check import NOTE, OK, WARN, Check
 from holdfast_sidecar.kernel_files import KernelTrees, list_names, read_if_any
+from holdfast_sidecar.probes.ethtool import read_all_counters
 
 ACTIVE = "4: ACTIVE"
 
@@ -44,11 +45,26 @@ def may_read_counters(port: str) -> bool:
     return bool(names) and os.access(f"{port}/counters/{names[0]}", os.R_OK)
 
 
+def tells_counters(interface: str) -> bool:
+    """Whether its driver has counters of its own that may be read."""
+    try:
+        return bool(read_all_counters(interface))
+    except OSError:
+        return False
+
+
 def check_interfaces(root: Path) -> Check:
     """Physical ones: those of a container have no device, and their loss is not seen inside."""
     physical = [name for name in list_names(root) if Path(f"{root}/{name}/device").exists()]
     if physical:
-        return Check("interfaces", OK, f"{', '.join(physical)}: carrier, errors and drops are seen")
+        told = f"{', '.join(physical)}: carrier, errors and drops are seen"
+        silent = [name for name in physical if not tells_counters(name)]
+        if silent:
+            line = (
+                f"{told}; ethtool tells no pause frames of {', '.join(silent)} (its driver's say)"
+            )
+            return Check("interfaces", NOTE, line)
+        return Check("interfaces", OK, f"{told}, pause frames of ethtool too")
     line = (
         "none is physical: links that are lost are not seen from here; "
         "`hostNetwork: true` or `--network host` shows them"
