@@ -18,7 +18,7 @@ from holdfast_sidecar.probes.oom import parse_oom_kills
 from holdfast_sidecar.probes.patience import Patient
 from holdfast_sidecar.probes.pressure import read_pressures
 from holdfast_sidecar.probes.processors import parse_load, parse_stat
-from holdfast_sidecar.probes.rooms import DEADLINE_S, Rooms, RoomsProbe
+from holdfast_sidecar.probes.rooms import Rooms, RoomsProbe
 from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.probes.tallies import Tallies
 from holdfast_sidecar.probes.tasks import StuckRanks, read_hung_tasks
@@ -53,7 +53,7 @@ class HostProbe:
         mounts = MountsProbe(self.own_proc, trees.sys, self._paths_used)
         self._rooms = ProbeRunner(RoomsProbe(self.paths), every_s)
         self._storage = ProbeRunner(mounts, every_s)
-        hardware = Patient(HardwareProbe(trees.sys), DEADLINE_S)
+        hardware = Patient(HardwareProbe(trees.sys))
         self._hardware = ProbeRunner(hardware, self.settings.hardware_every_s)
         self._stuck = StuckRanks(self.own_proc)
         self._foreign = ForeignLoad(self.own_proc)
