@@ -261,7 +261,8 @@ class PathSettings:
     shm_reserve_bytes: int = 64 * 2**20
     """Room that must be left beside the pages: DataLoader workers and gloo need some."""
     state_dir: str = ""
-    """Default: $XDG_STATE_HOME/holdfast or ~/.local/state/holdfast."""
+    """Default: $XDG_STATE_HOME/holdfast or ~/.local/state/holdfast; where that can't be written,
+    holdfast-UID in the temporary directory."""
     machine_root: str = "/"
     """Under which the /proc, /sys and /dev lie that tell of the machine. A container that watches
     its host has them mounted elsewhere; processes of the job are looked up in our own /proc."""

@@ -24,12 +24,24 @@ class RoomReader:
     def read(self, held_bytes: int) -> Room:
         """The room there is. `held_bytes`: what snapshots take of it already. Raises OSError."""
         facts = os.statvfs(self.shared_memory)
+        reserve_bytes = least_reserve(facts.f_blocks * facts.f_frsize, self.reserve_bytes)
         group = free_in_groups(self.proc / "self" / "cgroup", self.groups)
         return Room(
-            shared_memory=facts.f_bavail * facts.f_frsize + held_bytes - self.reserve_bytes,
+            shared_memory=facts.f_bavail * facts.f_frsize + held_bytes - reserve_bytes,
             memory=parse_available((self.proc / "meminfo").read_text()) + held_bytes,
             control_group=None if group is None else group + held_bytes,
         )
+
+
+def is_small(size_bytes: int, reserve_bytes: int) -> bool:
+    """Whether a file system is no room for what shall be left free in it, and as much again."""
+    return size_bytes < 2 * reserve_bytes
+
+
+def least_reserve(size_bytes: int, reserve_bytes: int) -> int:
+    """What to leave free in a file system of this size: of a small one half. Those who need more of
+    it (DataLoader workers, gloo) would run out of it without us as well."""
+    return size_bytes // 2 if is_small(size_bytes, reserve_bytes) else reserve_bytes
 
 
 def parse_available(meminfo: str) -> int:
