@@ -107,7 +107,7 @@ def assemble(
         ranks_probe=ProbeRunner(RanksProbe(pages, clean=evidence.clean), every_s=0.0),
         machine=machine.MachineProbes(
             host=ProbeRunner(host, site.settings.host.every_s),
-            network=ProbeRunner(NetworkProbe(trees.sys / "class/net"), machine.EVERY_S),
+            network=ProbeRunner(watch_network(trees), machine.EVERY_S),
             gpu=ProbeRunner(Patient(GpuProbe()), machine.EVERY_S),
             fabric=ProbeRunner(
                 Patient(
@@ -118,7 +118,9 @@ def assemble(
             pci=ProbeRunner(Patient(PciProbe(trees.sys / "bus/pci/devices")), aer.EVERY_S),
             tcp=ProbeRunner(TcpProbe(lambda: pids_of(pages.held())), tcp.EVERY_S),
             host_parts=host.health,
-            kernel=ProbeRunner(KernelLog(coordination.changed.set), every_s=0.0),
+            kernel=ProbeRunner(
+                KernelLog(coordination.changed.set, trees.dev / "kmsg"), every_s=0.0
+            ),
         ),
         coordination=coordination,
         deeds=Deeds(
@@ -184,6 +186,13 @@ def room_reader(site: Site) -> RoomReader:
 def pids_of(held: Iterable[RankPage]) -> dict[int, int]:
     """Of the ranks that live here, by rank."""
     return {one.identity.rank: one.identity.pid for one in held if one.pidfd is not None}
+
+
+def watch_network(trees: KernelTrees) -> NetworkProbe:
+    """Interfaces. Drivers are asked by name, in our own network: elsewhere the same name may mean
+    another interface, so that under another root they are not asked at all."""
+    root = trees.sys / "class/net"
+    return NetworkProbe(root) if trees.root == "/" else NetworkProbe(root, lambda name: {})
 
 
 def rooms(site: Site) -> Mapping[str, Path]:

@@ -12,19 +12,22 @@ from holdfast_sidecar.detectors.mounts import find_stalled_storage
 from holdfast_sidecar.detectors.quota import find_throttling
 from holdfast_sidecar.detectors.rooms import find_full_rooms
 from holdfast_sidecar.findings import Finding
+from holdfast_sidecar.kernel_events import KernelEvents
 from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.host import HostReading
 
 
-def find_host_troubles(host: HostReading | None, moment: Moment) -> Iterator[Finding]:
-    """All findings about the host of this node."""
+def find_host_troubles(
+    host: HostReading | None, moment: Moment, logged: KernelEvents | None = None
+) -> Iterator[Finding]:
+    """All findings about the host of this node. `logged`: what the kernel's log says."""
     if host is None:
         return
     yield from find_memory_pressure(host, moment)
     yield from find_memory_errors(host, moment)
     yield from find_full_rooms(host, moment)
     yield from find_stalled_storage(host, moment)
-    yield from find_hung_tasks(host, moment)
+    yield from find_hung_tasks(host, moment, logged)
     yield from find_throttling(host, moment)
     yield from find_clock_troubles(host, moment)
     yield from find_heat(host, moment)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.kernel_events import KernelEvents
 from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.host import HostReading, tally_before
 
@@ -17,16 +18,26 @@ LATELY_S = 600.0
 """The kernel looks every two minutes, and tells of the first ten tasks only."""
 
 
-def find_hung_tasks(host: HostReading, moment: Moment) -> Iterator[Finding]:
-    """Ranks that are stuck, and whatever else the kernel found hung of late."""
+LOGGED = ("hung_task", "")
+
+
+def find_hung_tasks(
+    host: HostReading, moment: Moment, logged: KernelEvents | None = None
+) -> Iterator[Finding]:
+    """Ranks that are stuck, and whatever else the kernel found hung of late: by its count, and by
+    its log, which names the last one."""
     for stuck in host.stuck:
         if stuck.for_s >= STUCK_S:
             where = f" in {stuck.where}" if stuck.where else ""
             text = f"rank {stuck.rank} has waited in the kernel{where} for {stuck.for_s:.0f} s"
-            yield _finding(moment, text, [stuck.rank])
+            yield _finding(moment, [text], [stuck.rank])
     hung = _hung_of_late(host)
-    if hung > 0:
-        yield _finding(moment, f"the kernel found {hung} hung tasks of late", [])
+    told = [f"the kernel found {hung} hung tasks of late"] if hung else []
+    newest = None if logged is None else logged.newest.get(LOGGED)
+    if newest is not None and newest.at_unix_s >= moment.now_unix_s - LATELY_S:
+        told.append(newest.text)
+    if told:
+        yield _finding(moment, told, [])
 
 
 def _hung_of_late(host: HostReading) -> int:
@@ -36,5 +47,5 @@ def _hung_of_late(host: HostReading) -> int:
     return max(0, host.hung_tasks - before.hung_tasks)
 
 
-def _finding(moment: Moment, text: str, ranks: list[int]) -> Finding:
-    return Finding(Kind.HUNG_TASK, moment.node, moment.now_unix_s, 0.9, ranks, [text])
+def _finding(moment: Moment, evidence: list[str], ranks: list[int]) -> Finding:
+    return Finding(Kind.HUNG_TASK, moment.node, moment.now_unix_s, 0.9, ranks, evidence)

@@ -39,7 +39,7 @@ def judge_machine(
 ) -> list[Finding]:
     """All findings about the node itself and what it needs."""
     return [
-        *find_host_troubles(machine.host, moment),
+        *find_host_troubles(machine.host, moment, machine.kernel_events),
         *judge_fabric(machine, settings.fabric, moment),
         *find_absences(machine.failing, launcher_alive, store_answered_s, moment),
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 from pathlib import Path
@@ -10,15 +9,13 @@ from pathlib import Path
 from holdfast_sidecar.actions.spied_stacks import find_spy
 from holdfast_sidecar.examination.check import NOTE, OK, WARN, Check
 from holdfast_sidecar.examination.tracing import may_trace_children
+from holdfast_sidecar.probes.clock import UNSYNCHRONISED, read_clock
 from holdfast_sidecar.probes.kernel_lines import KMSG
 
 PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 
 FEW_FILES = 4096
 """A rank with 8 DataLoader workers and gloo to 64 peers holds several hundred; 1,024 breaks."""
-
-CLOCK_UNSYNCHRONISED = 5
-"""TIME_ERROR of adjtimex(2)."""
 
 
 def check_machine() -> list[Check]:
@@ -124,7 +121,7 @@ def judge_clock(state: int | None) -> Check:
     they count from is kept in the store, to outlive the leader, and a monotonic clock means
     nothing on another node. A change of leader shifts them by what the two clocks differ.
     """
-    if state == CLOCK_UNSYNCHRONISED:
+    if state == UNSYNCHRONISED:
         return Check("clock", WARN, f"not synchronised: {CLOCKS_APART}; run chrony or ntpd")
     if state is None:
         return Check("clock", NOTE, "whether it is synchronised can't be read here")
@@ -155,9 +152,7 @@ def _may_read_kernel_log() -> bool:
 
 
 def _read_clock_state() -> int | None:
-    """adjtimex(2) with no mode set only reads; struct timex has 208 bytes on 64-bit Linux."""
-    try:
-        state = int(ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(512)))
-    except (AttributeError, OSError):
+    clock = read_clock()
+    if clock is None:
         return None
-    return None if state < 0 else state
+    return 0 if clock.is_synchronised else UNSYNCHRONISED

@@ -14,14 +14,14 @@ from holdfast_sidecar.probes.foreign_load import ForeignLoad
 from holdfast_sidecar.probes.hardware import Hardware, HardwareProbe
 from holdfast_sidecar.probes.memory import parse_meminfo
 from holdfast_sidecar.probes.mounts import MountsProbe
-from holdfast_sidecar.probes.oom import KernelLog, parse_oom_kills
+from holdfast_sidecar.probes.oom import parse_oom_kills
 from holdfast_sidecar.probes.patience import Patient
 from holdfast_sidecar.probes.pressure import read_pressures
 from holdfast_sidecar.probes.processors import parse_load, parse_stat
-from holdfast_sidecar.probes.rooms import DEADLINE_S, Rooms, RoomsProbe
+from holdfast_sidecar.probes.rooms import Rooms, RoomsProbe
 from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.probes.tallies import Tallies
-from holdfast_sidecar.probes.tasks import HungTasks, StuckRanks
+from holdfast_sidecar.probes.tasks import StuckRanks, read_hung_tasks
 from holdfast_sidecar.readings.host import HostReading, Storage
 from holdfast_sidecar.readings.machine import ProbeHealth
 from holdfast_sidecar.settings import HostSettings
@@ -44,7 +44,6 @@ class HostProbe:
     _rooms: ProbeRunner[Rooms] = field(init=False)
     _storage: ProbeRunner[tuple[Storage, ...]] = field(init=False)
     _hardware: ProbeRunner[Hardware] = field(init=False)
-    _hung: HungTasks = field(init=False)
     _stuck: StuckRanks = field(init=False)
     _foreign: ForeignLoad = field(init=False)
     _tallies: Tallies = field(default_factory=Tallies)
@@ -54,9 +53,8 @@ class HostProbe:
         mounts = MountsProbe(self.own_proc, trees.sys, self._paths_used)
         self._rooms = ProbeRunner(RoomsProbe(self.paths), every_s)
         self._storage = ProbeRunner(mounts, every_s)
-        hardware = Patient(HardwareProbe(trees.sys), DEADLINE_S)
+        hardware = Patient(HardwareProbe(trees.sys))
         self._hardware = ProbeRunner(hardware, self.settings.hardware_every_s)
-        self._hung = HungTasks(trees.proc, KernelLog(trees.dev / "kmsg"))
         self._stuck = StuckRanks(self.own_proc)
         self._foreign = ForeignLoad(self.own_proc)
 
@@ -84,7 +82,7 @@ class HostProbe:
             oom_kills=parse_oom_kills(read_if_any(proc / "vmstat")),
             silent_rooms=rooms.silent,
             group=read_group(self.own_proc, next(iter(ranks.values()), "self")),
-            hung_tasks=self._hung.read(),
+            hung_tasks=read_hung_tasks(proc),
             stuck=self._stuck.read(ranks, now_s),
             foreign_cores=self._foreign.read(processors, ranks, now_s),
             clock=hardware.clock,

@@ -40,11 +40,6 @@ class KernelLog:
     _descriptor: int | None = None
     _is_tried: bool = False
 
-    @property
-    def is_readable(self) -> bool:
-        """Whether it could be opened when it was first read."""
-        return self._descriptor is not None
-
     def read_new(self) -> Iterator[str]:
         """Messages since the last call; from the first one on, which yields none."""
         if not self._is_tried:

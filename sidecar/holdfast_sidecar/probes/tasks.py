@@ -7,28 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast_sidecar.kernel_files import read_if_any
-from holdfast_sidecar.probes.oom import KernelLog
 from holdfast_sidecar.readings.host import Stuck
 
-HUNG = "blocked for more than "
-"""In the kernel's sentence `INFO: task NAME:PID blocked for more than N seconds.`"""
 
-
-@dataclass
-class HungTasks:
-    """Counts those that the kernel found: by its own count (Linux 6.13), else by its log."""
-
-    proc: Path
-    log: KernelLog
-    _named: int = 0
-
-    def read(self) -> int | None:
-        """How many so far; None where neither is told."""
-        counted = read_if_any(self.proc / "sys/kernel/hung_task_detect_count").strip()
-        if counted.isdecimal():
-            return int(counted)
-        self._named += sum(is_hung_task(message) for message in self.log.read_new())
-        return self._named if self.log.is_readable else None
+def read_hung_tasks(proc: Path) -> int | None:
+    """How many the kernel found since boot; None where it doesn't count (before Linux 6.13)."""
+    counted = read_if_any(proc / "sys/kernel/hung_task_detect_count").strip()
+    return int(counted) if counted.isdecimal() else None
 
 
 @dataclass
@@ -54,11 +39,6 @@ class StuckRanks:
                 stuck.append(Stuck(rank, pid, now_s - since_s, where))
         self._waits = waits
         return tuple(stuck)
-
-
-def is_hung_task(message: str) -> bool:
-    """Whether this line of the kernel's log tells of one."""
-    return message.startswith("INFO: task ") and HUNG in message
 
 
 def state_of(stat: str) -> str:

@@ -152,8 +152,7 @@ class HostReading:
     """For how many seconds the file system of a room has not answered, by purpose."""
     group: Group | None = None
     hung_tasks: int | None = None
-    """Tasks that the kernel found hung: since boot, or where it doesn't count them those that its
-    log named since we read it."""
+    """Tasks that the kernel found hung since boot; None where it doesn't count them."""
     stuck: tuple[Stuck, ...] = ()
     foreign_cores: float | None = None
     """Cores' worth of CPU time that went to processes outside of the job of late."""

@@ -10,6 +10,7 @@ from tests.unit.detectors.scene import moment
 
 from holdfast_sidecar.detectors.host import find_host_troubles
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.kernel_events import KernelEvent, KernelEvents
 from holdfast_sidecar.readings.host import (
     Clock,
     Group,
@@ -212,3 +213,16 @@ def test_tasks_that_the_kernel_found_hung_of_late_are_told(
     host = replace(HEALTHY, hung_tasks=now)
     host = over_time(host, 60, {"hung_tasks": before}, {"hung_tasks": now})
     assert told(host) == [(Kind.HUNG_TASK, "")] * is_hung
+
+
+def test_the_kernels_log_names_the_task_that_hangs_until_it_is_long_ago() -> None:
+    text = "INFO: task python:4711 blocked for more than 122 seconds."
+
+    def logged(ago_s: float) -> KernelEvents:
+        event = KernelEvent("hung_task", "", text, moment(1.0).now_unix_s - ago_s)
+        return KernelEvents(newest={("hung_task", ""): event})
+
+    (finding,) = find_host_troubles(HEALTHY, moment(1.0), logged(10.0))
+    assert (finding.kind, finding.evidence) == (Kind.HUNG_TASK, [text])
+    assert list(find_host_troubles(HEALTHY, moment(1.0), logged(601.0))) == []
+    assert list(find_host_troubles(HEALTHY, moment(1.0), KernelEvents())) == []

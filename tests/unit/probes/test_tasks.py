@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast_sidecar.probes.foreign_load import ForeignLoad, Spent, cpu_s_of, foreign_cores
-from holdfast_sidecar.probes.oom import KernelLog
 from holdfast_sidecar.probes.processors import Processors
-from holdfast_sidecar.probes.tasks import HungTasks, StuckRanks, is_hung_task, state_of
+from holdfast_sidecar.probes.tasks import StuckRanks, read_hung_tasks, state_of
 
 STAT = "7 (py (x) thon) {state} 1 7 7 0 -1 4194304 1 0 0 0 {user} {system} {others} 0 20 0 1 0 99"
 
@@ -23,25 +22,12 @@ def stat(state: str = "D", user: int = 0, system: int = 0, others: int = 0) -> s
     return STAT.format(state=state, user=user, system=system, others=others)
 
 
-def test_the_kernels_own_count_of_hung_tasks_is_taken(tmp_path: Path) -> None:
+def test_the_kernels_own_count_of_hung_tasks_is_taken_and_none_is_unknown(tmp_path: Path) -> None:
     put(tmp_path, "sys/kernel/hung_task_detect_count", "3\n")
-    assert HungTasks(tmp_path, KernelLog(tmp_path / "none")).read() == 3
-
-
-def test_an_older_kernel_tells_hung_tasks_in_its_log(tmp_path: Path) -> None:
-    log = tmp_path / "kmsg"
-    log.touch()
-    hung = HungTasks(tmp_path, KernelLog(log))
-    assert hung.read() == 0
-    with log.open("a") as file:
-        file.write("3,1,1,-;INFO: task kworker/0:1:42 blocked for more than 122 seconds.\n")
-    assert hung.read() == 1
-    assert hung.read() == 1
-    assert not is_hung_task("INFO: task x:1 is fine")
-
-
-def test_where_neither_may_be_read_hung_tasks_are_unknown_not_none(tmp_path: Path) -> None:
-    assert HungTasks(tmp_path, KernelLog(tmp_path / "none")).read() is None
+    assert read_hung_tasks(tmp_path) == 3
+    put(tmp_path, "sys/kernel/hung_task_detect_count", "-1\n")
+    assert read_hung_tasks(tmp_path) is None
+    assert read_hung_tasks(tmp_path / "nowhere") is None
 
 
 def test_a_rank_in_one_wait_since_long_is_told_and_one_that_ran_between_is_not(
