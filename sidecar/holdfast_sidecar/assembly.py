@@ -10,6 +10,7 @@ from pathlib import Path
 
 from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.attention import Attention
+from holdfast_sidecar.boot import read_boot
 from holdfast_sidecar.checkpoints.parts import NodePart
 from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.coordination.store import Store
@@ -61,7 +62,7 @@ class Site:
 def coordinate(site: Site, store: Store, desk: StorageDesk) -> Coordinator:
     """The thread that agrees with the other nodes."""
     storage = AskedStorage(site.settings.checkpoint, desk)
-    identity = NodeIdentity(site.node, secrets.token_hex(4), os.getpid())
+    identity = NodeIdentity(site.node, secrets.token_hex(4), os.getpid(), read_boot())
     leadership = Leadership(store, site.settings, storage)
     coordinator = Coordinator(
         store, identity, site.settings, leadership, FenceFile(site.places.fence)

@@ -83,6 +83,8 @@ class NodeIdentity:
     node: str
     incarnation: str
     pid: int
+    boot: str = ""
+    """See NodeReport."""
 
 
 class Coordinator(threading.Thread):
@@ -301,6 +303,7 @@ class Coordinator(threading.Thread):
             preempted_by=state.preempted_by,
             attached=state.attached,
             checkpoint=None if self._lease_held is None else self._settings.checkpoint,
+            boot=self._identity.boot,
             gate=state.gate,
             exertion=state.exertion,
         )

@@ -336,6 +336,7 @@ class Loop:
                 actions_failed=dict(self.deeds.runner.failed),
                 checkpoints=self.checkpoint_outcomes.tally(),
                 checkpoint_settings=self.settings.checkpoint,
+                policy=self.settings.policy,
                 heartbeats=self.heartbeats.seen(orders.view, now_unix_s),
                 peers=self.peers.counts,
                 snapshot=snapshot,

@@ -14,7 +14,7 @@ from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import Moment, Ranks
 from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.readings.machine import MachineReading, ProbeHealth
-from holdfast_sidecar.settings import CheckpointSettings
+from holdfast_sidecar.settings import CheckpointSettings, PolicySettings
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ class Picture:
     actions_failed: Mapping[str, int] = field(default_factory=dict)
     checkpoints: CheckpointTally = field(default_factory=CheckpointTally)
     checkpoint_settings: CheckpointSettings = field(default_factory=CheckpointSettings)
+    policy: PolicySettings = field(default_factory=PolicySettings)
     snapshot: SnapshotReport | None = None
     heartbeats: Mapping[str, float] = field(default_factory=dict)
     """Node -> when its heartbeat was last seen to move, Unix time on this node's clock."""

@@ -349,6 +349,8 @@ class NodeReport:
     """Somebody else launched the ranks; they are only watched."""
     checkpoint: CheckpointSettings | None = None
     """How checkpoints are made, from the leader alone: a command may run with other settings."""
+    boot: str = ""
+    """Id that the kernel gave itself at its start; empty: it can't be read."""
     gate: GateVerdict | None = None
     exertion: Exertion | None = None
     """The newest test that this node was put to."""
@@ -431,7 +433,15 @@ class Quarantine:
     until_unix_s: float
     evidence: list[str] = field(default_factory=list)
     by: str = ""
-    """Who asked for it; empty: it was blamed too often."""
+    """Who asked for it; empty: it was blamed too often, or its hardware is ill."""
+    gpu: str = ""
+    """UUID of the GPU that it is kept outside for; empty: the whole machine is meant."""
+    remedy: str = ""
+    """A remedy.Remedy: what ends it before its time; empty: nothing but a person does."""
+    boot: str = ""
+    """Boot id of the machine when it was put there; another one means it was rebooted since."""
+    incident: str = ""
+    """For which it was put there; empty: a person did."""
     is_drained: bool = field(default=False, kw_only=True)
     """By `holdfast node drain`: it is not let in though it be needed."""
 
@@ -664,6 +674,16 @@ class Incident:
     """How often it was seen again, where nothing was done about it."""
     went_over_into: str = ""
     """Cause of numbers that are wrong in another way since `ended_unix_s`; empty: none came."""
+    gpu: str = ""
+    """UUID of the GPU that is to blame; empty: none is, or another part of the node."""
+    remedy: str = ""
+    """A remedy.Remedy: what that part needs before it is used again, as far as it was reckoned with
+    in what was decided; empty: it was not, or no hardware is to blame."""
+    seen_as: str = ""
+    """Cause that it was told by before its hardware was known to be to blame; empty: it never was
+    by another."""
+    fault_unix_s: float = 0.0
+    """Since when that part is ill, on its node's wall clock; 0: no hardware is to blame."""
 
 
 LEFT_ALONE = "left_alone"

@@ -118,7 +118,7 @@ def _with_minimum(
     plan, now = cluster.plan, circumstances.now_unix_s
     if plan is None or not plan.outside or not willing:
         return cluster
-    outside = lasting(plan.outside, now)
+    outside = lasting(plan.outside, now, cluster.agents, cluster.nodes)
     if circumstances.forming_for_s >= willing[0].last_call_s:
         outside = bearable(outside, willing, willing[0].min_nodes)
     return dataclasses.replace(cluster, plan=dataclasses.replace(plan, outside=outside))
@@ -187,7 +187,7 @@ def open_attempt(
         message=story(incident, note) if counted and incident is not None else "",
         restarts=(before.restarts if before is not None else 0) + int(counted),
         began_unix_s=before.began_unix_s if before is not None else circumstances.now_unix_s,
-        outside=lasting(outside, circumstances.now_unix_s),
+        outside=lasting(outside, circumstances.now_unix_s, cluster.agents, cluster.nodes),
         skips=passed_over,
     )
     writes = (*_noted(cluster, incident), *write_plan(cluster, plan).writes)

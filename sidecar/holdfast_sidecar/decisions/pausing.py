@@ -27,7 +27,7 @@ def take_in(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outco
     if too_few_to_decide(cluster, plan, circumstances.majority):
         return None  # the others may have been asked for something else
     now = circumstances.now_unix_s
-    changed = _without_what_is_over(plan, now)
+    changed = _without_what_is_over(cluster, plan, now)
     writes: list[Write] = []
     for request in _oldest_first(cluster):
         if request.kind == RESTART:
@@ -115,8 +115,8 @@ def why_paused(plan: Plan) -> str:
     return f"paused by {plan.pause.by}{why}"
 
 
-def _without_what_is_over(plan: Plan, now: float) -> Plan:
-    kept = lasting(plan.outside, now)
+def _without_what_is_over(cluster: Cluster, plan: Plan, now: float) -> Plan:
+    kept = lasting(plan.outside, now, cluster.agents, cluster.nodes)
     plan = plan if kept == plan.outside else dataclasses.replace(plan, outside=kept)
     is_over = plan.pause is not None and now >= plan.pause.until_unix_s
     return _resumed(plan, now) if is_over else plan

@@ -9,6 +9,7 @@ from holdfast_sidecar.coordination.reports import WITHHELD, Exit, Incident, Plan
 from holdfast_sidecar.decisions import (
     fault_time,
     formation,
+    hardware,
     interruption,
     restart,
     withholding,
@@ -18,7 +19,8 @@ from holdfast_sidecar.decisions.beginning import next_attempt, open_attempt
 from holdfast_sidecar.decisions.blame import FROM_OUTSIDE, Blame, describe, is_of_script
 from holdfast_sidecar.decisions.choosing import onset_in
 from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.decisions.escalation import Way, find_way
+from holdfast_sidecar.decisions.escalation import find_way
+from holdfast_sidecar.decisions.keeping_out import Way
 from holdfast_sidecar.decisions.kept_evidence import with_keepers, with_places
 from holdfast_sidecar.decisions.losses import (
     agent_of,
@@ -82,10 +84,16 @@ def reform(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcom
         # Whoever ended the attempt died before it wrote this down: pauses count from now on.
         missed = dataclasses.replace(incident, ended_unix_s=circumstances.now_unix_s)
         return Outcome((amend(cluster, missed),))
+    if known is not None and incident.cause != known.cause and _is_of_hardware(incident):
+        # The finding may be gone with its sidecar: whoever leads next need not see it again.
+        told = dataclasses.replace(incident, seen_as=known.cause)
+        return Outcome((amend(cluster, told),))
     settings, now = circumstances.settings, circumstances.now_unix_s
     way = find_way(cluster, plan, incident, settings, _cap(cluster, settings), now)
     if isinstance(way, restart.Stop):
         refused = stopped(plan, circumstances, way.exit_code, way.message)
+        if way.outside is not None:
+            refused = dataclasses.replace(refused, outside=way.outside)
         stamped = stopped_over(incident, way.message)
         return Outcome((amend(cluster, stamped), *write_plan(cluster, refused).writes))
     if now < plan_not_before(incident, way.pause_s):
@@ -141,8 +149,17 @@ def plan_not_before(incident: Incident, pause: float) -> float:
     return (incident.ended_unix_s or incident.detected_unix_s) + pause
 
 
+def _is_of_hardware(incident: Incident) -> bool:
+    return incident.cause in hardware.OF_HARDWARE
+
+
 def _final(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident:
-    """The incident with what has become known since: later exits, a node that never came back."""
+    """The incident with what has become known since, which may be what its hardware told."""
+    return hardware.explained(_told_since(cluster, plan, circumstances), cluster, plan)
+
+
+def _told_since(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident:
+    """What launchers told since: later exits, a node that never came back."""
     incident = with_keepers(cluster, _known(cluster, plan, circumstances))
     if incident.onset_step < 0 and (onset := onset_in(cluster, plan)) >= 0:
         incident = dataclasses.replace(incident, onset_step=onset)

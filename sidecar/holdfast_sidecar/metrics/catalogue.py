@@ -8,6 +8,7 @@ leader makes no new series.
 
 from __future__ import annotations
 
+from holdfast_sidecar.metrics.blame_entries import BLAMES
 from holdfast_sidecar.metrics.entry import JOB, NODE, RANK, Entry, counter, gauge, of_job, summary
 from holdfast_sidecar.metrics.gate_entries import GATE
 from holdfast_sidecar.metrics.gpu_entries import GPUS
@@ -302,6 +303,7 @@ CATALOGUE: tuple[Entry, ...] = (
     *SIDECAR,
     *COORDINATION,
     *JOB_WIDE,
+    *BLAMES,
     *CHECKPOINTS,
     *PEER_COPIES,
     *SNAPSHOTS,

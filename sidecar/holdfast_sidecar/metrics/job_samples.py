@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from holdfast_sidecar.coordination.reports import WITHHELD, Incident, Plan
 from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.decisions.quarantine import is_kept_out
+from holdfast_sidecar.metrics.blame_samples import draw_blames
 from holdfast_sidecar.metrics.checkpoint_samples import draw_checkpoints
 from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.picture import Picture
@@ -15,7 +16,7 @@ from holdfast_sidecar.story import lost_s
 
 STATES = ("running", "evidence", "ended", "done", "stopped")
 
-CAUSES = ("crash", "hang", "stall", "data_stall", "node_lost")
+CAUSES = ("crash", "hang", "stall", "data_stall", "node_lost", "gpu", "link", "host")
 """Counted from 0; other causes appear with their first incident."""
 
 
@@ -32,6 +33,7 @@ def draw_job(picture: Picture, told: Told) -> Iterator[Sample]:
     if cluster.plan is not None:
         yield from _draw_plan(cluster, cluster.plan, told)
     yield from _draw_incidents(list(cluster.incidents.values()), told)
+    yield from draw_blames(cluster, picture.policy, picture.moment.now_unix_s, told)
     yield from draw_checkpoints(picture, cluster, told)
 
 
@@ -60,6 +62,8 @@ def _draw_incidents(incidents: list[Incident], told: Told) -> Iterator[Sample]:
     for why in sorted(WITHHELD):
         yield from told("job_withheld_total", withheld[why], why=why)
     by_cause = Counter(incident.cause for incident in incidents)
+    # The same of one that was told as a crash, say, before its hardware was known to be ill.
+    by_cause.update(incident.seen_as for incident in incidents if incident.seen_as)
     lost: Counter[str] = Counter()
     for incident in incidents:
         if incident.recovered_unix_s:

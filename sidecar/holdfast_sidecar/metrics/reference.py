@@ -9,6 +9,7 @@ from pathlib import Path
 from holdfast.page import Phase
 from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.metrics import catalogue
+from holdfast_sidecar.metrics.blame_entries import BLAMES
 from holdfast_sidecar.metrics.entry import Entry
 from holdfast_sidecar.metrics.gate_entries import GATE
 from holdfast_sidecar.metrics.gpu_entries import GPUS
@@ -17,6 +18,7 @@ from holdfast_sidecar.metrics.network_entries import NETWORK
 
 SECTIONS: tuple[tuple[str, Sequence[Entry]], ...] = (
     ("The whole job", catalogue.JOB_WIDE),
+    ("Blames", BLAMES),
     ("Checkpoints", catalogue.CHECKPOINTS),
     ("Copies on other nodes", catalogue.PEER_COPIES),
     ("Snapshots", catalogue.SNAPSHOTS),

@@ -188,11 +188,19 @@ class SimulatedNode:
     preempted_by: str = ""
     ended_sidecar: int = 0
     """Pid of its sidecar that the launcher saw end."""
+    ill: list[Finding] = field(default_factory=list)
+    """What its sidecar finds of its hardware; a rank of a GPU is given as its local rank."""
     gone_at: float = float("inf")
     ends_unix_s: float = 0.0
     gate: GateVerdict | None = None
     """What its sidecar says of it; None: nothing."""
     awaits_gate: bool = False
+
+    def reboot(self) -> None:
+        """Its machine was started anew, and nothing is ill any more."""
+        self.ill = []
+        identity = self.coordinator._identity
+        self.coordinator._identity = dataclasses.replace(identity, boot=f"{identity.boot}+")
 
     def preempt(self, now: float, grace_s: float = 25.0) -> None:
         """A scheduler asks for the node."""
@@ -350,6 +358,11 @@ class SimulatedNode:
             for rank in ranks
             if rank.local_rank in self.frozen and self.state == "running"
         ]
+        first = 0 if member is None else member.first_rank
+        findings += [
+            dataclasses.replace(one, node=self.name, ranks=[first + rank for rank in one.ranks])
+            for one in self.ill
+        ]
         return LocalState(
             launcher_alive=not self.launcher_dead,
             launcher_pid=1,
@@ -424,7 +437,7 @@ class SimulatedJob:
         )
         coordinator = Coordinator(
             store,
-            NodeIdentity(name, incarnation, 1),
+            NodeIdentity(name, incarnation, 1, f"boot-of-{name}"),
             self.settings,
             leadership,
             FenceFile(self.folder / name / "fence.json"),

@@ -72,6 +72,17 @@ INCIDENTS = {
         decided="restart",
     ),
     "i2": Incident("i2", 2, "crash", since_unix_s=200.0, detected_unix_s=200.1),
+    "i3": Incident(
+        "i3",
+        2,
+        "gpu",
+        "b",
+        [1],
+        0.95,
+        detected_unix_s=150.0,
+        culprit_part="m-b",
+        seen_as="crash",
+    ),
 }
 
 LEDGER = {
