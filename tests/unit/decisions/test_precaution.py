@@ -81,3 +81,17 @@ def test_a_job_that_registered_nothing_is_not_asked_to_save(tmp_path: Path) -> N
 )
 def test_what_has_the_job_saved(kind: Kind, what: str, is_so: bool) -> None:
     assert foretells(Finding(kind, "n1", 1.0, 0.9, what=what)) is is_so
+
+
+@pytest.mark.parametrize("kind", [Kind.HOST_MEMORY_ERRORS, Kind.HOST_HOT])
+def test_a_host_whose_parts_begin_to_fail_has_the_job_saved(tmp_path: Path, kind: Kind) -> None:
+    job = started(tmp_path, registered=True)
+    trouble(job, since=job.now, kind=kind)
+    since = round(job.now)
+    job.run_until(lambda: bool(job.storage.held))
+    assert saved(job) == [f"{kind.value}:n1:{since}"]
+
+
+@pytest.mark.parametrize("kind", [Kind.STORAGE_STALLED, Kind.HUNG_TASK, Kind.CLOCK_OFF])
+def test_what_a_checkpoint_would_hang_on_or_not_help_against_asks_for_none(kind: Kind) -> None:
+    assert not foretells(Finding(kind, "n1", 0.0, 0.9))
