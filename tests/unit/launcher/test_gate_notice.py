@@ -30,3 +30,8 @@ def test_a_verdict_is_worth_a_wait_where_there_are_gpus_and_a_sidecar(
         driver.touch()
     monkeypatch.setattr(gate_notice, "DRIVERS", (driver,))
     assert gate_notice.awaits_gate(GateSettings(expected_gpus=expected), has_sidecar) is awaits
+
+
+def test_a_wished_test_is_waited_for_on_any_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate_notice, "DRIVERS", ())
+    assert gate_notice.awaits_gate(GateSettings(test_after_blame=True), has_sidecar=True)
