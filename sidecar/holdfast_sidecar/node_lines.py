@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -16,9 +17,11 @@ from holdfast_sidecar.coordination.reports import (
 )
 from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions.cluster import parse_cluster
+from holdfast_sidecar.decisions.lemon import Lemon, find_lemons
 from holdfast_sidecar.decisions.quarantine import find
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.gate.comparison import Compared, compare
+from holdfast_sidecar.settings import PolicySettings
 from holdfast_sidecar.standing import NodeStanding, judge
 
 AWAY, LEFT, OUTSIDE, SPARE, UNFIT, WAITING = "away", "left", "outside", "spare", "unfit", "waiting"
@@ -44,12 +47,19 @@ class NodeLine:
     compared: list[Compared] = field(default_factory=list)
     """Its figures beside those of the other nodes."""
     findings: list[Finding] = field(default_factory=list)
+    lemon: Lemon | None = None
+    """What is held against its machine; None: it was never blamed."""
 
 
-def node_lines(job: str, before: View, after: View) -> list[NodeLine]:
+def node_lines(
+    job: str, before: View, after: View, policy: PolicySettings, now_unix_s: float
+) -> list[NodeLine]:
     """Members first, by rank; then the others, by name."""
     standing = judge(job, before, after)
-    return [*_present(standing.nodes, after), *_away(standing.nodes, after)]
+    lines = [*_present(standing.nodes, after), *_away(standing.nodes, after)]
+    found = find_lemons(parse_cluster(after).incidents.values(), policy, now_unix_s)
+    lemons = {lemon.node: lemon for lemon in found}
+    return [dataclasses.replace(line, lemon=lemons.get(line.node)) for line in lines]
 
 
 def _present(nodes: list[NodeStanding], view: View) -> Iterator[NodeLine]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -82,4 +84,21 @@ def test_an_unfit_node_waits_and_a_drained_one_is_left_out(
     assert f"node {drained}: nothing is wrong" in told
     assert "GFLOP/s" in told
     assert "ranks run there" in holdfast(job, "nodes", "test", left, code=1)
+    job.finish()
+
+
+def test_a_blamed_node_is_put_to_the_test_before_it_comes_back(
+    make_job: Callable[..., Job], server: Server
+) -> None:
+    job = make_job(server)
+    wished = ["--set=gate.test_after_blame=true", "--set=snapshot.peer=off", *CLOSE_ORDERS]
+    job.start("a", wished, ["endless"])
+    ((_, rank),) = job.await_stepping(1).items()
+    os.kill(rank.pid, signal.SIGKILL)
+    job.await_stepping(1, attempt=1)
+    exertion = nodes(job)["a"]["exertion"]
+    (incident,) = job.incidents()
+    assert exertion["asked_by"] == incident.identifier
+    assert (exertion["state"], exertion["wrong"]) == ("done", []), job.story()
+    assert incident.reopened_unix_s - incident.ended_unix_s >= exertion["took_s"] - 1.0
     job.finish()

@@ -81,12 +81,12 @@ def test_the_table_says_who_trains_who_is_fit_and_why_one_waits(job, run):
     result = run("nodes")
     assert result.exit_code == 0, result.output
     told = rows(result.output)
-    assert told["node"].split() == ["node", "place", "ranks", "GPUs", "verdict", "why"]
+    assert told["node"].split() == (["node", "place", "ranks", "GPUs", "verdict", "blamed", "why"])
     assert "node rank 0" in told["a"]
     assert "0, 1" in told["a"]
     assert "8/8" in told["a"]
     assert "  fit" in told["a"]
-    assert told["b"].split()[-2:] == ["-", "-"], "its sidecar says nothing of it"
+    assert told["b"].split()[-3:] == ["-", "-", "-"], "its sidecar says nothing of it"
     assert told["c"].split()[1:5] == ["unfit", "-", "7/8", "unfit"]
     assert told["c"].endswith("gpus: 7 of 8 are there")
 
@@ -108,6 +108,17 @@ def test_a_node_that_is_kept_outside_is_listed_though_it_has_gone(job, run):
     told = rows(run("nodes").output)
     assert told["z"].split()[1] == "away"
     assert told["z"].endswith("3 failures within 24 h are blamed on it")
+
+
+def test_how_often_a_node_was_blamed_stands_beside_it(job, run):
+    begin(job)
+    now = time.time()
+    for number in (1, 2):
+        crash = Incident(f"i{number}", number, "crash", "b", [2], 0.9, now, now, "restart")
+        job.write(Section.INCIDENTS, f"i{number}", dataclasses.replace(crash, culprit_part="mb"))
+    job.live()
+    assert rows(run("nodes").output)["b"].split()[-1] == "2.0"
+    assert "blamed for  2 crash; 2.0 still counts against it" in run("nodes", "show", "b").output
 
 
 def test_a_silent_node_says_nothing_any_more(job, run):
@@ -270,8 +281,6 @@ def test_now_saves_drains_and_restarts(job, run, leader):
         forget(job, request)
 
     def restart(request):
-        forget(job, request)
-        job.plan(attempt=2, members=[Member("a", "i", 0, 0, 2)])
         stepping = Incident(
             request.identifier,
             1,
@@ -282,6 +291,8 @@ def test_now_saves_drains_and_restarts(job, run, leader):
             step_resumed=60,
         )
         job.write(Section.INCIDENTS, request.identifier, stepping)
+        job.plan(attempt=2, members=[Member("a", "i", 0, 0, 2)])
+        forget(job, request)
 
     answers |= {"checkpoint": save, "drain": drain, "restart": restart}
     result = run("node", "drain", "b", "--now")

@@ -14,7 +14,7 @@ from holdfast_sidecar.cli.table import table
 from holdfast_sidecar.configuration import Effective
 from holdfast_sidecar.node_lines import NodeLine
 
-HEADINGS = ("node", "place", "ranks", "GPUs", "verdict", "why")
+HEADINGS = ("node", "place", "ranks", "GPUs", "verdict", "blamed", "why")
 
 
 def print_list(effective: Effective, job: str | None, as_json: bool) -> None:
@@ -40,5 +40,6 @@ def _row(line: NodeLine, now_unix_s: float) -> list[str]:
         ", ".join(map(str, line.ranks)) or "-",
         words.gpus(line.gate),
         words.state(line.gate),
+        words.blamed(line.lemon),
         words.why(line, now_unix_s),
     ]

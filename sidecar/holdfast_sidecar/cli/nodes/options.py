@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import click
 
 from holdfast import environment
@@ -32,7 +34,8 @@ def read_lines(effective: Effective, job: str | None) -> tuple[FoundJob, list[No
         store.close()
     if not exists(after):
         raise store_away.unknown(found)
-    return found, node_lines(found.job, before, after)
+    policy = effective.settings.policy
+    return found, node_lines(found.job, before, after, policy, time.time())
 
 
 def pick(lines: list[NodeLine], job: str, node: str) -> NodeLine:

@@ -57,6 +57,9 @@ def page(line: NodeLine, now_unix_s: float) -> Iterator[str]:
         if line.gate.gpus_all:
             yield f"GPUs        {line.gate.gpus} of {line.gate.gpus_all} are well"
     yield from _quarantine(line)
+    if line.lemon is not None:
+        often = ", ".join(f"{count} {cause}" for cause, count in line.lemon.blamed.items())
+        yield f"blamed for  {often}; {line.lemon.score:.1f} still counts against it"
     if line.exertion is not None:
         yield from exertion_lines(line.exertion, line.compared, now_unix_s)
     for finding in line.findings:
@@ -70,4 +73,7 @@ def _quarantine(line: NodeLine) -> Iterator[str]:
     yield f"outside     from {words.until(one.since_unix_s)} until {words.until(one.until_unix_s)}"
     for evidence in one.evidence:
         yield f"            {evidence}"
+    needs = f" of GPU {one.gpu}" if one.gpu else ""
+    if one.remedy:
+        yield f"            it needs: {one.remedy.replace('_', ' ')}{needs}"
     yield f"            (holdfast node return {one.node})"

@@ -6,6 +6,7 @@ import time
 
 from holdfast_sidecar.cli.table import BAD, DOUBTFUL, GOOD, paint
 from holdfast_sidecar.coordination.reports import GateVerdict
+from holdfast_sidecar.decisions.lemon import Lemon
 from holdfast_sidecar.node_lines import NodeLine
 from holdfast_sidecar.span import span
 
@@ -27,6 +28,11 @@ def state(verdict: GateVerdict | None) -> str:
     if verdict.state == "fit" and verdict.blind:
         return paint("fit (blind)", DOUBTFUL)
     return paint(verdict.state, COLOURS.get(verdict.state, DOUBTFUL))
+
+
+def blamed(lemon: Lemon | None) -> str:
+    """What is held against its machine: 1 for each failure, fading; nothing for most nodes."""
+    return "-" if lemon is None else f"{lemon.score:.1f}"
 
 
 def why(line: NodeLine, now_unix_s: float) -> str:
