@@ -110,8 +110,11 @@ class NodeHooks:
         self.outcomes[run.key] = wrong or DONE
         for old in list(self.outcomes)[:-KEPT]:
             del self.outcomes[old]
-        if runner.run(f"on_{run.event}", partial(_conclude, run, wrong)):
-            logger.info("on_%s was run for node %s: %s", run.event, run.node, run.reason)
+        action = partial(_conclude, run, wrong)
+        if run.event == "quarantine":
+            runner.run("on_quarantine", action)
+        else:
+            runner.run("on_return", action)
 
 
 def words_of(run: HookRun, settings: NodesSettings) -> list[str]:
@@ -170,4 +173,5 @@ def _conclude(run: HookRun, wrong: str) -> bool:
     """An action as the others are, so that it is logged and counted as they are."""
     if wrong:
         raise HookFailed(f"node {run.node}: {wrong}")
+    logger.info("on_%s was run for node %s: %s", run.event, run.node, run.reason)
     return True
