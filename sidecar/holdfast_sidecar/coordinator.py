@@ -305,6 +305,7 @@ class Coordinator(threading.Thread):
             attached=state.attached,
             checkpoint=None if self._lease_held is None else self._settings.checkpoint,
             boot=self._identity.boot,
+            hooks=dict(state.hooks),
             gate=state.gate,
             exertion=state.exertion,
         )
@@ -341,6 +342,7 @@ class Coordinator(threading.Thread):
                 peer=self._admitted(cluster.peer, plan),
                 key=_of_attempt(cluster.key, plan),
                 skipped=self._leadership.slow_checkpoint if leads else "",
+                candidate=self._candidate,
                 is_leader=leads,
                 lease=lease,
                 store_up=True,
@@ -453,6 +455,7 @@ def _news(state: LocalState) -> str:
             state.doubts,
             state.traces,
             state.evidence_for,
+            state.hooks,
             _saved_news(state.saved),
             _snapshot_news(state.snapshot),
             state.preempted_by,

@@ -52,6 +52,8 @@ class LocalState:
     echo_address: str = ""
     attached: bool = False
     """Somebody else launched the ranks."""
+    hooks: Mapping[str, str] = field(default_factory=dict)
+    """See NodeReport."""
     gate: GateVerdict | None = None
     exertion: Exertion | None = None
 
@@ -68,6 +70,8 @@ class Orders:
     """Of the plan's attempt; kept out of `view`, which is written down and shown."""
     skipped: str = ""
     """On the leading node: the checkpoint that is still being written though the next was due."""
+    candidate: str = ""
+    """This sidecar, as a candidate for the lease."""
     is_leader: bool = False
     lease: Lease = field(default_factory=lambda: Lease(0, ""))
     store_up: bool = False

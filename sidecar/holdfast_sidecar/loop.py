@@ -333,6 +333,7 @@ class Loop:
             attached=self.is_attached,
             gate=self.gate.verdict,
             exertion=exertion,
+            hooks=dict(self.deeds.hooks.outcomes),
         )
         self.teller.tell(
             Picture(

@@ -134,6 +134,19 @@ class GateSettings:
 
 
 @dataclass(frozen=True)
+class NodesSettings:
+    """Commands that the leader's sidecar runs for a node that is kept outside, and let in again."""
+
+    on_quarantine: str = ""
+    """`{node}`, `{reason}`, `{gpu}` and `{remedy}` in it stand for what it is about. It is split
+    into words as a shell would, before they are put in, and no shell reads it."""
+    on_return: str = ""
+    hook_timeout_s: float = 30.0
+    """Then it is ended and counts as failed: `scontrol` gives up on its controller after 10 s by
+    default (MessageTimeout), `kubectl` waits for no pod where it only cordons."""
+
+
+@dataclass(frozen=True)
 class StallSettings:
     """How long silence may last before it is called a stall, and before it is acted on."""
 
@@ -319,6 +332,7 @@ class Settings:
     policy: PolicySettings = field(default_factory=PolicySettings)
     modes: ModeSettings = field(default_factory=ModeSettings)
     gate: GateSettings = field(default_factory=GateSettings)
+    nodes: NodesSettings = field(default_factory=NodesSettings)
     stall: StallSettings = field(default_factory=StallSettings)
     straggler: StragglerSettings = field(default_factory=StragglerSettings)
     numbers: NumbersSettings = field(default_factory=NumbersSettings)

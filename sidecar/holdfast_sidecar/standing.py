@@ -15,6 +15,7 @@ from holdfast_sidecar.coordination.reports import (
     AgentReport,
     CheckpointOrder,
     GateVerdict,
+    HookRun,
     Incident,
     LedgerEntry,
     Member,
@@ -120,6 +121,8 @@ class Standing:
     pause: Pause | None = None
     """Nothing is done about faults until it is over."""
     outside: list[Quarantine] = field(default_factory=list)
+    hooks: list[HookRun] = field(default_factory=list)
+    """What was run for nodes that are outside, or came back."""
     """Nodes that are not taken in."""
     suggestion: str = ""
     """What a person should do about a fault that the mode leaves to them."""
@@ -210,6 +213,7 @@ def judge(job: str, before: View, after: View) -> Standing:
         snapshots=None if plan is None or _is_over(plan) else _snapshots(plan, reports, after),
         pause=None if plan is None or _is_over(plan) else plan.pause,
         outside=[] if plan is None else list(plan.outside),
+        hooks=[] if plan is None else [run for run in plan.hooks if run.by],
         suggestion="" if plan is None or _is_over(plan) else _suggestion(plan, after),
         exit_code=0 if plan is None else plan.exit_code,
         stepless_since_unix_s=0.0 if plan is None else _stepless_since_unix_s(plan, nodes, after),

@@ -355,6 +355,8 @@ class NodeReport:
     """Somebody else launched the ranks; they are only watched."""
     checkpoint: CheckpointSettings | None = None
     """How checkpoints are made, from the leader alone: a command may run with other settings."""
+    hooks: dict[str, str] = field(default_factory=dict)
+    """Key of a HookRun -> its outcome, of those that this sidecar ran; the newest few."""
     boot: str = ""
     """Id that the kernel gave itself at its start; empty: it can't be read."""
     gate: GateVerdict | None = None
@@ -453,6 +455,31 @@ class Quarantine:
 
 
 @dataclass(frozen=True)
+class HookRun:
+    """A command of the user's that is run because a node is kept outside, or let in again.
+
+    event: `quarantine` or `return`. What it is about stands here, for the quarantine may be over.
+    """
+
+    part: str
+    node: str
+    since_unix_s: float
+    event: str
+    by: str
+    """Candidate whose sidecar runs it; empty: there is no command for this."""
+    outcome: str = ""
+    """`done`, or what went wrong; empty: not over yet."""
+    reason: str = ""
+    gpu: str = ""
+    remedy: str = ""
+
+    @property
+    def key(self) -> str:
+        """By which its outcome is told."""
+        return f"{self.event}:{self.part}:{self.since_unix_s:.3f}"
+
+
+@dataclass(frozen=True)
 class Plan:
     """What the leader wants of everyone; the only thing that starts or ends an attempt.
 
@@ -483,6 +510,8 @@ class Plan:
     """When the last pause was over: what had to wait for it has its time from then on."""
     outside: list[Quarantine] = field(default_factory=list)
     """Nodes that are not taken into an attempt."""
+    hooks: list[HookRun] = field(default_factory=list)
+    """What was run for nodes that are outside, and is run for those that came back."""
     waits: str = ""
     """While `ended`: why the next attempt is not opened yet, for people."""
 

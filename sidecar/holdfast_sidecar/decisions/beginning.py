@@ -189,6 +189,7 @@ def open_attempt(
         began_unix_s=before.began_unix_s if before is not None else circumstances.now_unix_s,
         outside=lasting(outside, circumstances.now_unix_s, cluster.agents, cluster.nodes),
         skips=passed_over,
+        hooks=[] if cluster.plan is None else cluster.plan.hooks,
     )
     writes = (*_noted(cluster, incident), *write_plan(cluster, plan).writes)
     return Outcome(writes, abandoned=choice.abandoned, abandoned_for=choice.note)

@@ -12,6 +12,7 @@ from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import Incident, Pause, Plan, Request, encode
 from holdfast_sidecar.decisions import draining
 from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.hooks import with_hooks
 from holdfast_sidecar.decisions.losses import too_few_to_decide
 from holdfast_sidecar.decisions.outcome import Circumstances, Outcome, Write, write_plan
 from holdfast_sidecar.decisions.quarantine import lasting, let_in
@@ -37,6 +38,7 @@ def take_in(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outco
         else:
             changed = _changed(cluster, changed, request, now)
             writes.append(_forget(cluster, request))
+    changed = with_hooks(changed, cluster, circumstances)
     if changed != plan:
         changed = dataclasses.replace(changed, epoch=circumstances.epoch)
         writes = [*write_plan(cluster, changed).writes, *writes]

@@ -20,6 +20,7 @@ from holdfast_sidecar.decisions.blame import FROM_OUTSIDE, Blame, describe, is_o
 from holdfast_sidecar.decisions.choosing import onset_in
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.escalation import find_way
+from holdfast_sidecar.decisions.hooks import with_hooks
 from holdfast_sidecar.decisions.keeping_out import Way
 from holdfast_sidecar.decisions.kept_evidence import with_keepers, with_places
 from holdfast_sidecar.decisions.losses import (
@@ -94,6 +95,7 @@ def reform(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcom
         refused = stopped(plan, circumstances, way.exit_code, way.message)
         if way.outside is not None:
             refused = dataclasses.replace(refused, outside=way.outside)
+            refused = with_hooks(refused, cluster, circumstances)
         stamped = stopped_over(incident, way.message)
         return Outcome((amend(cluster, stamped), *write_plan(cluster, refused).writes))
     if now < plan_not_before(incident, way.pause_s):

@@ -11,12 +11,13 @@ from test_preemption import change_state
 
 from holdfast_sidecar.decisions.precaution import SAVED_S, foretells
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.remedy import Remedy
 
 
-def trouble(job: SimulatedJob, since: float, kind: Kind = Kind.MEMORY_PRESSURE) -> None:
+def trouble(job: SimulatedJob, since: float, *kinds: Kind) -> None:
     """Node n1 finds something."""
-    found = Finding(kind, "n1", since, 0.9)
-    change_state(job.nodes["n1"], findings=[found])
+    found = [Finding(kind, "n1", since, 0.9) for kind in kinds or (Kind.MEMORY_PRESSURE,)]
+    change_state(job.nodes["n1"], findings=found)
 
 
 def saved(job: SimulatedJob) -> list[str]:
@@ -54,12 +55,56 @@ def test_pressure_that_comes_and_goes_makes_no_series_of_checkpoints(tmp_path: P
 def test_two_things_that_foretell_the_same_fault_have_the_job_saved_once(tmp_path: Path) -> None:
     job = started(tmp_path, registered=True)
     storm = Finding(Kind.ECC_STORM, "n1", job.now, 0.9, what="gpu3")
-    change_state(job.nodes["n1"], findings=[storm])
-    job.run_until(lambda: bool(job.storage.held))
     pending = Finding(Kind.GPU_MEMORY_FAILING, "n1", job.now, 1.0, what="gpu3-remap-pending")
     change_state(job.nodes["n1"], findings=[storm, pending])
+    job.run_until(lambda: bool(job.storage.held))
     job.run(20)
     assert [name.partition(":")[0] for name in saved(job)] == ["ecc_storm-gpu3"]
+
+
+def test_a_save_of_before_the_onset_does_not_do_for_another_trouble(tmp_path: Path) -> None:
+    job = started(tmp_path, registered=True)
+    trouble(job, job.now)
+    job.run_until(lambda: len(job.storage.held) == 1)
+    job.run(1)
+    change_state(
+        job.nodes["n1"],
+        findings=[Finding(Kind.DISK_FULL, "n1", job.now, 0.9, what="state")],
+    )
+    job.run_until(lambda: len(job.storage.held) == 2)
+    assert saved(job)[-1].startswith("disk_full-state:n1:")
+
+
+def test_a_save_of_after_the_onset_does_whatever_it_was_made_for(tmp_path: Path) -> None:
+    job = started(tmp_path, registered=True)
+    onset = job.now
+    job.ask("r1", "checkpoint")
+    job.run_until(lambda: len(job.storage.held) == 1)
+    trouble(job, onset, Kind.MEMORY_PRESSURE)
+    job.run(5)
+    assert saved(job) == ["r1"]
+
+
+def test_an_attempt_that_hardware_ends_does_not_wait_for_the_save_that_was_asked_for(
+    tmp_path: Path,
+) -> None:
+    job = started(tmp_path, registered=True)
+    trouble(job, job.now)
+    job.run_until(lambda: job.checkpoint is not None and job.checkpoint.state == "armed")
+    ill = Finding(
+        Kind.GPU_FAULT,
+        "n1",
+        job.now,
+        0.95,
+        [3],
+        acts=True,
+        gpu="GPU-1",
+        remedy=Remedy.RESET_GPU,
+    )
+    pressed = Finding(Kind.MEMORY_PRESSURE, "n1", job.now, 0.9)
+    change_state(job.nodes["n1"], findings=[pressed, ill])
+    job.run_until(lambda: job.plan is not None and job.plan.state != "running", seconds=1.0)
+    assert job.storage.held == {}
 
 
 def test_a_checkpoint_that_came_to_nothing_is_not_tried_for_ever(tmp_path: Path) -> None:
