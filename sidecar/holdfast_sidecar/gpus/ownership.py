@@ -115,7 +115,7 @@ def is_of(pid: int, ranks: Iterable[int], company: Company) -> bool:
 def _better(before: Tie | None, now: Tie | None, seat: Seat) -> Tie | None:
     if before is None or (before.pid, before.start_ticks) != (seat.pid, seat.start_ticks):
         return now
-    if now is None or now.confidence < before.confidence:
+    if now is None:
         return before
     if now.confidence > before.confidence or now.source is Source.TORCH:
         return now
