@@ -9,11 +9,12 @@ from bench.benchmark import Sample, Task
 from bench.gpu_probe.library import started
 from bench.gpu_probe.names import SIGNALS
 from holdfast_sidecar.nvml import codes
-from holdfast_sidecar.nvml.asking import Asking, ask_call, entries_of
+from holdfast_sidecar.nvml.asking import Asking, ask_call
 from holdfast_sidecar.nvml.calls import Call
 from holdfast_sidecar.nvml.fields import FieldBatch
 from holdfast_sidecar.nvml.gpm import METRICS, Activity
 from holdfast_sidecar.nvml.identity import read_link_count, read_modes
+from holdfast_sidecar.nvml.plan import entries_of
 from holdfast_sidecar.nvml.signals import ROWS, Row, Way, name
 from holdfast_sidecar.nvml.users import Users
 from holdfast_sidecar.readings.gpu import Signal
@@ -55,7 +56,7 @@ def _ask(nvml: Any, handle: Any, way: Way, links: int) -> None:
     if isinstance(way, Call):
         ask_call(nvml, handle, way)
     else:
-        FieldBatch(nvml, list(entries_of(way, links))).ask(handle)
+        FieldBatch(nvml, entries_of(way, links)).ask(handle)
 
 
 def _activity(nvml: Any, handle: Any, calls: int, apart_s: float) -> list[Sample]:

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast_sidecar.nvml import codes
-from holdfast_sidecar.nvml.asking import Asking, DriverGoneError, GpuLostError, code_of
+from holdfast_sidecar.nvml.asking import Asking
 from holdfast_sidecar.nvml.gpm import Activity
-from holdfast_sidecar.nvml.identity import (
-    Identity,
-    Modes,
-    read_identity,
-    read_link_count,
-    read_modes,
-)
+from holdfast_sidecar.nvml.identity import Identity, read_identity, read_link_count
+from holdfast_sidecar.nvml.refusals import DriverGoneError, GpuLostError, code_of
 from holdfast_sidecar.nvml.users import Users
-from holdfast_sidecar.readings.gpu import Gpu, GpuReading, Signal
+from holdfast_sidecar.nvml.watched import Watched, gone
+from holdfast_sidecar.readings.gpu import Gpu, GpuReading
 
-MODES_S = 10.0
-"""Somebody sets them by hand."""
 ABSENT_S = 60.0
 """How long a machine without a driver is taken for one; a driver may be loaded later."""
 FOUND_AGAIN_S = 10.0
@@ -34,73 +27,6 @@ class NvmlFailedError(Exception):
 
 class DriverReplacedError(NvmlFailedError):
     """Another driver was loaded than this process has the library of: only a new process helps."""
-
-
-@dataclass
-class Watched:
-    """One GPU that could be opened."""
-
-    identity: Identity
-    handle: Any
-    asking: Asking
-    activity: Activity
-    users: Users
-    modes: Modes = field(default_factory=Modes)
-    lost: str = ""
-    _modes_due_s: float = float("-inf")
-
-    def read(self, nvml: Any, now_s: float) -> Gpu:
-        """What it says now. DriverGoneError passes through."""
-        try:
-            self._ask(nvml, now_s)
-        except GpuLostError as why:
-            self._lose(str(why))
-        else:
-            self.lost = ""
-        return self._told()
-
-    def _ask(self, nvml: Any, now_s: float) -> None:
-        self.asking.ask(now_s)
-        self.activity.ask(now_s)
-        self.users.ask(now_s)
-        if now_s >= self._modes_due_s:
-            self.modes = read_modes(nvml, self.handle)
-            self._modes_due_s = now_s + MODES_S
-
-    def _lose(self, why: str) -> None:
-        self.lost = why
-        self.asking.begin_again()
-        self.activity.begin_again()
-        self.users.begin_again()
-        self._modes_due_s = float("-inf")
-
-    def _told(self) -> Gpu:
-        one = self.identity
-        if self.lost:
-            return gone(one, self.lost)
-        users = self.users.told
-        values = {**self.asking.values, **self.activity.values}
-        if users is not None:
-            values[Signal.PROCESSES] = len(users)
-        return Gpu(
-            index=one.index,
-            uuid=one.uuid,
-            model=one.model,
-            pci=one.pci,
-            values=values,
-            refused=self._refused(),
-            users=users,
-            is_mig=self.modes.is_mig,
-            mig_uuids=self.modes.mig_uuids,
-            is_ecc_on=self.modes.is_ecc_on,
-            is_persistent=self.modes.is_persistent,
-        )
-
-    def _refused(self) -> Mapping[str, str]:
-        refused = {**self.asking.refused, **self.activity.refused}
-        if self.users.refusal:
-            refused[Signal.PROCESSES.value] = self.users.refusal
-        return refused
 
 
 @dataclass
@@ -143,7 +69,7 @@ class Devices:
     def close(self) -> None:
         """Give everything back; the next reading begins again."""
         for one in self._watched:
-            one.activity.close()
+            one.close()
         self._watched = []
         if self._is_begun:
             self._is_begun = False
@@ -181,7 +107,7 @@ class Devices:
             raise _failed(code, str(error)) from error
         if listed != self._listed or not self._watched or self._is_time_to_open(now_s):
             self._open(listed, now_s)
-        gpus = [*(one.read(nvml, now_s) for one in self._watched), *self._unopened]
+        gpus = [*(one.read(now_s) for one in self._watched), *self._unopened]
         ours = len(gpus)
         gpus += self._vanished(gpus)
         self.expected = max(self.expected or 0, len(self._known), ours)
@@ -199,7 +125,7 @@ class Devices:
     def _open(self, listed: int, now_s: float) -> None:
         """Open every GPU anew."""
         for one in self._watched:
-            one.activity.close()
+            one.close()
         self._watched, self._unopened = [], []
         self._listed = listed
         self._open_due_s = now_s + FOUND_AGAIN_S
@@ -224,7 +150,8 @@ class Devices:
             code_of(nvml, error)
             raise
         asking = Asking(nvml, handle, read_link_count(nvml, handle))
-        return Watched(identity, handle, asking, Activity(nvml, handle), Users(nvml, handle))
+        activity, users = Activity(nvml, handle), Users(nvml, handle)
+        return Watched(nvml, handle, identity, asking, activity, users)
 
     def _unknown(self, index: int, why: str) -> Gpu:
         """A GPU that can't be opened: the one that was there, where it is known."""
@@ -239,11 +166,6 @@ class Devices:
         there = {gpu.uuid for gpu in gpus}
         why = f"the driver lists {self._listed} GPUs and not this one any more"
         return [gone(known, why) for known in self._known.values() if known.uuid not in there]
-
-
-def gone(identity: Identity, why: str) -> Gpu:
-    """A GPU that does not answer."""
-    return Gpu(identity.index, identity.uuid, identity.model, identity.pci, lost=why)
 
 
 def _failed(code: int, why: str) -> NvmlFailedError:

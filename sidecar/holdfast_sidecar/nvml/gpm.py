@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast_sidecar.nvml import codes
-from holdfast_sidecar.nvml.asking import REFUSED_S, code_of, raise_for
+from holdfast_sidecar.nvml.refusals import REFUSED_S, code_of, raise_for
 from holdfast_sidecar.readings.gpu import Signal
 
 METRICS: Mapping[Signal, int] = {

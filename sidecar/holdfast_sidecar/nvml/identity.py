@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast_sidecar.nvml import codes
-from holdfast_sidecar.nvml.asking import code_of
 from holdfast_sidecar.nvml.fields import FieldBatch
+from holdfast_sidecar.nvml.refusals import code_of
 
 LINK_COUNT_FIELD = 91
 LINK_STATE_FIELD = 165

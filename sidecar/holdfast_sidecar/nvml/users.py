@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast_sidecar.nvml import codes
-from holdfast_sidecar.nvml.asking import REFUSED_S, code_of
+from holdfast_sidecar.nvml.refusals import REFUSED_S, code_of
 from holdfast_sidecar.readings.gpu import GpuUser
 
 EVERY_S = 5.0

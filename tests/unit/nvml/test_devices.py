@@ -6,7 +6,7 @@ from types import ModuleType
 import pytest
 from tests.fake_nvml import compiled, fresh_pynvml
 
-from holdfast_sidecar.demo.fake_nvml import profiles
+from holdfast_sidecar.demo.fake_nvml import layout, profiles
 from holdfast_sidecar.demo.fake_nvml.build import STATE_VARIABLE
 from holdfast_sidecar.demo.fake_nvml.places import PLACES
 from holdfast_sidecar.demo.fake_nvml.state import (
@@ -279,6 +279,27 @@ def test_no_reading_takes_a_call_that_samples_for_20_ms(
     for now_s in range(0, 120, 10):
         devices.read(float(now_s))
     assert fake_nvml.asked("nvmlDeviceGetPcieThroughput") == 0
+
+
+def test_an_ordinary_reading_takes_few_calls(devices: Devices, fake_nvml: FakeNvml) -> None:
+    devices.read(0.0)
+    before = sum(map(fake_nvml.asked, layout.CALLS))
+    devices.read(1.0)
+    # Fields, 8 calls for what no field tells, and GPM's two, per GPU; and the count of GPUs.
+    assert sum(map(fake_nvml.asked, layout.CALLS)) - before == 8 * (1 + 8 + 2) + 1
+
+
+def test_a_lost_gpu_is_asked_one_thing_only(devices: Devices, fake_nvml: FakeNvml) -> None:
+    for gpu in range(8):
+        fake_nvml.lose(gpu)
+    devices.read(0.0)
+    fake_nvml.lose(0, 0)
+    devices.read(10.0)
+    fake_nvml.lose(0)
+    devices.read(11.0)
+    before = sum(map(fake_nvml.asked, layout.CALLS))
+    devices.read(12.0)
+    assert sum(map(fake_nvml.asked, layout.CALLS)) - before == 2
 
 
 def test_what_changes_seldom_is_asked_seldom_and_kept(
