@@ -23,6 +23,7 @@ class Source(str, Enum):
     ONE_VISIBLE = "one_visible"
     VISIBLE_LIST = "visible_list"
     LOCAL_RANK = "local_rank"
+    BEFORE = "before"
 
 
 CONFIDENCE = {
@@ -31,9 +32,12 @@ CONFIDENCE = {
     Source.ONE_VISIBLE: 0.9,
     Source.VISIBLE_LIST: 0.7,
     Source.LOCAL_RANK: 0.6,
+    Source.BEFORE: 0.5,
 }
 """The first two were seen to be so. A rank that sees one GPU can use no other, unless it changed
-its environment after it began. Of several it uses, by custom and no more, its local number's."""
+its environment after it began. Of several it uses, by custom and no more, its local number's. When
+a rank's process is gone, the next one is likely to take the same: until it says something itself,
+what is found stays with the same rank."""
 
 CERTAIN = 1.0
 
@@ -91,6 +95,10 @@ def tie_up(reading: GpuReading, company: Company, before: Ownership | None = Non
         tie = _better(known.get(seat.rank), _tie(reading, seat, company), seat)
         if tie is not None:
             ties[seat.rank] = tie
+    taken = {uuid for tie in ties.values() for uuid in tie.gpus}
+    for rank, tie in known.items():
+        if rank not in ties and taken.isdisjoint(tie.gpus):
+            ties[rank] = replace(tie, source=Source.BEFORE)
     return Ownership(ties)
 
 
@@ -115,7 +123,7 @@ def is_of(pid: int, ranks: Iterable[int], company: Company) -> bool:
 def _better(before: Tie | None, now: Tie | None, seat: Seat) -> Tie | None:
     if before is None or (before.pid, before.start_ticks) != (seat.pid, seat.start_ticks):
         return now
-    if now is None or now.confidence < before.confidence:
+    if now is None:
         return before
     if now.confidence > before.confidence or now.source is Source.TORCH:
         return now

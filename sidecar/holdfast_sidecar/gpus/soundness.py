@@ -22,7 +22,7 @@ def leave_out_garbage(reading: GpuReading) -> GpuReading:
 
 
 def _cleaned(gpu: Gpu) -> Gpu:
-    if all(_is_sound(signal, value) for signal, value in gpu.values.items()):
+    if all(0 <= value < LARGEST for value in gpu.values.values()):
         return gpu
     kept = {signal: value for signal, value in gpu.values.items() if _is_sound(signal, value)}
     return dataclasses.replace(gpu, values=kept)

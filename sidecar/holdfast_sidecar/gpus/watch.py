@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from holdfast_sidecar.detectors.gpus.judgement import judge_gpus
+from holdfast_sidecar.detectors.gpus.judgement import judge_rates, judge_states
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.gpus.energy import EnergyAccount, Progress, follow_energy
 from holdfast_sidecar.gpus.history import follow_gpus
@@ -22,6 +22,9 @@ from holdfast_sidecar.gpus.soundness import leave_out_garbage
 from holdfast_sidecar.gpus.view import GpuView
 from holdfast_sidecar.observation import Moment, RankHistory
 from holdfast_sidecar.readings.gpu import GpuReading
+
+RATES_EVERY_S = 5.0
+"""They are worked out over half a minute and more, and cost four times what the rest does."""
 
 NO_GPUS = GpuReading(is_present=False)
 
@@ -48,7 +51,9 @@ class GpuWatch:
     company: CompanyReading = field(default_factory=Nobody)
     scene: GpuScene = field(default_factory=lambda: GpuScene(NO_GPUS))
     energy: EnergyAccount = field(default_factory=EnergyAccount)
-    _findings: tuple[Finding, ...] = ()
+    _states: tuple[Finding, ...] = ()
+    _rates: tuple[Finding, ...] = ()
+    _rates_due_s: float = float("-inf")
     _seen: GpuReading | None = None
 
     @property
@@ -71,8 +76,14 @@ class GpuWatch:
         if reading is not None and _says_something(reading) and reading is not self._seen:
             self._seen = reading
             self._take_in(_timed(reading, moment), ranks)
-            self._findings = tuple(judge_gpus(self.scene, moment))
-        return list(self._findings)
+            self._judge(moment)
+        return [*self._states, *self._rates]
+
+    def _judge(self, moment: Moment) -> None:
+        self._states = tuple(judge_states(self.scene, moment))
+        if moment.now_s >= self._rates_due_s:
+            self._rates = tuple(judge_rates(self.scene, moment))
+            self._rates_due_s = moment.now_s + RATES_EVERY_S
 
     def _take_in(self, reading: GpuReading, ranks: Mapping[int, RankHistory]) -> None:
         reading = leave_out_garbage(reading)

@@ -111,15 +111,15 @@ GPUS = (
     gauge(
         "gpu_info",
         "",
-        (*GPU, "uuid", "model", "pci", "driver"),
-        "A GPU; always 1, its identity stands in the labels.",
+        (*GPU, "uuid", "model", "pci", "driver", "mig", "ecc", "persistence"),
+        "A GPU; always 1, its identity and how it is set (on, off) stand in the labels.",
     ),
     gauge(
         "gpu_rank_info",
         "",
         (*GPU, "rank", "local_rank", "known_by"),
         "Whose GPU it is; always 1, one series for each rank on it. `known_by` says who tells:"
-        " torch, driver, one_visible, visible_list, local_rank.",
+        " torch, driver, one_visible, visible_list, local_rank, before.",
     ),
     gauge("gpu_up", "", GPU, "1 while it answers; 0 when it is lost."),
     gauge("node_gpus", "", NODE, "GPUs that answer; absent without a driver."),

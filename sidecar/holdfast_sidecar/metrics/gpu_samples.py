@@ -12,6 +12,9 @@ from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.readings.gpu import Gpu, Signal
 
+SET = {True: "on", False: "off", None: ""}
+"""How a mode is set; empty: the driver does not say."""
+
 
 def draw_gpus(picture: Picture, told: Told) -> Iterator[Sample]:
     """Every GPU, and how many there are. Stale values are not told: who they are is."""
@@ -31,7 +34,15 @@ def draw_gpus(picture: Picture, told: Told) -> Iterator[Sample]:
     for gpu in leave_out_garbage(reading).gpus:
         about = told.about(gpu=str(gpu.index))
         yield from about(
-            "gpu_info", 1, uuid=gpu.uuid, model=gpu.model, pci=gpu.pci, driver=reading.driver
+            "gpu_info",
+            1,
+            uuid=gpu.uuid,
+            model=gpu.model,
+            pci=gpu.pci,
+            driver=reading.driver,
+            mig="on" if gpu.is_mig else "off",
+            ecc=SET[gpu.is_ecc_on],
+            persistence=SET[gpu.is_persistent],
         )
         yield from _draw_ranks(gpu, picture.gpus.ownership, about)
         if is_fresh:

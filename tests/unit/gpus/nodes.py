@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from tests.unit.detectors.scene import moment
 
-from holdfast_sidecar.detectors.gpus.judgement import judge_gpus
+from holdfast_sidecar.detectors.gpus.judgement import judge_rates, judge_states
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.gpus.history import GpuHistory, follow_gpus
 from holdfast_sidecar.gpus.ownership import Ownership, tie_up
@@ -126,7 +126,8 @@ def watched(
 
 
 def found(scene: GpuScene) -> list[Finding]:
-    return judge_gpus(scene, moment(scene.reading.read_at_s))
+    now = moment(scene.reading.read_at_s)
+    return [*judge_states(scene, now), *judge_rates(scene, now)]
 
 
 def troubles(scene: GpuScene) -> list[tuple[str, str]]:

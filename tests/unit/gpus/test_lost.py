@@ -16,6 +16,7 @@ from tests.unit.gpus.nodes import (
 )
 
 from holdfast_sidecar.findings import Kind
+from holdfast_sidecar.gpus.ownership import tie_up
 from holdfast_sidecar.gpus.scene import GpuScene
 from holdfast_sidecar.readings.gpu import Gpu, Signal
 from holdfast_sidecar.remedy import Remedy
@@ -70,6 +71,15 @@ def test_a_guess_whose_gpu_it_is_ends_nobody() -> None:
     (finding,) = [one for one in found(scene) if one.kind is Kind.GPU_LOST]
     assert finding.ranks == [1]
     assert not finding.acts
+
+
+def test_a_gpu_whose_process_is_gone_is_told_with_the_rank_that_had_it() -> None:
+    before = watched(lambda _: [gpu(0)], 1)
+    ownership = tie_up(before.reading, company(), before.ownership)
+    scene = GpuScene(reading(lost(gpu(0)), at_s=200), before.history, ownership)
+    (finding,) = found(scene)
+    assert (finding.ranks, finding.acts) == ([0], False)
+    assert finding.evidence[1] == "it was rank 0's (local 0)"
 
 
 def test_eight_gpus_that_become_seven_are_told_with_the_one_that_went() -> None:

@@ -113,7 +113,19 @@ def test_a_new_process_of_the_same_rank_is_asked_anew() -> None:
     again = dataclasses.replace(seat(0), pid=2000)
     moved = reading(gpu(0, users=()), gpu(1, users=[2000]))
     assert tie_up(moved, company(again), before).ties[0].gpus == (U[1],)
-    assert tie_up(moved, company(), before).ties == {}
+
+
+def test_between_two_processes_a_gpu_stays_with_its_rank_but_nobody_is_sure_of_it() -> None:
+    used = reading(gpu(0, users=[1000]), gpu(1, users=()))
+    before = tie_up(used, company(seat(0)))
+    nobody = tie_up(used, company(), before)
+    assert nobody.ties[0].source is Source.BEFORE
+    assert nobody.ranks_of(U[0]) == [0]
+    assert not nobody.is_certain(U[0])
+    again = dataclasses.replace(seat(0, {}), pid=2000)
+    assert tie_up(reading(*UNUSED[:2]), company(again), nobody).ranks_of(U[0]) == [0]
+    other = tie_up(reading(gpu(0, users=[1005])), company(seat(5)), nobody)
+    assert other.ranks_of(U[0]) == [5]
 
 
 def test_what_is_surer_takes_the_place_of_what_was_guessed() -> None:

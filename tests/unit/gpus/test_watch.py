@@ -114,3 +114,17 @@ def test_a_signal_that_is_told_now_and_then_has_a_rate_all_the_same() -> None:
     growth = kept.track(gpu(0).uuid).growth(Signal.PCIE_REPLAYS, 60)
     assert growth is not None
     assert growth.per_s == 1.0
+
+
+def test_rates_are_judged_now_and_then_and_stand_in_between() -> None:
+    watch = GpuWatch(Around())
+    found_at = [
+        turn
+        for turn in range(60)
+        if watch.follow(
+            reading(gpu(0, NVLINK_CRC=200 * turn), gpu(1), at_s=100.0 + turn),
+            {},
+            moment(100.0 + turn),
+        )
+    ]
+    assert found_at == list(range(30, 60))

@@ -12,14 +12,20 @@ from holdfast_sidecar.gpus.scene import GpuScene
 from holdfast_sidecar.observation import Moment
 
 
-def judge_gpus(scene: GpuScene, moment: Moment) -> list[Finding]:
-    """All findings about GPUs."""
+def judge_states(scene: GpuScene, moment: Moment) -> list[Finding]:
+    """What a GPU says of itself now: judged with every reading."""
     return [
         *find_lost_gpus(scene, moment),
         *find_wanted_recoveries(scene, moment),
         *find_failing_memory(scene, moment),
+        *find_shared_gpus(scene, moment),
+    ]
+
+
+def judge_rates(scene: GpuScene, moment: Moment) -> list[Finding]:
+    """What shows over half a minute and more: judged now and then."""
+    return [
         *find_error_storms(scene, moment),
         *find_throttled_gpus(scene, moment),
         *find_degraded_links(scene, moment),
-        *find_shared_gpus(scene, moment),
     ]

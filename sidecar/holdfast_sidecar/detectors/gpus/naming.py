@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.gpus.ownership import Source, Tie
 from holdfast_sidecar.gpus.scene import GpuScene
 from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.gpu import Gpu
@@ -40,7 +41,11 @@ def named(gpu: Gpu) -> str:
 
 
 def _whose(gpu: Gpu, scene: GpuScene) -> list[str]:
-    ties = scene.ownership.of_gpu(gpu.uuid)
-    return [
-        f"it is rank {tie.rank}'s (local {tie.local_rank}), by {tie.source.value}" for tie in ties
-    ]
+    return [_say(tie) for tie in scene.ownership.of_gpu(gpu.uuid)]
+
+
+def _say(tie: Tie) -> str:
+    rank = f"rank {tie.rank}'s (local {tie.local_rank})"
+    if tie.source is Source.BEFORE:
+        return f"it was {rank}"
+    return f"it is {rank}, by {tie.source.value}"

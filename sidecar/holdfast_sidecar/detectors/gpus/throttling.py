@@ -7,7 +7,7 @@ one GPU of a node is held back more than the others, and is slower for it.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from holdfast_sidecar.detectors.gpus.naming import about
 from holdfast_sidecar.findings import Finding, Kind
@@ -49,12 +49,17 @@ NO_MARGIN_CELSIUS = 0.0
 minute. Where throttle time is counted too, that says what it costs."""
 
 
+Cap = tuple[float, float]
+"""Share of time at the power limit, and the clock."""
+
+
 def find_throttled_gpus(scene: GpuScene, moment: Moment) -> Iterator[Finding]:
     """Heat, brakes, and caps that hold one GPU back more than its neighbours."""
+    caps = {gpu.uuid: cap for gpu, track in scene.answering() if (cap := _cap(track)) is not None}
     for gpu, track in scene.answering():
         yield from _slowed(gpu, track, scene, moment)
         yield from _without_margin(gpu, track, scene, moment)
-        yield from _held_back(gpu, track, scene, moment)
+        yield from _held_back(gpu, caps, scene, moment)
 
 
 def _slowed(gpu: Gpu, track: Track, scene: GpuScene, moment: Moment) -> Iterator[Finding]:
@@ -69,21 +74,21 @@ def _slowed(gpu: Gpu, track: Track, scene: GpuScene, moment: Moment) -> Iterator
 
 
 def _without_margin(gpu: Gpu, track: Track, scene: GpuScene, moment: Moment) -> Iterator[Finding]:
-    def is_so(values: object) -> bool:
-        assert isinstance(values, dict)
-        return bool(values.get(Signal.TEMPERATURE_MARGIN, 1.0) <= NO_MARGIN_CELSIUS)
-
-    if track.held(is_so, LEAST_S):
+    if track.held(
+        lambda values: values.get(Signal.TEMPERATURE_MARGIN, 1.0) <= NO_MARGIN_CELSIUS, LEAST_S
+    ):
         text = "at the temperature from which it slows itself down"
         yield about(gpu, Kind.GPU_THROTTLED, text, 0.7, scene, moment, "margin")
 
 
-def _held_back(gpu: Gpu, track: Track, scene: GpuScene, moment: Moment) -> Iterator[Finding]:
-    mine = _cap(track)
+def _held_back(
+    gpu: Gpu, caps: Mapping[str, Cap], scene: GpuScene, moment: Moment
+) -> Iterator[Finding]:
+    mine = caps.get(gpu.uuid)
     others = [
-        known
-        for other, past in scene.answering()
-        if other.uuid != gpu.uuid and other.model == gpu.model and (known := _cap(past)) is not None
+        caps[other.uuid]
+        for other in scene.reading.gpus
+        if other.uuid != gpu.uuid and other.model == gpu.model and other.uuid in caps
     ]
     if mine is None or len(others) < CAP_NEIGHBOURS:
         return
@@ -97,8 +102,8 @@ def _held_back(gpu: Gpu, track: Track, scene: GpuScene, moment: Moment) -> Itera
         yield about(gpu, Kind.GPU_THROTTLED, text, 0.6, scene, moment, "power")
 
 
-def _cap(track: Track) -> tuple[float, float] | None:
-    """Share of time at the power limit, and the clock, of a GPU that works."""
+def _cap(track: Track) -> Cap | None:
+    """Those of a GPU that works."""
     growth = track.growth(Signal.THROTTLED_POWER, WINDOW_S, LEAST_S)
     clock = track.median(Signal.SM_CLOCK, WINDOW_S)
     busy = track.median(Signal.BUSY, WINDOW_S)
