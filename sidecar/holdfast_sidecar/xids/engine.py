@@ -105,6 +105,8 @@ def _verdict(
         return _suppressed(plain, f"follows {root.name} on the same GPU")
     if is_of_teardown(one, scene.teardowns):
         return _suppressed(plain, "the ranks were being ended")
+    if one.is_suppressed:
+        return _suppressed(plain, "it was found to follow from something else")
     if one.sxid:
         verdict = _judge_switch(one, plain, scene)
     else:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -215,6 +216,46 @@ def test_a_fatal_error_of_the_switch_is_about_all_its_gpus() -> None:
     assert (found.ranks, found.gpu, found.acts) == ([0, 1], "", True)
     assert found.what == "sxid 20034 on 0000:05:00.0"
     assert reading.sxids[20034].seen == 1
+
+
+def test_what_a_rank_s_end_causes_is_not_found_later_on_either() -> None:
+    node = Node()
+    node.tick(0.0)
+    gone = look(1005.0, rank=1, is_gone=True)
+    node.ranks[1] = history(look(1000.0, rank=1), gone)
+    node.tick(5.0)
+    node.tick(8.0, "NVRM: Xid (PCI:0000:17:00): 31, pid=9, MMU Fault: ENGINE GRAPHICS")
+    for at_s in (8.0, 100.0, 250.0):
+        node.tick(at_s)
+        assert node.findings(at_s) == []
+    again = XidAttention(boot="boot 1", history=node.attention.history)
+    node.attention, node.around = again, None
+    node.ranks = {0: node.ranks[0]}
+    node.tick(260.0)
+    assert node.findings(260.0) == []
+
+
+def test_a_gpu_gone_at_start_is_found_in_a_record_of_several_lines() -> None:
+    node = Node()
+    node.tick(
+        1.0,
+        r"NVRM: The NVIDIA GPU 0000:2a:00.0\x0a NVRM: (PCI ID: 10de:2330) installed in this system"
+        r" has\x0a NVRM: fallen off the bus and is not responding to commands.",
+    )
+    (found,) = node.findings(1.0)
+    assert (found.gpu, found.remedy) == ("GPU-b", Remedy.REBOOT_NODE)
+
+
+def test_a_reading_from_before_the_fault_says_nothing_about_it() -> None:
+    node = Node()
+    before = replace(gpus(RECOVERY_ACTION=0), read_at_s=1000.5)
+    node.tick(1.0, FELL, reading=before)
+    node.tick(3.0, reading=before)
+    (found,) = node.findings(3.0)
+    assert found.remedy is Remedy.REBOOT_NODE
+    node.tick(4.0, reading=replace(before, read_at_s=1003.5))
+    (found,) = node.findings(4.0)
+    assert (found.remedy, found.acts) == (Remedy.RESTART_APP, False)
 
 
 def test_the_driver_names_whose_process_is_on_which_gpu() -> None:
