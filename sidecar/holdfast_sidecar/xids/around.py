@@ -10,8 +10,8 @@ from holdfast_sidecar.readings.gpu import Gpu, GpuReading, Signal
 from holdfast_sidecar.xids.scene import GpuState, Scene, parse_driver_branch
 from holdfast_sidecar.xids.sympathy import TEARDOWN_S
 
-REMEMBERED_S = 2 * TEARDOWN_S
-"""An event may be heard a while after it happened."""
+REMEMBERED_S = 10 * TEARDOWN_S
+"""What followed from an end is told for five minutes, and judged anew all the while."""
 
 
 @dataclass(frozen=True)

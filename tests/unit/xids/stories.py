@@ -344,6 +344,12 @@ SYMPATHETIC = (
         {"A": RESET},
     ),
     Story(
+        "contained, long after a remap",
+        "b.3 sympathetic (window 60 s)",
+        (X(0, "A", 63, ROW_REMAP), X(90, "A", 94, CONTAINED)),
+        {"A": Expect("restart_app")},
+    ),
+    Story(
         "contained came first",
         "b.3 sympathetic (occurred first)",
         (X(0, "A", 94, CONTAINED), X(20, "A", 63, ROW_REMAP)),
@@ -577,6 +583,13 @@ OVERRIDDEN = (
         "mended by a reset",
         "b.1.10 (action back to none)",
         (X(0, "A", 48, DBE), X(0.1, "A", 154, TO_RESET), X(HOUR, "A", 154, TO_NONE)),
+        {"A": Expect("none", told=False)},
+        at_s=HOUR + 400.0,
+    ),
+    Story(
+        "a silent GSP mended by a reset",
+        "b.1.10 (action back to none)",
+        (X(0, "A", 119, GSP), X(0.1, "A", 154, TO_RESET), X(HOUR, "A", 154, TO_NONE)),
         {"A": Expect("none", told=False)},
         at_s=HOUR + 400.0,
     ),
