@@ -59,6 +59,7 @@ class Job:
         self._position: Position | None = None
         self._losses = _Reported(recording.report_loss)
         self._gradients = _Reported(recording.report_gradient)
+        self._tokens = _Reported(recording.report_tokens)
         self._step = 0
         self._epoch = 0
         self._stopped = False
@@ -160,16 +161,19 @@ class Job:
         if self._position is not None:
             restore_random_numbers(self._position)
 
-    def report(self, *, loss: Any = None, grad_norm: Any = None) -> None:
-        """Tell the loss of this step, or the norm of its gradients, or both; on every rank.
+    def report(self, *, loss: Any = None, grad_norm: Any = None, tokens: Any = None) -> None:
+        """Tell the loss of this step, the norm of its gradients, its tokens; on every rank.
 
         A number or a tensor of one. Never waits for a GPU: from there it is copied meanwhile, and
-        told at a later step.
+        told at a later step. Tokens are those of this rank's own part of the batch; where several
+        ranks work on the same part (tensor or pipeline parallel), one of them tells it.
         """
         if loss is not None:
             self._losses.tell(loss, self._step + 1)
         if grad_norm is not None:
             self._gradients.tell(grad_norm, self._step + 1)
+        if tokens is not None:
+            self._tokens.tell(tokens, self._step + 1)
 
     def _run(self, feed: Feed, until: int | None, boundary: Boundary) -> Iterator[Any]:
         def position() -> Position:

@@ -90,6 +90,7 @@ class Word(IntEnum):
     NONFINITE_GRADIENTS = 29  # gradient norms so far that were NaN or Inf; passed over ones apart
     SCALER_SKIPS = 30  # steps in a row that a loss scaler passed over; 0: the newest it did not
     DEATH_WATCH = 31  # 1: the main thread holds the mutex at DEATH_OFFSET; whoever gets it, knows
+    TOKENS = 32  # tokens that the script said it trained on, in this attempt
 
 
 class Flag(IntFlag):
@@ -439,6 +440,9 @@ SOCKET_SUFFIX = ".socket"
 
 GROUPS_SUFFIX = ".groups"
 """Likewise: JSON, name of each process group it is in -> `title` and `ranks`."""
+
+DEVICES_SUFFIX = ".devices"
+"""Likewise: JSON, the GPUs that hold what its optimizer steps, and which process says so."""
 
 
 def checkpoint_name(step: int, identifier: str) -> str:

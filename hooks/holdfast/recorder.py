@@ -32,6 +32,7 @@ _GRADIENT_STEP = _WORDS + Word.GRADIENT_STEP
 _NONFINITE_GRADIENTS = _WORDS + Word.NONFINITE_GRADIENTS
 _SCALER_SKIPS = _WORDS + Word.SCALER_SKIPS
 _FLAGS = _WORDS + Word.FLAGS
+_TOKENS = _WORDS + Word.TOKENS
 
 _LOSS = int(RecordFlag.LOSS)
 _GRADIENT = int(RecordFlag.GRADIENT)
@@ -163,6 +164,11 @@ class Recorder:
         """The script's own norm of its gradients."""
         self.gradient_is_reported = True
         self.note_gradient(norm, step)
+
+    def report_tokens(self, count: float, step: int | None = None) -> None:
+        """So many more tokens were trained on; what is no such number counts as none."""
+        if 0 <= count < _INFINITE:
+            self._words[_TOKENS] += int(count)
 
     def scale(self) -> None:
         """The loss of the step being run was scaled: should its gradients overflow, the scaler

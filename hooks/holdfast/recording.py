@@ -26,6 +26,9 @@ class Recording(Protocol):
     def report_gradient(self, norm: float, step: int | None = None, /) -> None:
         """Norm of its gradients."""
 
+    def report_tokens(self, count: float, step: int | None = None, /) -> None:
+        """Tokens of the step that is being run."""
+
     def order(self, kind: OrderKind, /) -> Order | None:
         """Newest order of this kind, if there is one."""
 
@@ -59,6 +62,9 @@ class Unwatched:
 
     def report_gradient(self, norm: float, step: int | None = None, /) -> None:
         """Nobody listens."""
+
+    def report_tokens(self, count: float, step: int | None = None, /) -> None:
+        """Nobody counts."""
 
     def order(self, kind: OrderKind, /) -> Order | None:
         """Nobody asks."""

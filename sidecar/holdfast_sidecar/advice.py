@@ -9,6 +9,7 @@ from holdfast_sidecar.coordination.reports import LEFT_ALONE
 from holdfast_sidecar.decisions.blame import LEFT, OF_A_MISMATCH
 from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
 from holdfast_sidecar.decisions.divergence import NO_DIRECTORY
+from holdfast_sidecar.decisions.hardware import OF_HARDWARE
 from holdfast_sidecar.story import Story
 
 OUT_OF_MEMORY = re.compile(r"\bOOM\b|out of memory|oom[-_ ]kill", re.IGNORECASE)
@@ -35,6 +36,12 @@ _OF_WORKERS = (
 """What a worker that was killed leaves: nothing of its own, and its rank speaks for it."""
 
 _CRASHES = (
+    (
+        re.compile(r"it is the application's, and no machine is to blame"),
+        "the driver says that the program did something to its GPU that it must not (an access "
+        "beyond its memory, an invalid instruction): `CUDA_LAUNCH_BLOCKING=1` or "
+        "`compute-sanitizer` names the kernel",
+    ),
     *_OF_WORKERS,
     (
         re.compile(LEFT),
@@ -132,6 +139,13 @@ _BY_CAUSE = {
         "look at the node itself (power, console, network): Holdfast goes on without it, and takes "
         "it back when a launcher joins from there",
     ),
+    "link": (
+        "look at the cable, the transceiver and the switch's port; the node is let in again by "
+        "`holdfast resume --node`",
+    ),
+    "host": (
+        "have its memory modules tested and replaced (`edac-util -v`, the service processor's log)",
+    ),
     "node_left": ("its launcher's log says why it left; start it again to have it back",),
     "agent_restarted": ("its launcher's log says why it ended before",),
     "preempted": (
@@ -184,9 +198,40 @@ def _said(table: Iterable[tuple[re.Pattern[str], str]], reasons: str) -> Iterato
     return (line for pattern, line in table if pattern.search(reasons))
 
 
+_REMEDIES = {
+    "reset_gpu": (
+        "reset the GPU once no process is on it (`nvidia-smi --gpu-reset -i {gpu}`; with NVLink all"
+        " GPUs of the node together), or reboot its node"
+    ),
+    "reboot_node": "reboot the node: the GPU does not come back without",
+    "replace": (
+        "have the part tested and replaced (`dcgmi diag -r 3`, the vendor's field diagnostic): a"
+        " reset hides the fault and does not mend it"
+    ),
+}
+"""What brings ill hardware back."""
+
+_COMES_BACK = {
+    "reset_gpu": "it is let in again once a check finds it fit",
+    "reboot_node": "it is let in again after a reboot",
+}
+"""How a node that is kept outside comes in again; others by a person's word, or in time."""
+
+_BY_WORD = "`holdfast resume --node {node}` lets it in again"
+
+
+def _of_hardware(story: Story) -> Iterator[str]:
+    """What mends it, and how the node comes back where the job went on without it."""
+    if story.remedy in _REMEDIES and story.cause == "gpu":
+        yield _REMEDIES[story.remedy].format(gpu=story.gpu or "<index>")
+    if story.how:
+        back = _COMES_BACK.get(story.remedy, _BY_WORD).format(node=story.culprit_node)
+        yield f"node {story.culprit_node} is outside meanwhile: {back}"
+
+
 def _blames(story: Story) -> bool:
     """Whether it would help to end one rank."""
-    return bool(story.culprit_ranks) and story.cause not in ABOUT_NUMBERS
+    return bool(story.culprit_ranks) and story.cause not in ABOUT_NUMBERS | OF_HARDWARE
 
 
 def _of_cause(cause: str, reasons: str) -> Iterator[str]:
@@ -206,6 +251,7 @@ def _advice(story: Story) -> Iterator[str]:
         yield f"nothing is done by itself now{end}; {_WITHHELD[story.decided]}"
     elif not story.is_over and story.decided != LEFT_ALONE:
         yield _OPEN
+    yield from _of_hardware(story)
     reasons = " ".join([*story.reasons, story.signature])
     if story.cause == "crash" and OUT_OF_MEMORY.search(reasons):
         yield (

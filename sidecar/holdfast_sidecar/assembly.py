@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.attention import Attention
+from holdfast_sidecar.boot import read_boot
 from holdfast_sidecar.checkpoints.parts import NodePart
 from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.coordination.store import Store
@@ -20,20 +21,30 @@ from holdfast_sidecar.desk.asked_storage import AskedStorage
 from holdfast_sidecar.desk.questions import Errand
 from holdfast_sidecar.desk.storage_desk import StorageDesk
 from holdfast_sidecar.desk.writer_process import WriterProcess
+from holdfast_sidecar.echo.node_echo import NodeEcho
 from holdfast_sidecar.evidence.own_secrets import own_secrets
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.fence import FenceFile
+from holdfast_sidecar.gpus.watch import GpuWatch
+from holdfast_sidecar.hardware_attention import HardwareAttention
 from holdfast_sidecar.inquiry import Inquiry
+from holdfast_sidecar.kernel_files import KernelTrees
 from holdfast_sidecar.leadership import Leadership
 from holdfast_sidecar.loop import Coordination, Loop, Teller
 from holdfast_sidecar.nvml.event_probe import open_event_probe
 from holdfast_sidecar.nvml.probe import open_gpu_probe
-from holdfast_sidecar.pages import Pages
+from holdfast_sidecar.pages import Pages, RankPage
 from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.peers.node_peers import NodePeers
 from holdfast_sidecar.places import Places
 from holdfast_sidecar.probes import machine
+from holdfast_sidecar.probes.fabric import aer, tcp
+from holdfast_sidecar.probes.fabric.aer import PciProbe
+from holdfast_sidecar.probes.fabric.ports import FabricProbe
+from holdfast_sidecar.probes.fabric.selection import Selection
+from holdfast_sidecar.probes.fabric.tcp import TcpProbe
+from holdfast_sidecar.probes.gpu_company import CompanyReader
 from holdfast_sidecar.probes.host import HostProbe
 from holdfast_sidecar.probes.launcher import watch_launcher
 from holdfast_sidecar.probes.network import NetworkProbe
@@ -44,6 +55,8 @@ from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.snapshots.allocation import Allocation
 from holdfast_sidecar.snapshots.node_slots import NodeSlots
 from holdfast_sidecar.snapshots.room import RoomReader
+from holdfast_sidecar.xids.attending import XidAttention
+from holdfast_sidecar.xids.watch import KernelLog
 
 
 @dataclass(frozen=True)
@@ -62,7 +75,7 @@ class Site:
 def coordinate(site: Site, store: Store, desk: StorageDesk) -> Coordinator:
     """The thread that agrees with the other nodes."""
     storage = AskedStorage(site.settings.checkpoint, desk)
-    identity = NodeIdentity(site.node, secrets.token_hex(4), os.getpid())
+    identity = NodeIdentity(site.node, secrets.token_hex(4), os.getpid(), read_boot())
     leadership = Leadership(store, site.settings, storage)
     coordinator = Coordinator(
         store, identity, site.settings, leadership, FenceFile(site.places.fence)
@@ -80,6 +93,8 @@ def assemble(
 ) -> Loop:
     """The loop, ready to run."""
     pages = Pages(site.places.shm)
+    trees = KernelTrees(site.settings.paths.machine_root)
+    host = HostProbe(rooms(site), trees, site.settings.host, lambda: pids_of(pages.held()))
     runner = ActionRunner()
     evidence = EvidenceKeeping(
         site.places,
@@ -92,11 +107,23 @@ def assemble(
         settings=site.settings,
         ranks_probe=ProbeRunner(RanksProbe(pages, clean=evidence.clean), every_s=0.0),
         machine=machine.MachineProbes(
-            host=ProbeRunner(Patient(HostProbe(rooms(site))), machine.EVERY_S),
-            network=ProbeRunner(NetworkProbe(), machine.EVERY_S),
+            host=ProbeRunner(host, site.settings.host.every_s),
+            network=ProbeRunner(watch_network(trees), machine.EVERY_S),
             gpu=ProbeRunner(open_gpu_probe(site.settings.gpu), every_s=0.0),
             gpu_events=ProbeRunner(
                 open_event_probe(site.settings.gpu, coordination.changed.set), every_s=0.0
+            ),
+            fabric=ProbeRunner(
+                Patient(
+                    FabricProbe(trees.sys / "class/infiniband", Selection.of(site.settings.fabric))
+                ),
+                machine.LINKS_EVERY_S,
+            ),
+            pci=ProbeRunner(Patient(PciProbe(trees.sys / "bus/pci/devices")), aer.EVERY_S),
+            tcp=ProbeRunner(TcpProbe(lambda: pids_of(pages.held())), tcp.EVERY_S),
+            host_parts=host.health,
+            kernel=ProbeRunner(
+                KernelLog(coordination.changed.set, trees.dev / "kmsg"), every_s=0.0
             ),
         ),
         coordination=coordination,
@@ -129,11 +156,21 @@ def assemble(
         teller=teller,
         parting=Parting(site.node, str(site.places.shm), site.settings, desk, site.places.shipping),
         metrics_address=metrics_address,
+        echo=NodeEcho(site.node, site.settings.snapshot.peer_listen),
         death_watch=DeathWatch(pages, coordination.changed.set),
         is_attached=site.attached,
         inquiry=Inquiry(pages.held, coordination.changed.set),
+        hardware=HardwareAttention(
+            GpuWatch(CompanyReader(pages.held, own_pids(site))),
+            XidAttention(site.places.xid_history),
+        ),
         attention=Attention(numbers=site.settings.numbers),
     )
+
+
+def own_pids(site: Site) -> frozenset[int]:
+    """Processes whose children are this job's, whether or not they are ranks."""
+    return frozenset(pid for pid in (os.getpid(), site.launcher_pid) if pid)
 
 
 def open_desk(site: Site) -> StorageDesk:
@@ -148,6 +185,18 @@ def room_reader(site: Site) -> RoomReader:
     """Says how much memory snapshots may take."""
     paths = site.settings.paths
     return RoomReader(Path(paths.shm_dir), paths.shm_reserve_bytes)
+
+
+def pids_of(held: Iterable[RankPage]) -> dict[int, int]:
+    """Of the ranks that live here, by rank."""
+    return {one.identity.rank: one.identity.pid for one in held if one.pidfd is not None}
+
+
+def watch_network(trees: KernelTrees) -> NetworkProbe:
+    """Interfaces. Drivers are asked by name, in our own network: elsewhere the same name may mean
+    another interface, so that under another root they are not asked at all."""
+    root = trees.sys / "class/net"
+    return NetworkProbe(root) if trees.root == "/" else NetworkProbe(root, lambda name: {})
 
 
 def rooms(site: Site) -> Mapping[str, Path]:

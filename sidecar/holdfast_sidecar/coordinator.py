@@ -21,6 +21,7 @@ from holdfast_sidecar.coordination.reports import (
     TERMINAL,
     AttemptKey,
     CheckpointOrder,
+    GateVerdict,
     NodeReport,
     PeerOrder,
     Plan,
@@ -40,6 +41,7 @@ from holdfast_sidecar.coordination.store import (
 )
 from holdfast_sidecar.decisions import modes
 from holdfast_sidecar.decisions.absence import find_absent
+from holdfast_sidecar.decisions.admission import awaited, find_unchecked, judge_admission
 from holdfast_sidecar.decisions.beginning import is_fresh
 from holdfast_sidecar.decisions.cluster import (
     Cluster,
@@ -81,6 +83,8 @@ class NodeIdentity:
     node: str
     incarnation: str
     pid: int
+    boot: str = ""
+    """See NodeReport."""
 
 
 class Coordinator(threading.Thread):
@@ -194,7 +198,10 @@ class Coordinator(threading.Thread):
         if leads:
             cluster = self._judge_presence(cluster, now)
             timeout_s = self._settings.sidecar.node_timeout_s
-            absent = tuple(find_absent(cluster, self._heartbeats, timeout_s, now, now_unix_s))
+            absent = (
+                *find_absent(cluster, self._heartbeats, timeout_s, now, now_unix_s),
+                *find_unchecked(cluster, now_unix_s),
+            )
         self._obey(cluster, view, lease, absent)
         self._due_at = self._next_due_at(cluster, lease, now)
         known_for_s = self._watch.elapsed("server", view.server, now)
@@ -227,11 +234,16 @@ class Coordinator(threading.Thread):
 
     def _judge_presence(self, cluster: Cluster, now: float) -> Cluster:
         timeout_s = self._settings.sidecar.node_timeout_s
-        return dataclasses.replace(
+        present = dataclasses.replace(
             cluster,
             lost=lost_nodes(cluster, self._heartbeats, timeout_s, now),
             unattended=unattended_nodes(cluster, self._heartbeats, timeout_s, now),
         )
+        waited_s = {
+            agent.node: self._watch.elapsed(f"gate {agent.node}", awaited(agent, present), now)
+            for agent in present.waiting()
+        }
+        return judge_admission(present, waited_s, self._settings)
 
     def _next_due_at(self, cluster: Cluster, lease: Lease, now: float) -> float:
         """When the next one may have been silent for too long: all concern the leader, only the
@@ -282,6 +294,7 @@ class Coordinator(threading.Thread):
             bundles=dict(state.bundles),
             saved=state.saved,
             metrics_address=state.metrics_address,
+            echo_address=state.echo_address,
             mode=self._settings.sidecar.mode,
             modes=modes.explicit(self._settings.modes),
             pid=self._identity.pid,
@@ -291,6 +304,10 @@ class Coordinator(threading.Thread):
             preempted_by=state.preempted_by,
             attached=state.attached,
             checkpoint=None if self._lease_held is None else self._settings.checkpoint,
+            boot=self._identity.boot,
+            hooks=dict(state.hooks),
+            gate=state.gate,
+            exertion=state.exertion,
         )
         news = _news(state)
         lease_s = self._settings.sidecar.lease_s
@@ -325,6 +342,7 @@ class Coordinator(threading.Thread):
                 peer=self._admitted(cluster.peer, plan),
                 key=_of_attempt(cluster.key, plan),
                 skipped=self._leadership.slow_checkpoint if leads else "",
+                candidate=self._candidate,
                 is_leader=leads,
                 lease=lease,
                 store_up=True,
@@ -422,6 +440,11 @@ def _snapshot_news(snapshot: SnapshotReport | None) -> object:
     )
 
 
+def _gate_news(verdict: GateVerdict | None) -> object:
+    """Not the reasons, whose figures move: what somebody waits for."""
+    return None if verdict is None else (verdict.state, verdict.after)
+
+
 def _news(state: LocalState) -> str:
     """What is worth waking the others for: everything but steps, ages and measurements."""
     return repr(
@@ -432,9 +455,12 @@ def _news(state: LocalState) -> str:
             state.doubts,
             state.traces,
             state.evidence_for,
+            state.hooks,
             _saved_news(state.saved),
             _snapshot_news(state.snapshot),
             state.preempted_by,
+            _gate_news(state.gate),
+            state.exertion,
             [
                 (r.rank, r.alive, r.ending, r.state_registered, r.resume_failures, r.step > 0)
                 for r in state.ranks

@@ -10,12 +10,13 @@ from functools import partial
 
 from holdfast_sidecar.actions.arming import arm_checkpoint, order_stop, withdraw_checkpoint
 from holdfast_sidecar.actions.ending import end_culprits
+from holdfast_sidecar.actions.node_hooks import NodeHooks
 from holdfast_sidecar.actions.releasing import release
 from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.bundle_keeping import BundleKeeping
 from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import Plan
+from holdfast_sidecar.coordination.reports import HookRun, Plan
 from holdfast_sidecar.decisions.modes import mode_of_job
 from holdfast_sidecar.decisions.restart import PLANNED
 from holdfast_sidecar.decisions.warrant import Warrant, refusal
@@ -44,6 +45,7 @@ class Deeds:
     releases_ranks: bool = False
     """No launcher of ours ends ranks that hold SIGTERM."""
     bundles: BundleKeeping = field(init=False)
+    hooks: NodeHooks = field(init=False)
     _record: RecordKeeping = field(init=False)
     _incident: str = ""
     _incident_since_s: float = 0.0
@@ -51,6 +53,7 @@ class Deeds:
 
     def __post_init__(self) -> None:
         self._record = RecordKeeping(self.places, self.settings.checkpoint.dir)
+        self.hooks = NodeHooks(self.settings.nodes)
         self.bundles = BundleKeeping(
             self.node, self.places, self.settings, self.evidence, self.runner
         )
@@ -64,6 +67,7 @@ class Deeds:
         """Do what the orders ask of this node, whose ranks were last seen as the histories tell.
         `now_s` is CLOCK_MONOTONIC."""
         plan, held = orders.plan, self.pages.held()
+        self.hooks.follow(own_hooks(orders), self.runner, now_s)
         self.evidence.facts.follow(held)
         self._keep_what_is_known(orders, is_last=False)
         if orders.checkpoint is not None:
@@ -81,6 +85,7 @@ class Deeds:
 
     def conclude(self, orders: Orders) -> None:
         """Keep what must be known once this sidecar has left."""
+        self.hooks.conclude(own_hooks(orders), self.runner)
         self.bundles.conclude(orders)
         self.remember(orders)
 
@@ -124,6 +129,12 @@ class Deeds:
 
     def _is_news(self, plan: Plan, refused: str) -> bool:
         return bool(plan.incident) and plan.incident == self._incident and refused != self._refused
+
+
+def own_hooks(orders: Orders) -> list[HookRun]:
+    """Commands for nodes that this sidecar is to run."""
+    hooks = [] if orders.plan is None else orders.plan.hooks
+    return [run for run in hooks if run.by and run.by == orders.candidate]
 
 
 def has_failed(plan: Plan) -> bool:

@@ -74,6 +74,8 @@ class Finding:
     """UUID of the GPU in trouble; empty: it is not about one."""
     remedy: Remedy = Remedy.NONE
     """What the part in trouble needs before it is used again."""
+    check: bool = False
+    """The part should pass a test before it is used again: it may, or may not, be at fault."""
 
     @property
     def key(self) -> tuple[str, str, tuple[int, ...], str]:

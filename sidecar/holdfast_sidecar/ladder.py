@@ -198,9 +198,10 @@ def _at_least(settings: Settings) -> list[tuple[str, float, float]]:
 def _unknown_choices(settings: Settings) -> Iterator[str]:
     if settings.sidecar.mode not in MODES:
         yield f"sidecar.mode = {settings.sidecar.mode!r} must be one of {', '.join(MODES)}"
-    for fault, mode in vars(settings.modes).items():
+    of_faults = {f"modes.{fault}": mode for fault, mode in vars(settings.modes).items()}
+    for name, mode in {**of_faults, "gate.mode": settings.gate.mode}.items():
         if mode and mode not in MODES:
-            yield f"modes.{fault} = {mode!r} must be empty or one of {', '.join(MODES)}"
+            yield f"{name} = {mode!r} must be empty or one of {', '.join(MODES)}"
     if settings.snapshot.peer not in PEER:
         yield f"snapshot.peer = {settings.snapshot.peer!r} must be one of {', '.join(PEER)}"
     for name, listen in (

@@ -94,6 +94,7 @@ class Leadership:
             preempted_for_s=self._preempted_for_s(cluster, now, now_unix_s),
             evidence_for_s=self._watch.elapsed("evidence", in_evidence, now),
             new_identifier=self._new_identifier(),
+            leader=lease.candidate,
             majority=self._settings.redis.url.partition(":")[0].endswith("+sentinel"),
         )
         self._checkpoints.follow_writing(lease, cluster, now)

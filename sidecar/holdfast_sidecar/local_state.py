@@ -12,6 +12,8 @@ from holdfast_sidecar.collective_trace import RankTrace
 from holdfast_sidecar.coordination.reports import (
     AttemptKey,
     CheckpointOrder,
+    Exertion,
+    GateVerdict,
     PeerOrder,
     Plan,
     RankReport,
@@ -47,8 +49,13 @@ class LocalState:
     snapshot: SnapshotReport | None = None
     preempted_by: str = ""
     metrics_address: str = ""
+    echo_address: str = ""
     attached: bool = False
     """Somebody else launched the ranks."""
+    hooks: Mapping[str, str] = field(default_factory=dict)
+    """See NodeReport."""
+    gate: GateVerdict | None = None
+    exertion: Exertion | None = None
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,8 @@ class Orders:
     """Of the plan's attempt; kept out of `view`, which is written down and shown."""
     skipped: str = ""
     """On the leading node: the checkpoint that is still being written though the next was due."""
+    candidate: str = ""
+    """This sidecar, as a candidate for the lease."""
     is_leader: bool = False
     lease: Lease = field(default_factory=lambda: Lease(0, ""))
     store_up: bool = False

@@ -41,8 +41,12 @@ from holdfast_sidecar.detectors.preemption import asked_of, find_preemption, tol
 from holdfast_sidecar.detectors.slots import find_missing_slots
 from holdfast_sidecar.detectors.stall import due_in_s, is_suspicious, suspects
 from holdfast_sidecar.detectors.storage import find_slow_storage
+from holdfast_sidecar.echo.node_echo import Echo, NoEcho
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.findings import Finding
+from holdfast_sidecar.gate.node_gate import NodeGate
+from holdfast_sidecar.gate.proving import Proving
+from holdfast_sidecar.hardware_attention import HardwareAttention
 from holdfast_sidecar.heartbeat_times import HeartbeatTimes
 from holdfast_sidecar.inquiry import Inquiry
 from holdfast_sidecar.local_state import LocalState, Orders
@@ -186,10 +190,14 @@ class Loop:
     is_attached: bool = False
     """Somebody else launched the ranks: there is no plan."""
     death_watch: DeathWatching = field(default_factory=NoDeathWatch)
+    echo: Echo = field(default_factory=NoEcho)
     attention: Attention = field(default_factory=Attention)
     closer_looks: CloserLooks = field(default_factory=CloserProbe)
     inquiry: Inquiries = field(default_factory=Inquiry)
+    hardware: HardwareAttention = field(default_factory=HardwareAttention)
     cost: Cost = field(default_factory=Cost)
+    gate: NodeGate = field(init=False)
+    proving: Proving = field(init=False)
     checkpoint_outcomes: CheckpointOutcomes = field(default_factory=CheckpointOutcomes)
     heartbeats: HeartbeatTimes = field(default_factory=HeartbeatTimes)
     started_unix_s: float = field(default_factory=time.time)
@@ -205,6 +213,10 @@ class Loop:
     _store_answered_s: float | None = None
     _leaving: threading.Event = field(default_factory=threading.Event)
     _last_error: str = ""
+
+    def __post_init__(self) -> None:
+        self.gate = NodeGate(self.node, self.settings)
+        self.proving = Proving(self.node, self.settings.gate)
 
     def leave(self) -> None:
         """Ask the loop to end (from a signal handler or another thread)."""
@@ -230,6 +242,8 @@ class Loop:
         self.death_watch.close()
         self.machine.close()
         self.peers.close()
+        self.echo.close()
+        self.proving.close()
         self.coordination.stop()
         self.deeds.remember(self.coordination.orders())
 
@@ -237,7 +251,9 @@ class Loop:
         """Read, judge, hear what was decided, act, tell."""
         orders = self.coordination.orders()
         looks = self.ranks_probe.read(now_s)
-        machine = self.machine.read(now_s)
+        machine = dataclasses.replace(
+            self.machine.read(now_s), round_trips=self.echo.follow(orders, now_s)
+        )
         launcher_alive = self.farewell.watch(now_s)
 
         if looks is not None:
@@ -245,16 +261,26 @@ class Loop:
             self.death_watch.follow(looks)
         moment = Moment(now_s, now_unix_s, self.node, self.attention.awake_since_s)
         ranks = self._ranks(orders, now_s)
+        is_going_on = _is_going_on(orders, ranks.attempt)
+        histories = self.attention.histories
+        machine = self.hardware.follow(machine, ranks.attempt, histories, is_going_on, moment)
         if orders.store_up or self._store_answered_s is None:
             self._store_answered_s = now_s
-        found = judge_machine(machine, launcher_alive, self._store_answered_s, moment)
+        found = judge_machine(
+            machine, launcher_alive, self._store_answered_s, self.settings, moment
+        )
+        found += self.hardware.findings(machine, histories, moment)
         preempted_by = self._preempted_by(orders, ranks)
         found += find_preemption(preempted_by, moment)
         found += orders.absent
         found += self.peers.findings(moment)
         found += find_missing_slots(self._snapshot, moment)
         found += find_slow_storage(self.saved_parts.silent_for(), orders.skipped, moment)
-        if launcher_alive and _is_going_on(orders, ranks.attempt):
+        alive = [rank for rank, history in ranks.local.items() if not history.look.is_gone]
+        exertion = self.proving.follow(orders, alive, machine.gpu, moment)
+        told = self.gate.look(machine, found, exertion, orders, moment)
+        found += [] if self.is_attached else told  # nobody asks its gate there
+        if launcher_alive and is_going_on:
             ranks = self._inquire(orders, ranks, moment)
             ranks = self._look_closely(ranks, moment)
             found += judge_ranks(ranks, self.settings, moment)
@@ -265,8 +291,8 @@ class Loop:
             self._doubts, self._traces = False, self.inquiry.follow(False, (), {}, now_s)
         is_urgent = self._note(keep_onsets(found, self._findings))
         reports = [
-            report_rank(history, self.settings, moment)
-            for history in self.attention.histories.values()
+            report_rank(history, self.settings, moment, self.hardware.gpus.energy.of(rank))
+            for rank, history in self.attention.histories.items()
         ]
         if is_urgent:
             # The others need not wait for what this node has to do about it.
@@ -303,8 +329,12 @@ class Loop:
             saved=saved,
             snapshot=snapshot,
             metrics_address=self.metrics_address,
+            echo_address=self.echo.address,
             preempted_by=preempted_by,
             attached=self.is_attached,
+            gate=self.gate.verdict,
+            exertion=exertion,
+            hooks=dict(self.deeds.hooks.outcomes),
         )
         self.teller.tell(
             Picture(
@@ -323,9 +353,12 @@ class Loop:
                 actions_failed=dict(self.deeds.runner.failed),
                 checkpoints=self.checkpoint_outcomes.tally(),
                 checkpoint_settings=self.settings.checkpoint,
+                policy=self.settings.policy,
                 heartbeats=self.heartbeats.seen(orders.view, now_unix_s),
+                gpus=self.hardware.gpus.view(),
                 peers=self.peers.counts,
                 snapshot=snapshot,
+                fitness=self.gate.fitness,
             )
         )
 

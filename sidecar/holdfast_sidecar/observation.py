@@ -113,6 +113,11 @@ class RankLook:
         return newest_loss(self.words)
 
     @property
+    def tokens(self) -> int:
+        """Tokens that it said it trained on in this attempt; 0: it says nothing of them."""
+        return self.words[Word.TOKENS]
+
+    @property
     def gradient_norm(self) -> float | None:
         """The newest reported gradient norm; None when none was reported."""
         return newest_norm(self.words)

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 
 from holdfast_sidecar.checkpoint_outcomes import CheckpointTally
 from holdfast_sidecar.coordination.reports import SnapshotReport
+from holdfast_sidecar.detectors.gate import Fitness
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.gpus.view import GpuView
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import Moment, Ranks
 from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.readings.machine import MachineReading, ProbeHealth
-from holdfast_sidecar.settings import CheckpointSettings
+from holdfast_sidecar.settings import CheckpointSettings, PolicySettings
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,13 @@ class Picture:
     actions_failed: Mapping[str, int] = field(default_factory=dict)
     checkpoints: CheckpointTally = field(default_factory=CheckpointTally)
     checkpoint_settings: CheckpointSettings = field(default_factory=CheckpointSettings)
+    policy: PolicySettings = field(default_factory=PolicySettings)
     snapshot: SnapshotReport | None = None
     heartbeats: Mapping[str, float] = field(default_factory=dict)
     """Node -> when its heartbeat was last seen to move, Unix time on this node's clock."""
+    fitness: Fitness = field(default_factory=lambda: Fitness(is_known=False))
+    """What the health gate's checks came to."""
     peers: PeerCounts = field(default_factory=PeerCounts)
     """Copies of snapshots on other nodes: what was sent and received."""
+    gpus: GpuView = field(default_factory=GpuView)
+    """Whose GPUs they are, and what they spend."""

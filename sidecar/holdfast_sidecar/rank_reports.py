@@ -5,6 +5,7 @@ from __future__ import annotations
 from holdfast.page import Ending, Flag, Word, uses_gloo_alone
 from holdfast_sidecar.coordination.reports import RankReport
 from holdfast_sidecar.detectors.stall import stood_since_s
+from holdfast_sidecar.gpus.energy import UNMETERED, RankEnergy
 from holdfast_sidecar.observation import Moment, RankHistory, RankLook, is_finite, own_s, step_s
 from holdfast_sidecar.settings import Settings
 
@@ -12,7 +13,12 @@ STEPS_OF_PACE = 16
 """The pace by which a checkpoint's step is chosen ahead: recent, and deaf to one odd step."""
 
 
-def report_rank(history: RankHistory, settings: Settings, moment: Moment) -> RankReport:
+def report_rank(
+    history: RankHistory,
+    settings: Settings,
+    moment: Moment,
+    energy: RankEnergy = UNMETERED,
+) -> RankReport:
     """The report of one rank."""
     look, spike = history.look, history.numbers.spike
     norm = look.gradient_norm
@@ -36,6 +42,8 @@ def report_rank(history: RankHistory, settings: Settings, moment: Moment) -> Ran
         ill_steps=history.numbers.ill_steps,
         spike_onset=-1 if spike is None else spike.onset_step,
         spikes=history.numbers.spikes,
+        power_w=energy.power_w,
+        tokens_per_s=energy.tokens_per_s,
         stood_since_unix_s=0.0 if stood_s is None else moment.unix_s(stood_s),
         ending=look.words[Word.ENDING],
         alive=not look.has_died,

@@ -66,10 +66,20 @@ class PolicySettings:
     time_limit_margin_s: float = 30.0
     """So long before the limit, and twice what a checkpoint took, the job is saved and stopped."""
     blames_limit: int = 3
-    """So many failures blamed on one node within `quarantine_s` put it outside: one is chance, two
-    may be, and the job has been down three times for it."""
+    """So many failures blamed on one node put it outside: one is chance, two may be, and the job
+    has been down three times for it."""
+    blames_half_life_s: float = 259200.0
+    """After three days a failure counts half. A node of eight GPUs fails once in 48 days (Meta's
+    research clusters, arXiv 2410.21680) to 260 (Llama 3: 419 interruptions in 54 days on 2048
+    nodes), so that three failures within a week are chance on one of 2000 nodes at most; one that
+    fails every other day reaches the limit."""
     quarantine_s: float = 86400.0
-    """How long it stays outside: until somebody has had a day to look at it."""
+    """How long it stays outside: until somebody has had a day to look at it. A GPU that needs a
+    reset and a node that needs a reboot come back as soon as they had it."""
+    quarantine_share: float = 0.1
+    """Of all nodes, two at least, that may be outside at a time without a person's word: more than
+    a tenth hardly fail each by themselves, but for what they share (a driver, a switch, an image),
+    which is no better on the nodes that are left."""
     stuck_limit: int = 3
     """After so many failures in a row without a step that had not been made before, the job goes
     back behind the state that it resumed from, if there is a good checkpoint before."""
@@ -87,8 +97,53 @@ class ModeSettings:
     """A rank that is silent for very long."""
     numbers: str = ""
     """NaN, Inf, spikes: the job goes back to a good checkpoint."""
+    gpu: str = ""
+    """A GPU that has to be reset or replaced: the attempt that uses it is ended."""
+    link: str = ""
+    """A link that a node lost for good: the attempt that needs it is ended."""
+    host: str = ""
+    """A machine whose own memory fails: the attempt that runs on it is ended."""
     quarantine: str = ""
-    """A node that is blamed again and again: it is kept outside."""
+    """A node that is blamed again and again, or whose hardware is ill: it is kept outside."""
+
+
+@dataclass(frozen=True)
+class GateSettings:
+    """Whether a node is fit for an attempt: looked at before it is taken in, and after a blame."""
+
+    mode: str = ""
+    """act: an unfit node waits outside; suggest, observe: it is told of, and taken in; empty: as
+    `sidecar.mode` says."""
+    wait_s: float = 5.0
+    """For the verdict of a node with GPUs, then it is let in unchecked. The driver answers within a
+    second, and needs some three to wake eight GPUs that nobody kept awake; a rank that imports
+    torch and opens its GPU takes longer than this to its first step."""
+    expected_gpus: int = 0
+    """How many a node must have; 0: as many as were ever seen there."""
+    least_room_bytes: int = 2**30
+    """In a checkpoint directory on this node's own disk: below a GiB not even the optimizer state
+    of a small model is written to its end."""
+    clock_off_s: float = 60.0
+    """A clock so far off is a fault of the node: stores sign for five to fifteen minutes, and what
+    happened when on which node can't be told any more."""
+    test_after_blame: bool = False
+    """Whether a node that was blamed is put to the test (`holdfast nodes test`) before it may come
+    back: every restart for it then takes those seconds longer."""
+    test_timeout_s: float = 60.0
+    """A test that is not over then has failed: it takes some ten seconds, half of them torch's."""
+
+
+@dataclass(frozen=True)
+class NodesSettings:
+    """Commands that the leader's sidecar runs for a node that is kept outside, and let in again."""
+
+    on_quarantine: str = ""
+    """`{node}`, `{reason}`, `{gpu}` and `{remedy}` in it stand for what it is about. It is split
+    into words as a shell would, before they are put in, and no shell reads it."""
+    on_return: str = ""
+    hook_timeout_s: float = 30.0
+    """Then it is ended and counts as failed: `scontrol` gives up on its controller after 10 s by
+    default (MessageTimeout), `kubectl` waits for no pod where it only cordons."""
 
 
 @dataclass(frozen=True)
@@ -235,6 +290,39 @@ class GpuSettings:
 
 
 @dataclass(frozen=True)
+class FabricSettings:
+    """RDMA ports and network interfaces: which are read, and when one of them is at fault."""
+
+    include: str = "*"
+    """RDMA devices that are read: shell patterns, separated by commas."""
+    exclude: str = ""
+    """Those that are not, and none of whose files is ever opened: on a physical function that the
+    fabric manager owns each reading of a counter makes the firmware complain in the kernel log."""
+    drop_s: float = 30.0
+    """A link that is gone for so long is lost, one that came back before has flapped. NCCL's queue
+    pairs give up after seven retries of 4.3 s each (NCCL_IB_TIMEOUT=20), so by then the collective
+    failed anyhow; to wait longer (gpud: 4 minutes) is to start again over the same dead link."""
+    flaps: int = 3
+    """So many within 12 hours make a link that wants looking at (gpud's number)."""
+    ports: int = 0
+    """Active RDMA ports that this node should have; 0: whichever were active at some time."""
+    rate_bytes_per_s: float = 0.0
+    """What each of them should do (400 Gb/s: 50e9); 0: what it once did, and its siblings do."""
+
+
+@dataclass(frozen=True)
+class HostSettings:
+    """How often the host is looked at."""
+
+    every_s: float = 5.0
+    """Load, memory, pressure, throttling, stuck ranks: often enough for a scrape every 15 s."""
+    storage_every_s: float = 10.0
+    """Room and network file systems: a server that is asked by a thousand nodes has other work."""
+    hardware_every_s: float = 30.0
+    """Clock, heat, energy, memory errors: sensors behind slow buses take milliseconds each."""
+
+
+@dataclass(frozen=True)
 class PathSettings:
     """Where files go."""
 
@@ -242,7 +330,11 @@ class PathSettings:
     shm_reserve_bytes: int = 64 * 2**20
     """Room that must be left beside the pages: DataLoader workers and gloo need some."""
     state_dir: str = ""
-    """Default: $XDG_STATE_HOME/holdfast or ~/.local/state/holdfast."""
+    """Default: $XDG_STATE_HOME/holdfast or ~/.local/state/holdfast; where that can't be written,
+    holdfast-UID in the temporary directory."""
+    machine_root: str = "/"
+    """Under which the /proc, /sys and /dev lie that tell of the machine. A container that watches
+    its host has them mounted elsewhere; processes of the job are looked up in our own /proc."""
 
 
 @dataclass(frozen=True)
@@ -253,6 +345,8 @@ class Settings:
     sidecar: SidecarSettings = field(default_factory=SidecarSettings)
     policy: PolicySettings = field(default_factory=PolicySettings)
     modes: ModeSettings = field(default_factory=ModeSettings)
+    gate: GateSettings = field(default_factory=GateSettings)
+    nodes: NodesSettings = field(default_factory=NodesSettings)
     stall: StallSettings = field(default_factory=StallSettings)
     straggler: StragglerSettings = field(default_factory=StragglerSettings)
     numbers: NumbersSettings = field(default_factory=NumbersSettings)
@@ -260,4 +354,6 @@ class Settings:
     snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
     evidence: EvidenceSettings = field(default_factory=EvidenceSettings)
     gpu: GpuSettings = field(default_factory=GpuSettings)
+    fabric: FabricSettings = field(default_factory=FabricSettings)
+    host: HostSettings = field(default_factory=HostSettings)
     paths: PathSettings = field(default_factory=PathSettings)

@@ -14,6 +14,8 @@ from holdfast_sidecar.coordination.reports import (
     TERMINAL,
     AgentReport,
     CheckpointOrder,
+    GateVerdict,
+    HookRun,
     Incident,
     LedgerEntry,
     Member,
@@ -50,6 +52,14 @@ class NodeStanding:
     ranks: list[RankReport] = field(default_factory=list)
     left_for: str = ""
     """Signal for which its launcher left; empty: none."""
+    gate: GateVerdict | None = None
+    """What its health gate says; None: nothing."""
+
+    @property
+    def waits_unfit(self) -> bool:
+        """Whether it has no place, and its gate would not let it have one."""
+        is_unfit = self.gate is not None and self.gate.state == "unfit"
+        return self.node_rank is None and is_unfit and bool(self.sidecar)
 
 
 PLANNED_PHASES = frozenset(
@@ -63,7 +73,7 @@ SILENT_FOR_S = 20.0
 SILENT_STEPS = 20.0
 """...and slow steps vary: so many times their usual length is no variation."""
 
-ADVICE = frozenset({Kind.NO_SNAPSHOTS})
+ADVICE = frozenset({Kind.NO_SNAPSHOTS, Kind.GATE_BLIND})
 """Findings about what could be better: the job is well all the same."""
 
 
@@ -111,6 +121,8 @@ class Standing:
     pause: Pause | None = None
     """Nothing is done about faults until it is over."""
     outside: list[Quarantine] = field(default_factory=list)
+    hooks: list[HookRun] = field(default_factory=list)
+    """What was run for nodes that are outside, or came back."""
     """Nodes that are not taken in."""
     suggestion: str = ""
     """What a person should do about a fault that the mode leaves to them."""
@@ -201,6 +213,7 @@ def judge(job: str, before: View, after: View) -> Standing:
         snapshots=None if plan is None or _is_over(plan) else _snapshots(plan, reports, after),
         pause=None if plan is None or _is_over(plan) else plan.pause,
         outside=[] if plan is None else list(plan.outside),
+        hooks=[] if plan is None else [run for run in plan.hooks if run.by],
         suggestion="" if plan is None or _is_over(plan) else _suggestion(plan, after),
         exit_code=0 if plan is None else plan.exit_code,
         stepless_since_unix_s=0.0 if plan is None else _stepless_since_unix_s(plan, nodes, after),
@@ -417,6 +430,7 @@ def _node(
         metrics_address="" if sidecar is None else sidecar.metrics_address,
         ranks=sorted(ranks, key=lambda rank: rank.rank),
         left_for="" if agent is None else agent.left_for,
+        gate=None if sidecar is None else sidecar.gate,
     )
 
 

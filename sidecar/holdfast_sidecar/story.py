@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from holdfast_sidecar.coordination.reports import LEFT_ALONE, WITHHELD, Incident
 from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
+from holdfast_sidecar.decisions.hardware import STILL_RAN
 from holdfast_sidecar.decisions.warrant import HANGS
 
 
@@ -55,6 +56,10 @@ class Story:
     """Since which step numbers were wrong; -1: they were not."""
     went_over_into: str = ""
     """Cause of the incident that followed on it, of numbers that were wrong in another way."""
+    gpu: str = ""
+    """UUID of the GPU that is to blame."""
+    remedy: str = ""
+    """What the hardware that is to blame needs before it is used again: a remedy.Remedy."""
 
     @property
     def is_withheld(self) -> bool:
@@ -93,6 +98,8 @@ def tell(incident: Incident) -> Story:
         onset_step=incident.onset_step,
         stopped_for=incident.stopped_for,
         went_over_into=incident.went_over_into,
+        gpu=incident.gpu,
+        remedy=incident.remedy,
     )
 
 
@@ -146,7 +153,8 @@ def _events(incident: Incident) -> Iterator[tuple[float, str]]:
 
 def _how_ended(incident: Incident, who: str) -> str:
     """Whose deed it was: whoever reads of a SIGKILL elsewhere asks who sent it."""
-    if incident.cause in HANGS and incident.culprit_ranks:
+    is_by_us = incident.cause in HANGS or STILL_RAN in incident.evidence
+    if is_by_us and incident.culprit_ranks:
         return f"Holdfast ended attempt {incident.attempt}, and {who} by SIGKILL"
     return f"attempt {incident.attempt} ended"
 
@@ -219,6 +227,9 @@ _CAUSES = {
     "nonfinite": "losses or gradients of all ranks are no numbers any more",
     "spike": "losses or gradients are far above what they were",
     "data_stall": "a rank has waited too long for data",
+    "gpu": "a GPU is ill",
+    "link": "a node lost a link",
+    "host": "the memory of a node fails",
     "node_lost": "a node is gone",
     "node_left": "a node left on its own account",
     "agent_restarted": "a launcher came back as a new process",

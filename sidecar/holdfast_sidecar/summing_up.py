@@ -7,6 +7,7 @@ import re
 from holdfast_sidecar.coordination.reports import LEFT_ALONE
 from holdfast_sidecar.decisions.blame import LEFT
 from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
+from holdfast_sidecar.decisions.hardware import OF_HARDWARE
 from holdfast_sidecar.decisions.observing import END, LEAVE
 from holdfast_sidecar.story import Story, whom
 
@@ -15,6 +16,9 @@ _DID = {
     "hang": "hung while its peers waited for it",
     "stall": "was silent for longer than its history allows",
     "data_stall": "waited for data for longer than its history allows",
+    "gpu": "ran on a GPU that is ill",
+    "link": "lost a link",
+    "host": "ran on memory that fails",
     "node_lost": "was lost",
     "node_left": "left on its own account",
     "agent_restarted": "got a new launcher",
@@ -31,7 +35,7 @@ _NOBODYS = {
 }
 """Causes that blame nobody."""
 
-OF_NODES = frozenset({"node_lost", "node_left", "agent_restarted", "preempted"})
+OF_NODES = frozenset({"node_lost", "node_left", "agent_restarted", "preempted", "link", "host"})
 """Causes for which the whole node answers, whichever ranks it ran."""
 
 _NOT_RESTARTED = {
@@ -59,7 +63,9 @@ def _accusation(story: Story) -> str:
     if story.cause in _NOBODYS:
         return _NOBODYS[story.cause]
     did = f" {_DID[story.cause]}" if story.cause in _DID else f": {story.cause}"
-    telling = _telling([reason for reason in story.reasons or [story.signature] if reason])
+    reasons = [reason for reason in story.reasons or [story.signature] if reason]
+    # Where its ranks stood says nothing about hardware.
+    telling = _telling(reasons[:1] if story.cause in OF_HARDWARE else reasons)
     if telling.startswith(LEFT):
         return f"{_subject(story)} {telling} ({story.confidence:.0%} sure)"
     told = f": {telling}" if telling else ""

@@ -30,7 +30,7 @@ class Telling:
     def __init__(self, torch: Any, recorder: Recorder) -> None:
         self._torch = torch
         self._recorder = recorder
-        self._page = _beside_page(recorder.attempt)
+        self._page = page_of(recorder.attempt)
         self._is_open = False
 
     def members(self) -> None:
@@ -74,7 +74,8 @@ def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
         _follow(torch, name, (uses, tells))
 
 
-def _beside_page(attempt: int) -> Path | None:
+def page_of(attempt: int) -> Path | None:
+    """Where this rank's page lies, and what it tells beside it; None outside a job."""
     folder, seat = os.environ.get(environment.PAGE_DIR), find_seat(os.environ)
     if not folder or seat is None:
         return None

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Callable
 from typing import Any
 
-from holdfast import importing
+from holdfast import importing, process
+from holdfast.devices import write_devices
 from holdfast.guard import Guard
-from holdfast.page import Phase, Word
+from holdfast.page import DEVICES_SUFFIX, Phase, Word
+from holdfast.patches.group import page_of
 from holdfast.patches.timed import after
 from holdfast.recorder import Recorder
 
@@ -22,7 +25,13 @@ def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
     """Hook every optimizer."""
     from torch.optim import optimizer as hooks
 
-    steps = OptimizerSteps(recorder)
+    place = page_of(recorder.attempt)
+
+    def tell_devices(optimizer: Any) -> None:
+        if place is not None and process.current() is recorder:
+            write_devices(torch, optimizer, place.with_suffix(DEVICES_SUFFIX))
+
+    steps = OptimizerSteps(recorder, guard.wrap("devices", tell_devices, None))
     is_compiling = torch.compiler.is_compiling
     begin = guard.wrap("optimizer begins", steps.begin, None)
     end = guard.wrap("optimizer ends", steps.end, None)
@@ -60,8 +69,11 @@ def _breaks_the_graph_anyway(optimizer: Any) -> bool:
 class OptimizerSteps:
     """Steps are the calls of the first optimizer that was seen; others only take their time."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(
+        self, recorder: Recorder, tell_devices: Callable[[Any], None] = lambda _: None
+    ) -> None:
         self._recorder = recorder
+        self._tell_devices = tell_devices
         self._first: weakref.ref[Any] | None = None
         self._calls = 0
         self._counted = recorder.index_of(Word.OPTIMIZER_CALLS)
@@ -74,6 +86,7 @@ class OptimizerSteps:
         if self._first is None or self._first() is None:
             self._first = weakref.ref(optimizer)
             recorder.thread = threading.get_ident()  # who steps the optimizer is who trains
+            self._tell_devices(optimizer)
         elif threading.get_ident() != recorder.thread:
             return
         if recorder.phase is not _OPTIMIZER:

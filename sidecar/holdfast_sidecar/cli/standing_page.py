@@ -8,6 +8,7 @@ from holdfast_sidecar.cli.table import BAD, DOUBTFUL, GOOD, paint, size, table
 from holdfast_sidecar.coordination.reports import (
     TERMINAL,
     WITHHELD,
+    HookRun,
     Incident,
     Pause,
     Quarantine,
@@ -91,6 +92,12 @@ def _arranged(standing: Standing, now_unix_s: float) -> Iterator[str]:
         yield f"suggested   {paint(standing.suggestion, DOUBTFUL)}"
     for one in standing.outside:
         yield f"kept out    {_outside(one, now_unix_s)}"
+    for node in standing.nodes:
+        if node.waits_unfit and node.gate is not None:
+            why = "; ".join(node.gate.reasons[:1])
+            yield f"unfit       {node.node}, not taken in: {why} (holdfast nodes show {node.node})"
+    for run in standing.hooks:
+        yield f"hook        {_hook(run)}"
 
 
 def _pause(pause: Pause, now_unix_s: float) -> str:
@@ -103,6 +110,12 @@ def _outside(one: Quarantine, now_unix_s: float) -> str:
     left = span(max(one.until_unix_s - now_unix_s, 0.0))
     why = "; ".join(one.evidence[:1])
     return f"{one.node}, for another {left}: {why} (holdfast resume --node {one.node})"
+
+
+def _hook(run: HookRun) -> str:
+    outcome = run.outcome or f"run by {run.by}"
+    shown = paint(outcome, DOUBTFUL) if run.outcome not in ("", "done") else outcome
+    return f"on_{run.event} for {run.node}: {shown}"
 
 
 def _snapshots(found: SnapshotStanding) -> str:
@@ -125,7 +138,8 @@ def _incident(incident: Incident, now_unix_s: float) -> str:
 
 def _nodes(standing: Standing) -> str:
     spare = "-" if standing.attempt is None else "spare"
-    kept_out = {one.node: "kept out" for one in standing.outside}
+    kept_out = {node.node: "unfit" for node in standing.nodes if node.waits_unfit}
+    kept_out |= {one.node: "kept out" for one in standing.outside}
     rows = [
         [
             node.node,

@@ -101,6 +101,9 @@ class AgentReport:
     """It was told to end, and ends its ranks: how they end now says nothing of the job."""
     left_for: str = ""
     """Signal for which it leaves at once; empty: none came."""
+    awaits_gate: bool = False
+    """There is something here that only its sidecar can judge, and one is there or being started:
+    before it is taken in, its verdict is waited for a little."""
 
 
 FINISHED = 1
@@ -150,6 +153,10 @@ class RankReport:
     """Since which step they spike; -1: they don't."""
     spikes: int = 0
     """Spikes of this attempt so far."""
+    power_w: float | None = None
+    """Average power of its GPUs in the last minute; None: not known."""
+    tokens_per_s: float | None = None
+    """Tokens that it says it trains on; None: it says nothing of them."""
     is_gloo_alone: bool = False
     """As for an Exit."""
     stood_since_unix_s: float = 0.0
@@ -252,6 +259,56 @@ class SnapshotReport:
 
 
 @dataclass(frozen=True)
+class GateVerdict:
+    """Whether a node is fit for an attempt, by its own sidecar's newest readings.
+
+    state: `fit`, `unfit`, or `unknown` while nothing was read yet.
+    """
+
+    state: str
+    reasons: list[str] = field(default_factory=list)
+    """Why it is not fit, worst first."""
+    checked_unix_s: float = 0.0
+    """On the node's wall clock."""
+    blind: list[str] = field(default_factory=list)
+    """Checks that could not be made, as `check: why`: the node counts as fit for these."""
+    after: str = ""
+    """Incident for which this node was blamed, and after whose end it was checked."""
+    gpus: int = 0
+    """That are there and well."""
+    gpus_all: int = 0
+    """That should be there."""
+
+
+@dataclass(frozen=True)
+class Exertion:
+    """A node was put to the test for some seconds. state: `running`, `done`, `failed`, `refused`.
+
+    `figures` are of the slowest device: matmul_flops_per_s, memory_bytes_per_s,
+    all_reduce_bytes_per_s.
+    """
+
+    asked_by: str
+    """Identifier of the request, or of the incident, that it was made for."""
+    state: str
+    reason: str = ""
+    """What it is at while it runs, else why it failed or was refused."""
+    wrong: list[str] = field(default_factory=list)
+    """What came out wrong: a sum, a pattern in memory."""
+    figures: dict[str, float] = field(default_factory=dict)
+    device: str = ""
+    """`cpu`, or the model of the GPUs: only what is alike is compared."""
+    devices: int = 0
+    ended_unix_s: float = 0.0
+    took_s: float = 0.0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more comes."""
+        return self.state != "running"
+
+
+@dataclass(frozen=True)
 class NodeReport:
     """A sidecar about its node."""
 
@@ -280,6 +337,8 @@ class NodeReport:
     """incident -> where this node packed what it kept of it, as `host:path`; the newest few."""
     saved: SavedPart | None = None
     metrics_address: str = ""
+    echo_address: str = ""
+    """Where this sidecar answers round-trip packets, host:port (UDP); empty: nowhere."""
     mode: str = "act"
     modes: dict[str, str] = field(default_factory=dict)
     """Fault -> what may be done about it here, where that is not `mode`."""
@@ -296,6 +355,13 @@ class NodeReport:
     """Somebody else launched the ranks; they are only watched."""
     checkpoint: CheckpointSettings | None = None
     """How checkpoints are made, from the leader alone: a command may run with other settings."""
+    hooks: dict[str, str] = field(default_factory=dict)
+    """Key of a HookRun -> its outcome, of those that this sidecar ran; the newest few."""
+    boot: str = ""
+    """Id that the kernel gave itself at its start; empty: it can't be read."""
+    gate: GateVerdict | None = None
+    exertion: Exertion | None = None
+    """The newest test that this node was put to."""
 
     @property
     def candidate(self) -> str:
@@ -375,7 +441,42 @@ class Quarantine:
     until_unix_s: float
     evidence: list[str] = field(default_factory=list)
     by: str = ""
-    """Who asked for it; empty: it was blamed too often."""
+    """Who asked for it; empty: it was blamed too often, or its hardware is ill."""
+    gpu: str = ""
+    """UUID of the GPU that it is kept outside for; empty: the whole machine is meant."""
+    remedy: str = ""
+    """A remedy.Remedy: what ends it before its time; empty: nothing but a person does."""
+    boot: str = ""
+    """Boot id of the machine when it was put there; another one means it was rebooted since."""
+    incident: str = ""
+    """For which it was put there; empty: a person did."""
+    is_drained: bool = field(default=False, kw_only=True)
+    """By `holdfast node drain`: it is not let in though it be needed."""
+
+
+@dataclass(frozen=True)
+class HookRun:
+    """A command of the user's that is run because a node is kept outside, or let in again.
+
+    event: `quarantine` or `return`. What it is about stands here, for the quarantine may be over.
+    """
+
+    part: str
+    node: str
+    since_unix_s: float
+    event: str
+    by: str
+    """Candidate whose sidecar runs it; empty: there is no command for this."""
+    outcome: str = ""
+    """`done`, or what went wrong; empty: not over yet."""
+    reason: str = ""
+    gpu: str = ""
+    remedy: str = ""
+
+    @property
+    def key(self) -> str:
+        """By which its outcome is told."""
+        return f"{self.event}:{self.part}:{self.since_unix_s:.3f}"
 
 
 @dataclass(frozen=True)
@@ -409,6 +510,8 @@ class Plan:
     """When the last pause was over: what had to wait for it has its time from then on."""
     outside: list[Quarantine] = field(default_factory=list)
     """Nodes that are not taken into an attempt."""
+    hooks: list[HookRun] = field(default_factory=list)
+    """What was run for nodes that are outside, and is run for those that came back."""
     waits: str = ""
     """While `ended`: why the next attempt is not opened yet, for people."""
 
@@ -511,7 +614,8 @@ class AttemptKey:
 @dataclass(frozen=True)
 class Request:
     """What a person asked for. kind: `checkpoint`, `stop`, `restart` (without `node`, if given),
-    `pause` (for `for_s`), `resume` (or only: let `node` in again)."""
+    `pause` (for `for_s`), `resume` (or only: let `node` in again), `drain` (keep `node` outside for
+    `for_s`), `return` (let it in again), `test` (put `node` to the test; its sidecar answers)."""
 
     identifier: str
     kind: str
@@ -522,6 +626,8 @@ class Request:
     reason: str = ""
     for_s: float = 0.0
     node: str = ""
+    is_forced: bool = False
+    """Do it although it harms: test a node whose ranks run, drain one that is needed."""
 
 
 @dataclass(frozen=True)
@@ -603,6 +709,16 @@ class Incident:
     """How often it was seen again, where nothing was done about it."""
     went_over_into: str = ""
     """Cause of numbers that are wrong in another way since `ended_unix_s`; empty: none came."""
+    gpu: str = ""
+    """UUID of the GPU that is to blame; empty: none is, or another part of the node."""
+    remedy: str = ""
+    """A remedy.Remedy: what that part needs before it is used again, as far as it was reckoned with
+    in what was decided; empty: it was not, or no hardware is to blame."""
+    seen_as: str = ""
+    """Cause that it was told by before its hardware was known to be to blame; empty: it never was
+    by another."""
+    fault_unix_s: float = 0.0
+    """Since when that part is ill, on its node's wall clock; 0: no hardware is to blame."""
 
 
 LEFT_ALONE = "left_alone"

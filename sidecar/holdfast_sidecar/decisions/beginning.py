@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from holdfast_sidecar.coordination.reports import AgentReport, Incident, Plan, decode
 from holdfast_sidecar.decisions import formation, restart
+from holdfast_sidecar.decisions.admission import awaits_words, with_unfit
 from holdfast_sidecar.decisions.choosing import choose
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.divergence import add_skip, describe_skip
@@ -84,24 +85,29 @@ def begin(cluster: Cluster, circumstances: Circumstances, after: Plan | None) ->
     leaving = set() if after is None else {member.incarnation for member in after.members}
     willing = [
         agent
-        for agent in cluster.willing()
+        for agent in cluster.waiting()
         if agent.attempt >= ended and agent.incarnation not in leaving
     ]
-    cluster = _with_minimum(cluster, willing, circumstances)
-    outside = [] if cluster.plan is None else cluster.plan.outside
-    joining = [agent for agent in willing if not is_kept_out(agent, outside)]
+    fit = [agent for agent in willing if agent in cluster.willing()]
+    cluster = _with_minimum(cluster, fit, circumstances)
+    outside = cluster.outside()
+    joining = [agent for agent in fit if not is_kept_out(agent, outside)]
     if willing and (stop := cluster.asked_to_stop()) is not None:
         refused = Plan(
             next_attempt(cluster, willing, ended), circumstances.epoch, "stopped", message=stop
         )
         return write_plan(cluster, refused)
-    if not joining:
-        return Outcome(waiting="no node has joined yet", forming=bool(willing))
-    enough = len(willing) >= joining[0].min_nodes
+    if unheard := awaits_words(cluster, willing):
+        return Outcome(waiting=unheard, forming=_are_enough(fit))
     formed = formation.form(joining, (), circumstances.forming_for_s)
+    formed = with_unfit(formed, cluster, willing)
     attempt = next_attempt(cluster, willing, ended)
     outcome = open_attempt(cluster, formed, attempt, None, circumstances)
-    return dataclasses.replace(outcome, forming=enough)
+    return dataclasses.replace(outcome, forming=_are_enough(fit) or bool(fit and not joining))
+
+
+def _are_enough(agents: Sequence[AgentReport]) -> bool:
+    return bool(agents) and len(agents) >= agents[0].min_nodes
 
 
 def _with_minimum(
@@ -112,7 +118,7 @@ def _with_minimum(
     plan, now = cluster.plan, circumstances.now_unix_s
     if plan is None or not plan.outside or not willing:
         return cluster
-    outside = lasting(plan.outside, now)
+    outside = lasting(plan.outside, now, cluster.agents, cluster.nodes)
     if circumstances.forming_for_s >= willing[0].last_call_s:
         outside = bearable(outside, willing, willing[0].min_nodes)
     return dataclasses.replace(cluster, plan=dataclasses.replace(plan, outside=outside))
@@ -165,7 +171,7 @@ def open_attempt(
         return Outcome((*_noted(cluster, kept), *write_plan(cluster, lost).writes))
     counted = incident is not None and incident.cause not in restart.PLANNED
     before = cluster.plan if incident is not None else None
-    outside = [] if cluster.plan is None else cluster.plan.outside
+    outside = cluster.outside()
     goes_on = incident is not None or bool(choice.candidates)  # else the data begins anew, too
     skips = cluster.plan.skips if cluster.plan is not None and goes_on else []
     resumed = choice.candidates[0].step if choice.candidates else 0
@@ -181,8 +187,9 @@ def open_attempt(
         message=story(incident, note) if counted and incident is not None else "",
         restarts=(before.restarts if before is not None else 0) + int(counted),
         began_unix_s=before.began_unix_s if before is not None else circumstances.now_unix_s,
-        outside=lasting(outside, circumstances.now_unix_s),
+        outside=lasting(outside, circumstances.now_unix_s, cluster.agents, cluster.nodes),
         skips=passed_over,
+        hooks=[] if cluster.plan is None else cluster.plan.hooks,
     )
     writes = (*_noted(cluster, incident), *write_plan(cluster, plan).writes)
     return Outcome(writes, abandoned=choice.abandoned, abandoned_for=choice.note)

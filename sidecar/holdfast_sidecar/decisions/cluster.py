@@ -16,12 +16,14 @@ from holdfast_sidecar.coordination.reports import (
     NodeReport,
     PeerOrder,
     Plan,
+    Quarantine,
     RankReport,
     Request,
     SnapshotOrder,
     decode,
 )
 from holdfast_sidecar.coordination.store import View
+from holdfast_sidecar.decisions.draining import with_drains
 from holdfast_sidecar.decisions.liveness import Beat, Heartbeats
 from holdfast_sidecar.decisions.quarantine import is_kept_out
 
@@ -58,18 +60,38 @@ class Cluster:
     unattended: frozenset[str] = frozenset()
     """Nodes whose sidecar has been silent for longer than it takes to start another."""
 
+    unfit: Mapping[str, str] = field(default_factory=dict)
+    """Nodes that the health gate keeps outside -> why."""
+    unheard: frozenset[str] = frozenset()
+    """Nodes whose health check is still waited for."""
+    unchecked: frozenset[str] = frozenset()
+    """Nodes whose health check never came: they are let in all the same."""
+
     def is_alive(self, node: str) -> bool:
         """Whether this node's agent takes part."""
         agent = self.agents.get(node)
         return agent is not None and agent.state != "left" and node not in self.lost
 
+    def outside(self) -> list[Quarantine]:
+        """Nodes that are kept outside, as the plan has it and as was asked since."""
+        kept = [] if self.plan is None else self.plan.outside
+        return with_drains(kept, self.requests.values(), self.agents.values())
+
     def joining(self) -> list[AgentReport]:
         """Living agents that want into an attempt, and may come in."""
-        outside = [] if self.plan is None else self.plan.outside
+        outside = self.outside()
         return [agent for agent in self.willing() if not is_kept_out(agent, outside)]
 
     def willing(self) -> list[AgentReport]:
-        """The same with those that are kept outside."""
+        """The same with those that are kept outside; all of them fit, as far as is known."""
+        return [
+            agent
+            for agent in self.waiting()
+            if agent.node not in self.unfit and agent.node not in self.unheard
+        ]
+
+    def waiting(self) -> list[AgentReport]:
+        """Living agents that want into an attempt, fit or not."""
         return [
             agent
             for agent in self.agents.values()

@@ -14,6 +14,9 @@ OF_CAUSE = {
     "data_stall": "stall",
     "nonfinite": "numbers",
     "spike": "numbers",
+    "gpu": "gpu",
+    "link": "link",
+    "host": "host",
     "quarantine": "quarantine",
 }
 """Cause -> name of the fault in the settings. What ends ranks by itself (a crash, a lost node) is

@@ -13,6 +13,7 @@ from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import Incident, Member, NodeReport, Plan, encode
 from holdfast_sidecar.decisions.accusation import Accusation, accuse
 from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.hardware import OF_HARDWARE, explained
 from holdfast_sidecar.decisions.kept_evidence import note_bundles, with_keepers, with_places
 from holdfast_sidecar.decisions.outcome import Circumstances, Outcome, Write, amend
 from holdfast_sidecar.findings import Kind
@@ -42,6 +43,8 @@ def observe(cluster: Cluster, circumstances: Circumstances) -> Outcome:
     known = open_incident(cluster.incidents)
     if known is not None and (told := _with_evidence(cluster, known, nodes)) != known:
         return Outcome((amend(cluster, told),))
+    if known is not None and (better := _with_hardware(cluster, known, nodes)) != known:
+        return Outcome((amend(cluster, better),))
     if known is not None and not found and _goes_on(nodes, known, attempt):
         # With those of starts before that came to nothing, too.
         still_open = [one for one in cluster.incidents.values() if not _is_over(one)]
@@ -102,6 +105,19 @@ def _with_evidence(cluster: Cluster, incident: Incident, nodes: list[NodeReport]
     return noted
 
 
+def _with_hardware(cluster: Cluster, incident: Incident, nodes: list[NodeReport]) -> Incident:
+    """With the hardware that explains it; whoever is ended for it already stays who is named."""
+    ranks = {node.node: [rank.rank for rank in node.ranks] for node in nodes}
+    members = [
+        Member(name, "", 0, min(own), max(own) - min(own) + 1) for name, own in ranks.items()
+    ]
+    better = explained(incident, cluster, Plan(incident.attempt, 0, "running", members))
+    if better.cause != incident.cause:
+        better = dataclasses.replace(better, seen_as=incident.cause)
+    is_same = better.culprit_ranks == incident.culprit_ranks
+    return better if is_same or incident.decided != END else incident
+
+
 def _running(cluster: Cluster) -> list[NodeReport]:
     """Nodes of the newest attempt that have ranks, by name."""
     nodes = sorted((n for n in cluster.nodes.values() if n.ranks), key=lambda n: n.node)
@@ -112,7 +128,7 @@ def _running(cluster: Cluster) -> list[NodeReport]:
 def _says_more(found: Accusation, known: Incident) -> bool:
     """Whether this is surer about who began it, or about the same now sure enough to act."""
     finding = found.finding
-    if known.decided == END:
+    if known.decided == END or known.cause in OF_HARDWARE:
         return False  # what comes now comes of that
     if (finding.node, list(finding.ranks)) != (known.culprit_node, known.culprit_ranks):
         return found.sureness > known.confidence

@@ -47,6 +47,8 @@ class Circumstances:
     """Why none of the checkpoints there are can be resumed from; empty: nothing is in the way."""
     new_identifier: str = ""
     """A fresh identifier for an incident, should one be needed."""
+    leader: str = ""
+    """The candidate that decides."""
     majority: bool = False
     """Behind Sentinel more than half of the attempt's nodes must be here to decide about others."""
 

@@ -10,7 +10,9 @@ import dataclasses
 
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import Incident, Pause, Plan, Request, encode
+from holdfast_sidecar.decisions import draining
 from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.hooks import with_hooks
 from holdfast_sidecar.decisions.losses import too_few_to_decide
 from holdfast_sidecar.decisions.outcome import Circumstances, Outcome, Write, write_plan
 from holdfast_sidecar.decisions.quarantine import lasting, let_in
@@ -18,7 +20,7 @@ from holdfast_sidecar.decisions.quarantine import lasting, let_in
 RESTART = "restart"
 """Kind of request, and cause of the incident that it becomes."""
 
-KINDS = frozenset({"pause", "resume", RESTART})
+KINDS = frozenset({"pause", "resume", RESTART}) | draining.KINDS
 
 
 def take_in(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome | None:
@@ -26,14 +28,17 @@ def take_in(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outco
     if too_few_to_decide(cluster, plan, circumstances.majority):
         return None  # the others may have been asked for something else
     now = circumstances.now_unix_s
-    changed = _without_what_is_over(plan, now)
+    changed = _without_what_is_over(cluster, plan, now)
     writes: list[Write] = []
     for request in _oldest_first(cluster):
         if request.kind == RESTART:
             writes += _answer(cluster, plan, request)
+        elif request.kind == draining.DRAIN and (why := _not_drained(cluster, plan, request)):
+            writes.append(_refuse(cluster, request, why))
         else:
-            changed = _changed(changed, request, now)
+            changed = _changed(cluster, changed, request, now)
             writes.append(_forget(cluster, request))
+    changed = with_hooks(changed, cluster, circumstances)
     if changed != plan:
         changed = dataclasses.replace(changed, epoch=circumstances.epoch)
         writes = [*write_plan(cluster, changed).writes, *writes]
@@ -53,9 +58,16 @@ def _answer(cluster: Cluster, plan: Plan, request: Request) -> list[Write]:
         return [_forget(cluster, request)]
     if plan.state != "running" or not (why := obstacle(cluster, plan, request.node)):
         return []
-    text = cluster.request_texts[request.identifier]
-    refused = encode(dataclasses.replace(request, refused=why))
-    return [Write(Section.REQUESTS, request.identifier, refused, text)]
+    return [_refuse(cluster, request, why)]
+
+
+def _not_drained(cluster: Cluster, plan: Plan, request: Request) -> str:
+    """Why this node can't be kept outside."""
+    if request.node not in cluster.agents:
+        return f"there is no node {request.node} (there are: {', '.join(sorted(cluster.agents))})"
+    if request.is_forced or not (why := too_few_without(cluster, plan, request.node)):
+        return ""
+    return f"{why}, and the next attempt would have to wait (--force drains it all the same)"
 
 
 def obstacle(cluster: Cluster, plan: Plan, node: str) -> str:
@@ -65,8 +77,15 @@ def obstacle(cluster: Cluster, plan: Plan, node: str) -> str:
         return ""
     if node not in members:
         return f"node {node} is not in attempt {plan.attempt} (in it: {', '.join(sorted(members))})"
-    seated = {name for name in members if cluster.is_alive(name)}
-    left = (seated | {agent.node for agent in cluster.joining()}) - {node}
+    return too_few_without(cluster, plan, node)
+
+
+def too_few_without(cluster: Cluster, plan: Plan, node: str) -> str:
+    """That the job could not go on without this node; empty: it could."""
+    seated = {member.node for member in plan.members if cluster.is_alive(member.node)}
+    waiting = {agent.node for agent in cluster.joining()}
+    kept_out = {one.node for one in plan.outside}
+    left = ((seated - kept_out) | waiting) - {node}
     least = max((cluster.agents[name].min_nodes for name in seated), default=1)
     return "" if len(left) >= least else f"without node {node} too few are left: {len(left)}"
 
@@ -98,8 +117,8 @@ def why_paused(plan: Plan) -> str:
     return f"paused by {plan.pause.by}{why}"
 
 
-def _without_what_is_over(plan: Plan, now: float) -> Plan:
-    kept = lasting(plan.outside, now)
+def _without_what_is_over(cluster: Cluster, plan: Plan, now: float) -> Plan:
+    kept = lasting(plan.outside, now, cluster.agents, cluster.nodes)
     plan = plan if kept == plan.outside else dataclasses.replace(plan, outside=kept)
     is_over = plan.pause is not None and now >= plan.pause.until_unix_s
     return _resumed(plan, now) if is_over else plan
@@ -109,7 +128,9 @@ def _resumed(plan: Plan, now: float) -> Plan:
     return dataclasses.replace(plan, pause=None, resumed_unix_s=now)
 
 
-def _changed(plan: Plan, request: Request, now: float) -> Plan:
+def _changed(cluster: Cluster, plan: Plan, request: Request, now: float) -> Plan:
+    if request.kind in draining.KINDS:
+        return draining.changed(plan, request, cluster.agents.values())
     if request.kind == "pause":
         pause = Pause(request.by, request.reason, now, now + request.for_s)
         return dataclasses.replace(plan, pause=pause)
@@ -121,6 +142,12 @@ def _changed(plan: Plan, request: Request, now: float) -> Plan:
 def _oldest_first(cluster: Cluster) -> list[Request]:
     wanted = (r for r in cluster.requests.values() if r.kind in KINDS and not r.refused)
     return sorted(wanted, key=lambda request: (request.at_unix_s, request.identifier))
+
+
+def _refuse(cluster: Cluster, request: Request, why: str) -> Write:
+    text = cluster.request_texts[request.identifier]
+    refused = encode(dataclasses.replace(request, refused=why))
+    return Write(Section.REQUESTS, request.identifier, refused, text)
 
 
 def _forget(cluster: Cluster, request: Request) -> Write:

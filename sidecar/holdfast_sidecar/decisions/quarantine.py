@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from holdfast_sidecar.coordination.reports import AgentReport, Quarantine
+from holdfast_sidecar.coordination.reports import AgentReport, NodeReport, Quarantine
+from holdfast_sidecar.remedy import Remedy
+
+SURELY_LATER_S = 60.0
+"""A check so much later on the node's clock was made after the leader's word: a node whose clock is
+further off is unfit anyway."""
+
+AT_LEAST = 2
+"""Nodes that may be outside in however small a job: two may be ill at once, and that enough are
+left is seen to anyway."""
 
 
 def part_of(agent: AgentReport, agents: Iterable[AgentReport]) -> str:
@@ -28,9 +37,45 @@ def find(agent: AgentReport, outside: Iterable[Quarantine]) -> Quarantine | None
     return next((one for one in outside if one.part and one.part in names), None)
 
 
-def lasting(outside: Sequence[Quarantine], now_unix_s: float) -> list[Quarantine]:
-    """Those that are not over yet."""
-    return [one for one in outside if now_unix_s < one.until_unix_s]
+def lasting(
+    outside: Sequence[Quarantine],
+    now_unix_s: float,
+    agents: Mapping[str, AgentReport] | None = None,
+    nodes: Mapping[str, NodeReport] | None = None,
+) -> list[Quarantine]:
+    """Those that are not over yet: by their time, or by what their nodes tell of themselves."""
+    told = {
+        one.part: nodes[agent.node]
+        for agent in (agents or {}).values()
+        if nodes and agent.node in nodes and (one := find(agent, outside)) is not None
+    }
+    return [
+        one
+        for one in outside
+        if now_unix_s < one.until_unix_s
+        and not (one.part in told and is_mended(one, told[one.part]))
+    ]
+
+
+def is_mended(one: Quarantine, node: NodeReport) -> bool:
+    """Whether the machine had what it needs, as its own sidecar tells.
+
+    A reboot resets its GPUs, too; what has to be replaced no start of the machine mends.
+    """
+    is_rebooted = bool(one.boot and node.boot) and one.boot != node.boot
+    if one.remedy == Remedy.REBOOT_NODE.value:
+        return is_rebooted
+    return one.remedy == Remedy.RESET_GPU.value and (is_rebooted or _is_reset(one, node))
+
+
+def _is_reset(one: Quarantine, node: NodeReport) -> bool:
+    """Whether a check after the blame found all its GPUs fit, and nothing is found of this one."""
+    gate = node.gate
+    is_after = gate is not None and (
+        gate.after == one.incident or gate.checked_unix_s > one.since_unix_s + SURELY_LATER_S
+    )
+    is_ill = any(f.gpu == one.gpu and f.remedy.blames_hardware for f in node.findings)
+    return gate is not None and gate.state == "fit" and is_after and not is_ill
 
 
 def let_in(outside: Iterable[Quarantine], node: str) -> list[Quarantine]:
@@ -39,21 +84,47 @@ def let_in(outside: Iterable[Quarantine], node: str) -> list[Quarantine]:
 
 
 def add(outside: Iterable[Quarantine], new: Quarantine) -> list[Quarantine]:
-    """With one more; an earlier one of the same part is replaced."""
-    return [*(one for one in outside if one.part != new.part), new]
+    """With one more; an earlier one of the same part is replaced, unless a person drained it."""
+    others = list(outside)
+    if not new.is_drained and any(one.is_drained and one.part == new.part for one in others):
+        return others
+    return [*(one for one in others if one.part != new.part), new]
+
+
+def is_too_much(
+    outside: Iterable[Quarantine], new: Quarantine, agents: Iterable[AgentReport], share: float
+) -> str:
+    """Why nobody new is put outside, by how many are there for no person's word; empty: one may."""
+    outside = list(outside)
+    others = sum(one.part != new.part and not one.by for one in outside)
+    names = {agent.node for agent in agents} | {one.node for one in outside}
+    most = max(AT_LEAST, int(share * len(names)))
+    if others < most:
+        return ""
+    return f"{others} of {len(names)} nodes are outside already, and more share their trouble"
 
 
 def bearable(
     outside: Sequence[Quarantine], waiting: Sequence[AgentReport], least: int
 ) -> list[Quarantine]:
-    """As many of these as leave the minimum of nodes among those that wait; the oldest is lifted
-    first, for it has had most time to be looked at. Where lifting is no help, all stay."""
+    """As many of these as leave the minimum of nodes among those that wait; who is outside for
+    nothing but blames is lifted first, then who needs least; of them the oldest, for it has had
+    most time to be looked at. Where lifting is no help, all stay."""
     kept = list(outside)
     if len(waiting) < least:
         return kept
-    for one in sorted(outside, key=lambda one: one.since_unix_s):
+    liftable = [one for one in outside if not one.is_drained]
+    for one in sorted(liftable, key=lambda one: (_severity(one), one.since_unix_s)):
         if sum(not is_kept_out(agent, kept) for agent in waiting) >= least:
             break
         if any(is_kept_out(agent, [one]) for agent in waiting):
             kept.remove(one)
     return kept
+
+
+def _severity(one: Quarantine) -> int:
+    """How bad it is to use it all the same; a remedy of a newer version is the worst."""
+    is_known = one.remedy in {remedy.value for remedy in Remedy}
+    if one.remedy and not one.gpu and one.remedy == Remedy.REPLACE.value:
+        return 0  # a lemon: it may work for days
+    return Remedy(one.remedy).severity if is_known else len(Remedy) * bool(one.remedy)

@@ -9,15 +9,19 @@ from holdfast_sidecar.coordination.reports import WITHHELD, Exit, Incident, Plan
 from holdfast_sidecar.decisions import (
     fault_time,
     formation,
+    hardware,
     interruption,
     restart,
     withholding,
 )
+from holdfast_sidecar.decisions.admission import awaits_words, unfit_words, with_unfit
 from holdfast_sidecar.decisions.beginning import next_attempt, open_attempt
 from holdfast_sidecar.decisions.blame import FROM_OUTSIDE, Blame, describe, is_of_script
 from holdfast_sidecar.decisions.choosing import onset_in
 from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.decisions.escalation import Way, find_way
+from holdfast_sidecar.decisions.escalation import find_way
+from holdfast_sidecar.decisions.hooks import with_hooks
+from holdfast_sidecar.decisions.keeping_out import Way
 from holdfast_sidecar.decisions.kept_evidence import with_keepers, with_places
 from holdfast_sidecar.decisions.losses import (
     agent_of,
@@ -81,10 +85,17 @@ def reform(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcom
         # Whoever ended the attempt died before it wrote this down: pauses count from now on.
         missed = dataclasses.replace(incident, ended_unix_s=circumstances.now_unix_s)
         return Outcome((amend(cluster, missed),))
+    if known is not None and incident.cause != known.cause and _is_of_hardware(incident):
+        # The finding may be gone with its sidecar: whoever leads next need not see it again.
+        told = dataclasses.replace(incident, seen_as=known.cause)
+        return Outcome((amend(cluster, told),))
     settings, now = circumstances.settings, circumstances.now_unix_s
     way = find_way(cluster, plan, incident, settings, _cap(cluster, settings), now)
     if isinstance(way, restart.Stop):
         refused = stopped(plan, circumstances, way.exit_code, way.message)
+        if way.outside is not None:
+            refused = dataclasses.replace(refused, outside=way.outside)
+            refused = with_hooks(refused, cluster, circumstances)
         stamped = stopped_over(incident, way.message)
         return Outcome((amend(cluster, stamped), *write_plan(cluster, refused).writes))
     if now < plan_not_before(incident, way.pause_s):
@@ -106,11 +117,15 @@ def _go_on(cluster: Cluster, plan: Plan, way: Way, circumstances: Circumstances)
     """Open the next attempt, once enough nodes are here that may come in."""
     cluster = _without(cluster, plan, way.outside)
     joining, now = cluster.joining(), circumstances.now_unix_s
+    if unheard := awaits_words(cluster, cluster.waiting()):
+        return Outcome(waiting=unheard)
     formed = formation.form(joining, plan.members, 0.0)
+    formed = with_unfit(formed, cluster, cluster.waiting())
     patience = circumstances.settings.policy.join_timeout_s
     since = max(plan_not_before(way.incident, way.pause_s), plan.resumed_unix_s)
     if now > since + patience and isinstance(formed, formation.Waiting):
         message = f"{len(joining)} nodes came back within {patience:g} s, too few to go on"
+        message += unfit_words(cluster, cluster.waiting())
         refused = stopped(plan, circumstances, restart.EXIT_FAILED, message)
         stamped = stopped_over(way.incident, message)
         return Outcome((amend(cluster, stamped), *write_plan(cluster, refused).writes))
@@ -136,8 +151,17 @@ def plan_not_before(incident: Incident, pause: float) -> float:
     return (incident.ended_unix_s or incident.detected_unix_s) + pause
 
 
+def _is_of_hardware(incident: Incident) -> bool:
+    return incident.cause in hardware.OF_HARDWARE
+
+
 def _final(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident:
-    """The incident with what has become known since: later exits, a node that never came back."""
+    """The incident with what has become known since, which may be what its hardware told."""
+    return hardware.explained(_told_since(cluster, plan, circumstances), cluster, plan)
+
+
+def _told_since(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident:
+    """What launchers told since: later exits, a node that never came back."""
     incident = with_keepers(cluster, _known(cluster, plan, circumstances))
     if incident.onset_step < 0 and (onset := onset_in(cluster, plan)) >= 0:
         incident = dataclasses.replace(incident, onset_step=onset)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast_sidecar.coordination.reports import Incident
+from holdfast_sidecar.coordination.reports import Incident, Quarantine
 from holdfast_sidecar.decisions.signature import are_alike, in_words
 from holdfast_sidecar.settings import PolicySettings
 
@@ -35,6 +35,8 @@ class Stop:
 
     exit_code: int
     message: str
+    outside: list[Quarantine] | None = None
+    """Who is kept outside from now on; None: nobody new."""
 
 
 def decide(

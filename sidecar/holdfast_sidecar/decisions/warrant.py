@@ -1,13 +1,19 @@
-"""Whether a hung rank of this node may be ended now: everything that must be so before a kill."""
+"""Whether a rank of this node may be ended now that lives: everything that must be so before."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast_sidecar.decisions.hardware import OF_HARDWARE
 from holdfast_sidecar.local_state import Orders
 
 HANGS = frozenset({"hang", "stall", "data_stall"})
-"""Causes whose culprit still lives and has to be ended; crashed ranks and lost nodes need none."""
+"""Causes whose culprit still lives and stands still."""
+
+ENDED_BY_US = HANGS | OF_HARDWARE
+"""Causes of a plan whose culprit still lives and has to be ended: a rank whose GPU is gone waits in
+the driver and hears no other signal. Crashed ranks and lost nodes need none; where hardware turns
+out to be to blame for a crash, the incident says so and the plan does not."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +31,8 @@ class Warrant:
 def refusal(orders: Orders, warrant: Warrant) -> str:
     """Why nothing may be killed now; empty when the plan's culprits on this node may be."""
     plan = orders.plan
-    if plan is None or plan.state not in ("evidence", "ended") or plan.cause not in HANGS:
-        return "no hang is being dealt with"
+    if plan is None or plan.state not in ("evidence", "ended") or plan.cause not in ENDED_BY_US:
+        return "nothing is being dealt with for which a rank is ended"
     if plan.culprit_node != warrant.node or not plan.culprit_ranks:
         return "the culprit is not on this node"
     if plan.pause is not None:

@@ -5,7 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 from holdfast_sidecar.coordination.reports import AgentReport, Incident, Member, Plan
-from holdfast_sidecar.decisions import fault_time, interruption, preemption, withholding
+from holdfast_sidecar.decisions import (
+    fault_time,
+    hardware,
+    interruption,
+    preemption,
+    withholding,
+)
 from holdfast_sidecar.decisions.blame import in_short, is_of_script
 from holdfast_sidecar.decisions.choosing import onset_in
 from holdfast_sidecar.decisions.cluster import Cluster
@@ -63,12 +69,17 @@ def watch(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome
         # A person may restart what hangs and is not acted on: then, too, evidence comes first.
         hangs = withholding.acting_findings(cluster, plan)
         return _close(cluster, plan, wanted, "evidence" if hangs else "ended", circumstances)
-    return Outcome(
-        (
-            *_recoveries(cluster, plan, circumstances),
-            *withholding.record(cluster, plan, circumstances),
-            *note_bundles(cluster),
-        )
+    return Outcome(_noted(cluster, plan, circumstances))
+
+
+def _noted(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> tuple[Write, ...]:
+    """What there is to write down while nothing has to be done."""
+    if late := _blamed_late(cluster, plan):
+        return late  # what else there is to note of them is noted next time
+    return (
+        *_recoveries(cluster, plan, circumstances),
+        *withholding.record(cluster, plan, circumstances),
+        *note_bundles(cluster),
     )
 
 
@@ -183,7 +194,11 @@ def _crash(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incide
 
 
 def _trouble(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident | None:
-    """What ranks that live are ended for: one hangs, or the numbers of all are wrong."""
+    """What ranks that live are ended for: their hardware is ill (they may compute on, wrongly), one
+    hangs, or the numbers of all are wrong."""
+    ill = [one for one in hardware.unanswered(cluster, plan) if one.mode == "act"]
+    if (fault := hardware.name_fault(ill, plan)) is not None:
+        return dataclasses.replace(fault, evidence=[*fault.evidence, hardware.STILL_RAN])
     if (hang := _hang(cluster, plan)) is not None:
         return hang
     settings = circumstances.settings
@@ -253,9 +268,27 @@ def _close(
         culprit_node=recorded.culprit_node,
         culprit_ranks=recorded.culprit_ranks,
     )
-    record = amend(cluster, recorded)
+    # The plan says what is done, and so what the culprit did; the incident what is to blame for it.
+    record = amend(cluster, hardware.explained(recorded, cluster, plan))
     overtaken = withholding.overtaken(cluster, plan, now, goes_on=recorded.identifier)
-    return Outcome((*write_plan(cluster, closed).writes, record, *overtaken))
+    late = _blamed_late(cluster, plan)
+    return Outcome((*write_plan(cluster, closed).writes, record, *overtaken, *late))
+
+
+def _blamed_late(cluster: Cluster, plan: Plan) -> tuple[Write, ...]:
+    """Incidents whose restart was opened before it was known that hardware was to blame."""
+    under_way = (
+        incident
+        for incident in cluster.incidents.values()
+        if incident.decided == "restart"
+        and not incident.recovered_unix_s
+        and incident.attempt < plan.attempt
+    )
+    return tuple(
+        amend(cluster, better)
+        for incident in under_way
+        if (better := hardware.explained_late(incident, cluster, plan)) != incident
+    )
 
 
 def _recoveries(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> tuple[Write, ...]:

@@ -22,6 +22,7 @@ from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.culprit import mode_where_it_was, name_culprit
 from holdfast_sidecar.decisions.divergence import find_divergence, find_left_alone
+from holdfast_sidecar.decisions.hardware import OF_HARDWARE, name_fault, unanswered
 from holdfast_sidecar.decisions.modes import mode_of_job, mode_on
 from holdfast_sidecar.decisions.outcome import Circumstances, Write, amend
 from holdfast_sidecar.decisions.restart import PLANNED
@@ -48,18 +49,22 @@ def acting_findings(cluster: Cluster, plan: Plan) -> list[tuple[Finding, str]]:
 def record(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> tuple[Write, ...]:
     """Open an incident for a fault that nothing is done about; close it once that is over.
 
-    Ranks that hang and numbers that are wrong are told apart: a job may live with the latter for
-    long, and hang meanwhile.
+    Ranks that hang, hardware that is ill and numbers that are wrong are told apart: a job may live
+    with the latter two for long, and hang meanwhile.
     """
+    ill = _withheld_fault(cluster, plan, circumstances)
     hang = _withheld_hang(cluster, plan, circumstances)
     numbers = _withheld_numbers(cluster, plan, circumstances)
     known = [i for i in _of_attempt(cluster, plan) if not i.ended_unix_s or i.went_over_into]
     of_numbers = [i for i in known if i.cause in ABOUT_NUMBERS]
-    of_hangs = [i for i in known if i.cause not in ABOUT_NUMBERS]
+    of_hardware = [i for i in known if i.cause in OF_HARDWARE]
+    of_hangs = [i for i in known if i.cause not in ABOUT_NUMBERS | OF_HARDWARE]
     # One at a time, as there is one new name; the next round has another.
     now = circumstances.now_unix_s
-    return _follow(cluster, plan, hang, of_hangs, now) or _follow(
-        cluster, plan, numbers, of_numbers, now
+    return (
+        _follow(cluster, plan, hang, of_hangs, now)
+        or _follow(cluster, plan, ill, of_hardware, now)
+        or _follow(cluster, plan, numbers, of_numbers, now)
     )
 
 
@@ -114,6 +119,15 @@ def _kept_by_the_culprits_node(
     named = name_culprit(hangs, cluster, plan)
     mode = "act" if named is None else mode_where_it_was(named, cluster)
     return [] if mode == "act" else [(finding, mode) for finding in hangs]
+
+
+def _withheld_fault(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident | None:
+    """Ill hardware for which the attempt would be ended, and is not."""
+    withheld = [one for one in unanswered(cluster, plan) if _mode(plan, one.mode) != "act"]
+    named = name_fault(withheld, plan)
+    if named is None:
+        return None
+    return _incident(cluster, plan, named, _mode(plan, withheld[0].mode), circumstances)
 
 
 def _withheld_numbers(

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from holdfast_sidecar.detectors.adapters import find_troubled_adapters
 from holdfast_sidecar.detectors.arrival import settle
 from holdfast_sidecar.detectors.crash import find_crashes
+from holdfast_sidecar.detectors.drift import find_drifting_errors
 from holdfast_sidecar.detectors.host import find_host_troubles
-from holdfast_sidecar.detectors.network import find_lost_links
+from holdfast_sidecar.detectors.links import find_link_troubles, find_missing_ports
 from holdfast_sidecar.detectors.numbers import find_bad_numbers
 from holdfast_sidecar.detectors.nvml import find_wedged_nvml
+from holdfast_sidecar.detectors.pci_errors import find_pci_errors
 from holdfast_sidecar.detectors.presence import find_absences
+from holdfast_sidecar.detectors.round_trips import find_slow_peers
 from holdfast_sidecar.detectors.stall import find_stalls
 from holdfast_sidecar.detectors.straggler import find_stragglers
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.observation import Moment, Ranks
 from holdfast_sidecar.readings.machine import MachineReading
-from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.settings import FabricSettings, Settings
 
 
 def judge_ranks(ranks: Ranks, settings: Settings, moment: Moment) -> list[Finding]:
@@ -28,12 +32,32 @@ def judge_ranks(ranks: Ranks, settings: Settings, moment: Moment) -> list[Findin
 
 
 def judge_machine(
-    machine: MachineReading, launcher_alive: bool, store_answered_s: float, moment: Moment
+    machine: MachineReading,
+    launcher_alive: bool,
+    store_answered_s: float,
+    settings: Settings,
+    moment: Moment,
 ) -> list[Finding]:
     """All findings about the node itself and what it needs."""
     return [
-        *find_host_troubles(machine.host, moment),
-        *find_lost_links(machine.network, moment),
+        *find_host_troubles(machine.host, moment, machine.kernel_events),
+        *judge_fabric(machine, settings.fabric, moment),
         *find_wedged_nvml(machine, moment),
         *find_absences(machine.failing, launcher_alive, store_answered_s, moment),
+    ]
+
+
+def judge_fabric(
+    machine: MachineReading, settings: FabricSettings, moment: Moment
+) -> list[Finding]:
+    """All findings about links and what hangs on them."""
+    ports = {} if machine.fabric is None else machine.fabric.links
+    interfaces = {} if machine.network is None else machine.network.links
+    return [
+        *find_link_troubles([*ports.values(), *interfaces.values()], settings, moment),
+        *find_missing_ports(machine.fabric, settings, moment),
+        *find_drifting_errors(machine.fabric, moment),
+        *find_pci_errors(machine.pci, moment),
+        *find_troubled_adapters(machine.kernel_events, moment),
+        *find_slow_peers(machine.round_trips, moment),
     ]

@@ -11,6 +11,10 @@ from holdfast_sidecar.readings.machine import ProbeHealth
 FAILING_FOR_S = 15.0
 """A probe that fails once is a hiccup; one that fails this long blinds us."""
 
+LEFT_TO_DOCTOR = frozenset({"kernel_log"})
+"""What many a container may not read, for as long as it runs: `holdfast doctor` and `probe_up` say
+so, and no alarm does."""
+
 STORE_SILENT_FOR_S = 3.0
 """A failover behind Sentinel takes about two seconds and is nothing to tell anybody."""
 
@@ -29,6 +33,8 @@ def find_absences(
         text = f"the store has not answered for {silent_s:.1f} s"
         yield _finding(Kind.STORE_AWAY, moment, 1.0, text)
     for health in failing:
+        if health.name in LEFT_TO_DOCTOR:
+            continue
         if moment.age_s(health.failing_since_s) >= FAILING_FOR_S:
             text = f"probe {health.name} failed {health.failures} times, last: {health.error}"
             yield _finding(Kind.PROBE_FAILED, moment, 0.9, text, health.name)

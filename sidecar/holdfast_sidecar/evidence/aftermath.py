@@ -17,7 +17,7 @@ from typing import Any
 
 from holdfast_sidecar.coordination.reports import AgentReport, NodeReport, Plan, decode
 from holdfast_sidecar.decisions.blame import find_culprit
-from holdfast_sidecar.decisions.warrant import HANGS
+from holdfast_sidecar.decisions.warrant import ENDED_BY_US
 from holdfast_sidecar.evidence import archive
 from holdfast_sidecar.evidence.first_error import (
     OWN,
@@ -113,7 +113,7 @@ def keep_aftermath(
     room.write("settings.json", _json(clean(dataclasses.asdict(scene.settings))))
     signs = [*_signs_of_exits(scene), *_signs_of_words(scene)]
     signs += _keep_logs(scene, room, now_unix_s)
-    if scene.plan.cause in HANGS:
+    if scene.plan.cause in ENDED_BY_US:
         # Its culprit was killed by us, and its peers raised for that.
         signs = [sign for sign in signs if sign.source != "exit" and sign.weight >= OWN]
     # Whatever the logs took: this is what they were read for, and a few lines per rank.

@@ -11,7 +11,7 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 from holdfast_sidecar.coordination.reports import Exit, Plan
 from holdfast_sidecar.decisions.blame import describe, find_culprit
 from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
-from holdfast_sidecar.decisions.warrant import HANGS
+from holdfast_sidecar.decisions.warrant import ENDED_BY_US
 from holdfast_sidecar.launcher.rank_ends import RankEnd, in_order
 from holdfast_sidecar.naming import how_it_ended
 from holdfast_sidecar.redaction import Redaction
@@ -117,7 +117,7 @@ def by_whom(exit_: Exit, attempt: int, plan: Plan | None) -> str:
     that it was not Holdfast is for the incident to say, since this may be late."""
     if exit_.exit_code != -signal.SIGKILL or plan is None or plan.attempt != attempt:
         return ""
-    is_culprit = plan.cause in HANGS and exit_.rank in plan.culprit_ranks
+    is_culprit = plan.cause in ENDED_BY_US and exit_.rank in plan.culprit_ranks
     return f", by Holdfast, for the {plan.cause} of incident {plan.incident}" * is_culprit
 
 

@@ -19,7 +19,9 @@ from holdfast_sidecar.configuration import read_seconds
 from holdfast_sidecar.coordination.connection import open_store
 from holdfast_sidecar.coordination.reports import AgentReport
 from holdfast_sidecar.coordination.store import StoreUnavailable
+from holdfast_sidecar.decisions.admission import mode_of_gate
 from holdfast_sidecar.launcher.address import own_address
+from holdfast_sidecar.launcher.gate_notice import awaits_gate
 from holdfast_sidecar.launcher.machine import read_machine
 from holdfast_sidecar.launcher.plan_watch import PlanWatch
 from holdfast_sidecar.launcher.rendezvous import LAST_CALL_S, HoldfastRendezvous, new_incarnation
@@ -68,6 +70,8 @@ class Entrance:
     timeouts: Timeouts
     max_restarts: int | None = None
     role: str = "default"
+    has_sidecar: bool = False
+    """One serves this node, or is about to."""
 
     def check_shared(self) -> None:
         """Refuse a job name that is in use with other settings."""
@@ -101,6 +105,7 @@ class Entrance:
             watch=PlanWatch(stores[1], heartbeat_s),
             run_id=self.job,
             join_timeout_s=self.timeouts.join_s,
+            gate_acts=mode_of_gate(self.settings) == "act",
         )
 
     def _first_report(self, node: str) -> AgentReport:
@@ -123,4 +128,5 @@ class Entrance:
             role=self.role,
             pid=os.getpid(),
             ends_unix_s=read_end(self.settings.policy, os.environ, time.time()),
+            awaits_gate=awaits_gate(self.settings.gate, self.has_sidecar),
         )

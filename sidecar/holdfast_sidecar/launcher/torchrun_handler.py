@@ -7,6 +7,7 @@ slots=N, join_timeout=S and last_call_timeout=S; settings come from holdfast.tom
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import os
 import socket
@@ -31,6 +32,7 @@ from holdfast_sidecar.launcher.rank_environment import (
 from holdfast_sidecar.launcher.rank_pages import read_completed_steps
 from holdfast_sidecar.launcher.rendezvous import Assignment, HoldfastRendezvous
 from holdfast_sidecar.launcher.seating import context_for
+from holdfast_sidecar.launcher.sidecar_process import has_own_sidecar
 from holdfast_sidecar.preflight import check_node
 
 
@@ -54,6 +56,7 @@ def create(parameters: RendezvousParameters) -> HoldfastRendezvous:
     entrance.check_shared()
     owned = ownership.own_node(settings.paths, entrance.job, parameters.get("node") or None)
     ownership.sweep_slots(owned.places.shm)
+    entrance = dataclasses.replace(entrance, has_sidecar=has_own_sidecar(owned.places))
     server.write_record(owned.places)
     context = RankContext(
         job=entrance.job,

@@ -8,11 +8,15 @@ leader makes no new series.
 
 from __future__ import annotations
 
+from holdfast_sidecar.metrics.blame_entries import BLAMES
 from holdfast_sidecar.metrics.entry import JOB, NODE, RANK, Entry, counter, gauge, of_job, summary
-from holdfast_sidecar.metrics.gpu_entries import GPUS
+from holdfast_sidecar.metrics.fabric_entries import FABRIC
+from holdfast_sidecar.metrics.gate_entries import GATE
+from holdfast_sidecar.metrics.gpu_entries import ENERGY, GPUS
 from holdfast_sidecar.metrics.host_entries import HOST
 from holdfast_sidecar.metrics.network_entries import NETWORK
 from holdfast_sidecar.metrics.nvml_entries import NVML
+from holdfast_sidecar.metrics.xid_entries import XIDS
 
 SIDECAR = (
     gauge(
@@ -302,13 +306,18 @@ CATALOGUE: tuple[Entry, ...] = (
     *SIDECAR,
     *COORDINATION,
     *JOB_WIDE,
+    *BLAMES,
     *CHECKPOINTS,
     *PEER_COPIES,
     *SNAPSHOTS,
     *RANKS,
     *FINDINGS,
+    *GATE,
     *HOST,
     *NETWORK,
+    *FABRIC,
     *GPUS,
     *NVML,
+    *ENERGY,
+    *XIDS,
 )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from holdfast_sidecar.metrics.gate_samples import draw_gate
+from holdfast_sidecar.metrics.gpu_samples import draw_gpus
 from holdfast_sidecar.metrics.job_samples import draw_job
 from holdfast_sidecar.metrics.machine_samples import draw_machine
 from holdfast_sidecar.metrics.nvml_samples import draw_nvml
@@ -21,8 +23,10 @@ def draw(picture: Picture, job: str) -> list[Sample]:
         *draw_sidecar(picture, of_node),
         *draw_ranks(picture, of_node),
         *draw_snapshots(picture, of_node),
+        *draw_gate(picture.fitness, of_node),
         *draw_machine(picture.machine, of_node),
         *draw_nvml(picture.machine, picture.moment, of_node),
+        *draw_gpus(picture, of_node),
         *draw_transfers(picture.peers, of_node),
     ]
     if picture.orders.is_leader:

@@ -10,6 +10,7 @@ NODE = ("run", "node")
 RANK = ("run", "node", "rank")
 GPU = ("run", "node", "gpu")
 NIC = ("run", "node", "device")
+PORT = ("run", "node", "device", "port")
 
 
 @dataclass(frozen=True)

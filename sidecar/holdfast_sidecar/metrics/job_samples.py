@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from holdfast_sidecar.coordination.reports import WITHHELD, Incident, Plan
+from holdfast_sidecar.coordination.reports import WITHHELD, Incident, Plan, RankReport
 from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.decisions.quarantine import is_kept_out
+from holdfast_sidecar.metrics.blame_samples import draw_blames
 from holdfast_sidecar.metrics.checkpoint_samples import draw_checkpoints
 from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.picture import Picture
@@ -15,7 +16,7 @@ from holdfast_sidecar.story import lost_s
 
 STATES = ("running", "evidence", "ended", "done", "stopped")
 
-CAUSES = ("crash", "hang", "stall", "data_stall", "node_lost")
+CAUSES = ("crash", "hang", "stall", "data_stall", "node_lost", "gpu", "link", "host")
 """Counted from 0; other causes appear with their first incident."""
 
 
@@ -32,6 +33,7 @@ def draw_job(picture: Picture, told: Told) -> Iterator[Sample]:
     if cluster.plan is not None:
         yield from _draw_plan(cluster, cluster.plan, told)
     yield from _draw_incidents(list(cluster.incidents.values()), told)
+    yield from draw_blames(cluster, picture.policy, picture.moment.now_unix_s, told)
     yield from draw_checkpoints(picture, cluster, told)
 
 
@@ -51,6 +53,15 @@ def _draw_plan(cluster: Cluster, plan: Plan, told: Told) -> Iterator[Sample]:
     yield from told("job_ranks_reporting", sum(rank.alive for rank in ranks.values()))
     yield from told("job_step", min((rank.step for rank in ranks.values()), default=None))
     yield from told("job_restarts_total", plan.restarts)
+    yield from told("job_token_energy_joules", token_joules(ranks.values()))
+
+
+def token_joules(ranks: Iterable[RankReport]) -> float | None:
+    """What all ranks together spend for one token; None unless all are metered and one tells."""
+    alive = [rank for rank in ranks if rank.alive]
+    powers = [rank.power_w for rank in alive if rank.power_w is not None]
+    pace = sum(rank.tokens_per_s or 0.0 for rank in alive)
+    return sum(powers) / pace if pace > 0 and len(powers) == len(alive) else None
 
 
 def _draw_incidents(incidents: list[Incident], told: Told) -> Iterator[Sample]:
@@ -60,6 +71,8 @@ def _draw_incidents(incidents: list[Incident], told: Told) -> Iterator[Sample]:
     for why in sorted(WITHHELD):
         yield from told("job_withheld_total", withheld[why], why=why)
     by_cause = Counter(incident.cause for incident in incidents)
+    # The same of one that was told as a crash, say, before its hardware was known to be ill.
+    by_cause.update(incident.seen_as for incident in incidents if incident.seen_as)
     lost: Counter[str] = Counter()
     for incident in incidents:
         if incident.recovered_unix_s:

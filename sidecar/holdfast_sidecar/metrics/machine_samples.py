@@ -1,13 +1,20 @@
-"""What is told about the machine: host, network, GPUs."""
+"""What is told about the machine: host, network, fabric; GPUs apart."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast_sidecar.metrics.gpu_samples import draw_gpus
+from holdfast_sidecar.metrics.fabric_samples import (
+    draw_fabric,
+    draw_kernel_events,
+    draw_pci,
+    draw_round_trips,
+    draw_tcp,
+)
 from holdfast_sidecar.metrics.host_samples import draw_host
 from holdfast_sidecar.metrics.network_samples import draw_network
 from holdfast_sidecar.metrics.samples import Sample, Told
+from holdfast_sidecar.metrics.xid_samples import draw_xids
 from holdfast_sidecar.readings.machine import MachineReading
 
 
@@ -17,5 +24,16 @@ def draw_machine(machine: MachineReading, told: Told) -> Iterator[Sample]:
         yield from draw_host(machine.host, told)
     if machine.network is not None:
         yield from draw_network(machine.network, told)
-    if machine.gpu is not None and machine.gpu.is_present:
-        yield from draw_gpus(machine.gpu, told)
+    if machine.fabric is not None:
+        yield from draw_fabric(machine.fabric, told)
+    if machine.pci is not None:
+        yield from draw_pci(machine.pci, told)
+    if machine.tcp is not None:
+        yield from draw_tcp(machine.tcp, told)
+    if machine.kernel_events is not None:
+        yield from draw_kernel_events(machine.kernel_events, told)
+    if machine.round_trips is not None:
+        yield from draw_round_trips(machine.round_trips, told)
+    if machine.kernel_events is not None:
+        yield from draw_kernel_events(machine.kernel_events, told)
+    yield from draw_xids(machine.xids, told)

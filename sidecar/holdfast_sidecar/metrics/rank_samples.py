@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 
 from holdfast.page import ReplyState, Word
+from holdfast_sidecar.metrics.gpu_samples import draw_energy
 from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.observation import RankHistory, is_finite, own_s, step_s
 from holdfast_sidecar.picture import Picture
@@ -52,5 +53,6 @@ def _draw_rank(history: RankHistory, picture: Picture, told: Told) -> Iterator[S
     if look.reply is not None and look.reply.state in (ReplyState.SAVED, ReplyState.COPIED):
         yield from told("rank_checkpoint_seconds", look.reply.duration_ns / 1e9)
         yield from told("rank_checkpoint_bytes", look.reply.size_bytes)
+    yield from draw_energy(picture.gpus.energy.of(look.rank), look.tokens, told)
     cpu_ticks = None if look.process is None else look.process.cpu_ticks
     yield from told("rank_cpu_seconds_total", None if cpu_ticks is None else cpu_ticks * TICK_S)

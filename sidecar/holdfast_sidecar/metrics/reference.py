@@ -9,24 +9,33 @@ from pathlib import Path
 from holdfast.page import Phase
 from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.metrics import catalogue
+from holdfast_sidecar.metrics.blame_entries import BLAMES
 from holdfast_sidecar.metrics.entry import Entry
-from holdfast_sidecar.metrics.gpu_entries import GPUS
+from holdfast_sidecar.metrics.fabric_entries import FABRIC
+from holdfast_sidecar.metrics.gate_entries import GATE
+from holdfast_sidecar.metrics.gpu_entries import ENERGY, GPUS
 from holdfast_sidecar.metrics.host_entries import HOST
 from holdfast_sidecar.metrics.network_entries import NETWORK
 from holdfast_sidecar.metrics.nvml_entries import NVML
+from holdfast_sidecar.metrics.xid_entries import XIDS
 
 SECTIONS: tuple[tuple[str, Sequence[Entry]], ...] = (
     ("The whole job", catalogue.JOB_WIDE),
+    ("Blames", BLAMES),
     ("Checkpoints", catalogue.CHECKPOINTS),
     ("Copies on other nodes", catalogue.PEER_COPIES),
     ("Snapshots", catalogue.SNAPSHOTS),
     ("Ranks", catalogue.RANKS),
     ("Findings", catalogue.FINDINGS),
     ("Coordination", catalogue.COORDINATION),
+    ("Health gate", GATE),
     ("Host", HOST),
     ("Network", NETWORK),
+    ("Fabric", FABRIC),
     ("GPUs", GPUS),
     ("How NVIDIA's driver answers", NVML),
+    ("Energy", ENERGY),
+    ("Faults that the GPU driver tells of", XIDS),
     ("The sidecar itself", catalogue.SIDECAR),
 )
 

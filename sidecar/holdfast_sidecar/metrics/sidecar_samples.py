@@ -28,6 +28,8 @@ ACTIONS = (
     "end_leftovers",
     "remove_server_files",
     "remove_shared_memory",
+    "on_quarantine",
+    "on_return",
 )
 
 

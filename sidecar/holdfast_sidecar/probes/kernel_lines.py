@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
+from holdfast_sidecar.readings.kernel import KernelRecord
+
 KMSG = Path("/dev/kmsg")
 
 RECORD_BYTES = 8192
@@ -31,15 +33,24 @@ def read_kernel_lines(since_s: float, path: Path = KMSG) -> list[str]:
 
 def parse_record(record: str, since_s: float) -> str:
     """`[seconds] level: text` of one record; empty for what is older, or no record."""
+    parsed = parse_kernel_record(record)
+    if parsed is None or parsed.at_s < since_s:
+        return ""
+    return f"[{parsed.at_s:.6f}] {_LEVELS[parsed.level]}: {parsed.text}"
+
+
+def parse_kernel_record(record: str) -> KernelRecord | None:
+    """What /dev/kmsg hands out at once, without what describes its device; None for garbage."""
     prefix, found, text = record.partition(";")
     fields = prefix.split(",")
-    if not found or len(fields) < 3 or not (fields[0] + fields[2]).isdecimal():
-        return ""
-    at_s = int(fields[2]) / 1e6
-    if at_s < since_s:
-        return ""
-    level = _LEVELS[int(fields[0]) % len(_LEVELS)]
-    return f"[{at_s:.6f}] {level}: {text.partition(chr(10))[0]}"
+    if not found or len(fields) < 3 or not _are_numbers(fields[:3]):
+        return None
+    level, sequence, at_us = (int(field) for field in fields[:3])
+    return KernelRecord(sequence, level % len(_LEVELS), at_us / 1e6, text.partition("\n")[0])
+
+
+def _are_numbers(fields: list[str]) -> bool:
+    return all(field.isascii() and field.isdecimal() for field in fields)
 
 
 def _read_records(path: Path) -> Iterator[str]:

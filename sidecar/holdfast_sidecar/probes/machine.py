@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
 from holdfast_sidecar.probes.runner import ProbeRunner
+from holdfast_sidecar.readings.fabric import FabricReading, PciReading, TcpReading
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.gpu_events import GpuEvents
 from holdfast_sidecar.readings.host import HostReading
+from holdfast_sidecar.readings.kernel import KernelReading
 from holdfast_sidecar.readings.machine import MachineReading, ProbeHealth
 from holdfast_sidecar.readings.network import NetworkReading
 
 EVERY_S = 5.0
 """Often enough for a scrape every 15 s, rare enough to cost nothing."""
+
+LINKS_EVERY_S = 1.0
+"""How soon a link that is gone is noticed: the window for a drop begins there. One file a port."""
 
 T = TypeVar("T")
 
@@ -25,7 +31,13 @@ class MachineProbes:
     host: ProbeRunner[HostReading]
     network: ProbeRunner[NetworkReading]
     gpu: ProbeRunner[GpuReading | None]
+    fabric: ProbeRunner[FabricReading] | None = None
+    pci: ProbeRunner[PciReading] | None = None
+    tcp: ProbeRunner[TcpReading] | None = None
+    kernel: ProbeRunner[KernelReading] | None = None
     gpu_events: ProbeRunner[GpuEvents] | None = None
+    host_parts: Callable[[], tuple[ProbeHealth, ...]] = tuple
+    """How the parts of the host with rhythms of their own fare."""
 
     def read(self, now_s: float) -> MachineReading:
         """The newest values; whatever is due is read anew."""
@@ -34,24 +46,29 @@ class MachineProbes:
             network=self.network.read(now_s),
             gpu=self.gpu.read(now_s),
             gpu_events=_read(self.gpu_events, now_s),
+            fabric=_read(self.fabric, now_s),
+            pci=_read(self.pci, now_s),
+            tcp=_read(self.tcp, now_s),
+            kernel=_read(self.kernel, now_s),
             failing=tuple(health for health in self.health() if not health.is_up),
         )
 
     def health(self) -> tuple[ProbeHealth, ...]:
         """How each of them fares."""
-        optional = (self.gpu_events,)
+        optional = (self.fabric, self.pci, self.tcp, self.kernel, self.gpu_events)
         return (
             self.host.health,
+            *self.host_parts(),
             self.network.health,
             self.gpu.health,
             *(runner.health for runner in optional if runner is not None),
         )
 
     def close(self) -> None:
-        """End the children of those that have some."""
-        self.gpu.close()
-        if self.gpu_events is not None:
-            self.gpu_events.close()
+        """End what some of them have of their own: children, a thread."""
+        for runner in (self.gpu, self.gpu_events, self.kernel):
+            if runner is not None:
+                runner.close()
 
 
 def _read(runner: ProbeRunner[T] | None, now_s: float) -> T | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -37,9 +38,9 @@ def parse_unread(table: str) -> Mapping[str, int]:
 def read_socket_inodes(directory: Path) -> set[str]:
     """Inodes of the sockets among a process's open files. Raises OSError when they are hidden."""
     inodes = set()
-    for entry in directory.iterdir():
+    for name in os.listdir(directory):  # noqa: PTH208 - a fifth of what pathlib takes
         try:
-            target = str(entry.readlink())
+            target = os.readlink(f"{directory}/{name}")  # noqa: PTH115 - the same
         except OSError:
             continue  # closed meanwhile
         if target.startswith("socket:["):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from holdfast_sidecar.kernel_events import KernelEvents
+from holdfast_sidecar.readings.fabric import FabricReading, PciReading, TcpReading
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.gpu_events import GpuEvents
 from holdfast_sidecar.readings.host import HostReading
+from holdfast_sidecar.readings.kernel import KernelReading
 from holdfast_sidecar.readings.network import NetworkReading
+from holdfast_sidecar.readings.round_trips import RoundTrips
+from holdfast_sidecar.readings.xids import XidReading
 
 
 @dataclass(frozen=True)
@@ -30,4 +35,13 @@ class MachineReading:
     network: NetworkReading | None = None
     gpu: GpuReading | None = None
     failing: tuple[ProbeHealth, ...] = ()
+    fabric: FabricReading | None = None
+    pci: PciReading | None = None
+    tcp: TcpReading | None = None
+    kernel_events: KernelEvents | None = None
+    """None: the kernel's log is not read."""
+    round_trips: RoundTrips | None = None
+    """None: there is no other node."""
+    kernel: KernelReading | None = None
+    xids: XidReading = field(default_factory=XidReading)
     gpu_events: GpuEvents | None = None

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from tests.end_to_end.faults.job import CLOSE_ORDERS, Job, await_exit
@@ -47,12 +48,17 @@ def members(job: Job) -> list[str]:
 
 
 def test_a_pause_a_wished_restart_and_a_node_that_is_blamed_too_often(
-    make_job: Callable[..., Job], server: Server
+    make_job: Callable[..., Job], server: Server, tmp_path: Path
 ) -> None:
     job = make_job(server)
+    told_hooks = tmp_path / "hooks"
+    hooks = [
+        f"--set=nodes.{when}=sh -c 'echo {when} $1 \"$2\" >> {told_hooks}' - {{node}} {{reason}}"
+        for when in ("on_quarantine", "on_return")
+    ]
     for node in "abc":
         who = [f"--set=sidecar.machine=machine-{node}", "--set=snapshot.peer=off"]
-        job.start(node, ["--nnodes=2", "--spares=1", *who, *CLOSE_ORDERS], ["endless"])
+        job.start(node, ["--nnodes=2", "--spares=1", *who, *hooks, *CLOSE_ORDERS], ["endless"])
     job.await_stepping(2)
     (blamed, healthy) = (members(job)[1], members(job)[0])
     (spare,) = {"a", "b", "c"} - {blamed, healthy}
@@ -89,11 +95,19 @@ def test_a_pause_a_wished_restart_and_a_node_that_is_blamed_too_often(
         "its launcher says so",
     )
     assert f"kept out    {blamed}, for another" in holdfast(job, "status")
+    job.await_that(told_hooks.exists, "the scheduler is told")
+    assert told_hooks.read_text() == f"on_quarantine {blamed} {plan.outside[0].evidence[0]}\n"
+    job.await_that(
+        lambda: f"on_quarantine for {blamed}: done" in holdfast(job, "status"), "and people"
+    )
     told = holdfast(job, "resume", "--node", blamed)
     assert f"node {blamed} may come in again" in told
     plan = job.plan()
     assert plan is not None
     assert (plan.attempt, plan.outside) == (4, [])
+    back = f"on_return {blamed} "
+    job.await_that(lambda: back in told_hooks.read_text(), "the scheduler is told of that, too")
+    assert len(told_hooks.read_text().splitlines()) == 2
 
     holdfast(job, "stop")
     assert {node.wait() for node in job.nodes.values()} == {0}, job.story()

@@ -40,7 +40,7 @@ PLANTED = {
         "sidecar/holdfast_sidecar/server/planted.py",
         "import holdfast_sidecar.launcher",
     ),
-    "in the sidecar's package only the launcher and the writer import torch": (
+    "in the sidecar's package only the launcher, the writer and a node's test import torch": (
         "sidecar/holdfast_sidecar/checkpoints/planted.py",
         "def answer() -> None:\n    import torch",
     ),
@@ -51,6 +51,10 @@ PLANTED = {
     "nothing on the sidecar's path imports the writer": (
         "sidecar/holdfast_sidecar/peers/planted.py",
         "import holdfast_sidecar.writer",
+    ),
+    "nothing on the sidecar's path imports a node's test": (
+        "sidecar/holdfast_sidecar/gate/planted.py",
+        "import holdfast_sidecar.gate.exertion",
     ),
 }
 

@@ -21,6 +21,7 @@ from holdfast_sidecar.coordination.reports import (
     CheckpointOrder,
     Exit,
     FileFact,
+    GateVerdict,
     Incident,
     LedgerEntry,
     Plan,
@@ -40,6 +41,7 @@ from holdfast_sidecar.leadership import Leadership
 from holdfast_sidecar.local_state import LocalState
 from holdfast_sidecar.settings import (
     CheckpointSettings,
+    GateSettings,
     ModeSettings,
     NumbersSettings,
     PolicySettings,
@@ -186,8 +188,19 @@ class SimulatedNode:
     preempted_by: str = ""
     ended_sidecar: int = 0
     """Pid of its sidecar that the launcher saw end."""
+    ill: list[Finding] = field(default_factory=list)
+    """What its sidecar finds of its hardware; a rank of a GPU is given as its local rank."""
     gone_at: float = float("inf")
     ends_unix_s: float = 0.0
+    gate: GateVerdict | None = None
+    """What its sidecar says of it; None: nothing."""
+    awaits_gate: bool = False
+
+    def reboot(self) -> None:
+        """Its machine was started anew, and nothing is ill any more."""
+        self.ill = []
+        identity = self.coordinator._identity
+        self.coordinator._identity = dataclasses.replace(identity, boot=f"{identity.boot}+")
 
     def preempt(self, now: float, grace_s: float = 25.0) -> None:
         """A scheduler asks for the node."""
@@ -301,6 +314,7 @@ class SimulatedNode:
             machine=self.machine or f"machine-of-{self.name}",
             steps=self.steps_done(),
             ended_sidecar=self.ended_sidecar,
+            awaits_gate=self.awaits_gate,
         )
         if not self.launcher_dead and not self.starved:
             try:
@@ -344,6 +358,11 @@ class SimulatedNode:
             for rank in ranks
             if rank.local_rank in self.frozen and self.state == "running"
         ]
+        first = 0 if member is None else member.first_rank
+        findings += [
+            dataclasses.replace(one, node=self.name, ranks=[first + rank for rank in one.ranks])
+            for one in self.ill
+        ]
         return LocalState(
             launcher_alive=not self.launcher_dead,
             launcher_pid=1,
@@ -352,6 +371,7 @@ class SimulatedNode:
             findings=findings,
             evidence_for=self.evidence_for,
             saved=self.saved,
+            gate=self.gate,
             snapshot=SnapshotReport(
                 self.attempt, slots=3, wants=True, held=self.held, copies=self.copies
             )
@@ -379,6 +399,7 @@ class SimulatedJob:
         mode: str = "act",
         modes: ModeSettings | None = None,
         numbers: NumbersSettings | None = None,
+        gate: GateSettings | None = None,
     ) -> None:
         self.now = 1000.0
         self.random = random.Random(seed)
@@ -393,6 +414,7 @@ class SimulatedJob:
             modes=modes or ModeSettings(),
             policy=policy or PolicySettings(),
             numbers=numbers or NumbersSettings(),
+            gate=gate or GateSettings(),
             checkpoint=checkpoint or CheckpointSettings(dir="/c", every_steps=every_steps),
         )
         self.slots, self.bounds = slots, (nodes if least is None else least, nodes)
@@ -415,7 +437,7 @@ class SimulatedJob:
         )
         coordinator = Coordinator(
             store,
-            NodeIdentity(name, incarnation, 1),
+            NodeIdentity(name, incarnation, 1, f"boot-of-{name}"),
             self.settings,
             leadership,
             FenceFile(self.folder / name / "fence.json"),

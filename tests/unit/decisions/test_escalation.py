@@ -21,18 +21,16 @@ from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.escalation import (
     JITTER,
     ROLL_BACK,
-    WITHOUT_NODE,
-    Way,
-    blames,
     find_way,
     is_stuck,
     jittered,
 )
+from holdfast_sidecar.decisions.keeping_out import Way
+from holdfast_sidecar.decisions.lemon import WITHOUT_NODE, held_against
 from holdfast_sidecar.decisions.restart import EXIT_DO_NOT_REQUEUE
 from holdfast_sidecar.settings import ModeSettings, PolicySettings, Settings
 from holdfast_sidecar.story import tell
 
-POLICY = PolicySettings(quarantine_s=1000.0)
 NOW = 5000.0
 
 
@@ -52,13 +50,12 @@ def failure(attempt: int, part: str = "m1", **given: object) -> Incident:
 
 
 def count(*incidents: Incident) -> int:
-    return blames(incidents[-1], incidents[:-1], POLICY, NOW)
+    return len(held_against(incidents[-1], incidents[:-1]))
 
 
-def test_failures_of_one_machine_are_counted_within_the_window() -> None:
+def test_failures_of_one_machine_are_counted() -> None:
     assert count(failure(1), failure(2), failure(3)) == 3
     assert count(failure(1), failure(2, "m2", culprit_ranks=[4]), failure(3)) == 2
-    assert count(failure(1, detected_unix_s=NOW - 1001), failure(2)) == 1
     assert count(failure(1), failure(2, cause="hang"), failure(3, cause="node_lost")) == 3
 
 
@@ -178,7 +175,7 @@ def test_a_node_that_is_blamed_again_and_again_is_replaced_and_kept_outside(
     (kept_out,) = job.plan.outside
     assert (kept_out.node, kept_out.part) == ("n1", "machine-of-n1")
     assert kept_out.until_unix_s - kept_out.since_unix_s == 86400.0
-    assert kept_out.evidence[0] == "3 failures within 24 h are blamed on it"
+    assert kept_out.evidence[0] == "3 failures within 2 s are blamed on it"
     last = job.incidents()[-1]
     assert last.escalation == WITHOUT_NODE
     assert "node n1 is kept outside from now on" in last.evidence[-1]
@@ -213,7 +210,7 @@ def test_the_minimum_of_nodes_always_stays(tmp_path: Path) -> None:
     assert job.plan.outside == []
     last = job.incidents()[-1]
     assert last.escalation == ""
-    assert last.evidence[-1].startswith("would have kept node n1 outside (3 failures within 24 h")
+    assert last.evidence[-1].startswith("would have kept node n1 outside (3 failures within 2 s")
     assert last.evidence[-1].endswith("but too few nodes would be left")
 
 

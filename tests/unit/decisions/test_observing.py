@@ -18,6 +18,7 @@ from holdfast_sidecar.decisions.leader import decide
 from holdfast_sidecar.decisions.observing import attached_plan
 from holdfast_sidecar.decisions.outcome import Circumstances
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.settings import Settings
 
 
@@ -55,6 +56,37 @@ def incidents(known: Incident | None) -> dict[str, Incident]:
 
 
 HANG = found(Kind.HANG, 3, "process 103 has been stopped (state T) for 1.0 s")
+
+
+XID = found(
+    Kind.GPU_FAULT,
+    3,
+    "NVRM: Xid …: 79",
+    gpu="GPU-3",
+    remedy=Remedy.REBOOT_NODE,
+    what="xid 79",
+)
+
+
+def test_an_ill_gpu_explains_what_its_rank_does_here_too() -> None:
+    known = look(node("a"), node("b", HANG))
+    assert known is not None
+    told = look(node("a"), node("b", HANG, XID), known=known)
+    assert told is not None
+    assert (told.cause, told.gpu, told.remedy) == ("gpu", "GPU-3", "reboot_node")
+    assert (told.culprit_node, told.culprit_ranks, told.decided) == ("b", [3], "observe")
+    assert look(node("a"), node("b", HANG, XID), known=told) is None
+    # It ends no attempt, as nobody here restarts any.
+    assert look(node("a"), node("b", XID)) is None
+
+
+def test_who_was_ended_stays_who_is_named_though_another_s_gpu_is_ill() -> None:
+    known = look(node("a", mode="act"), node("b", HANG, mode="act"))
+    assert known is not None
+    assert known.decided == "end"
+    guess = dataclasses.replace(known, confidence=0.5)
+    other = dataclasses.replace(XID, ranks=[2])
+    assert look(node("a"), node("b", HANG, other), known=guess) is None
 
 
 def test_a_hang_is_recorded_with_its_culprit_and_left_at_that() -> None:

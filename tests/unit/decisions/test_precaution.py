@@ -11,12 +11,13 @@ from test_preemption import change_state
 
 from holdfast_sidecar.decisions.precaution import SAVED_S, foretells
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.remedy import Remedy
 
 
-def trouble(job: SimulatedJob, since: float, kind: Kind = Kind.MEMORY_PRESSURE) -> None:
+def trouble(job: SimulatedJob, since: float, *kinds: Kind) -> None:
     """Node n1 finds something."""
-    found = Finding(kind, "n1", since, 0.9)
-    change_state(job.nodes["n1"], findings=[found])
+    found = [Finding(kind, "n1", since, 0.9) for kind in kinds or (Kind.MEMORY_PRESSURE,)]
+    change_state(job.nodes["n1"], findings=found)
 
 
 def saved(job: SimulatedJob) -> list[str]:
@@ -51,6 +52,61 @@ def test_pressure_that_comes_and_goes_makes_no_series_of_checkpoints(tmp_path: P
     assert len(job.storage.held) == 1
 
 
+def test_two_things_that_foretell_the_same_fault_have_the_job_saved_once(tmp_path: Path) -> None:
+    job = started(tmp_path, registered=True)
+    storm = Finding(Kind.ECC_STORM, "n1", job.now, 0.9, what="gpu3")
+    pending = Finding(Kind.GPU_MEMORY_FAILING, "n1", job.now, 1.0, what="gpu3-remap-pending")
+    change_state(job.nodes["n1"], findings=[storm, pending])
+    job.run_until(lambda: bool(job.storage.held))
+    job.run(20)
+    assert [name.partition(":")[0] for name in saved(job)] == ["ecc_storm-gpu3"]
+
+
+def test_a_save_of_before_the_onset_does_not_do_for_another_trouble(tmp_path: Path) -> None:
+    job = started(tmp_path, registered=True)
+    trouble(job, job.now)
+    job.run_until(lambda: len(job.storage.held) == 1)
+    job.run(1)
+    change_state(
+        job.nodes["n1"],
+        findings=[Finding(Kind.DISK_FULL, "n1", job.now, 0.9, what="state")],
+    )
+    job.run_until(lambda: len(job.storage.held) == 2)
+    assert saved(job)[-1].startswith("disk_full-state:n1:")
+
+
+def test_a_save_of_after_the_onset_does_whatever_it_was_made_for(tmp_path: Path) -> None:
+    job = started(tmp_path, registered=True)
+    onset = job.now
+    job.ask("r1", "checkpoint")
+    job.run_until(lambda: len(job.storage.held) == 1)
+    trouble(job, onset, Kind.MEMORY_PRESSURE)
+    job.run(5)
+    assert saved(job) == ["r1"]
+
+
+def test_an_attempt_that_hardware_ends_does_not_wait_for_the_save_that_was_asked_for(
+    tmp_path: Path,
+) -> None:
+    job = started(tmp_path, registered=True)
+    trouble(job, job.now)
+    job.run_until(lambda: job.checkpoint is not None and job.checkpoint.state == "armed")
+    ill = Finding(
+        Kind.GPU_FAULT,
+        "n1",
+        job.now,
+        0.95,
+        [3],
+        acts=True,
+        gpu="GPU-1",
+        remedy=Remedy.RESET_GPU,
+    )
+    pressed = Finding(Kind.MEMORY_PRESSURE, "n1", job.now, 0.9)
+    change_state(job.nodes["n1"], findings=[pressed, ill])
+    job.run_until(lambda: job.plan is not None and job.plan.state != "running", seconds=1.0)
+    assert job.storage.held == {}
+
+
 def test_a_checkpoint_that_came_to_nothing_is_not_tried_for_ever(tmp_path: Path) -> None:
     job = started(tmp_path, registered=True)
     job.misses = 1
@@ -74,6 +130,10 @@ def test_a_job_that_registered_nothing_is_not_asked_to_save(tmp_path: Path) -> N
     [
         (Kind.MEMORY_PRESSURE, "", True),
         (Kind.DISK_FULL, "state", True),
+        (Kind.ECC_STORM, "gpu3", True),
+        (Kind.GPU_MEMORY_FAILING, "gpu3-no-spare-rows", True),
+        (Kind.GPU_LINK_DEGRADED, "gpu3-pcie-replays", False),
+        (Kind.GPU_THROTTLED, "gpu3-hot", False),
         (Kind.DISK_FULL, "checkpoint", False),
         (Kind.STRAGGLER, "", False),
         (Kind.NONFINITE, "", False),
@@ -81,3 +141,39 @@ def test_a_job_that_registered_nothing_is_not_asked_to_save(tmp_path: Path) -> N
 )
 def test_what_has_the_job_saved(kind: Kind, what: str, is_so: bool) -> None:
     assert foretells(Finding(kind, "n1", 1.0, 0.9, what=what)) is is_so
+
+
+@pytest.mark.parametrize("kind", [Kind.HOST_MEMORY_ERRORS, Kind.HOST_HOT])
+def test_a_host_whose_parts_begin_to_fail_has_the_job_saved(tmp_path: Path, kind: Kind) -> None:
+    job = started(tmp_path, registered=True)
+    trouble(job, since=job.now, kind=kind)
+    since = round(job.now)
+    job.run_until(lambda: bool(job.storage.held))
+    assert saved(job) == [f"{kind.value}:n1:{since}"]
+
+
+@pytest.mark.parametrize("kind", [Kind.STORAGE_STALLED, Kind.HUNG_TASK, Kind.CLOCK_OFF])
+def test_what_a_checkpoint_would_hang_on_or_not_help_against_asks_for_none(kind: Kind) -> None:
+    assert not foretells(Finding(kind, "n1", 0.0, 0.9))
+
+
+def test_a_link_that_flaps_again_and_again_has_the_job_saved_and_one_flap_does_not(
+    tmp_path: Path,
+) -> None:
+    job = started(tmp_path, registered=True)
+    once = Finding(Kind.LINK_FLAPPING, "n1", job.now, 0.5, what="mlx5_0/1")
+    change_state(job.nodes["n1"], findings=[once])
+    job.run(5)
+    assert job.storage.held == {}
+    often = Finding(Kind.LINK_FLAPPING, "n1", job.now, 0.9, what="mlx5_0/1")
+    change_state(job.nodes["n1"], findings=[often])
+    job.run_until(lambda: bool(job.storage.held))
+    assert saved(job)[0].startswith("link_flapping-mlx5_0/1:n1:")
+
+
+def test_a_link_whose_errors_grow_has_the_job_saved(tmp_path: Path) -> None:
+    job = started(tmp_path, registered=True)
+    drift = Finding(Kind.LINK_DEGRADED, "n1", job.now, 0.8, what="errors of mlx5_0/1")
+    change_state(job.nodes["n1"], findings=[drift])
+    job.run_until(lambda: bool(job.storage.held))
+    assert saved(job)[0].startswith("link_degraded-errors of mlx5_0/1:n1:")

@@ -35,9 +35,9 @@ def test_a_culprit_may_be_ended_when_everything_is_so() -> None:
 @pytest.mark.parametrize(
     ("orders", "warrant", "plan", "why"),
     [
-        ({"plan": None}, {}, {}, "no hang"),
-        ({}, {}, {"state": "running"}, "no hang"),
-        ({}, {}, {"cause": "crash"}, "no hang"),
+        ({"plan": None}, {}, {}, "nothing is being dealt with"),
+        ({}, {}, {"state": "running"}, "nothing is being dealt with"),
+        ({}, {}, {"cause": "crash"}, "nothing is being dealt with"),
         ({}, {}, {"culprit_node": "b"}, "not on this node"),
         ({}, {}, {"culprit_ranks": []}, "not on this node"),
         ({}, {}, {"pause": Pause("ann", "", 0.0, 1.0)}, "the job is paused"),

@@ -7,13 +7,14 @@ import dataclasses
 from tests.unit.detectors.scene import moment
 
 from holdfast_sidecar.detectors.host import find_host_troubles
-from holdfast_sidecar.detectors.network import find_lost_links
+from holdfast_sidecar.detectors.links import find_link_troubles
 from holdfast_sidecar.detectors.onset import keep_onsets, newly_found, no_longer_found
 from holdfast_sidecar.detectors.presence import find_absences
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.readings.host import HostReading, Pressure, Room
+from holdfast_sidecar.readings.links import LinkLook, LinkStory
 from holdfast_sidecar.readings.machine import ProbeHealth
-from holdfast_sidecar.readings.network import Interface, NetworkReading
+from holdfast_sidecar.settings import FabricSettings
 
 GIB = 2**30
 HEALTHY = HostReading(
@@ -27,7 +28,6 @@ HEALTHY = HostReading(
     pressure={"memory": Pressure(10.0, 1.0, 0.02, 0.005)},
     rooms={"shm": Room(32 * GIB, 30 * GIB)},
 )
-LINK = Interface("eth0", True, 2, 1.25e9, True, {})
 
 
 def kinds(findings: object) -> list[Kind]:
@@ -61,23 +61,13 @@ def test_a_second_full_disk_link_or_probe_is_a_trouble_of_its_own() -> None:
     after = list(find_host_troubles(both, moment(2.0)))
     (new,) = newly_found(after, before)
     assert new.what == "state"
-    down = dataclasses.replace(LINK, has_carrier=False)
-    links = NetworkReading({n: dataclasses.replace(down, name=n) for n in ("eth0", "eth1")})
-    assert len({finding.key for finding in find_lost_links(links, moment(1.0))}) == 2
+    up, down = LinkLook(is_up=True), LinkLook(is_up=False)
+    links = [LinkStory(name).seen(up, 0.0).seen(down, 1.0) for name in ("eth0", "eth1")]
+    lost = find_link_troubles(links, FabricSettings(), moment(60.0))
+    assert len({finding.key for finding in lost}) == 2
     failing = [ProbeHealth(n, False, 9, 0.1, failing_since_s=0.0) for n in ("gpu", "host")]
     absences = list(find_absences(failing, True, 100.0, moment(100.0)))
     assert len({finding.key for finding in absences}) == 2
-
-
-def test_a_link_that_lost_its_carrier_is_down_but_an_unplugged_port_is_not() -> None:
-    down = dataclasses.replace(LINK, has_carrier=False)
-    never = dataclasses.replace(LINK, name="eth1", has_carrier=False, carrier_losses=0)
-    virtual = dataclasses.replace(LINK, name="veth0", has_carrier=False, is_physical=False)
-    reading = NetworkReading({one.name: one for one in (down, never, virtual)})
-    (finding,) = find_lost_links(reading, moment(1.0))
-    assert finding.kind is Kind.LINK_DOWN
-    assert finding.evidence[0].startswith("eth0")
-    assert kinds(find_lost_links(NetworkReading({"eth0": LINK}), moment(1.0))) == []
 
 
 def test_a_store_that_hiccups_is_not_away_but_one_that_stays_silent_is() -> None:

@@ -149,6 +149,12 @@ def test_a_loss_is_in_the_record_of_its_step_only(recorder: Recorder, memory: by
     assert recorder.word(Word.LOSS_STEP) == 1
 
 
+def test_tokens_add_up_and_what_is_no_number_of_them_counts_as_none(recorder: Recorder) -> None:
+    for count in (4096, 4096.0, 0, math.nan, math.inf, -5):
+        recorder.report_tokens(count)
+    assert recorder.word(Word.TOKENS) == 8192
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_loss_that_is_no_number_is_counted(recorder: Recorder, value: float) -> None:
     recorder.report_loss(1.0)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 from tests.unit.desk_twin import MemoryDesk
 from tests.unit.detectors.scene import record
+from tests.unit.gpus.nodes import company, gpu, lost, seat
 from tests.unit.pretend_pages import publish, set_word, write_page
 
 from holdfast.page import Phase, Word
@@ -33,6 +35,8 @@ from holdfast_sidecar.deeds import Deeds
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.gpus.processes import Company
+from holdfast_sidecar.gpus.watch import GpuWatch
 from holdfast_sidecar.job_record import read_record
 from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.loop import Loop
@@ -45,11 +49,12 @@ from holdfast_sidecar.probes.launcher import LauncherWatch
 from holdfast_sidecar.probes.machine import MachineProbes
 from holdfast_sidecar.probes.ranks import RanksProbe
 from holdfast_sidecar.probes.runner import ProbeRunner
-from holdfast_sidecar.readings.gpu import GpuReading
+from holdfast_sidecar.readings.gpu import Gpu, GpuReading
 from holdfast_sidecar.readings.host import HostReading
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.readings.network import NetworkReading
 from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.xids.watch import KernelLog
 
 HOST = HostReading({}, 2, 0.1, 100, 90, 0, 0.0)
 
@@ -223,6 +228,29 @@ def test_the_next_look_comes_when_a_silence_passes_its_limit(loop: Loop, tmp_pat
     loop.teller = Teller(then=loop.leave)
     loop.run()
     assert rested.asked[0] < 1.0, "its limit is a second"
+
+
+def test_a_line_of_the_kernel_s_wakes_the_loop_and_becomes_a_finding(
+    loop: Loop, tmp_path: Path
+) -> None:
+    path, coordination = tmp_path / "kmsg", loop.coordination
+    os.mkfifo(path)
+    writer = os.open(path, os.O_RDWR)
+    gpus = GpuReading(True, "570.86", (Gpu(0, "GPU-a", "H100", "0000:17:00.0"),))
+    loop.machine = replace(
+        loop.machine,
+        gpu=ProbeRunner(Fixed(gpus), 5.0),
+        kernel=ProbeRunner(log := KernelLog(coordination.changed.set, path), 0.0),
+    )
+    loop.tick(0.5, 1000.5)
+    assert Kind.GPU_FAULT not in kinds(loop)
+    coordination.changed.clear()
+    os.write(writer, b"3,1,1,-;NVRM: Xid (PCI:0000:17:00): 79, GPU has fallen off the bus.\n")
+    assert coordination.changed.wait(5.0)
+    loop.tick(1.0, time.time())
+    assert Kind.GPU_FAULT in kinds(loop)
+    log.close()
+    os.close(writer)
 
 
 def test_a_tick_reads_judges_and_tells(loop: Loop, tmp_path: Path) -> None:
@@ -442,3 +470,28 @@ def test_what_a_leader_writes_as_it_leaves_is_on_the_disk(loop: Loop, tmp_path: 
     loop.run()
     (found,) = read_incidents(tmp_path)
     assert found.decided == "stop"
+
+
+def test_a_gpu_that_is_lost_is_told_with_its_rank_and_drawn_with_it(
+    loop: Loop, tmp_path: Path
+) -> None:
+    silent_rank(tmp_path)
+    gone = GpuReading(True, "580.1", (lost(gpu(0)),), read_at_s=0.4)
+    loop.machine = replace(loop.machine, gpu=ProbeRunner(Fixed(gone), 5.0))
+    loop.gpus = GpuWatch(Around(company(seat(0, {"CUDA_VISIBLE_DEVICES": "0"}))))
+    loop.tick(0.5, 1000.5)
+    assert isinstance(loop.coordination, Coordination)
+    (finding,) = loop.coordination.told[-1].findings
+    assert (finding.kind, finding.ranks) == (Kind.GPU_LOST, [0])
+    assert isinstance(loop.teller, Teller)
+    assert loop.teller.pictures[-1].gpus.ownership.ranks_of(gpu(0).uuid) == [0]
+
+
+@dataclass
+class Around:
+    """Who is around the GPUs, as the test says."""
+
+    company: Company
+
+    def read(self, reading: GpuReading) -> Company:
+        return self.company

@@ -25,17 +25,51 @@ from holdfast_sidecar.coordination.reports import (
     encode,
 )
 from holdfast_sidecar.coordination.store import Lease, View
+from holdfast_sidecar.detectors.gate import Fitness, Trouble
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.gpus.energy import EnergyAccount, Point, RankEnergy
+from holdfast_sidecar.gpus.ownership import Ownership, Source, Tie
+from holdfast_sidecar.gpus.view import GpuView
+from holdfast_sidecar.kernel_events import KernelEvents
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import RankLook
 from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.picture import Cost, Picture
+from holdfast_sidecar.probes.fabric.counters import COUNTERS, EFA_COUNTERS, HW_COUNTERS
+from holdfast_sidecar.readings.fabric import (
+    Device,
+    FabricReading,
+    PciDevice,
+    PciReading,
+    Port,
+    TcpReading,
+)
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading, NvmlSilence, Signal
 from holdfast_sidecar.readings.gpu_events import GpuEvents
-from holdfast_sidecar.readings.host import HostReading, Pressure, Room
+from holdfast_sidecar.readings.host import (
+    Clock,
+    Group,
+    HostReading,
+    MemoryErrors,
+    Pressure,
+    Room,
+    Sensor,
+    Storage,
+    Stuck,
+)
+from holdfast_sidecar.readings.links import LinkStory
 from holdfast_sidecar.readings.machine import MachineReading, ProbeHealth
 from holdfast_sidecar.readings.network import Interface, NetworkReading
+from holdfast_sidecar.readings.round_trips import RoundTrips, Trips
+from holdfast_sidecar.readings.xids import Known, Tally, XidReading
+from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.settings import CheckpointSettings
+
+XIDS = XidReading(
+    gpus={"0000:01:00.0": Known("GPU-1", 0, rank=0)},
+    xids={("0000:01:00.0", 79): Tally(1, 2, 990.5, Remedy.REBOOT_NODE)},
+    sxids={20034: Tally(1, 1, 980.0, Remedy.RESET_GPU)},
+)
 
 PLAN = Plan(
     attempt=3,
@@ -48,7 +82,8 @@ PLAN = Plan(
 
 
 def rank_report(rank: int, step: int) -> RankReport:
-    return RankReport(rank, 0, 9, step, "forward", 0.1, 0.05, 0.03)
+    pace = {"power_w": 500.0, "tokens_per_s": 2000.0}
+    return RankReport(rank, 0, 9, step, "forward", 0.1, 0.05, 0.03, **pace)
 
 
 def node_report(node: str, rank: int, step: int) -> str:
@@ -72,6 +107,17 @@ INCIDENTS = {
         decided="restart",
     ),
     "i2": Incident("i2", 2, "crash", since_unix_s=200.0, detected_unix_s=200.1),
+    "i3": Incident(
+        "i3",
+        2,
+        "gpu",
+        "b",
+        [1],
+        0.95,
+        detected_unix_s=150.0,
+        culprit_part="m-b",
+        seen_as="crash",
+    ),
 }
 
 LEDGER = {
@@ -111,8 +157,17 @@ HOST = HostReading(
     swap_used_bytes=0,
     boot_unix_s=5.0,
     pressure={"memory": Pressure(2.5, 1.0, 0.1, 0.05)},
-    rooms={"shm": Room(500, 400)},
+    rooms={"shm": Room(500, 400, 1000, 900)},
     oom_kills=0,
+    group=Group(800, 300, 4.0, 100, 5, 0.5, 0.0),
+    hung_tasks=0,
+    stuck=(Stuck(0, 7, 1.0),),
+    foreign_cores=0.25,
+    clock=Clock(True, 0.001, 0.02),
+    memory_errors=MemoryErrors(3, 0),
+    sensors=(Sensor("coretemp", 60.0, 100.0),),
+    energy_j={"package-0": 1234.5},
+    storage=(Storage("checkpoint", "nfs4", "/data", 0.0, 2),),
 )
 
 ETH0 = Interface(
@@ -129,25 +184,53 @@ ETH0 = Interface(
         "rx_dropped": 5,
         "tx_dropped": 6,
     },
+    carrier_changes=3,
+    operational_state="up",
+    mtu_bytes=9000,
+    driver="mlx5_core",
+    pci="0000:05:00.0",
+    roce_ecn="np=3 rp=3",
+    frames={("pause", "receive", "3"): 7, ("discards", "receive", ""): 8},
 )
+
+MLX5 = Port(
+    Device("mlx5_0", "mlx5_core", "MT_0000000838", "28.39.1002", "0000:18:00.0"),
+    1,
+    "InfiniBand",
+    4,
+    5,
+    50e9,
+    {name: number for number, name in enumerate((*COUNTERS, *HW_COUNTERS))},
+)
+EFA = Port(
+    Device("rdmap0s6", "efa", "", "", "0000:00:06.0"),
+    1,
+    "Unspecified",
+    4,
+    counters={name: number for number, name in enumerate(EFA_COUNTERS)},
+)
+FABRIC = FabricReading(
+    {port.name: port for port in (MLX5, EFA)},
+    {"mlx5_0/1": LinkStory("mlx5_0/1", was_up=True, flaps_s=(5.0,))},
+)
+PCI = PciReading({"0000:18:00.0": PciDevice("0000:18:00.0", "nic", {"correctable": 2, "fatal": 0})})
+NETWORK = NetworkReading({"eth0": ETH0}, {"eth0": LinkStory("eth0", was_up=True)})
 
 GPU = Gpu(
     0,
     "GPU-1",
     "Twin 9000",
     "0000:01:00.0",
-    values={
-        Signal.BUSY: 0.5,
-        Signal.MEMORY_SIZE: 80,
-        Signal.MEMORY_USED: 20,
-        Signal.TEMPERATURE: 55.0,
-        Signal.POWER: 400.0,
-        Signal.POWER_LIMIT: 700.0,
-        Signal.SM_CLOCK: 1.98e9,
-        Signal.ECC_UNCORRECTED: 0,
-        Signal.ECC_CORRECTED: 1,
-        Signal.PROCESSES: 2,
-    },
+    values={signal: float(number) for number, signal in enumerate(Signal)},
+)
+OWNERSHIP = Ownership({0: Tie(0, 0, 1000, 77, ("GPU-1",), Source.TORCH)})
+ENERGY = EnergyAccount(
+    {
+        0: RankEnergy(
+            *(1000, 77, 5000.0, 400.0),
+            points=(Point(1.0, 1000.0, 20, 2000), Point(9.0, 3000.0, 40, 6000)),
+        )
+    }
 )
 
 
@@ -172,6 +255,7 @@ NUMBER_WORDS = {
     Word.GRADIENT_STEP: 45,
     Word.NONFINITE_GRADIENTS: 2,
     Word.SCALER_SKIPS: 1,
+    Word.TOKENS: 6000,
 }
 
 
@@ -195,6 +279,7 @@ def picture(is_leader: bool = True, machine: MachineReading | None = None) -> Pi
     return Picture(
         moment=moment(10.0),
         ranks=ranks(history(with_words(rank, {**SNAPSHOT_WORDS, **NUMBER_WORDS}))),
+        fitness=Fitness((Trouble("gpus", "1 of 2 are there"),), {"room": "no host"}),
         findings=(Finding(Kind.STALL, "a", 9.0, 0.6, [0], acts=True),),
         orders=Orders(
             plan=PLAN,
@@ -207,10 +292,17 @@ def picture(is_leader: bool = True, machine: MachineReading | None = None) -> Pi
         machine=machine
         or MachineReading(
             HOST,
-            NetworkReading({"eth0": ETH0}),
-            GpuReading(True, "570.1", (GPU,), took_s=0.01),
+            NETWORK,
+            GpuReading(True, "570.1", (GPU,), 8, read_at_s=9.0, took_s=0.01),
+            fabric=FABRIC,
+            pci=PCI,
+            tcp=TcpReading({0: 3}, 40),
+            kernel_events=KernelEvents(),
+            round_trips=RoundTrips(({"b": Trips(6, 1, 0.0001)},), frozenset({"b"})),
+            xids=XIDS,
             gpu_events=EVENTS,
         ),
+        gpus=GpuView(OWNERSHIP, ENERGY),
         probes=(ProbeHealth("host", True, 0, 0.002), ProbeHealth("gpu", False, 2, 1.0)),
         launcher_alive=True,
         cost=Cost(ticks=20, tick_s=0.05, failed_ticks=0, found={Kind.STALL: 1}),

@@ -196,14 +196,14 @@ def test_skips_that_can_not_be_read_are_left_out(monkeypatch, text):
 
 def test_a_loss_and_a_gradient_norm_are_told_apart_or_together(monkeypatch):
     told = []
-    for name in ("loss", "gradient"):
+    for name in ("loss", "gradient", "tokens"):
         monkeypatch.setattr(
             Unwatched, f"report_{name}", lambda self, *seen, name=name: told.append((name, *seen))
         )
     job = holdfast.attach()
     for _ in job.steps(range(2)):
         job.report(loss=torch.tensor(0.5), grad_norm=2)
-        job.report(grad_norm=torch.tensor([3.0]))
-    first = [("loss", 0.5, 1), ("gradient", 2.0, 1), ("gradient", 3.0, 1)]
-    assert told[:3] == first
-    assert told[3:] == [(*one[:2], 2) for one in first]
+        job.report(grad_norm=torch.tensor([3.0]), tokens=4096)
+    first = [("loss", 0.5, 1), ("gradient", 2.0, 1), ("gradient", 3.0, 1), ("tokens", 4096, 1)]
+    assert told[:4] == first
+    assert told[4:] == [(*one[:2], 2) for one in first]

@@ -1,0 +1,251 @@
+"""Ill hardware under an attempt: which of it ends ranks that live, and whose death it explains.
+
+Nodes tell what their parts need; here it is seen which ranks that concerns. A driver that does not
+answer and a link that flaps are told of, and end nothing. Pure.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from holdfast_sidecar.coordination.reports import Incident, Member, Plan
+from holdfast_sidecar.decisions.accusation import VICTIM
+from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.losses import part_of_node
+from holdfast_sidecar.decisions.modes import mode_on
+from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.naming import name_ranks
+from holdfast_sidecar.remedy import Remedy, harsher
+
+GPU = "gpu"
+LINK = "link"
+HOST = "host"
+
+OF_HARDWARE = frozenset({GPU, LINK, HOST})
+"""Causes for which a part of a node is to blame, whatever the ranks did."""
+
+CAUSES: Mapping[Kind, str] = {
+    Kind.GPU_FAULT: GPU,
+    Kind.GPU_LOST: GPU,
+    Kind.GPU_MEMORY_FAILING: GPU,
+    Kind.ECC_STORM: GPU,
+    Kind.GPU_LINK_DEGRADED: GPU,
+    Kind.LINK_DOWN: LINK,
+    Kind.LINK_DEGRADED: LINK,
+    Kind.PCI_ERRORS: LINK,
+    Kind.HOST_MEMORY_ERRORS: HOST,
+}
+"""What may be to blame. Not among them: NVML_WEDGED (the GPUs may compute on; who waits for them
+is found by its silence) and LINK_FLAPPING (a flap inside the window is no fault)."""
+
+EXPLAINED = frozenset({"crash", "hang", "stall", "data_stall"})
+"""Causes that say what a rank did, and not why."""
+
+NEAR_S = 60.0
+"""A fault this long before or after a rank's end is of the same event. The kernel's line may come
+seconds after the death, when the driver has given up on the GPU; the same window within which an
+XID counts as the consequence of another one (xid.md b.3)."""
+
+SAME_S = 1.0
+"""Onsets of one finding differ by no more, whatever is rounded on the way."""
+
+STILL_RAN = "no rank had died of it: Holdfast ended the attempt, before it computes on wrongly"
+"""Why ranks were ended that had done nothing: an error that was not contained may be in what they
+compute, and who has lost its GPU waits for ever."""
+
+NEEDS = {
+    Remedy.RESET_GPU: "it needs a reset",
+    Remedy.REBOOT_NODE: "its node needs a reboot",
+    Remedy.REPLACE: "it needs to be replaced",
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A part that is ill, the ranks that use it, and what may be done about it there."""
+
+    finding: Finding
+    ranks: tuple[int, ...]
+    mode: str
+
+    @property
+    def is_grave(self) -> bool:
+        """Whether the part must not be used before it was mended."""
+        return self.finding.remedy.blames_hardware
+
+    @property
+    def cause(self) -> str:
+        """See OF_HARDWARE."""
+        return cause_of(self.finding)
+
+
+def cause_of(finding: Finding) -> str:
+    """What an incident of it is called; a bus error of a GPU is the GPU's."""
+    return GPU if finding.gpu else CAUSES[finding.kind]
+
+
+def find_faults(cluster: Cluster, plan: Plan) -> list[Fault]:
+    """What is ill of the parts that this attempt uses, oldest first."""
+    found = [
+        Fault(finding, ranks, mode_on(node, cause_of(finding)))
+        for member in plan.members
+        if (node := cluster.nodes.get(member.node)) is not None and node.attempt == plan.attempt
+        for finding in node.findings
+        if finding.kind in CAUSES and finding.remedy is not Remedy.NONE
+        if (ranks := _users(finding, member))
+    ]
+    return sorted(found, key=lambda fault: (fault.finding.since_unix_s, fault.ranks))
+
+
+def _users(finding: Finding, member: Member) -> tuple[int, ...]:
+    """Ranks of this member that the part serves: a link or the host's memory serve them all."""
+    if cause_of(finding) == GPU or finding.ranks:
+        return tuple(rank for rank in finding.ranks if rank in member.ranks)
+    return tuple(member.ranks)
+
+
+def unanswered(cluster: Cluster, plan: Plan) -> list[Fault]:
+    """Faults for which ranks that live are ended, and nothing was decided so far."""
+    return [
+        fault
+        for fault in find_faults(cluster, plan)
+        if fault.finding.acts and fault.is_grave
+        if not is_answered(fault, cluster.incidents.values())
+    ]
+
+
+def is_answered(fault: Fault, incidents: Iterable[Incident]) -> bool:
+    """Whether a restart reckoned with it: then it was chosen to go on in spite of it, and what it
+    does to a rank is seen by what that rank does. One that asks for more now is another."""
+    return any(
+        _is_of(fault, incident)
+        and incident.decided == "restart"
+        and bool(incident.remedy)
+        and fault.finding.remedy.severity <= Remedy(incident.remedy).severity
+        and fault.finding.since_unix_s
+        <= max(incident.fault_unix_s + SAME_S, incident.reopened_unix_s)
+        for incident in incidents
+    )
+
+
+def name_fault(faults: Iterable[Fault], plan: Plan) -> Incident | None:
+    """The incident that these faults (there may be none) make of the attempt: the oldest's."""
+    faults = list(faults)
+    if not faults:
+        return None
+    incident = Incident("", plan.attempt, "", since_unix_s=faults[0].finding.since_unix_s)
+    return _blaming(incident, faults[0], faults)
+
+
+def explained(incident: Incident, cluster: Cluster, plan: Plan) -> Incident:
+    """The incident with the hardware to blame for it where that is ill; what an application did to
+    its GPU blames no machine, however much the crash looks like one. Safe to repeat."""
+    faults = find_faults(cluster, plan)
+    if incident.cause in OF_HARDWARE:
+        return _as_harsh_as_known(incident, faults)
+    fault = _behind(incident, faults)
+    if fault is None:
+        return incident
+    told = headline(fault)
+    if not fault.is_grave:
+        evidence = [*(line for line in incident.evidence if line != told), told]
+        return dataclasses.replace(incident, is_of_script=True, evidence=evidence)
+    blamed = _blaming(incident, fault, faults)
+    return dataclasses.replace(blamed, culprit_part=part_of_node(cluster, fault.finding.node))
+
+
+def explained_late(incident: Incident, cluster: Cluster, plan: Plan) -> Incident:
+    """The same of an incident whose restart was opened before the fault was known: the fault is
+    yet to be dealt with, but the script is not blamed for it any more."""
+    fault = _behind(incident, find_faults(cluster, plan))
+    if fault is None or not fault.is_grave or not _is_near(incident, fault):
+        return incident
+    better = explained(incident, cluster, plan)
+    return dataclasses.replace(better, remedy="", seen_as=incident.cause)
+
+
+def headline(fault: Fault) -> str:
+    """The fault in a line: what, where, which ranks, what it needs."""
+    finding = fault.finding
+    what = finding.what
+    if finding.kind is not Kind.GPU_FAULT:
+        what = finding.kind.value.replace("_", " ") + f" ({what})" * bool(what)
+    where = f"GPU {finding.gpu}" if finding.gpu else f"node {finding.node}"
+    needs = NEEDS.get(finding.remedy, "it is the application's, and no machine is to blame")
+    return f"{what}, {where}, {name_ranks(fault.ranks)}: {needs}"
+
+
+def _behind(incident: Incident, faults: list[Fault]) -> Fault | None:
+    """The fault that explains what the culprit did: of its own GPU; or, where who is to blame is a
+    guess or nobody, of any at the time. The gravest of them."""
+    if incident.cause not in EXPLAINED:
+        return None
+    is_guess = not incident.culprit_ranks or incident.confidence <= VICTIM
+    found = [
+        fault
+        for fault in faults
+        if (_is_own(incident, fault) and _is_in_time(incident, fault))
+        or (is_guess and fault.is_grave and _is_near(incident, fault))
+    ]
+    return max(found, key=lambda fault: fault.finding.remedy.severity, default=None)
+
+
+def _is_own(incident: Incident, fault: Fault) -> bool:
+    is_there = fault.finding.node == incident.culprit_node
+    return is_there and bool(set(fault.ranks) & set(incident.culprit_ranks))
+
+
+def _is_near(incident: Incident, fault: Fault) -> bool:
+    return abs(fault.finding.since_unix_s - incident.since_unix_s) <= NEAR_S
+
+
+def _is_in_time(incident: Incident, fault: Fault) -> bool:
+    """At the time; or long before, and not mended since, where the program has no fault of its own
+    to show. What only foretells, as rows that wait to be remapped, explains nothing later."""
+    is_programs = incident.is_of_script or bool(incident.signature)
+    has_happened = fault.finding.acts or fault.finding.kind in (Kind.GPU_FAULT, Kind.GPU_LOST)
+    is_old = fault.is_grave and fault.finding.since_unix_s < incident.since_unix_s
+    return _is_near(incident, fault) or (is_old and has_happened and not is_programs)
+
+
+def _blaming(incident: Incident, fault: Fault, faults: list[Fault]) -> Incident:
+    finding = fault.finding
+    told = [headline(fault), *finding.evidence]
+    blamed = dataclasses.replace(
+        incident,
+        cause=fault.cause,
+        culprit_node=finding.node,
+        culprit_ranks=list(fault.ranks),
+        confidence=finding.confidence,
+        signature="",
+        is_of_script=False,
+        evidence=[*told, *(line for line in incident.evidence if line not in told)],
+        gpu=finding.gpu,
+        remedy=finding.remedy.value,
+        fault_unix_s=finding.since_unix_s,
+    )
+    return _as_harsh_as_known(blamed, faults)
+
+
+def _as_harsh_as_known(incident: Incident, faults: list[Fault]) -> Incident:
+    """With what else is known of the same part: the driver may ask for more a moment later."""
+    same = [fault for fault in faults if fault.is_grave and _is_of(fault, incident)]
+    remedy = Remedy(incident.remedy) if incident.remedy else Remedy.NONE
+    told = list(incident.evidence)
+    for fault in same:
+        remedy = harsher(remedy, fault.finding.remedy)
+        told += [line for line in [headline(fault)] if line not in told]
+    if remedy is Remedy.NONE:
+        return incident
+    return dataclasses.replace(incident, remedy=remedy.value, evidence=told)
+
+
+def _is_of(fault: Fault, incident: Incident) -> bool:
+    """Whether both are about the same part."""
+    return (fault.cause, fault.finding.node, fault.finding.gpu) == (
+        incident.cause,
+        incident.culprit_node,
+        incident.gpu,
+    )

@@ -1,0 +1,295 @@
+"""Whether this node is fit for an attempt, by its newest readings: a tuple of checks.
+
+A check that can't be made is told of and passes: a node is kept outside for what is seen, never for
+what is not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from holdfast_sidecar.coordination.reports import Exertion, GateVerdict
+from holdfast_sidecar.detectors.pci_links import LinkMemory
+from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.observation import Moment
+from holdfast_sidecar.readings.gpu import Gpu, GpuReading, Signal
+from holdfast_sidecar.readings.machine import MachineReading
+from holdfast_sidecar.settings import GateSettings
+
+GARBAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What a check raises over a reading that makes no sense: it is blind then, the others go on."""
+
+GPU_PROBE, HOST_PROBE = "gpu", "host"
+"""Names of the probes without which checks are blind."""
+
+ACTIONS = {
+    1: "a reset",
+    2: "a reboot of the node",
+    3: "to be drained of peer-to-peer work",
+    4: "to be drained and reset",
+}
+"""nvmlDeviceGpuRecoveryAction_t (nvml.h); 0: none. Later drivers may know more: any is a fault."""
+
+CHECKPOINT = "checkpoint"
+"""Purpose of the room that checkpoints go to."""
+
+PORT = re.compile(r"[^\s/]+/\d+")
+"""How a port of an RDMA device is named (`mlx5_0/1`); interfaces have no slash."""
+
+FAULTS = frozenset({Kind.GPU_FAULT, Kind.GPU_LOST})
+"""Findings about GPUs that keep a node outside while they last, if they blame the hardware."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What the gate judges by."""
+
+    machine: MachineReading
+    settings: GateSettings = field(default_factory=GateSettings)
+    findings: Sequence[Finding] = ()
+    """Of this node, as of this tick."""
+    links: LinkMemory = field(default_factory=LinkMemory)
+    exertion: Exertion | None = None
+    """The newest test that it was put to."""
+    far_behind: Sequence[str] = ()
+    """What of that lies far behind the other nodes."""
+    clock_off_s: float = 0.0
+    """By how much its wall clock is wrong, if most other nodes say so; ahead is positive."""
+
+    @property
+    def gpus(self) -> GpuReading | None:
+        """What the driver says now; None while it says nothing that is fresh."""
+        reading = self.machine.gpu
+        is_fresh = reading is not None and reading.stale_since_s is None
+        return reading if is_fresh else None
+
+
+class BlindError(Exception):
+    """A check can't be made, and why."""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Why a node is unfit."""
+
+    check: str
+    what: str
+    gpu: str = ""
+    """UUID, where it is about one."""
+
+    @property
+    def words(self) -> str:
+        """For people."""
+        return f"{self.check}: {self.what}"
+
+
+@dataclass(frozen=True)
+class Fitness:
+    """What all checks came to: passed, failed (with troubles), or blind (with a reason)."""
+
+    troubles: tuple[Trouble, ...] = ()
+    blind: Mapping[str, str] = field(default_factory=dict)
+    gpus: int = 0
+    gpus_all: int = 0
+    is_known: bool = True
+    """False: nothing was read yet."""
+
+    def verdict(self, now_unix_s: float, after: str = "") -> GateVerdict:
+        """As it travels."""
+        state = "unfit" if self.troubles else "fit" if self.is_known else "unknown"
+        return GateVerdict(
+            state,
+            [trouble.words for trouble in self.troubles],
+            now_unix_s,
+            [f"{check}: {why}" for check, why in self.blind.items()],
+            after,
+            self.gpus,
+            self.gpus_all,
+        )
+
+    def passes(self, check: str) -> bool | None:
+        """Whether this check was passed; None where it could not be made."""
+        if not self.is_known or check in self.blind:
+            return None
+        return all(trouble.check != check for trouble in self.troubles)
+
+
+def judge_fitness(subject: Subject) -> Fitness:
+    """Make every check."""
+    troubles: list[Trouble] = []
+    blind: dict[str, str] = {}
+    for name, check in CHECKS.items():
+        try:
+            troubles += [Trouble(name, what, gpu) for what, gpu in check(subject)]
+        except BlindError as error:
+            blind[name] = str(error)
+        except GARBAGE as error:
+            blind[name] = f"{type(error).__name__}: {error}"
+    there = () if subject.machine.gpu is None else subject.machine.gpu.gpus
+    unwell = {trouble.gpu for trouble in troubles}
+    well = sum(not gpu.lost and gpu.uuid not in unwell for gpu in there)
+    is_known = subject.machine.gpu is not None or _why_silent(subject, GPU_PROBE) != ""
+    return Fitness(tuple(troubles), blind, well, _expected(subject), is_known)
+
+
+def find_gate_troubles(fitness: Fitness, acts: bool, moment: Moment) -> Iterator[Finding]:
+    """That this node is unfit, and what its gate can't see."""
+    if fitness.troubles:
+        told = [trouble.words for trouble in fitness.troubles]
+        if not acts:
+            told.append(
+                "it is taken in all the same (gate.mode); `holdfast node drain` prevents it"
+            )
+        yield Finding(Kind.NODE_UNFIT, moment.node, moment.now_unix_s, 0.9, evidence=told)
+    for check, why in fitness.blind.items():
+        told = [f"{check} can't be checked, the node counts as fit: {why}"]
+        yield Finding(
+            Kind.GATE_BLIND, moment.node, moment.now_unix_s, 0.9, evidence=told, what=check
+        )
+
+
+Found = Iterator[tuple[str, str]]
+"""What is wrong, and with which GPU (its UUID; empty: with the node)."""
+
+
+def _gpus(subject: Subject) -> Found:
+    """As many as there should be, and each answers."""
+    reading, expected = subject.machine.gpu, _expected(subject)
+    if reading is None:
+        if why := _why_silent(subject, GPU_PROBE):
+            raise BlindError(why)
+        return
+    if reading.stale_since_s is not None:
+        raise BlindError("the driver does not answer")
+    for gpu in reading.gpus:
+        if gpu.lost:
+            yield f"{_named(gpu)} is lost: {gpu.lost}", gpu.uuid
+    there = sum(not gpu.lost for gpu in reading.gpus)
+    if there < expected:
+        yield f"{there} of {expected} are there", ""
+
+
+def _recovery(subject: Subject) -> Found:
+    """The driver itself asks for nothing."""
+    for gpu, action in _values(subject, Signal.RECOVERY_ACTION):
+        if action > 0:
+            needed = ACTIONS.get(int(action), f"recovery action {int(action)}")
+            yield f"{_named(gpu)} needs {needed}, says the driver", gpu.uuid
+
+
+def _memory(subject: Subject) -> Found:
+    """No row waits to be remapped, and none could not be."""
+    for signal, what in (
+        (Signal.REMAP_FAILURE, "could not remap a row of its memory: it must be replaced"),
+        (Signal.REMAP_PENDING, "has rows to be remapped: it must be reset"),
+        (Signal.RETIREMENT_PENDING, "has pages to be retired: it must be reset"),
+    ):
+        for gpu, value in _values(subject, signal):
+            if value > 0:
+                yield f"{_named(gpu)} {what}", gpu.uuid
+
+
+def _pcie(subject: Subject) -> Found:
+    """No GPU computes behind a link that is narrower or slower than it can be."""
+    for gpu in () if subject.gpus is None else subject.gpus.gpus:
+        if (slow := subject.links.slow(gpu.uuid)) and not gpu.lost:
+            yield f"{_named(gpu)} computes behind {slow}", gpu.uuid
+
+
+def _nvlink(subject: Subject) -> Found:
+    """All links are up that the board has."""
+    for gpu, active in _values(subject, Signal.NVLINKS_ACTIVE):
+        expected = gpu.value(Signal.NVLINKS_EXPECTED)
+        if expected is not None and 0 <= active < expected:
+            yield f"{_named(gpu)} has {active:.0f} of {expected:.0f} links", gpu.uuid
+
+
+def _faults(subject: Subject) -> Found:
+    """No fault of a GPU is open that it must be reset, or replaced, for."""
+    for finding in subject.findings:
+        if finding.kind in FAULTS and finding.remedy.blames_hardware:
+            why = finding.evidence[0] if finding.evidence else finding.what
+            yield f"{why} ({finding.remedy.value.replace('_', ' ')})", finding.gpu
+
+
+def _links(subject: Subject) -> Found:
+    """No link was lost for good, and no RDMA port runs slower than it should."""
+    for finding in subject.findings:
+        is_lost = finding.kind is Kind.LINK_DOWN and finding.remedy.blames_hardware
+        is_slow = finding.kind is Kind.LINK_DEGRADED and PORT.fullmatch(finding.what)
+        if is_lost or is_slow:
+            yield "; ".join(finding.evidence[:1]) or finding.what, ""
+
+
+def _room(subject: Subject) -> Found:
+    """There is room for a checkpoint on this node's own disk. Storage that nodes share says nothing
+    about one of them."""
+    host, least = subject.machine.host, subject.settings.least_room_bytes
+    if host is None:
+        if why := _why_silent(subject, HOST_PROBE):
+            raise BlindError(why)
+        return
+    if (silent_s := host.silent_rooms.get(CHECKPOINT)) is not None:
+        raise BlindError(f"its file system has not answered for {silent_s:.0f} s")
+    is_shared = any(storage.purpose == CHECKPOINT for storage in host.storage)
+    room = host.rooms.get(CHECKPOINT)
+    if room is not None and not is_shared and room.size_bytes and room.available_bytes < least:
+        left = f"{room.available_bytes / 2**20:.0f} MiB"
+        yield f"{left} are left for checkpoints, less than {least / 2**20:.0f} MiB", ""
+
+
+def _clock(subject: Subject) -> Found:
+    """The wall clock agrees with most of the others, roughly."""
+    if off_s := subject.clock_off_s:
+        side = "ahead of" if off_s > 0 else "behind"
+        yield f"it is {abs(off_s):.0f} s {side} those of most other nodes", ""
+
+
+def _test(subject: Subject) -> Found:
+    """In the newest test nothing came out wrong, nor far behind the others."""
+    if subject.exertion is not None and subject.exertion.state == "failed":
+        raise BlindError(subject.exertion.reason)
+    wrong = [] if subject.exertion is None else subject.exertion.wrong
+    for what in (*wrong, *subject.far_behind):
+        yield what, ""
+
+
+CHECKS: Mapping[str, Callable[[Subject], Found]] = {
+    "gpus": _gpus,
+    "recovery": _recovery,
+    "gpu memory": _memory,
+    "pcie": _pcie,
+    "nvlink": _nvlink,
+    "gpu faults": _faults,
+    "links": _links,
+    "room": _room,
+    "clock": _clock,
+    "test": _test,
+}
+"""In the order in which a person should hear of them."""
+
+
+def _expected(subject: Subject) -> int:
+    reading = subject.machine.gpu
+    seen = 0 if reading is None else max(reading.expected or 0, len(reading.gpus))
+    return subject.settings.expected_gpus or seen
+
+
+def _why_silent(subject: Subject, probe: str) -> str:
+    """Why this probe says nothing; empty: it was not its turn yet."""
+    failing = (health for health in subject.machine.failing if health.name == probe)
+    return next((health.error or "its probe fails" for health in failing), "")
+
+
+def _values(subject: Subject, signal: Signal) -> Iterator[tuple[Gpu, float]]:
+    """Those GPUs that answer and tell this, with what they tell."""
+    for gpu in () if subject.gpus is None else subject.gpus.gpus:
+        value = gpu.value(signal)
+        if value is not None and not gpu.lost:
+            yield gpu, value
+
+
+def _named(gpu: Gpu) -> str:
+    return f"GPU {gpu.index} ({gpu.pci})" if gpu.pci else f"GPU {gpu.index}"

@@ -1,0 +1,80 @@
+"""GPUs that are gone, and those that the driver itself wants reset."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+from holdfast_sidecar.detectors.gpus.naming import about, named
+from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.gpus.recovery import recovery_of
+from holdfast_sidecar.gpus.scene import GpuScene
+from holdfast_sidecar.observation import Moment
+from holdfast_sidecar.readings.gpu import Gpu, Signal
+from holdfast_sidecar.remedy import Remedy
+
+WHEN_LOST = Remedy.REBOOT_NODE
+"""What NVIDIA's catalogue asks for when a GPU has fallen off the bus (XID 79: RESTART_BM)."""
+
+WANTS_RESET = ("requires reset", "requires restart")
+"""How NVML words NVML_ERROR_RESET_REQUIRED: it is there, and of no use before a reset."""
+
+LOST_FOR_S = 0.5
+"""Two readings in a row: nobody is ended for one answer, however plain it is."""
+
+
+def find_lost_gpus(scene: GpuScene, moment: Moment) -> Iterator[Finding]:
+    """GPUs that do not answer, that are not listed any more, or that never were."""
+    for gpu in scene.reading.gpus:
+        if gpu.lost:
+            yield _lost(gpu, scene, moment)
+    listed = {gpu.uuid for gpu in scene.reading.gpus}
+    gone = [gpu for uuid, gpu in scene.history.known.items() if uuid not in listed]
+    missing = (scene.reading.expected or 0) - len(scene.reading.gpus)
+    if missing > 0:
+        # Without a shortfall they were taken away on purpose: MIG changed, or a device was moved.
+        for gpu in gone[:missing]:
+            text = f"the driver lists {len(scene.reading.gpus)} GPUs, and this one no more"
+            yield about(gpu, Kind.GPU_LOST, text, 0.9, scene, moment, remedy=WHEN_LOST)
+        if missing > len(gone):
+            yield _missing(missing - len(gone), scene, moment)
+
+
+def find_wanted_recoveries(scene: GpuScene, moment: Moment) -> Iterator[Finding]:
+    """GPUs for which the driver asks for more than nothing, with an XID or without."""
+    for gpu, _ in scene.answering():
+        recovery = recovery_of(gpu.value(Signal.RECOVERY_ACTION))
+        if recovery is None:
+            continue
+        text = f"the driver asks for: {recovery.text}"
+        found = about(
+            gpu, Kind.GPU_FAULT, text, 1.0, scene, moment, "recovery", remedy=recovery.remedy
+        )
+        acts = recovery.ends_work and scene.ownership.is_certain(gpu.uuid)
+        yield dataclasses.replace(found, acts=acts)
+
+
+def _lost(gpu: Gpu, scene: GpuScene, moment: Moment) -> Finding:
+    """Sure enough to end its rank, where it is sure which rank that is: it can't go on."""
+    known = scene.history.known.get(gpu.uuid, gpu)
+    said = gpu.value(Signal.RECOVERY_ACTION)
+    recovery = recovery_of(known.value(Signal.RECOVERY_ACTION) if said is None else said)
+    usual = Remedy.RESET_GPU if any(text in gpu.lost for text in WANTS_RESET) else WHEN_LOST
+    remedy = usual if recovery is None else recovery.remedy
+    since_s = scene.history.lost_since_s.get(gpu.uuid, scene.reading.read_at_s)
+    lasts = scene.reading.read_at_s - since_s >= LOST_FOR_S
+    found = about(gpu, Kind.GPU_LOST, gpu.lost, 1.0, scene, moment, remedy=remedy)
+    return dataclasses.replace(found, acts=lasts and scene.ownership.is_certain(gpu.uuid))
+
+
+def _missing(count: int, scene: GpuScene, moment: Moment) -> Finding:
+    present = ", ".join(named(gpu) for gpu in scene.reading.gpus) or "none"
+    return Finding(
+        kind=Kind.GPU_LOST,
+        node=moment.node,
+        since_unix_s=moment.now_unix_s,
+        confidence=0.9,
+        evidence=[f"{scene.reading.expected} GPUs are expected, {count} never showed: {present}"],
+        what="missing",
+        remedy=WHEN_LOST,
+    )

@@ -1,0 +1,135 @@
+"""Links that are gone for good, that come and go, or that run slower than they could.
+
+A flap inside the window is told and is no fault; a drop is. Only links that were up at some time
+since this sidecar started count: an unplugged spare port is normal.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+
+from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.observation import Moment
+from holdfast_sidecar.readings.fabric import FabricReading
+from holdfast_sidecar.readings.links import LinkStory
+from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.settings import FabricSettings
+
+TOLD_S = 300.0
+"""A single flap is told for so long: several scrapes see it, and nobody acts on it."""
+
+SURE_OF_ONE = 0.5
+SURE_OF_MANY = 0.9
+SURE_IT_IS_SLOW = 0.7
+"""A fact, but not that it will get worse: nothing is saved for it (`decisions/precaution.py`)."""
+
+FEWEST_LIKES = 2
+"""Other links of the same board that must agree on a rate before one that is slower is odd."""
+
+
+def find_link_troubles(
+    links: Iterable[LinkStory], settings: FabricSettings, moment: Moment
+) -> Iterator[Finding]:
+    """Lost, flapping and slowed-down links of this node."""
+    known = list(links)
+    for link in known:
+        if link.down_since_s is not None:
+            if moment.now_s - link.down_since_s >= settings.drop_s:
+                yield _lost(link, moment)
+        else:
+            yield from _slow(link, known, settings, moment)
+        yield from _flapping(link, settings, moment)
+
+
+def find_missing_ports(
+    fabric: FabricReading | None, settings: FabricSettings, moment: Moment
+) -> Iterator[Finding]:
+    """Fewer RDMA ports than settings want, beside those that are told as lost by themselves."""
+    if fabric is None or moment.now_s - fabric.since_s < settings.drop_s:
+        return
+    missing = settings.ports - sum(link.was_up for link in fabric.links.values())
+    if missing > 0:
+        text = f"{missing} of {settings.ports} RDMA ports have not been active at all"
+        yield _finding(Kind.LINK_DOWN, moment, "ports", [text], remedy=Remedy.REPLACE)
+
+
+def _lost(link: LinkStory, moment: Moment) -> Finding:
+    """What mends it (cable, optics, the switch's port) is outside of the node, so a reboot brings
+    the node back with the same dead link: it is kept outside until somebody looked."""
+    down_s = moment.now_s - (link.down_since_s or 0.0)
+    how = "has no link" if link.is_there else "is gone from the machine"
+    text = f"{link.name} {how} for {down_s:.0f} s, after it had one"
+    finding = _finding(Kind.LINK_DOWN, moment, link.name, [text], 0.9, Remedy.REPLACE)
+    finding.evidence.extend(_flaps_told(link))
+    return finding
+
+
+def _flaps_told(link: LinkStory) -> list[str]:
+    count = len(link.flaps_s)
+    return [f"it had come back {count} times in the 12 hours before"] if count else []
+
+
+def _flapping(link: LinkStory, settings: FabricSettings, moment: Moment) -> Iterator[Finding]:
+    flaps = len(link.flaps_s)
+    is_often = flaps >= max(1, settings.flaps)
+    if not flaps or not (is_often or moment.now_s - link.flaps_s[-1] < TOLD_S):
+        return
+    text = f"{link.name} lost its link and found it again"
+    if flaps > 1:
+        text += f", {flaps} times in 12 hours"
+    confidence = SURE_OF_MANY if is_often else SURE_OF_ONE
+    yield _finding(Kind.LINK_FLAPPING, moment, link.name, [text], confidence)
+
+
+def _slow(
+    link: LinkStory, all_links: Collection[LinkStory], settings: FabricSettings, moment: Moment
+) -> Iterator[Finding]:
+    """A link that was trained anew may climb in steps, so it is given the window for it."""
+    if not link.was_up or not link.rate or moment.now_s - link.rate_since_s < settings.drop_s:
+        return
+    best, why = max(
+        (link.best_rate, "did before"),
+        (_usual_rate(link, all_links), "others of its kind do"),
+        (settings.rate_bytes_per_s if link.look.kind else 0.0, "settings expect"),
+        key=lambda pair: pair[0],
+    )
+    if link.rate < best:
+        text = f"{link.name} runs at {_gigabits(link.rate)} where it {why}: {_gigabits(best)}"
+        if why != "did before":
+            text = f"{link.name} runs at {_gigabits(link.rate)}, {why} {_gigabits(best)}"
+        yield _finding(Kind.LINK_DEGRADED, moment, link.name, [text], SURE_IT_IS_SLOW)
+
+
+def _usual_rate(link: LinkStory, all_links: Iterable[LinkStory]) -> float:
+    """What most of the others on the same kind of board do; 0 where too few are alike."""
+    rates = [
+        other.rate
+        for other in all_links
+        if other.name != link.name and other.look.kind and other.look.kind == link.look.kind
+    ]
+    ((rate, count),) = Counter(rates).most_common(1) or [(0.0, 0)]
+    return rate if count >= FEWEST_LIKES and count > len(rates) / 2 else 0.0
+
+
+def _gigabits(rate: float) -> str:
+    return f"{rate * 8 / 1e9:g} Gb/s"
+
+
+def _finding(
+    kind: Kind,
+    moment: Moment,
+    what: str,
+    evidence: list[str],
+    confidence: float = 0.9,
+    remedy: Remedy = Remedy.NONE,
+) -> Finding:
+    return Finding(
+        kind,
+        moment.node,
+        moment.now_unix_s,
+        confidence,
+        evidence=evidence,
+        what=what,
+        remedy=remedy,
+    )

@@ -1,0 +1,81 @@
+"""GPU faults that the driver told of: which rank's GPU, at which step, and what it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.observation import Moment, RankHistory
+from holdfast_sidecar.readings.xids import Known, XidReading
+from holdfast_sidecar.xids.verdict import Blame, Verdict
+
+SURE = 0.95
+"""The driver said so itself."""
+
+
+def find_gpu_faults(
+    reading: XidReading, histories: Mapping[int, RankHistory], moment: Moment
+) -> Iterator[Finding]:
+    """One for each kind of trouble of each GPU or switch that is not over.
+
+    What only follows from something else is in that one's evidence. What the driver merely shows
+    when it is asked (field 230) is for those who ask it. Without any GPU of ours the lines are
+    about others', or nobody's.
+    """
+    if not reading.gpus:
+        return
+    for verdict in reading.verdicts:
+        if verdict.is_event and not verdict.is_suppressed:
+            yield _finding(verdict, reading, histories, moment)
+
+
+def _finding(
+    verdict: Verdict,
+    reading: XidReading,
+    histories: Mapping[int, RankHistory],
+    moment: Moment,
+) -> Finding:
+    known = [reading.gpus[pci] for pci in verdict.suspects if pci in reading.gpus]
+    ranks = sorted({gpu.rank for gpu in known if gpu.rank is not None and gpu.rank in histories})
+    return Finding(
+        kind=Kind.GPU_FAULT,
+        node=moment.node,
+        since_unix_s=verdict.first_s,
+        confidence=SURE,
+        ranks=ranks,
+        evidence=list(_evidence(verdict, known, ranks, reading, histories)),
+        acts=verdict.is_urgent and bool(ranks),
+        what=f"{verdict.name} on {verdict.pci or 'an unknown GPU'}",
+        gpu=known[0].uuid if len(known) == 1 and verdict.number else "",
+        remedy=verdict.remedy,
+        check=verdict.check,
+    )
+
+
+def _evidence(
+    verdict: Verdict,
+    known: list[Known],
+    ranks: list[int],
+    reading: XidReading,
+    histories: Mapping[int, RankHistory],
+) -> Iterator[str]:
+    yield verdict.text or f"{verdict.name} of the GPU at {verdict.pci}, told by NVML"
+    where = f"GPU {known[0].index}" if len(known) == 1 else f"{len(known)} GPUs"
+    yield f"{verdict.name} on {where}: {verdict.meaning}"
+    reasons = "; ".join(verdict.why)
+    yield f"remedy: {verdict.remedy.value}" + (f" ({reasons})" if reasons else "")
+    if verdict.blame is not Blame.NOBODY:
+        yield f"to blame: {verdict.blame.value}"
+    if verdict.is_old:
+        yield "it is from before these ranks began"
+    if verdict.times_24h > 1:
+        yield f"{verdict.times_24h} times in 24 h"
+    follows = sorted({one.name for one in reading.verdicts if _follows(one, verdict)})
+    if follows:
+        yield f"what follows from it is left out: {', '.join(follows)}"
+    for rank in ranks:
+        yield f"rank {rank} had done {histories[rank].look.step} steps"
+
+
+def _follows(other: Verdict, verdict: Verdict) -> bool:
+    return other.is_suppressed and other.pci == verdict.pci

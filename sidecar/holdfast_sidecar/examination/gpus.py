@@ -1,0 +1,140 @@
+"""What NVML lets us see of the GPUs, and why not the rest. A wedged driver does not hold us up."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast_sidecar.examination.check import FAIL, NOTE, OK, WARN, Check
+from holdfast_sidecar.nvml.gpm import METRICS
+
+CHILD = (sys.executable, "-m", "holdfast_sidecar.examination.nvml_child")
+
+DEADLINE_S = 10.0
+"""A driver that nothing keeps loaded takes 1 to 3 s with eight GPUs to come up (persistence mode
+spares it that); one that needs longer has another trouble."""
+
+MOST_NAMED = 8
+
+OF_ACTIVITY = frozenset(signal.value for signal in METRICS)
+
+
+@dataclass(frozen=True)
+class SeenGpu:
+    """What one GPU keeps from us. `refused`: reasons by signal."""
+
+    lost: str
+    refused: Mapping[str, str]
+    events: str
+
+
+@dataclass(frozen=True)
+class Driver:
+    """What the child said. `trouble`: why it said nothing; `error`: the driver's own."""
+
+    gpus: tuple[SeenGpu, ...] = ()
+    versions: str = ""
+    error: str = ""
+    trouble: str = ""
+
+
+def check_gpus(child: Sequence[str] = CHILD, deadline_s: float = DEADLINE_S) -> list[Check]:
+    """Look at the GPUs of this machine."""
+    return judge_driver(ask(child, deadline_s))
+
+
+def ask(child: Sequence[str], deadline_s: float) -> Driver:
+    """Run the child. One that is stuck in the kernel can't be ended: it is left behind."""
+    asked = subprocess.Popen(child, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        said, complaint = asked.communicate(timeout=deadline_s)
+    except subprocess.TimeoutExpired:
+        asked.kill()
+        return Driver(trouble=f"does not answer within {deadline_s:g} s")
+    try:
+        return parse(json.loads(said))
+    except (AttributeError, KeyError, TypeError, ValueError):
+        last = (complaint.strip().splitlines() or [f"exit code {asked.returncode}"])[-1]
+        return Driver(trouble=f"the process that asks it ended: {last}")
+
+
+def parse(told: Any) -> Driver:
+    """The child's words. Raises where they are no such words."""
+    if not told:
+        return Driver()
+    if "error" in told:
+        return Driver(error=str(told["error"]))
+    gpus = (SeenGpu(str(g["lost"]), dict(g["refused"]), str(g["events"])) for g in told["gpus"])
+    return Driver(tuple(gpus), f"driver {told['driver']}, NVML {told['library']}")
+
+
+def judge_driver(driver: Driver) -> list[Check]:
+    """One check of the driver, and one for each thing that GPUs may refuse."""
+    if driver.trouble:
+        line = f"{driver.trouble}: the driver is wedged or broken; see `dmesg`, reset or reboot"
+        return [Check("NVML", FAIL, line)]
+    if driver.error:
+        line = f"{driver.error}: no GPU can be watched, and likely none be used"
+        return [Check("NVML", FAIL, line)]
+    if not driver.versions:
+        line = (
+            "no NVIDIA driver: fine without GPUs; a container needs `--gpus all`, and "
+            "NVIDIA_DRIVER_CAPABILITIES with `utility` in it"
+        )
+        return [Check("NVML", NOTE, line)]
+    seen = [gpu for gpu in driver.gpus if not gpu.lost]
+    told = f"{driver.versions}, {len(driver.gpus)} GPU{'s' * (len(driver.gpus) != 1)}"
+    lost = [
+        Check("NVML", FAIL, f"GPU {index} does not answer: {gpu.lost}; it needs a reset")
+        for index, gpu in enumerate(driver.gpus)
+        if gpu.lost
+    ]
+    found = [Check("NVML", OK if driver.gpus else WARN, told), *lost]
+    return [*found, judge_signals(seen), judge_gpm(seen), judge_events(seen)] if seen else found
+
+
+def judge_signals(gpus: Sequence[SeenGpu]) -> Check:
+    """Numbers that some GPU does not tell, by reason."""
+    reasons: dict[str, dict[str, None]] = {}
+    for gpu in gpus:
+        for signal, why in gpu.refused.items():
+            if signal not in OF_ACTIVITY:
+                reasons.setdefault(why.rpartition(": ")[2], {})[signal] = None
+    if not reasons:
+        return Check("GPU signals", OK, "all that is asked for is told")
+    told = "; ".join(f"{why}: {_some(signals)}" for why, signals in reasons.items())
+    verdict = NOTE if any("ermission" in why for why in reasons) else OK
+    return Check("GPU signals", verdict, f"not told, and left out of metrics: {told}")
+
+
+def judge_gpm(gpus: Sequence[SeenGpu]) -> Check:
+    """Whether a GPU that is said to be busy does anything."""
+    whys = [why for gpu in gpus for name, why in gpu.refused.items() if name in OF_ACTIVITY]
+    if not whys:
+        return Check("GPM", OK, "activity of SMs, tensor cores and memory is seen")
+    mend = (
+        "`--cap-add SYS_ADMIN`, or NVreg_RestrictProfilingToAdminUsers=0 for the driver"
+        if "ermission" in whys[0]
+        else "it needs Hopper or later"
+    )
+    line = f"{whys[0]}: a GPU that spins in a collective looks as busy as one that computes; {mend}"
+    return Check("GPM", NOTE, line)
+
+
+def judge_events(gpus: Sequence[SeenGpu]) -> Check:
+    """Whether the driver itself tells of faults."""
+    whys = [gpu.events for gpu in gpus if gpu.events]
+    if not whys:
+        return Check("XID events", OK, "the driver tells of faults at once")
+    line = f"{whys[0]}: faults of GPUs are seen only in the kernel's log, where that may be read"
+    return Check("XID events", NOTE, line)
+
+
+def _some(signals: Iterable[str]) -> str:
+    names = list(signals)
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return ", ".join(names[:MOST_NAMED]) + more

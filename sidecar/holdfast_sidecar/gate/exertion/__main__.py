@@ -1,0 +1,86 @@
+"""`python -m holdfast_sidecar.gate.exertion`: starts a worker per device and tells their results.
+
+Reads one line, an Errand; says what it is at in lines of words, and at the end a Result as JSON.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast_sidecar import precedence
+from holdfast_sidecar.coordination.reports import decode, encode
+from holdfast_sidecar.gate.errand import Errand, Result
+from holdfast_sidecar.server.parent_death import die_with
+
+Worker = subprocess.Popen[str]
+
+
+def main() -> int:
+    """Run the errand."""
+    errand = decode(Errand, sys.stdin.readline())
+    if errand is None:
+        print("this is started by a sidecar, which tells it what for", file=sys.stderr)
+        return 2
+    die_with(errand.asker_pid)
+    precedence.give_back()
+    with tempfile.TemporaryDirectory(prefix="holdfast-test-") as folder:
+        workers = [_start(errand, rank, Path(folder) / "meeting") for rank in range(errand.devices)]
+        print(encode(gather(errand, workers)), flush=True)
+    return 0
+
+
+def _start(errand: Errand, rank: int, meeting: Path) -> Worker:
+    told = [str(rank), str(errand.devices), errand.device, str(errand.part_s), str(meeting)]
+    threads = max(1, len(os.sched_getaffinity(0)) // errand.devices)
+    return subprocess.Popen(
+        [sys.executable, "-m", "holdfast_sidecar.gate.exertion.worker", str(os.getpid()), *told],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+    )
+
+
+def gather(errand: Errand, workers: Sequence[Worker]) -> Result:
+    """All workers' results as one: what went wrong on any, the figures of the slowest."""
+    results: list[Result] = []
+    for rank, worker in enumerate(workers):
+        result = _follow(worker, tells=rank == 0)
+        if result is None or result.error:
+            for other in workers:
+                other.kill()
+            why = result.error if result is not None else f"exit code {worker.wait()}"
+            return Result(error=f"{errand.device} {rank}: {why}")
+        results.append(result)
+    names = {name for result in results for name in result.figures}
+    return Result(
+        wrong=[
+            f"{errand.device} {rank}: {wrong}"
+            for rank, result in enumerate(results)
+            for wrong in result.wrong
+        ],
+        figures={
+            name: min(result.figures[name] for result in results if name in result.figures)
+            for name in sorted(names)
+        },
+        model=results[0].model,
+    )
+
+
+def _follow(worker: Worker, tells: bool) -> Result | None:
+    assert worker.stdout is not None
+    for line in worker.stdout:
+        if (result := decode(Result, line)) is not None:
+            return result
+        if tells:
+            print(line.strip(), flush=True)
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,194 @@
+"""Which rank a GPU belongs to, who says so, and how sure that is.
+
+Asked in this order: torch inside the rank (where the parameters lie), the driver's list of
+processes, the rank's environment, the rank's local number. What nothing tells is not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from holdfast_sidecar.gpus.processes import Company, Device, Seat
+from holdfast_sidecar.gpus.visible import LOCAL_RANK, VISIBLE, visible_gpus
+from holdfast_sidecar.readings.gpu import Gpu, GpuReading
+
+
+class Source(str, Enum):
+    """Who says which GPU a rank has."""
+
+    TORCH = "torch"
+    DRIVER = "driver"
+    ONE_VISIBLE = "one_visible"
+    VISIBLE_LIST = "visible_list"
+    LOCAL_RANK = "local_rank"
+    BEFORE = "before"
+
+
+CONFIDENCE = {
+    Source.TORCH: 1.0,
+    Source.DRIVER: 1.0,
+    Source.ONE_VISIBLE: 0.9,
+    Source.VISIBLE_LIST: 0.7,
+    Source.LOCAL_RANK: 0.6,
+    Source.BEFORE: 0.5,
+}
+"""The first two were seen to be so. A rank that sees one GPU can use no other, unless it changed
+its environment after it began. Of several it uses, by custom and no more, its local number's. When
+a rank's process is gone, the next one is likely to take the same: until it says something itself,
+what is found stays with the same rank."""
+
+CERTAIN = 1.0
+
+STRAY_SHARE = 0.1
+"""A rank that has less than a tenth of its memory on a GPU does not work there: loading a file
+without `map_location` leaves every rank with a context of some 500 MB on the first GPU."""
+
+
+@dataclass(frozen=True)
+class Tie:
+    """A rank and its GPUs, by UUID."""
+
+    rank: int
+    local_rank: int
+    pid: int
+    start_ticks: int
+    gpus: tuple[str, ...]
+    source: Source
+
+    @property
+    def confidence(self) -> float:
+        """0 to 1."""
+        return CONFIDENCE[self.source]
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """All ties of this node."""
+
+    ties: Mapping[int, Tie] = field(default_factory=dict)
+    """By rank; a rank of which nothing tells is missing."""
+
+    def of_gpu(self, uuid: str) -> tuple[Tie, ...]:
+        """The ranks on a GPU, lowest first; several where they share it."""
+        return tuple(self.ties[rank] for rank in sorted(self.ties) if uuid in self.ties[rank].gpus)
+
+    def ranks_of(self, uuid: str) -> list[int]:
+        """The same by number."""
+        return [tie.rank for tie in self.of_gpu(uuid)]
+
+    def is_certain(self, uuid: str) -> bool:
+        """Whether it was seen to belong to a rank, rather than worked out."""
+        return any(tie.confidence >= CERTAIN for tie in self.of_gpu(uuid))
+
+
+def tie_up(reading: GpuReading, company: Company, before: Ownership | None = None) -> Ownership:
+    """Who has which GPU now.
+
+    before: what was known a moment ago; it holds while nothing better is known of the same process.
+    A GPU that is lost is not listed any more, and would else move every index behind it.
+    """
+    known = {} if before is None else before.ties
+    ties = {}
+    for seat in company.seats:
+        tie = _better(known.get(seat.rank), _tie(reading, seat, company), seat)
+        if tie is not None:
+            ties[seat.rank] = tie
+    taken = {uuid for tie in ties.values() for uuid in tie.gpus}
+    for rank, tie in known.items():
+        if rank not in ties and taken.isdisjoint(tie.gpus):
+            ties[rank] = replace(tie, source=Source.BEFORE)
+    return Ownership(ties)
+
+
+def owners(reading: GpuReading, ownership: Ownership) -> dict[str, int]:
+    """UUID and PCI address of each GPU -> its rank; the lowest of those that share one."""
+    owned: dict[str, int] = {}
+    for gpu in reading.gpus:
+        for rank in ownership.ranks_of(gpu.uuid)[:1]:
+            owned[gpu.uuid] = rank
+            if gpu.pci:
+                owned[gpu.pci] = rank
+    return owned
+
+
+def is_of(pid: int, ranks: Iterable[int], company: Company) -> bool:
+    """Whether a process is one of these pids, or descends from one."""
+    process = company.processes.get(pid)
+    chain = {pid} if process is None else {pid, *process.ancestors}
+    return not chain.isdisjoint(ranks)
+
+
+def _better(before: Tie | None, now: Tie | None, seat: Seat) -> Tie | None:
+    if before is None or (before.pid, before.start_ticks) != (seat.pid, seat.start_ticks):
+        return now
+    if now is None:
+        return before
+    if now.confidence > before.confidence or now.source is Source.TORCH:
+        return now
+    if now.source is Source.DRIVER and before.source is Source.DRIVER:
+        # A GPU that stopped answering names no users, and is still this rank's.
+        return replace(before, gpus=tuple(dict.fromkeys((*before.gpus, *now.gpus))))
+    return before
+
+
+def _tie(reading: GpuReading, seat: Seat, company: Company) -> Tie | None:
+    told: tuple[tuple[Source, Sequence[str]], ...] = (
+        (Source.TORCH, _by_torch(reading, seat)),
+        (Source.DRIVER, _by_driver(reading, seat, company)),
+        *_by_environment(reading, seat, company),
+    )
+    for source, gpus in told:
+        if gpus:
+            who = (seat.rank, seat.local_rank, seat.pid, seat.start_ticks)
+            return Tie(*who, tuple(gpus), source)
+    return None
+
+
+def _by_torch(reading: GpuReading, seat: Seat) -> list[str]:
+    return [gpu.uuid for gpu in reading.gpus if any(_is(device, gpu) for device in seat.devices)]
+
+
+def _is(device: Device, gpu: Gpu) -> bool:
+    """By UUID where both tell it: torch writes it without the driver's prefix."""
+    if device.uuid and gpu.uuid:
+        names = {device.uuid, f"GPU-{device.uuid}", f"MIG-{device.uuid}"}
+        if not names.isdisjoint((gpu.uuid, *gpu.mig_uuids)):
+            return True
+    return bool(device.pci) and device.pci == gpu.pci
+
+
+def _by_driver(reading: GpuReading, seat: Seat, company: Company) -> list[str]:
+    used = {
+        gpu.uuid: sum(user.memory_bytes or 0 for user in mine)
+        for gpu in reading.gpus
+        if (mine := [one for one in gpu.users or () if is_of(one.pid, (seat.pid,), company)])
+    }
+    least = STRAY_SHARE * max(used.values(), default=0)
+    return [uuid for uuid, size in used.items() if size >= least]
+
+
+def _by_environment(
+    reading: GpuReading, seat: Seat, company: Company
+) -> tuple[tuple[Source, Sequence[str]], ...]:
+    by_number = Source.LOCAL_RANK
+    listed: tuple[str, ...] | None
+    if seat.environment is None:
+        in_order = sorted(reading.gpus, key=lambda gpu: (gpu.pci, gpu.index))
+        listed = tuple(gpu.uuid for gpu in in_order)
+    else:
+        listed = visible_gpus(reading.gpus, seat.environment)
+        if listed is not None and len(set(listed)) == 1:
+            return ((Source.ONE_VISIBLE, listed[:1]),)
+        if VISIBLE in seat.environment:
+            by_number = Source.VISIBLE_LIST
+    number = _local_rank(seat)
+    if listed is None or len(listed) != company.slots() or number >= len(listed):
+        return ()
+    return ((by_number, (listed[number],)),)
+
+
+def _local_rank(seat: Seat) -> int:
+    said = (seat.environment or {}).get(LOCAL_RANK, "")
+    return int(said) if said.isdecimal() else seat.local_rank

@@ -1,0 +1,51 @@
+"""Follows the node's hardware from tick to tick: what a reading means takes those before it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from holdfast_sidecar.detectors.xids import find_gpu_faults
+from holdfast_sidecar.findings import Finding
+from holdfast_sidecar.gpus.watch import GpuWatch
+from holdfast_sidecar.kernel_events import KernelEvents
+from holdfast_sidecar.observation import Moment, RankHistory
+from holdfast_sidecar.readings.machine import MachineReading
+from holdfast_sidecar.xids.around import Around, look_around
+from holdfast_sidecar.xids.attending import XidAttention
+
+
+@dataclass
+class HardwareAttention:
+    """GPUs and whose they are, what the driver says of their faults, what the kernel's log says."""
+
+    gpus: GpuWatch = field(default_factory=GpuWatch)
+    xids: XidAttention = field(default_factory=XidAttention)
+    _events: KernelEvents = field(default_factory=KernelEvents)
+    _around: Around | None = None
+    _of_gpus: list[Finding] = field(default_factory=list)
+
+    def follow(
+        self,
+        machine: MachineReading,
+        attempt: int,
+        ranks: Mapping[int, RankHistory],
+        is_going_on: bool,
+        moment: Moment,
+    ) -> MachineReading:
+        """The reading, with what it comes to. is_going_on: the plan means the ranks to run."""
+        self._of_gpus = self.gpus.follow(machine.gpu, ranks, moment)
+        self._around = look_around(self._around, attempt, ranks, is_going_on, moment)
+        events = () if machine.gpu_events is None else machine.gpu_events.xids
+        xids = self.xids.follow(machine, events, self.gpus.owners(), self._around)
+        if machine.kernel is None:
+            return dataclasses.replace(machine, xids=xids)
+        self._events = self._events.then(machine.kernel.records)
+        return dataclasses.replace(machine, xids=xids, kernel_events=self._events)
+
+    def findings(
+        self, machine: MachineReading, ranks: Mapping[int, RankHistory], moment: Moment
+    ) -> list[Finding]:
+        """About GPUs; `machine` as `follow` answered it."""
+        return [*self._of_gpus, *find_gpu_faults(machine.xids, ranks, moment)]

@@ -1,0 +1,45 @@
+"""What the driver said of GPUs' faults, and what was made of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.xids.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How often one XID, or one SXid, came. Times are Unix seconds."""
+
+    seen: int
+    """Since this sidecar started."""
+    in_24h: int
+    last_s: float
+    remedy: Remedy
+    """What was last judged to be needed."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """A GPU as it was last listed; one that fell off the bus may be listed no more."""
+
+    uuid: str
+    index: int
+    rank: int | None = None
+    """Of the attempt that runs; None: nobody's, or not known."""
+
+
+@dataclass(frozen=True)
+class XidReading:
+    """The node at one tick."""
+
+    verdicts: tuple[Verdict, ...] = ()
+    """What is not over."""
+    gpus: Mapping[str, Known] = field(default_factory=dict)
+    """By PCI address."""
+    xids: Mapping[tuple[str, int], Tally] = field(default_factory=dict)
+    """(PCI address, XID) -> how often; the most frequent few of each GPU."""
+    sxids: Mapping[int, Tally] = field(default_factory=dict)
+    """SXid -> how often, over all switches of the node."""

@@ -1,0 +1,118 @@
+"""Keeps what the driver says of GPUs' faults: hears both inputs, remembers a day, has it judged."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from holdfast_sidecar.readings.gpu import GpuReading
+from holdfast_sidecar.readings.kernel import KernelReading
+from holdfast_sidecar.readings.machine import MachineReading
+from holdfast_sidecar.readings.xids import Known, XidReading
+from holdfast_sidecar.xids.around import Around
+from holdfast_sidecar.xids.engine import judge
+from holdfast_sidecar.xids.event import XidEvent
+from holdfast_sidecar.xids.history import History, forget_old, has_heard, take_in, take_reading
+from holdfast_sidecar.xids.kept import read_boot, read_history, write_history
+from holdfast_sidecar.xids.lines import parse_line
+from holdfast_sidecar.xids.tally import Key, key_of, tally_sxids, tally_xids
+
+logger = logging.getLogger(__name__)
+
+WRITE_EVERY_S = 2.0
+"""What else is heard within this time shares one write; what a sidecar that dies meanwhile had not
+written is in the kernel's log still."""
+
+
+@dataclass
+class XidAttention:
+    """What one sidecar knows; `follow` at each tick."""
+
+    path: Path | None = None
+    """Where the history is kept; None: nowhere."""
+    boot: str = field(default_factory=read_boot)
+    history: History = field(default_factory=History)
+    _known: dict[str, Known] = field(default_factory=dict)
+    _attempt: int = -1
+    _seen: Counter[Key] = field(default_factory=Counter)
+    _written: History = field(default_factory=History)
+    _written_s: float = float("-inf")
+    _is_read: bool = False
+    _last_error: str = ""
+
+    def follow(
+        self,
+        machine: MachineReading,
+        told: Iterable[XidEvent],
+        owners: Mapping[str, int],
+        around: Around,
+    ) -> XidReading:
+        """What is so now. told: events of NVML's since the tick before; owners: UUID or PCI address
+        of a GPU -> its rank."""
+        self._begin()
+        self._know(machine.gpu, owners, around.attempt)
+        self._hear(machine.kernel, told)
+        scene = around.scene(machine.gpu, self.boot)
+        actions = {pci: gpu.action for pci, gpu in scene.gpus.items() if gpu.action is not None}
+        read_s = max((gpu.read_s for gpu in scene.gpus.values()), default=scene.now_s)
+        self.history = take_reading(self.history, actions, read_s, self.boot)
+        judgement = judge(forget_old(self.history, scene.now_s), scene)
+        self.history = judgement.history
+        self._keep(scene.now_s)
+        return XidReading(
+            judgement.verdicts,
+            dict(self._known),
+            tally_xids(self.history, self._seen),
+            tally_sxids(self.history, self._seen),
+        )
+
+    def _begin(self) -> None:
+        if not self._is_read and self.path is not None:
+            self.history = self._written = read_history(self.path)
+        self._is_read = True
+
+    def _know(self, reading: GpuReading | None, owners: Mapping[str, int], attempt: int) -> None:
+        """Remember which GPUs there are, and whose: within an attempt no GPU changes hands."""
+        if attempt != self._attempt:
+            self._attempt = attempt
+            self._known = {pci: replace(known, rank=None) for pci, known in self._known.items()}
+        for gpu in () if reading is None else reading.gpus:
+            before = self._known.get(gpu.pci)
+            rank = owners.get(gpu.uuid, owners.get(gpu.pci))
+            if rank is None and before is not None and before.uuid == gpu.uuid:
+                rank = before.rank
+            self._known[gpu.pci] = Known(gpu.uuid, gpu.index, rank)
+
+    def _hear(self, kernel: KernelReading | None, told: Iterable[XidEvent]) -> None:
+        for record in () if kernel is None else kernel.records:
+            event = parse_line(record.text.replace("\\x0a", "\n"), record.at_unix_s)
+            if event is None or has_heard(self.history, self.boot, record.sequence):
+                continue
+            self._take(event, is_new_here=not record.is_backlog)
+            self.history = replace(self.history, log_boot=self.boot, log_sequence=record.sequence)
+        for event in told:
+            self._take(event, is_new_here=True)
+
+    def _take(self, event: XidEvent, is_new_here: bool) -> None:
+        """What the log held before was seen, and counted, by whoever ran then."""
+        self.history, is_new = take_in(self.history, event, self.boot)
+        if is_new and is_new_here:
+            self._seen[key_of(self.history.occurrences[-1])] += 1
+
+    def _keep(self, now_s: float) -> None:
+        if self.path is None or self.history == self._written:
+            return
+        if now_s - self._written_s < WRITE_EVERY_S:
+            return
+        self._written_s = now_s
+        try:
+            write_history(self.path, self.history)
+        except OSError as error:
+            if str(error) != self._last_error:
+                logger.warning("what happened to the GPUs can't be kept: %s", error)
+            self._last_error = str(error)
+        else:
+            self._written, self._last_error = self.history, ""

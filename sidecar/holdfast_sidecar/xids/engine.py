@@ -1,0 +1,300 @@
+"""What each GPU's trouble asks for, and who is to blame: the rules, over plain data; pure.
+
+The history of a day and the scene of now go in; verdicts come out, and the history with what was
+asked for written down, since repetition is judged by that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.xids.case import Case, cases_of
+from holdfast_sidecar.xids.history import SETTLE_S, History, Word, with_judged
+from holdfast_sidecar.xids.occurrence import FROM_FIELD, Occurrence
+from holdfast_sidecar.xids.recovery import NOTHING, action_of, is_urgent
+from holdfast_sidecar.xids.repetition import escalate, reason_to_check
+from holdfast_sidecar.xids.scene import GpuState, Scene
+from holdfast_sidecar.xids.switch_table import is_fatal_by_table, meaning_of
+from holdfast_sidecar.xids.sympathy import WINDOW_S, is_of_teardown, root_of
+from holdfast_sidecar.xids.table import NVLINK5, RECOVERY_ACTION_CHANGED, Entry, entry_of
+from holdfast_sidecar.xids.verdict import Blame, Verdict
+
+TOLD_S = 300.0
+"""How long something that needs no mending is told: long enough to be scraped and read."""
+
+CONFIRM_S = 3.0
+"""So long the driver has to say what a GPU needs, where it usually does, before the table's word
+ends a job: two polls. It writes XID 154 within milliseconds."""
+
+
+NEWEST = 4
+"""Of one kind of trouble of one GPU only so many are judged anew at each tick: a storm of a day is
+one verdict, and what was judged of the older part stands."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Verdicts, by GPU and trouble, and the history that knows of them."""
+
+    verdicts: tuple[Verdict, ...]
+    history: History
+
+
+def judge(history: History, scene: Scene) -> Judgement:
+    """Everything that is not over yet."""
+    first = _judge_once(history, scene)
+    # Repetition leaves out what only followed from something else, which has to be known by then.
+    return first if first.history is history else _judge_once(first.history, scene)
+
+
+def _judge_once(history: History, scene: Scene) -> Judgement:
+    verdicts: list[Verdict] = []
+    changed: dict[int, Occurrence] = {}
+    for case in cases_of(history, scene.boot):
+        newest: dict[str, Verdict] = {}
+        for one, noted, verdict in _judge_case(case, history, scene):
+            if noted != one:
+                changed[id(one)] = noted
+            if _is_open(one, verdict, case, scene):
+                newest[verdict.name] = _harsher(newest.get(verdict.name), verdict)
+        verdicts += newest.values()
+    return Judgement(tuple(verdicts), with_judged(history, changed))
+
+
+def _judge_case(
+    case: Case, history: History, scene: Scene
+) -> Iterator[tuple[Occurrence, Occurrence, Verdict]]:
+    """Each trouble in its order, so that what came first is known to what followed."""
+    earlier: list[Occurrence] = []
+    fresh = _to_judge(case, scene)
+    for one in case.ones:
+        noted = one
+        if id(one) in fresh:
+            verdict = _verdict(one, case, earlier, history, scene)
+            if one.asked is None or case.is_current(one):
+                noted = dataclasses.replace(
+                    one, asked=verdict.remedy, is_suppressed=verdict.is_suppressed
+                )
+            yield one, noted, verdict
+        earlier.append(noted)
+
+
+def _to_judge(case: Case, scene: Scene) -> set[int]:
+    """What was not judged so far, and the newest of what may be told; each by its `id`."""
+    chosen, counts = set[int](), Counter[str]()
+    for one in reversed(case.ones):
+        is_told = one.boot == scene.boot and (
+            one.asked is None or one.asked.blames_hardware or scene.now_s - one.last_s <= TOLD_S
+        )
+        counts[one.name] += is_told
+        if one.asked is None or (is_told and counts[one.name] <= NEWEST):
+            chosen.add(id(one))
+    return chosen
+
+
+def _verdict(
+    one: Occurrence, case: Case, earlier: Sequence[Occurrence], history: History, scene: Scene
+) -> Verdict:
+    plain = _plain_verdict(one, case, scene)
+    root = root_of(one, earlier)
+    if root is not None:
+        return _suppressed(plain, f"follows {root.name} on the same GPU")
+    if is_of_teardown(one, scene.teardowns):
+        return _suppressed(plain, "the ranks were being ended")
+    if one.is_suppressed:
+        return _suppressed(plain, "it was found to follow from something else")
+    if one.sxid:
+        verdict = _judge_switch(one, plain, scene)
+    else:
+        verdict = _judge_xid(one, plain, case, history, scene)
+    switch = _switch_trouble(one, history)
+    if switch is not None and verdict.remedy.blames_hardware:
+        text = f"{switch.name} of the switch {switch.pci} near it: the switch is looked at first"
+        verdict = dataclasses.replace(verdict, blame=Blame.SWITCH, why=(*verdict.why, text))
+    remedy, reason = escalate(verdict.remedy, one, earlier)
+    if reason:
+        verdict = dataclasses.replace(verdict, remedy=remedy, why=(*verdict.why, reason))
+    return _when_it_acts(one, verdict, case, scene)
+
+
+def _plain_verdict(one: Occurrence, case: Case, scene: Scene) -> Verdict:
+    """What is so whatever is made of it."""
+    entry = entry_of(one.number)
+    return Verdict(
+        pci=one.pci,
+        name=one.name,
+        meaning=meaning_of(one.sxid) if one.sxid else entry.meaning,
+        remedy=Remedy.NONE,
+        blame=Blame.NOBODY,
+        why=(),
+        text=one.text,
+        first_s=one.first_s,
+        last_s=one.last_s,
+        times_24h=case.times[one.name],
+        number=one.number,
+        follow_ups=() if one.sxid else entry.follow_ups,
+        is_event=one.sources != {FROM_FIELD},
+        suspects=tuple(sorted(scene.gpus)) if one.sxid else (one.pci,),
+    )
+
+
+def _suppressed(verdict: Verdict, why: str) -> Verdict:
+    return dataclasses.replace(verdict, is_suppressed=True, why=(why,))
+
+
+def _judge_switch(one: Occurrence, verdict: Verdict, scene: Scene) -> Verdict:
+    """A fatal one makes every GPU behind the switch suspect; the rest is told."""
+    is_fatal, why = one.is_fatal, "its line says that it is fatal"
+    if is_fatal is None and scene.now_s - one.first_s >= SETTLE_S:
+        is_fatal, why = is_fatal_by_table(one.sxid), "fatal by NVIDIA's list"
+    if not is_fatal:
+        why = "it is not fatal" if is_fatal is False else "whether it is fatal is not known yet"
+        return dataclasses.replace(verdict, why=(why,), suspects=())
+    text = "all GPUs behind the switch must be reset, and the fabric manager restarted"
+    return dataclasses.replace(
+        verdict, remedy=Remedy.RESET_GPU, blame=Blame.SWITCH, why=(why, text)
+    )
+
+
+def _judge_xid(
+    one: Occurrence, verdict: Verdict, case: Case, history: History, scene: Scene
+) -> Verdict:
+    entry = entry_of(one.number)
+    gpu = scene.gpus.get(one.pci, GpuState())
+    remedy, why = _by_table(one, entry, gpu)
+    driver, reason = _by_driver(one, entry, remedy, case, scene)
+    if driver is not None and not _is_worn_out(one, gpu):
+        remedy, why = driver, (*why, reason)
+    check = reason_to_check(one, history.occurrences) if remedy is Remedy.RESTART_APP else ""
+    if check:
+        why = (*why, check)
+    return dataclasses.replace(
+        verdict, remedy=remedy, why=why, blame=_blame(entry, remedy, check), check=bool(check)
+    )
+
+
+def _by_table(one: Occurrence, entry: Entry, gpu: GpuState) -> tuple[Remedy, tuple[str, ...]]:
+    """What the number asks for, on this GPU, by its line and by the GPU's own flags."""
+    if one.number in NVLINK5:
+        return _by_line(one)
+    remedy, why = entry.remedy, [entry.note] if entry.note else []
+    if one.number == 64 and gpu.remap_failed is not None:
+        remedy = Remedy.REPLACE if gpu.remap_failed else Remedy.RESET_GPU
+        why = [f"the GPU's flag says that remapping {'failed' if gpu.remap_failed else 'works'}"]
+    if one.number in (64, 95) and remedy is Remedy.RESET_GPU and gpu.resets_by_reboot:
+        remedy = Remedy.REBOOT_NODE
+        why.append("on an A100 without MIG that takes a reboot")
+    if one.link is not None:
+        why.append(one.link.told)
+    return remedy, tuple(why)
+
+
+def _by_line(one: Occurrence) -> tuple[Remedy, tuple[str, ...]]:
+    told = (one.link.told,) if one.link is not None else ()
+    if one.is_fatal is None:
+        return Remedy.NONE, (*told, "whether it is fatal was not told; the driver's word decides")
+    return Remedy.RESET_GPU if one.is_fatal else Remedy.NONE, told
+
+
+def _by_driver(
+    one: Occurrence, entry: Entry, by_table: Remedy, case: Case, scene: Scene
+) -> tuple[Remedy | None, str]:
+    """What the driver says instead; None: nothing, or nothing about this."""
+    word = _driver_word(one, case, scene)
+    if word is None:
+        return None, ""
+    action = action_of(word.action)
+    text = f"the driver asks for {action.name}"
+    if one.number == RECOVERY_ACTION_CHANGED:
+        return action.remedy, text
+    is_spoken_of = by_table is not Remedy.NONE or one.number in NVLINK5
+    if word.action != NOTHING:
+        is_other = action.remedy is Remedy.NONE or not is_spoken_of
+        return (None, "") if is_other else (action.remedy, text)
+    is_newer = word.at_s >= one.last_s + SETTLE_S
+    if is_newer and by_table.blames_hardware and _is_linked(entry, scene):
+        # The GPU is fine, by the driver; the program that met the error is dead all the same.
+        return Remedy.RESTART_APP, "the driver says that the GPU needs nothing"
+    return None, ""
+
+
+def _driver_word(one: Occurrence, case: Case, scene: Scene) -> Word | None:
+    """The newest of what the log told and what was read; of what is over, what was told then."""
+    if one.asked is None and not case.is_current(one):
+        return case.word_of_episode(one)
+    told, gpu = case.word, scene.gpus.get(one.pci)
+    if gpu is None or gpu.action is None:
+        return told
+    if told is not None and gpu.read_s < told.at_s + SETTLE_S:
+        return told
+    return Word(gpu.action, gpu.read_s)
+
+
+def _is_linked(entry: Entry, scene: Scene) -> bool:
+    """Whether the driver sets a recovery action for this number at all."""
+    is_new = not scene.driver_branch or scene.driver_branch >= entry.linked_since
+    return bool(entry.linked_since) and is_new
+
+
+def _is_worn_out(one: Occurrence, gpu: GpuState) -> bool:
+    """The recovery action says how to get it going again, this flag that it will not last."""
+    return one.number == 64 and bool(gpu.remap_failed)
+
+
+def _blame(entry: Entry, remedy: Remedy, check: str) -> Blame:
+    if remedy.blames_hardware:
+        return Blame.GPU
+    return Blame.APPLICATION if entry.is_application and not check else Blame.NOBODY
+
+
+def _switch_trouble(one: Occurrence, history: History) -> Occurrence | None:
+    """An SXid near an NVLink error of a GPU."""
+    if one.number != 74:
+        return None
+    near = (
+        other
+        for other in history.occurrences
+        if other.sxid and other.boot == one.boot and abs(other.first_s - one.first_s) <= WINDOW_S
+    )
+    return next(near, None)
+
+
+def _when_it_acts(one: Occurrence, verdict: Verdict, case: Case, scene: Scene) -> Verdict:
+    word = _driver_word(one, case, scene)
+    is_marked = word is not None and action_of(word.action).remedy.blames_hardware
+    since_s = scene.attempt_since_s
+    is_old = since_s is not None and one.last_s < since_s and not is_marked
+    waits = word is not None and is_marked and not is_urgent(word.action)
+    urgent = verdict.remedy.blames_hardware and not waits and _is_sure(one, case, scene)
+    return dataclasses.replace(verdict, is_old=is_old, is_urgent=urgent and not is_old)
+
+
+def _is_sure(one: Occurrence, case: Case, scene: Scene) -> bool:
+    """Whether the driver has spoken, or would not, or has had its time."""
+    gpu = scene.gpus.get(one.pci)
+    if gpu is None or gpu.action is None or not _is_linked(entry_of(one.number), scene):
+        return True
+    word = _driver_word(one, case, scene)
+    has_spoken = word is not None and word.action != NOTHING
+    return has_spoken or scene.now_s - one.first_s >= CONFIRM_S
+
+
+def _is_open(one: Occurrence, verdict: Verdict, case: Case, scene: Scene) -> bool:
+    """Whether there is still something to tell."""
+    if one.boot != scene.boot:
+        return False
+    if case.is_cleared(one) and verdict.remedy is not Remedy.REPLACE:
+        return False
+    if verdict.remedy.blames_hardware:
+        return True
+    return scene.now_s - one.last_s <= TOLD_S
+
+
+def _harsher(known: Verdict | None, verdict: Verdict) -> Verdict:
+    if known is None or verdict.remedy.severity >= known.remedy.severity:
+        return verdict
+    return known

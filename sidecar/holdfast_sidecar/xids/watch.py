@@ -1,0 +1,181 @@
+"""Follows the kernel's log in a thread of its own: the one reader that serves every detector.
+
+It hands on whole records that begin like something somebody here understands; what they mean is
+for whoever understands them. An XID wakes the loop at once.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from holdfast_sidecar.probes.kernel_lines import KMSG, RECORD_BYTES, parse_kernel_record
+from holdfast_sidecar.readings.kernel import KernelReading, KernelRecord
+
+WANTED = (
+    "NVRM: ",
+    "nvidia-nvswitch",
+    "mlx5_core ",
+    "INFO: task ",
+    "pcieport ",
+    "EDAC ",
+    "mce: ",
+    "nfs: ",
+    "Lustre",
+)
+"""How the lines begin that some detector reads. All others (a busy log has thousands a minute) cost
+a comparison and are dropped here."""
+
+URGENT = ("Xid", "fallen off the bus")
+"""Whatever holds one of these wakes the loop; `SXid` does."""
+
+MOST_WAITING = 4096
+"""Records between two ticks; more in a second are a storm, and the newest say what it is about."""
+
+REST_S = 0.05
+"""After a wake the reader rests so long: a storm of clean-up events wakes the loop twenty times a
+second, not a thousand times."""
+
+RETRY_S = 5.0
+"""Before a log that ended, or broke, is opened again."""
+
+
+class KernelLogBlind(Exception):
+    """The kernel's log can't be read here."""
+
+
+@dataclass
+class KernelLog:
+    """A probe: `read` hands over what came since the last time. `wake` asks for a tick at once."""
+
+    wake: Callable[[], None]
+    path: Path = KMSG
+    name: str = "kernel_log"
+    _waiting: deque[KernelRecord] = field(default_factory=lambda: deque(maxlen=MOST_WAITING))
+    _missed: int = 0
+    _blind: str = ""
+    _thread: threading.Thread | None = None
+    _leaving: threading.Event = field(default_factory=threading.Event)
+    _read_once: threading.Event = field(default_factory=threading.Event)
+    _newest: int = -1
+
+    def read(self, now_s: float) -> KernelReading:
+        """What is new; raises KernelLogBlind where nothing can be read."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._follow, name=self.name, daemon=True)
+            self._thread.start()
+            self._read_once.wait(BACKLOG_S)
+        records = []
+        while self._waiting:
+            records.append(self._waiting.popleft())
+        if self._blind and not records:
+            raise KernelLogBlind(self._blind)
+        return KernelReading(tuple(records), self._missed)
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._leaving.set()
+
+    def _follow(self) -> None:
+        while not self._leaving.is_set():
+            try:
+                descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            except OSError as error:
+                self._blind = why_blind(error, self.path)
+            else:
+                self._blind = ""
+                try:
+                    self._tail(descriptor)
+                finally:
+                    os.close(descriptor)
+            self._read_once.set()
+            self._leaving.wait(RETRY_S)
+
+    def _tail(self, descriptor: int) -> None:
+        """Until it ends or breaks. Records known from before it was opened again are left out."""
+        poller = select.poll()
+        poller.register(descriptor, select.POLLIN)
+        is_backlog = self._newest < 0
+        while not self._leaving.is_set():
+            try:
+                is_urgent = self._drain(descriptor, is_backlog)
+            except OSError as error:
+                self._blind = why_blind(error, self.path)
+                return
+            except EOFError:
+                return
+            is_backlog = False
+            self._read_once.set()
+            if is_urgent:
+                self.wake()
+                self._leaving.wait(REST_S)
+            poller.poll(POLL_MS)
+
+    def _drain(self, descriptor: int, is_backlog: bool) -> bool:
+        """Take what is there; whether some of it is urgent. Raises EOFError at a file's end."""
+        is_urgent, rest = False, b""
+        for chunk in self._chunks(descriptor):
+            whole, _, rest = (rest + chunk).rpartition(b"\n")
+            for record in parse_records(whole):
+                if record.sequence <= self._newest:
+                    continue
+                self._newest = record.sequence
+                if record.text.startswith(WANTED):
+                    self._missed += len(self._waiting) == MOST_WAITING
+                    self._waiting.append(_dated(record, is_backlog))
+                    is_urgent |= any(sign in record.text for sign in URGENT)
+        return is_urgent
+
+    def _chunks(self, descriptor: int) -> Iterator[bytes]:
+        while not self._leaving.is_set():
+            try:
+                chunk = os.read(descriptor, RECORD_BYTES)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                if error.errno != errno.EPIPE:
+                    raise
+                self._missed += 1  # overwritten before it was read; the next one comes
+                continue
+            if not chunk:
+                raise EOFError
+            yield chunk
+
+
+BACKLOG_S = 0.5
+"""The first tick waits so long for the backlog: 16 MiB of it take some 0.1 s."""
+
+POLL_MS = 1000
+
+
+def parse_records(chunk: bytes) -> Iterator[KernelRecord]:
+    """Whole records; what describes their devices (lines that begin with a space) is left out."""
+    for line in chunk.decode(errors="replace").split("\n"):
+        record = None if line.startswith(" ") else parse_kernel_record(line)
+        if record is not None:
+            yield record
+
+
+def why_blind(error: OSError, path: Path = KMSG) -> str:
+    """In one line, with what would mend it."""
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    mend = {
+        errno.EPERM: "CAP_SYSLOG, or `sysctl kernel.dmesg_restrict=0`, allows it",
+        errno.EACCES: "it must be readable for this user",
+        errno.ENOENT: "it must be mounted into the container",
+    }.get(error.errno or 0, "")
+    return f"{path}: {reason}" + (f"; {mend}" if mend else "")
+
+
+def _dated(record: KernelRecord, is_backlog: bool) -> KernelRecord:
+    """With wall clock: what just came, came now; the kernel's clock drifts by seconds in weeks."""
+    now_unix_s = time.time()
+    age_s = max(0.0, time.monotonic() - record.at_s) if is_backlog else 0.0
+    return replace(record, at_unix_s=now_unix_s - age_s, is_backlog=is_backlog)

@@ -1,0 +1,99 @@
+"""What the loop makes of the plan and of the others' reports."""
+
+from __future__ import annotations
+
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.reports import AttemptKey, Member, NodeReport, Plan, encode
+from holdfast_sidecar.coordination.store import Lease, View
+from holdfast_sidecar.echo.exchange import Company
+from holdfast_sidecar.echo.node_echo import NodeEcho, accusers, parse_address
+from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.local_state import Orders
+from holdfast_sidecar.readings.round_trips import RoundTrips
+
+
+class Recorded:
+    """An exchange that only notes whom it should ask."""
+
+    port = 7
+
+    def __init__(self, listen: tuple[str, int]) -> None:
+        self.listen = listen
+        self.company: Company | None = None
+
+    def open(self) -> None: ...
+    def close(self) -> None: ...
+    def read(self) -> RoundTrips:
+        return RoundTrips()
+
+    def keep(self, company: Company | None) -> None:
+        self.company = company
+
+
+def report(node: str, beat: int = 1, address: str = "10.0.0.9:7") -> NodeReport:
+    return NodeReport(node, "x", beat, 1, 1, 1, True, echo_address=address)
+
+
+def orders(*reports: NodeReport, state: str = "running") -> Orders:
+    plan = Plan(1, 1, state, [Member(n, "x", 0, 0, 1) for n in ("a", "b", "c")], 3)
+    nodes = {one.node: encode(one) for one in reports}
+    view = View(Lease(1, "a/x"), "server", {Section.NODES: nodes})
+    return Orders(plan=plan, key=AttemptKey(1, "ab" * 32), view=view)
+
+
+def echo(listen: str = "127.0.0.1:0") -> NodeEcho:
+    return NodeEcho("a", listen, open_exchange=Recorded)  # type: ignore[arg-type]
+
+
+def company(node: NodeEcho) -> Company | None:
+    return node._exchange.company if node._exchange is not None else None
+
+
+def test_alone_nothing_is_opened() -> None:
+    node = echo()
+    assert node.follow(orders(report("a")), 0.0) is None
+    assert (node.address, company(node)) == ("", None)
+
+
+def test_other_members_are_asked_where_they_say_they_answer() -> None:
+    node = echo()
+    node.follow(orders(report("b"), report("c", address=""), report("spare")), 0.0)
+    known = company(node)
+    assert known is not None
+    assert known.addresses == {"b": ("10.0.0.9", 7)}
+    assert node.address == "127.0.0.1:7"
+
+
+def test_a_sidecar_that_stands_still_is_not_asked() -> None:
+    node = echo()
+    node.follow(orders(report("b", beat=5), report("c", beat=5)), 0.0)
+    node.follow(orders(report("b", beat=6), report("c", beat=5)), 10.0)
+    known = company(node)
+    assert known is not None
+    assert set(known.addresses) == {"b"}
+
+
+def test_between_attempts_nobody_is_asked() -> None:
+    node = echo()
+    node.follow(orders(report("b")), 0.0)
+    node.follow(orders(report("b", beat=2), state="forming"), 10.0)
+    known = company(node)
+    assert known is None or not known.addresses
+
+
+def test_on_a_wildcard_no_address_is_told_before_the_launcher_says_one() -> None:
+    node = echo("0.0.0.0:0")
+    node.follow(orders(report("b")), 0.0)
+    assert node.address == ""
+
+
+def test_who_finds_whom_slow_is_read_from_reports() -> None:
+    slow = Finding(Kind.PEER_SLOW, "b", 1.0, 0.5, what="c")
+    other = Finding(Kind.STALL, "b", 1.0, 0.5, what="c")
+    told = NodeReport("b", "x", 1, 1, 1, 1, True, findings=[slow, other])
+    assert accusers({"b": told}) == {"c": ("b",)}
+
+
+def test_addresses_that_are_none_are_passed_over() -> None:
+    assert parse_address("[fd00::1]:9") == ("fd00::1", 9)
+    assert [parse_address(text) for text in ("", "b", ":9", "b:x", "b:70000")] == [None] * 5

@@ -1,0 +1,92 @@
+"""What the page says of GPUs, fresh and stale, and how many series that is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.metrics.picture import GPU, node_report, picture
+
+from holdfast_sidecar.coordination.reports import NodeReport, RankReport, decode
+from holdfast_sidecar.metrics.drawing import draw
+from holdfast_sidecar.metrics.gpu_signals import SHOWN
+from holdfast_sidecar.metrics.job_samples import token_joules
+from holdfast_sidecar.metrics.samples import Sample
+from holdfast_sidecar.readings.gpu import GpuReading, Signal
+from holdfast_sidecar.readings.machine import MachineReading
+
+SERIES_MOST = 85
+"""For one GPU: with eight of them, and everything else, a node stays below 1,500."""
+
+
+def told(reading: GpuReading) -> list[Sample]:
+    return draw(picture(machine=MachineReading(gpu=reading)), "job")
+
+
+def of_gpus(samples: list[Sample]) -> dict[str, float]:
+    return {one.name: one.value for one in samples if "gpu" in one.labels}
+
+
+def test_every_number_that_a_gpu_may_tell_is_shown_once() -> None:
+    assert [one.signal for one in SHOWN] == list(dict.fromkeys(one.signal for one in SHOWN))
+    assert set(Signal) - {one.signal for one in SHOWN} == {Signal.THROTTLE_REASONS}
+    series = {(one.name, *one.labels.items()) for one in SHOWN}
+    assert len(series) == len(SHOWN)
+
+
+def test_a_gpu_that_tells_everything_stays_within_its_share_of_the_page() -> None:
+    samples = told(GpuReading(True, "580.1", (GPU,), 8, read_at_s=9.0))
+    assert len([one for one in samples if "gpu" in one.labels]) <= SERIES_MOST
+
+
+def test_stale_values_are_absent_and_when_they_were_read_is_told() -> None:
+    stale = GpuReading(True, "580.1", (GPU,), 8, stale_since_s=9.5, read_at_s=4.0)
+    samples = told(stale)
+    assert set(of_gpus(samples)) == {"holdfast_gpu_info", "holdfast_gpu_rank_info"}
+    names = {one.name: one.value for one in samples}
+    assert names["holdfast_gpu_last_reading_timestamp_seconds"] == 1_000_004.0
+    assert names["holdfast_node_gpus_expected"] == 8
+    assert "holdfast_node_gpus" not in names
+
+
+def test_a_lost_gpu_is_down_and_has_no_values() -> None:
+    gone = replace(GPU, values={}, lost="GPU is lost")
+    said = of_gpus(told(GpuReading(True, "580.1", (gone,), read_at_s=9.0)))
+    assert said["holdfast_gpu_up"] == 0
+    assert set(said) == {"holdfast_gpu_info", "holdfast_gpu_rank_info", "holdfast_gpu_up"}
+
+
+def test_garbage_is_not_told() -> None:
+    odd = replace(GPU, values={Signal.POWER: float("nan"), Signal.ENERGY: 2.0**64, Signal.BUSY: 1})
+    said = of_gpus(told(GpuReading(True, "580.1", (odd,), read_at_s=9.0)))
+    assert "holdfast_gpu_power_watts" not in said
+    assert "holdfast_gpu_energy_joules_total" not in said
+    assert said["holdfast_gpu_busy_ratio"] == 1
+
+
+def test_a_machine_without_a_gpu_says_nothing_of_gpus() -> None:
+    assert [one for one in told(GpuReading(False)) if "gpu" in one.name] == []
+
+
+def rank(number: int, power_w: float | None, tokens_per_s: float | None = None) -> RankReport:
+    report = RankReport(number, number, 9, 10, "forward", 0.1, 0.05, 0.03)
+    return replace(report, power_w=power_w, tokens_per_s=tokens_per_s)
+
+
+def test_a_token_costs_the_power_of_all_ranks_over_the_pace_of_those_that_tell() -> None:
+    assert token_joules([rank(0, 400, 1000.0), rank(1, 600, 1000.0)]) == 0.5
+    assert token_joules([rank(0, 400, 1000.0), rank(1, 600)]) == 1.0
+
+
+@pytest.mark.parametrize(
+    "ranks", [[], [rank(0, 400)], [rank(0, 400, 0.0)], [rank(0, 400, 9.0), rank(1, None, 9.0)]]
+)
+def test_what_a_token_costs_is_unknown_unless_all_are_metered(ranks: list[RankReport]) -> None:
+    assert token_joules(ranks) is None
+
+
+def test_what_ranks_spend_travels_with_their_reports() -> None:
+    node = decode(NodeReport, node_report("a", 0, 45))
+    assert node is not None
+    (report,) = node.ranks
+    assert (report.power_w, report.tokens_per_s) == (500.0, 2000.0)
