@@ -30,8 +30,6 @@ def draw_machine(machine: MachineReading, told: Told) -> Iterator[Sample]:
         yield from draw_pci(machine.pci, told)
     if machine.tcp is not None:
         yield from draw_tcp(machine.tcp, told)
-    if machine.kernel_events is not None:
-        yield from draw_kernel_events(machine.kernel_events, told)
     if machine.round_trips is not None:
         yield from draw_round_trips(machine.round_trips, told)
     if machine.kernel_events is not None:

@@ -146,7 +146,7 @@ def test_what_has_the_job_saved(kind: Kind, what: str, is_so: bool) -> None:
 @pytest.mark.parametrize("kind", [Kind.HOST_MEMORY_ERRORS, Kind.HOST_HOT])
 def test_a_host_whose_parts_begin_to_fail_has_the_job_saved(tmp_path: Path, kind: Kind) -> None:
     job = started(tmp_path, registered=True)
-    trouble(job, since=job.now, kind=kind)
+    trouble(job, job.now, kind)
     since = round(job.now)
     job.run_until(lambda: bool(job.storage.held))
     assert saved(job) == [f"{kind.value}:n1:{since}"]

@@ -478,11 +478,11 @@ def test_a_gpu_that_is_lost_is_told_with_its_rank_and_drawn_with_it(
     silent_rank(tmp_path)
     gone = GpuReading(True, "580.1", (lost(gpu(0)),), read_at_s=0.4)
     loop.machine = replace(loop.machine, gpu=ProbeRunner(Fixed(gone), 5.0))
-    loop.gpus = GpuWatch(Around(company(seat(0, {"CUDA_VISIBLE_DEVICES": "0"}))))
+    loop.hardware.gpus = GpuWatch(Around(company(seat(0, {"CUDA_VISIBLE_DEVICES": "0"}))))
     loop.tick(0.5, 1000.5)
     assert isinstance(loop.coordination, Coordination)
-    (finding,) = loop.coordination.told[-1].findings
-    assert (finding.kind, finding.ranks) == (Kind.GPU_LOST, [0])
+    found = {finding.kind: finding for finding in loop.coordination.told[-1].findings}
+    assert found[Kind.GPU_LOST].ranks == [0]
     assert isinstance(loop.teller, Teller)
     assert loop.teller.pictures[-1].gpus.ownership.ranks_of(gpu(0).uuid) == [0]
 
