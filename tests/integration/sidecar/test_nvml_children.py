@@ -79,3 +79,22 @@ def test_on_a_machine_without_a_driver_no_child_is_left(node: Node, fake_nvml: F
     wait_for(lambda: not children(sidecar.pid) and "gpu_events" in node.ask("/metrics"))
     assert "holdfast_gpu_" not in node.ask("/metrics")
     assert 'holdfast_probe_up{node="a",probe="gpu",run="job"} 1' in node.ask("/metrics")
+
+
+def test_an_xid_that_the_driver_tells_is_found_before_the_next_tick_is_due(
+    node: Node, fake_nvml: FakeNvml
+) -> None:
+    node.sidecar("--set", "sidecar.tick_s=5")
+    wait_for(
+        lambda: (
+            node.report()
+            and 'holdfast_gpu_events_watched{node="a",run="job"} 8' in node.ask("/metrics")
+        ),
+        20.0,
+    )
+    fake_nvml.raise_xid(3, 79)
+    raised_s = time.monotonic()
+    (found,) = wait_for(lambda: node.findings("gpu_fault"))
+    assert time.monotonic() - raised_s < 1.0
+    assert found.gpu.startswith("GPU-00000003")
+    assert found.what == "xid 79"
