@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from dataclasses import replace
+from types import ModuleType
 
 from holdfast_sidecar import precedence
 from holdfast_sidecar.nvml import mouth, wire
@@ -19,7 +21,7 @@ def run(board: Board, say: Mouth, every_s: float) -> None:
     # It has work to do each second, and nobody waits for it: ranks come first.
     precedence.give_back()
     try:
-        import pynvml
+        pynvml = load_binding()
     except ImportError as error:
         say.say(mouth.ABSENT, str(error))
         return
@@ -27,6 +29,18 @@ def run(board: Board, say: Mouth, every_s: float) -> None:
         read_on(Devices(Announcing(pynvml, board)), board, say, every_s)
     except NvmlFailedError as error:
         say.say(mouth.FAILED, str(error))
+
+
+def load_binding() -> ModuleType:
+    """nvidia-ml-py, without what it would ask only on Windows: ctypes.util brings tempfile, shutil
+    and subprocess, a MiB that would stay for ever. Raises ImportError."""
+    util = ModuleType("ctypes.util")
+    util.find_library = None  # type: ignore[attr-defined]
+    sys.modules.setdefault("ctypes.util", util)
+    import pynvml
+
+    binding: ModuleType = pynvml
+    return binding
 
 
 def read_on(devices: Devices, board: Board, say: Mouth, every_s: float) -> None:

@@ -48,7 +48,7 @@ class Session:
     the writer leads is made nice as a whole; unlike a thread it may be raised again.
     """
 
-    def __init__(self, file: Path = AUTOGROUP) -> None:
+    def __init__(self, file: Path = Path(AUTOGROUP)) -> None:
         self._file = file
         self._priority = 0
         self._end: threading.Timer | None = None
