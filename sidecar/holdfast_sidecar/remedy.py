@@ -17,7 +17,7 @@ class Remedy(str, Enum):
     @property
     def severity(self) -> int:
         """0 for none up to 4 for replace."""
-        return tuple(Remedy).index(self)
+        return _SEVERITY[self]
 
     @property
     def next(self) -> Remedy:
@@ -28,6 +28,9 @@ class Remedy(str, Enum):
     def blames_hardware(self) -> bool:
         """Whether the part itself is at fault, and must not be used before it was mended."""
         return self.severity >= Remedy.RESET_GPU.severity
+
+
+_SEVERITY = {remedy: severity for severity, remedy in enumerate(Remedy)}
 
 
 def harsher(one: Remedy, other: Remedy) -> Remedy:

@@ -81,9 +81,11 @@ def judge_py_spy(program: str) -> Check:
 def judge_kernel_log(may_read: bool) -> Check:
     """Which process the OOM killer took, which GPU or link failed just before."""
     if may_read:
-        return Check("kernel log", OK, "its lines become part of an incident's evidence")
+        line = "GPU faults (XIDs) are read from it, and its lines are kept of an incident"
+        return Check("kernel log", OK, line)
     line = (
-        "may not be read: incidents lack the kernel's lines; CAP_SYSLOG, or "
+        "may not be read: of GPU faults only NVML's numbers are seen, nothing of NVSwitches nor of "
+        "what came before, and incidents lack the kernel's lines; CAP_SYSLOG, or "
         "`sysctl kernel.dmesg_restrict=0` and /dev/kmsg in the container, allow it"
     )
     return Check("kernel log", NOTE, line)

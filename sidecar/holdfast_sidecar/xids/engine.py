@@ -7,20 +7,13 @@ asked for written down, since repetition is judged by that.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from holdfast_sidecar.remedy import Remedy
-from holdfast_sidecar.xids.history import (
-    SETTLE_S,
-    History,
-    Word,
-    is_cleared,
-    is_current,
-    last_word,
-    with_judged,
-    word_of_episode,
-)
+from holdfast_sidecar.xids.case import Case, cases_of
+from holdfast_sidecar.xids.history import SETTLE_S, History, Word, with_judged
 from holdfast_sidecar.xids.occurrence import FROM_FIELD, Occurrence
 from holdfast_sidecar.xids.recovery import NOTHING, action_of, is_urgent
 from holdfast_sidecar.xids.repetition import escalate, reason_to_check
@@ -38,6 +31,11 @@ CONFIRM_S = 3.0
 ends a job: two polls. It writes XID 154 within milliseconds."""
 
 
+NEWEST = 4
+"""Of one kind of trouble of one GPU only so many are judged anew at each tick: a storm of a day is
+one verdict, and what was judged of the older part stands."""
+
+
 @dataclass(frozen=True)
 class Judgement:
     """Verdicts, by GPU and trouble, and the history that knows of them."""
@@ -50,75 +48,80 @@ def judge(history: History, scene: Scene) -> Judgement:
     """Everything that is not over yet."""
     first = _judge_once(history, scene)
     # Repetition leaves out what only followed from something else, which has to be known by then.
-    return first if first.history == history else _judge_once(first.history, scene)
+    return first if first.history is history else _judge_once(first.history, scene)
 
 
 def _judge_once(history: History, scene: Scene) -> Judgement:
-    judged: list[Occurrence] = []
     verdicts: list[Verdict] = []
-    for pci in sorted({one.pci for one in history.occurrences}):
+    changed: dict[int, Occurrence] = {}
+    for case in cases_of(history, scene.boot):
         newest: dict[str, Verdict] = {}
-        for one, verdict in _judge_gpu(pci, history, scene):
-            judged.append(one)
-            if verdict is not None and _is_open(one, verdict, history, scene):
+        for one, noted, verdict in _judge_case(case, history, scene):
+            if noted != one:
+                changed[id(one)] = noted
+            if _is_open(one, verdict, case, scene):
                 newest[verdict.name] = _harsher(newest.get(verdict.name), verdict)
         verdicts += newest.values()
-    return Judgement(tuple(verdicts), with_judged(history, judged))
+    return Judgement(tuple(verdicts), with_judged(history, changed))
 
 
-def _judge_gpu(pci: str, history: History, scene: Scene) -> list[tuple[Occurrence, Verdict | None]]:
-    """Each trouble of one GPU in its order, so that what came first is known to what followed."""
-    results: list[tuple[Occurrence, Verdict | None]] = []
+def _judge_case(
+    case: Case, history: History, scene: Scene
+) -> Iterator[tuple[Occurrence, Occurrence, Verdict]]:
+    """Each trouble in its order, so that what came first is known to what followed."""
     earlier: list[Occurrence] = []
-    remedies: dict[int, Remedy] = {}
-    same_gpu = sorted(history.of(pci), key=lambda one: one.first_s)
-    for one in same_gpu:
-        is_settled = one.asked is not None and not is_current(one, history, scene.boot)
-        if is_settled and one.boot != scene.boot:
-            results.append((one, None))
-            earlier.append(one)
-            continue
-        verdict = _verdict(one, same_gpu, earlier, remedies, history, scene)
-        remedies[id(one)] = verdict.remedy
-        noted = dataclasses.replace(one, asked=verdict.remedy, is_suppressed=verdict.is_suppressed)
-        results.append((one if is_settled else noted, verdict))
-        earlier.append(results[-1][0])
-    return results
+    fresh = _to_judge(case, scene)
+    for one in case.ones:
+        noted = one
+        if id(one) in fresh:
+            verdict = _verdict(one, case, earlier, history, scene)
+            if one.asked is None or case.is_current(one):
+                noted = dataclasses.replace(
+                    one, asked=verdict.remedy, is_suppressed=verdict.is_suppressed
+                )
+            yield one, noted, verdict
+        earlier.append(noted)
+
+
+def _to_judge(case: Case, scene: Scene) -> set[int]:
+    """What was not judged so far, and the newest of what may be told; each by its `id`."""
+    chosen, counts = set[int](), Counter[str]()
+    for one in reversed(case.ones):
+        is_told = one.boot == scene.boot and (
+            one.asked is None or one.asked.blames_hardware or scene.now_s - one.last_s <= TOLD_S
+        )
+        counts[one.name] += is_told
+        if one.asked is None or (is_told and counts[one.name] <= NEWEST):
+            chosen.add(id(one))
+    return chosen
 
 
 def _verdict(
-    one: Occurrence,
-    same_gpu: Sequence[Occurrence],
-    earlier: Sequence[Occurrence],
-    remedies: dict[int, Remedy],
-    history: History,
-    scene: Scene,
+    one: Occurrence, case: Case, earlier: Sequence[Occurrence], history: History, scene: Scene
 ) -> Verdict:
-    plain = _plain_verdict(one, same_gpu, scene)
-    root = root_of(one, [other for other in same_gpu if other is not one], remedies)
+    plain = _plain_verdict(one, case, scene)
+    root = root_of(one, earlier)
     if root is not None:
         return _suppressed(plain, f"follows {root.name} on the same GPU")
     if is_of_teardown(one, scene.teardowns):
         return _suppressed(plain, "the ranks were being ended")
-    switch = _switch_trouble(one, history)
     if one.sxid:
         verdict = _judge_switch(one, plain, scene)
     else:
-        verdict = _judge_xid(one, plain, history, scene)
+        verdict = _judge_xid(one, plain, case, history, scene)
+    switch = _switch_trouble(one, history)
     if switch is not None and verdict.remedy.blames_hardware:
         text = f"{switch.name} of the switch {switch.pci} near it: the switch is looked at first"
         verdict = dataclasses.replace(verdict, blame=Blame.SWITCH, why=(*verdict.why, text))
-    before = [other for other in earlier if not other.is_suppressed]
-    remedy, reason = escalate(verdict.remedy, one, before)
+    remedy, reason = escalate(verdict.remedy, one, earlier)
     if reason:
         verdict = dataclasses.replace(verdict, remedy=remedy, why=(*verdict.why, reason))
-    return _when_it_acts(one, verdict, history, scene)
+    return _when_it_acts(one, verdict, case, scene)
 
 
-def _plain_verdict(one: Occurrence, same_gpu: Sequence[Occurrence], scene: Scene) -> Verdict:
+def _plain_verdict(one: Occurrence, case: Case, scene: Scene) -> Verdict:
     """What is so whatever is made of it."""
     entry = entry_of(one.number)
-    times = sum(other.name == one.name for other in same_gpu)
     return Verdict(
         pci=one.pci,
         name=one.name,
@@ -129,7 +132,7 @@ def _plain_verdict(one: Occurrence, same_gpu: Sequence[Occurrence], scene: Scene
         text=one.text,
         first_s=one.first_s,
         last_s=one.last_s,
-        times_24h=times,
+        times_24h=case.times[one.name],
         number=one.number,
         follow_ups=() if one.sxid else entry.follow_ups,
         is_event=one.sources != {FROM_FIELD},
@@ -155,11 +158,13 @@ def _judge_switch(one: Occurrence, verdict: Verdict, scene: Scene) -> Verdict:
     )
 
 
-def _judge_xid(one: Occurrence, verdict: Verdict, history: History, scene: Scene) -> Verdict:
+def _judge_xid(
+    one: Occurrence, verdict: Verdict, case: Case, history: History, scene: Scene
+) -> Verdict:
     entry = entry_of(one.number)
     gpu = scene.gpus.get(one.pci, GpuState())
     remedy, why = _by_table(one, entry, gpu)
-    driver, reason = _by_driver(one, entry, remedy, history, scene)
+    driver, reason = _by_driver(one, entry, remedy, case, scene)
     if driver is not None and not _is_worn_out(one, gpu):
         remedy, why = driver, (*why, reason)
     check = reason_to_check(one, history.occurrences) if remedy is Remedy.RESTART_APP else ""
@@ -194,10 +199,10 @@ def _by_line(one: Occurrence) -> tuple[Remedy, tuple[str, ...]]:
 
 
 def _by_driver(
-    one: Occurrence, entry: Entry, by_table: Remedy, history: History, scene: Scene
+    one: Occurrence, entry: Entry, by_table: Remedy, case: Case, scene: Scene
 ) -> tuple[Remedy | None, str]:
     """What the driver says instead; None: nothing, or nothing about this."""
-    word = _driver_word(one, history, scene)
+    word = _driver_word(one, case, scene)
     if word is None:
         return None, ""
     action = action_of(word.action)
@@ -215,11 +220,11 @@ def _by_driver(
     return None, ""
 
 
-def _driver_word(one: Occurrence, history: History, scene: Scene) -> Word | None:
+def _driver_word(one: Occurrence, case: Case, scene: Scene) -> Word | None:
     """The newest of what the log told and what was read; of what is over, what was told then."""
-    if one.asked is None and not is_current(one, history, scene.boot):
-        return word_of_episode(history, one)
-    told, gpu = last_word(history, one.pci, scene.boot), scene.gpus.get(one.pci)
+    if one.asked is None and not case.is_current(one):
+        return case.word_of_episode(one)
+    told, gpu = case.word, scene.gpus.get(one.pci)
     if gpu is None or gpu.action is None:
         return told
     if told is not None and gpu.read_s < told.at_s + SETTLE_S:
@@ -256,31 +261,31 @@ def _switch_trouble(one: Occurrence, history: History) -> Occurrence | None:
     return next(near, None)
 
 
-def _when_it_acts(one: Occurrence, verdict: Verdict, history: History, scene: Scene) -> Verdict:
-    word = _driver_word(one, history, scene)
+def _when_it_acts(one: Occurrence, verdict: Verdict, case: Case, scene: Scene) -> Verdict:
+    word = _driver_word(one, case, scene)
     is_marked = word is not None and action_of(word.action).remedy.blames_hardware
     since_s = scene.attempt_since_s
     is_old = since_s is not None and one.last_s < since_s and not is_marked
     waits = word is not None and is_marked and not is_urgent(word.action)
-    urgent = verdict.remedy.blames_hardware and not waits and _is_sure(one, history, scene)
+    urgent = verdict.remedy.blames_hardware and not waits and _is_sure(one, case, scene)
     return dataclasses.replace(verdict, is_old=is_old, is_urgent=urgent and not is_old)
 
 
-def _is_sure(one: Occurrence, history: History, scene: Scene) -> bool:
+def _is_sure(one: Occurrence, case: Case, scene: Scene) -> bool:
     """Whether the driver has spoken, or would not, or has had its time."""
     gpu = scene.gpus.get(one.pci)
     if gpu is None or gpu.action is None or not _is_linked(entry_of(one.number), scene):
         return True
-    word = _driver_word(one, history, scene)
+    word = _driver_word(one, case, scene)
     has_spoken = word is not None and word.action != NOTHING
     return has_spoken or scene.now_s - one.first_s >= CONFIRM_S
 
 
-def _is_open(one: Occurrence, verdict: Verdict, history: History, scene: Scene) -> bool:
+def _is_open(one: Occurrence, verdict: Verdict, case: Case, scene: Scene) -> bool:
     """Whether there is still something to tell."""
     if one.boot != scene.boot:
         return False
-    if is_cleared(one, history) and verdict.remedy is not Remedy.REPLACE:
+    if case.is_cleared(one) and verdict.remedy is not Remedy.REPLACE:
         return False
     if verdict.remedy.blames_hardware:
         return True

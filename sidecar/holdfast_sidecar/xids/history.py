@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.xids.event import XidEvent
@@ -107,25 +107,6 @@ def last_word(history: History, pci: str, boot: str) -> Word | None:
     return None
 
 
-def word_of_episode(history: History, one: Occurrence) -> Word | None:
-    """What the driver asked for while this lasted; None: nothing."""
-    for other in history.of(one.pci):
-        if other.episode == one.episode and other.recovery_action:
-            return Word(other.recovery_action, other.last_s)
-    return None
-
-
-def is_cleared(one: Occurrence, history: History) -> bool:
-    """Whether the driver has since taken back what the GPU needed."""
-    return history.cleared.get(one.pci, float("-inf")) > one.last_s
-
-
-def is_current(one: Occurrence, history: History, boot: str) -> bool:
-    """Whether it may still be going on; what was judged of all else stands."""
-    newest = max((other.episode for other in history.of(one.pci)), default=one.episode)
-    return one.boot == boot and one.episode == newest and not is_cleared(one, history)
-
-
 def forget_old(history: History, now_s: float) -> History:
     """Without what is older than a day, or from a clock that was ahead."""
     kept = [one for one in history.occurrences if now_s - KEPT_S < one.last_s < now_s + 60.0]
@@ -134,15 +115,11 @@ def forget_old(history: History, now_s: float) -> History:
     return dataclasses.replace(history, occurrences=tuple(kept[-MOST_KEPT:]))
 
 
-def with_judged(history: History, judged: Iterable[Occurrence]) -> History:
-    """With what was judged of some of them written down beside each."""
-    known = {(one.pci, one.number, one.sxid, one.first_s, one.boot): one for one in judged}
-    if not known:
+def with_judged(history: History, judged: Mapping[int, Occurrence]) -> History:
+    """With what was judged of some of them (by `id`) in their place; the same without any."""
+    if not judged:
         return history
-    occurrences = tuple(
-        known.get((one.pci, one.number, one.sxid, one.first_s, one.boot), one)
-        for one in history.occurrences
-    )
+    occurrences = tuple(judged.get(id(one), one) for one in history.occurrences)
     return dataclasses.replace(history, occurrences=occurrences)
 
 

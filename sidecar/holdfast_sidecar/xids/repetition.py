@@ -26,7 +26,7 @@ APART_S = 60.0
 def escalate(remedy: Remedy, one: Occurrence, earlier: Sequence[Occurrence]) -> tuple[Remedy, str]:
     """What it takes now, and why; the same remedy where it happens for the first time.
 
-    earlier: of the same GPU or switch, judged, not suppressed.
+    earlier: what was judged of the same GPU or switch.
     """
     if not remedy.blames_hardware:
         return remedy, ""
@@ -48,7 +48,7 @@ def escalate(remedy: Remedy, one: Occurrence, earlier: Sequence[Occurrence]) -> 
 
 def is_again(one: Occurrence, other: Occurrence) -> bool:
     """Whether the other was an earlier trouble, and not an earlier part of the same."""
-    is_other = other.episode != one.episode and other.first_s <= one.first_s
+    is_other = other.episode != one.episode and not other.is_suppressed
     return is_other and one.first_s - other.last_s <= AGAIN_S
 
 

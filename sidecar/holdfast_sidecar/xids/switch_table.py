@@ -1,7 +1,8 @@
-"""Errors of an NVSwitch (SXid) that are fatal by what NVIDIA's Fabric Manager guide lists.
+"""Errors of an NVSwitch (SXid) that are fatal by the lists of NVIDIA and gpud.
 
 Only for lines that don't say so themselves: the driver writes `Fatal` or `Non-fatal` into the
-first line of each, and that word counts. NVSwitches of Blackwell systems log none of them.
+first line of each, and that word counts: 11004, 12028 and 19084 are not always fatal. NVSwitches
+of Blackwell systems log none of them.
 """
 
 from __future__ import annotations
@@ -9,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 FATAL_SXIDS: Mapping[int, str] = {
-    11001: "a packet arrived where it must not",
-    11004: "a packet had no valid way out",
-    12001: "an incoming packet failed its check",
-    12022: "an incoming packet's memory lost two bits",
-    12024: "an outgoing packet's memory lost two bits",
-    12028: "a request across the switch was not allowed on its way out",
-    14017: "a table of the switch lost two bits",
-    19047: "a counter of the switch's flow control failed",
-    19084: "a GPU's heartbeat across the switch failed",
-    20034: "the training of a link ended in a fault",
-    22003: "the controller of the links halted",
-    24007: "an answer across the switch did not come in time",
+    11001: "an invalid command came in",
+    11004: "an incoming packet was not permitted",
+    12001: "the switch's crossbar ran over on the way out",
+    12022: "two bits were lost on the way to the output",
+    12024: "two bits were lost at the output",
+    12028: "a request on its way out had no privilege",
+    14017: "a request's time ran out in the switch",
+    19047: "two bits of a header were lost",
+    19084: "a heartbeat of a multicast engine did not come",
+    20034: "a link's training ended in a fault",
+    22003: "a link's controller halted",
+    24007: "a request's source was not answered in time",
 }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.xids.occurrence import Occurrence
@@ -18,9 +18,6 @@ WINDOW_S = 60.0
 """A faulting GPU's programs are cleaned up within seconds, a node's worth of them within a minute
 (77 healthy nodes were flagged by one job's XID 45s; NVSentinel, pull request 1629)."""
 
-ORDER_S = 1.0
-"""NVML's event and the log's line of the same moment may come in either order by so much."""
-
 OF_TEARDOWN = frozenset({13, 31, 43, 45})
 """What a program may cause while it is ended from outside."""
 
@@ -28,22 +25,19 @@ TEARDOWN_S = 60.0
 """A launcher waits 30 s between its two signals, and the driver cleans up after the second."""
 
 
-def root_of(
-    one: Occurrence, same_gpu: Iterable[Occurrence], remedies: Mapping[int, Remedy]
-) -> Occurrence | None:
+def root_of(one: Occurrence, earlier: Iterable[Occurrence]) -> Occurrence | None:
     """What this one follows from; None: it stands for itself.
 
-    remedies: of those judged before, by `id`. An uncontained memory error (95) keeps its reset
+    earlier: what was judged of the same GPU. An uncontained memory error (95) keeps its reset
     unless the root asks for as much: a row that was noted for remapping (63) asks for nothing, and
     the memory would be used again.
     """
     if one.number not in SYMPATHETIC:
         return None
-    for other in same_gpu:
-        if not _comes_first(other, one):
-            continue
-        remedy = remedies.get(id(other), Remedy.NONE)
-        if one.number != 95 or remedy.blames_hardware:
+    for other in earlier:
+        is_root = other.number in ROOTS and _comes_first(other, one)
+        asked = other.asked or Remedy.NONE
+        if is_root and (one.number != 95 or asked.blames_hardware):
             return other
     return None
 
@@ -56,7 +50,4 @@ def is_of_teardown(one: Occurrence, teardowns: Iterable[float]) -> bool:
 
 
 def _comes_first(other: Occurrence, one: Occurrence) -> bool:
-    before_s = one.first_s - other.first_s
-    since_s = one.first_s - other.last_s
-    is_near = before_s >= -ORDER_S and since_s <= WINDOW_S
-    return other.number in ROOTS and other.boot == one.boot and is_near
+    return other.boot == one.boot and one.first_s - other.last_s <= WINDOW_S

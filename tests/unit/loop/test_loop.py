@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -45,11 +46,12 @@ from holdfast_sidecar.probes.launcher import LauncherWatch
 from holdfast_sidecar.probes.machine import MachineProbes
 from holdfast_sidecar.probes.ranks import RanksProbe
 from holdfast_sidecar.probes.runner import ProbeRunner
-from holdfast_sidecar.readings.gpu import GpuReading
+from holdfast_sidecar.readings.gpu import Gpu, GpuReading
 from holdfast_sidecar.readings.host import HostReading
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.readings.network import NetworkReading
 from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.xids.watch import KernelLog
 
 HOST = HostReading({}, 2, 0.1, 100, 90, 0, 0.0)
 
@@ -223,6 +225,29 @@ def test_the_next_look_comes_when_a_silence_passes_its_limit(loop: Loop, tmp_pat
     loop.teller = Teller(then=loop.leave)
     loop.run()
     assert rested.asked[0] < 1.0, "its limit is a second"
+
+
+def test_a_line_of_the_kernel_s_wakes_the_loop_and_becomes_a_finding(
+    loop: Loop, tmp_path: Path
+) -> None:
+    path, coordination = tmp_path / "kmsg", loop.coordination
+    os.mkfifo(path)
+    writer = os.open(path, os.O_RDWR)
+    gpus = GpuReading(True, "570.86", (Gpu(0, "GPU-a", "H100", "0000:17:00.0"),))
+    loop.machine = replace(
+        loop.machine,
+        gpu=ProbeRunner(Fixed(gpus), 5.0),
+        kernel=ProbeRunner(log := KernelLog(coordination.changed.set, path), 0.0),
+    )
+    loop.tick(0.5, 1000.5)
+    assert Kind.GPU_FAULT not in kinds(loop)
+    coordination.changed.clear()
+    os.write(writer, b"3,1,1,-;NVRM: Xid (PCI:0000:17:00): 79, GPU has fallen off the bus.\n")
+    assert coordination.changed.wait(5.0)
+    loop.tick(1.0, time.time())
+    assert Kind.GPU_FAULT in kinds(loop)
+    log.close()
+    os.close(writer)
 
 
 def test_a_tick_reads_judges_and_tells(loop: Loop, tmp_path: Path) -> None:

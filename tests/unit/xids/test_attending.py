@@ -1,0 +1,223 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.unit.detectors.scene import history, look
+
+from holdfast_sidecar.detectors.xids import find_gpu_faults
+from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.observation import Moment
+from holdfast_sidecar.readings.gpu import Gpu, GpuReading, GpuUser, Signal
+from holdfast_sidecar.readings.kernel import KernelReading, KernelRecord
+from holdfast_sidecar.readings.machine import MachineReading
+from holdfast_sidecar.readings.xids import XidReading
+from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.xids.around import look_around, owners_by_process
+from holdfast_sidecar.xids.attending import XidAttention
+from holdfast_sidecar.xids.event import XidEvent
+from holdfast_sidecar.xids.history import MOST_KEPT
+from holdfast_sidecar.xids.tally import MOST_NUMBERS
+
+FELL = "NVRM: Xid (PCI:0000:2a:00): 79, pid=7, name=python3, GPU has fallen off the bus."
+START_S = 1_700_000_000.0
+
+
+def gpus(**values: float) -> GpuReading:
+    told = {Signal[name]: value for name, value in values.items()}
+    return GpuReading(
+        True,
+        "570.86.15",
+        (
+            Gpu(0, "GPU-a", "H100", "0000:17:00.0", told, users=(GpuUser(1000),)),
+            Gpu(1, "GPU-b", "H100", "0000:2a:00.0", told, users=(GpuUser(1001),)),
+        ),
+    )
+
+
+class Node:
+    """One node's sidecar, as far as XIDs go."""
+
+    def __init__(self, path: Path | None = None, boot: str = "boot 1") -> None:
+        self.attention = XidAttention(path, boot)
+        self.ranks = {rank: history(look(1000.0, rank=rank, step=120 + rank)) for rank in (0, 1)}
+        self.owners: Mapping[str, int] = {"GPU-a": 0, "GPU-b": 1}
+        self.around = None
+        self.sequence = 0
+
+    def tick(
+        self,
+        at_s: float,
+        *lines: str,
+        told: tuple[XidEvent, ...] = (),
+        reading: GpuReading | None = None,
+        **how: Any,
+    ) -> XidReading:
+        moment = self.moment(at_s)
+        machine = MachineReading(
+            gpu=gpus() if reading is None else reading, kernel=self.records(at_s, lines, **how)
+        )
+        self.around = look_around(self.around, 0, self.ranks, True, moment)
+        self.reading = self.attention.follow(machine, told, self.owners, self.around)
+        return self.reading
+
+    def records(self, at_s: float, lines: tuple[str, ...], **how: Any) -> KernelReading:
+        records = []
+        for line in lines:
+            self.sequence += 1
+            at_unix_s = how.get("logged_s", at_s) + START_S
+            is_backlog = how.get("is_backlog", False)
+            records.append(KernelRecord(self.sequence, 3, at_s, line, at_unix_s, is_backlog))
+        return KernelReading(tuple(records))
+
+    def findings(self, at_s: float) -> list[Finding]:
+        return list(find_gpu_faults(self.reading, self.ranks, self.moment(at_s)))
+
+    @staticmethod
+    def moment(at_s: float) -> Moment:
+        return Moment(1000.0 + at_s, START_S + at_s, "a")
+
+
+def test_an_xid_becomes_a_finding_about_the_rank_and_its_step() -> None:
+    node = Node()
+    node.tick(0.0)
+    node.tick(1.0, FELL)
+    (found,) = node.findings(1.0)
+    assert (found.kind, found.ranks, found.gpu) == (Kind.GPU_FAULT, [1], "GPU-b")
+    assert found.what == "xid 79 on 0000:2a:00.0"
+    assert found.remedy is Remedy.REBOOT_NODE
+    assert found.acts
+    assert found.evidence[0] == FELL
+    assert any("does not answer over PCIe" in line for line in found.evidence)
+    assert any("rank 1 had done 121 steps" in line for line in found.evidence)
+
+
+def test_an_event_of_nvml_alone_is_enough() -> None:
+    node = Node()
+    node.tick(1.0, told=(XidEvent(START_S + 1.0, "nvml", 48, "0000:17:00.0", ""),))
+    (found,) = node.findings(1.0)
+    assert (found.ranks, found.remedy) == ([0], Remedy.RESET_GPU)
+    assert "told by NVML" in found.evidence[0]
+
+
+def test_what_both_tell_is_counted_once() -> None:
+    node = Node()
+    both = (XidEvent(START_S + 1.2, "nvml", 79, "0000:2a:00.0", ""),)
+    reading = node.tick(1.0, FELL, told=both)
+    assert reading.xids["0000:2a:00.0", 79].seen == 1
+    assert len(node.findings(1.0)) == 1
+
+
+def test_a_gpu_that_is_listed_no_more_is_still_its_rank_s() -> None:
+    node = Node()
+    node.tick(0.0)
+    left = GpuReading(True, "570.86.15", gpus().gpus[:1])
+    node.owners = {"GPU-a": 0}
+    node.tick(1.0, FELL, reading=left)
+    (found,) = node.findings(1.0)
+    assert (found.ranks, found.gpu, found.acts) == ([1], "GPU-b", True)
+
+
+def test_a_fault_of_a_gpu_that_is_nobody_s_ends_nothing() -> None:
+    node = Node()
+    node.owners = {}
+    node.tick(1.0, FELL)
+    (found,) = node.findings(1.0)
+    assert (found.ranks, found.acts, found.remedy) == ([], False, Remedy.REBOOT_NODE)
+
+
+def test_without_any_gpu_of_ours_lines_of_the_host_s_are_not_told() -> None:
+    node = Node()
+    reading = node.tick(1.0, FELL, reading=GpuReading(False))
+    assert node.findings(1.0) == []
+    assert reading.xids["0000:2a:00.0", 79].seen == 1
+
+
+def test_the_finding_ends_when_the_driver_takes_its_demand_back() -> None:
+    node = Node()
+    line = "NVRM: Xid (PCI:0000:2a:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (x)"
+    node.tick(1.0, FELL, line)
+    node.tick(60.0, reading=gpus(RECOVERY_ACTION=1))
+    assert {found.remedy for found in node.findings(60.0)} == {Remedy.RESET_GPU}
+    node.tick(400.0, reading=gpus(RECOVERY_ACTION=0))
+    assert [found for found in node.findings(400.0) if found.remedy.blames_hardware] == []
+
+
+def test_the_word_of_a_driver_that_hangs_is_not_taken_for_a_new_one() -> None:
+    node = Node()
+    node.tick(0.0, reading=gpus(RECOVERY_ACTION=0))
+    stale = GpuReading(True, "570.86.15", gpus(RECOVERY_ACTION=0).gpus, stale_since_s=1000.0)
+    node.tick(1.0, FELL, reading=stale)
+    node.tick(9.0, reading=stale)
+    (found,) = node.findings(9.0)
+    assert (found.remedy, found.acts) == (Remedy.REBOOT_NODE, True)
+
+
+def test_history_outlives_the_sidecar_and_the_backlog_is_not_counted_again(tmp_path: Path) -> None:
+    path = tmp_path / "xids.json"
+    first = Node(path)
+    first.tick(0.0, FELL)
+    again = Node(path)
+    reading = again.tick(3600.0, FELL, is_backlog=True, logged_s=70.0)
+    tally = reading.xids["0000:2a:00.0", 79]
+    assert (tally.seen, tally.in_24h) == (0, 1)
+
+
+def test_a_second_boot_with_the_same_trouble_asks_for_more(tmp_path: Path) -> None:
+    path = tmp_path / "xids.json"
+    Node(path).tick(0.0, FELL)
+    after = Node(path, boot="boot 2")
+    after.tick(1000.0, FELL)
+    (found,) = after.findings(1000.0)
+    assert found.remedy is Remedy.REPLACE
+    assert any("did not last" in line for line in found.evidence)
+
+
+def test_a_directory_that_can_t_be_written_costs_nothing_but_the_memory(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    node = Node(tmp_path / "file" / "xids.json")
+    node.tick(0.0, FELL)
+    assert len(node.findings(0.0)) == 1
+
+
+def test_an_old_event_of_the_backlog_is_told_and_ends_nothing() -> None:
+    node = Node()
+    node.tick(0.0)
+    node.tick(1.0, FELL, is_backlog=True, logged_s=-5000.0)
+    (found,) = node.findings(1.0)
+    assert not found.acts
+    assert any("before these ranks began" in line for line in found.evidence)
+
+
+def test_series_stay_few_however_many_numbers_come() -> None:
+    node = Node()
+    lines = [f"NVRM: Xid (PCI:0000:2a:00): {number}, x" for number in range(200, 260)]
+    lines += ["NVRM: Xid (PCI:0000:2a:00): 300, x"]
+    node.tick(1.0, *lines)
+    reading = node.tick(100.0, lines[-1])
+    assert len(reading.xids) == MOST_NUMBERS
+    assert reading.xids["0000:2a:00.0", 300].seen == 2
+
+
+def test_a_storm_of_days_stays_small() -> None:
+    node = Node()
+    for minute in range(1200):
+        node.tick(70.0 * minute, "NVRM: Xid (PCI:0000:2a:00): 45, Ch 00000001")
+    assert len(node.attention.history.occurrences) <= MOST_KEPT
+
+
+def test_a_fatal_error_of_the_switch_is_about_all_its_gpus() -> None:
+    node = Node()
+    line = "nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
+    reading = node.tick(1.0, line)
+    (found,) = node.findings(1.0)
+    assert (found.ranks, found.gpu, found.acts) == ([0, 1], "", True)
+    assert found.what == "sxid 20034 on 0000:05:00.0"
+    assert reading.sxids[20034].seen == 1
+
+
+def test_the_driver_names_whose_process_is_on_which_gpu() -> None:
+    ranks = {1: history(look(1000.0, rank=1))}
+    assert owners_by_process(gpus(), ranks) == {"GPU-b": 1}
+    assert owners_by_process(None, ranks) == {}
