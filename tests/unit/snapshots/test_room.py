@@ -93,7 +93,9 @@ def test_what_snapshots_hold_already_is_room_for_snapshots(
     (tmp_path / "self/cgroup").write_text("0::/\n")
     (tmp_path / "meminfo").write_text("MemAvailable: 1000 kB\n")
     group(tmp_path / "groups", {"memory.max": "1000000", "memory.current": "900000"})
-    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_bavail=700, f_frsize=4096))
+    monkeypatch.setattr(
+        os, "statvfs", lambda _: SimpleNamespace(f_blocks=1000, f_bavail=700, f_frsize=4096)
+    )
     room = RoomReader(tmp_path, MIB, tmp_path, tmp_path / "groups").read(held_bytes=5000)
     assert room.shared_memory == 700 * 4096 + 5000 - MIB
     assert (room.memory, room.control_group) == (1_029_000, 105_000)
