@@ -33,6 +33,16 @@ class Remedy(str, Enum):
 _SEVERITY = {remedy: severity for severity, remedy in enumerate(Remedy)}
 
 
+def parse_remedy(word: str) -> Remedy:
+    """The remedy of this name; none of an empty one. One that is new to us asks for the most."""
+    if not word:
+        return Remedy.NONE
+    try:
+        return Remedy(word)
+    except ValueError:
+        return Remedy.REPLACE
+
+
 def harsher(one: Remedy, other: Remedy) -> Remedy:
     """Whichever asks for more."""
     return max(one, other, key=lambda remedy: remedy.severity)

@@ -31,7 +31,7 @@ from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions.restart import PLANNED
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.span import span
-from holdfast_sidecar.story import whom
+from holdfast_sidecar.story import name_cause, whom
 
 T = TypeVar("T")
 
@@ -249,7 +249,8 @@ def _suggestion(plan: Plan, view: View) -> str:
     if found is None:
         return ""
     who = whom(found.culprit_node, found.culprit_ranks)
-    return f"`holdfast restart --no-save`, for the {found.cause} of {who}"
+    without = f" --without {found.culprit_node}" if found.remedy and found.culprit_node else ""
+    return f"`holdfast restart --no-save{without}`, for the {name_cause(found.cause)} of {who}"
 
 
 def _snapshots(plan: Plan, reports: list[NodeReport], view: View) -> SnapshotStanding | None:
@@ -341,8 +342,8 @@ def _under_way(plan: Plan, waiting: str, view: View) -> Iterator[str]:
     elif (incident := _answered(plan, view)) is not None:
         who = whom(incident.culprit_node, incident.culprit_ranks, incident.cause)
         yield (
-            f"attempt {plan.attempt} is starting after the {incident.cause} of {who}: not every "
-            "rank has made a step yet"
+            f"attempt {plan.attempt} is starting after the {name_cause(incident.cause)} of {who}: "
+            "not every rank has made a step yet"
         )
 
 

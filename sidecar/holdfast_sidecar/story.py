@@ -194,6 +194,11 @@ def describe_cause(cause: str) -> str:
     return _CAUSES.get(cause, cause)
 
 
+def name_cause(cause: str) -> str:
+    """The cause as a noun: `the crash of rank 3`, `the ill GPU of rank 3`."""
+    return {"gpu": "ill GPU", "link": "lost link", "host": "failing memory"}.get(cause, cause)
+
+
 def describe_decision(decided: str) -> str:
     """The decision in words."""
     return (_OF_OTHERS | _WITHHELD).get(decided, decided)

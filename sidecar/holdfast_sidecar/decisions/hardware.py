@@ -17,7 +17,7 @@ from holdfast_sidecar.decisions.losses import part_of_node
 from holdfast_sidecar.decisions.modes import mode_on
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.naming import name_ranks
-from holdfast_sidecar.remedy import Remedy, harsher
+from holdfast_sidecar.remedy import Remedy, harsher, parse_remedy
 
 GPU = "gpu"
 LINK = "link"
@@ -123,7 +123,7 @@ def is_answered(fault: Fault, incidents: Iterable[Incident]) -> bool:
         _is_of(fault, incident)
         and incident.decided == "restart"
         and bool(incident.remedy)
-        and fault.finding.remedy.severity <= Remedy(incident.remedy).severity
+        and fault.finding.remedy.severity <= parse_remedy(incident.remedy).severity
         and fault.finding.since_unix_s
         <= max(incident.fault_unix_s + SAME_S, incident.reopened_unix_s)
         for incident in incidents
@@ -160,9 +160,11 @@ def explained_late(incident: Incident, cluster: Cluster, plan: Plan) -> Incident
     """The same of an incident whose restart was opened before the fault was known: the fault is
     yet to be dealt with, but the script is not blamed for it any more."""
     fault = _behind(incident, find_faults(cluster, plan))
-    if fault is None or not fault.is_grave or not _is_near(incident, fault):
+    if fault is None or not _is_near(incident, fault):
         return incident
     better = explained(incident, cluster, plan)
+    if better.cause == incident.cause:
+        return better
     return dataclasses.replace(better, remedy="", seen_as=incident.cause)
 
 
@@ -232,7 +234,7 @@ def _blaming(incident: Incident, fault: Fault, faults: list[Fault]) -> Incident:
 def _as_harsh_as_known(incident: Incident, faults: list[Fault]) -> Incident:
     """With what else is known of the same part: the driver may ask for more a moment later."""
     same = [fault for fault in faults if fault.is_grave and _is_of(fault, incident)]
-    remedy = Remedy(incident.remedy) if incident.remedy else Remedy.NONE
+    remedy = parse_remedy(incident.remedy)
     told = list(incident.evidence)
     for fault in same:
         remedy = harsher(remedy, fault.finding.remedy)

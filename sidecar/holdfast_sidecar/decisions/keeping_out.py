@@ -15,7 +15,7 @@ from holdfast_sidecar.decisions.lemon import WITHOUT_NODE
 from holdfast_sidecar.decisions.modes import mode_of_job
 from holdfast_sidecar.decisions.pausing import RESTART
 from holdfast_sidecar.findings import Kind
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.remedy import Remedy, parse_remedy
 from holdfast_sidecar.settings import PolicySettings, Settings
 
 EVIDENCE_SHOWN = 3
@@ -138,9 +138,10 @@ def _need(incident: Incident) -> str:
     """What the part needs, of which machine."""
     node = f"node {incident.culprit_node}"
     part = f"GPU {incident.gpu} of {node}" if incident.gpu else node
-    if incident.remedy == Remedy.REBOOT_NODE.value:
+    remedy = parse_remedy(incident.remedy)
+    if remedy is Remedy.REBOOT_NODE:
         return f"{node} needs a reboot" + f" for its GPU {incident.gpu}" * bool(incident.gpu)
-    needs = "to be replaced" if incident.remedy == Remedy.REPLACE.value else "a reset"
+    needs = "to be replaced" if remedy is Remedy.REPLACE else "a reset"
     return f"{part} needs {needs}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from holdfast_sidecar.coordination.reports import AgentReport, NodeReport, Quarantine
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.remedy import Remedy, parse_remedy
 
 SURELY_LATER_S = 60.0
 """A check so much later on the node's clock was made after the leader's word: a node whose clock is
@@ -123,8 +123,7 @@ def bearable(
 
 
 def _severity(one: Quarantine) -> int:
-    """How bad it is to use it all the same; a remedy of a newer version is the worst."""
-    is_known = one.remedy in {remedy.value for remedy in Remedy}
-    if one.remedy and not one.gpu and one.remedy == Remedy.REPLACE.value:
+    """How bad it is to use it all the same."""
+    if not one.gpu and one.remedy == Remedy.REPLACE.value:
         return 0  # a lemon: it may work for days
-    return Remedy(one.remedy).severity if is_known else len(Remedy) * bool(one.remedy)
+    return parse_remedy(one.remedy).severity

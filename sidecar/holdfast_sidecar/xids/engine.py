@@ -12,24 +12,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.xids.by_driver import by_driver, driver_word, is_sure
+from holdfast_sidecar.xids.by_table import by_table, is_worn_out
 from holdfast_sidecar.xids.case import Case, cases_of
-from holdfast_sidecar.xids.history import SETTLE_S, History, Word, with_judged
+from holdfast_sidecar.xids.history import SETTLE_S, History, with_judged
 from holdfast_sidecar.xids.occurrence import FROM_FIELD, Occurrence
-from holdfast_sidecar.xids.recovery import NOTHING, action_of, is_urgent
+from holdfast_sidecar.xids.recovery import action_of, is_urgent
 from holdfast_sidecar.xids.repetition import escalate, reason_to_check
 from holdfast_sidecar.xids.scene import GpuState, Scene
 from holdfast_sidecar.xids.switch_table import is_fatal_by_table, meaning_of
 from holdfast_sidecar.xids.sympathy import WINDOW_S, is_of_teardown, root_of
-from holdfast_sidecar.xids.table import NVLINK5, RECOVERY_ACTION_CHANGED, Entry, entry_of
+from holdfast_sidecar.xids.table import Entry, entry_of
 from holdfast_sidecar.xids.verdict import Blame, Verdict
 
 TOLD_S = 300.0
 """How long something that needs no mending is told: long enough to be scraped and read."""
-
-CONFIRM_S = 3.0
-"""So long the driver has to say what a GPU needs, where it usually does, before the table's word
-ends a job: two polls. It writes XID 154 within milliseconds."""
-
 
 NEWEST = 4
 """Of one kind of trouble of one GPU only so many are judged anew at each tick: a storm of a day is
@@ -165,9 +162,9 @@ def _judge_xid(
 ) -> Verdict:
     entry = entry_of(one.number)
     gpu = scene.gpus.get(one.pci, GpuState())
-    remedy, why = _by_table(one, entry, gpu)
-    driver, reason = _by_driver(one, entry, remedy, case, scene)
-    if driver is not None and not _is_worn_out(one, gpu):
+    remedy, why = by_table(one, entry, gpu)
+    driver, reason = by_driver(one, entry, remedy, case, scene)
+    if driver is not None and not is_worn_out(one, gpu):
         remedy, why = driver, (*why, reason)
     check = reason_to_check(one, history.occurrences) if remedy is Remedy.RESTART_APP else ""
     if check:
@@ -175,74 +172,6 @@ def _judge_xid(
     return dataclasses.replace(
         verdict, remedy=remedy, why=why, blame=_blame(entry, remedy, check), check=bool(check)
     )
-
-
-def _by_table(one: Occurrence, entry: Entry, gpu: GpuState) -> tuple[Remedy, tuple[str, ...]]:
-    """What the number asks for, on this GPU, by its line and by the GPU's own flags."""
-    if one.number in NVLINK5:
-        return _by_line(one)
-    remedy, why = entry.remedy, [entry.note] if entry.note else []
-    if one.number == 64 and gpu.remap_failed is not None:
-        remedy = Remedy.REPLACE if gpu.remap_failed else Remedy.RESET_GPU
-        why = [f"the GPU's flag says that remapping {'failed' if gpu.remap_failed else 'works'}"]
-    if one.number in (64, 95) and remedy is Remedy.RESET_GPU and gpu.resets_by_reboot:
-        remedy = Remedy.REBOOT_NODE
-        why.append("on an A100 without MIG that takes a reboot")
-    if one.link is not None:
-        why.append(one.link.told)
-    return remedy, tuple(why)
-
-
-def _by_line(one: Occurrence) -> tuple[Remedy, tuple[str, ...]]:
-    told = (one.link.told,) if one.link is not None else ()
-    if one.is_fatal is None:
-        return Remedy.NONE, (*told, "whether it is fatal was not told; the driver's word decides")
-    return Remedy.RESET_GPU if one.is_fatal else Remedy.NONE, told
-
-
-def _by_driver(
-    one: Occurrence, entry: Entry, by_table: Remedy, case: Case, scene: Scene
-) -> tuple[Remedy | None, str]:
-    """What the driver says instead; None: nothing, or nothing about this."""
-    word = _driver_word(one, case, scene)
-    if word is None:
-        return None, ""
-    action = action_of(word.action)
-    text = f"the driver asks for {action.name}"
-    if one.number == RECOVERY_ACTION_CHANGED:
-        return action.remedy, text
-    is_spoken_of = by_table is not Remedy.NONE or one.number in NVLINK5
-    if word.action != NOTHING:
-        is_other = action.remedy is Remedy.NONE or not is_spoken_of
-        return (None, "") if is_other else (action.remedy, text)
-    is_newer = word.at_s >= one.last_s + SETTLE_S
-    if is_newer and by_table.blames_hardware and _is_linked(entry, scene):
-        # The GPU is fine, by the driver; the program that met the error is dead all the same.
-        return Remedy.RESTART_APP, "the driver says that the GPU needs nothing"
-    return None, ""
-
-
-def _driver_word(one: Occurrence, case: Case, scene: Scene) -> Word | None:
-    """The newest of what the log told and what was read; of what is over, what was told then."""
-    if one.asked is None and not case.is_current(one):
-        return case.word_of_episode(one)
-    told, gpu = case.word, scene.gpus.get(one.pci)
-    if gpu is None or gpu.action is None:
-        return told
-    if told is not None and gpu.read_s < told.at_s + SETTLE_S:
-        return told
-    return Word(gpu.action, gpu.read_s)
-
-
-def _is_linked(entry: Entry, scene: Scene) -> bool:
-    """Whether the driver sets a recovery action for this number at all."""
-    is_new = not scene.driver_branch or scene.driver_branch >= entry.linked_since
-    return bool(entry.linked_since) and is_new
-
-
-def _is_worn_out(one: Occurrence, gpu: GpuState) -> bool:
-    """The recovery action says how to get it going again, this flag that it will not last."""
-    return one.number == 64 and bool(gpu.remap_failed)
 
 
 def _blame(entry: Entry, remedy: Remedy, check: str) -> Blame:
@@ -264,23 +193,13 @@ def _switch_trouble(one: Occurrence, history: History) -> Occurrence | None:
 
 
 def _when_it_acts(one: Occurrence, verdict: Verdict, case: Case, scene: Scene) -> Verdict:
-    word = _driver_word(one, case, scene)
+    word = driver_word(one, case, scene)
     is_marked = word is not None and action_of(word.action).remedy.blames_hardware
     since_s = scene.attempt_since_s
     is_old = since_s is not None and one.last_s < since_s and not is_marked
     waits = word is not None and is_marked and not is_urgent(word.action)
-    urgent = verdict.remedy.blames_hardware and not waits and _is_sure(one, case, scene)
+    urgent = verdict.remedy.blames_hardware and not waits and is_sure(one, case, scene)
     return dataclasses.replace(verdict, is_old=is_old, is_urgent=urgent and not is_old)
-
-
-def _is_sure(one: Occurrence, case: Case, scene: Scene) -> bool:
-    """Whether the driver has spoken, or would not, or has had its time."""
-    gpu = scene.gpus.get(one.pci)
-    if gpu is None or gpu.action is None or not _is_linked(entry_of(one.number), scene):
-        return True
-    word = _driver_word(one, case, scene)
-    has_spoken = word is not None and word.action != NOTHING
-    return has_spoken or scene.now_s - one.first_s >= CONFIRM_S
 
 
 def _is_open(one: Occurrence, verdict: Verdict, case: Case, scene: Scene) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from simulated_job import SimulatedJob
 
+from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.coordination.reports import (
     AgentReport,
     GateVerdict,
@@ -32,8 +33,9 @@ from holdfast_sidecar.decisions.outcome import Circumstances
 from holdfast_sidecar.decisions.quarantine import add, is_too_much
 from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
 from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.remedy import Remedy, parse_remedy
 from holdfast_sidecar.settings import ModeSettings, PolicySettings, Settings
+from holdfast_sidecar.standing import judge
 
 NOW = 5000.0
 
@@ -514,6 +516,29 @@ def test_an_xid_that_comes_after_the_restart_takes_the_blame_off_the_script(
     assert (second.cause, second.escalation) == ("gpu", WITHOUT_NODE)
 
 
+def test_an_application_s_xid_that_comes_late_takes_the_blame_off_the_machine(
+    tmp_path: Path,
+) -> None:
+    job = started(tmp_path, nodes=2)
+    job.nodes["n1"].crash(0, -6, job.now)
+    job.run_until(lambda: job.plan is not None and job.plan.attempt == 1)
+    job.nodes["n1"].ill = [ill(Remedy.RESTART_APP, job, what="xid 31")]
+    job.run_until(lambda: job.is_running(1))
+    job.run(2)
+    (incident,) = job.incidents()
+    assert (incident.cause, incident.is_of_script, incident.seen_as) == ("crash", True, "")
+    assert bool(incident.recovered_unix_s)
+
+
+def test_a_remedy_of_a_newer_version_is_the_gravest_and_breaks_nothing(tmp_path: Path) -> None:
+    assert parse_remedy("melt_down") is Remedy.REPLACE
+    assert parse_remedy("") is Remedy.NONE
+    newer = crash(cause="gpu", gpu="GPU-a1", remedy="melt_down", fault_unix_s=NOW)
+    assert explained(newer, cluster(fault()), PLAN).remedy == "replace"
+    known = dataclasses.replace(newer, decided="restart")
+    assert unanswered(cluster(fault(), incidents=(known,)), PLAN) == []
+
+
 def test_a_leader_that_comes_in_between_decides_the_same(tmp_path: Path) -> None:
     """It was n1's sidecar that led, and n1 whose GPU is ill; its finding dies with it."""
     job = started(tmp_path, nodes=2, spares=1)
@@ -543,6 +568,18 @@ def test_where_it_may_not_be_acted_on_it_is_recorded_and_closed_when_it_is_over(
     job.nodes["n1"].ill = []
     job.run(1)
     assert job.incidents()[0].recovered_unix_s
+
+
+def test_where_it_is_left_to_people_they_read_the_command_that_does_without_the_node(
+    tmp_path: Path,
+) -> None:
+    job = started(tmp_path, nodes=2, spares=1, modes=ModeSettings(gpu="suggest"))
+    before = MemoryStore(job.server).read()
+    job.nodes["n1"].ill = [ill(Remedy.RESET_GPU, job)]
+    job.run(2)
+    assert judge("job", before, MemoryStore(job.server).read()).suggestion == (
+        "`holdfast restart --no-save --without n1`, for the ill GPU of rank 2 on node n1"
+    )
 
 
 def test_a_rank_that_dies_of_what_was_not_acted_on_is_blamed_on_it(tmp_path: Path) -> None:

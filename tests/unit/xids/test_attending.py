@@ -15,7 +15,7 @@ from holdfast_sidecar.readings.kernel import KernelReading, KernelRecord
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.readings.xids import XidReading
 from holdfast_sidecar.remedy import Remedy
-from holdfast_sidecar.xids.around import look_around, owners_by_process
+from holdfast_sidecar.xids.around import look_around
 from holdfast_sidecar.xids.attending import XidAttention
 from holdfast_sidecar.xids.event import XidEvent
 from holdfast_sidecar.xids.history import MOST_KEPT
@@ -256,9 +256,3 @@ def test_a_reading_from_before_the_fault_says_nothing_about_it() -> None:
     node.tick(4.0, reading=replace(before, read_at_s=1003.5))
     (found,) = node.findings(4.0)
     assert (found.remedy, found.acts) == (Remedy.RESTART_APP, False)
-
-
-def test_the_driver_names_whose_process_is_on_which_gpu() -> None:
-    ranks = {1: history(look(1000.0, rank=1))}
-    assert owners_by_process(gpus(), ranks) == {"GPU-b": 1}
-    assert owners_by_process(None, ranks) == {}

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import time
@@ -10,7 +11,13 @@ import pytest
 
 from holdfast_sidecar.probes.kernel_lines import KMSG
 from holdfast_sidecar.readings.kernel import KernelRecord
-from holdfast_sidecar.xids.watch import MOST_WAITING, KernelLog, KernelLogBlind, parse_records
+from holdfast_sidecar.xids.watch import (
+    MOST_WAITING,
+    KernelLog,
+    KernelLogBlind,
+    parse_records,
+    why_blind,
+)
 
 XID = "NVRM: Xid (PCI:0000:17:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 PATIENCE_S = 5.0
@@ -92,13 +99,21 @@ def test_a_log_that_is_not_there_blinds_the_probe_with_a_reason(
     log.close()
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
-def test_a_log_that_may_not_be_read_blinds_the_probe_with_a_reason(
+@pytest.mark.parametrize(
+    ("number", "mend"),
+    [(errno.EPERM, "CAP_SYSLOG"), (errno.EACCES, "readable"), (errno.ENOENT, "mounted")],
+)
+def test_a_log_that_may_not_be_read_says_what_would_mend_it(number: int, mend: str) -> None:
+    why = why_blind(OSError(number, "x"))
+    assert why.startswith("/dev/kmsg: ")
+    assert mend in why
+
+
+def test_a_log_that_opens_and_can_t_be_read_blinds_the_probe_with_a_reason(
     tmp_path: Path, woken: threading.Event
 ) -> None:
-    (tmp_path / "kmsg").touch(mode=0)
-    log = KernelLog(woken.set, tmp_path / "kmsg")
-    with pytest.raises(KernelLogBlind, match="Permission denied"):
+    log = KernelLog(woken.set, tmp_path)
+    with pytest.raises(KernelLogBlind, match="Is a directory"):
         log.read(0.0)
     log.close()
 

@@ -1,0 +1,65 @@
+"""What the driver itself says a GPU needs, and whether that is about this XID. Pure."""
+
+from __future__ import annotations
+
+from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.xids.case import Case
+from holdfast_sidecar.xids.history import SETTLE_S, Word
+from holdfast_sidecar.xids.occurrence import Occurrence
+from holdfast_sidecar.xids.recovery import NOTHING, action_of
+from holdfast_sidecar.xids.scene import Scene
+from holdfast_sidecar.xids.table import NVLINK5, RECOVERY_ACTION_CHANGED, Entry, entry_of
+
+CONFIRM_S = 3.0
+"""So long the driver has to say what a GPU needs, where it usually does, before the table's word
+ends a job: two polls. It writes XID 154 within milliseconds."""
+
+
+def by_driver(
+    one: Occurrence, entry: Entry, asked: Remedy, case: Case, scene: Scene
+) -> tuple[Remedy | None, str]:
+    """What the driver says instead; None: nothing, or nothing about this."""
+    word = driver_word(one, case, scene)
+    if word is None:
+        return None, ""
+    action = action_of(word.action)
+    text = f"the driver asks for {action.name}"
+    if one.number == RECOVERY_ACTION_CHANGED:
+        return action.remedy, text
+    is_spoken_of = asked is not Remedy.NONE or one.number in NVLINK5
+    if word.action != NOTHING:
+        is_other = action.remedy is Remedy.NONE or not is_spoken_of
+        return (None, "") if is_other else (action.remedy, text)
+    is_newer = word.at_s >= one.last_s + SETTLE_S
+    if is_newer and asked.blames_hardware and _is_linked(entry, scene):
+        # The GPU is fine, by the driver; the program that met the error is dead all the same.
+        return Remedy.RESTART_APP, "the driver says that the GPU needs nothing"
+    return None, ""
+
+
+def driver_word(one: Occurrence, case: Case, scene: Scene) -> Word | None:
+    """The newest of what the log told and what was read; of what is over, what was told then."""
+    if one.asked is None and not case.is_current(one):
+        return case.word_of_episode(one)
+    told, gpu = case.word, scene.gpus.get(one.pci)
+    if gpu is None or gpu.action is None:
+        return told
+    if told is not None and gpu.read_s < told.at_s + SETTLE_S:
+        return told
+    return Word(gpu.action, gpu.read_s)
+
+
+def _is_linked(entry: Entry, scene: Scene) -> bool:
+    """Whether the driver sets a recovery action for this number at all."""
+    is_new = not scene.driver_branch or scene.driver_branch >= entry.linked_since
+    return bool(entry.linked_since) and is_new
+
+
+def is_sure(one: Occurrence, case: Case, scene: Scene) -> bool:
+    """Whether the driver has spoken, or would not, or has had its time."""
+    gpu = scene.gpus.get(one.pci)
+    if gpu is None or gpu.action is None or not _is_linked(entry_of(one.number), scene):
+        return True
+    word = driver_word(one, case, scene)
+    has_spoken = word is not None and word.action != NOTHING
+    return has_spoken or scene.now_s - one.first_s >= CONFIRM_S
