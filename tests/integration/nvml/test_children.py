@@ -40,8 +40,11 @@ class Node:
         now_s = time.monotonic()
         self.trouble = ""
         try:
-            self.reading = self.gpu.read(now_s)
             self.told = self.events.read(now_s)
+        except NvmlFailedError as error:
+            self.trouble = str(error)
+        try:
+            self.reading = self.gpu.read(now_s)
         except NvmlFailedError as error:
             self.trouble = str(error)
 
