@@ -8,8 +8,8 @@ import threading
 import time
 from collections.abc import Callable
 
-REST_S = 0.03
-"""After a wake: a storm of events wakes the loop thirty times a second, not a thousand times."""
+REST_S = 0.02
+"""After a wake: a storm of events wakes the loop fifty times a second, not a thousand times."""
 
 
 class Alarm:
