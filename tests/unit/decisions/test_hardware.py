@@ -495,10 +495,13 @@ def test_an_xid_that_comes_after_the_death_is_blamed_before_the_restart_is_opene
     (incident,) = job.incidents()
     assert incident.cause == "crash"
     job.nodes["n1"].ill = [ill(Remedy.RESET_GPU, job)]
+    job.run(0.3)
+    job.nodes["n1"].ill = []  # its sidecar was started anew, and has forgotten
     job.run_until(lambda: job.is_running(1))
     assert members(job) == ["n0", "n2"]
     (incident,) = job.incidents()
     assert (incident.cause, incident.gpu, incident.escalation) == ("gpu", "GPU-0", WITHOUT_NODE)
+    assert incident.seen_as == "crash"
     assert "rank 2: ended by SIGSEGV" in incident.evidence
 
 
