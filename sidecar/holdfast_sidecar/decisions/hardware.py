@@ -122,7 +122,6 @@ def is_answered(fault: Fault, incidents: Iterable[Incident]) -> bool:
     return any(
         _is_of(fault, incident)
         and incident.decided == "restart"
-        and bool(incident.remedy)
         and fault.finding.remedy.severity <= parse_remedy(incident.remedy).severity
         and fault.finding.since_unix_s
         <= max(incident.fault_unix_s + SAME_S, incident.reopened_unix_s)
@@ -144,7 +143,7 @@ def explained(incident: Incident, cluster: Cluster, plan: Plan) -> Incident:
     its GPU blames no machine, however much the crash looks like one. Safe to repeat."""
     faults = find_faults(cluster, plan)
     if incident.cause in OF_HARDWARE:
-        return _as_harsh_as_known(incident, faults)
+        return _as_harsh_as_known(_told_of_again(incident, faults), faults)
     fault = _behind(incident, faults)
     if fault is None:
         return incident
@@ -177,6 +176,16 @@ def headline(fault: Fault) -> str:
     where = f"GPU {finding.gpu}" if finding.gpu else f"node {finding.node}"
     needs = NEEDS.get(finding.remedy, "it is the application's, and no machine is to blame")
     return f"{what}, {where}, {name_ranks(fault.ranks)}: {needs}"
+
+
+def _told_of_again(incident: Incident, faults: list[Fault]) -> Incident:
+    """A plan names no part: where whoever ended the attempt died before it wrote the rest down, its
+    node still tells."""
+    if incident.fault_unix_s:
+        return incident
+    own = (f for f in faults if f.is_grave and f.cause == incident.cause and _is_own(incident, f))
+    fault = next(own, None)
+    return incident if fault is None else _blaming(incident, fault, faults)
 
 
 def _behind(incident: Incident, faults: list[Fault]) -> Fault | None:

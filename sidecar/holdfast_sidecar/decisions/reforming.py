@@ -69,6 +69,9 @@ def reform(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcom
     known = _written(cluster, plan)
     if known is not None and not known.decided and interruption.is_interrupted(cluster, plan):
         return Outcome((amend(cluster, interruption.closed(known)),))
+    if known is not None and _is_news(explained := _explained(known, cluster, plan), known):
+        # The finding may be gone with its sidecar: whoever leads next need not see it again.
+        return Outcome((amend(cluster, explained),))
     awaited = sorted(
         member.node
         for member in plan.members
@@ -85,10 +88,8 @@ def reform(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcom
         # Whoever ended the attempt died before it wrote this down: pauses count from now on.
         missed = dataclasses.replace(incident, ended_unix_s=circumstances.now_unix_s)
         return Outcome((amend(cluster, missed),))
-    if known is not None and incident.cause != known.cause and _is_of_hardware(incident):
-        # The finding may be gone with its sidecar: whoever leads next need not see it again.
-        told = dataclasses.replace(incident, seen_as=known.cause)
-        return Outcome((amend(cluster, told),))
+    if known is not None and _is_news(incident, known):
+        return Outcome((amend(cluster, incident),))
     settings, now = circumstances.settings, circumstances.now_unix_s
     way = find_way(cluster, plan, incident, settings, _cap(cluster, settings), now)
     if isinstance(way, restart.Stop):
@@ -151,13 +152,20 @@ def plan_not_before(incident: Incident, pause: float) -> float:
     return (incident.ended_unix_s or incident.detected_unix_s) + pause
 
 
-def _is_of_hardware(incident: Incident) -> bool:
-    return incident.cause in hardware.OF_HARDWARE
+def _is_news(incident: Incident, known: Incident) -> bool:
+    """Whether it is by its hardware only that it is explained now."""
+    return incident.cause != known.cause and incident.cause in hardware.OF_HARDWARE
+
+
+def _explained(incident: Incident, cluster: Cluster, plan: Plan) -> Incident:
+    better = hardware.explained(incident, cluster, plan)
+    is_news = _is_news(better, incident)
+    return dataclasses.replace(better, seen_as=incident.cause) if is_news else better
 
 
 def _final(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident:
     """The incident with what has become known since, which may be what its hardware told."""
-    return hardware.explained(_told_since(cluster, plan, circumstances), cluster, plan)
+    return _explained(_told_since(cluster, plan, circumstances), cluster, plan)
 
 
 def _told_since(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident:

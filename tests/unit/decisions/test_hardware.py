@@ -489,16 +489,22 @@ def test_an_xid_that_comes_after_the_death_is_blamed_before_the_restart_is_opene
     tmp_path: Path,
 ) -> None:
     job = started(tmp_path, nodes=2, spares=1)
-    job.nodes["n0"].obeys_every = 15  # its ranks take a while to end
+    job.nodes["n0"].obeys_every = 10**6  # its ranks take a while to end
     job.nodes["n1"].crash(0, -11, job.now)
     job.run(0.5)
     (incident,) = job.incidents()
     assert incident.cause == "crash"
     job.nodes["n1"].ill = [ill(Remedy.RESET_GPU, job)]
+    job.run(0.3)
+    job.nodes["n1"].ill = []  # its sidecar was started anew, and has forgotten
+    job.run(0.3)
+    assert job.nodes["n0"].state != "joining"
+    job.nodes["n0"].obeys_every = 1
     job.run_until(lambda: job.is_running(1))
     assert members(job) == ["n0", "n2"]
     (incident,) = job.incidents()
     assert (incident.cause, incident.gpu, incident.escalation) == ("gpu", "GPU-0", WITHOUT_NODE)
+    assert incident.seen_as == "crash"
     assert "rank 2: ended by SIGSEGV" in incident.evidence
 
 

@@ -22,6 +22,9 @@ from troubled_job import (
     sidecar_dies,
 )
 
+from holdfast_sidecar.decisions.lemon import WITHOUT_NODE
+from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.settings import PolicySettings
 
 SEEDS = range(int(os.environ.get("HOLDFAST_SOAK_SEEDS", "20")))
@@ -63,7 +66,31 @@ def crash_and_lose_node(job: SimulatedJob) -> None:
     job.nodes["n1"].crash(0, -9, job.now)
 
 
-FAULTS = [crash, hang, lose_node, crash_twice, crash_and_lose_node]
+def fall_ill(job: SimulatedJob) -> None:
+    """A GPU that a rank trains on needs a reset."""
+    job.nodes["n1"].ill = [gpu_fault(job.now)]
+
+
+def fall_ill_and_crash(job: SimulatedJob) -> None:
+    fall_ill(job)
+    job.nodes["n1"].crash(0, -6, job.now)
+
+
+def gpu_fault(since_unix_s: float) -> Finding:
+    return Finding(
+        Kind.GPU_FAULT,
+        "",
+        since_unix_s,
+        0.95,
+        [0],
+        acts=True,
+        what="xid 79",
+        gpu="GPU-1",
+        remedy=Remedy.REBOOT_NODE,
+    )
+
+
+FAULTS = [crash, hang, lose_node, crash_twice, crash_and_lose_node, fall_ill, fall_ill_and_crash]
 
 
 def is_stepping(job: SimulatedJob) -> bool:
@@ -107,6 +134,21 @@ def test_a_leader_that_dies_at_any_write_leaves_a_hang_to_the_next_one(
     assert incident.recovered_unix_s > incident.ended_unix_s > 0
     assert job.plan is not None
     assert job.plan.restarts == 1
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("at", range(1, WRITES + 1))
+@pytest.mark.parametrize("fault", [fall_ill, fall_ill_and_crash])
+def test_a_leader_that_dies_at_any_write_leaves_ill_hardware_to_the_next_one(
+    tmp_path: Path, fault: Callable[[SimulatedJob], None], at: int, when: str
+) -> None:
+    job = make(tmp_path, Stroke(at, when, sidecar_dies))
+    survive(job, fault)
+    (incident,) = incidents_of(job, 0)
+    assert (incident.cause, incident.culprit_node, incident.gpu) == ("gpu", "n1", "GPU-1")
+    assert (incident.decided, incident.escalation) == ("restart", WITHOUT_NODE)
+    assert job.plan is not None
+    assert (job.plan.restarts, [one.node for one in job.plan.outside]) == (1, ["n1"])
 
 
 @pytest.mark.parametrize("seed", range(12))
