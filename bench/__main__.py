@@ -33,6 +33,7 @@ BENCHMARKS = {
     "checkpoint": "bench.checkpoint.rows",
     "detection": "bench.detection.rows",
     "gpu-probe": "bench.gpu_probe.rows",
+    "telemetry": "bench.telemetry.rows",
 }
 """Name -> module that holds BENCHMARK; imported only when it is asked for."""
 ALL = "all"

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -75,11 +75,15 @@ class Job:
         shutil.rmtree(self.directory, ignore_errors=True)
         shutil.rmtree(shared_memory(self.scenario.run), ignore_errors=True)
 
-    def start(self, node: str) -> None:
-        """Start the launcher of this node."""
+    def start(
+        self, node: str, variables: Mapping[str, str] | None = None, settings: Sequence[str] = ()
+    ) -> None:
+        """Start the launcher of this node, with these environment variables and settings of
+        Holdfast beside its own."""
+        command = self.contestant.command(self.scenario, node)
         self.launched[node] = Launched(
-            self.contestant.command(self.scenario, node),
-            environment(self.contestant, self.scenario, node),
+            with_settings(command, settings),
+            {**environment(self.contestant, self.scenario, node), **(variables or {})},
             self.directory,
         )
 
@@ -113,6 +117,12 @@ class Job:
         for node, launched in self.launched.items():
             for line in launched.tail():
                 print(f"  {self.contestant.name}, node {node}: {line}", file=sys.stderr)
+
+
+def with_settings(command: Sequence[str], settings: Sequence[str]) -> list[str]:
+    """The command of `holdfast run` with settings, before the script."""
+    script = next(n for n, word in enumerate(command) if word.endswith(".py"))
+    return [*command[:script], *(f"--set={one}" for one in settings), *command[script:]]
 
 
 def free_port() -> int:

@@ -41,36 +41,38 @@ def measure() -> list[Sample]:
     with Job(HOLDFAST, scenario) as job:
         job.start(FIRST_NODE)
         job.wait_until(lambda seen: steady(seen, RANKS, SETTLED_STEP), START_LIMIT_S, must=True)
-        return [{"contestant": HOLDFAST.name, "ranks": RANKS, **_watch(_sidecar(job))}]
+        return [{"contestant": HOLDFAST.name, "ranks": RANKS, **_watch(sidecar_of(job))}]
 
 
 def _watch(sidecar: psutil.Process) -> Sample:
-    started, spent = time.monotonic(), _cpu_s(sidecar)
+    started, spent = time.monotonic(), cpu_s(sidecar)
     pss_mib: list[float] = []
     while time.monotonic() - started < WATCHED_S:
         time.sleep(LOOK_S)
-        pss_mib.append(sum(_pss_bytes(one.pid) for one in _family(sidecar)) / 2**20)
+        pss_mib.append(sum(pss_bytes(one.pid) for one in family(sidecar)) / 2**20)
     elapsed = time.monotonic() - started
     return {
-        "core_percent": 100 * (_cpu_s(sidecar) - spent) / elapsed,
+        "core_percent": 100 * (cpu_s(sidecar) - spent) / elapsed,
         "pss_mib": max(pss_mib),
-        "torch_mapped": sum(_maps_torch(one.pid) for one in _family(sidecar)),
+        "torch_mapped": sum(_maps_torch(one.pid) for one in family(sidecar)),
         "watched_s": elapsed,
     }
 
 
-def _sidecar(job: Job) -> psutil.Process:
+def sidecar_of(job: Job) -> psutil.Process:
+    """The sidecar of a job of one node; NotRun without one."""
     state = job.directory / "state" / "holdfast" / job.scenario.run
     for record in state.glob("*/sidecar.json"):
         return psutil.Process(int(json.loads(record.read_text())["pid"]))
     raise NotRun("the sidecar left no record of itself")
 
 
-def _family(process: psutil.Process) -> Sequence[psutil.Process]:
+def family(process: psutil.Process) -> Sequence[psutil.Process]:
+    """It, and all that it started."""
     return [process, *process.children(recursive=True)]
 
 
-def _cpu_s(process: psutil.Process) -> float:
+def cpu_s(process: psutil.Process) -> float:
     """User and system time of it, of children that live, and of those that ended."""
     own = process.cpu_times()
     ended = own.children_user + own.children_system
@@ -78,7 +80,8 @@ def _cpu_s(process: psutil.Process) -> float:
     return float(own.user + own.system + ended + children)
 
 
-def _pss_bytes(pid: int) -> int:
+def pss_bytes(pid: int) -> int:
+    """Resident memory, shared pages by their share."""
     return parse_pss_bytes(Path(f"/proc/{pid}/smaps_rollup").read_text())
 
 

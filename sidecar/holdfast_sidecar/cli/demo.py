@@ -7,18 +7,25 @@ import logging
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import click
 
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.table import BAD, GOOD, paint, table
+from holdfast_sidecar.demo.fake_nvml.build import CompilerMissingError
+from holdfast_sidecar.demo.fake_nvml.layout import MOST_GPUS
+from holdfast_sidecar.demo.hardware.outcome import Verdict as HardwareVerdict
+from holdfast_sidecar.demo.hardware.performance import perform as perform_on_fakes
+from holdfast_sidecar.demo.hardware.scenario import NEVER_STEPS
 from holdfast_sidecar.demo.outcome import Outcome, Verdict
 from holdfast_sidecar.demo.performance import perform
 from holdfast_sidecar.demo.rehearsal import rehearse
 from holdfast_sidecar.demo.scenario import scenario
-from holdfast_sidecar.demo.screen import screen
+from holdfast_sidecar.demo.screen import Screen, screen
 from holdfast_sidecar.demo.workspace import open_workspace
 
 HEADINGS = (
@@ -30,6 +37,7 @@ HEADINGS = (
     "recovered after",
     "steps lost",
 )
+HARDWARE_HEADINGS = ("done to the hardware", "at step", "told after", "as", "tied to", "and")
 
 
 @click.command()
@@ -40,8 +48,15 @@ HEADINGS = (
     type=click.Path(path_type=Path),
     help="Keep logs, checkpoints and evidence in this new directory.",
 )
+@click.option(
+    "--gpus",
+    metavar="N",
+    type=click.IntRange(0, MOST_GPUS),
+    default=0,
+    help="Stories of failing hardware instead, on N GPUs per node that are none.",
+)
 @click.pass_context
-def demo(context: click.Context, as_json: bool, keep: Path | None) -> None:
+def demo(context: click.Context, as_json: bool, keep: Path | None, gpus: int) -> None:
     """Train a small GPT on two nodes of this machine, and hurt it.
 
     Two nodes with two ranks each and a spare node train a character-level GPT on the text of
@@ -49,6 +64,11 @@ def demo(context: click.Context, as_json: bool, keep: Path | None) -> None:
     and a whole node is killed. At the end the weights are compared, bit by bit, with those of the
     same training under plain torchrun that nothing disturbed, and `holdfast explain` tells of each
     fault what it knows.
+
+    With --gpus 8 a node trains with eight ranks on eight GPUs, each of which is a fake: a driver's
+    library in C that the real nvidia-ml-py loads, and a /sys of its own with RDMA ports. A link
+    flaps, a GPU gets too hot, NVML hangs, a GPU counts a storm of corrected errors and then falls
+    off the bus. Each is told, tied to its rank, and acted on; a spare node takes over in the end.
 
     Exit code 1 when anything failed: not noticed, wrong culprit, not recovered, other weights.
     """
@@ -63,14 +83,46 @@ def demo(context: click.Context, as_json: bool, keep: Path | None) -> None:
     started = time.monotonic()
     shown = screen(sys.stderr if as_json else sys.stdout, started)
     try:
-        with open_workspace(keep) as workspace:
-            verdict = perform(scenario(), workspace, shown, started)
+        if gpus:
+            told, problems = _with_hardware(gpus, keep, shown, started)
+        else:
+            told, problems = _with_kills(keep, shown, started)
     finally:
         shown.close()
-    click.echo(
-        json.dumps(verdict.as_json(), indent=2) if as_json else page(verdict, keep is not None)
-    )
-    context.exit(1 if verdict.all_problems else 0)
+    click.echo(json.dumps(told[0], indent=2) if as_json else told[1])
+    context.exit(1 if problems else 0)
+
+
+Told = tuple[dict[str, Any], str]
+"""The verdict as JSON, and as a page."""
+
+
+def _with_kills(keep: Path | None, shown: Screen, started: float) -> tuple[Told, Sequence[str]]:
+    with open_workspace(keep) as workspace:
+        verdict = perform(scenario(), workspace, shown, started)
+    return (verdict.as_json(), page(verdict, keep is not None)), verdict.all_problems
+
+
+def _with_hardware(
+    gpus: int, keep: Path | None, shown: Screen, started: float
+) -> tuple[Told, Sequence[str]]:
+    try:
+        with open_workspace(keep, NEVER_STEPS) as workspace:
+            verdict = perform_on_fakes(gpus, workspace, shown, started)
+    except CompilerMissingError as error:
+        raise BadInput(f"the fake GPUs are compiled here: {error}") from None
+    return (verdict.as_json(), hardware_page(verdict)), verdict.all_problems
+
+
+def hardware_page(verdict: HardwareVerdict) -> str:
+    """What was done to the hardware, and what Holdfast made of it."""
+    rows = [
+        [r.fault, str(r.step), _seconds(r.told_s), r.told_as, r.tied_to, r.done]
+        for r in verdict.rows
+    ]
+    lines = ["", table(HARDWARE_HEADINGS, rows), ""]
+    lines += [paint(f"failed: {problem}", BAD) for problem in verdict.all_problems]
+    return "\n".join([*lines, f"{verdict.seconds:.0f} s in all"])
 
 
 def page(verdict: Verdict, keeps: bool = False) -> str:

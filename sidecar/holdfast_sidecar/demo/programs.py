@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from holdfast_sidecar.assets import asset
 from holdfast_sidecar.demo.scenario import NODES, RANKS_PER_NODE, TRAINING_NODES, WORLD_SIZE
 from holdfast_sidecar.demo.workspace import Workspace
 from holdfast_sidecar.settings import RedisSettings
 
+ENDLESS = 1_000_000
 UNDISTURBED = "undisturbed"
 SURVIVED = "survived"
 
@@ -43,6 +45,26 @@ def node_of_the_job(
         f"--nproc-per-node={RANKS_PER_NODE}",
         str(asset("examples/chargpt_resumable.py")),
         f"--steps={steps}",
+        f"--out={workspace.weights(SURVIVED)}",
+    ]
+
+
+def node_on_fakes(
+    workspace: Workspace, redis: RedisSettings, job: str, node: str, gpus: int, machine: Path
+) -> list[str]:
+    """`holdfast run` as one of two nodes, one of them a spare, with a rank for each fake GPU. It
+    trains until it is stopped."""
+    return [
+        *holdfast("run", redis, job),
+        f"--node={node}",
+        f"--policy={workspace.settings_file}",
+        f"--set=paths.machine_root={machine}",
+        f"--set=sidecar.machine=machine-{node}",
+        "--nnodes=1",
+        "--spares=1",
+        f"--nproc-per-node={gpus}",
+        str(asset("examples/chargpt_resumable.py")),
+        f"--steps={ENDLESS}",
         f"--out={workspace.weights(SURVIVED)}",
     ]
 

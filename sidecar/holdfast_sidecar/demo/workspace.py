@@ -44,12 +44,12 @@ class Workspace:
         return path.read_text().strip() if path.exists() else ""
 
 
-def write_settings(workspace: Workspace) -> None:
+def write_settings(workspace: Workspace, save_every_steps: int) -> None:
     """Snapshots and checkpoints on a grid of steps; every file of the job inside the workspace."""
     workspace.settings_file.write_text(
         "[checkpoint]\n"
         f"dir = '{workspace.root / 'checkpoints'}'\n"
-        f"every_steps = {SAVE_EVERY_STEPS}\n"
+        f"every_steps = {save_every_steps}\n"
         "[snapshot]\n"
         f"every_steps = {SNAPSHOT_EVERY_STEPS}\n"
         "[paths]\n"
@@ -59,7 +59,9 @@ def write_settings(workspace: Workspace) -> None:
 
 
 @contextmanager
-def open_workspace(keep: Path | None) -> Iterator[Workspace]:
+def open_workspace(
+    keep: Path | None, save_every_steps: int = SAVE_EVERY_STEPS
+) -> Iterator[Workspace]:
     """A fresh workspace; `keep` names a directory whose files stay."""
     if keep is None:
         root = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
@@ -69,7 +71,7 @@ def open_workspace(keep: Path | None) -> Iterator[Workspace]:
     shm = Path(tempfile.mkdtemp(prefix="holdfast-demo-", dir=PathSettings().shm_dir))
     try:
         workspace = Workspace(root, shm)
-        write_settings(workspace)
+        write_settings(workspace, save_every_steps)
         yield workspace
     finally:
         shutil.rmtree(shm, ignore_errors=True)

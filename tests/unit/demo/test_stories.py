@@ -25,7 +25,7 @@ def row(incident: str) -> Outcome:
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     monkeypatch.setattr(programs, "environment", lambda: {"HOME": str(tmp_path)})
     made = Workspace(tmp_path, tmp_path)
-    write_settings(made)
+    write_settings(made, 100)
     kept = encode(Incident("3f2a", 1, "crash", "b", [3], 0.95, detected_unix_s=5.0))
     Chronicle(Places(tmp_path, tmp_path / "state" / "demo" / "b")).keep({"3f2a": kept})
     return made

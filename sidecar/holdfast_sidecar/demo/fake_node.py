@@ -1,0 +1,36 @@
+"""A node's hardware that is none: GPUs, RDMA ports and what makes a sidecar take them for real."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast_sidecar.demo.fake_nvml.build import environment
+from holdfast_sidecar.demo.fake_nvml.state import FakeNvml
+from holdfast_sidecar.demo.fake_sysfs import GPU_CLASS, FakeSysfs, build_fabric
+
+REAL = ("proc", "dev")
+"""Trees that are the machine's own: its load, its memory, its kernel's log."""
+
+
+@dataclass(frozen=True)
+class FakeNode:
+    """`root` holds everything: set `paths.machine_root` to it, and let processes inherit
+    `environment`."""
+
+    root: Path
+    nvml: FakeNvml
+    sysfs: FakeSysfs
+    environment: dict[str, str]
+
+
+def build_node(root: Path, library: Path, gpus: int, ports: int) -> FakeNode:
+    """A node in this directory, all of it healthy. `library`: see `fake_nvml.build`."""
+    root.mkdir(parents=True)
+    for tree in REAL:
+        (root / tree).symlink_to(f"/{tree}")
+    sysfs = build_fabric(root, ports)
+    nvml = FakeNvml.create(root / "nvml", gpus)
+    for gpu in range(gpus):
+        sysfs.add_pci(f"0000:{nvml.state.gpus[gpu].bus:02x}:00.0", GPU_CLASS, "nvidia")
+    return FakeNode(root, nvml, sysfs, environment(library, root / "nvml"))

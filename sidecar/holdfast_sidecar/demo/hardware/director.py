@@ -1,0 +1,117 @@
+"""Plays the stories: hurts the hardware, and waits for what Holdfast makes of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from holdfast_sidecar.coordination.store import Store, StoreUnavailable
+from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
+from holdfast_sidecar.demo import watching
+from holdfast_sidecar.demo.hardware.faults import Faults
+from holdfast_sidecar.demo.hardware.outcome import Done, Row, Seen, judge
+from holdfast_sidecar.demo.hardware.scenario import NODES, STEPS_LEFT, Story
+from holdfast_sidecar.demo.hardware.sight import find, is_over, is_settled
+from holdfast_sidecar.demo.nodes import Nodes
+from holdfast_sidecar.demo.screen import Progress, Screen
+from holdfast_sidecar.demo.stopped import DemonstrationStopped
+
+T = TypeVar("T")
+
+LOOK_EVERY_S = 0.1
+PATIENCE_S = 90.0
+"""For each thing waited for: some ten times what it takes on two cores."""
+SETTLED_STEP = 10
+"""Before this nothing is done: what a rank usually takes is not known yet."""
+
+
+@dataclass
+class Director:
+    """One run of the stories on nodes that were started already."""
+
+    stories: tuple[Story, ...]
+    nodes: Nodes
+    store: Store
+    screen: Screen
+    faults: Faults
+    cluster: Cluster = field(default_factory=Cluster)
+    rows: list[Row] = field(default_factory=list)
+
+    def play(self) -> None:
+        """Every story in turn, then a while of the job's own; fills `rows` as it goes."""
+        self.wait_for("the first steps", lambda: self._has_stepped(SETTLED_STEP) or None)
+        for story in self.stories:
+            self.rows.append(self._play(story))
+        at = watching.stepping(self.cluster) or 0
+        self.wait_for("further steps", lambda: self._has_stepped(at + STEPS_LEFT) or None)
+
+    def pid_of(self, rank: int) -> int:
+        """Process of a rank of the running attempt."""
+        return watching.running_ranks(self.cluster)[rank].pid
+
+    def wait_for(self, what: str, search: Callable[[], T | None]) -> T:
+        """Look at the job until `search` answers; DemonstrationStopped when it takes too long."""
+        if (found := self._find_within(PATIENCE_S, search)) is None:
+            raise DemonstrationStopped(f"waited {PATIENCE_S:g} s for {what}")
+        return found
+
+    def _play(self, story: Story) -> Row:
+        self.wait_for("every rank to step", lambda: watching.stepping(self.cluster))
+        done = self._begin(story)
+        hurt = self.faults.begin(story.fault, story.gpu)
+        seen: list[Seen] = [Seen()]
+
+        def settled() -> bool | None:
+            seen[0] = find(self.cluster, done, seen[0], time.time())
+            return is_settled(done, seen[0]) or None
+
+        self._find_within(PATIENCE_S, settled)
+        hurt.heal()
+        if not story.ends_attempt:
+            # The next story begins on healthy hardware.
+            self._find_within(PATIENCE_S, lambda: is_over(self.cluster, done) or None)
+        return judge(done, find(self.cluster, done, seen[0], time.time()))
+
+    def _begin(self, story: Story) -> Done:
+        plan = self.cluster.plan
+        assert plan is not None
+        step = watching.stepping(self.cluster) or 0
+        where = f"GPU {story.gpu} of node {NODES[0]}" if story.ranks else f"node {NODES[0]}"
+        self.screen.tell(f"→ {story.fault.value}: {where}, at step {step}")
+        return Done(story, NODES[0], step, plan.attempt, time.time())
+
+    def _has_stepped(self, to: int) -> bool:
+        step = watching.stepping(self.cluster)
+        return step is not None and step >= to
+
+    def _find_within(self, limit_s: float, search: Callable[[], T | None]) -> T | None:
+        deadline = time.monotonic() + limit_s
+        while True:
+            self._look()
+            if (found := search()) is not None:
+                return found
+            if time.monotonic() > deadline:
+                return None
+            self.store.wait(LOOK_EVERY_S)
+
+    def _look(self) -> None:
+        if (failed := self.nodes.look()) is not None:
+            code = failed.launcher.returncode
+            raise DemonstrationStopped(
+                f"node {failed.name} ended with exit code {code}", failed.log
+            )
+        try:
+            cluster = parse_cluster(self.store.read())
+        except StoreUnavailable:
+            return  # the next look comes in a moment
+        for line in watching.news(self.cluster, cluster):
+            self.screen.tell(line)
+        self.cluster = cluster
+        self.screen.show(self._progress())
+
+    def _progress(self) -> Progress:
+        told = f"{len(self.rows)} of {len(self.stories)} stories"
+        shown = watching.progress(self.cluster, "on fake GPUs", 0)
+        return Progress(told, len(self.rows), len(self.stories), shown.details)
