@@ -24,7 +24,7 @@ PLANTED = {
         "sidecar/holdfast_sidecar/actions/planted.py",
         "import holdfast.planted",
     ),
-    "detectors and decisions are pure": (
+    "detectors, decisions and what GPU readings mean are pure": (
         "sidecar/holdfast_sidecar/decisions/planted.py",
         "def answer() -> None:\n    import socket",
     ),
