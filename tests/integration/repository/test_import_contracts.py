@@ -24,7 +24,7 @@ PLANTED = {
         "sidecar/holdfast_sidecar/actions/planted.py",
         "import holdfast.planted",
     ),
-    "detectors and decisions are pure": (
+    "detectors, decisions and what GPU readings mean are pure": (
         "sidecar/holdfast_sidecar/decisions/planted.py",
         "def answer() -> None:\n    import socket",
     ),
@@ -60,7 +60,8 @@ PLANTED = {
 
 
 def lint(tree: Path) -> str:
-    environment = {**os.environ, "PYTHONPATH": f"{tree}/hooks:{tree}/sidecar"}
+    paths = f"{tree}/hooks:{tree}/sidecar"
+    environment = {**os.environ, "PYTHONPATH": paths, "COLUMNS": "200"}  # no name is wrapped
     answer = subprocess.run(
         [Path(sys.executable).with_name("lint-imports"), "--no-cache"],
         cwd=tree,
