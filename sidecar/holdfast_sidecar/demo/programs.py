@@ -60,6 +60,8 @@ def node_on_fakes(
         f"--policy={workspace.settings_file}",
         f"--set=paths.machine_root={machine}",
         f"--set=sidecar.machine=machine-{node}",
+        # What lies in one node's memory the other one has only by asking for it.
+        f"--set=paths.shm_dir={shared_memory(workspace, node)}",
         "--nnodes=1",
         "--spares=1",
         f"--nproc-per-node={gpus}",
@@ -67,6 +69,11 @@ def node_on_fakes(
         f"--steps={ENDLESS}",
         f"--out={workspace.weights(SURVIVED)}",
     ]
+
+
+def shared_memory(workspace: Workspace, node: str) -> Path:
+    """A node's own, which must be there before it starts."""
+    return workspace.shm / node
 
 
 def launcher_help() -> list[str]:

@@ -62,6 +62,7 @@ def perform(gpus: int, workspace: Workspace, screen: Screen, started: float) -> 
 def _start(
     nodes: Nodes, name: str, workspace: Workspace, redis: RedisSettings, fake: FakeNode, gpus: int
 ) -> None:
+    programs.shared_memory(workspace, name).mkdir()
     command = programs.node_on_fakes(workspace, redis, JOB, name, gpus, fake.root)
     environment = {**programs.environment(), **fake.environment}
     nodes.start(name, command, environment, workspace.log(f"node-{name}"))

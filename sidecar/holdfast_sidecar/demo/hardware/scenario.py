@@ -34,6 +34,8 @@ class Story:
     gpu: int
     """Index of the GPU that is hurt; -1: it is not about one."""
     finding: Kind
+    blinds: bool = False
+    """While it lasts nothing else of the GPUs is seen: the next story waits for its end."""
     is_saved: bool = False
     """The job is to be saved before worse comes."""
     ends_attempt: bool = False
@@ -51,7 +53,7 @@ def stories(gpus: int) -> tuple[Story, ...]:
     return (
         Story(Fault.LINK_FLAP, -1, Kind.LINK_FLAPPING),
         Story(Fault.HEAT, hot, Kind.GPU_THROTTLED),
-        Story(Fault.WEDGE, -1, Kind.NVML_WEDGED),
+        Story(Fault.WEDGE, -1, Kind.NVML_WEDGED, blinds=True),
         Story(Fault.ECC_STORM, failing, Kind.ECC_STORM, is_saved=True),
         Story(Fault.XID_79, failing, Kind.GPU_FAULT, ends_attempt=True),
     )
