@@ -32,6 +32,7 @@ BENCHMARKS = {
     "launch": "bench.launch.rows",
     "checkpoint": "bench.checkpoint.rows",
     "detection": "bench.detection.rows",
+    "gpu-probe": "bench.gpu_probe.rows",
 }
 """Name -> module that holds BENCHMARK; imported only when it is asked for."""
 ALL = "all"

@@ -7,13 +7,18 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent.parent))  # so that tests can import tests.servers
 
+from tests import fake_nvml as nvml
 from tests import object_store as s3
 from tests import servers
+
+from holdfast_sidecar.demo.fake_nvml.build import STATE_VARIABLE
+from holdfast_sidecar.demo.fake_nvml.state import FakeNvml
 
 
 @pytest.fixture
@@ -71,3 +76,30 @@ def object_store(
     for name, value in object_store_server.environment.items():
         monkeypatch.setenv(name, value)
     return object_store_server
+
+
+@pytest.fixture(scope="session")
+def nvml_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The fake libnvidia-ml.so.1, for LD_LIBRARY_PATH (its parent) of a process."""
+    return nvml.compiled(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture
+def fake_nvml(
+    tmp_path: Path, nvml_library: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[FakeNvml]:
+    """Eight healthy Hopper GPUs, for this process and, by its environment, for its children."""
+    fake = FakeNvml.create(tmp_path / "nvml.state")
+    monkeypatch.setenv(STATE_VARIABLE, str(fake.path))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(nvml_library.parent))
+    monkeypatch.delitem(sys.modules, "pynvml", raising=False)
+    yield fake
+    sys.modules.pop("pynvml", None)
+    fake.release()
+    fake.close()
+
+
+@pytest.fixture
+def pynvml(fake_nvml: FakeNvml, nvml_library: Path) -> ModuleType:
+    """The real nvidia-ml-py, freshly loaded in this process, on the fake library."""
+    return nvml.fresh_pynvml(nvml_library)

@@ -69,6 +69,9 @@ REDIS_USER = "HOLDFAST_REDIS_USER"
 REDIS_PASSWORD = "HOLDFAST_REDIS_PASSWORD"  # noqa: S105 - a name, not a secret
 REDIS_PASSWORD_FILE = "HOLDFAST_REDIS_PASSWORD_FILE"  # noqa: S105 - a name, not a secret
 
+FAKE_NVML = "HOLDFAST_FAKE_NVML"
+"""State file of the GPUs that tests and demonstrations pretend to have."""
+
 LOG_LEVEL = "HOLDFAST_LOG_LEVEL"
 """How much the launcher logs: INFO unless set."""
 

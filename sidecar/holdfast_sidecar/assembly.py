@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,9 +26,10 @@ from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.inquiry import Inquiry
+from holdfast_sidecar.kernel_files import KernelTrees
 from holdfast_sidecar.leadership import Leadership
 from holdfast_sidecar.loop import Coordination, Loop, Teller
-from holdfast_sidecar.pages import Pages
+from holdfast_sidecar.pages import Pages, RankPage
 from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.peers.node_peers import NodePeers
 from holdfast_sidecar.places import Places
@@ -80,6 +81,8 @@ def assemble(
 ) -> Loop:
     """The loop, ready to run."""
     pages = Pages(site.places.shm)
+    trees = KernelTrees(site.settings.paths.machine_root)
+    host = HostProbe(rooms(site), trees, site.settings.host, lambda: pids_of(pages.held()))
     runner = ActionRunner()
     evidence = EvidenceKeeping(
         site.places,
@@ -92,9 +95,10 @@ def assemble(
         settings=site.settings,
         ranks_probe=ProbeRunner(RanksProbe(pages, clean=evidence.clean), every_s=0.0),
         machine=machine.MachineProbes(
-            host=ProbeRunner(Patient(HostProbe(rooms(site))), machine.EVERY_S),
-            network=ProbeRunner(NetworkProbe(), machine.EVERY_S),
+            host=ProbeRunner(host, site.settings.host.every_s),
+            network=ProbeRunner(NetworkProbe(trees.sys / "class/net"), machine.EVERY_S),
             gpu=ProbeRunner(Patient(GpuProbe()), machine.EVERY_S),
+            host_parts=host.health,
         ),
         coordination=coordination,
         deeds=Deeds(
@@ -145,6 +149,11 @@ def room_reader(site: Site) -> RoomReader:
     """Says how much memory snapshots may take."""
     paths = site.settings.paths
     return RoomReader(Path(paths.shm_dir), paths.shm_reserve_bytes)
+
+
+def pids_of(held: Iterable[RankPage]) -> dict[int, int]:
+    """Of the ranks that live here, by rank."""
+    return {one.identity.rank: one.identity.pid for one in held if one.pidfd is not None}
 
 
 def rooms(site: Site) -> Mapping[str, Path]:

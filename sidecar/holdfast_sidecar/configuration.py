@@ -6,6 +6,7 @@ ones fit together is judged in `ladder`.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import difflib
 import os
@@ -18,6 +19,7 @@ from typing import Any, get_type_hints
 from holdfast import environment as names
 from holdfast_sidecar import ladder
 from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.home import expand
 from holdfast_sidecar.setting_values import Value, parse_duration, read_value, write_value
 from holdfast_sidecar.settings import Settings
 
@@ -42,6 +44,7 @@ _PATHS = (
     "checkpoint.key_file",
     "paths.shm_dir",
     "paths.state_dir",
+    "paths.machine_root",
 )
 """Made absolute here, because launcher, sidecar and ranks need not share a working directory."""
 
@@ -110,7 +113,7 @@ def read(
 def find_file(policy: str | os.PathLike[str] | None, environment: Mapping[str, str]) -> Path | None:
     """The settings file: the one named, else the first that exists, else None."""
     if policy:
-        path = Path(policy).expanduser()
+        path = expand(policy)
         if not path.is_file():
             raise BadInput(f"there is no settings file {path}")
         return path
@@ -119,12 +122,11 @@ def find_file(policy: str | os.PathLike[str] | None, environment: Mapping[str, s
 
 def search_path(environment: Mapping[str, str]) -> list[Path]:
     """Where a settings file is looked for when none is named."""
-    personal = environment.get("XDG_CONFIG_HOME") or "~/.config"
-    return [
-        Path(FILE_NAME),
-        Path(personal).expanduser() / "holdfast" / FILE_NAME,
-        Path("/etc/holdfast") / FILE_NAME,
-    ]
+    found = [Path(FILE_NAME), Path("/etc/holdfast") / FILE_NAME]
+    with contextlib.suppress(BadInput):  # a user without a home directory has none of its own
+        personal = expand(environment.get("XDG_CONFIG_HOME") or "~/.config")
+        found.insert(1, personal / "holdfast" / FILE_NAME)
+    return found
 
 
 def arguments(effective: Effective) -> list[str]:
@@ -239,7 +241,7 @@ def _kinds() -> dict[str, type]:
 
 
 def _absolute(path: str) -> str:
-    return str(Path(path).expanduser().absolute()) if path and "://" not in path else path
+    return str(expand(path).absolute()) if path and "://" not in path else path
 
 
 def _variable(name: str) -> str:

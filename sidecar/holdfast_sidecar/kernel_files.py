@@ -4,8 +4,33 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import dataclass
+from pathlib import Path
 
 CHUNK_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class KernelTrees:
+    """The trees in which the kernel tells of the machine, all under one root (setting
+    `paths.machine_root`): a container sees its host's elsewhere, and tests bring their own."""
+
+    root: str = "/"
+
+    @property
+    def proc(self) -> Path:
+        """`/proc`."""
+        return Path(self.root, "proc")
+
+    @property
+    def sys(self) -> Path:
+        """`/sys`."""
+        return Path(self.root, "sys")
+
+    @property
+    def dev(self) -> Path:
+        """`/dev`."""
+        return Path(self.root, "dev")
 
 
 def read_text(path: str | os.PathLike[str], most_bytes: float = math.inf) -> str:
@@ -32,3 +57,11 @@ def read_if_any(path: str | os.PathLike[str], most_bytes: float = math.inf) -> s
         return read_text(path, most_bytes)
     except OSError:
         return ""
+
+
+def list_names(directory: str | os.PathLike[str]) -> list[str]:
+    """What is in a directory of /proc or /sys, sorted; nothing when it can't be read."""
+    try:
+        return sorted(os.listdir(directory))  # noqa: PTH208 - names are wanted, not paths
+    except OSError:
+        return []

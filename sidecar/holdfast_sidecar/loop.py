@@ -264,7 +264,8 @@ class Loop:
         found += find_slow_storage(self.saved_parts.silent_for(), orders.skipped, moment)
         alive = [rank for rank, history in ranks.local.items() if not history.look.is_gone]
         exertion = self.proving.follow(orders, alive, machine.gpu, moment)
-        found += self.gate.look(machine, found, exertion, orders, moment)
+        told = self.gate.look(machine, found, exertion, orders, moment)
+        found += [] if self.is_attached else told  # nobody asks its gate there
         if launcher_alive and _is_going_on(orders, ranks.attempt):
             ranks = self._inquire(orders, ranks, moment)
             ranks = self._look_closely(ranks, moment)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.home import expand
 from holdfast_sidecar.settings import PathSettings
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,62}")
@@ -85,9 +89,37 @@ class Places:
 def state_root(settings: PathSettings) -> Path:
     """Directory of all jobs' state."""
     if settings.state_dir:
-        return Path(settings.state_dir).expanduser()
-    base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-    return Path(base).expanduser() / "holdfast"
+        return expand(settings.state_dir)
+    usual = usual_state_root()
+    return usual if may_be_made(usual) else passing_state_root()
+
+
+def usual_state_root() -> Path:
+    """Where state is kept unless somebody says otherwise. Without a home directory (a user that the
+    container knows no name for) it is below the root directory."""
+    base = Path("/")
+    with contextlib.suppress(BadInput):
+        base = expand(os.environ.get("XDG_STATE_HOME") or "~/.local/state")
+    return base / "holdfast"
+
+
+def passing_state_root() -> Path:
+    """Where it is kept where nothing may be written there, a read-only root file system above all:
+    the temporary directory, which may not outlive the container."""
+    return Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}"
+
+
+def may_be_made(path: Path) -> bool:
+    """Whether a directory may be written to, or made where it is to be."""
+    existing = next((place for place in (path, *path.parents) if _is_there(place)), None)
+    return existing is not None and os.access(existing, os.W_OK | os.X_OK)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # Python before 3.14 raises where a directory above may not be looked into
+        return False
 
 
 def shm_root(settings: PathSettings) -> Path:

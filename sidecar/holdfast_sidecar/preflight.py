@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,9 @@ from pathlib import Path
 from holdfast.page import PAGE_SIZE
 from holdfast.storage import Unusable, is_url, open_folder
 from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.places import state_root
+from holdfast_sidecar.places import passing_state_root, state_root, usual_state_root
 from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.snapshots.room import is_small, least_reserve
 
 _OWN_FILES = 4
 """Inodes beside the pages: three directories and the owner's lock."""
@@ -53,7 +55,8 @@ def shm_problem(
             f"{path} is no directory: mount a tmpfs there, or choose another shared-memory "
             f"directory with paths.shm_dir"
         )
-    problem = room_problem(path, room, ranks, settings.paths.shm_reserve_bytes)
+    reserve_bytes = least_reserve(room.total_bytes, settings.paths.shm_reserve_bytes)
+    problem = room_problem(path, room, ranks, reserve_bytes)
     return problem or _probe_problem("shared-memory directory", path, "paths.shm_dir")
 
 
@@ -74,7 +77,30 @@ def room_problem(path: Path, room: Room, ranks: int, reserve_bytes: int) -> str 
 
 def state_problem(settings: Settings) -> str | None:
     """Why state can't be written; None when it can."""
-    return _directory_problem("state directory", state_root(settings.paths), "paths.state_dir")
+    path = state_root(settings.paths)
+    if path == passing_state_root() and (problem := _foreign_problem(path)):
+        return problem
+    return _directory_problem("state directory", path, "paths.state_dir")
+
+
+def losses(settings: Settings) -> dict[str, str]:
+    """What this node lacks and does without, by which directory, each in one line with what would
+    mend it."""
+    found = {}
+    path = Path(settings.paths.shm_dir)
+    room = read_room(path)
+    if room is not None and is_small(room.total_bytes, settings.paths.shm_reserve_bytes):
+        found["shared memory"] = (
+            f"{path} has {binary_size(room.total_bytes)} in all: snapshots leave half of it free, "
+            f"so most jobs get none in memory, and DataLoader workers may run out of it "
+            f"(docker --shm-size=1g, or a memory-backed volume at {path})"
+        )
+    if not settings.paths.state_dir and state_root(settings.paths) == passing_state_root():
+        found["state"] = (
+            f"{usual_state_root()} can't be written: state and evidence go to "
+            f"{passing_state_root()}, and are lost with it (paths.state_dir)"
+        )
+    return found
 
 
 def checkpoint_problem(settings: Settings) -> str | None:
@@ -123,6 +149,21 @@ def _url_problem(url: str) -> str | None:
     except Unusable as error:
         return f"checkpoint.dir: {error}"
     return None
+
+
+def _foreign_problem(path: Path) -> str | None:
+    """Make it for us alone; why it can't be trusted, where somebody else was first. The temporary
+    directory is everybody's."""
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+        facts = path.lstat()
+    except OSError as error:
+        return _cant_write("state directory", path, error.strerror, "paths.state_dir")
+    is_ours = stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid()
+    if is_ours and not facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return None
+    why = "it is not ours alone"
+    return _cant_write("state directory", path, why, "paths.state_dir")
 
 
 def _directory_problem(what: str, path: Path, setting: str) -> str | None:

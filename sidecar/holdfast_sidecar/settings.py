@@ -276,6 +276,18 @@ class EvidenceSettings:
 
 
 @dataclass(frozen=True)
+class HostSettings:
+    """How often the host is looked at."""
+
+    every_s: float = 5.0
+    """Load, memory, pressure, throttling, stuck ranks: often enough for a scrape every 15 s."""
+    storage_every_s: float = 10.0
+    """Room and network file systems: a server that is asked by a thousand nodes has other work."""
+    hardware_every_s: float = 30.0
+    """Clock, heat, energy, memory errors: sensors behind slow buses take milliseconds each."""
+
+
+@dataclass(frozen=True)
 class PathSettings:
     """Where files go."""
 
@@ -283,7 +295,11 @@ class PathSettings:
     shm_reserve_bytes: int = 64 * 2**20
     """Room that must be left beside the pages: DataLoader workers and gloo need some."""
     state_dir: str = ""
-    """Default: $XDG_STATE_HOME/holdfast or ~/.local/state/holdfast."""
+    """Default: $XDG_STATE_HOME/holdfast or ~/.local/state/holdfast; where that can't be written,
+    holdfast-UID in the temporary directory."""
+    machine_root: str = "/"
+    """Under which the /proc, /sys and /dev lie that tell of the machine. A container that watches
+    its host has them mounted elsewhere; processes of the job are looked up in our own /proc."""
 
 
 @dataclass(frozen=True)
@@ -302,4 +318,5 @@ class Settings:
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     snapshot: SnapshotSettings = field(default_factory=SnapshotSettings)
     evidence: EvidenceSettings = field(default_factory=EvidenceSettings)
+    host: HostSettings = field(default_factory=HostSettings)
     paths: PathSettings = field(default_factory=PathSettings)

@@ -14,6 +14,7 @@ from holdfast_sidecar.coordination.reports import (
     TERMINAL,
     AgentReport,
     CheckpointOrder,
+    GateVerdict,
     HookRun,
     Incident,
     LedgerEntry,
@@ -51,6 +52,14 @@ class NodeStanding:
     ranks: list[RankReport] = field(default_factory=list)
     left_for: str = ""
     """Signal for which its launcher left; empty: none."""
+    gate: GateVerdict | None = None
+    """What its health gate says; None: nothing."""
+
+    @property
+    def waits_unfit(self) -> bool:
+        """Whether it has no place, and its gate would not let it have one."""
+        is_unfit = self.gate is not None and self.gate.state == "unfit"
+        return self.node_rank is None and is_unfit and bool(self.sidecar)
 
 
 PLANNED_PHASES = frozenset(
@@ -64,7 +73,7 @@ SILENT_FOR_S = 20.0
 SILENT_STEPS = 20.0
 """...and slow steps vary: so many times their usual length is no variation."""
 
-ADVICE = frozenset({Kind.NO_SNAPSHOTS})
+ADVICE = frozenset({Kind.NO_SNAPSHOTS, Kind.GATE_BLIND})
 """Findings about what could be better: the job is well all the same."""
 
 
@@ -422,6 +431,7 @@ def _node(
         metrics_address="" if sidecar is None else sidecar.metrics_address,
         ranks=sorted(ranks, key=lambda rank: rank.rank),
         left_for="" if agent is None else agent.left_for,
+        gate=None if sidecar is None else sidecar.gate,
     )
 
 

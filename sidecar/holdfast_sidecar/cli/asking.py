@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import socket
 import time
 import uuid
@@ -13,6 +12,7 @@ from holdfast_sidecar.cli.finding_the_job import FoundJob
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import Request, encode
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
+from holdfast_sidecar.home import user_name
 from holdfast_sidecar.standing import attached_plan, exists
 
 
@@ -34,6 +34,7 @@ def ask(
     reason: str = "",
     for_s: float = 0.0,
     node: str = "",
+    is_forced: bool = False,
 ) -> str:
     """Write a request of this kind; answers its identifier. Errors as in `look_up`."""
     if attached_plan(look_up(found, store)) is not None:
@@ -43,11 +44,12 @@ def ask(
     request = Request(
         identifier=uuid.uuid4().hex[:12],
         kind=kind,
-        by=f"{getpass.getuser()}@{socket.gethostname()}",
+        by=f"{user_name()}@{socket.gethostname()}",
         at_unix_s=time.time(),
         reason=reason,
         for_s=for_s,
         node=node,
+        is_forced=is_forced,
     )
     try:
         store.report(Section.REQUESTS, request.identifier, encode(request))

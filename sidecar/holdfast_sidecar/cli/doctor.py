@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import os
 import sys
@@ -14,6 +15,9 @@ from holdfast_sidecar.cli.table import BAD, DOUBTFUL, GOOD, paint, table
 from holdfast_sidecar.configuration import Effective, read_seconds
 from holdfast_sidecar.examination.check import FAIL, NOTE, OK, WARN, Check
 from holdfast_sidecar.examination.directories import check_directories
+from holdfast_sidecar.examination.fabric import check_fabric
+from holdfast_sidecar.examination.gpus import check_gpus
+from holdfast_sidecar.examination.host import check_host
 from holdfast_sidecar.examination.machine import check_machine
 from holdfast_sidecar.examination.memory import check_memory
 from holdfast_sidecar.examination.phases import check_phases
@@ -23,6 +27,7 @@ from holdfast_sidecar.examination.surroundings import read_surroundings
 from holdfast_sidecar.examination.timeouts import check_timeouts
 from holdfast_sidecar.examination.torchrun import check_torchrun
 from holdfast_sidecar.foreign_ladder import Surroundings
+from holdfast_sidecar.kernel_files import KernelTrees
 
 COLOURS = {OK: GOOD, NOTE: "", WARN: DOUBTFUL, FAIL: BAD}
 
@@ -79,25 +84,35 @@ def doctor(
 def examine(effective: Effective, ranks: int, around: Surroundings) -> list[Check]:
     """Look at everything."""
     settings = effective.settings
+    trees = KernelTrees(settings.paths.machine_root)
+    parts = {
+        "software": check_software(),
+        "coordination": check_redis(settings.redis, os.environ),
+        "storage": [*check_directories(settings, ranks), *check_memory(settings)],
+        "processes": check_machine(),
+        "host": check_host(trees),
+        "GPUs": check_gpus(),
+        "network": check_fabric(trees),
+        "timeouts": [*check_phases(settings), *check_timeouts(settings, around)],
+        "torchrun": check_torchrun(os.environ),
+    }
     return [
-        *check_software(),
-        *check_redis(settings.redis, os.environ),
-        *check_directories(settings, ranks),
-        *check_memory(settings),
-        *check_machine(),
-        *check_phases(settings),
-        *check_timeouts(settings, around),
-        *check_torchrun(os.environ),
+        dataclasses.replace(check, part=part) for part, checks in parts.items() for check in checks
     ]
 
 
 def page(checks: list[Check]) -> str:
-    """The checks as a table, and a last line that sums them up."""
+    """The checks as a table, part by part, and a last line that sums them up."""
     rows = [[_painted(check.verdict), check.what, check.line] for check in checks]
+    shown = zip(checks, table(["", "", ""], rows).splitlines()[1:], strict=True)
+    parts = [
+        "\n".join([part, *(f"  {line}" for _, line in of_part)])
+        for part, of_part in itertools.groupby(shown, key=lambda one: one[0].part)
+    ]
     failed = sum(check.verdict == FAIL for check in checks)
     warned = sum(check.verdict == WARN for check in checks)
     total = f"{len(checks)} checks: {failed} failed, {warned} warned"
-    return f"{table(['', '', ''], rows).lstrip()}\n\n{total}"
+    return "\n\n".join([*parts, total])
 
 
 def _painted(verdict: str) -> str:

@@ -25,6 +25,8 @@ COMMANDS = {
     "restart": "Restart a job's ranks on purpose, after a checkpoint; without a node if you like.",
     "pause": "Have nothing done about a job's faults for a while.",
     "resume": "End a pause; let a node in again that is kept outside.",
+    "nodes": "List a job's nodes: who is fit, who is kept outside and why; put one to the test.",
+    "node": "Take a node out of a job (drain), and let it in again (return).",
     "doctor": "Check this machine and the settings before a job does.",
     "config": "Print every effective setting and where it came from.",
     "attach": "Watch a job that srun, mpirun or Kubernetes started; nothing is done to it.",

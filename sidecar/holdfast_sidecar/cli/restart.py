@@ -58,7 +58,7 @@ def restart(
         if plan.pause is not None:
             refuse(found, "restarted", "it is paused (holdfast resume)")
         if save:
-            _save(store, found, patience_s, node)
+            save_first(store, found, patience_s, node)
         request = ask(found, store, "restart", reason=reason, node=node)
         settled = follow(
             store, found, lambda cluster: look(cluster, request, plan.attempt), patience_s
@@ -72,7 +72,8 @@ def restart(
     click.echo(f"job {found.job}: {settled.words}")
 
 
-def _save(store: Store, found: FoundJob, patience_s: float, node: str) -> None:
+def save_first(store: Store, found: FoundJob, patience_s: float, node: str) -> None:
+    """Make a checkpoint before a restart; where there is none, the restart is refused."""
     origin = without_saving(look_up(found, store), node)
     progress = ProgressLine(sys.stderr)
     try:

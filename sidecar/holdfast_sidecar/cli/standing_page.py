@@ -94,6 +94,10 @@ def _arranged(standing: Standing, now_unix_s: float) -> Iterator[str]:
         yield f"kept out    {_outside(one, now_unix_s)}"
     for run in standing.hooks:
         yield f"hook        {_hook(run)}"
+    for node in standing.nodes:
+        if node.waits_unfit and node.gate is not None:
+            why = "; ".join(node.gate.reasons[:1])
+            yield f"unfit       {node.node}, not taken in: {why} (holdfast nodes show {node.node})"
 
 
 def _pause(pause: Pause, now_unix_s: float) -> str:
@@ -134,7 +138,8 @@ def _incident(incident: Incident, now_unix_s: float) -> str:
 
 def _nodes(standing: Standing) -> str:
     spare = "-" if standing.attempt is None else "spare"
-    kept_out = {one.node: "kept out" for one in standing.outside}
+    kept_out = {node.node: "unfit" for node in standing.nodes if node.waits_unfit}
+    kept_out |= {one.node: "kept out" for one in standing.outside}
     rows = [
         [
             node.node,

@@ -8,8 +8,11 @@ from holdfast_sidecar.coordination.reports import Plan
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.findings import Finding, Kind
 
-FORETELLING = frozenset({Kind.MEMORY_PRESSURE, Kind.DISK_FULL})
-"""What may soon end ranks or keep them from being saved, and leaves time to save them now."""
+FORETELLING = frozenset(
+    {Kind.MEMORY_PRESSURE, Kind.DISK_FULL, Kind.HOST_MEMORY_ERRORS, Kind.HOST_HOT}
+)
+"""What may soon end ranks or keep them from being saved, and leaves time to save them now.
+Not what keeps a checkpoint itself from being written: storage that stalls, tasks that hang."""
 
 STORAGE = "checkpoint"
 """The room that checkpoints fill: another one is no help against that."""

@@ -6,6 +6,7 @@ what is not.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -31,6 +32,12 @@ ACTIONS = {
 }
 """nvmlDeviceGpuRecoveryAction_t (nvml.h); 0: none. Later drivers may know more: any is a fault."""
 
+CHECKPOINT = "checkpoint"
+"""Purpose of the room that checkpoints go to."""
+
+PORT = re.compile(r"[^\s/]+/\d+")
+"""How a port of an RDMA device is named (`mlx5_0/1`); interfaces have no slash."""
+
 FAULTS = frozenset({Kind.GPU_FAULT, Kind.GPU_LOST})
 """Findings about GPUs that keep a node outside while they last, if they blame the hardware."""
 
@@ -48,6 +55,8 @@ class Subject:
     """The newest test that it was put to."""
     far_behind: Sequence[str] = ()
     """What of that lies far behind the other nodes."""
+    clock_off_s: float = 0.0
+    """By how much its wall clock is wrong, if most other nodes say so; ahead is positive."""
 
     @property
     def gpus(self) -> GpuReading | None:
@@ -205,11 +214,13 @@ def _faults(subject: Subject) -> Found:
             yield f"{why} ({finding.remedy.value.replace('_', ' ')})", finding.gpu
 
 
-def _rdma(subject: Subject) -> Found:
-    """No RDMA port has lost its link. Ports are named `mlx5_0/1`, interfaces have no slash."""
+def _links(subject: Subject) -> Found:
+    """No link was lost for good, and no RDMA port runs slower than it should."""
     for finding in subject.findings:
-        if finding.kind is Kind.LINK_DOWN and "/" in finding.what:
-            yield "; ".join(finding.evidence[:1]) or f"{finding.what} is down", ""
+        is_lost = finding.kind is Kind.LINK_DOWN and finding.remedy.blames_hardware
+        is_slow = finding.kind is Kind.LINK_DEGRADED and PORT.fullmatch(finding.what)
+        if is_lost or is_slow:
+            yield "; ".join(finding.evidence[:1]) or finding.what, ""
 
 
 def _room(subject: Subject) -> Found:
@@ -220,10 +231,20 @@ def _room(subject: Subject) -> Found:
         if why := _why_silent(subject, HOST_PROBE):
             raise BlindError(why)
         return
-    room = host.rooms.get("checkpoint")
-    if room is not None and room.size_bytes and room.available_bytes < least:
+    if (silent_s := host.silent_rooms.get(CHECKPOINT)) is not None:
+        raise BlindError(f"its file system has not answered for {silent_s:.0f} s")
+    is_shared = any(storage.purpose == CHECKPOINT for storage in host.storage)
+    room = host.rooms.get(CHECKPOINT)
+    if room is not None and not is_shared and room.size_bytes and room.available_bytes < least:
         left = f"{room.available_bytes / 2**20:.0f} MiB"
         yield f"{left} are left for checkpoints, less than {least / 2**20:.0f} MiB", ""
+
+
+def _clock(subject: Subject) -> Found:
+    """The wall clock agrees with most of the others, roughly."""
+    if off_s := subject.clock_off_s:
+        side = "ahead of" if off_s > 0 else "behind"
+        yield f"it is {abs(off_s):.0f} s {side} those of most other nodes", ""
 
 
 def _test(subject: Subject) -> Found:
@@ -242,8 +263,9 @@ CHECKS: Mapping[str, Callable[[Subject], Found]] = {
     "pcie": _pcie,
     "nvlink": _nvlink,
     "gpu faults": _faults,
-    "rdma": _rdma,
+    "links": _links,
     "room": _room,
+    "clock": _clock,
     "test": _test,
 }
 """In the order in which a person should hear of them."""

@@ -15,3 +15,5 @@ class Check:
     what: str
     verdict: str
     line: str
+    part: str = ""
+    """Of the machine or the setup: the heading under which it is shown."""

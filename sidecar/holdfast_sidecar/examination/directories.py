@@ -19,11 +19,18 @@ LITTLE_BYTES = 10 * 2**30
 def check_directories(settings: Settings, ranks: int) -> list[Check]:
     """Look at every directory that a node with this many ranks will use."""
     shm, state = Path(settings.paths.shm_dir), state_root(settings.paths)
-    return [
+    found = [
         _judge("shared memory", shm, preflight.shm_problem(settings, ranks, preflight.read_room)),
         _judge("state", state, preflight.state_problem(settings)),
-        _check_checkpoints(settings),
     ]
+    losses = preflight.losses(settings)
+    found = [
+        Check(check.what, WARN, losses[check.what])
+        if check.verdict == OK and check.what in losses
+        else check
+        for check in found
+    ]
+    return [*found, _check_checkpoints(settings)]
 
 
 def _check_checkpoints(settings: Settings) -> Check:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import resource
 from pathlib import Path
 
 from holdfast_sidecar.actions.spied_stacks import find_spy
 from holdfast_sidecar.examination.check import NOTE, OK, WARN, Check
+from holdfast_sidecar.examination.tracing import may_trace_children
+from holdfast_sidecar.probes.clock import UNSYNCHRONISED, read_clock
 from holdfast_sidecar.probes.kernel_lines import KMSG
 
 PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
@@ -16,15 +17,12 @@ PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 FEW_FILES = 4096
 """A rank with 8 DataLoader workers and gloo to 64 peers holds several hundred; 1,024 breaks."""
 
-CLOCK_UNSYNCHRONISED = 5
-"""TIME_ERROR of adjtimex(2)."""
-
 
 def check_machine() -> list[Check]:
     """Look at this machine's kernel and limits."""
     return [
         judge_pidfd(_has_pidfd()),
-        judge_ptrace(_read_ptrace_scope(), os.geteuid() == 0),
+        judge_ptrace(_read_ptrace_scope(), os.geteuid() == 0, may_trace_children()),
         judge_py_spy(find_spy()),
         judge_kernel_log(_may_read_kernel_log()),
         judge_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
@@ -41,8 +39,18 @@ def judge_pidfd(has_pidfd: bool) -> Check:
     return Check("pidfd", WARN, line)
 
 
-def judge_ptrace(scope: int | None, is_root: bool) -> Check:
-    """Ranks dump their own stacks; ptrace is for native ones, and for where their threads wait."""
+def judge_ptrace(scope: int | None, is_root: bool, may_trace: bool | None = None) -> Check:
+    """Ranks dump their own stacks; ptrace is for native ones, and for where their threads wait.
+
+    may_trace: whether it worked on a child of ours, which a scope below 2 allows.
+    """
+    if may_trace is False and (scope or 0) < 2:
+        line = (
+            "refused here, most likely by the container's seccomp profile: Python stacks still work"
+            " while a rank answers, native ones and those of stopped ranks do not, and a lock that "
+            "nobody lets go is only silence; `--cap-add SYS_PTRACE` allows it"
+        )
+        return Check("ptrace", NOTE, line)
     if not scope or (is_root and scope < 3):
         return Check("ptrace", OK, "it can be seen where a hung rank waits, native stacks included")
     if scope == 1:
@@ -113,7 +121,7 @@ def judge_clock(state: int | None) -> Check:
     they count from is kept in the store, to outlive the leader, and a monotonic clock means
     nothing on another node. A change of leader shifts them by what the two clocks differ.
     """
-    if state == CLOCK_UNSYNCHRONISED:
+    if state == UNSYNCHRONISED:
         return Check("clock", WARN, f"not synchronised: {CLOCKS_APART}; run chrony or ntpd")
     if state is None:
         return Check("clock", NOTE, "whether it is synchronised can't be read here")
@@ -144,9 +152,7 @@ def _may_read_kernel_log() -> bool:
 
 
 def _read_clock_state() -> int | None:
-    """adjtimex(2) with no mode set only reads; struct timex has 208 bytes on 64-bit Linux."""
-    try:
-        state = int(ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(512)))
-    except (AttributeError, OSError):
+    clock = read_clock()
+    if clock is None:
         return None
-    return None if state < 0 else state
+    return 0 if clock.is_synchronised else UNSYNCHRONISED

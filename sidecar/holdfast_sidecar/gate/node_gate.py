@@ -10,6 +10,7 @@ from holdfast_sidecar.coordination.reports import Exertion, GateVerdict, NodeRep
 from holdfast_sidecar.detectors.gate import Fitness, Subject, find_gate_troubles, judge_fitness
 from holdfast_sidecar.detectors.pci_links import LinkMemory, remember_links
 from holdfast_sidecar.findings import Finding
+from holdfast_sidecar.gate.clocks import ClockWatch
 from holdfast_sidecar.gate.comparison import far_behind
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import Moment
@@ -27,8 +28,12 @@ class NodeGate:
     fitness: Fitness = field(default_factory=lambda: Fitness(is_known=False))
     verdict: GateVerdict | None = None
     _links: LinkMemory = field(default_factory=LinkMemory)
+    _clocks: ClockWatch = field(init=False)
     _incident: str = ""
     _incident_since_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._clocks = ClockWatch(self.node, self.settings.gate.clock_off_s)
 
     def look(
         self,
@@ -43,7 +48,9 @@ class NodeGate:
             self._links = remember_links(self._links, machine.gpu.gpus)
         gate = self.settings.gate
         behind = self._far_behind(exertion, orders)
-        subject = Subject(machine, gate, findings, self._links, exertion, behind)
+        reports = {} if orders.view is None else orders.view.section(Section.NODES)
+        off_s = self._clocks.look(reports, moment.now_s, moment.now_unix_s)
+        subject = Subject(machine, gate, findings, self._links, exertion, behind, off_s)
         self.fitness = judge_fitness(subject)
         after = self._after(machine.gpu, exertion, orders.plan, moment.now_s)
         self.verdict = self.fitness.verdict(moment.now_unix_s, after)

@@ -39,6 +39,8 @@ class Proving:
     newest: Exertion | None = None
     _process: TestProcess | None = None
     _began_s: float = 0.0
+    _is_forced: bool = False
+    _is_after_blame: bool = False
 
     def follow(
         self,
@@ -50,6 +52,7 @@ class Proving:
         """The newest test as it stands; `ranks` are those alive here."""
         if self._process is not None:
             self._look(self._process, moment)
+            self._give_way(ranks, blamed(orders.plan, self.node))
         elif (wish := self._wish(orders, moment)) is not None:
             self._answer(wish, ranks, errand(orders, self.node, reading), moment)
         return self.newest
@@ -89,7 +92,19 @@ class Proving:
             return
         logger.info("this node is put to the test (%d x %s)", errand.devices, errand.device)
         self._began_s = moment.now_s
+        self._is_forced, self._is_after_blame = wish.is_forced, not wish.at_unix_s
         self.newest = Exertion(wish.identifier, "running", self._process.at, devices=errand.devices)
+
+    def _give_way(self, ranks: Sequence[int], blamed_for: str) -> None:
+        """Ranks that start need the node for themselves, unless somebody said otherwise."""
+        if self._process is None or self.newest is None or self._is_forced:
+            return
+        is_overtaken = self._is_after_blame and blamed_for != self.newest.asked_by
+        if ranks or is_overtaken:
+            self._process.end()
+            self._process = None
+            why = "it was ended, for the next attempt takes the node in"
+            self.newest = Exertion(self.newest.asked_by, "refused", why)
 
     def _look(self, process: TestProcess, moment: Moment) -> None:
         assert self.newest is not None

@@ -19,6 +19,7 @@ from holdfast_sidecar.configuration import read_seconds
 from holdfast_sidecar.coordination.connection import open_store
 from holdfast_sidecar.coordination.reports import AgentReport
 from holdfast_sidecar.coordination.store import StoreUnavailable
+from holdfast_sidecar.decisions.admission import mode_of_gate
 from holdfast_sidecar.launcher.address import own_address
 from holdfast_sidecar.launcher.gate_notice import awaits_gate
 from holdfast_sidecar.launcher.machine import read_machine
@@ -104,6 +105,7 @@ class Entrance:
             watch=PlanWatch(stores[1], heartbeat_s),
             run_id=self.job,
             join_timeout_s=self.timeouts.join_s,
+            gate_acts=mode_of_gate(self.settings) == "act",
         )
 
     def _first_report(self, node: str) -> AgentReport:

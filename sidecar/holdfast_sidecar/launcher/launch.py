@@ -43,7 +43,7 @@ from holdfast_sidecar.launcher.signals import ignore
 from holdfast_sidecar.launcher.standby import Standby
 from holdfast_sidecar.launcher.stock_agent import StockAgent
 from holdfast_sidecar.launcher.torch_config import Launch, make_launch, supported
-from holdfast_sidecar.preflight import check_node
+from holdfast_sidecar.preflight import check_node, losses
 from holdfast_sidecar.settings import CheckpointSettings, Settings
 
 logger = logging.getLogger(__name__)
@@ -110,6 +110,8 @@ def launch(arguments: Arguments, at_exit: contextlib.ExitStack) -> None:
     conf = made.config.rdzv_configs if needs_server else {}
     timeouts = read_timeouts(conf, effective.settings.policy)
     check_node(effective.settings, made.config.nproc_per_node)
+    for loss in losses(effective.settings).values():
+        logger.warning("%s", loss)
     with contextlib.ExitStack() as ends:
         ownership.sweep(effective.settings.paths)
         name = arguments.node or (None if redis_url else ownership.as_name(socket.gethostname()))

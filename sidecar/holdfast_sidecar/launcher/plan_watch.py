@@ -14,7 +14,14 @@ from typing import TypeVar
 
 from holdfast_sidecar.coordination.exchange_guard import ExchangeGuard
 from holdfast_sidecar.coordination.keys import CURRENT, Section
-from holdfast_sidecar.coordination.reports import AgentReport, CheckpointOrder, Plan, decode
+from holdfast_sidecar.coordination.reports import (
+    AgentReport,
+    CheckpointOrder,
+    GateVerdict,
+    NodeReport,
+    Plan,
+    decode,
+)
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
 
 logger = logging.getLogger(__name__)
@@ -106,6 +113,16 @@ class PlanWatch:
             return []
         reports = (decode(AgentReport, text) for text in fields.values())
         return [report for report in reports if report is not None]
+
+    def read_unfit(self) -> dict[str, GateVerdict]:
+        """Nodes whose health gate finds them unfit, just now; nothing while the store is away."""
+        try:
+            fields = self._store.read((Section.NODES,)).section(Section.NODES)
+        except StoreUnavailable:
+            return {}
+        reports = ((name, decode(NodeReport, text)) for name, text in fields.items())
+        found = ((name, report.gate) for name, report in reports if report is not None)
+        return {name: one for name, one in found if one is not None and one.state == "unfit"}
 
     def _run(self) -> None:
         while not self._stopping.is_set():

@@ -21,7 +21,7 @@ from torch.distributed.elastic.rendezvous.api import RendezvousInfo, RendezvousS
 
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import Member, Plan
+from holdfast_sidecar.coordination.reports import GateVerdict, Member, Plan
 from holdfast_sidecar.launcher import attempt_store, waiting
 from holdfast_sidecar.launcher.address import advertised, is_loopback
 from holdfast_sidecar.launcher.plan_watch import PlanWatch
@@ -88,6 +88,8 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
     beside: Callable[[Plan], None] = lambda plan: None
     completed: Callable[[Assignment], dict[str, int]] = lambda assignment: {}
     fence: Fence = field(default_factory=Fence)
+    gate_acts: bool = True
+    """Whether unfit nodes are kept outside, and not only told of."""
     assignment: Assignment | None = None
     _known: int | None = None
     _store: TCPStore | None = None
@@ -223,14 +225,21 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
             line = words.say(pause, now, repeats=False)
         elif plan is not None and plan.state in LIVE:
             # It may be hours: said once for each attempt.
-            line = words.say(waiting.beside(plan, self.reporter.report), now, repeats=False)
+            own = self.reporter.report
+            verdict = self._unfit().get(own.node)
+            line = words.say(waiting.beside(plan, own, verdict), now, repeats=False)
         else:
             agents = self.watch.read_agents()
             own = self.reporter.report
-            line = words.say(waiting.for_an_attempt(own, agents, deadline - now), now, repeats=True)
+            told = waiting.for_an_attempt(own, agents, deadline - now, self._unfit())
+            line = words.say(told, now, repeats=True)
         if line is not None:
             # Plain torchrun shows warnings only, and a silence of minutes deserves one.
             logger.warning("%s", line)
+
+    def _unfit(self) -> dict[str, GateVerdict]:
+        """Nodes that wait because their gates find them unfit."""
+        return self.watch.read_unfit() if self.gate_acts else {}
 
     def _too_late(self, message: str) -> Exception:
         """Before a node's first attempt its input may be to blame, later it can't be."""
@@ -269,6 +278,13 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
                 f"within {self.join_timeout_s:g} s"
             )
         here = [agent.node for agent in self.watch.read_agents() if agent.state == "joining"]
+        unfit = self._unfit()
+        ill = [f"{node}: {'; '.join(unfit[node].reasons)}" for node in here if node in unfit]
+        if ill and len(here) >= own.min_nodes:
+            return (
+                f"too few fit nodes joined job {self.run_id} within {self.join_timeout_s:g} s; "
+                f"unfit are {', '.join(ill)} (gate.mode=observe takes them in all the same)"
+            )
         return (
             f"{len(here)} of the {own.min_nodes} nodes that --nnodes needs joined job "
             f"{self.run_id} within {self.join_timeout_s:g} s (here: {', '.join(sorted(here))})"

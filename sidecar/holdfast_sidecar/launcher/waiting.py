@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.coordination.reports import AgentReport, Plan
+from holdfast_sidecar.coordination.reports import AgentReport, GateVerdict, Plan
 from holdfast_sidecar.decisions.quarantine import find
 
 FIRST_S = 3.0
@@ -42,24 +42,54 @@ class WaitingWords:
         return line if is_new or repeats else None
 
 
-def for_an_attempt(own: AgentReport, agents: Iterable[AgentReport], left_s: float) -> str:
-    """Who is here and who is waited for, while no attempt is live."""
+def as_unfit(verdict: GateVerdict) -> str:
+    """The wait of a node that the leader does not take in."""
+    why = "; ".join(verdict.reasons) or "no reason is given"
+    return f"this node is not taken in, its health gate finds it unfit: {why} (holdfast nodes)"
+
+
+def for_an_attempt(
+    own: AgentReport,
+    agents: Iterable[AgentReport],
+    left_s: float,
+    unfit: Mapping[str, GateVerdict] | None = None,
+) -> str:
+    """Who is here and who is waited for, while no attempt is live. unfit: node -> why it may not
+    come in."""
+    told = _who_is_here(own, agents, left_s, unfit or {})
+    if unfit and own.node in unfit:
+        return f"{as_unfit(unfit[own.node])}; {told}"
+    return told
+
+
+def _who_is_here(
+    own: AgentReport,
+    agents: Iterable[AgentReport],
+    left_s: float,
+    unfit: Mapping[str, GateVerdict],
+) -> str:
     here = sorted({own.node} | {agent.node for agent in agents if agent.state == "joining"})
     names = ", ".join(here)
     least, most = own.min_nodes, own.max_nodes
+    ill = [node for node in here if node in unfit]
+    if len(here) - len(ill) < least <= len(here):
+        each = ", ".join(f"{node} ({'; '.join(unfit[node].reasons[:1])})" for node in ill)
+        fit = f"{len(here) - len(ill)} of the {len(here)} nodes that are here are fit"
+        return f"waiting for nodes: {fit}, {least} are needed; unfit: {each}; {_up_to(left_s)}"
     if len(here) < least:
         wanted = f"{least}" if least == most else f"{least} to {most}"
         are = "is" if len(here) == 1 else "are"
         missing = f"{len(here)} of {wanted} {are} here ({names})"
-        return f"waiting for nodes: {missing}; up to {how_long(left_s)}"
+        return f"waiting for nodes: {missing}; {_up_to(left_s)}"
     return f"waiting for the job's leader: enough nodes are here, {len(here)} of {most} ({names})"
 
 
-def beside(plan: Plan, own: AgentReport) -> str:
-    """The wait beside a live attempt: as a spare, or because this node is kept outside."""
+def beside(plan: Plan, own: AgentReport, verdict: GateVerdict | None = None) -> str:
+    """The wait beside a live attempt: as a spare, or because this node is kept outside. verdict: of
+    its gate, where that finds it unfit."""
     kept_out = find(own, plan.outside)
     if kept_out is None:
-        return as_spare(plan)
+        return as_spare(plan) if verdict is None else as_unfit(verdict)
     until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(kept_out.until_unix_s))
     why = "; ".join(kept_out.evidence[:1])
     return (
@@ -72,6 +102,10 @@ def as_spare(plan: Plan) -> str:
     """The wait beside a live attempt, which lasts as long as that."""
     nodes = ", ".join(member.node for member in plan.members)
     return f"waiting as a spare: attempt {plan.attempt} runs on {nodes}"
+
+
+def _up_to(left_s: float) -> str:
+    return f"up to {how_long(left_s)}"
 
 
 def how_long(seconds: float) -> str:

@@ -1,91 +1,104 @@
-"""The host: load, memory, pressure, and room where checkpoints and pages go."""
+"""The host: each part read at its own rhythm, put together as one reading."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import psutil
-
-from holdfast_sidecar.readings.host import HostReading, Pressure, Room
-
-RESOURCES = ("cpu", "io", "memory")
+from holdfast_sidecar.kernel_files import KernelTrees, read_if_any, read_text
+from holdfast_sidecar.probes.cgroup import read_group
+from holdfast_sidecar.probes.foreign_load import ForeignLoad
+from holdfast_sidecar.probes.hardware import Hardware, HardwareProbe
+from holdfast_sidecar.probes.memory import parse_meminfo
+from holdfast_sidecar.probes.mounts import MountsProbe
+from holdfast_sidecar.probes.oom import KernelLog, parse_oom_kills
+from holdfast_sidecar.probes.patience import Patient
+from holdfast_sidecar.probes.pressure import read_pressures
+from holdfast_sidecar.probes.processors import parse_load, parse_stat
+from holdfast_sidecar.probes.rooms import DEADLINE_S, Rooms, RoomsProbe
+from holdfast_sidecar.probes.runner import ProbeRunner
+from holdfast_sidecar.probes.tallies import Tallies
+from holdfast_sidecar.probes.tasks import HungTasks, StuckRanks
+from holdfast_sidecar.readings.host import HostReading, Storage
+from holdfast_sidecar.readings.machine import ProbeHealth
+from holdfast_sidecar.settings import HostSettings
 
 
 @dataclass
 class HostProbe:
-    """Reads through psutil, /proc/pressure and statvfs."""
+    """Reads under the trees. What may wait for a server or a device has threads of its own:
+    statvfs, and sensors that the drivers of devices answer for."""
 
-    rooms: Mapping[str, Path]
-    proc: Path = Path("/proc")
+    paths: Mapping[str, Path]
+    """What the job writes to, by purpose."""
+    trees: KernelTrees = field(default_factory=KernelTrees)
+    settings: HostSettings = field(default_factory=HostSettings)
+    ranks: Callable[[], Mapping[int, int]] = dict
+    """Pids of this node's ranks."""
+    own_proc: Path = Path("/proc")
+    """Where the ranks are: a container that watches its host has two of them."""
     name: str = "host"
+    _rooms: ProbeRunner[Rooms] = field(init=False)
+    _storage: ProbeRunner[tuple[Storage, ...]] = field(init=False)
+    _hardware: ProbeRunner[Hardware] = field(init=False)
+    _hung: HungTasks = field(init=False)
+    _stuck: StuckRanks = field(init=False)
+    _foreign: ForeignLoad = field(init=False)
+    _tallies: Tallies = field(default_factory=Tallies)
+
+    def __post_init__(self) -> None:
+        every_s, trees = self.settings.storage_every_s, self.trees
+        mounts = MountsProbe(self.own_proc, trees.sys, self._paths_used)
+        self._rooms = ProbeRunner(RoomsProbe(self.paths), every_s)
+        self._storage = ProbeRunner(mounts, every_s)
+        hardware = Patient(HardwareProbe(trees.sys), DEADLINE_S)
+        self._hardware = ProbeRunner(hardware, self.settings.hardware_every_s)
+        self._hung = HungTasks(trees.proc, KernelLog(trees.dev / "kmsg"))
+        self._stuck = StuckRanks(self.own_proc)
+        self._foreign = ForeignLoad(self.own_proc)
+
+    def health(self) -> tuple[ProbeHealth, ...]:
+        """How the parts with rhythms of their own fare."""
+        return (self._rooms.health, self._storage.health, self._hardware.health)
 
     def read(self, now_s: float) -> HostReading:
-        """The host now."""
-        memory = psutil.virtual_memory()
-        times = psutil.cpu_times()
-        modes = ("user", "system", "idle", "iowait", "steal")
-        return HostReading(
-            cpu_s={mode: float(getattr(times, mode, 0.0)) for mode in modes},
+        """The host now. OSError or ValueError where not even its memory is told."""
+        proc, ranks = self.trees.proc, self.ranks()
+        processors = parse_stat(read_text(proc / "stat"))
+        memory = parse_meminfo(read_text(proc / "meminfo"))
+        rooms = self._rooms.read(now_s) or Rooms({}, {})
+        hardware = self._hardware.read(now_s) or Hardware()
+        reading = HostReading(
+            cpu_s=processors.cpu_s,
             cpus=len(os.sched_getaffinity(0)),
-            load_1m=os.getloadavg()[0],
-            memory_size_bytes=memory.total,
-            memory_available_bytes=memory.available,
-            swap_used_bytes=psutil.swap_memory().used,
-            boot_unix_s=psutil.boot_time(),
-            pressure=read_pressures(self.proc / "pressure"),
-            rooms=read_rooms(self.rooms),
-            oom_kills=parse_oom_kills(_read(self.proc / "vmstat")),
+            load_1m=parse_load(read_text(proc / "loadavg")),
+            memory_size_bytes=memory.size_bytes,
+            memory_available_bytes=memory.available_bytes,
+            swap_used_bytes=memory.swap_used_bytes,
+            boot_unix_s=processors.boot_unix_s,
+            pressure=read_pressures(proc / "pressure"),
+            rooms=rooms.rooms,
+            oom_kills=parse_oom_kills(read_if_any(proc / "vmstat")),
+            silent_rooms=rooms.silent,
+            group=read_group(self.own_proc, next(iter(ranks.values()), "self")),
+            hung_tasks=self._hung.read(),
+            stuck=self._stuck.read(ranks, now_s),
+            foreign_cores=self._foreign.read(processors, ranks, now_s),
+            clock=hardware.clock,
+            memory_errors=hardware.errors,
+            sensors=hardware.sensors,
+            energy_j=hardware.energy_j or {},
+            storage=self._storage.read(now_s) or (),
         )
+        return self._tallies.beside(reading, hardware.clock_apart_s, now_s)
 
-
-def read_pressures(directory: Path) -> dict[str, Pressure]:
-    """Pressure by resource, as far as the kernel tells."""
-    parsed = {name: parse_pressure(_read(directory / name)) for name in RESOURCES}
-    return {name: pressure for name, pressure in parsed.items() if pressure is not None}
-
-
-def parse_pressure(text: str) -> Pressure | None:
-    """Parse a file of /proc/pressure; None when it says nothing. Totals there are microseconds."""
-    lines = {}
-    for line in text.splitlines():
-        kind, *fields = line.split()
-        lines[kind] = dict(item.split("=", 1) for item in fields)
-    some, full = lines.get("some"), lines.get("full")
-    if some is None:
-        return None
-    return Pressure(
-        waiting_s=int(some["total"]) / 1e6,
-        stalled_s=None if full is None else int(full["total"]) / 1e6,
-        waiting_10s_ratio=float(some["avg10"]) / 100,
-        stalled_10s_ratio=None if full is None else float(full["avg10"]) / 100,
-    )
-
-
-def parse_oom_kills(text: str) -> int | None:
-    """The count of OOM kills in /proc/vmstat; None where the kernel has none."""
-    for line in text.splitlines():
-        name, _, value = line.partition(" ")
-        if name == "oom_kill":
-            return int(value)
-    return None
-
-
-def read_rooms(paths: Mapping[str, Path]) -> dict[str, Room]:
-    """Room by purpose. A directory that isn't there yet is measured where it would be made."""
-    rooms = {}
-    for purpose, path in paths.items():
-        existing = next((place for place in (path, *path.parents) if place.exists()), None)
-        if existing is not None:
-            facts = os.statvfs(existing)
-            rooms[purpose] = Room(facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize)
-    return rooms
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""
+    def _paths_used(self) -> dict[str, str]:
+        """What the job writes to, and where its ranks work."""
+        used = {purpose: str(path.absolute()) for purpose, path in self.paths.items()}
+        for rank, pid in self.ranks().items():
+            with contextlib.suppress(OSError):
+                used[f"rank {rank}"] = str(Path(f"{self.own_proc}/{pid}/cwd").readlink())
+        return used

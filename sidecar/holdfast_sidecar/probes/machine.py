@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast_sidecar.probes.runner import ProbeRunner
@@ -21,6 +22,8 @@ class MachineProbes:
     host: ProbeRunner[HostReading]
     network: ProbeRunner[NetworkReading]
     gpu: ProbeRunner[GpuReading]
+    host_parts: Callable[[], tuple[ProbeHealth, ...]] = tuple
+    """How the parts of the host with rhythms of their own fare."""
 
     def read(self, now_s: float) -> MachineReading:
         """The newest values; whatever is due is read anew."""
@@ -30,4 +33,4 @@ class MachineProbes:
 
     def health(self) -> tuple[ProbeHealth, ...]:
         """How each of them fares."""
-        return (self.host.health, self.network.health, self.gpu.health)
+        return (self.host.health, *self.host_parts(), self.network.health, self.gpu.health)

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from holdfast_sidecar.control_groups import Mount, find_places, parse_mounts
 from holdfast_sidecar.kernel_files import read_if_any
-from holdfast_sidecar.probes.host import parse_oom_kills
 
 KILLED = re.compile(r"Killed process (\d+) \(")
 """In both of the kernel's sentences: "Out of memory: …" and "Memory cgroup out of memory: …"."""
@@ -31,23 +31,6 @@ VICTIMS_KEPT = 64
 INITIAL_NAMESPACE = "pid:[4026531836]"
 """PROC_PID_INIT_INO: the log's numbers are those of this process namespace alone."""
 
-_OCTAL = re.compile(r"\\([0-7]{3})")
-
-
-@dataclass(frozen=True)
-class Mount:
-    """Where a cgroup hierarchy is mounted, and which of its cgroups is seen there."""
-
-    root: str
-    point: Path
-    is_unified: bool
-    options: frozenset[str]
-
-    def place(self, cgroup: str) -> Path:
-        """The directory of this cgroup."""
-        inside = self.root != "/" and (cgroup + "/").startswith(self.root + "/")
-        return self.point / (cgroup[len(self.root) :] if inside else cgroup).lstrip("/")
-
 
 @dataclass
 class KernelLog:
@@ -56,6 +39,11 @@ class KernelLog:
     path: Path = Path("/dev/kmsg")
     _descriptor: int | None = None
     _is_tried: bool = False
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether it could be opened when it was first read."""
+        return self._descriptor is not None
 
     def read_new(self) -> Iterator[str]:
         """Messages since the last call; from the first one on, which yields none."""
@@ -123,6 +111,16 @@ class OomWatch:
         return next((f for f in candidates if parse_oom_kills(read_if_any(f)) is not None), None)
 
 
+def parse_oom_kills(text: str) -> int | None:
+    """The count of OOM kills in /proc/vmstat, or in a file of a memory cgroup; None where the
+    kernel has none."""
+    for line in text.splitlines():
+        name, _, value = line.partition(" ")
+        if name == "oom_kill" and value.strip().isdecimal():
+            return int(value)
+    return None
+
+
 def parse_message(record: str) -> str:
     """The text of a record of /dev/kmsg: what follows the prefix, without the dictionary."""
     return record.partition(";")[2].partition("\n")[0]
@@ -133,41 +131,16 @@ def parse_victims(message: str) -> list[int]:
     return [int(pid) for pid in KILLED.findall(message)]
 
 
-def parse_mounts(mountinfo: str) -> list[Mount]:
-    """The cgroup hierarchies among the mounts of /proc/PID/mountinfo (proc(5))."""
-    found = []
-    for line in mountinfo.splitlines():
-        before, _, after = line.partition(" - ")
-        fields, kind = before.split(), after.split()
-        if len(fields) > 4 and len(kind) > 2 and kind[0] in ("cgroup", "cgroup2"):
-            options = frozenset(kind[2].split(","))
-            point = Path(_plain(fields[4]))
-            found.append(Mount(_plain(fields[3]), point, kind[0] == "cgroup2", options))
-    return found
-
-
 def places_of(cgroups: str, mounts: list[Mount]) -> list[Path]:
     """Files that may hold the count for the process with this /proc/PID/cgroup, the nearest first.
 
     v1 counts in the cgroup of the victim alone. v2 counts in those above it too, and has the file
     only where the memory controller is handed down to.
     """
-    places = []
-    for line in cgroups.splitlines():
-        _, controllers, cgroup = (*line.split(":", 2), "", "")[:3]
-        if "memory" in controllers.split(","):
-            v1 = (m for m in mounts if not m.is_unified and "memory" in m.options)
-            places += [mount.place(cgroup) / "memory.oom_control" for mount in v1]
-        elif not controllers:
-            for mount in (m for m in mounts if m.is_unified):
-                nearest = mount.place(cgroup)
-                above = [p for p in nearest.parents if p.is_relative_to(mount.point)]
-                places += [place / "memory.events" for place in (nearest, *above)]
-    return sorted(places, key=lambda place: place.name != "memory.oom_control")
-
-
-def _plain(field: str) -> str:
-    return _OCTAL.sub(lambda found: chr(int(found[1], 8)), field)
+    places = find_places("memory", cgroups, mounts)
+    v1 = [place.directory / "memory.oom_control" for place in places if not place.is_unified]
+    v2 = [place.directory / "memory.events" for place in places if place.is_unified]
+    return [*v1[:1], *v2]
 
 
 def _read_link(path: Path) -> str:

@@ -111,6 +111,10 @@ class Gpu:
     """Why it does not answer any more; empty: it does."""
     is_mig: bool = False
     mig_uuids: tuple[str, ...] = ()
+    is_ecc_on: bool | None = None
+    """None here and below: the driver does not say."""
+    is_persistent: bool | None = None
+    """Whether the driver stays loaded while nobody uses the GPU."""
 
     def value(self, signal: Signal) -> float | None:
         """What it said of this; None when it did not."""

@@ -16,7 +16,8 @@ class Pressure:
     Seconds since boot in which some, or all, tasks waited; the averages are shares over 10 s.
     """
 
-    waiting_s: float
+    waiting_s: float | None
+    """None: only whole stalls are told (irq)."""
     stalled_s: float | None
     waiting_10s_ratio: float
     stalled_10s_ratio: float | None
@@ -28,6 +29,106 @@ class Room:
 
     size_bytes: int
     available_bytes: int
+    files: int | None = None
+    """Inodes in all; None where the file system makes them as it needs them."""
+    files_available: int | None = None
+
+
+@dataclass(frozen=True)
+class Group:
+    """The control group that the ranks (before there are any: the sidecar) are in."""
+
+    memory_limit_bytes: int | None = None
+    """The tightest of its own and of those above; None: there is no limit."""
+    memory_used_bytes: int | None = None
+    """Under that limit, or of the group itself; cache that can be given back not counted."""
+    cpu_limit: float | None = None
+    """Cores' worth of CPU time; None: no quota."""
+    periods: int | None = None
+    """In which the quota was shared out so far; None without a quota."""
+    throttled_periods: int | None = None
+    """In how many of them it was used up."""
+    throttled_s: float | None = None
+    """Time for which its tasks were kept from running, summed over CPUs."""
+    memory_stalled_10s_ratio: float | None = None
+    """Share of the last 10 s in which all its tasks waited for memory."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """What adjtimex(2) says of the wall clock."""
+
+    is_synchronised: bool
+    offset_s: float
+    """How far from the time source it still is."""
+    error_s: float
+    """At most this far, as far as the kernel knows."""
+
+
+@dataclass(frozen=True)
+class MemoryErrors:
+    """Counts of the memory controllers (EDAC) since boot."""
+
+    corrected: int
+    uncorrected: int
+
+
+@dataclass(frozen=True)
+class Sensor:
+    """The sensor of its kind that is nearest to its critical temperature, °C."""
+
+    name: str
+    temperature: float
+    critical: float
+
+    @property
+    def margin(self) -> float:
+        """What is left until it is critical."""
+        return self.critical - self.temperature
+
+
+@dataclass(frozen=True)
+class Stuck:
+    """A rank's process in one uninterruptible wait for all that time, by turns on a CPU."""
+
+    rank: int
+    pid: int
+    for_s: float
+    where: str = ""
+    """The kernel's function that it waits in, where that is told."""
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A network file system that the job uses."""
+
+    purpose: str
+    kind: str
+    point: str
+    silent_s: float = 0.0
+    """For how long questions have been open with no answer at all."""
+    timeouts: int | None = None
+    """Requests sent again for want of an answer, since it was mounted."""
+    state: str = ""
+    """What is wrong with the connection, in the client's own word."""
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What only means something beside its later or earlier self, at one time (monotonic)."""
+
+    at_s: float
+    periods: int | None = None
+    throttled_periods: int | None = None
+    corrected: int | None = None
+    hung_tasks: int | None = None
+    available: Mapping[str, int] = field(default_factory=dict)
+    """Bytes, by room."""
+    margins: Mapping[str, float] = field(default_factory=dict)
+    """°C, by sensor."""
+    clock_apart_s: float | None = None
+    """Wall clock less the time since boot: it stays while nobody sets the clock."""
+    was_synchronised: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -47,3 +148,29 @@ class HostReading:
     rooms: Mapping[str, Room] = field(default_factory=dict)
     """By purpose: `shm`, `checkpoint`, `state`."""
     oom_kills: int | None = None
+    silent_rooms: Mapping[str, float] = field(default_factory=dict)
+    """For how many seconds the file system of a room has not answered, by purpose."""
+    group: Group | None = None
+    hung_tasks: int | None = None
+    """Tasks that the kernel found hung: since boot, or where it doesn't count them those that its
+    log named since we read it."""
+    stuck: tuple[Stuck, ...] = ()
+    foreign_cores: float | None = None
+    """Cores' worth of CPU time that went to processes outside of the job of late."""
+    clock: Clock | None = None
+    memory_errors: MemoryErrors | None = None
+    sensors: tuple[Sensor, ...] = ()
+    energy_j: Mapping[str, float] = field(default_factory=dict)
+    """Joules that a part of the host used so far, by the name that the kernel gives it."""
+    storage: tuple[Storage, ...] = ()
+    now: Tally | None = None
+    earlier: tuple[Tally, ...] = ()
+    """Oldest first, of the last hour."""
+
+
+def tally_before(host: HostReading, span_s: float) -> Tally | None:
+    """The latest of the earlier tallies that is at least this old; None while none is."""
+    if host.now is None:
+        return None
+    old_enough = (one for one in reversed(host.earlier) if one.at_s <= host.now.at_s - span_s)
+    return next(old_enough, None)

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast_sidecar.control_groups import read_limit, read_used
 from holdfast_sidecar.decisions.memory import Room
-
-UNLIMITED = 2**60
-"""Version 1 says "no limit" with a number near 2**63; nobody has an exbibyte."""
+from holdfast_sidecar.kernel_files import read_if_any
 
 
 @dataclass(frozen=True)
@@ -25,12 +24,24 @@ class RoomReader:
     def read(self, held_bytes: int) -> Room:
         """The room there is. `held_bytes`: what snapshots take of it already. Raises OSError."""
         facts = os.statvfs(self.shared_memory)
+        reserve_bytes = least_reserve(facts.f_blocks * facts.f_frsize, self.reserve_bytes)
         group = free_in_groups(self.proc / "self" / "cgroup", self.groups)
         return Room(
-            shared_memory=facts.f_bavail * facts.f_frsize + held_bytes - self.reserve_bytes,
+            shared_memory=facts.f_bavail * facts.f_frsize + held_bytes - reserve_bytes,
             memory=parse_available((self.proc / "meminfo").read_text()) + held_bytes,
             control_group=None if group is None else group + held_bytes,
         )
+
+
+def is_small(size_bytes: int, reserve_bytes: int) -> bool:
+    """Whether a file system is no room for what shall be left free in it, and as much again."""
+    return size_bytes < 2 * reserve_bytes
+
+
+def least_reserve(size_bytes: int, reserve_bytes: int) -> int:
+    """What to leave free in a file system of this size: of a small one half. Those who need more of
+    it (DataLoader workers, gloo) would run out of it without us as well."""
+    return size_bytes // 2 if is_small(size_bytes, reserve_bytes) else reserve_bytes
 
 
 def parse_available(meminfo: str) -> int:
@@ -49,10 +60,10 @@ def free_in_groups(membership: Path, root: Path) -> int | None:
     """
     free = [
         limit - used
-        for kind, path in parse_membership(_read(membership))
+        for kind, path in parse_membership(read_if_any(membership))
         for directory in _upwards(root / "memory" if kind == "v1" else root, path)
-        if (limit := _read_limit(directory, kind)) is not None
-        and (used := _read_used(directory, kind)) is not None
+        if (limit := read_limit(directory / _LIMIT[kind])) is not None
+        and (used := read_used(directory / _USED[kind], [_CACHE[kind]])) is not None
     ]
     return min(free, default=None)
 
@@ -79,25 +90,4 @@ def _upwards(root: Path, path: str) -> Iterator[Path]:
 _LIMIT = {"v1": "memory.limit_in_bytes", "v2": "memory.max"}
 _USED = {"v1": "memory.usage_in_bytes", "v2": "memory.current"}
 _CACHE = {"v1": "total_inactive_file", "v2": "inactive_file"}
-
-
-def _read_limit(directory: Path, kind: str) -> int | None:
-    text = _read(directory / _LIMIT[kind]).strip()
-    limit = int(text) if text.isdecimal() else UNLIMITED
-    return limit if limit < UNLIMITED else None
-
-
-def _read_used(directory: Path, kind: str) -> int | None:
-    """What can't be given back at once: the cache of files read once can."""
-    text = _read(directory / _USED[kind]).strip()
-    if not text.isdecimal():
-        return None
-    stat = dict(line.split(None, 1) for line in _read(directory / "memory.stat").splitlines())
-    return int(text) - int(stat.get(_CACHE[kind], 0))
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""
+"""What can be given back at once: the cache of files read once."""

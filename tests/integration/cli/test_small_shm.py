@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.preflight import check_node
+from holdfast_sidecar.preflight import check_node, losses
 from holdfast_sidecar.settings import CheckpointSettings, PathSettings, Settings
 
 pytestmark = [
@@ -40,14 +40,19 @@ def settings(tmp_path: Path, shm: Path, checkpoints: str = "", **paths) -> Setti
     )
 
 
-def test_a_64_mb_shared_memory_is_refused_and_a_larger_one_is_not(mount, tmp_path):
-    with pytest.raises(BadInput, match=r"64 MiB free of 64 MiB.*--shm-size"):
-        check_node(settings(tmp_path, mount("size=64m")), 1)
-    check_node(settings(tmp_path, mount("size=65m")), 8)
+def test_a_64_mb_shared_memory_will_do_and_what_it_costs_is_told(mount, tmp_path):
+    small = settings(tmp_path, mount("size=64m"))
+    check_node(small, 8)
+    assert "has 64 MiB in all" in losses(small)["shared memory"]
+    assert "shared memory" not in losses(settings(tmp_path, mount("size=128m")))
 
 
-def test_a_smaller_reserve_makes_the_small_one_do(mount, tmp_path):
-    check_node(settings(tmp_path, mount("size=64m"), shm_reserve_bytes=2**20), 8)
+def test_a_large_one_that_is_almost_full_is_refused(mount, tmp_path):
+    shm = mount("size=200m")
+    (shm / "full").write_bytes(bytes(150 * 2**20))
+    with pytest.raises(BadInput, match=r"50 MiB free of 200 MiB.*--shm-size"):
+        check_node(settings(tmp_path, shm), 1)
+    check_node(settings(tmp_path, shm, shm_reserve_bytes=2**20), 8)
 
 
 def test_a_full_shared_memory_is_refused(mount, tmp_path):

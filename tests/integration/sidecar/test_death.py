@@ -13,9 +13,9 @@ import pytest
 from tests.integration.sidecar.node import Node, wait_for
 from tests.integration.sidecar.test_hang import start_attempt
 
+from holdfast_sidecar.control_groups import parse_mounts
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import Incident, decode
-from holdfast_sidecar.probes.oom import parse_mounts
 
 LIMIT_BYTES = 96 << 20
 

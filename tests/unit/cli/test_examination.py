@@ -52,6 +52,13 @@ def test_ptrace_scope_costs_native_stacks_and_sight_of_locks(
     assert ("locks" in check.line) is (scope == 1)
 
 
+def test_tracing_that_was_tried_and_refused_is_no_tracing_whatever_the_settings_say() -> None:
+    refused = machine.judge_ptrace(0, True, may_trace=False)
+    assert (refused.verdict, "seccomp" in refused.line) == ("note", True)
+    assert machine.judge_ptrace(0, True, may_trace=True).verdict == "ok"
+    assert "ptrace_scope = 3" in machine.judge_ptrace(3, True, may_trace=False).line
+
+
 def test_what_evidence_will_lack_is_said() -> None:
     assert machine.judge_py_spy("/usr/bin/py-spy").verdict == "ok"
     missing = machine.judge_py_spy("")

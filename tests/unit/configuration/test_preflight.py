@@ -1,12 +1,28 @@
 import dataclasses
+import getpass
+import os
+import stat
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from holdfast.page import PAGE_SIZE
 from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.preflight import Room, check_node, read_room, room_problem, shm_problem
+from holdfast_sidecar.configuration import search_path
+from holdfast_sidecar.home import expand, user_name
+from holdfast_sidecar.places import state_root, usual_state_root
+from holdfast_sidecar.preflight import (
+    Room,
+    check_node,
+    losses,
+    read_room,
+    room_problem,
+    shm_problem,
+    state_problem,
+)
 from holdfast_sidecar.settings import CheckpointSettings, PathSettings, Settings
+from holdfast_sidecar.snapshots.room import least_reserve
 
 SHM = Path("/dev/shm")
 RESERVE = 64 * 2**20
@@ -24,6 +40,64 @@ def test_a_64_mb_dev_shm_is_refused_with_advice() -> None:
     assert "--shm-size" in problem
     assert "paths.shm_reserve_bytes" in problem
     assert "paths.shm_dir" in problem
+
+
+def test_of_a_small_file_system_only_half_is_kept_free() -> None:
+    assert least_reserve(64 * 2**20, RESERVE) == 32 * 2**20
+    assert least_reserve(128 * 2**20, RESERVE) == RESERVE
+    assert least_reserve(2**40, RESERVE) == RESERVE
+
+
+def test_a_small_shared_memory_is_a_loss_that_is_told_and_no_refusal(tmp_path: Path) -> None:
+    given = settings(tmp_path, shm_reserve_bytes=2**62)
+    problem = shm_problem(given, 1, read_room=lambda _: Room(64 * 2**20, 60 * 2**20, 1000))
+    assert problem is None
+    assert "in all: snapshots leave half of it free" in losses(given)["shared memory"]
+    assert losses(settings(tmp_path)) == {}
+
+
+def test_state_that_can_not_lie_where_it_belongs_lies_where_it_may_be_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/proc/nothing/here")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(os, "access", lambda path, _: not str(path).startswith("/proc"))
+    given = settings(tmp_path, state_dir="")
+    state = tmp_path / f"holdfast-{os.getuid()}"
+    assert state_root(given.paths) == state
+    assert str(losses(given)["state"]).startswith("/proc/nothing/here/holdfast can't be written")
+    assert state_problem(given) is None
+    assert stat.S_IMODE(state.stat().st_mode) == 0o700
+    state.chmod(0o777)
+    assert "not ours alone" in str(state_problem(given))
+    state.rmdir()
+    state.symlink_to(tmp_path)
+    assert "can't write" in str(state_problem(given))
+
+
+def test_a_user_without_a_home_has_no_settings_there_and_can_not_write_a_tilde(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def nobody(_: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "expanduser", nobody)
+    assert [str(path) for path in search_path({})] == [
+        "holdfast.toml",
+        "/etc/holdfast/holdfast.toml",
+    ]
+    with pytest.raises(BadInput, match="no home directory; write the whole path"):
+        expand("~/x")
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    assert usual_state_root() == Path("/holdfast")
+
+
+def test_a_user_without_a_name_is_known_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody() -> str:
+        raise KeyError("getpwuid(): uid not found: 54321")
+
+    monkeypatch.setattr(getpass, "getuser", nobody)
+    assert user_name() == f"uid {os.getuid()}"
 
 
 def test_room_for_the_pages_and_the_reserve_is_enough_and_a_byte_less_is_not() -> None:

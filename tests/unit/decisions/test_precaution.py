@@ -14,10 +14,10 @@ from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.remedy import Remedy
 
 
-def trouble(job: SimulatedJob, since: float, *kinds: Kind) -> None:
+def trouble(job: SimulatedJob, since: float, kind: Kind = Kind.MEMORY_PRESSURE) -> None:
     """Node n1 finds something."""
-    found = [Finding(kind, "n1", since, 0.9) for kind in kinds or (Kind.MEMORY_PRESSURE,)]
-    change_state(job.nodes["n1"], findings=found)
+    found = Finding(kind, "n1", since, 0.9)
+    change_state(job.nodes["n1"], findings=[found])
 
 
 def saved(job: SimulatedJob) -> list[str]:
@@ -127,3 +127,17 @@ def test_a_job_that_registered_nothing_is_not_asked_to_save(tmp_path: Path) -> N
 )
 def test_what_has_the_job_saved(kind: Kind, what: str, is_so: bool) -> None:
     assert foretells(Finding(kind, "n1", 1.0, 0.9, what=what)) is is_so
+
+
+@pytest.mark.parametrize("kind", [Kind.HOST_MEMORY_ERRORS, Kind.HOST_HOT])
+def test_a_host_whose_parts_begin_to_fail_has_the_job_saved(tmp_path: Path, kind: Kind) -> None:
+    job = started(tmp_path, registered=True)
+    trouble(job, since=job.now, kind=kind)
+    since = round(job.now)
+    job.run_until(lambda: bool(job.storage.held))
+    assert saved(job) == [f"{kind.value}:n1:{since}"]
+
+
+@pytest.mark.parametrize("kind", [Kind.STORAGE_STALLED, Kind.HUNG_TASK, Kind.CLOCK_OFF])
+def test_what_a_checkpoint_would_hang_on_or_not_help_against_asks_for_none(kind: Kind) -> None:
+    assert not foretells(Finding(kind, "n1", 0.0, 0.9))

@@ -19,7 +19,7 @@ from holdfast_sidecar.detectors.pci_links import LinkMemory, remember_links
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading, Signal
-from holdfast_sidecar.readings.host import HostReading, Room
+from holdfast_sidecar.readings.host import HostReading, Room, Storage
 from holdfast_sidecar.readings.machine import MachineReading, ProbeHealth
 from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.settings import GateSettings
@@ -149,6 +149,17 @@ def test_room_for_a_checkpoint() -> None:
     assert reasons(machine(rooms={"state": Room(100 * GIB, 0)})) == [], "another room"
 
 
+def test_storage_that_nodes_share_says_nothing_and_one_that_is_silent_can_t_be_checked() -> None:
+    read = machine(rooms={"checkpoint": Room(100 * GIB, 0)})
+    assert read.host is not None
+    shared = replace(read.host, storage=(Storage("checkpoint", "nfs4", "/shared"),))
+    assert reasons(replace(read, host=shared)) == []
+    silent = replace(read.host, rooms={}, silent_rooms={"checkpoint": 12.0})
+    assert judge(replace(read, host=silent)).blind == {
+        "room": "its file system has not answered for 12 s"
+    }
+
+
 def found(kind: Kind, remedy: Remedy = Remedy.NONE, what: str = "", gpu: str = "") -> Finding:
     return Finding(
         kind, "n1", 1.0, 0.9, evidence=["Xid 79: fell off"], what=what, remedy=remedy, gpu=gpu
@@ -165,12 +176,32 @@ def test_an_open_fault_of_the_hardware_keeps_a_node_out_and_one_of_the_program_d
     assert reasons(read, findings=[found(Kind.GPU_THROTTLED, Remedy.REPLACE)]) == []
 
 
-def test_a_port_that_lost_its_link_keeps_a_node_out_and_an_interface_does_not() -> None:
-    assert reasons(machine(), findings=[found(Kind.LINK_DOWN, what="mlx5_0/1")]) == [
-        "rdma: Xid 79: fell off"
+LINKS_TOLD = [
+    (Kind.LINK_DOWN, "mlx5_0/1", Remedy.REPLACE, True),
+    (Kind.LINK_DOWN, "eth3", Remedy.REPLACE, True),
+    (Kind.LINK_DOWN, "eth3", Remedy.NONE, False),
+    (Kind.LINK_FLAPPING, "mlx5_0/1", Remedy.NONE, False),
+    (Kind.LINK_DEGRADED, "mlx5_0/1", Remedy.NONE, True),
+    (Kind.LINK_DEGRADED, "eth3", Remedy.NONE, False),
+    (Kind.LINK_DEGRADED, "errors of mlx5_0/1", Remedy.NONE, False),
+]
+
+
+@pytest.mark.parametrize(("kind", "what", "remedy", "is_unfit"), LINKS_TOLD)
+def test_a_lost_link_and_a_slow_port_keep_a_node_out(
+    kind: Kind, what: str, remedy: Remedy, is_unfit: bool
+) -> None:
+    told = reasons(machine(), findings=[found(kind, remedy, what)])
+    assert told == (["links: Xid 79: fell off"] if is_unfit else [])
+
+
+def test_a_clock_that_most_others_call_wrong() -> None:
+    assert reasons(machine(), clock_off_s=93.4) == [
+        "clock: it is 93 s ahead of those of most other nodes"
     ]
-    assert reasons(machine(), findings=[found(Kind.LINK_DOWN, what="eth3")]) == []
-    assert reasons(machine(), findings=[found(Kind.LINK_FLAPPING, what="mlx5_0/1")]) == []
+    assert reasons(machine(), clock_off_s=-93.4) == [
+        "clock: it is 93 s behind those of most other nodes"
+    ]
 
 
 def test_a_test_that_came_out_wrong_keeps_a_node_out_and_one_that_failed_blinds() -> None:
@@ -203,7 +234,7 @@ def test_it_is_told_that_a_node_is_unfit_and_what_can_t_be_seen() -> None:
 
 def test_every_check_has_a_test_here() -> None:
     """A check that no fault was planted for may be one that can't fail."""
-    planted = "gpus recovery gpu memory pcie nvlink gpu faults rdma room test"
+    planted = "gpus recovery gpu memory pcie nvlink gpu faults links room clock test"
     assert " ".join(CHECKS) == planted
 
 

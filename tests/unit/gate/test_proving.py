@@ -160,6 +160,31 @@ def test_after_a_blame_it_is_made_once_the_ranks_are_down_where_that_is_wished()
     assert len(scene.errands) == 1
 
 
+def test_a_test_gives_way_to_ranks_that_start_unless_it_is_forced() -> None:
+    scene = Scene("sleep 600")
+    scene.look(orders(asked()))
+    ended = scene.look(orders(asked()), ranks=(0,))
+    assert ended is not None
+    assert (ended.state, ended.wrong) == ("refused", [])
+    assert "the next attempt takes the node in" in ended.reason
+    assert scene.proving._process is None
+    scene = Scene("sleep 600")
+    scene.look(orders(asked(is_forced=True)))
+    running = scene.look(orders(asked(is_forced=True)), ranks=(0,))
+    assert running is not None
+    assert running.state == "running"
+    scene.proving.close()
+
+
+def test_a_test_after_a_blame_gives_way_when_the_job_goes_on_without_it() -> None:
+    ended = Plan(3, 1, "ended", incident="i9", culprit_node="n1", cause="crash")
+    scene = Scene("sleep 600", test_after_blame=True)
+    scene.look(orders(plan=ended))
+    over = scene.look(orders(plan=Plan(4, 1, "running", incident="i9", culprit_node="n1")))
+    assert over is not None
+    assert over.state == "refused"
+
+
 def test_every_gpu_is_tested_and_without_any_as_many_processes_as_ranks_run_here() -> None:
     there = (Gpu(0, "a", "H100", ""), Gpu(1, "b", "H100", ""), Gpu(2, "c", "H100", "", lost="gone"))
     scene = Scene()

@@ -18,6 +18,7 @@ from torch.distributed.elastic.rendezvous import RendezvousError  # noqa: E402
 
 from holdfast_sidecar.coordination.reports import (  # noqa: E402
     AgentReport,
+    GateVerdict,
     Member,
     Plan,
     Quarantine,
@@ -85,6 +86,7 @@ class Watch:
     plan_text: str = ""
     view: None = None
     agents: list[AgentReport] = field(default_factory=list)
+    unfit: dict[str, GateVerdict] = field(default_factory=dict)
 
     def wait_for(self, answer: Callable[[], Any], timeout_s: float) -> Any:
         if (at_once := answer()) is not None:
@@ -96,6 +98,9 @@ class Watch:
 
     def read_agents(self) -> list[AgentReport]:
         return self.agents
+
+    def read_unfit(self) -> dict[str, GateVerdict]:
+        return self.unfit
 
 
 @dataclass
@@ -140,6 +145,15 @@ def test_a_spare_says_once_that_it_is_one(
     assert lines == ["waiting as a spare: attempt 1 runs on a, b"]
 
 
+def test_an_unfit_node_says_once_that_it_is_not_taken_in(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = Plan(1, 1, "running", members=[Member("a", "a-1", 0, 0, 1)])
+    watch = Watch(Clock(), plan, ends_at=70.0, unfit={"c": UNFIT})
+    (line,) = waits(watch, monkeypatch, caplog)
+    assert line.startswith("this node is not taken in, its health gate finds it unfit: gpus: 7 of")
+
+
 def test_nothing_is_said_about_nodes_while_the_store_is_away(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -175,3 +189,28 @@ def test_a_node_that_is_kept_outside_says_why_until_when_and_how_it_comes_in() -
     )
     other = dataclasses.replace(machine, machine="m2")
     assert waiting.beside(plan, other).startswith("waiting as a spare")
+
+
+UNFIT = GateVerdict("unfit", ["gpus: 7 of 8 are there", "room: full"])
+
+
+def test_an_unfit_node_is_told_so_with_every_reason() -> None:
+    line = waiting.for_an_attempt(agent("c"), [agent("a")], 42.5, {"c": UNFIT})
+    assert line.startswith(
+        "this node is not taken in, its health gate finds it unfit: gpus: 7 of 8 are there; room: "
+        "full (holdfast nodes); waiting for nodes: 2 of 3 are here"
+    )
+    plan = Plan(1, 1, "running", members=[Member("a", "a-1", 0, 0, 1)])
+    assert waiting.beside(plan, agent("c"), UNFIT).startswith("this node is not taken in")
+    assert waiting.beside(plan, agent("c")) == "waiting as a spare: attempt 1 runs on a"
+
+
+def test_with_too_few_fit_nodes_the_others_are_told_who_is_not() -> None:
+    here = [agent(node, nodes=(2, 2)) for node in "ab"]
+    line = waiting.for_an_attempt(here[0], here, 42.5, {"b": UNFIT})
+    assert line == (
+        "waiting for nodes: 1 of the 2 nodes that are here are fit, 2 are needed; unfit: b (gpus: "
+        "7 of 8 are there); up to 43 s"
+    )
+    three = [*here, agent("c", nodes=(2, 2))]
+    assert "leader" in waiting.for_an_attempt(three[0], three, 42.5, {"b": UNFIT})

@@ -32,7 +32,17 @@ from holdfast_sidecar.observation import RankLook
 from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.picture import Cost, Picture
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading, Signal
-from holdfast_sidecar.readings.host import HostReading, Pressure, Room
+from holdfast_sidecar.readings.host import (
+    Clock,
+    Group,
+    HostReading,
+    MemoryErrors,
+    Pressure,
+    Room,
+    Sensor,
+    Storage,
+    Stuck,
+)
 from holdfast_sidecar.readings.machine import MachineReading, ProbeHealth
 from holdfast_sidecar.readings.network import Interface, NetworkReading
 from holdfast_sidecar.settings import CheckpointSettings
@@ -122,8 +132,17 @@ HOST = HostReading(
     swap_used_bytes=0,
     boot_unix_s=5.0,
     pressure={"memory": Pressure(2.5, 1.0, 0.1, 0.05)},
-    rooms={"shm": Room(500, 400)},
+    rooms={"shm": Room(500, 400, 1000, 900)},
     oom_kills=0,
+    group=Group(800, 300, 4.0, 100, 5, 0.5, 0.0),
+    hung_tasks=0,
+    stuck=(Stuck(0, 7, 1.0),),
+    foreign_cores=0.25,
+    clock=Clock(True, 0.001, 0.02),
+    memory_errors=MemoryErrors(3, 0),
+    sensors=(Sensor("coretemp", 60.0, 100.0),),
+    energy_j={"package-0": 1234.5},
+    storage=(Storage("checkpoint", "nfs4", "/data", 0.0, 2),),
 )
 
 ETH0 = Interface(

@@ -10,7 +10,7 @@ from holdfast_sidecar.metrics.catalogue import CATALOGUE
 from holdfast_sidecar.metrics.entry import Entry
 
 ROOT = Path(__file__).parents[3]
-BASE_UNITS = {"", "seconds", "bytes", "ratio", "celsius", "watts", "hertz"}
+BASE_UNITS = {"", "seconds", "bytes", "ratio", "celsius", "watts", "hertz", "joules"}
 
 
 def test_names_are_unique() -> None:

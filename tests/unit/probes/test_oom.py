@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.probes.host import parse_oom_kills
+from holdfast_sidecar.control_groups import parse_mounts
 from holdfast_sidecar.probes.oom import (
     INITIAL_NAMESPACE,
     KernelLog,
     OomWatch,
     parse_message,
-    parse_mounts,
+    parse_oom_kills,
     parse_victims,
     places_of,
 )

@@ -11,6 +11,7 @@ import pytest
 
 from holdfast_sidecar.assembly import Site, assemble
 from holdfast_sidecar.places import Places
+from holdfast_sidecar.probes import hardware, rooms
 from holdfast_sidecar.probes.patience import Patient, SilentError
 from holdfast_sidecar.settings import Settings
 
@@ -64,10 +65,18 @@ def test_an_error_reaches_the_caller_and_the_next_question_is_asked() -> None:
     assert probe.read(5.0) == 7
 
 
-def test_neither_a_driver_nor_a_file_system_can_stop_the_loop(tmp_path: Path) -> None:
+def test_neither_a_driver_nor_a_file_system_can_stop_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = threading.Event()
+    monkeypatch.setattr(rooms.os, "statvfs", lambda _: answers.wait(30))
+    monkeypatch.setattr(hardware, "read_sensors", lambda _: answers.wait(30))
     site = Site("job", "a", Places(tmp_path, tmp_path), Settings())
     nobody: Any = None
     silent: Any = SimpleNamespace(changed=threading.Event())
     loop = assemble(site, silent, nobody, nobody, "")
-    assert isinstance(loop.machine.host.probe, Patient)
+    host = loop.machine.host.read(0.0)
+    answers.set()
+    assert host is not None
+    assert set(host.silent_rooms) == {"shm", "state"}
     assert isinstance(loop.machine.gpu.probe, Patient)

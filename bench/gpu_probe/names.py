@@ -1,0 +1,4 @@
+"""The rows of `bench gpu-probe`."""
+
+SIGNALS = "signals"
+POLL = "poll"

@@ -1,0 +1,47 @@
+"""Options that the commands about nodes share, and finding what they are about."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from holdfast import environment
+from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.cli import store_away
+from holdfast_sidecar.cli.finding_the_job import FoundJob, find_job
+from holdfast_sidecar.cli.status import look_twice
+from holdfast_sidecar.configuration import Effective
+from holdfast_sidecar.coordination.store import StoreUnavailable
+from holdfast_sidecar.node_lines import NodeLine, node_lines
+from holdfast_sidecar.standing import exists
+
+job_option = click.option(
+    "--job", envvar=environment.JOB, metavar="NAME", help="Default: the only one here."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="For scripts.")
+
+
+def read_lines(effective: Effective, job: str | None) -> tuple[FoundJob, list[NodeLine]]:
+    """A job and its nodes; what `store_away` says where its server does not answer."""
+    found = find_job(effective, job)
+    store = found.open_store()
+    try:
+        before, after = look_twice(store, effective.settings.sidecar.node_timeout_s)
+    except StoreUnavailable as error:
+        raise store_away.explanation(found, error) from None
+    finally:
+        store.close()
+    if not exists(after):
+        raise store_away.unknown(found)
+    policy = effective.settings.policy
+    return found, node_lines(found.job, before, after, policy, time.time())
+
+
+def pick(lines: list[NodeLine], job: str, node: str) -> NodeLine:
+    """The node of this name; BadInput lists those there are."""
+    for line in lines:
+        if line.node == node:
+            return line
+    known = ", ".join(line.node for line in lines) or "none"
+    raise BadInput(f"job {job} has no node {node} (there are: {known})")

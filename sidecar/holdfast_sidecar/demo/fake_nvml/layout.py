@@ -1,0 +1,250 @@
+"""The bytes that the fake library and whoever drives it share.
+
+`build.py` writes the names and sizes below into layout.h for the C code; the structures are written
+out twice, here and in fake_nvml.c, and the library tells the size of its own.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+MOST_GPUS = 16
+MOST_FIELDS = 320
+MOST_LINKS = 36
+"""As NVML_NVLINK_MAX_LINKS of the newest nvidia-ml-py; Hopper has 18."""
+MOST_METRICS = 256
+MOST_USERS = 16
+MOST_MIGS = 8
+MOST_EVENTS = 256
+MOST_CALLS = 128
+MOST_NUMBERS = 128
+
+CALLS = (
+    "nvmlInit_v2",
+    "nvmlInitWithFlags",
+    "nvmlShutdown",
+    "nvmlErrorString",
+    "nvmlSystemGetDriverVersion",
+    "nvmlSystemGetNVMLVersion",
+    "nvmlSystemGetCudaDriverVersion_v2",
+    "nvmlDeviceGetCount_v2",
+    "nvmlDeviceGetHandleByIndex_v2",
+    "nvmlDeviceGetHandleByUUID",
+    "nvmlDeviceGetHandleByPciBusId_v2",
+    "nvmlDeviceGetIndex",
+    "nvmlDeviceGetName",
+    "nvmlDeviceGetUUID",
+    "nvmlDeviceGetSerial",
+    "nvmlDeviceGetPciInfo_v3",
+    "nvmlDeviceGetUtilizationRates",
+    "nvmlDeviceGetTemperature",
+    "nvmlDeviceGetTemperatureV",
+    "nvmlDeviceGetTemperatureThreshold",
+    "nvmlDeviceGetMarginTemperature",
+    "nvmlDeviceGetMemoryInfo",
+    "nvmlDeviceGetMemoryInfo_v2",
+    "nvmlDeviceGetPowerUsage",
+    "nvmlDeviceGetEnforcedPowerLimit",
+    "nvmlDeviceGetTotalEnergyConsumption",
+    "nvmlDeviceGetClockInfo",
+    "nvmlDeviceGetMaxClockInfo",
+    "nvmlDeviceGetCurrentClocksEventReasons",
+    "nvmlDeviceGetCurrentClocksThrottleReasons",
+    "nvmlDeviceGetPerformanceState",
+    "nvmlDeviceGetEccMode",
+    "nvmlDeviceGetTotalEccErrors",
+    "nvmlDeviceGetSramEccErrorStatus",
+    "nvmlDeviceGetRemappedRows",
+    "nvmlDeviceGetRowRemapperHistogram",
+    "nvmlDeviceGetRetiredPages",
+    "nvmlDeviceGetRetiredPagesPendingStatus",
+    "nvmlDeviceGetCurrPcieLinkGeneration",
+    "nvmlDeviceGetCurrPcieLinkWidth",
+    "nvmlDeviceGetMaxPcieLinkGeneration",
+    "nvmlDeviceGetMaxPcieLinkWidth",
+    "nvmlDeviceGetPcieReplayCounter",
+    "nvmlDeviceGetPcieThroughput",
+    "nvmlDeviceGetNvLinkState",
+    "nvmlDeviceGetComputeRunningProcesses_v3",
+    "nvmlDeviceGetFieldValues",
+    "nvmlGpmQueryDeviceSupport",
+    "nvmlGpmSampleAlloc",
+    "nvmlGpmSampleGet",
+    "nvmlGpmSampleFree",
+    "nvmlGpmMetricsGet",
+    "nvmlDeviceGetMigMode",
+    "nvmlDeviceGetMaxMigDeviceCount",
+    "nvmlDeviceGetMigDeviceHandleByIndex",
+    "nvmlDeviceGetGpuFabricInfoV",
+    "nvmlDeviceGetPersistenceMode",
+    "nvmlDeviceGetSupportedEventTypes",
+    "nvmlDeviceRegisterEvents",
+    "nvmlEventSetCreate",
+    "nvmlEventSetWait_v2",
+    "nvmlEventSetFree",
+)
+"""Every function that the library has."""
+
+NUMBERS = (
+    "busy_percent",
+    "memory_busy_percent",
+    "temperature",
+    "temperature_margin",
+    "shutdown_temperature",
+    "slowdown_temperature",
+    "memory_most_temperature",
+    "gpu_most_temperature",
+    "memory_total",
+    "memory_reserved",
+    "memory_used",
+    "power_milliwatts",
+    "power_limit_milliwatts",
+    "energy_millijoules",
+    "graphics_clock",
+    "sm_clock",
+    "memory_clock",
+    "video_clock",
+    "graphics_clock_most",
+    "sm_clock_most",
+    "memory_clock_most",
+    "video_clock_most",
+    "event_reasons",
+    "performance_state",
+    "ecc_mode",
+    "ecc_corrected_volatile",
+    "ecc_uncorrected_volatile",
+    "ecc_corrected_aggregate",
+    "ecc_uncorrected_aggregate",
+    "sram_corrected",
+    "sram_uncorrected",
+    "sram_threshold_exceeded",
+    "remapped_correctable",
+    "remapped_uncorrectable",
+    "remap_pending",
+    "remap_failure",
+    "banks_max",
+    "banks_high",
+    "banks_partial",
+    "banks_low",
+    "banks_none",
+    "retired_correctable",
+    "retired_uncorrectable",
+    "retirement_pending",
+    "pcie_generation",
+    "pcie_width",
+    "pcie_generation_most",
+    "pcie_width_most",
+    "pcie_replays",
+    "mig_mode",
+    "mig_mode_pending",
+    "fabric_state",
+    "fabric_status",
+    "fabric_health_mask",
+    "fabric_health_summary",
+    "persistence_mode",
+    "gpm_supported",
+    "event_types",
+)
+"""What a GPU tells through calls of its own, in NVML's units."""
+
+
+class FieldCell(ctypes.Structure):
+    """One value of nvmlDeviceGetFieldValues; all zero: NOT_SUPPORTED."""
+
+    _fields_ = (
+        ("bits", ctypes.c_uint64),
+        ("is_there", ctypes.c_uint32),
+        ("type", ctypes.c_uint16),
+        ("code", ctypes.c_uint16),
+    )
+
+
+class MetricCell(ctypes.Structure):
+    """One GPM metric; all zero: NOT_SUPPORTED."""
+
+    _fields_ = (
+        ("value", ctypes.c_double),
+        ("is_there", ctypes.c_uint32),
+        ("code", ctypes.c_uint32),
+    )
+
+
+class User(ctypes.Structure):
+    """A process on a GPU."""
+
+    _fields_ = (("pid", ctypes.c_uint64), ("memory", ctypes.c_uint64))
+
+
+class GpuState(ctypes.Structure):
+    """One GPU. `fields[link][id]`; what has no link lies under link 0."""
+
+    _fields_ = (
+        ("uuid", ctypes.c_char * 96),
+        ("name", ctypes.c_char * 96),
+        ("serial", ctypes.c_char * 32),
+        ("mig_uuids", (ctypes.c_char * 96) * MOST_MIGS),
+        ("domain", ctypes.c_uint32),
+        ("bus", ctypes.c_uint32),
+        ("device", ctypes.c_uint32),
+        ("lost_code", ctypes.c_uint32),
+        ("user_count", ctypes.c_uint32),
+        ("mig_count", ctypes.c_uint32),
+        ("users", User * MOST_USERS),
+        ("numbers", ctypes.c_int64 * MOST_NUMBERS),
+        ("codes", ctypes.c_uint32 * MOST_CALLS),
+        ("metrics", MetricCell * MOST_METRICS),
+        ("fields", (FieldCell * MOST_FIELDS) * MOST_LINKS),
+    )
+
+
+class CallState(ctypes.Structure):
+    """How one call behaves, for all GPUs."""
+
+    _fields_ = (
+        ("asked", ctypes.c_uint64),
+        ("code", ctypes.c_uint32),
+        ("delay_us", ctypes.c_uint32),
+        ("hanging", ctypes.c_uint32),
+        ("unused", ctypes.c_uint32),
+    )
+
+
+class Event(ctypes.Structure):
+    """One event, as nvmlEventSetWait tells it."""
+
+    _fields_ = (
+        ("type", ctypes.c_uint64),
+        ("data", ctypes.c_uint64),
+        ("gpu", ctypes.c_uint32),
+        ("unused", ctypes.c_uint32),
+    )
+
+
+class State(ctypes.Structure):
+    """The whole file."""
+
+    _fields_ = (
+        ("changed", ctypes.c_uint32),
+        ("gpu_count", ctypes.c_uint32),
+        ("driver_code", ctypes.c_uint32),
+        ("loads", ctypes.c_uint32),
+        ("handles", ctypes.c_uint32),
+        ("later_ms", ctypes.c_uint32),
+        ("driver", ctypes.c_char * 80),
+        ("calls", CallState * MOST_CALLS),
+        ("events_sent", ctypes.c_uint64),
+        ("events", Event * MOST_EVENTS),
+        ("gpus", GpuState * MOST_GPUS),
+    )
+
+
+def header() -> str:
+    """layout.h: the names and sizes, for the C code."""
+    sizes = {name: value for name, value in globals().items() if name.startswith("MOST_")}
+    lines = [f"#define {name} {value}" for name, value in sizes.items()]
+    lines += _enumerated("CALL", CALLS) + _enumerated("NUMBER", NUMBERS)
+    return "\n".join(lines) + "\n"
+
+
+def _enumerated(prefix: str, names: tuple[str, ...]) -> list[str]:
+    return [f"enum {{ {', '.join(f'{prefix}_{name}' for name in names)} }};"]

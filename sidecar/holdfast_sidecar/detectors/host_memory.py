@@ -1,0 +1,76 @@
+"""Memory of the host or of the ranks' control group all but gone, or memory that fails."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.observation import Moment
+from holdfast_sidecar.readings.host import Group, HostReading, tally_before
+
+STALLED_RATIO = 0.1
+"""A tenth of all time in which every task waits for memory: the host thrashes, and the OOM killer
+is near. Reclaim on a busy but healthy host stays below a percent."""
+
+AVAILABLE_RATIO = 0.03
+"""Page cache counts as available, so a host this low has nothing left to give."""
+
+STORM = 100
+STORM_S = 3600.0
+"""Corrected errors within an hour. A module with a weak cell tells some dozens a day for years; one
+that needs correction every half minute is on its way to an error that can't be corrected, which
+kills whoever reads it. (The kernel's own word "storm", 15 a second, is about the cost of telling.)
+"""
+
+OF_GROUP = "control_group"
+
+
+def find_memory_pressure(host: HostReading, moment: Moment) -> Iterator[Finding]:
+    """Of the host, and of the control group, whose limit kills as surely."""
+    memory = host.pressure.get("memory")
+    if memory is not None and (memory.stalled_10s_ratio or 0.0) >= STALLED_RATIO:
+        text = f"all tasks waited for memory {memory.stalled_10s_ratio:.0%} of the last 10 s"
+        yield _finding(Kind.MEMORY_PRESSURE, moment, text)
+    elif host.memory_available_bytes < AVAILABLE_RATIO * host.memory_size_bytes:
+        text = f"{host.memory_available_bytes / 2**20:.0f} MiB of memory are left"
+        yield _finding(Kind.MEMORY_PRESSURE, moment, text)
+    if host.group is not None and (text := _of_group(host.group)):
+        yield _finding(Kind.MEMORY_PRESSURE, moment, text, OF_GROUP)
+
+
+def find_memory_errors(host: HostReading, moment: Moment) -> Iterator[Finding]:
+    """Errors that could not be corrected since boot, or a storm of those that could."""
+    errors = host.memory_errors
+    if errors is None:
+        return
+    if errors.uncorrected > 0:
+        text = f"{errors.uncorrected} memory errors since boot could not be corrected"
+        yield _finding(Kind.HOST_MEMORY_ERRORS, moment, text, "uncorrected")
+    storm = _corrected_of_late(host)
+    if storm >= STORM:
+        text = f"{storm} memory errors were corrected within an hour"
+        yield _finding(Kind.HOST_MEMORY_ERRORS, moment, text, "corrected")
+
+
+def _of_group(group: Group) -> str:
+    """What is wrong with it; empty: nothing."""
+    if (group.memory_stalled_10s_ratio or 0.0) >= STALLED_RATIO:
+        share = f"{group.memory_stalled_10s_ratio:.0%}"
+        return f"all tasks of the control group waited for memory {share} of the last 10 s"
+    limit, used = group.memory_limit_bytes, group.memory_used_bytes
+    if limit is None or used is None or limit - used >= AVAILABLE_RATIO * limit:
+        return ""
+    left = max(0, limit - used)
+    return f"{left / 2**20:.0f} MiB are left below the control group's limit of memory"
+
+
+def _corrected_of_late(host: HostReading) -> int:
+    """Since an hour ago, or since we look; counts that went backwards began anew."""
+    before = tally_before(host, STORM_S) or next(iter(host.earlier), None)
+    if before is None or before.corrected is None or host.memory_errors is None:
+        return 0
+    return max(0, host.memory_errors.corrected - before.corrected)
+
+
+def _finding(kind: Kind, moment: Moment, text: str, what: str = "") -> Finding:
+    return Finding(kind, moment.node, moment.now_unix_s, 0.9, evidence=[text], what=what)

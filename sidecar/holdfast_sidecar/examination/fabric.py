@@ -1,0 +1,56 @@
+"""What can be seen of InfiniBand and RoCE ports, and of network interfaces."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from holdfast_sidecar.examination.check import NOTE, OK, WARN, Check
+from holdfast_sidecar.kernel_files import KernelTrees, list_names, read_if_any
+
+ACTIVE = "4: ACTIVE"
+
+
+def check_fabric(trees: KernelTrees) -> list[Check]:
+    """Look at the fabric below /sys."""
+    return [check_rdma(trees.sys / "class/infiniband"), check_interfaces(trees.sys / "class/net")]
+
+
+def check_rdma(root: Path) -> Check:
+    """Ports seen, active, and with counters that may be read."""
+    ports = [
+        f"{root}/{device}/ports/{port}"
+        for device in list_names(root)
+        for port in list_names(f"{root}/{device}/ports")
+    ]
+    if not ports:
+        line = f"no device in {root}: fine without InfiniBand or RoCE; a container needs its /sys"
+        return Check("InfiniBand", NOTE, line)
+    active = sum(read_if_any(f"{port}/state").strip() == ACTIVE for port in ports)
+    told = f"{len(ports)} ports, {active} of them active"
+    blind = [port for port in ports if not may_read_counters(port)]
+    if blind:
+        line = f"{told}; counters can't be read at {blind[0]}: errors of links are not seen"
+        return Check("InfiniBand", WARN, line)
+    if not active:
+        return Check("InfiniBand", WARN, f"{told}: no traffic passes; see `ibstat`, cable, switch")
+    return Check("InfiniBand", OK, told)
+
+
+def may_read_counters(port: str) -> bool:
+    """Asked of their permissions alone: where a fabric manager owns the device, every counter that
+    is read makes its firmware complain to the kernel's log."""
+    names = list_names(f"{port}/counters")
+    return bool(names) and os.access(f"{port}/counters/{names[0]}", os.R_OK)
+
+
+def check_interfaces(root: Path) -> Check:
+    """Physical ones: those of a container have no device, and their loss is not seen inside."""
+    physical = [name for name in list_names(root) if Path(f"{root}/{name}/device").exists()]
+    if physical:
+        return Check("interfaces", OK, f"{', '.join(physical)}: carrier, errors and drops are seen")
+    line = (
+        "none is physical: links that are lost are not seen from here; "
+        "`hostNetwork: true` or `--network host` shows them"
+    )
+    return Check("interfaces", NOTE, line)

@@ -1,0 +1,99 @@
+"""Limits, use and throttling of the control group that the ranks are in (version 1 and 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from holdfast_sidecar.control_groups import (
+    Mount,
+    Place,
+    find_places,
+    parse_mounts,
+    read_counts,
+    read_limit,
+    read_used,
+)
+from holdfast_sidecar.kernel_files import read_if_any
+from holdfast_sidecar.probes.pressure import parse_pressure
+from holdfast_sidecar.readings.host import Group
+
+CACHE = {
+    False: ("total_inactive_file", "total_active_file"),
+    True: ("inactive_file", "active_file", "slab_reclaimable"),
+}
+"""What the kernel takes back before it kills anybody, by whether the hierarchy is version 2."""
+
+
+def read_group(proc: Path, pid: int | str) -> Group:
+    """The group of this process (`self`: our own); empty where nothing is told."""
+    mounts = parse_mounts(read_if_any(f"{proc}/self/mountinfo"))
+    cgroups = read_if_any(f"{proc}/{pid}/cgroup")
+    memory = find_places("memory", cgroups, mounts)
+    limit, used = read_memory(memory)
+    limit_cpus, counts, is_unified = read_quota(_of_cpu(cgroups, mounts))
+    throttled = counts.get("throttled_usec" if is_unified else "throttled_time")
+    return Group(
+        memory_limit_bytes=limit,
+        memory_used_bytes=used,
+        cpu_limit=limit_cpus,
+        periods=counts.get("nr_periods"),
+        throttled_periods=counts.get("nr_throttled"),
+        throttled_s=None if throttled is None else throttled / (1e6 if is_unified else 1e9),
+        memory_stalled_10s_ratio=_read_stalls(memory),
+    )
+
+
+def read_memory(places: Sequence[Place]) -> tuple[int | None, int | None]:
+    """(limit, used) of the group with the least left; without a limit what the nearest uses."""
+    known = [(_limit(place), _used(place)) for place in places]
+    limited = [(limit, used) for limit, used in known if limit is not None and used is not None]
+    if limited:
+        return min(limited, key=lambda pair: pair[0] - pair[1])
+    return None, next((used for _, used in known if used is not None), None)
+
+
+def read_quota(places: Sequence[Place]) -> tuple[float | None, dict[str, int], bool]:
+    """(cores, counts of cpu.stat, whether those are of version 2) of the tightest quota."""
+    found = [(_quota(place), place) for place in places]
+    limited = [(quota, place) for quota, place in found if quota is not None]
+    if not limited:
+        return None, {}, True
+    quota, place = min(limited, key=lambda pair: pair[0])
+    return quota, read_counts(place.directory / "cpu.stat"), place.is_unified
+
+
+def parse_quota(cpu_max: str) -> float | None:
+    """Cores out of cpu.max, or of version 1's quota and period in one line; None: no quota."""
+    fields = cpu_max.split()
+    if len(fields) != 2 or not (fields[0] + fields[1]).isdecimal() or int(fields[1]) == 0:
+        return None
+    return int(fields[0]) / int(fields[1])
+
+
+def _of_cpu(cgroups: str, mounts: list[Mount]) -> list[Place]:
+    return find_places("cpu", cgroups, mounts)
+
+
+def _quota(place: Place) -> float | None:
+    if place.is_unified:
+        return parse_quota(read_if_any(place.directory / "cpu.max"))
+    quota = read_if_any(place.directory / "cpu.cfs_quota_us").strip()  # -1: none
+    return parse_quota(f"{quota} {read_if_any(place.directory / 'cpu.cfs_period_us')}")
+
+
+def _limit(place: Place) -> int | None:
+    name = "memory.max" if place.is_unified else "memory.limit_in_bytes"
+    return read_limit(place.directory / name)
+
+
+def _used(place: Place) -> int | None:
+    name = "memory.current" if place.is_unified else "memory.usage_in_bytes"
+    return read_used(place.directory / name, CACHE[place.is_unified])
+
+
+def _read_stalls(places: Sequence[Place]) -> float | None:
+    """Of the nearest group that tells; only version 2 does."""
+    texts = (read_if_any(p.directory / "memory.pressure") for p in places if p.is_unified)
+    told = next((pressure for text in texts if (pressure := parse_pressure(text))), None)
+    return None if told is None else told.stalled_10s_ratio

@@ -1,0 +1,82 @@
+"""Temperatures and energy of the host, where the kernel tells them.
+
+Of each kind of sensor the one nearest to its critical temperature is told: a host has a hundred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from holdfast_sidecar.kernel_files import list_names, read_if_any
+from holdfast_sidecar.readings.host import Sensor
+
+COLDEST, HOTTEST = -40.0, 200.0
+"""What a part of a computer can have, °C; an unconnected sensor tells -128 or 65261."""
+
+
+def read_sensors(sys: Path) -> tuple[Sensor, ...]:
+    """The nearest to critical of each kind; those that name no critical temperature left out."""
+    return nearest([*_read_hwmon(sys / "class/hwmon"), *_read_zones(sys / "class/thermal")])
+
+
+def nearest(sensors: Iterable[Sensor]) -> tuple[Sensor, ...]:
+    """One by name, by name."""
+    least: dict[str, Sensor] = {}
+    for sensor in sensors:
+        if sensor.name not in least or sensor.margin < least[sensor.name].margin:
+            least[sensor.name] = sensor
+    return tuple(least[name] for name in sorted(least))
+
+
+def read_energy(sys: Path) -> dict[str, float]:
+    """Joules so far by RAPL domain (`package-0`, `dram`); since 2020 root alone may read them."""
+    found: dict[str, float] = {}
+    for zone in list_names(sys / "class/powercap"):
+        directory = f"{sys}/class/powercap/{zone}"
+        microjoules = _read_number(f"{directory}/energy_uj")
+        name = read_if_any(f"{directory}/name").strip()
+        if microjoules is not None and name and zone.count(":") == 1:
+            found[name] = found.get(name, 0.0) + microjoules / 1e6
+    return found
+
+
+def judge_sensor(name: str, temperature: int | None, critical: int | None) -> Sensor | None:
+    """Of two readings in thousandths of a degree; None of nonsense, or without a limit."""
+    if temperature is None or critical is None or not name:
+        return None
+    sensor = Sensor(name, temperature / 1000, critical / 1000)
+    is_sane = COLDEST <= sensor.temperature <= HOTTEST and 0 < sensor.critical <= HOTTEST
+    return sensor if is_sane else None
+
+
+def _read_hwmon(root: Path) -> Iterator[Sensor]:
+    for chip in list_names(root):
+        directory = f"{root}/{chip}"
+        name = read_if_any(f"{directory}/name").strip()
+        for file in list_names(directory):
+            if file.startswith("temp") and file.endswith("_input"):
+                critical = _read_number(f"{directory}/{file.removesuffix('_input')}_crit")
+                found = judge_sensor(name, _read_number(f"{directory}/{file}"), critical)
+                if found is not None:
+                    yield found
+
+
+def _read_zones(root: Path) -> Iterator[Sensor]:
+    for zone in list_names(root):
+        directory = f"{root}/{zone}"
+        trips = [t for t in list_names(directory) if t.endswith("_type") and t != "type"]
+        for trip in trips:
+            if read_if_any(f"{directory}/{trip}").strip() == "critical":
+                critical = _read_number(f"{directory}/{trip.removesuffix('_type')}_temp")
+                name = read_if_any(f"{directory}/type").strip()
+                found = judge_sensor(name, _read_number(f"{directory}/temp"), critical)
+                if found is not None:
+                    yield found
+
+
+def _read_number(path: str) -> int | None:
+    try:
+        return int(read_if_any(path))
+    except ValueError:
+        return None

@@ -1,0 +1,92 @@
+"""A node's test by work, for real: on this machine's CPU, with torch and gloo."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from holdfast_sidecar.gate.errand import ALL_REDUCE, CPU, GPU, MATMUL, MEMORY, Errand, Result
+from holdfast_sidecar.gate.test_process import TestProcess
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.torch
+
+SITE = """
+import torch, sys
+true = torch.Tensor.{name}
+count = [0]
+def wrong(self, *given, **named):
+    result = true(self, *given, **named)
+    count[0] += 1
+    if count[0] {when} and "exertion.worker" in " ".join(sys.orig_argv):
+        {harm}
+    return result
+torch.Tensor.{name} = wrong
+"""
+
+
+def run(errand: Errand, patience_s: float = 60.0) -> tuple[Result, list[str]]:
+    """The result, and what it said it was at on the way."""
+    began_s = time.monotonic()
+    process = TestProcess.start(errand, began_s, patience_s)
+    at: list[str] = []
+    while True:
+        result = process.look(time.monotonic())
+        if process.at not in at:
+            at.append(process.at)
+        if result is not None:
+            return result, at
+        time.sleep(0.01)
+
+
+def test_on_this_machine_nothing_is_wrong_and_every_figure_is_there() -> None:
+    result, at = run(Errand(os.getpid(), CPU, 2, part_s=0.3))
+    assert (result.error, result.wrong, result.model) == ("", [], "cpu")
+    assert set(result.figures) == {MATMUL, MEMORY, ALL_REDUCE}
+    assert all(value > 1e6 for value in result.figures.values())
+    assert at[0] == "starting"
+    assert "testing memory" in at
+
+
+def test_one_process_sums_over_nobody() -> None:
+    result, _ = run(Errand(os.getpid(), CPU, 1, part_s=0.1))
+    assert set(result.figures) == {MATMUL, MEMORY}
+    assert result.wrong == []
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_device_that_torch_can_t_use_is_an_error_of_the_test() -> None:
+    result, _ = run(Errand(os.getpid(), GPU, 1, part_s=0.1))
+    assert result.error.startswith("cuda 0: ")
+    assert result.wrong == []
+
+
+@pytest.mark.parametrize(
+    ("name", "harm", "told"),
+    [
+        ("__matmul__", "result[3, 4] += 1", "products came out wrong"),
+        ("copy_", "self.view(-1)[7] ^= 64", "words of memory differ"),
+    ],
+)
+def test_one_bit_that_is_wrong_is_seen(
+    tmp_path: object, monkeypatch: pytest.MonkeyPatch, name: str, harm: str, told: str
+) -> None:
+    """The fault is planted under torch: one element of one result."""
+    from pathlib import Path
+
+    folder = Path(str(tmp_path))
+    when = "== 5" if name == "__matmul__" else ">= 2 and self.numel() > 1000"
+    (folder / "sitecustomize.py").write_text(SITE.format(name=name, harm=harm, when=when))
+    monkeypatch.setenv("PYTHONPATH", f"{folder}:{os.environ['PYTHONPATH']}")
+    result, _ = run(Errand(os.getpid(), CPU, 1, part_s=0.1))
+    assert result.error == ""
+    (wrong,) = result.wrong
+    assert told in wrong
+    assert wrong.startswith("cpu 0: ")
+
+
+def test_its_time_is_over() -> None:
+    result, _ = run(Errand(os.getpid(), CPU, 1, part_s=60.0), patience_s=3.0)
+    assert result.error.startswith("it was not over within 3 s (last: ")

@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast_sidecar.nvml import codes, reference
+
+PAGE = Path(__file__).parents[3] / "docs" / "gpus.md"
+
+
+def test_the_page_tells_every_signal_as_the_table_has_it() -> None:
+    assert reference.signals() in PAGE.read_text(), (
+        "put the output of `python -m holdfast_sidecar.nvml.reference` into docs/gpus.md"
+    )
+
+
+def test_the_page_explains_our_own_reasons() -> None:
+    page = PAGE.read_text()
+    for code in (codes.GARBAGE, codes.UNKNOWN_HERE):
+        assert codes.reason(None, code) in page
