@@ -82,7 +82,10 @@ def without_ill(
     if not (obstacle := _obstacle(way.outside, one, cluster, settings)):
         return noted(_with(way, one), _told(agent, why))
     way = noted(way, f"would have kept node {agent.node} outside ({why}), but {obstacle}")
-    if mode_of_job(settings, "quarantine") != "act" or _may_work(incident, cluster, earlier):
+    # Whom its own gate finds unfit is not taken in anyway, while there are others.
+    is_out = agent.node in cluster.unfit and not _leaves_too_few(way.outside, one, cluster)
+    may_act = mode_of_job(settings, "quarantine") == "act"
+    if is_out or not may_act or _may_work(incident, cluster, earlier):
         return way
     return restart.Stop(
         restart.EXIT_REQUEUE, f"{why}, and {obstacle}", quarantine.add(way.outside, one)

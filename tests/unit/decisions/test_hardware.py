@@ -472,6 +472,21 @@ def test_more_than_a_share_of_the_nodes_is_not_put_outside_and_that_is_told(tmp_
     assert line.endswith("but 2 of 6 nodes are outside already, and more share their trouble")
 
 
+def test_beyond_that_share_the_gate_alone_keeps_a_node_out_and_the_job_goes_on(
+    tmp_path: Path,
+) -> None:
+    job = started(tmp_path, nodes=3, spares=3)
+    for attempt, name in enumerate(("n0", "n1", "n2")):
+        node = job.nodes[name]
+        node.ill = [ill(Remedy.REBOOT_NODE, job, gpu=f"GPU-{name}")]
+        node.gate = GateVerdict("unfit", ["GPU 0 is lost"], job.now)
+        job.run_until(lambda: job.is_running(attempt + 1))  # noqa: B023
+        job.run(1)
+    assert members(job) == ["n3", "n4", "n5"]
+    assert job.plan is not None
+    assert [one.node for one in job.plan.outside] == ["n0", "n1"]
+
+
 def test_the_share_grows_with_the_job() -> None:
     agents = [AgentReport(f"n{n}", "i", "joining", 0, 1, 1, "", 1, 90) for n in range(50)]
     outside = [Quarantine(f"m{n}", f"n{n}", 0.0, 9.0) for n in range(5)]

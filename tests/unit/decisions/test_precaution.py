@@ -14,10 +14,10 @@ from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.remedy import Remedy
 
 
-def trouble(job: SimulatedJob, since: float, *kinds: Kind) -> None:
+def trouble(job: SimulatedJob, since: float, kind: Kind = Kind.MEMORY_PRESSURE) -> None:
     """Node n1 finds something."""
-    found = [Finding(kind, "n1", since, 0.9) for kind in kinds or (Kind.MEMORY_PRESSURE,)]
-    change_state(job.nodes["n1"], findings=found)
+    found = Finding(kind, "n1", since, 0.9)
+    change_state(job.nodes["n1"], findings=[found])
 
 
 def saved(job: SimulatedJob) -> list[str]:
