@@ -28,11 +28,10 @@ def measure() -> list[Sample]:
 
 def _raise(node: WatchedNode, gpu: int, xid: int, dice: random.Random) -> Sample:
     time.sleep(dice.uniform(0.1, 1.1))  # two ticks
-    uuid = node.fakes.nvml.state.gpus[gpu].uuid.decode()
+    told = f"xid {xid} of the GPU at {node.fakes.node.pci(gpu)}"
     at_s = time.monotonic()
     node.fakes.nvml.raise_xid(gpu, xid)
     found_s = node.wait_for_line(
-        lambda line: "found gpu_fault" in line and uuid in line and f"XID {xid}" in line,
-        FOUND_WITHIN_S,
+        lambda line: "found gpu_fault" in line and told in line, FOUND_WITHIN_S
     )
     return {"gpu": gpu, "xid": xid, "ms": None if found_s is None else (found_s - at_s) * 1e3}

@@ -23,6 +23,10 @@ class FakeNode:
     sysfs: FakeSysfs
     environment: dict[str, str]
 
+    def pci(self, gpu: int) -> str:
+        """Where a GPU sits, as in sysfs."""
+        return pci_of(self.nvml, gpu)
+
 
 def build_node(root: Path, library: Path, gpus: int, ports: int) -> FakeNode:
     """A node in this directory, all of it healthy. `library`: see `fake_nvml.build`."""
@@ -32,5 +36,11 @@ def build_node(root: Path, library: Path, gpus: int, ports: int) -> FakeNode:
     sysfs = build_fabric(root, ports)
     nvml = FakeNvml.create(root / "nvml", gpus)
     for gpu in range(gpus):
-        sysfs.add_pci(f"0000:{nvml.state.gpus[gpu].bus:02x}:00.0", GPU_CLASS, "nvidia")
+        sysfs.add_pci(pci_of(nvml, gpu), GPU_CLASS, "nvidia")
     return FakeNode(root, nvml, sysfs, environment(library, root / "nvml"))
+
+
+def pci_of(nvml: FakeNvml, gpu: int) -> str:
+    """Where a GPU sits, as in sysfs."""
+    at = nvml.state.gpus[gpu]
+    return f"{at.domain:04x}:{at.bus:02x}:{at.device:02x}.0"
