@@ -38,6 +38,7 @@ class _Rare:
     pci: str = ""
     roce_ecn: str = ""
     frames: Frames = field(default_factory=dict)
+    is_of_machine: bool = False
 
 
 @dataclass
@@ -62,7 +63,7 @@ class NetworkProbe:
         self._links = {
             one.name: self._links.get(one.name, LinkStory(one.name)).seen(_link(one), now_s)
             for one in found
-            if one.is_physical
+            if self._rare.get(one.name, _Rare()).is_of_machine
         }
         return NetworkReading(interfaces, dict(self._links))
 
@@ -83,7 +84,15 @@ class NetworkProbe:
             pci=link_name(f"{directory}/device"),
             roce_ecn=read_roce_ecn(f"{directory}/ecn"),
             frames=frames,
+            is_of_machine=is_of_machine(directory),
         )
+
+
+def is_of_machine(directory: str) -> bool:
+    """Whether what becomes of its link is the machine's affair. Ranks don't talk over USB (a dock,
+    or the service processor, which goes away when that starts anew) nor over the air."""
+    is_on_usb = link_name(f"{directory}/device/subsystem") == "usb"
+    return not is_on_usb and not Path(f"{directory}/phy80211").exists()
 
 
 def read_interface(directory: Path) -> Interface | None:

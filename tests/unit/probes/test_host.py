@@ -39,6 +39,10 @@ FILES = {
     "sys/class/hwmon/hwmon0/temp1_crit": "100000\n",
     "sys/class/powercap/intel-rapl:0/name": "package-0\n",
     "sys/class/powercap/intel-rapl:0/energy_uj": "2500000\n",
+    "sys/class/powercap/intel-rapl:0:0/name": "core\n",
+    "sys/class/powercap/intel-rapl:0:0/energy_uj": "1500000\n",
+    "sys/class/powercap/intel-rapl-mmio:0/name": "package-0\n",
+    "sys/class/powercap/intel-rapl-mmio:0/energy_uj": "2400000\n",
 }
 
 

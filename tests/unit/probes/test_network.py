@@ -47,3 +47,16 @@ def test_what_the_driver_does_not_say_is_absent(sysfs: Path) -> None:
 def test_a_machine_without_sysfs_is_a_failure_of_the_probe(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         NetworkProbe(tmp_path / "nothing").read(0.0)
+
+
+def test_links_over_usb_and_over_the_air_are_told_and_have_no_story(sysfs: Path) -> None:
+    buses = sysfs / "bus"
+    for bus, name in (("pci", "eth1"), ("usb", "enx1"), ("pci", "wlan0")):
+        interface(sysfs, name, type=1, carrier=1)
+        (sysfs / name / "device").mkdir()
+        (buses / bus).mkdir(parents=True, exist_ok=True)
+        (sysfs / name / "device/subsystem").symlink_to(buses / bus)
+    (sysfs / "wlan0/phy80211").mkdir()
+    reading = NetworkProbe(sysfs).read(0.0)
+    assert {"enx1", "wlan0"} < set(reading.interfaces)
+    assert set(reading.links) == {"eth0", "eth1"}
