@@ -55,8 +55,6 @@ class Subject:
     """The newest test that it was put to."""
     far_behind: Sequence[str] = ()
     """What of that lies far behind the other nodes."""
-    is_alone: bool = False
-    """The job never has another node: nothing of it goes over a link."""
     clock_off_s: float = 0.0
     """By how much its wall clock is wrong, if most other nodes say so; ahead is positive."""
 
@@ -217,9 +215,8 @@ def _faults(subject: Subject) -> Found:
 
 
 def _links(subject: Subject) -> Found:
-    """No link was lost for good, and no RDMA port runs slower than it should, where links are of
-    use."""
-    for finding in () if subject.is_alone else subject.findings:
+    """No link was lost for good, and no RDMA port runs slower than it should."""
+    for finding in subject.findings:
         is_lost = finding.kind is Kind.LINK_DOWN and finding.remedy.blames_hardware
         is_slow = finding.kind is Kind.LINK_DEGRADED and PORT.fullmatch(finding.what)
         if is_lost or is_slow:

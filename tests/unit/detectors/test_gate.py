@@ -193,7 +193,6 @@ def test_a_lost_link_and_a_slow_port_keep_a_node_out(
 ) -> None:
     told = reasons(machine(), findings=[found(kind, remedy, what)])
     assert told == (["links: Xid 79: fell off"] if is_unfit else [])
-    assert reasons(machine(), findings=[found(kind, remedy, what)], is_alone=True) == []
 
 
 def test_a_clock_that_most_others_call_wrong() -> None:
