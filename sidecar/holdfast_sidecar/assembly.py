@@ -108,7 +108,7 @@ def assemble(
         ranks_probe=ProbeRunner(RanksProbe(pages, clean=evidence.clean), every_s=0.0),
         machine=machine.MachineProbes(
             host=ProbeRunner(host, site.settings.host.every_s),
-            network=ProbeRunner(watch_network(trees), machine.EVERY_S),
+            network=ProbeRunner(Patient(watch_network(trees)), machine.EVERY_S),
             gpu=ProbeRunner(open_gpu_probe(site.settings.gpu), every_s=0.0),
             gpu_events=ProbeRunner(
                 open_event_probe(site.settings.gpu, coordination.changed.set), every_s=0.0

@@ -53,7 +53,8 @@ class Kind(str, Enum):
 
 
 HARDWARE = frozenset({Kind.LINK_DOWN, Kind.GPU_LOST, Kind.GPU_FAULT})
-"""Kinds that say a node's own parts are at fault: what it wrote meanwhile is not called good."""
+"""Kinds by which a node's own parts are at fault, where the remedy is for hardware: what it wrote
+meanwhile is not called good."""
 
 
 @dataclass(frozen=True)

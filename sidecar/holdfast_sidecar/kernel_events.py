@@ -23,9 +23,20 @@ PATTERNS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("hung_task", re.compile(r"INFO: task .* blocked for more than \d+ seconds")),
     ("nfs_silent", re.compile(r"nfs: server .* not responding")),
     ("lustre_error", re.compile(r"LustreError: ")),
+    ("nvme_timeout", re.compile(r"nvme nvme\d+: .*\btimeout\b")),
+    (
+        "disk_read_only",
+        re.compile(
+            r"(EXT4-fs|BTRFS|XFS)\b.*"
+            r"(Remounting filesystem read-only|forced readonly|Shutting down filesystem"
+            r"|[Ff]ilesystem has been shut down)"
+        ),
+    ),
+    ("lockup", re.compile(r"(NMI )?watchdog: .*(soft lockup|hard LOCKUP)")),
+    ("nccl_crash", re.compile(r"\S+\[\d+\]: segfault at .* in libnccl")),
 )
 """Event -> how its line is known. The mlx5 ones are those that gpud looks for, and firmware that
-gave up."""
+gave up. Those of local disks, stuck processors and NCCL are only counted."""
 
 
 class Logged(Protocol):

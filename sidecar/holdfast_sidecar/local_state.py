@@ -9,7 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.collective_trace import RankTrace
+from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import (
+    AgentReport,
     AttemptKey,
     CheckpointOrder,
     Exertion,
@@ -20,6 +22,7 @@ from holdfast_sidecar.coordination.reports import (
     SavedPart,
     SnapshotOrder,
     SnapshotReport,
+    decode,
 )
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.findings import Finding
@@ -80,3 +83,9 @@ class Orders:
     """The newest reading, for metrics; kept while Redis is away."""
     absent: tuple[Finding, ...] = ()
     """On the leading node: members of the attempt, or their sidecars, that are gone."""
+
+    def is_alone(self, node: str) -> bool:
+        """Whether the job never has another node than this one, as its launcher says."""
+        texts = {} if self.view is None else self.view.section(Section.AGENTS)
+        agent = decode(AgentReport, texts.get(node, ""))
+        return agent is not None and agent.max_nodes == 1

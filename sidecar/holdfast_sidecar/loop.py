@@ -36,6 +36,7 @@ from holdfast_sidecar.detectors.arrival import (
     overdue,
 )
 from holdfast_sidecar.detectors.judgement import judge_machine, judge_ranks
+from holdfast_sidecar.detectors.links import told_only
 from holdfast_sidecar.detectors.onset import keep_onsets, newly_found, no_longer_found
 from holdfast_sidecar.detectors.preemption import asked_of, find_preemption, told_to_go
 from holdfast_sidecar.detectors.slots import find_missing_slots
@@ -269,6 +270,7 @@ class Loop:
         found = judge_machine(
             machine, launcher_alive, self._store_answered_s, self.settings, moment
         )
+        found = told_only(found) if orders.is_alone(self.node) else found
         found += self.hardware.findings(machine, histories, moment)
         preempted_by = self._preempted_by(orders, ranks)
         found += find_preemption(preempted_by, moment)

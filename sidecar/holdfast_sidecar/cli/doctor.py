@@ -28,6 +28,7 @@ from holdfast_sidecar.examination.timeouts import check_timeouts
 from holdfast_sidecar.examination.torchrun import check_torchrun
 from holdfast_sidecar.foreign_ladder import Surroundings
 from holdfast_sidecar.kernel_files import KernelTrees
+from holdfast_sidecar.probes.fabric.selection import Selection
 
 COLOURS = {OK: GOOD, NOTE: "", WARN: DOUBTFUL, FAIL: BAD}
 
@@ -92,7 +93,7 @@ def examine(effective: Effective, ranks: int, around: Surroundings) -> list[Chec
         "processes": check_machine(),
         "host": check_host(trees),
         "GPUs": check_gpus(),
-        "network": check_fabric(trees),
+        "network": check_fabric(trees, Selection.of(settings.fabric)),
         "timeouts": [*check_phases(settings), *check_timeouts(settings, around)],
         "torchrun": check_torchrun(os.environ),
     }

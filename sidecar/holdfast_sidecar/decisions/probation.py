@@ -67,10 +67,11 @@ def _is_ill(rank: RankReport) -> bool:
 
 
 def _has_ill_writer(entry: LedgerEntry, cluster: Cluster) -> bool:
-    """Whether a node that wrote it has an open hardware fault."""
+    """Whether a node that wrote it has an open hardware fault: not one that a program made (most
+    XIDs), nor one of a part that the job does not use."""
     writers = (cluster.nodes.get(name) for name in entry.nodes)
     return any(
-        finding.kind in HARDWARE
+        finding.kind in HARDWARE and finding.remedy.blames_hardware
         for node in writers
         if node is not None
         for finding in node.findings

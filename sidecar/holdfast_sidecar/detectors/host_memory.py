@@ -43,7 +43,7 @@ def find_memory_errors(host: HostReading, moment: Moment) -> Iterator[Finding]:
     errors = host.memory_errors
     if errors is None:
         return
-    if errors.uncorrected > 0:
+    if errors.uncorrected:
         text = f"{errors.uncorrected} memory errors since boot could not be corrected"
         yield _finding(Kind.HOST_MEMORY_ERRORS, moment, text, "uncorrected")
     storm = _corrected_of_late(host)
@@ -66,10 +66,11 @@ def _of_group(group: Group) -> str:
 
 def _corrected_of_late(host: HostReading) -> int:
     """Since an hour ago, or since we look; counts that went backwards began anew."""
-    before = tally_before(host, STORM_S) or next(iter(host.earlier), None)
-    if before is None or before.corrected is None or host.memory_errors is None:
+    before, errors = tally_before(host, STORM_S), host.memory_errors
+    before = before or next(iter(host.earlier), None)
+    if before is None or before.corrected is None or errors is None or errors.corrected is None:
         return 0
-    return max(0, host.memory_errors.corrected - before.corrected)
+    return max(0, errors.corrected - before.corrected)
 
 
 def _finding(kind: Kind, moment: Moment, text: str, what: str = "") -> Finding:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import Moment
@@ -23,6 +24,8 @@ SURE_OF_ONE = 0.5
 SURE_OF_MANY = 0.9
 SURE_IT_IS_SLOW = 0.7
 """A fact, but not that it will get worse: nothing is saved for it (`decisions/precaution.py`)."""
+
+ALONE = "the job has one node only: none of its work goes over a link"
 
 FEWEST_LIKES = 2
 """Other links of the same board that must agree on a rate before one that is slower is odd."""
@@ -52,6 +55,17 @@ def find_missing_ports(
     if missing > 0:
         text = f"{missing} of {settings.ports} RDMA ports have not been active at all"
         yield _finding(Kind.LINK_DOWN, moment, "ports", [text], remedy=Remedy.REPLACE)
+
+
+def told_only(findings: Iterable[Finding]) -> list[Finding]:
+    """The same on a node whose job never has another one: nothing of it goes over a link, so that a
+    lost one (a workstation's cable) is no reason to end it, to blame the node or to keep it out."""
+    return [
+        replace(one, remedy=Remedy.NONE, evidence=[*one.evidence, ALONE])
+        if one.kind is Kind.LINK_DOWN
+        else one
+        for one in findings
+    ]
 
 
 def _lost(link: LinkStory, moment: Moment) -> Finding:

@@ -28,10 +28,15 @@ FORECAST_FOR = ("checkpoint", "state")
 
 
 def find_full_rooms(host: HostReading, moment: Moment) -> Iterator[Finding]:
-    """One finding for each room in trouble."""
+    """One finding for each file system in trouble. The checkpoints' room comes first: where state
+    lies on the same one, a checkpoint that is made for want of room would take the rest."""
+    told: set[int] = set()
     for purpose, room in sorted(host.rooms.items()):
+        if room.device is not None and room.device in told:
+            continue
         text = _shortage(room) or _forecast(host, purpose, room)
         if text:
+            told |= set() if room.device is None else {room.device}
             yield Finding(
                 kind=Kind.DISK_FULL,
                 node=moment.node,

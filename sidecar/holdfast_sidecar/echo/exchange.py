@@ -161,7 +161,7 @@ class Exchange:
     def _send(self, content: bytes, address: tuple[str, int]) -> None:
         try:
             self._socket.sendto(content, address)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: no such name can be (UnicodeError)
             log.debug("can't send to %s: %s", address[0], error)
 
     def _run(self) -> None:

@@ -158,6 +158,8 @@ def accusers(reports: Mapping[str, NodeReport]) -> dict[str, tuple[str, ...]]:
 def parse_address(text: str) -> tuple[str, int] | None:
     """Host and port of `host:port`; None when it is none."""
     host, _, port = text.rpartition(":")
-    if not host or not port.isascii() or not port.isdecimal() or int(port) > 65535:
+    if not host or not port.isascii() or not port.isdecimal() or len(port) > 5:
+        return None
+    if int(port) > 65535:
         return None
     return host.strip("[]"), int(port)

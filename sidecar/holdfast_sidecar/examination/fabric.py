@@ -8,20 +8,28 @@ from pathlib import Path
 from holdfast_sidecar.examination.check import NOTE, OK, WARN, Check
 from holdfast_sidecar.kernel_files import KernelTrees, list_names, read_if_any
 from holdfast_sidecar.probes.ethtool import read_all_counters
+from holdfast_sidecar.probes.fabric.selection import Selection
 
 ACTIVE = "4: ACTIVE"
+ALL = Selection()
+COUNTERS = ("counters", "hw_counters")
 
 
-def check_fabric(trees: KernelTrees) -> list[Check]:
+def check_fabric(trees: KernelTrees, selection: Selection = ALL) -> list[Check]:
     """Look at the fabric below /sys."""
-    return [check_rdma(trees.sys / "class/infiniband"), check_interfaces(trees.sys / "class/net")]
+    return [
+        check_rdma(trees.sys / "class/infiniband", selection),
+        check_interfaces(trees.sys / "class/net"),
+    ]
 
 
-def check_rdma(root: Path) -> Check:
-    """Ports seen, active, and with counters that may be read."""
+def check_rdma(root: Path, selection: Selection = ALL) -> Check:
+    """Ports seen, active, and with counters that may be read. Of a device that settings exclude
+    nothing is opened."""
     ports = [
         f"{root}/{device}/ports/{port}"
         for device in list_names(root)
+        if selection.has(device)
         for port in list_names(f"{root}/{device}/ports")
     ]
     if not ports:
@@ -40,9 +48,9 @@ def check_rdma(root: Path) -> Check:
 
 def may_read_counters(port: str) -> bool:
     """Asked of their permissions alone: where a fabric manager owns the device, every counter that
-    is read makes its firmware complain to the kernel's log."""
-    names = list_names(f"{port}/counters")
-    return bool(names) and os.access(f"{port}/counters/{names[0]}", os.R_OK)
+    is read makes its firmware complain to the kernel's log. EFA has `hw_counters` only."""
+    files = [f"{port}/{of}/{name}" for of in COUNTERS for name in list_names(f"{port}/{of}")[:1]]
+    return bool(files) and all(os.access(file, os.R_OK) for file in files)
 
 
 def tells_counters(interface: str) -> bool:

@@ -61,7 +61,10 @@ def judge_memory_errors(errors: MemoryErrors | None) -> Check:
     if errors.uncorrected:
         line = f"{errors.uncorrected} since boot could not be corrected: have the memory replaced"
         return Check("memory errors", WARN, line)
-    return Check("memory errors", OK, f"EDAC counts them: {errors.corrected} corrected since boot")
+    corrected = "corrected ones are hidden"
+    if errors.corrected is not None:
+        corrected = f"{errors.corrected} corrected since boot"
+    return Check("memory errors", OK, f"EDAC counts them: {corrected}")
 
 
 def judge_sensors(sensors: tuple[Sensor, ...]) -> Check:

@@ -84,8 +84,12 @@ def _draw_port(port: Port, of_port: Told) -> Iterator[Sample]:
     yield from of_port("rdma_port_state_id", port.state)
     yield from of_port("rdma_port_physical_state_id", port.physical_state)
     yield from of_port("rdma_port_rate_bytes_per_second", port.rate_bytes_per_s)
+    told: set[str] = set()
     for counter, (name, labels) in PORT_COUNTERS.items():
-        yield from of_port(name, port.counters.get(counter), **labels)
+        series = f"{name}{labels}"
+        if counter in port.counters and series not in told:  # bnxt_re tells bytes by both names
+            told.add(series)
+            yield from of_port(name, port.counters[counter], **labels)
     for side, (everything, flushed) in CQE_ERRORS.items():
         if everything in port.counters:
             errors = port.counters[everything] - port.counters.get(flushed, 0)

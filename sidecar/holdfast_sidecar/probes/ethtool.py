@@ -22,6 +22,10 @@ NAME_BYTES = 32
 MOST_COUNTERS = 20_000
 """mlx5 with 64 queues has 3,000; a count above this is garbage."""
 
+SPARE = 4096
+"""Counters for which there is room beyond the driver's count: the kernel writes as many as there
+are then, whatever was asked for, and queues may have been added since they were counted."""
+
 _PRIORITY = re.compile(
     r"(?P<direction>rx|tx)_(?:prio(?P<a>[0-7])_pause"  # mlx5
     r"|pfc_(?:ena_)?frames_pri(?P<b>[0-7])"  # bnxt_en
@@ -75,11 +79,18 @@ def read_all_counters(interface: str) -> Mapping[str, int]:
         count = _count(asked, interface)
         if not 0 < count <= MOST_COUNTERS:
             return {}
-        names = _ask(asked, interface, (GET_STRINGS, STATS_SET, count), count * NAME_BYTES)
-        values = _ask(asked, interface, (GET_STATS, count), count * 8)
-    return dict(
-        zip(parse_names(names[12:]), struct.unpack_from(f"={count}Q", values, 8), strict=False)
-    )
+        room = count + SPARE
+        names = _ask(asked, interface, (GET_STRINGS, STATS_SET, count), room * NAME_BYTES)
+        values = _ask(asked, interface, (GET_STATS, count), room * 8)
+    if told_count(names[8:]) != count or told_count(values[4:]) != count:
+        return {}  # they change just now
+    names = names[12 : 12 + count * NAME_BYTES]
+    return dict(zip(parse_names(names), struct.unpack_from(f"={count}Q", values, 8), strict=False))
+
+
+def told_count(answer: bytes | bytearray) -> int:
+    """The first number of it: as many counters follow."""
+    return int(struct.unpack_from("=I", answer)[0])
 
 
 def _direction(found: re.Match[str]) -> str:

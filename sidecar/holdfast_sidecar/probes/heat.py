@@ -14,6 +14,9 @@ from holdfast_sidecar.readings.host import Sensor
 COLDEST, HOTTEST = -40.0, 200.0
 """What a part of a computer can have, °C; an unconnected sensor tells -128 or 65261."""
 
+OTHER_WAY = "-mmio"
+"""In the name of a zone: the same package's counter, told a second time by memory-mapped I/O."""
+
 
 def read_sensors(sys: Path) -> tuple[Sensor, ...]:
     """The nearest to critical of each kind; those that name no critical temperature left out."""
@@ -30,13 +33,15 @@ def nearest(sensors: Iterable[Sensor]) -> tuple[Sensor, ...]:
 
 
 def read_energy(sys: Path) -> dict[str, float]:
-    """Joules so far by RAPL domain (`package-0`, `dram`); since 2020 root alone may read them."""
+    """Joules so far by RAPL domain (`package-0`, `psys`), those in them left out; since 2020 root
+    alone may read them."""
     found: dict[str, float] = {}
     for zone in list_names(sys / "class/powercap"):
         directory = f"{sys}/class/powercap/{zone}"
         microjoules = _read_number(f"{directory}/energy_uj")
         name = read_if_any(f"{directory}/name").strip()
-        if microjoules is not None and name and zone.count(":") == 1:
+        is_whole = zone.count(":") == 1 and OTHER_WAY not in zone
+        if microjoules is not None and name and is_whole:
             found[name] = found.get(name, 0.0) + microjoules / 1e6
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from holdfast_sidecar.kernel_files import list_names, read_if_any
@@ -13,12 +14,17 @@ def read_memory_errors(sys: Path) -> MemoryErrors | None:
     where none is told of (no ECC, a virtual machine, a driver that isn't loaded)."""
     root = sys / "devices/system/edac/mc"
     controllers = [name for name in list_names(root) if name.startswith("mc")]
-    corrected = [_read_count(f"{root}/{name}/ce_count") for name in controllers]
-    uncorrected = [_read_count(f"{root}/{name}/ue_count") for name in controllers]
-    known = [count for count in (*corrected, *uncorrected) if count is not None]
-    if not known:
+    corrected = _sum(_read_count(f"{root}/{name}/ce_count") for name in controllers)
+    uncorrected = _sum(_read_count(f"{root}/{name}/ue_count") for name in controllers)
+    if corrected is None and uncorrected is None:
         return None
-    return MemoryErrors(sum(c or 0 for c in corrected), sum(c or 0 for c in uncorrected))
+    return MemoryErrors(corrected, uncorrected)
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    """Of those that can be read; None where none can."""
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
 
 
 def _read_count(path: str) -> int | None:

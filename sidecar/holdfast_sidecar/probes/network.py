@@ -27,6 +27,10 @@ RARELY_S = 30.0
 """How often a driver is asked for all of its counters, which it answers with a firmware command
 each for some (mlx5), and for what people configure: twice a minute is enough to see a storm."""
 
+MOST_PAIRS = 8
+"""Virtual interfaces without a kind of their own (ends of pairs, tunnels). A container has one or
+two; a host has one for each of hundreds, which come and go: ten series each, never the same."""
+
 Frames = Mapping[tuple[str, str, str], int]
 
 
@@ -38,6 +42,7 @@ class _Rare:
     pci: str = ""
     roce_ecn: str = ""
     frames: Frames = field(default_factory=dict)
+    is_of_machine: bool = False
 
 
 @dataclass
@@ -53,7 +58,7 @@ class NetworkProbe:
 
     def read(self, now_s: float) -> NetworkReading:
         """Every interface now; one that vanishes while being read is left out."""
-        names = sorted(entry.name for entry in self.root.iterdir())
+        names = worth_telling(self.root, sorted(entry.name for entry in self.root.iterdir()))
         found = [one for name in names if (one := read_interface(self.root / name)) is not None]
         if now_s >= self._rare_due_s:
             self._rare_due_s = now_s + RARELY_S
@@ -62,7 +67,7 @@ class NetworkProbe:
         self._links = {
             one.name: self._links.get(one.name, LinkStory(one.name)).seen(_link(one), now_s)
             for one in found
-            if one.is_physical
+            if self._rare.get(one.name, _Rare()).is_of_machine
         }
         return NetworkReading(interfaces, dict(self._links))
 
@@ -83,7 +88,21 @@ class NetworkProbe:
             pci=link_name(f"{directory}/device"),
             roce_ecn=read_roce_ecn(f"{directory}/ecn"),
             frames=frames,
+            is_of_machine=is_of_machine(directory),
         )
+
+
+def is_of_machine(directory: str) -> bool:
+    """Whether what becomes of its link is the machine's affair. Ranks don't talk over USB (a dock,
+    or the service processor, which goes away when that starts anew) nor over the air."""
+    is_on_usb = link_name(f"{directory}/device/subsystem") == "usb"
+    return not is_on_usb and not Path(f"{directory}/phy80211").exists()
+
+
+def worth_telling(root: Path, names: list[str]) -> list[str]:
+    """Without the host's ends of its containers' interfaces, where there are many."""
+    pairs = {name for name in names if _is_pair(f"{root}/{name}")}
+    return [name for name in names if name not in pairs] if len(pairs) > MOST_PAIRS else names
 
 
 def read_interface(directory: Path) -> Interface | None:
@@ -117,6 +136,12 @@ def read_roce_ecn(directory: str) -> str:
         if priorities:
             told.append(f"{role}={','.join(enabled)}")
     return " ".join(told)
+
+
+def _is_pair(directory: str) -> bool:
+    """Neither hardware nor of a kind (bond, vlan, bridge) that the kernel names."""
+    is_interface = Path(f"{directory}/type").exists() and not Path(f"{directory}/device").exists()
+    return is_interface and "DEVTYPE=" not in read_if_any(f"{directory}/uevent")
 
 
 def _link(one: Interface) -> LinkLook:

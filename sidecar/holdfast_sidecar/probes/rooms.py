@@ -86,4 +86,5 @@ def read_room(path: Path) -> Room | None:
         available_bytes=facts.f_bavail * facts.f_frsize,
         files=facts.f_files or None,
         files_available=facts.f_favail if facts.f_files else None,
+        device=existing.stat().st_dev,
     )

@@ -32,6 +32,8 @@ class Room:
     files: int | None = None
     """Inodes in all; None where the file system makes them as it needs them."""
     files_available: int | None = None
+    device: int | None = None
+    """Which file system it is: rooms with the same one share what is available."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,8 @@ class Clock:
 class MemoryErrors:
     """Counts of the memory controllers (EDAC) since boot."""
 
-    corrected: int
-    uncorrected: int
+    corrected: int | None
+    uncorrected: int | None
 
 
 @dataclass(frozen=True)

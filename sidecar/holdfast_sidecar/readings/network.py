@@ -40,4 +40,4 @@ class NetworkReading:
 
     interfaces: Mapping[str, Interface]
     links: Mapping[str, LinkStory] = field(default_factory=dict)
-    """Of the physical ones."""
+    """Of the physical ones, but for those on USB and over the air."""

@@ -111,9 +111,10 @@ def test_doctor_tells_what_is_lost_there_and_nothing_fails(name: str, folder: Pa
 def test_a_job_runs_to_its_end_there(name: str, folder: Path) -> None:
     around, lost = LOST[name]
     needs(around)
-    ran = holdfast(around, folder, "run", "--nproc-per-node=2", str(TRAINING))
+    # One rank: what it lacks a second one lacks as well, and imports torch once more.
+    ran = holdfast(around, folder, "run", "--nproc-per-node=1", str(TRAINING))
     assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert sorted(path.name for path in folder.glob("*-from-*")) == ["0-0-from-0", "0-1-from-0"]
+    assert [path.name for path in folder.glob("*-from-*")] == ["0-0-from-0"]
     assert failing_probes(folder) == {"kernel_log"} & {what.replace(" ", "_") for what in lost}
 
 

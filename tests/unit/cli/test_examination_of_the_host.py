@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from holdfast_sidecar.cli.doctor import page
+from holdfast_sidecar.demo.fake_sysfs import FakeSysfs
 from holdfast_sidecar.examination import fabric, host
 from holdfast_sidecar.examination.check import Check
 from holdfast_sidecar.examination.tracing import may_trace_children
 from holdfast_sidecar.kernel_files import KernelTrees
+from holdfast_sidecar.probes.fabric.selection import Selection
 from holdfast_sidecar.readings.host import Group, MemoryErrors, Sensor
 
 
@@ -93,3 +95,13 @@ def test_the_page_groups_checks_by_part() -> None:
         "first\n  ok    a   one\n  warn  bb  two\n\nsecond\n  fail  c   three\n\n"
         "3 checks: 1 failed, 1 warned"
     )
+
+
+def test_an_efa_device_has_counters_of_its_own_and_one_that_is_excluded_is_not_looked_at(
+    tmp_path: Path,
+) -> None:
+    sysfs = FakeSysfs(tmp_path)
+    sysfs.add_efa("rdmap16s27", "0000:10:1b.0")
+    root = sysfs.sys / "class/infiniband"
+    assert fabric.check_rdma(root) == Check("InfiniBand", "ok", "1 ports, 1 of them active")
+    assert fabric.check_rdma(root, Selection(exclude=("rdmap*",))).verdict == "note"

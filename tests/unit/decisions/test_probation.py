@@ -17,6 +17,7 @@ from holdfast_sidecar.coordination.reports import (
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.probation import has_passed, on_trial, state_of_trial
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.settings import CheckpointSettings
 
 SETTINGS = CheckpointSettings(good_after_s=120.0, good_after_steps=10)
@@ -116,8 +117,18 @@ def test_gradients_and_spikes_do_as_losses_that_are_not_finite(
     assert state_of_trial(new, cluster(rank(0), rank(1, **seen)), PLAN) not in ("", before)
 
 
+@pytest.mark.parametrize("remedy", [Remedy.NONE, Remedy.RESTART_APP])
+@pytest.mark.parametrize("kind", [Kind.GPU_FAULT, Kind.LINK_DOWN])
+def test_what_is_only_told_and_a_program_s_own_fault_hold_nothing_back(
+    kind: Kind, remedy: Remedy
+) -> None:
+    told = (Finding(kind, "a", 1.0, 0.9, what="xid 13", remedy=remedy),)
+    new = entry("new", 50)
+    assert state_of_trial(new, cluster(findings=told), PLAN) == state_of_trial(new, cluster(), PLAN)
+
+
 def test_a_hardware_fault_counts_on_a_node_that_wrote_it_only() -> None:
-    down = (Finding(Kind.LINK_DOWN, "a", 1.0, 0.9, what="eth0"),)
+    down = (Finding(Kind.LINK_DOWN, "a", 1.0, 0.9, what="eth0", remedy=Remedy.REPLACE),)
     new = entry("new", 50)
     assert state_of_trial(new, cluster(findings=down), PLAN) == ""
     assert state_of_trial(new, cluster(findings=down, on="b"), PLAN) != ""

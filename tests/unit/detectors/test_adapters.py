@@ -44,6 +44,22 @@ REFUSED = (
         ("nfs: server filer not responding, still trying", "nfs_silent", ""),
         ("EDAC MC0: 1 CE memory read error on CPU_SrcID#0_MC#0", "memory_error", ""),
         ("LustreError: 11-0: scratch-OST0001-osc: operation ost_read failed", "lustre_error", ""),
+        ("nvme nvme0: I/O 193 QID 4 timeout, aborting", "nvme_timeout", ""),
+        ("nvme nvme3: I/O tag 12 (0x300c) QID 9 timeout, completion polled", "nvme_timeout", ""),
+        ("EXT4-fs (nvme0n1p2): Remounting filesystem read-only", "disk_read_only", ""),
+        (
+            "XFS (dm-0): Corruption of in-memory data detected.  Shutting down filesystem",
+            "disk_read_only",
+            "",
+        ),
+        ("BTRFS info (device sda1: state E): forced readonly", "disk_read_only", ""),
+        ("watchdog: BUG: soft lockup - CPU#12 stuck for 26s! [python:4711]", "lockup", ""),
+        ("NMI watchdog: Watchdog detected hard LOCKUP on cpu 3", "lockup", ""),
+        (
+            "python3[4711]: segfault at 8 ip 00007f1 sp 00007f2 error 4 in libnccl.so.2.27.5[7f+1]",
+            "nccl_crash",
+            "",
+        ),
     ],
 )
 def test_lines_are_known_by_the_drivers_words(text: str, event: str, pci: str) -> None:
@@ -57,6 +73,9 @@ def test_lines_are_known_by_the_drivers_words(text: str, event: str, pci: str) -
     [
         "",
         "mlx5_core 0000:5c:00.0: Port module event: module 0, Cable plugged",
+        "nvme nvme0: 32/0/0 default/read/poll queues",
+        "EXT4-fs (sda1): mounted filesystem with ordered data mode",
+        "python3[4711]: segfault at 8 ip 00007f1 sp 00007f2 error 4 in libtorch.so[7f+1]",
         "nfs: server filer OK",
         'python says "mlx5_core Detected insufficient power on the PCIe slot"',
     ],

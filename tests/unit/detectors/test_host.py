@@ -107,6 +107,15 @@ def test_a_file_system_without_bytes_or_inodes_is_full(room: Room, evidence: str
     assert [one.evidence[0] for one in findings] == ([evidence] if evidence else [])
 
 
+def test_a_full_file_system_is_told_once_as_the_checkpoints_where_it_is_theirs_too() -> None:
+    full = Room(100 * GIB, GIB, device=7)
+    rooms = {"state": full, "checkpoint": full, "shm": replace(full, device=8)}
+    assert told(replace(HEALTHY, rooms=rooms)) == [
+        (Kind.DISK_FULL, "checkpoint"),
+        (Kind.DISK_FULL, "shm"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("purpose", "left", "before", "span_s", "evidence"),
     [

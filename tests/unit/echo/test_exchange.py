@@ -97,3 +97,12 @@ def test_another_attempt_begins_anew(nodes: tuple[Node, Node]) -> None:
 
 def test_the_key_is_in_no_text_of_it() -> None:
     assert "kkkk" not in repr(Company("a", 1, SECRET))
+
+
+def test_an_address_that_can_not_be_one_is_a_loss_like_others(nodes: tuple[Node, Node]) -> None:
+    a, _ = nodes
+    a.exchange.keep(Company("a", 1, SECRET, {"b": ("x" * 70, 1), "c": ("::1", 1)}))
+    a.exchange.ask_all()
+    a.exchange.close_window()
+    window = a.exchange.read().windows[-1]
+    assert {name: trips.lost for name, trips in window.items()} == {"b": 1, "c": 1}

@@ -19,7 +19,7 @@ from holdfast_sidecar.evidence.aftermath import BEFORE_S, Scene, keep_aftermath,
 from holdfast_sidecar.evidence.rank_facts import Output, RankFacts
 from holdfast_sidecar.places import Places
 from holdfast_sidecar.readings.gpu import GpuReading
-from holdfast_sidecar.readings.host import HostReading
+from holdfast_sidecar.readings.host import HostReading, Tally
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.readings.network import NetworkReading
 from holdfast_sidecar.redaction import REDACTED, Redaction
@@ -107,6 +107,16 @@ def test_the_decision_the_machine_the_logs_and_the_versions_are_kept(scene: Scen
     assert (scene.directory / "rank-1-stderr.log").read_text().startswith("ValueError")
     assert (scene.directory / "fatal-local-1.txt").exists()
     assert not (scene.directory / "fatal-local-0.txt").exists()
+
+
+def test_of_the_machine_what_is_so_is_kept_and_not_the_hour_before(scene: Scene) -> None:
+    assert MACHINE.host is not None
+    earlier = tuple(Tally(at_s, available={"state": 1}) for at_s in range(240))
+    host = dataclasses.replace(MACHINE.host, now=Tally(240.0, periods=7), earlier=earlier)
+    machine = dataclasses.replace(MACHINE, host=host)
+    keep_aftermath(dataclasses.replace(scene, machine=machine), kernel, 20.0, 1000.0)
+    told = read(scene, "machine.json")["readings"]["host"]
+    assert (told["now"]["periods"], told["earlier"]) == (7, [])
 
 
 def test_no_secret_gets_into_any_file(scene: Scene) -> None:

@@ -5,14 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from tests.unit.loop.test_loop import Fixed, loop  # noqa: F401 - a fixture
 
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.reports import AgentReport, encode
+from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.demo.fake_sysfs import ACTIVE, DOWN, build_fabric
 from holdfast_sidecar.findings import Kind
+from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.loop import Loop
 from holdfast_sidecar.probes.fabric.ports import FabricProbe
+from holdfast_sidecar.probes.network import NetworkProbe
 from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.readings.kernel import KernelReading, KernelRecord
+from holdfast_sidecar.remedy import Remedy
 
 
 def kinds(loop: Loop) -> list[tuple[Kind, str]]:  # noqa: F811
@@ -35,6 +42,30 @@ def test_a_flap_is_told_and_a_drop_is_told_as_a_fault(loop: Loop, tmp_path: Path
     loop.tick(25.0, 1025.0)
     loop.tick(60.0, 1060.0)
     assert (Kind.LINK_DOWN, "mlx5_1/1") in kinds(loop)
+
+
+@pytest.mark.parametrize(("most", "remedy"), [(1, Remedy.NONE), (2, Remedy.REPLACE)])
+def test_a_lost_link_is_only_told_where_the_job_never_has_another_node(
+    loop: Loop,  # noqa: F811
+    tmp_path: Path,
+    most: int,
+    remedy: Remedy,
+) -> None:
+    sysfs = build_fabric(tmp_path / "machine", ports=1)
+    agent = AgentReport("a", "i", "running", 1, 1, 1, "", 1, most)
+    view = View(Lease(1, ""), "s", {Section.AGENTS: {loop.node: encode(agent)}})
+    loop.coordination.agreed = Orders(store_up=True, view=view)  # type: ignore[attr-defined]
+    loop.machine = replace(
+        loop.machine, network=ProbeRunner(NetworkProbe(sysfs.sys / "class/net"), 1.0)
+    )
+    loop.tick(0.0, 1000.0)
+    sysfs.set_carrier("eth0", has_carrier=False)
+    loop.tick(5.0, 1005.0)
+    loop.tick(40.0, 1040.0)
+    told = loop.coordination.told[-1].findings  # type: ignore[attr-defined]
+    assert (told[0].kind, told[0].what, told[0].remedy) == (Kind.LINK_DOWN, "eth0", remedy)
+    gate = loop.coordination.told[-1].gate  # type: ignore[attr-defined]
+    assert gate.state == ("fit" if most == 1 else "unfit")
 
 
 def test_the_kernels_lines_are_counted_once_each(loop: Loop) -> None:  # noqa: F811

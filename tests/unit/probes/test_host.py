@@ -10,9 +10,11 @@ import pytest
 from holdfast_sidecar.kernel_files import KernelTrees
 from holdfast_sidecar.probes.host import HostProbe
 from holdfast_sidecar.probes.memory import Memory, parse_meminfo
+from holdfast_sidecar.probes.memory_errors import read_memory_errors
 from holdfast_sidecar.probes.oom import parse_oom_kills
 from holdfast_sidecar.probes.pressure import parse_pressure, read_pressures
 from holdfast_sidecar.probes.processors import parse_stat
+from holdfast_sidecar.readings.host import MemoryErrors
 
 MEMORY = """\
 some avg10=12.50 avg60=3.00 avg300=1.00 total=2500000
@@ -39,6 +41,10 @@ FILES = {
     "sys/class/hwmon/hwmon0/temp1_crit": "100000\n",
     "sys/class/powercap/intel-rapl:0/name": "package-0\n",
     "sys/class/powercap/intel-rapl:0/energy_uj": "2500000\n",
+    "sys/class/powercap/intel-rapl:0:0/name": "core\n",
+    "sys/class/powercap/intel-rapl:0:0/energy_uj": "1500000\n",
+    "sys/class/powercap/intel-rapl-mmio:0/name": "package-0\n",
+    "sys/class/powercap/intel-rapl-mmio:0/energy_uj": "2400000\n",
 }
 
 
@@ -149,3 +155,11 @@ def test_another_kernels_files_are_read_as_far_as_they_go() -> None:
     assert parse_meminfo("MemTotal: 4 kB\nMemAvailable: 2 kB\n") == Memory(4096, 2048, 0)
     assert parse_oom_kills("nr_free_pages 12\n") is None
     assert parse_oom_kills("oom_kill many\n") is None
+
+
+def test_counts_of_memory_errors_that_can_not_be_read_are_not_zero(tmp_path: Path) -> None:
+    controller = tmp_path / "devices/system/edac/mc/mc0"
+    controller.mkdir(parents=True)
+    assert read_memory_errors(tmp_path) is None
+    (controller / "ce_count").write_text("5\n")
+    assert read_memory_errors(tmp_path) == MemoryErrors(5, None)

@@ -47,3 +47,29 @@ def test_what_the_driver_does_not_say_is_absent(sysfs: Path) -> None:
 def test_a_machine_without_sysfs_is_a_failure_of_the_probe(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         NetworkProbe(tmp_path / "nothing").read(0.0)
+
+
+def test_links_over_usb_and_over_the_air_are_told_and_have_no_story(sysfs: Path) -> None:
+    buses = sysfs / "bus"
+    for bus, name in (("pci", "eth1"), ("usb", "enx1"), ("pci", "wlan0")):
+        interface(sysfs, name, type=1, carrier=1)
+        (sysfs / name / "device").mkdir()
+        (buses / bus).mkdir(parents=True, exist_ok=True)
+        (sysfs / name / "device/subsystem").symlink_to(buses / bus)
+    (sysfs / "wlan0/phy80211").mkdir()
+    reading = NetworkProbe(sysfs).read(0.0)
+    assert {"enx1", "wlan0"} < set(reading.interfaces)
+    assert set(reading.links) == {"eth0", "eth1"}
+
+
+@pytest.mark.parametrize(("pairs", "are_told"), [(4, True), (40, False)])
+def test_the_ends_of_a_hosts_containers_are_left_out_where_there_are_many(
+    sysfs: Path, pairs: int, are_told: bool
+) -> None:
+    (sysfs / "br0/uevent").write_text("DEVTYPE=bridge\nINTERFACE=br0\n")
+    for number in range(pairs):
+        interface(sysfs, f"veth{number:04}", type=1, carrier=1)
+        (sysfs / f"veth{number:04}/uevent").write_text(f"INTERFACE=veth{number:04}\n")
+    interfaces = set(NetworkProbe(sysfs).read(0.0).interfaces)
+    assert {"br0", "eth0"} <= interfaces
+    assert ("veth0000" in interfaces) == are_told
