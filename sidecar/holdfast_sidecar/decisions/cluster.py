@@ -62,6 +62,8 @@ class Cluster:
 
     unfit: Mapping[str, str] = field(default_factory=dict)
     """Nodes that the health gate keeps outside -> why."""
+    lame: frozenset[str] = frozenset()
+    """Those of them that an attempt would run on all the same."""
     unheard: frozenset[str] = frozenset()
     """Nodes whose health check is still waited for."""
     unchecked: frozenset[str] = frozenset()
@@ -83,12 +85,31 @@ class Cluster:
         return [agent for agent in self.willing() if not is_kept_out(agent, outside)]
 
     def willing(self) -> list[AgentReport]:
-        """The same with those that are kept outside; all of them fit, as far as is known."""
+        """The same with those that are kept outside: who is fit, as far as is known, and of those
+        that are lame as many as the minimum of nodes wants."""
+        waiting = self.waiting()
+        ill = self.unfit.keys() | self.unheard
         return [
-            agent
-            for agent in self.waiting()
-            if agent.node not in self.unfit and agent.node not in self.unheard
+            *(agent for agent in waiting if agent.node not in ill),
+            *self._stopgaps([agent for agent in waiting if agent.node in self.lame]),
         ]
+
+    def _stopgaps(self, lame: list[AgentReport]) -> list[AgentReport]:
+        """Of these as many as are wanting, members of the attempt first: what works for them is
+        worth more than a job that ends."""
+        if not lame:
+            return []
+        outside = self.outside()
+        others = [
+            agent
+            for agent in self.agents.values()
+            if self.is_alive(agent.node) and agent.node not in self.unfit
+        ]
+        there = sum(not is_kept_out(agent, outside) for agent in others)
+        members = [] if self.plan is None else [member.node for member in self.plan.members]
+        able = [agent for agent in lame if not is_kept_out(agent, outside)]
+        able.sort(key=lambda agent: (agent.node not in members, agent.node))
+        return able[: max(0, lame[0].min_nodes - there)]
 
     def waiting(self) -> list[AgentReport]:
         """Living agents that want into an attempt, fit or not."""

@@ -154,7 +154,7 @@ def _may_work(incident: Incident, cluster: Cluster, earlier: Iterable[Incident])
         return False
     node = cluster.nodes.get(incident.culprit_node)
     findings = [] if node is None else node.findings
-    is_lost = incident.culprit_node in cluster.unfit or any(
+    is_lost = incident.culprit_node in cluster.unfit.keys() - cluster.lame or any(
         f.kind is Kind.GPU_LOST and f.gpu == incident.gpu for f in findings
     )
     was_tried = any(
@@ -210,7 +210,8 @@ def _leaves_too_few(outside: Sequence[Quarantine], one: Quarantine, cluster: Clu
     left = [
         agent
         for agent in cluster.waiting()
-        if agent.node not in cluster.unfit and not quarantine.is_kept_out(agent, kept)
+        if agent.node not in cluster.unfit.keys() - cluster.lame
+        if not quarantine.is_kept_out(agent, kept)
     ]
     return not left or len(left) < left[0].min_nodes
 

@@ -166,6 +166,27 @@ def found(kind: Kind, remedy: Remedy = Remedy.NONE, what: str = "", gpu: str = "
     )
 
 
+def works(read: MachineReading, **more: Any) -> bool:
+    verdict = judge(read, **more).verdict(1.0)
+    assert verdict.state == "unfit"
+    return verdict.works
+
+
+def test_what_an_attempt_would_run_on_is_told_from_what_would_end_it() -> None:
+    assert works(machine(gpu(REMAP_PENDING=1)))
+    assert works(machine(gpu(NVLINKS_ACTIVE=17, NVLINKS_EXPECTED=18)))
+    assert works(machine(rooms={"checkpoint": Room(100 * GIB, GIB // 2)}))
+    assert works(machine(), clock_off_s=93.4)
+    assert works(machine(), exertion=Exertion("r", "done"), far_behind=["matmul: 40%"])
+    assert works(machine(gpu()), findings=[found(Kind.GPU_FAULT, Remedy.RESET_GPU)])
+    assert not works(machine(gpu()), findings=[found(Kind.GPU_FAULT, Remedy.REBOOT_NODE)])
+    assert not works(machine(gpu()), findings=[found(Kind.GPU_LOST, Remedy.RESET_GPU)])
+    assert not works(machine(gpu(RECOVERY_ACTION=1)))
+    assert not works(machine(gpu(lost="fell off"), gpu(1, REMAP_PENDING=1)))
+    assert not works(machine(), exertion=Exertion("r", "done", wrong=["a sum"]))
+    assert not judge(machine(gpu())).verdict(1.0).works
+
+
 def test_an_open_fault_of_the_hardware_keeps_a_node_out_and_one_of_the_program_does_not() -> None:
     read = machine(gpu(), gpu(1))
     hard = found(Kind.GPU_FAULT, Remedy.REBOOT_NODE, gpu="GPU-1")
@@ -191,8 +212,9 @@ LINKS_TOLD = [
 def test_a_lost_link_and_a_slow_port_keep_a_node_out(
     kind: Kind, what: str, remedy: Remedy, is_unfit: bool
 ) -> None:
-    told = reasons(machine(), findings=[found(kind, remedy, what)])
-    assert told == (["links: Xid 79: fell off"] if is_unfit else [])
+    verdict = judge(machine(), findings=[found(kind, remedy, what)]).verdict(1.0)
+    assert verdict.reasons == (["links: Xid 79: fell off"] if is_unfit else [])
+    assert verdict.works == is_unfit, "nobody knows whether the job needs this very link"
 
 
 def test_a_clock_that_most_others_call_wrong() -> None:
