@@ -19,20 +19,13 @@ from holdfast_sidecar.readings.gpu import Gpu, GpuReading, Signal
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.settings import GateSettings
+from holdfast_sidecar.xids.recovery import action_of, is_urgent
 
 GARBAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What a check raises over a reading that makes no sense: it is blind then, the others go on."""
 
 GPU_PROBE, HOST_PROBE = "gpu", "host"
 """Names of the probes without which checks are blind."""
-
-ACTIONS = {
-    1: "a reset",
-    2: "a reboot of the node",
-    3: "to be drained of peer-to-peer work",
-    4: "to be drained and reset",
-}
-"""nvmlDeviceGpuRecoveryAction_t (nvml.h); 0: none. Later drivers may know more: any is a fault."""
 
 CHECKPOINT = "checkpoint"
 """Purpose of the room that checkpoints go to."""
@@ -185,11 +178,13 @@ def _gpus(subject: Subject) -> Found:
 
 
 def _recovery(subject: Subject) -> Found:
-    """The driver itself asks for nothing."""
-    for gpu, action in _values(subject, Signal.RECOVERY_ACTION):
-        if action > 0:
-            needed = ACTIONS.get(int(action), f"recovery action {int(action)}")
-            yield Seen(f"{_named(gpu)} needs {needed}, says the driver", gpu.uuid)
+    """The driver itself asks for no reset and no reboot. What else it may ask for is about work
+    that has ended by now, about other nodes as well, or nothing that is known here."""
+    for gpu, value in _values(subject, Signal.RECOVERY_ACTION):
+        action = action_of(int(value))
+        if action.remedy.blames_hardware:
+            told = f"{_named(gpu)} needs {action.name}, says the driver"
+            yield Seen(told, gpu.uuid, works=not is_urgent(int(value)))
 
 
 def _memory(subject: Subject) -> Found:

@@ -62,8 +62,9 @@ def test_healthy_gpus_are_fit() -> None:
 
 
 FAULTS = [
-    ({"RECOVERY_ACTION": 1}, "recovery: GPU 0 (0000:00:00.0) needs a reset, says the driver"),
-    ({"RECOVERY_ACTION": 9}, "recovery: GPU 0 (0000:00:00.0) needs recovery action 9, says the"),
+    ({"RECOVERY_ACTION": 1}, "recovery: GPU 0 (0000:00:00.0) needs a reset of the GPU, says the"),
+    ({"RECOVERY_ACTION": 4}, "recovery: GPU 0 (0000:00:00.0) needs a reset once its work is done"),
+    ({"RECOVERY_ACTION": 7}, "recovery: GPU 0 (0000:00:00.0) needs a restart of the whole system"),
     ({"REMAP_PENDING": 1}, "gpu memory: GPU 0 (0000:00:00.0) has rows to be remapped"),
     ({"REMAP_FAILURE": 1}, "gpu memory: GPU 0 (0000:00:00.0) could not remap a row"),
     ({"RETIREMENT_PENDING": 1}, "gpu memory: GPU 0 (0000:00:00.0) has pages to be retired"),
@@ -85,6 +86,9 @@ def test_what_a_gpu_says_of_itself_makes_a_node_unfit(values: dict[str, float], 
         {"NVLINKS_ACTIVE": 0},
         {"NVLINKS_EXPECTED": 18},
         {"RECOVERY_ACTION": -1},
+        {"RECOVERY_ACTION": 3},
+        {"RECOVERY_ACTION": 5},
+        {"RECOVERY_ACTION": 9},
         {"NVLINKS_ACTIVE": -1, "NVLINKS_EXPECTED": 18},
         {"REMAP_PENDING": float("nan")},
         {"NVLINKS_ACTIVE": float("nan"), "NVLINKS_EXPECTED": 18},
@@ -182,6 +186,7 @@ def test_what_an_attempt_would_run_on_is_told_from_what_would_end_it() -> None:
     assert not works(machine(gpu()), findings=[found(Kind.GPU_FAULT, Remedy.REBOOT_NODE)])
     assert not works(machine(gpu()), findings=[found(Kind.GPU_LOST, Remedy.RESET_GPU)])
     assert not works(machine(gpu(RECOVERY_ACTION=1)))
+    assert works(machine(gpu(RECOVERY_ACTION=4)))
     assert not works(machine(gpu(lost="fell off"), gpu(1, REMAP_PENDING=1)))
     assert not works(machine(), exertion=Exertion("r", "done", wrong=["a sum"]))
     assert not judge(machine(gpu())).verdict(1.0).works
