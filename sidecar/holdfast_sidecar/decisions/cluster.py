@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -110,6 +110,14 @@ class Cluster:
         able = [agent for agent in lame if not is_kept_out(agent, outside)]
         able.sort(key=lambda agent: (agent.node not in members, agent.node))
         return able[: max(0, lame[0].min_nodes - there)]
+
+    def at_hand(self, outside: Iterable[Quarantine]) -> list[AgentReport]:
+        """Living agents that could be taken in if they were wanted, with these kept outside: fit,
+        lame, or not looked at yet."""
+        ill = self.unfit.keys() - self.lame
+        waiting = (agent for agent in self.waiting() if agent.node not in ill)
+        outside = list(outside)
+        return [agent for agent in waiting if not is_kept_out(agent, outside)]
 
     def waiting(self) -> list[AgentReport]:
         """Living agents that want into an attempt, fit or not."""

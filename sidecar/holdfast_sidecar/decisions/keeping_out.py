@@ -206,13 +206,7 @@ def _obstacle(
 
 def _leaves_too_few(outside: Sequence[Quarantine], one: Quarantine, cluster: Cluster) -> bool:
     kept = quarantine.add(outside, one)
-    # Whose check is still awaited is there; that it is well is seen to when the attempt is opened.
-    left = [
-        agent
-        for agent in cluster.waiting()
-        if agent.node not in cluster.unfit.keys() - cluster.lame
-        if not quarantine.is_kept_out(agent, kept)
-    ]
+    left = cluster.at_hand(kept)
     return not left or len(left) < left[0].min_nodes
 
 

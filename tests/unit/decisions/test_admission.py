@@ -72,6 +72,16 @@ def test_no_job_is_restarted_to_grow_by_a_node_that_only_works(tmp_path: Path) -
     assert job.is_running(0)
 
 
+def test_a_node_that_only_works_takes_the_place_of_one_that_must_go(tmp_path: Path) -> None:
+    job = SimulatedJob(tmp_path, nodes=2, spares=1, registered=True)
+    job.nodes["n2"].gate = LAME
+    job.run_until(lambda: job.is_running(0))
+    assert members(job) == ["n0", "n1"]
+    job.nodes["n1"].preempt(job.now)
+    job.run_until(lambda: job.is_running(1), 60.0)
+    assert members(job) == ["n0", "n2"]
+
+
 def test_with_no_fit_node_at_all_it_says_so_too(tmp_path: Path) -> None:
     job = SimulatedJob(tmp_path, nodes=1)
     job.nodes["n0"].gate = UNFIT
