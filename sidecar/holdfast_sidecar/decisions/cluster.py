@@ -23,7 +23,7 @@ from holdfast_sidecar.coordination.reports import (
     decode,
 )
 from holdfast_sidecar.coordination.store import View
-from holdfast_sidecar.decisions.draining import with_drains
+from holdfast_sidecar.decisions.draining import as_asked
 from holdfast_sidecar.decisions.liveness import Beat, Heartbeats
 from holdfast_sidecar.decisions.quarantine import is_kept_out
 
@@ -77,7 +77,7 @@ class Cluster:
     def outside(self) -> list[Quarantine]:
         """Nodes that are kept outside, as the plan has it and as was asked since."""
         kept = [] if self.plan is None else self.plan.outside
-        return with_drains(kept, self.requests.values(), self.agents.values())
+        return as_asked(kept, self.requests.values(), self.agents.values())
 
     def joining(self) -> list[AgentReport]:
         """Living agents that want into an attempt, and may come in."""
