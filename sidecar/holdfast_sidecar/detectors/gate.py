@@ -17,7 +17,6 @@ from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading, Signal
 from holdfast_sidecar.readings.machine import MachineReading
-from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.settings import GateSettings
 from holdfast_sidecar.xids.recovery import action_of, is_urgent
 
@@ -217,13 +216,16 @@ def _nvlink(subject: Subject) -> Found:
 
 
 def _faults(subject: Subject) -> Found:
-    """No fault of a GPU is open that it must be reset, or replaced, for. One that needs a reset and
-    answers may work until then (`decisions/keeping_out.py` tries it once)."""
+    """No fault of a GPU is open that it must be reset, or replaced, for. Where that is known from
+    the kernel's log alone, which may be of last week, and the GPU answers, it may well work: is it
+    lost, or does the driver ask for a reset now, other checks say so."""
+    there = () if subject.gpus is None else subject.gpus.gpus
+    answering = {gpu.uuid for gpu in there if not gpu.lost}
     for finding in subject.findings:
         if finding.kind in FAULTS and finding.remedy.blames_hardware:
             why = finding.evidence[0] if finding.evidence else finding.what
             told = f"{why} ({finding.remedy.value.replace('_', ' ')})"
-            works = finding.kind is Kind.GPU_FAULT and finding.remedy is Remedy.RESET_GPU
+            works = finding.kind is Kind.GPU_FAULT and finding.gpu in answering
             yield Seen(told, finding.gpu, works)
 
 

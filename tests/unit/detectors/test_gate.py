@@ -182,8 +182,12 @@ def test_what_an_attempt_would_run_on_is_told_from_what_would_end_it() -> None:
     assert works(machine(rooms={"checkpoint": Room(100 * GIB, GIB // 2)}))
     assert works(machine(), clock_off_s=93.4)
     assert works(machine(), exertion=Exertion("r", "done"), far_behind=["matmul: 40%"])
-    assert works(machine(gpu()), findings=[found(Kind.GPU_FAULT, Remedy.RESET_GPU)])
-    assert not works(machine(gpu()), findings=[found(Kind.GPU_FAULT, Remedy.REBOOT_NODE)])
+    log = [found(Kind.GPU_FAULT, Remedy.REPLACE, gpu="GPU-0")]
+    assert works(machine(gpu()), findings=log)
+    assert not works(machine(gpu(lost="fell off")), findings=log)
+    assert not works(machine(gpu(), stale_since_s=1.0), findings=log)
+    assert not works(machine(gpu(1)), findings=log), "it is not listed any more"
+    assert not works(machine(gpu()), findings=[found(Kind.GPU_FAULT, Remedy.REPLACE)]), "a switch"
     assert not works(machine(gpu()), findings=[found(Kind.GPU_LOST, Remedy.RESET_GPU)])
     assert not works(machine(gpu(RECOVERY_ACTION=1)))
     assert works(machine(gpu(RECOVERY_ACTION=4)))
