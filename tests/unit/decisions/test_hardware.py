@@ -405,6 +405,20 @@ def test_a_spare_that_only_works_takes_the_place_of_a_node_that_is_ill(tmp_path:
     assert [one.node for one in job.plan.outside] == ["n1"]
 
 
+def test_where_no_other_node_is_there_a_lost_link_is_gone_on_with(tmp_path: Path) -> None:
+    """It may be any of the node's: the one to its leader, at least, is up."""
+    job = started(tmp_path, nodes=2)
+    node = job.nodes["n1"]
+    lost = ill(Remedy.REPLACE, job, kind=Kind.LINK_DOWN, gpu="", acts=False, what="eth3")
+    node.ill = [dataclasses.replace(lost, ranks=[])]
+    node.gate = GateVerdict("unfit", ["links: eth3 has no link"], job.now, works=True)
+    node.crash(0, -9, job.now)
+    job.run_until(lambda: job.is_running(1))
+    (incident,) = job.incidents()
+    assert (incident.cause, incident.remedy) == ("link", "replace")
+    assert "too few nodes would be left" in incident.evidence[-1]
+
+
 def test_a_link_that_leads_nowhere_in_this_job_explains_nothing() -> None:
     lost = fault(Remedy.REPLACE, kind=Kind.LINK_DOWN, ranks=[], gpu="", acts=False, what="wlan0")
     alone = dataclasses.replace(PLAN, members=PLAN.members[:1])
