@@ -405,6 +405,21 @@ def test_a_spare_that_only_works_takes_the_place_of_a_node_that_is_ill(tmp_path:
     assert [one.node for one in job.plan.outside] == ["n1"]
 
 
+def test_a_quarantine_is_lifted_for_want_of_nodes_though_the_node_only_works(
+    tmp_path: Path,
+) -> None:
+    job = started(tmp_path, nodes=2, spares=1)
+    job.nodes["n1"].ill = [ill(Remedy.REPLACE, job)]
+    job.run_until(lambda: job.is_running(1))
+    assert members(job) == ["n0", "n2"]
+    job.run(0.5)
+    job.nodes["n1"].ill = []
+    job.nodes["n1"].gate = GateVerdict("unfit", ["pcie: GPU 0 is slow"], job.now, works=True)
+    job.nodes["n2"].dead = True
+    job.run_until(lambda: job.is_running(2))
+    assert members(job) == ["n0", "n1"]
+
+
 def test_where_no_other_node_is_there_a_lost_link_is_gone_on_with(tmp_path: Path) -> None:
     """It may be any of the node's: the one to its leader, at least, is up."""
     job = started(tmp_path, nodes=2)
