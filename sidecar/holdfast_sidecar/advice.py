@@ -10,7 +10,7 @@ from holdfast_sidecar.decisions.blame import LEFT, OF_A_MISMATCH
 from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
 from holdfast_sidecar.decisions.divergence import NO_DIRECTORY
 from holdfast_sidecar.decisions.hardware import OF_HARDWARE
-from holdfast_sidecar.story import Story
+from holdfast_sidecar.story import WITHOUT, Story
 
 OUT_OF_MEMORY = re.compile(r"\bOOM\b|out of memory|oom[-_ ]kill", re.IGNORECASE)
 
@@ -224,7 +224,7 @@ def _of_hardware(story: Story) -> Iterator[str]:
     """What mends it, and how the node comes back where the job went on without it."""
     if story.remedy in _REMEDIES and story.cause == "gpu":
         yield _REMEDIES[story.remedy].format(gpu=story.gpu or "<index>")
-    if story.how:
+    if story.how == WITHOUT:
         back = _COMES_BACK.get(story.remedy, _BY_WORD).format(node=story.culprit_node)
         yield f"node {story.culprit_node} is outside meanwhile: {back}"
 

@@ -150,6 +150,11 @@ def _out_of_range(settings: Settings) -> Iterator[str]:
         "sidecar.tick_s": settings.sidecar.tick_s,
         "sidecar.heartbeat_s": settings.sidecar.heartbeat_s,
         "policy.budget_window_s": settings.policy.budget_window_s,
+        "policy.blames_half_life_s": settings.policy.blames_half_life_s,
+        "gate.test_timeout_s": settings.gate.test_timeout_s,
+        "nodes.hook_timeout_s": settings.nodes.hook_timeout_s,
+        "gpu.every_s": settings.gpu.every_s,
+        "gpu.deadline_s": settings.gpu.deadline_s,
         "checkpoint.deadline_s": settings.checkpoint.deadline_s,
         "checkpoint.write_timeout_s": settings.checkpoint.write_timeout_s,
         "snapshot.most_share": settings.snapshot.most_share,
@@ -159,9 +164,14 @@ def _out_of_range(settings: Settings) -> Iterator[str]:
     for name, value in positive.items():
         if value <= 0:
             yield f"{name} = {value:g} must be above zero"
-    for name in ("snapshot.most_share", "snapshot.memory_share"):
-        if positive[name] > 1:
-            yield f"{name} = {positive[name]:g} is a share: it must be at most 1"
+    shares = {
+        "policy.quarantine_share": settings.policy.quarantine_share,
+        "snapshot.most_share": settings.snapshot.most_share,
+        "snapshot.memory_share": settings.snapshot.memory_share,
+    }
+    for name, value in shares.items():
+        if value > 1:
+            yield f"{name} = {value:g} is a share: it must be at most 1"
     for name, value, least in _at_least(settings):
         if value < least:
             yield f"{name} = {value:g} must be at least {least:g}"
@@ -175,7 +185,13 @@ def _at_least(settings: Settings) -> list[tuple[str, float, float]]:
         ("policy.backoff_limit_s", policy.backoff_limit_s, policy.backoff_s),
         ("policy.same_signature_limit", policy.same_signature_limit, 1),
         ("policy.blames_limit", policy.blames_limit, 2),
+        ("policy.quarantine_share", policy.quarantine_share, 0),
         ("policy.stuck_limit", policy.stuck_limit, 2),
+        ("gate.wait_s", settings.gate.wait_s, 0),
+        ("gate.expected_gpus", settings.gate.expected_gpus, 0),
+        ("gate.least_room_bytes", settings.gate.least_room_bytes, 0),
+        ("fabric.drop_s", settings.fabric.drop_s, 0),
+        ("fabric.ports", settings.fabric.ports, 0),
         ("stall.factor", settings.stall.factor, 1),
         ("stall.limit_s", settings.stall.limit_s, 0),
         ("straggler.ratio", settings.straggler.ratio, 1),

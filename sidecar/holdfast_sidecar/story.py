@@ -223,7 +223,8 @@ def whom(node: str, ranks: list[int], cause: str = "") -> str:
     return f"rank{'s' * (len(ranks) > 1)} {listed}" + (f" on node {node}" if node else "")
 
 
-_HOW = {"without_node": "without the node", "roll_back": "from further back"}
+WITHOUT = "without the node"
+_HOW = {"without_node": WITHOUT, "roll_back": "from further back"}
 
 _CAUSES = {
     "crash": "a rank's process ended badly",

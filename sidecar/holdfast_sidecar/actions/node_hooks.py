@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import IO
 
+from holdfast import environment
 from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.coordination.reports import HookRun
 from holdfast_sidecar.settings import NodesSettings
@@ -141,6 +142,7 @@ def _plain(value: str) -> str:
 
 
 def _start(run: HookRun, settings: NodesSettings, now_s: float) -> _Running:
+    """What it writes may be told: it gets no secret of ours to write."""
     words = words_of(run, settings)
     with contextlib.ExitStack() as opened:
         output = opened.enter_context(tempfile.TemporaryFile())
@@ -149,6 +151,7 @@ def _start(run: HookRun, settings: NodesSettings, now_s: float) -> _Running:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
+            env={k: v for k, v in os.environ.items() if k not in environment.NEVER_FOR_RANKS},
             start_new_session=True,
         )
         opened.pop_all()

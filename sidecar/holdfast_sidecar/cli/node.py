@@ -121,7 +121,8 @@ def return_command(effective: Effective, name: str, job: str | None) -> None:
     found = find_job(effective, job)
     store = found.open_store()
     try:
-        cluster = _open_job(found, store)
+        # Of a job that has ended, too: what stands in its plan holds for its next run.
+        cluster = parse_cluster(look_up(found, store))
         outside = [one.node for one in cluster.outside()]
         if name not in outside:
             check_known(found, cluster, name)
@@ -131,7 +132,9 @@ def return_command(effective: Effective, name: str, job: str | None) -> None:
             if (pending.kind, pending.node) == (DRAIN, name):
                 take_back(store, found, pending.identifier)
         if cluster.plan is not None:
-            _settle(store, found, ask(found, store, RETURN, node=name), name, is_out=False)
+            request = ask(found, store, RETURN, node=name)
+            if cluster.plan.state not in TERMINAL:
+                _settle(store, found, request, name, is_out=False)
         click.echo(f"job {found.job}: node {name} may come in again{_but_unfit(cluster, name)}")
     finally:
         store.close()

@@ -278,6 +278,9 @@ class GateVerdict:
     """That are there and well."""
     gpus_all: int = 0
     """That should be there."""
+    works: bool = False
+    """It is unfit, and an attempt would run on it all the same, if not as it should: it is taken in
+    where too few others are there."""
 
 
 @dataclass(frozen=True)

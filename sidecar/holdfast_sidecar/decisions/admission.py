@@ -69,6 +69,7 @@ def judge_admission(cluster: Cluster, waited_s: Mapping[str, float], settings: S
     return dataclasses.replace(
         cluster,
         unfit=_unfit(waiting, cluster),
+        lame=_lame(waiting, cluster),
         unheard=unheard,
         unchecked=frozenset({*silent, *mute} - unheard),
     )
@@ -113,6 +114,15 @@ def _unfit(waiting: Iterable[AgentReport], cluster: Cluster) -> dict[str, str]:
         for node, verdict in said.items()
         if verdict is not None and verdict.state == "unfit"
     }
+
+
+def _lame(waiting: Iterable[AgentReport], cluster: Cluster) -> frozenset[str]:
+    said = {agent.node: verdict_on(agent, cluster) for agent in waiting}
+    return frozenset(
+        node
+        for node, verdict in said.items()
+        if verdict is not None and verdict.state == "unfit" and verdict.works
+    )
 
 
 def _has_no_word(agent: AgentReport, cluster: Cluster) -> bool:

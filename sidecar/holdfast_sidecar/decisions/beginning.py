@@ -88,8 +88,10 @@ def begin(cluster: Cluster, circumstances: Circumstances, after: Plan | None) ->
         for agent in cluster.waiting()
         if agent.attempt >= ended and agent.incarnation not in leaving
     ]
+    heard = [agent for agent in cluster.at_hand(()) if agent.node not in cluster.unheard]
+    able = [agent for agent in willing if agent in heard]
+    cluster = _with_minimum(cluster, able, circumstances)
     fit = [agent for agent in willing if agent in cluster.willing()]
-    cluster = _with_minimum(cluster, fit, circumstances)
     outside = cluster.outside()
     joining = [agent for agent in fit if not is_kept_out(agent, outside)]
     if willing and (stop := cluster.asked_to_stop()) is not None:
@@ -98,12 +100,12 @@ def begin(cluster: Cluster, circumstances: Circumstances, after: Plan | None) ->
         )
         return write_plan(cluster, refused)
     if unheard := awaits_words(cluster, willing):
-        return Outcome(waiting=unheard, forming=_are_enough(fit))
+        return Outcome(waiting=unheard, forming=_are_enough(able))
     formed = formation.form(joining, (), circumstances.forming_for_s)
     formed = with_unfit(formed, cluster, willing)
     attempt = next_attempt(cluster, willing, ended)
     outcome = open_attempt(cluster, formed, attempt, None, circumstances)
-    return dataclasses.replace(outcome, forming=_are_enough(fit) or bool(fit and not joining))
+    return dataclasses.replace(outcome, forming=_are_enough(able) or bool(able and not joining))
 
 
 def _are_enough(agents: Sequence[AgentReport]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -23,7 +23,7 @@ from holdfast_sidecar.coordination.reports import (
     decode,
 )
 from holdfast_sidecar.coordination.store import View
-from holdfast_sidecar.decisions.draining import with_drains
+from holdfast_sidecar.decisions.draining import as_asked
 from holdfast_sidecar.decisions.liveness import Beat, Heartbeats
 from holdfast_sidecar.decisions.quarantine import is_kept_out
 
@@ -62,6 +62,8 @@ class Cluster:
 
     unfit: Mapping[str, str] = field(default_factory=dict)
     """Nodes that the health gate keeps outside -> why."""
+    lame: frozenset[str] = frozenset()
+    """Those of them that an attempt would run on all the same."""
     unheard: frozenset[str] = frozenset()
     """Nodes whose health check is still waited for."""
     unchecked: frozenset[str] = frozenset()
@@ -75,7 +77,7 @@ class Cluster:
     def outside(self) -> list[Quarantine]:
         """Nodes that are kept outside, as the plan has it and as was asked since."""
         kept = [] if self.plan is None else self.plan.outside
-        return with_drains(kept, self.requests.values(), self.agents.values())
+        return as_asked(kept, self.requests.values(), self.agents.values())
 
     def joining(self) -> list[AgentReport]:
         """Living agents that want into an attempt, and may come in."""
@@ -83,12 +85,39 @@ class Cluster:
         return [agent for agent in self.willing() if not is_kept_out(agent, outside)]
 
     def willing(self) -> list[AgentReport]:
-        """The same with those that are kept outside; all of them fit, as far as is known."""
+        """The same with those that are kept outside: who is fit, as far as is known, and of those
+        that are lame as many as the minimum of nodes wants."""
+        waiting = self.waiting()
+        ill = self.unfit.keys() | self.unheard
         return [
-            agent
-            for agent in self.waiting()
-            if agent.node not in self.unfit and agent.node not in self.unheard
+            *(agent for agent in waiting if agent.node not in ill),
+            *self._stopgaps([agent for agent in waiting if agent.node in self.lame]),
         ]
+
+    def _stopgaps(self, lame: list[AgentReport]) -> list[AgentReport]:
+        """Of these as many as are wanting, members of the attempt first: what works for them is
+        worth more than a job that ends."""
+        if not lame:
+            return []
+        outside = self.outside()
+        others = [
+            agent
+            for agent in self.agents.values()
+            if self.is_alive(agent.node) and agent.node not in self.unfit
+        ]
+        there = sum(not is_kept_out(agent, outside) for agent in others)
+        members = [] if self.plan is None else [member.node for member in self.plan.members]
+        able = [agent for agent in lame if not is_kept_out(agent, outside)]
+        able.sort(key=lambda agent: (agent.node not in members, agent.node))
+        return able[: max(0, lame[0].min_nodes - there)]
+
+    def at_hand(self, outside: Iterable[Quarantine]) -> list[AgentReport]:
+        """Living agents that could be taken in if they were wanted, with these kept outside: fit,
+        lame, or not looked at yet."""
+        ill = self.unfit.keys() - self.lame
+        waiting = (agent for agent in self.waiting() if agent.node not in ill)
+        outside = list(outside)
+        return [agent for agent in waiting if not is_kept_out(agent, outside)]
 
     def waiting(self) -> list[AgentReport]:
         """Living agents that want into an attempt, fit or not."""

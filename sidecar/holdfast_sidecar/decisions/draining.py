@@ -35,12 +35,15 @@ def drained(request: Request, agents: Iterable[AgentReport]) -> Quarantine | Non
     )
 
 
-def with_drains(
+def as_asked(
     outside: Iterable[Quarantine], requests: Iterable[Request], agents: Iterable[AgentReport]
 ) -> list[Quarantine]:
-    """With those that were asked for, too, and are not in any plan yet."""
+    """As was asked for since, and is not in any plan yet: with those that are drained, and without
+    those that were returned."""
     kept, agents = list(outside), list(agents)
-    for request in requests:
+    for request in sorted(requests, key=lambda one: (one.at_unix_s, one.identifier)):
+        if request.kind == RETURN and not request.refused:
+            kept = let_in(kept, request.node)
         if request.kind == DRAIN and not request.refused:
             new = drained(request, agents)
             kept = kept if new is None else add(kept, new)
@@ -49,6 +52,4 @@ def with_drains(
 
 def changed(plan: Plan, request: Request, agents: Iterable[AgentReport]) -> Plan:
     """The plan as this request wants it."""
-    if request.kind == RETURN:
-        return dataclasses.replace(plan, outside=let_in(plan.outside, request.node))
-    return dataclasses.replace(plan, outside=with_drains(plan.outside, [request], agents))
+    return dataclasses.replace(plan, outside=as_asked(plan.outside, [request], agents))

@@ -94,13 +94,16 @@ def find_faults(cluster: Cluster, plan: Plan) -> list[Fault]:
         if (node := cluster.nodes.get(member.node)) is not None and node.attempt == plan.attempt
         for finding in node.findings
         if finding.kind in CAUSES and finding.remedy is not Remedy.NONE
-        if (ranks := _users(finding, member))
+        if (ranks := _users(finding, member, plan))
     ]
     return sorted(found, key=lambda fault: (fault.finding.since_unix_s, fault.ranks))
 
 
-def _users(finding: Finding, member: Member) -> tuple[int, ...]:
-    """Ranks of this member that the part serves: a link or the host's memory serve them all."""
+def _users(finding: Finding, member: Member, plan: Plan) -> tuple[int, ...]:
+    """Ranks of this member that the part serves: the host's memory serves them all, and so does a
+    link, unless they have no other node to talk to."""
+    if cause_of(finding) == LINK and len(plan.members) == 1:
+        return ()
     if cause_of(finding) == GPU or finding.ranks:
         return tuple(rank for rank in finding.ranks if rank in member.ranks)
     return tuple(member.ranks)

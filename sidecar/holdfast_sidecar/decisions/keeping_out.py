@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from holdfast_sidecar.coordination.reports import AgentReport, Incident, Plan, Quarantine
 from holdfast_sidecar.decisions import lemon, quarantine, restart
 from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.decisions.hardware import headline, unanswered
+from holdfast_sidecar.decisions.hardware import LINK, headline, unanswered
 from holdfast_sidecar.decisions.lemon import WITHOUT_NODE
 from holdfast_sidecar.decisions.modes import mode_of_job
 from holdfast_sidecar.decisions.pausing import RESTART
@@ -149,12 +149,15 @@ def _need(incident: Incident) -> str:
 
 
 def _may_work(incident: Incident, cluster: Cluster, earlier: Iterable[Incident]) -> bool:
-    """Whether to try it in place: the GPU is there, and that was not tried before."""
+    """Whether to try it in place: the GPU is there, and that was not tried before. Whether the job
+    needs just the link that was lost nobody knows; if it does, the budget of restarts ends it."""
+    if incident.cause == LINK:
+        return True
     if incident.remedy != Remedy.RESET_GPU.value or not incident.gpu:
         return False
     node = cluster.nodes.get(incident.culprit_node)
     findings = [] if node is None else node.findings
-    is_lost = incident.culprit_node in cluster.unfit or any(
+    is_lost = incident.culprit_node in cluster.unfit.keys() - cluster.lame or any(
         f.kind is Kind.GPU_LOST and f.gpu == incident.gpu for f in findings
     )
     was_tried = any(
@@ -206,12 +209,7 @@ def _obstacle(
 
 def _leaves_too_few(outside: Sequence[Quarantine], one: Quarantine, cluster: Cluster) -> bool:
     kept = quarantine.add(outside, one)
-    # Whose check is still awaited is there; that it is well is seen to when the attempt is opened.
-    left = [
-        agent
-        for agent in cluster.waiting()
-        if agent.node not in cluster.unfit and not quarantine.is_kept_out(agent, kept)
-    ]
+    left = cluster.at_hand(kept)
     return not left or len(left) < left[0].min_nodes
 
 

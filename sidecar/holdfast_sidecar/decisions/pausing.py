@@ -83,7 +83,7 @@ def obstacle(cluster: Cluster, plan: Plan, node: str) -> str:
 def too_few_without(cluster: Cluster, plan: Plan, node: str) -> str:
     """That the job could not go on without this node; empty: it could."""
     seated = {member.node for member in plan.members if cluster.is_alive(member.node)}
-    waiting = {agent.node for agent in cluster.joining()}
+    waiting = {agent.node for agent in cluster.at_hand(cluster.outside())}
     kept_out = {one.node for one in plan.outside}
     left = ((seated - kept_out) | waiting) - {node}
     least = max((cluster.agents[name].min_nodes for name in seated), default=1)

@@ -180,7 +180,8 @@ def _left_over(cluster: Cluster, plan: Plan, asked: Collection[str]) -> int:
     seated = [a for m in plan.members if (a := agent_of(cluster, m)) is not None]
     staying = [agent for agent in seated if agent.node not in asked]
     names = {agent.node for agent in seated}
-    outside = [agent for agent in cluster.joining() if agent.node not in names]
+    spares = cluster.at_hand(cluster.outside())
+    outside = [agent for agent in spares if agent.node not in names]
     return len(staying) + len(alike(outside, seated))
 
 

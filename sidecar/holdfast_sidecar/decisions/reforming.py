@@ -141,9 +141,9 @@ def _go_on(cluster: Cluster, plan: Plan, way: Way, circumstances: Circumstances)
 
 def _without(cluster: Cluster, plan: Plan, outside: Sequence[Quarantine]) -> Cluster:
     """The cluster as the next attempt finds it: these nodes are not in it, as far as enough are."""
-    willing = cluster.willing()
-    least = willing[0].min_nodes if willing else 1
-    kept = bearable(outside, willing, least)
+    able = cluster.at_hand(())
+    least = able[0].min_nodes if able else 1
+    kept = bearable(outside, able, least)
     return dataclasses.replace(cluster, plan=dataclasses.replace(plan, outside=kept))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from holdfast_sidecar.coordination.reports import Exertion, GateVerdict
 from holdfast_sidecar.detectors.pci_links import LinkMemory
@@ -17,20 +18,13 @@ from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading, Signal
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.settings import GateSettings
+from holdfast_sidecar.xids.recovery import action_of, is_urgent
 
 GARBAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What a check raises over a reading that makes no sense: it is blind then, the others go on."""
 
 GPU_PROBE, HOST_PROBE = "gpu", "host"
 """Names of the probes without which checks are blind."""
-
-ACTIONS = {
-    1: "a reset",
-    2: "a reboot of the node",
-    3: "to be drained of peer-to-peer work",
-    4: "to be drained and reset",
-}
-"""nvmlDeviceGpuRecoveryAction_t (nvml.h); 0: none. Later drivers may know more: any is a fault."""
 
 CHECKPOINT = "checkpoint"
 """Purpose of the room that checkpoints go to."""
@@ -78,6 +72,8 @@ class Trouble:
     what: str
     gpu: str = ""
     """UUID, where it is about one."""
+    works: bool = False
+    """An attempt would run all the same, if not as it should."""
 
     @property
     def words(self) -> str:
@@ -107,6 +103,7 @@ class Fitness:
             after,
             self.gpus,
             self.gpus_all,
+            bool(self.troubles) and all(trouble.works for trouble in self.troubles),
         )
 
     def passes(self, check: str) -> bool | None:
@@ -122,7 +119,7 @@ def judge_fitness(subject: Subject) -> Fitness:
     blind: dict[str, str] = {}
     for name, check in CHECKS.items():
         try:
-            troubles += [Trouble(name, what, gpu) for what, gpu in check(subject)]
+            troubles += [Trouble(name, *seen) for seen in check(subject)]
         except BlindError as error:
             blind[name] = str(error)
         except GARBAGE as error:
@@ -150,8 +147,16 @@ def find_gate_troubles(fitness: Fitness, acts: bool, moment: Moment) -> Iterator
         )
 
 
-Found = Iterator[tuple[str, str]]
-"""What is wrong, and with which GPU (its UUID; empty: with the node)."""
+class Seen(NamedTuple):
+    """What is wrong, with which GPU (its UUID; empty: with the node), and whether an attempt would
+    run all the same: see Trouble."""
+
+    what: str
+    gpu: str = ""
+    works: bool = False
+
+
+Found = Iterator[Seen]
 
 
 def _gpus(subject: Subject) -> Found:
@@ -165,22 +170,25 @@ def _gpus(subject: Subject) -> Found:
         raise BlindError("the driver does not answer")
     for gpu in reading.gpus:
         if gpu.lost:
-            yield f"{_named(gpu)} is lost: {gpu.lost}", gpu.uuid
+            yield Seen(f"{_named(gpu)} is lost: {gpu.lost}", gpu.uuid)
     there = sum(not gpu.lost for gpu in reading.gpus)
     if there < expected:
-        yield f"{there} of {expected} are there", ""
+        yield Seen(f"{there} of {expected} are there")
 
 
 def _recovery(subject: Subject) -> Found:
-    """The driver itself asks for nothing."""
-    for gpu, action in _values(subject, Signal.RECOVERY_ACTION):
-        if action > 0:
-            needed = ACTIONS.get(int(action), f"recovery action {int(action)}")
-            yield f"{_named(gpu)} needs {needed}, says the driver", gpu.uuid
+    """The driver itself asks for no reset and no reboot. What else it may ask for is about work
+    that has ended by now, about other nodes as well, or nothing that is known here."""
+    for gpu, value in _values(subject, Signal.RECOVERY_ACTION):
+        action = action_of(int(value))
+        if action.remedy.blames_hardware:
+            told = f"{_named(gpu)} needs {action.name}, says the driver"
+            yield Seen(told, gpu.uuid, works=not is_urgent(int(value)))
 
 
 def _memory(subject: Subject) -> Found:
-    """No row waits to be remapped, and none could not be."""
+    """No row waits to be remapped, and none could not be. Until then it computes on: the driver
+    uses the page no more (xid.md, 63 and 64)."""
     for signal, what in (
         (Signal.REMAP_FAILURE, "could not remap a row of its memory: it must be replaced"),
         (Signal.REMAP_PENDING, "has rows to be remapped: it must be reset"),
@@ -188,14 +196,14 @@ def _memory(subject: Subject) -> Found:
     ):
         for gpu, value in _values(subject, signal):
             if value > 0:
-                yield f"{_named(gpu)} {what}", gpu.uuid
+                yield Seen(f"{_named(gpu)} {what}", gpu.uuid, works=True)
 
 
 def _pcie(subject: Subject) -> Found:
     """No GPU computes behind a link that is narrower or slower than it can be."""
     for gpu in () if subject.gpus is None else subject.gpus.gpus:
         if (slow := subject.links.slow(gpu.uuid)) and not gpu.lost:
-            yield f"{_named(gpu)} computes behind {slow}", gpu.uuid
+            yield Seen(f"{_named(gpu)} computes behind {slow}", gpu.uuid, works=True)
 
 
 def _nvlink(subject: Subject) -> Found:
@@ -203,15 +211,22 @@ def _nvlink(subject: Subject) -> Found:
     for gpu, active in _values(subject, Signal.NVLINKS_ACTIVE):
         expected = gpu.value(Signal.NVLINKS_EXPECTED)
         if expected is not None and 0 <= active < expected:
-            yield f"{_named(gpu)} has {active:.0f} of {expected:.0f} links", gpu.uuid
+            told = f"{_named(gpu)} has {active:.0f} of {expected:.0f} links"
+            yield Seen(told, gpu.uuid, works=True)
 
 
 def _faults(subject: Subject) -> Found:
-    """No fault of a GPU is open that it must be reset, or replaced, for."""
+    """No fault of a GPU is open that it must be reset, or replaced, for. Where that is known from
+    the kernel's log alone, which may be of last week, and the GPU answers, it may well work: is it
+    lost, or does the driver ask for a reset now, other checks say so."""
+    there = () if subject.gpus is None else subject.gpus.gpus
+    answering = {gpu.uuid for gpu in there if not gpu.lost}
     for finding in subject.findings:
         if finding.kind in FAULTS and finding.remedy.blames_hardware:
             why = finding.evidence[0] if finding.evidence else finding.what
-            yield f"{why} ({finding.remedy.value.replace('_', ' ')})", finding.gpu
+            told = f"{why} ({finding.remedy.value.replace('_', ' ')})"
+            works = finding.kind is Kind.GPU_FAULT and finding.gpu in answering
+            yield Seen(told, finding.gpu, works)
 
 
 def _links(subject: Subject) -> Found:
@@ -220,7 +235,8 @@ def _links(subject: Subject) -> Found:
         is_lost = finding.kind is Kind.LINK_DOWN and finding.remedy.blames_hardware
         is_slow = finding.kind is Kind.LINK_DEGRADED and PORT.fullmatch(finding.what)
         if is_lost or is_slow:
-            yield "; ".join(finding.evidence[:1]) or finding.what, ""
+            # Whether the job needs this very link nobody knows here.
+            yield Seen("; ".join(finding.evidence[:1]) or finding.what, works=True)
 
 
 def _room(subject: Subject) -> Found:
@@ -237,14 +253,15 @@ def _room(subject: Subject) -> Found:
     room = host.rooms.get(CHECKPOINT)
     if room is not None and not is_shared and room.size_bytes and room.available_bytes < least:
         left = f"{room.available_bytes / 2**20:.0f} MiB"
-        yield f"{left} are left for checkpoints, less than {least / 2**20:.0f} MiB", ""
+        told = f"{left} are left for checkpoints, less than {least / 2**20:.0f} MiB"
+        yield Seen(told, works=True)
 
 
 def _clock(subject: Subject) -> Found:
     """The wall clock agrees with most of the others, roughly."""
     if off_s := subject.clock_off_s:
         side = "ahead of" if off_s > 0 else "behind"
-        yield f"it is {abs(off_s):.0f} s {side} those of most other nodes", ""
+        yield Seen(f"it is {abs(off_s):.0f} s {side} those of most other nodes", works=True)
 
 
 def _test(subject: Subject) -> Found:
@@ -252,8 +269,8 @@ def _test(subject: Subject) -> Found:
     if subject.exertion is not None and subject.exertion.state == "failed":
         raise BlindError(subject.exertion.reason)
     wrong = [] if subject.exertion is None else subject.exertion.wrong
-    for what in (*wrong, *subject.far_behind):
-        yield what, ""
+    yield from (Seen(what) for what in wrong)
+    yield from (Seen(what, works=True) for what in subject.far_behind)
 
 
 CHECKS: Mapping[str, Callable[[Subject], Found]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import AgentReport, Exertion, Request, decode
@@ -37,6 +37,8 @@ class Proving:
     settings: GateSettings
     start: Start = TestProcess.start
     newest: Exertion | None = None
+    _answered: set[str] = field(default_factory=set)
+    """Requests that were, of those that are still there: who asked may be gone."""
     _process: TestProcess | None = None
     _began_s: float = 0.0
     _is_forced: bool = False
@@ -73,8 +75,10 @@ class Proving:
             wish
             for wish in wishes
             if wish is not None and (wish.kind, wish.node) == (TEST, self.node)
-            if wish.identifier != done and moment.now_unix_s - wish.at_unix_s < FRESH_S
+            if moment.now_unix_s - wish.at_unix_s < FRESH_S
         ]
+        self._answered = {done, *self._answered} & {wish.identifier for wish in mine}
+        mine = [wish for wish in mine if wish.identifier not in self._answered]
         return min(mine, key=lambda wish: (wish.at_unix_s, wish.identifier), default=None)
 
     def _answer(self, wish: Request, ranks: Sequence[int], errand: Errand, moment: Moment) -> None:

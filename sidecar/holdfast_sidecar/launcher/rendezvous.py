@@ -231,7 +231,7 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
         else:
             agents = self.watch.read_agents()
             own = self.reporter.report
-            told = waiting.for_an_attempt(own, agents, deadline - now, self._unfit())
+            told = waiting.for_an_attempt(own, agents, deadline - now, self._never_taken())
             line = words.say(told, now, repeats=True)
         if line is not None:
             # Plain torchrun shows warnings only, and a silence of minutes deserves one.
@@ -240,6 +240,10 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
     def _unfit(self) -> dict[str, GateVerdict]:
         """Nodes that wait because their gates find them unfit."""
         return self.watch.read_unfit() if self.gate_acts else {}
+
+    def _never_taken(self) -> dict[str, GateVerdict]:
+        """Those of them that no attempt takes in, however few others there are."""
+        return {node: verdict for node, verdict in self._unfit().items() if not verdict.works}
 
     def _too_late(self, message: str) -> Exception:
         """Before a node's first attempt its input may be to blame, later it can't be."""
@@ -278,7 +282,7 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
                 f"within {self.join_timeout_s:g} s"
             )
         here = [agent.node for agent in self.watch.read_agents() if agent.state == "joining"]
-        unfit = self._unfit()
+        unfit = self._never_taken()
         ill = [f"{node}: {'; '.join(unfit[node].reasons)}" for node in here if node in unfit]
         if ill and len(here) >= own.min_nodes:
             return (

@@ -267,6 +267,14 @@ def test_a_drain_of_no_length_and_of_a_job_that_has_ended(job, run):
     assert "has ended: done" in result.output
 
 
+def test_a_return_in_a_job_that_has_ended_stands_for_its_next_run(job, run):
+    begin(job)
+    job.plan(state="stopped", outside=[OUTSIDE])
+    result = run("node", "return", "b")
+    assert (result.exit_code, result.stdout) == (0, "job chargpt: node b may come in again\n")
+    assert [(r.kind, r.node) for r in requests(job)] == [("return", "b")]
+
+
 def test_now_saves_drains_and_restarts(job, run, leader):
     begin(job)
     answers, seen = leader

@@ -90,3 +90,20 @@ def test_one_bit_that_is_wrong_is_seen(
 def test_its_time_is_over() -> None:
     result, _ = run(Errand(os.getpid(), CPU, 1, part_s=60.0), patience_s=3.0)
     assert result.error.startswith("it was not over within 3 s (last: ")
+
+
+@pytest.mark.parametrize(
+    ("told", "is_its_own"),
+    [
+        ("CUDA error: uncorrectable ECC error encountered", True),
+        ("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx`", True),
+        ("NCCL error in: NCCLUtils.hpp:317, unhandled cuda error (run with NCCL_DEBUG=INFO)", True),
+        ("NCCL error in: NCCLUtils.hpp:317, unhandled system error, NCCL version 2.27.3", False),
+        ("CUDA out of memory. Tried to allocate 8.00 GiB.", False),
+        ("CUDA error: out of memory", False),
+    ],
+)
+def test_what_surrounds_a_device_is_told_from_its_own_errors(told: str, is_its_own: bool) -> None:
+    from holdfast_sidecar.gate.exertion.worker import blames_device
+
+    assert blames_device(told) is is_its_own

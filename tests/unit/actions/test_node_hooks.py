@@ -125,3 +125,12 @@ def test_outcomes_don_t_pile_up() -> None:
     hooks.follow(orders(*runs), ActionRunner(), 0.0)
     assert len(hooks.outcomes) == KEPT
     assert runs[-1].key in hooks.outcomes
+
+
+def test_a_command_is_given_no_secret_that_it_could_tell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_REDIS_PASSWORD", "hunter2")
+    code = 'import os, sys; sys.exit(os.environ.get("HOLDFAST_REDIS_PASSWORD", "none"))'
+    hooks = NodeHooks(NodesSettings(on_quarantine=f"{sys.executable} -c '{code}'"))
+    follow(hooks, orders(run()), ActionRunner())
+    (outcome,) = hooks.outcomes.values()
+    assert outcome == "exit code 1: none"

@@ -13,6 +13,7 @@ from holdfast_sidecar.settings import GateSettings
 
 FIT = GateVerdict("fit")
 UNFIT = GateVerdict("unfit", ["gpus: 7 of 8 are there"])
+LAME = GateVerdict("unfit", ["room: 900 MiB are left for checkpoints"], works=True)
 
 
 def members(job: SimulatedJob) -> list[str]:
@@ -41,6 +42,44 @@ def test_with_too_few_fit_nodes_the_job_waits_and_says_for_whom(tmp_path: Path) 
     job.nodes["n1"].gate = FIT
     job.run_until(lambda: job.is_running(0))
     assert members(job) == ["n0", "n1"]
+
+
+def test_a_node_that_works_all_the_same_is_taken_in_where_it_can_t_be_spared(
+    tmp_path: Path,
+) -> None:
+    job = SimulatedJob(tmp_path, nodes=2)
+    job.nodes["n1"].gate = LAME
+    job.run_until(lambda: job.is_running(0))
+    job.nodes["n0"].gate = LAME
+    job.nodes["n0"].crash(0, 1, job.now, "boom")
+    job.run_until(lambda: job.is_running(1))
+    assert members(job) == ["n0", "n1"]
+
+
+def test_a_spare_that_is_well_is_taken_before_one_that_only_works(tmp_path: Path) -> None:
+    job = SimulatedJob(tmp_path, nodes=2, spares=2)
+    job.nodes["n0"].gate, job.nodes["n1"].gate, job.nodes["n2"].gate = LAME, LAME, UNFIT
+    job.run_until(lambda: job.is_running(0))
+    assert members(job) == ["n0", "n3"], "and of those that only work no more than are wanting"
+
+
+def test_no_job_is_restarted_to_grow_by_a_node_that_only_works(tmp_path: Path) -> None:
+    job = SimulatedJob(tmp_path, nodes=2, least=1)
+    job.nodes["n1"].gate = LAME
+    job.run_until(lambda: job.is_running(0))
+    job.run(5)
+    assert members(job) == ["n0"]
+    assert job.is_running(0)
+
+
+def test_a_node_that_only_works_takes_the_place_of_one_that_must_go(tmp_path: Path) -> None:
+    job = SimulatedJob(tmp_path, nodes=2, spares=1, registered=True)
+    job.nodes["n2"].gate = LAME
+    job.run_until(lambda: job.is_running(0))
+    assert members(job) == ["n0", "n1"]
+    job.nodes["n1"].preempt(job.now)
+    job.run_until(lambda: job.is_running(1), 60.0)
+    assert members(job) == ["n0", "n2"]
 
 
 def test_with_no_fit_node_at_all_it_says_so_too(tmp_path: Path) -> None:

@@ -104,6 +104,24 @@ def test_a_drained_node_is_not_taken_though_it_be_needed(tmp_path: Path) -> None
     assert members(job) == ["n0", "n2"]
 
 
+def test_what_a_run_left_drained_can_be_returned_before_the_next_one(tmp_path: Path) -> None:
+    job = running(tmp_path, nodes=2)
+    job.ask("d", "drain", node="n1", for_s=DAY_S, is_forced=True)
+    job.run(1)
+    job.until = 0
+    job.run_until(lambda: all(node.exit_code is not None for node in job.nodes.values()))
+    job.until = 10**9
+    for name in ("n0", "n1"):
+        job.add(name)
+    job.run(10)
+    assert job.plan is not None
+    assert job.plan.state == "done", "it waits for the node that a person keeps outside"
+    job.ask("r", "return", node="n1")
+    job.run_until(lambda: job.plan is not None and job.is_running(job.plan.attempt))
+    job.run(1)
+    assert (outside(job), job.requests()) == ([], {})
+
+
 def test_a_second_node_is_not_drained_when_the_first_left_none_to_spare(tmp_path: Path) -> None:
     job = running(tmp_path, nodes=2, spares=1)
     job.ask("d", "drain", node="n1", for_s=DAY_S)

@@ -385,6 +385,62 @@ def test_where_its_own_check_finds_a_node_unfit_nothing_is_tried_in_place(tmp_pa
     assert (job.plan.exit_code, job.plan.attempt) == (EXIT_REQUEUE, 0)
 
 
+def test_a_gpu_that_needs_a_reset_is_tried_in_place_though_its_gate_knows_of_it(
+    tmp_path: Path,
+) -> None:
+    job = started(tmp_path, nodes=1)
+    node = job.nodes["n0"]
+    node.ill = [ill(Remedy.RESET_GPU, job)]
+    node.gate = GateVerdict("unfit", ["gpu faults: Xid 95 (reset gpu)"], job.now, works=True)
+    job.run_until(lambda: job.is_running(1))
+
+
+def test_a_spare_that_only_works_takes_the_place_of_a_node_that_is_ill(tmp_path: Path) -> None:
+    job = started(tmp_path, nodes=2, spares=1)
+    job.nodes["n2"].gate = GateVerdict("unfit", ["pcie: GPU 0 is slow"], job.now, works=True)
+    job.nodes["n1"].ill = [ill(Remedy.REBOOT_NODE, job)]
+    job.run_until(lambda: job.is_running(1))
+    assert members(job) == ["n0", "n2"]
+    assert job.plan is not None
+    assert [one.node for one in job.plan.outside] == ["n1"]
+
+
+def test_a_quarantine_is_lifted_for_want_of_nodes_though_the_node_only_works(
+    tmp_path: Path,
+) -> None:
+    job = started(tmp_path, nodes=2, spares=1)
+    job.nodes["n1"].ill = [ill(Remedy.REPLACE, job)]
+    job.run_until(lambda: job.is_running(1))
+    assert members(job) == ["n0", "n2"]
+    job.run(0.5)
+    job.nodes["n1"].ill = []
+    job.nodes["n1"].gate = GateVerdict("unfit", ["pcie: GPU 0 is slow"], job.now, works=True)
+    job.nodes["n2"].dead = True
+    job.run_until(lambda: job.is_running(2))
+    assert members(job) == ["n0", "n1"]
+
+
+def test_where_no_other_node_is_there_a_lost_link_is_gone_on_with(tmp_path: Path) -> None:
+    """It may be any of the node's: the one to its leader, at least, is up."""
+    job = started(tmp_path, nodes=2)
+    node = job.nodes["n1"]
+    lost = ill(Remedy.REPLACE, job, kind=Kind.LINK_DOWN, gpu="", acts=False, what="eth3")
+    node.ill = [dataclasses.replace(lost, ranks=[])]
+    node.gate = GateVerdict("unfit", ["links: eth3 has no link"], job.now, works=True)
+    node.crash(0, -9, job.now)
+    job.run_until(lambda: job.is_running(1))
+    (incident,) = job.incidents()
+    assert (incident.cause, incident.remedy) == ("link", "replace")
+    assert "too few nodes would be left" in incident.evidence[-1]
+
+
+def test_a_link_that_leads_nowhere_in_this_job_explains_nothing() -> None:
+    lost = fault(Remedy.REPLACE, kind=Kind.LINK_DOWN, ranks=[], gpu="", acts=False, what="wlan0")
+    alone = dataclasses.replace(PLAN, members=PLAN.members[:1])
+    assert explained(crash(), cluster(lost), PLAN).cause == "link"
+    assert explained(crash(), cluster(lost), alone).cause == "crash"
+
+
 def test_what_a_person_drained_stays_drained_whatever_falls_ill_there() -> None:
     drained = Quarantine("m", "a", 0.0, 9.0, by="ann", is_drained=True)
     blamed = Quarantine("m", "a", 1.0, 9.0, gpu="GPU-1", remedy="reset_gpu")

@@ -134,3 +134,12 @@ def test_a_hardware_fault_counts_on_a_node_that_wrote_it_only() -> None:
     assert state_of_trial(new, cluster(findings=down, on="b"), PLAN) != ""
     slow = (Finding(Kind.STRAGGLER, "a", 1.0, 0.9),)
     assert state_of_trial(new, cluster(findings=slow), PLAN) != ""
+
+
+@pytest.mark.parametrize("remedy", list(Remedy))
+def test_an_xid_of_the_program_or_one_that_asks_for_nothing_holds_no_checkpoint_back(
+    remedy: Remedy,
+) -> None:
+    xid = (Finding(Kind.GPU_FAULT, "a", 1.0, 0.9, what="xid 31", remedy=remedy),)
+    held_back = state_of_trial(entry("new", 50), cluster(findings=xid), PLAN) == ""
+    assert held_back is remedy.blames_hardware

@@ -62,8 +62,9 @@ def test_healthy_gpus_are_fit() -> None:
 
 
 FAULTS = [
-    ({"RECOVERY_ACTION": 1}, "recovery: GPU 0 (0000:00:00.0) needs a reset, says the driver"),
-    ({"RECOVERY_ACTION": 9}, "recovery: GPU 0 (0000:00:00.0) needs recovery action 9, says the"),
+    ({"RECOVERY_ACTION": 1}, "recovery: GPU 0 (0000:00:00.0) needs a reset of the GPU, says the"),
+    ({"RECOVERY_ACTION": 4}, "recovery: GPU 0 (0000:00:00.0) needs a reset once its work is done"),
+    ({"RECOVERY_ACTION": 7}, "recovery: GPU 0 (0000:00:00.0) needs a restart of the whole system"),
     ({"REMAP_PENDING": 1}, "gpu memory: GPU 0 (0000:00:00.0) has rows to be remapped"),
     ({"REMAP_FAILURE": 1}, "gpu memory: GPU 0 (0000:00:00.0) could not remap a row"),
     ({"RETIREMENT_PENDING": 1}, "gpu memory: GPU 0 (0000:00:00.0) has pages to be retired"),
@@ -85,6 +86,9 @@ def test_what_a_gpu_says_of_itself_makes_a_node_unfit(values: dict[str, float], 
         {"NVLINKS_ACTIVE": 0},
         {"NVLINKS_EXPECTED": 18},
         {"RECOVERY_ACTION": -1},
+        {"RECOVERY_ACTION": 3},
+        {"RECOVERY_ACTION": 5},
+        {"RECOVERY_ACTION": 9},
         {"NVLINKS_ACTIVE": -1, "NVLINKS_EXPECTED": 18},
         {"REMAP_PENDING": float("nan")},
         {"NVLINKS_ACTIVE": float("nan"), "NVLINKS_EXPECTED": 18},
@@ -166,6 +170,32 @@ def found(kind: Kind, remedy: Remedy = Remedy.NONE, what: str = "", gpu: str = "
     )
 
 
+def works(read: MachineReading, **more: Any) -> bool:
+    verdict = judge(read, **more).verdict(1.0)
+    assert verdict.state == "unfit"
+    return verdict.works
+
+
+def test_what_an_attempt_would_run_on_is_told_from_what_would_end_it() -> None:
+    assert works(machine(gpu(REMAP_PENDING=1)))
+    assert works(machine(gpu(NVLINKS_ACTIVE=17, NVLINKS_EXPECTED=18)))
+    assert works(machine(rooms={"checkpoint": Room(100 * GIB, GIB // 2)}))
+    assert works(machine(), clock_off_s=93.4)
+    assert works(machine(), exertion=Exertion("r", "done"), far_behind=["matmul: 40%"])
+    log = [found(Kind.GPU_FAULT, Remedy.REPLACE, gpu="GPU-0")]
+    assert works(machine(gpu()), findings=log)
+    assert not works(machine(gpu(lost="fell off")), findings=log)
+    assert not works(machine(gpu(), stale_since_s=1.0), findings=log)
+    assert not works(machine(gpu(1)), findings=log), "it is not listed any more"
+    assert not works(machine(gpu()), findings=[found(Kind.GPU_FAULT, Remedy.REPLACE)]), "a switch"
+    assert not works(machine(gpu()), findings=[found(Kind.GPU_LOST, Remedy.RESET_GPU)])
+    assert not works(machine(gpu(RECOVERY_ACTION=1)))
+    assert works(machine(gpu(RECOVERY_ACTION=4)))
+    assert not works(machine(gpu(lost="fell off"), gpu(1, REMAP_PENDING=1)))
+    assert not works(machine(), exertion=Exertion("r", "done", wrong=["a sum"]))
+    assert not judge(machine(gpu())).verdict(1.0).works
+
+
 def test_an_open_fault_of_the_hardware_keeps_a_node_out_and_one_of_the_program_does_not() -> None:
     read = machine(gpu(), gpu(1))
     hard = found(Kind.GPU_FAULT, Remedy.REBOOT_NODE, gpu="GPU-1")
@@ -191,8 +221,9 @@ LINKS_TOLD = [
 def test_a_lost_link_and_a_slow_port_keep_a_node_out(
     kind: Kind, what: str, remedy: Remedy, is_unfit: bool
 ) -> None:
-    told = reasons(machine(), findings=[found(kind, remedy, what)])
-    assert told == (["links: Xid 79: fell off"] if is_unfit else [])
+    verdict = judge(machine(), findings=[found(kind, remedy, what)]).verdict(1.0)
+    assert verdict.reasons == (["links: Xid 79: fell off"] if is_unfit else [])
+    assert verdict.works == is_unfit, "nobody knows whether the job needs this very link"
 
 
 def test_a_clock_that_most_others_call_wrong() -> None:

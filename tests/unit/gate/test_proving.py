@@ -71,6 +71,16 @@ def test_a_wish_is_answered_once_with_what_came_of_it() -> None:
     assert len(scene.errands) == 1
 
 
+def test_of_two_wishes_that_nobody_takes_back_each_is_answered_once() -> None:
+    scene = Scene()
+    told = orders(asked(), Request("r2", "test", "ann", 1001.0, node="n1"))
+    scene.look_until(told, lambda one: one.is_over and one.asked_by == "r1")
+    done = scene.look_until(told, lambda one: one.is_over and one.asked_by == "r2")
+    for _ in range(3):
+        assert scene.look(told) == done
+    assert len(scene.errands) == 2
+
+
 def test_a_wish_for_another_node_or_of_another_kind_or_long_ago_is_none_of_ours() -> None:
     scene = Scene()
     old = Request("r2", "test", "ann", -9999.0, node="n1")

@@ -154,6 +154,14 @@ def test_an_unfit_node_says_once_that_it_is_not_taken_in(
     assert line.startswith("this node is not taken in, its health gate finds it unfit: gpus: 7 of")
 
 
+def test_a_node_that_works_all_the_same_just_waits_for_the_others(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lame = GateVerdict("unfit", ["pcie: GPU 0 is slow"], works=True)
+    lines = waits(Watch(Clock(), unfit={"c": lame}), monkeypatch, caplog)
+    assert lines[0] == "waiting for nodes: 1 of 3 is here (c); up to 2 min"
+
+
 def test_nothing_is_said_about_nodes_while_the_store_is_away(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

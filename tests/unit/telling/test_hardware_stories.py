@@ -83,6 +83,11 @@ def test_an_operator_reads_what_to_do(given: dict[str, Any], says: list[str]) ->
     assert any("is outside" in line for line in told) is bool(story(**given).how)
 
 
+def test_of_a_job_that_went_further_back_no_node_is_said_to_be_outside() -> None:
+    told = advise(story("crash", evidence=["rank 3: SIGABRT"], remedy="", escalation="roll_back"))
+    assert not any("is outside" in line for line in told), told
+
+
 def test_what_an_application_did_is_the_program_s_to_mend() -> None:
     line = "xid 31, GPU GPU-1, rank 3: it is the application's, and no machine is to blame"
     told = advise(story("crash", evidence=["rank 3: SIGABRT", line], remedy="", escalation=""))

@@ -19,8 +19,10 @@ from holdfast_sidecar.gate.exertion.memory import fill_memory
 from holdfast_sidecar.gate.exertion.trial import Trial
 from holdfast_sidecar.server.parent_death import die_with
 
-OF_DEVICE = ("CUDA error", "cuBLAS", "CUBLAS", "NCCL")
-"""How the driver's and the libraries' own errors begin, as torch hands them on."""
+OF_DEVICE = ("CUDA error", "cuBLAS", "CUBLAS", "unhandled cuda error")
+"""In the driver's and the libraries' own errors, as torch hands them on; the last one is NCCL's.
+What else NCCL says is about sockets, shared memory and settings: a container with a small /dev/shm
+is a healthy node."""
 
 
 def main(arguments: list[str]) -> None:
@@ -49,7 +51,7 @@ def main(arguments: list[str]) -> None:
                 figures[name] = trial.per_s
     except RuntimeError as error:
         told = first_line(error)
-        if "out of memory" in told or not any(mark in told for mark in OF_DEVICE):
+        if not blames_device(told):
             print(encode(Result(error=told)), flush=True)
             return
         wrong.append(told)
@@ -63,6 +65,11 @@ def open_device(kind: str, rank: int) -> torch.device:
         torch.cuda.set_device(device)
     torch.zeros(1, device=device).item()
     return device
+
+
+def blames_device(told: str) -> bool:
+    """Whether an error is the device's own, and not of what surrounds it."""
+    return "out of memory" not in told and any(mark in told for mark in OF_DEVICE)
 
 
 def model_of(device: torch.device) -> str:
