@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from holdfast_sidecar.coordination.reports import Exertion, GateVerdict
 from holdfast_sidecar.detectors.pci_links import LinkMemory
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.gpus.recovery import ACTIONS, action_of
 from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading, Signal
 from holdfast_sidecar.readings.machine import MachineReading
+from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.settings import GateSettings
 
 GARBAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -23,14 +25,6 @@ GARBAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 GPU_PROBE, HOST_PROBE = "gpu", "host"
 """Names of the probes without which checks are blind."""
-
-ACTIONS = {
-    1: "a reset",
-    2: "a reboot of the node",
-    3: "to be drained of peer-to-peer work",
-    4: "to be drained and reset",
-}
-"""nvmlDeviceGpuRecoveryAction_t (nvml.h); 0: none. Later drivers may know more: any is a fault."""
 
 CHECKPOINT = "checkpoint"
 """Purpose of the room that checkpoints go to."""
@@ -172,11 +166,19 @@ def _gpus(subject: Subject) -> Found:
 
 
 def _recovery(subject: Subject) -> Found:
-    """The driver itself asks for nothing."""
-    for gpu, action in _values(subject, Signal.RECOVERY_ACTION):
-        if action > 0:
-            needed = ACTIONS.get(int(action), f"recovery action {int(action)}")
-            yield f"{_named(gpu)} needs {needed}, says the driver", gpu.uuid
+    """The driver itself asks for nothing that this GPU would have to be mended, or drained, for.
+
+    A number that is new to us may say anything: were it a fault, a newer driver could keep every
+    node outside.
+    """
+    told = [(gpu, int(value)) for gpu, value in _values(subject, Signal.RECOVERY_ACTION)]
+    ill = [(gpu, action_of(value)) for gpu, value in told if value in ACTIONS]
+    ill = [(gpu, action) for gpu, action in ill if action.remedy is not Remedy.NONE]
+    for gpu, action in ill:
+        yield f"{_named(gpu)} needs {action.name}, says the driver", gpu.uuid
+    new = sorted({value for _, value in told if value > 0 and value not in ACTIONS})
+    if new and not ill:
+        raise BlindError(f"the driver asks for {action_of(new[0]).name}")
 
 
 def _memory(subject: Subject) -> Found:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from holdfast_sidecar.gpus.recovery import NOTHING, action_of
 from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.xids.case import Case
 from holdfast_sidecar.xids.history import SETTLE_S, Word
 from holdfast_sidecar.xids.occurrence import Occurrence
-from holdfast_sidecar.xids.recovery import NOTHING, action_of
 from holdfast_sidecar.xids.scene import Scene
 from holdfast_sidecar.xids.table import NVLINK5, RECOVERY_ACTION_CHANGED, Entry, entry_of
 

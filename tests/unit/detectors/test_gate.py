@@ -62,8 +62,9 @@ def test_healthy_gpus_are_fit() -> None:
 
 
 FAULTS = [
-    ({"RECOVERY_ACTION": 1}, "recovery: GPU 0 (0000:00:00.0) needs a reset, says the driver"),
-    ({"RECOVERY_ACTION": 9}, "recovery: GPU 0 (0000:00:00.0) needs recovery action 9, says the"),
+    ({"RECOVERY_ACTION": 1}, "recovery: GPU 0 (0000:00:00.0) needs a reset of the GPU, says the"),
+    ({"RECOVERY_ACTION": 3}, "recovery: GPU 0 (0000:00:00.0) needs an end of all peer-to-peer"),
+    ({"RECOVERY_ACTION": 6}, "recovery: GPU 0 (0000:00:00.0) needs a reset of its PCIe bus"),
     ({"REMAP_PENDING": 1}, "gpu memory: GPU 0 (0000:00:00.0) has rows to be remapped"),
     ({"REMAP_FAILURE": 1}, "gpu memory: GPU 0 (0000:00:00.0) could not remap a row"),
     ({"RETIREMENT_PENDING": 1}, "gpu memory: GPU 0 (0000:00:00.0) has pages to be retired"),
@@ -85,6 +86,8 @@ def test_what_a_gpu_says_of_itself_makes_a_node_unfit(values: dict[str, float], 
         {"NVLINKS_ACTIVE": 0},
         {"NVLINKS_EXPECTED": 18},
         {"RECOVERY_ACTION": -1},
+        {"RECOVERY_ACTION": 5},
+        {"RECOVERY_ACTION": 9},
         {"NVLINKS_ACTIVE": -1, "NVLINKS_EXPECTED": 18},
         {"REMAP_PENDING": float("nan")},
         {"NVLINKS_ACTIVE": float("nan"), "NVLINKS_EXPECTED": 18},
@@ -122,6 +125,13 @@ def test_a_probe_that_fails_blinds_the_gate_with_its_error() -> None:
     failing = replace(failing, name="host")
     fitness = judge(MachineReading(gpu=GpuReading(False), failing=(failing,)))
     assert list(fitness.blind) == ["room"]
+
+
+def test_an_action_of_a_newer_driver_blinds_its_check_and_hides_no_other_gpu() -> None:
+    fitness = judge(machine(gpu(RECOVERY_ACTION=9), gpu(1)))
+    assert fitness.blind == {"recovery": "the driver asks for action 9, which is unknown"}
+    (reason,) = reasons(machine(gpu(RECOVERY_ACTION=9), gpu(1, RECOVERY_ACTION=1)))
+    assert "GPU 1 (0000:01:00.0) needs a reset" in reason
 
 
 def test_before_the_first_reading_nothing_is_known() -> None:
