@@ -250,10 +250,9 @@ class Loop:
     def tick(self, now_s: float, now_unix_s: float) -> None:
         """Read, judge, hear what was decided, act, tell."""
         orders = self.coordination.orders()
+        machine = self.hardware.hear(self.machine.read(now_s))
+        machine = dataclasses.replace(machine, round_trips=self.echo.follow(orders, now_s))
         looks = self.ranks_probe.read(now_s)
-        machine = dataclasses.replace(
-            self.machine.read(now_s), round_trips=self.echo.follow(orders, now_s)
-        )
         launcher_alive = self.farewell.watch(now_s)
 
         if looks is not None:

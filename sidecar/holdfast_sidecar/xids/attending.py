@@ -10,7 +10,6 @@ from pathlib import Path
 
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.kernel import KernelReading
-from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.readings.xids import Known, XidReading
 from holdfast_sidecar.xids.around import Around
 from holdfast_sidecar.xids.engine import judge
@@ -29,7 +28,7 @@ written is in the kernel's log still."""
 
 @dataclass
 class XidAttention:
-    """What one sidecar knows; `follow` at each tick."""
+    """What one sidecar knows; `hear`, then `follow` at each tick."""
 
     path: Path | None = None
     """Where the history is kept; None: nowhere."""
@@ -43,19 +42,25 @@ class XidAttention:
     _is_read: bool = False
     _last_error: str = ""
 
-    def follow(
-        self,
-        machine: MachineReading,
-        told: Iterable[XidEvent],
-        owners: Mapping[str, int],
-        around: Around,
-    ) -> XidReading:
-        """What is so now. told: events of NVML's since the tick before; owners: UUID or PCI address
-        of a GPU -> its rank."""
+    def hear(self, kernel: KernelReading | None, told: Iterable[XidEvent]) -> None:
+        """Take in what came since the tick before, by the log and by NVML: it comes but once."""
         self._begin()
-        self._know(machine.gpu, owners, around.attempt)
-        self._hear(machine.kernel, told)
-        scene = around.scene(machine.gpu, self.boot)
+        for record in () if kernel is None else kernel.records:
+            event = parse_line(record.text.replace("\\x0a", "\n"), record.at_unix_s)
+            if event is None or has_heard(self.history, self.boot, record.sequence):
+                continue
+            self._take(event, is_new_here=not record.is_backlog)
+            self.history = replace(self.history, log_boot=self.boot, log_sequence=record.sequence)
+        for event in told:
+            self._take(event, is_new_here=True)
+
+    def follow(
+        self, gpus: GpuReading | None, owners: Mapping[str, int], around: Around
+    ) -> XidReading:
+        """What is so now. owners: UUID or PCI address of a GPU -> its rank."""
+        self._begin()
+        self._know(gpus, owners, around.attempt)
+        scene = around.scene(gpus, self.boot)
         actions = {pci: gpu.action for pci, gpu in scene.gpus.items() if gpu.action is not None}
         read_s = max((gpu.read_s for gpu in scene.gpus.values()), default=scene.now_s)
         self.history = take_reading(self.history, actions, read_s, self.boot)
@@ -85,16 +90,6 @@ class XidAttention:
             if rank is None and before is not None and before.uuid == gpu.uuid:
                 rank = before.rank
             self._known[gpu.pci] = Known(gpu.uuid, gpu.index, rank)
-
-    def _hear(self, kernel: KernelReading | None, told: Iterable[XidEvent]) -> None:
-        for record in () if kernel is None else kernel.records:
-            event = parse_line(record.text.replace("\\x0a", "\n"), record.at_unix_s)
-            if event is None or has_heard(self.history, self.boot, record.sequence):
-                continue
-            self._take(event, is_new_here=not record.is_backlog)
-            self.history = replace(self.history, log_boot=self.boot, log_sequence=record.sequence)
-        for event in told:
-            self._take(event, is_new_here=True)
 
     def _take(self, event: XidEvent, is_new_here: bool) -> None:
         """What the log held before was seen, and counted, by whoever ran then."""

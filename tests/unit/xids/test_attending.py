@@ -12,7 +12,6 @@ from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading, GpuUser, Signal
 from holdfast_sidecar.readings.kernel import KernelReading, KernelRecord
-from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.readings.xids import XidReading
 from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.xids.around import look_around
@@ -22,6 +21,7 @@ from holdfast_sidecar.xids.history import MOST_KEPT
 from holdfast_sidecar.xids.tally import MOST_NUMBERS
 
 FELL = "NVRM: Xid (PCI:0000:2a:00): 79, pid=7, name=python3, GPU has fallen off the bus."
+DOUBLE_BIT = "NVRM: Xid (PCI:0000:2a:00): 48, An uncorrectable double bit error (DBE) detected"
 START_S = 1_700_000_000.0
 
 
@@ -56,11 +56,10 @@ class Node:
         **how: Any,
     ) -> XidReading:
         moment = self.moment(at_s)
-        machine = MachineReading(
-            gpu=gpus() if reading is None else reading, kernel=self.records(at_s, lines, **how)
-        )
+        self.attention.hear(self.records(at_s, lines, **how), told)
         self.around = look_around(self.around, 0, self.ranks, True, moment)
-        self.reading = self.attention.follow(machine, told, self.owners, self.around)
+        seen = gpus() if reading is None else reading
+        self.reading = self.attention.follow(seen, self.owners, self.around)
         return self.reading
 
     def records(self, at_s: float, lines: tuple[str, ...], **how: Any) -> KernelReading:
@@ -249,10 +248,10 @@ def test_a_gpu_gone_at_start_is_found_in_a_record_of_several_lines() -> None:
 def test_a_reading_from_before_the_fault_says_nothing_about_it() -> None:
     node = Node()
     before = replace(gpus(RECOVERY_ACTION=0), read_at_s=1000.5)
-    node.tick(1.0, FELL, reading=before)
+    node.tick(1.0, DOUBLE_BIT, reading=before)
     node.tick(3.0, reading=before)
     (found,) = node.findings(3.0)
-    assert found.remedy is Remedy.REBOOT_NODE
+    assert found.remedy is Remedy.RESET_GPU
     node.tick(4.0, reading=replace(before, read_at_s=1003.5))
     (found,) = node.findings(4.0)
     assert (found.remedy, found.acts) == (Remedy.RESTART_APP, False)
