@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from holdfast_sidecar.coordination.reports import LedgerEntry, Plan, RankReport
 from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.findings import HARDWARE
+from holdfast_sidecar.findings import HARDWARE, Kind
+from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.settings import CheckpointSettings
 
 
@@ -67,10 +68,12 @@ def _is_ill(rank: RankReport) -> bool:
 
 
 def _has_ill_writer(entry: LedgerEntry, cluster: Cluster) -> bool:
-    """Whether a node that wrote it has an open hardware fault."""
+    """Whether a node that wrote it has an open hardware fault. What the driver tells of a GPU that
+    needs nothing is none, and may be told for as long as the job lasts."""
     writers = (cluster.nodes.get(name) for name in entry.nodes)
     return any(
         finding.kind in HARDWARE
+        and (finding.kind is not Kind.GPU_FAULT or finding.remedy is not Remedy.NONE)
         for node in writers
         if node is not None
         for finding in node.findings

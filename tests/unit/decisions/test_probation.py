@@ -17,6 +17,7 @@ from holdfast_sidecar.coordination.reports import (
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.probation import has_passed, on_trial, state_of_trial
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.settings import CheckpointSettings
 
 SETTINGS = CheckpointSettings(good_after_s=120.0, good_after_steps=10)
@@ -121,5 +122,9 @@ def test_a_hardware_fault_counts_on_a_node_that_wrote_it_only() -> None:
     new = entry("new", 50)
     assert state_of_trial(new, cluster(findings=down), PLAN) == ""
     assert state_of_trial(new, cluster(findings=down, on="b"), PLAN) != ""
+    told = Finding(Kind.GPU_FAULT, "a", 1.0, 1.0, what="gpu0-recovery")  # of its IMEX domain
+    assert state_of_trial(new, cluster(findings=(told,)), PLAN) != ""
+    hit = dataclasses.replace(told, remedy=Remedy.RESTART_APP)
+    assert state_of_trial(new, cluster(findings=(hit,)), PLAN) == ""
     slow = (Finding(Kind.STRAGGLER, "a", 1.0, 0.9),)
     assert state_of_trial(new, cluster(findings=slow), PLAN) != ""
