@@ -38,6 +38,10 @@ _LOSS = int(RecordFlag.LOSS)
 _GRADIENT = int(RecordFlag.GRADIENT)
 _LARGEST_NORM = page.LARGEST_NORM
 _INFINITE = float("inf")
+
+_MOST_TOKENS = 2**40
+"""Of one report: more than any step has, and 16 million of them fit the word."""
+
 # A member looked up in its enumeration costs as much as a clock: bound once, here.
 _STARTING = int(Phase.STARTING)
 _RESTORING = int(Phase.RESTORING)
@@ -167,7 +171,7 @@ class Recorder:
 
     def report_tokens(self, count: float, step: int | None = None) -> None:
         """So many more tokens were trained on; what is no such number counts as none."""
-        if 0 <= count < _INFINITE:
+        if 0 <= count < _MOST_TOKENS:
             self._words[_TOKENS] += int(count)
 
     def scale(self) -> None:

@@ -41,8 +41,8 @@ _STAND_INS = frozenset(
     }
 )
 """What torch 2.6 to 2.13 puts there for tensors. The path is where it was saved; nobody uses it.
-Python 3.11 up to 3.11.3 writes a member of an enumeration (how memory is laid out, which nobody uses
-either) as a call of `getattr`, for which a stand-in does nothing."""
+An early Python 3.11 (Debian's 3.11.2) writes a member of an enumeration, how memory is laid out, as
+a call of `getattr`: nobody uses that either, and its stand-in looks nothing up."""
 
 
 class Refused(ValueError):

@@ -103,6 +103,7 @@ class Coordinator(threading.Thread):
         self._store = store
         self._identity = identity
         self._settings = settings
+        self._modes = modes.explicit(settings.modes)
         self._leadership = leadership
         self._fence = fence
         self._clock = clock
@@ -296,7 +297,7 @@ class Coordinator(threading.Thread):
             metrics_address=state.metrics_address,
             echo_address=state.echo_address,
             mode=self._settings.sidecar.mode,
-            modes=modes.explicit(self._settings.modes),
+            modes=self._modes,
             pid=self._identity.pid,
             version=__version__,
             waiting=self.waiting,

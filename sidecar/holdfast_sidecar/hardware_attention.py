@@ -26,6 +26,16 @@ class HardwareAttention:
     _around: Around | None = None
     _of_gpus: list[Finding] = field(default_factory=list)
 
+    def hear(self, machine: MachineReading) -> MachineReading:
+        """The reading, with what the kernel's log came to. At once after it was read: what is told
+        but once is known then, even if the tick fails."""
+        events = () if machine.gpu_events is None else machine.gpu_events.xids
+        self.xids.hear(machine.kernel, events)
+        if machine.kernel is None:
+            return machine
+        self._events = self._events.then(machine.kernel.records)
+        return dataclasses.replace(machine, kernel_events=self._events)
+
     def follow(
         self,
         machine: MachineReading,
@@ -34,15 +44,12 @@ class HardwareAttention:
         is_going_on: bool,
         moment: Moment,
     ) -> MachineReading:
-        """The reading, with what it comes to. is_going_on: the plan means the ranks to run."""
+        """The reading that was heard, with what it comes to. is_going_on: the plan means the ranks
+        to run."""
         self._of_gpus = self.gpus.follow(machine.gpu, ranks, moment)
         self._around = look_around(self._around, attempt, ranks, is_going_on, moment)
-        events = () if machine.gpu_events is None else machine.gpu_events.xids
-        xids = self.xids.follow(machine, events, self.gpus.owners(), self._around)
-        if machine.kernel is None:
-            return dataclasses.replace(machine, xids=xids)
-        self._events = self._events.then(machine.kernel.records)
-        return dataclasses.replace(machine, xids=xids, kernel_events=self._events)
+        xids = self.xids.follow(machine.gpu, self.gpus.owners(), self._around)
+        return dataclasses.replace(machine, xids=xids)
 
     def findings(
         self, machine: MachineReading, ranks: Mapping[int, RankHistory], moment: Moment

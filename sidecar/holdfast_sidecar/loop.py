@@ -251,10 +251,9 @@ class Loop:
     def tick(self, now_s: float, now_unix_s: float) -> None:
         """Read, judge, hear what was decided, act, tell."""
         orders = self.coordination.orders()
+        machine = self.hardware.hear(self.machine.read(now_s))
+        machine = dataclasses.replace(machine, round_trips=self.echo.follow(orders, now_s))
         looks = self.ranks_probe.read(now_s)
-        machine = dataclasses.replace(
-            self.machine.read(now_s), round_trips=self.echo.follow(orders, now_s)
-        )
         launcher_alive = self.farewell.watch(now_s)
 
         if looks is not None:
@@ -267,17 +266,19 @@ class Loop:
         machine = self.hardware.follow(machine, ranks.attempt, histories, is_going_on, moment)
         if orders.store_up or self._store_answered_s is None:
             self._store_answered_s = now_s
-        found = judge_machine(
+        of_machine = judge_machine(
             machine, launcher_alive, self._store_answered_s, self.settings, moment
         )
-        found = told_only(found) if orders.is_alone(self.node) else found
-        found += self.hardware.findings(machine, histories, moment)
         preempted_by = self._preempted_by(orders, ranks)
-        found += find_preemption(preempted_by, moment)
-        found += orders.absent
-        found += self.peers.findings(moment)
-        found += find_missing_slots(self._snapshot, moment)
-        found += find_slow_storage(self.saved_parts.silent_for(), orders.skipped, moment)
+        found = [
+            *(told_only(of_machine) if orders.is_alone(self.node) else of_machine),
+            *self.hardware.findings(machine, histories, moment),
+            *find_preemption(preempted_by, moment),
+            *orders.absent,
+            *self.peers.findings(moment),
+            *find_missing_slots(self._snapshot, moment),
+            *find_slow_storage(self.saved_parts.silent_for(), orders.skipped, moment),
+        ]
         alive = [rank for rank, history in ranks.local.items() if not history.look.is_gone]
         exertion = self.proving.follow(orders, alive, machine.gpu, moment)
         told = self.gate.look(machine, found, exertion, orders, moment)

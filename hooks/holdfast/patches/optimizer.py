@@ -84,9 +84,11 @@ class OptimizerSteps:
         """An optimizer starts to step; one may call another inside."""
         recorder = self._recorder
         if self._first is None or self._first() is None:
+            is_new_here = self._first is None  # a script may make a new one for each step
             self._first = weakref.ref(optimizer)
             recorder.thread = threading.get_ident()  # who steps the optimizer is who trains
-            self._tell_devices(optimizer)
+            if is_new_here:
+                self._tell_devices(optimizer)
         elif threading.get_ident() != recorder.thread:
             return
         if recorder.phase is not _OPTIMIZER:

@@ -6,6 +6,7 @@ server's: a lease ends when its key expires.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ class Script:
 
     text: str
 
-    @property
+    @functools.cached_property
     def digest(self) -> str:
         """SHA-1 in hex, as EVALSHA wants it."""
         return hashlib.sha1(self.text.encode(), usedforsecurity=False).hexdigest()

@@ -55,6 +55,9 @@ STILL_RAN = "no rank had died of it: Holdfast ended the attempt, before it compu
 """Why ranks were ended that had done nothing: an error that was not contained may be in what they
 compute, and who has lost its GPU waits for ever."""
 
+NO_MACHINE = "it is the application's, and no machine is to blame"
+DOUBTFUL = "it may be the application's, or the GPU's: a test tells (`holdfast nodes test`)"
+
 NEEDS = {
     Remedy.RESET_GPU: "it needs a reset",
     Remedy.REBOOT_NODE: "its node needs a reboot",
@@ -143,7 +146,8 @@ def name_fault(faults: Iterable[Fault], plan: Plan) -> Incident | None:
 
 def explained(incident: Incident, cluster: Cluster, plan: Plan) -> Incident:
     """The incident with the hardware to blame for it where that is ill; what an application did to
-    its GPU blames no machine, however much the crash looks like one. Safe to repeat."""
+    its GPU blames no machine, however much the crash looks like one, unless it may as well be the
+    GPU. Safe to repeat."""
     faults = find_faults(cluster, plan)
     if incident.cause in OF_HARDWARE:
         return _as_harsh_as_known(_told_of_again(incident, faults), faults)
@@ -153,7 +157,8 @@ def explained(incident: Incident, cluster: Cluster, plan: Plan) -> Incident:
     told = headline(fault)
     if not fault.is_grave:
         evidence = [*(line for line in incident.evidence if line != told), told]
-        return dataclasses.replace(incident, is_of_script=True, evidence=evidence)
+        is_of_script = incident.is_of_script or not fault.finding.check
+        return dataclasses.replace(incident, is_of_script=is_of_script, evidence=evidence)
     blamed = _blaming(incident, fault, faults)
     return dataclasses.replace(blamed, culprit_part=part_of_node(cluster, fault.finding.node))
 
@@ -177,7 +182,7 @@ def headline(fault: Fault) -> str:
     if finding.kind is not Kind.GPU_FAULT:
         what = finding.kind.value.replace("_", " ") + f" ({what})" * bool(what)
     where = f"GPU {finding.gpu}" if finding.gpu else f"node {finding.node}"
-    needs = NEEDS.get(finding.remedy, "it is the application's, and no machine is to blame")
+    needs = NEEDS.get(finding.remedy, DOUBTFUL if finding.check else NO_MACHINE)
     return f"{what}, {where}, {name_ranks(fault.ranks)}: {needs}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,8 +10,12 @@ from holdfast_sidecar.demo.fake_nvml.build import environment
 from holdfast_sidecar.demo.fake_nvml.state import FakeNvml
 from holdfast_sidecar.demo.fake_sysfs import GPU_CLASS, FakeSysfs, build_fabric
 
-REAL = ("proc", "dev")
-"""Trees that are the machine's own: its load, its memory, its kernel's log."""
+REAL = ("proc",)
+"""Trees that are the machine's own: its load, its memory."""
+
+KERNEL_LOG = "dev/kmsg"
+"""Nothing was ever logged there. The machine's own may tell of GPUs at the same addresses, as where
+such lines were written for a test."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +38,8 @@ def build_node(root: Path, library: Path, gpus: int, ports: int) -> FakeNode:
     root.mkdir(parents=True)
     for tree in REAL:
         (root / tree).symlink_to(f"/{tree}")
+    (root / KERNEL_LOG).parent.mkdir()
+    os.mkfifo(root / KERNEL_LOG)
     sysfs = build_fabric(root, ports)
     nvml = FakeNvml.create(root / "nvml", gpus)
     for gpu in range(gpus):

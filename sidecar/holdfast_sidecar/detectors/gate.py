@@ -14,11 +14,11 @@ from typing import NamedTuple
 from holdfast_sidecar.coordination.reports import Exertion, GateVerdict
 from holdfast_sidecar.detectors.pci_links import LinkMemory
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.gpus.recovery import ACTIONS, action_of
 from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading, Signal
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.settings import GateSettings
-from holdfast_sidecar.xids.recovery import action_of, is_urgent
 
 GARBAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What a check raises over a reading that makes no sense: it is blind then, the others go on."""
@@ -178,12 +178,19 @@ def _gpus(subject: Subject) -> Found:
 
 def _recovery(subject: Subject) -> Found:
     """The driver itself asks for no reset and no reboot. What else it may ask for is about work
-    that has ended by now, about other nodes as well, or nothing that is known here."""
-    for gpu, value in _values(subject, Signal.RECOVERY_ACTION):
-        action = action_of(int(value))
-        if action.remedy.blames_hardware:
-            told = f"{_named(gpu)} needs {action.name}, says the driver"
-            yield Seen(told, gpu.uuid, works=not is_urgent(int(value)))
+    that has ended by now, or about other nodes as well.
+
+    A number that is new to us may say anything: were it a fault, a newer driver could keep every
+    node outside.
+    """
+    told = [(gpu, int(value)) for gpu, value in _values(subject, Signal.RECOVERY_ACTION)]
+    ill = [(gpu, value) for gpu, value in told if action_of(value).remedy.blames_hardware]
+    for gpu, value in ill:
+        text = f"{_named(gpu)} needs {action_of(value).name}, says the driver"
+        yield Seen(text, gpu.uuid, works=not action_of(value).ends_work)
+    new = sorted({value for _, value in told if value > 0 and value not in ACTIONS})
+    if new and not ill:
+        raise BlindError(f"the driver asks for {action_of(new[0]).name}")
 
 
 def _memory(subject: Subject) -> Found:

@@ -43,7 +43,7 @@ def _finding(
         since_unix_s=verdict.first_s,
         confidence=SURE,
         ranks=ranks,
-        evidence=list(_evidence(verdict, known, ranks, reading, histories)),
+        evidence=list(_evidence(verdict, known, ranks, reading, histories, moment.node)),
         acts=verdict.is_urgent and bool(ranks),
         what=f"{verdict.name} on {verdict.pci or 'an unknown GPU'}",
         gpu=known[0].uuid if len(known) == 1 and verdict.number else "",
@@ -58,6 +58,7 @@ def _evidence(
     ranks: list[int],
     reading: XidReading,
     histories: Mapping[int, RankHistory],
+    node: str,
 ) -> Iterator[str]:
     yield verdict.text or f"{verdict.name} of the GPU at {verdict.pci}, told by NVML"
     where = f"GPU {known[0].index}" if len(known) == 1 else f"{len(known)} GPUs"
@@ -68,6 +69,8 @@ def _evidence(
         yield f"to blame: {verdict.blame.value}"
     if verdict.is_old:
         yield "it is from before these ranks began"
+    if verdict.check:
+        yield f"it may be the GPU: `holdfast nodes test {node}` says whether it computes rightly"
     if verdict.times_24h > 1:
         yield f"{verdict.times_24h} times in 24 h"
     follows = sorted({one.name for one in reading.verdicts if _follows(one, verdict)})

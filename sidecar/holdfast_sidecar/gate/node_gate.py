@@ -28,6 +28,7 @@ class NodeGate:
     fitness: Fitness = field(default_factory=lambda: Fitness(is_known=False))
     verdict: GateVerdict | None = None
     _links: LinkMemory = field(default_factory=LinkMemory)
+    _remembered: GpuReading | None = None
     _clocks: ClockWatch = field(init=False)
     _incident: str = ""
     _incident_since_s: float = 0.0
@@ -44,7 +45,9 @@ class NodeGate:
         moment: Moment,
     ) -> list[Finding]:
         """Judge anew; answers what there is to tell."""
-        if machine.gpu is not None and machine.gpu.stale_since_s is None:
+        is_new = machine.gpu is not None and machine.gpu is not self._remembered
+        if is_new and machine.gpu is not None and machine.gpu.stale_since_s is None:
+            self._remembered = machine.gpu
             self._links = remember_links(self._links, machine.gpu.gpus)
         gate = self.settings.gate
         behind = self._far_behind(exertion, orders)

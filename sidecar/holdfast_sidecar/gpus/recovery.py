@@ -1,4 +1,4 @@
-"""The driver's own verdict on a GPU: field 230, NVML_FI_DEV_GET_GPU_RECOVERY_ACTION."""
+"""What the driver itself says a GPU needs: field 230, and the value that XID 154 carries."""
 
 from __future__ import annotations
 
@@ -7,31 +7,35 @@ from dataclasses import dataclass
 
 from holdfast_sidecar.remedy import Remedy
 
+NOTHING = 0
+
 
 @dataclass(frozen=True)
-class Recovery:
-    """What the driver asks for, and whether the GPU is of no use until it is done."""
+class RecoveryAction:
+    """One value of NVML's field 230, and whether running work must end for it; otherwise it may
+    go on until it ends by itself."""
 
-    text: str
+    name: str
     remedy: Remedy
     ends_work: bool
-    """False: what runs may go on until it ends, and then it is to be done."""
 
 
-RECOVERIES: Mapping[int, Recovery] = {
-    1: Recovery("GPU reset", Remedy.RESET_GPU, ends_work=True),
-    2: Recovery("node reboot", Remedy.REBOOT_NODE, ends_work=True),
-    3: Recovery("drain of peer-to-peer work", Remedy.RESTART_APP, ends_work=False),
-    4: Recovery("drain and reset", Remedy.RESET_GPU, ends_work=False),
-    5: Recovery("recovery of the IMEX domain", Remedy.NONE, ends_work=False),
-    6: Recovery("bus reset", Remedy.RESET_GPU, ends_work=True),
-    7: Recovery("system reboot", Remedy.REBOOT_NODE, ends_work=True),
+ACTIONS: Mapping[int, RecoveryAction] = {
+    NOTHING: RecoveryAction("nothing", Remedy.NONE, ends_work=False),
+    1: RecoveryAction("a reset of the GPU", Remedy.RESET_GPU, ends_work=True),
+    2: RecoveryAction("a reboot of the node", Remedy.REBOOT_NODE, ends_work=True),
+    3: RecoveryAction("an end of all peer-to-peer work", Remedy.RESTART_APP, ends_work=False),
+    4: RecoveryAction("a reset once its work is done", Remedy.RESET_GPU, ends_work=False),
+    5: RecoveryAction("a recovery of its IMEX domain", Remedy.NONE, ends_work=False),
+    6: RecoveryAction("a reset of its PCIe bus", Remedy.RESET_GPU, ends_work=True),
+    7: RecoveryAction("a restart of the whole system", Remedy.REBOOT_NODE, ends_work=True),
 }
-"""0 is none. A drain lets work end by itself: 3 wants what uses peers to end, and the GPU may be
-used again. 5 is about other nodes as well. A number that is not here asks for something that we
-do not know, and is not guessed at."""
+"""nvmlDeviceGpuRecoveryAction_t (nvml.h). 3: once what uses peers has ended, the driver says what
+comes next, often nothing. 4: work that runs is safe. 5: is about other nodes as well, and not about
+this GPU (NVIDIA's own driver for Kubernetes leaves such a GPU in service, too)."""
 
 
-def recovery_of(number: float | None) -> Recovery | None:
-    """What it asks for; None: nothing, or it is not told, or not known."""
-    return None if number is None else RECOVERIES.get(int(number))
+def action_of(value: float) -> RecoveryAction:
+    """What it asks for; a value from a newer driver asks for nothing we know, and is told."""
+    unknown = f"action {value:.0f}, which is unknown"
+    return ACTIONS.get(int(value), RecoveryAction(unknown, Remedy.NONE, ends_work=False))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from holdfast_sidecar.gpus.energy import RankEnergy
 from holdfast_sidecar.gpus.ownership import Ownership
 from holdfast_sidecar.gpus.soundness import leave_out_garbage
+from holdfast_sidecar.metrics.gpu_labels import labelled
 from holdfast_sidecar.metrics.gpu_signals import REASONS, SHOWN
 from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.picture import Picture
@@ -31,8 +32,8 @@ def draw_gpus(picture: Picture, told: Told) -> Iterator[Sample]:
     yield from told(
         "gpu_last_reading_timestamp_seconds", picture.moment.unix_s(read_s) if read_s else None
     )
-    for gpu in leave_out_garbage(reading).gpus:
-        about = told.about(gpu=str(gpu.index))
+    for name, gpu in labelled(leave_out_garbage(reading).gpus):
+        about = told.about(gpu=name)
         yield from about(
             "gpu_info",
             1,

@@ -34,4 +34,4 @@ def draw_machine(machine: MachineReading, told: Told) -> Iterator[Sample]:
         yield from draw_round_trips(machine.round_trips, told)
     if machine.kernel_events is not None:
         yield from draw_kernel_events(machine.kernel_events, told)
-    yield from draw_xids(machine.xids, told)
+    yield from draw_xids(machine.xids, machine.gpu, told)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.kernel import KernelReading
-from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.readings.xids import Known, XidReading
 from holdfast_sidecar.xids.around import Around
 from holdfast_sidecar.xids.engine import judge
@@ -18,6 +17,7 @@ from holdfast_sidecar.xids.event import XidEvent
 from holdfast_sidecar.xids.history import History, forget_old, has_heard, take_in, take_reading
 from holdfast_sidecar.xids.kept import read_boot, read_history, write_history
 from holdfast_sidecar.xids.lines import parse_line
+from holdfast_sidecar.xids.scene import Scene
 from holdfast_sidecar.xids.tally import Key, key_of, tally_sxids, tally_xids
 
 logger = logging.getLogger(__name__)
@@ -26,10 +26,14 @@ WRITE_EVERY_S = 2.0
 """What else is heard within this time shares one write; what a sidecar that dies meanwhile had not
 written is in the kernel's log still."""
 
+JUDGE_EVERY_S = 1.0
+"""As often as GPUs are read. With a day of trouble in the history, as after a storm, a judgement
+costs a millisecond: a fifth of the sidecar's whole budget, were it made at each tick."""
+
 
 @dataclass
 class XidAttention:
-    """What one sidecar knows; `follow` at each tick."""
+    """What one sidecar knows; `hear`, then `follow` at each tick."""
 
     path: Path | None = None
     """Where the history is kept; None: nowhere."""
@@ -38,35 +42,65 @@ class XidAttention:
     _known: dict[str, Known] = field(default_factory=dict)
     _attempt: int = -1
     _seen: Counter[Key] = field(default_factory=Counter)
+    _taken: GpuReading | None = None
+    _judged: Scene | None = None
+    _judged_history: History = field(default_factory=History)
+    _reading: XidReading = field(default_factory=XidReading)
     _written: History = field(default_factory=History)
     _written_s: float = float("-inf")
     _is_read: bool = False
     _last_error: str = ""
 
-    def follow(
-        self,
-        machine: MachineReading,
-        told: Iterable[XidEvent],
-        owners: Mapping[str, int],
-        around: Around,
-    ) -> XidReading:
-        """What is so now. told: events of NVML's since the tick before; owners: UUID or PCI address
-        of a GPU -> its rank."""
+    def hear(self, kernel: KernelReading | None, told: Iterable[XidEvent]) -> None:
+        """Take in what came since the tick before, by the log and by NVML: it comes but once."""
         self._begin()
-        self._know(machine.gpu, owners, around.attempt)
-        self._hear(machine.kernel, told)
-        scene = around.scene(machine.gpu, self.boot)
+        for record in () if kernel is None else kernel.records:
+            event = parse_line(record.text.replace("\\x0a", "\n"), record.at_unix_s)
+            if event is None or has_heard(self.history, self.boot, record.sequence):
+                continue
+            self._take(event, is_new_here=not record.is_backlog)
+            self.history = replace(self.history, log_boot=self.boot, log_sequence=record.sequence)
+        for event in told:
+            self._take(event, is_new_here=True)
+
+    def follow(
+        self, gpus: GpuReading | None, owners: Mapping[str, int], around: Around
+    ) -> XidReading:
+        """What is so now. owners: UUID or PCI address of a GPU -> its rank."""
+        self._begin()
+        self._know(gpus, owners, around.attempt)
+        scene = around.scene(gpus, self.boot)
+        if gpus is not self._taken:
+            self._take_reading(scene)
+            self._taken = gpus
+        self.history = forget_old(self.history, scene.now_s)
+        if self._is_to_be_judged(scene):
+            self._judge(scene)
+        self._keep(scene.now_s)
+        return replace(self._reading, gpus=dict(self._known))
+
+    def _take_reading(self, scene: Scene) -> None:
         actions = {pci: gpu.action for pci, gpu in scene.gpus.items() if gpu.action is not None}
         read_s = max((gpu.read_s for gpu in scene.gpus.values()), default=scene.now_s)
         self.history = take_reading(self.history, actions, read_s, self.boot)
-        judgement = judge(forget_old(self.history, scene.now_s), scene)
-        self.history = judgement.history
-        self._keep(scene.now_s)
-        return XidReading(
+
+    def _is_to_be_judged(self, scene: Scene) -> bool:
+        """At once where something happened; else now and then, since time alone changes verdicts
+        too."""
+        judged = self._judged
+        if judged is None or self.history is not self._judged_history:
+            return True
+        is_due = not 0.0 <= scene.now_s - judged.now_s < JUDGE_EVERY_S
+        return is_due or (judged.teardowns, _flags(judged)) != (scene.teardowns, _flags(scene))
+
+    def _judge(self, scene: Scene) -> None:
+        judgement = judge(self.history, scene)
+        self.history = self._judged_history = judgement.history
+        self._judged = scene
+        self._reading = XidReading(
             judgement.verdicts,
-            dict(self._known),
-            tally_xids(self.history, self._seen),
-            tally_sxids(self.history, self._seen),
+            xids=tally_xids(self.history, self._seen),
+            sxids=tally_sxids(self.history, self._seen),
         )
 
     def _begin(self) -> None:
@@ -85,16 +119,6 @@ class XidAttention:
             if rank is None and before is not None and before.uuid == gpu.uuid:
                 rank = before.rank
             self._known[gpu.pci] = Known(gpu.uuid, gpu.index, rank)
-
-    def _hear(self, kernel: KernelReading | None, told: Iterable[XidEvent]) -> None:
-        for record in () if kernel is None else kernel.records:
-            event = parse_line(record.text.replace("\\x0a", "\n"), record.at_unix_s)
-            if event is None or has_heard(self.history, self.boot, record.sequence):
-                continue
-            self._take(event, is_new_here=not record.is_backlog)
-            self.history = replace(self.history, log_boot=self.boot, log_sequence=record.sequence)
-        for event in told:
-            self._take(event, is_new_here=True)
 
     def _take(self, event: XidEvent, is_new_here: bool) -> None:
         """What the log held before was seen, and counted, by whoever ran then."""
@@ -116,3 +140,11 @@ class XidAttention:
             self._last_error = str(error)
         else:
             self._written, self._last_error = self.history, ""
+
+
+def _flags(scene: Scene) -> tuple[object, ...]:
+    """What the GPUs say of themselves, without the time, and since when there are ranks: to a tenth
+    of a second, since the two clocks that it is worked out from differ a little at each tick."""
+    since_s = scene.attempt_since_s
+    gpus = [(pci, gpu.action, gpu.remap_failed) for pci, gpu in scene.gpus.items()]
+    return (None if since_s is None else round(since_s, 1), scene.driver_branch, *gpus)

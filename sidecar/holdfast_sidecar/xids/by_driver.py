@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from holdfast_sidecar.gpus.recovery import NOTHING, action_of
 from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.xids.case import Case
 from holdfast_sidecar.xids.history import SETTLE_S, Word
 from holdfast_sidecar.xids.occurrence import Occurrence
-from holdfast_sidecar.xids.recovery import NOTHING, action_of
 from holdfast_sidecar.xids.scene import Scene
-from holdfast_sidecar.xids.table import NVLINK5, RECOVERY_ACTION_CHANGED, Entry, entry_of
+from holdfast_sidecar.xids.table import (
+    FALLEN_OFF_THE_BUS,
+    NVLINK5,
+    RECOVERY_ACTION_CHANGED,
+    Entry,
+    entry_of,
+)
 
 CONFIRM_S = 3.0
 """So long the driver has to say what a GPU needs, where it usually does, before the table's word
@@ -31,7 +37,8 @@ def by_driver(
         is_other = action.remedy is Remedy.NONE or not is_spoken_of
         return (None, "") if is_other else (action.remedy, text)
     is_newer = word.at_s >= one.last_s + SETTLE_S
-    if is_newer and asked.blames_hardware and _is_linked(entry, scene):
+    is_gone = one.number == FALLEN_OFF_THE_BUS  # who reads 0 then was not told by the GPU
+    if is_newer and not is_gone and asked.blames_hardware and _is_linked(entry, scene):
         # The GPU is fine, by the driver; the program that met the error is dead all the same.
         return Remedy.RESTART_APP, "the driver says that the GPU needs nothing"
     return None, ""
@@ -50,9 +57,9 @@ def driver_word(one: Occurrence, case: Case, scene: Scene) -> Word | None:
 
 
 def _is_linked(entry: Entry, scene: Scene) -> bool:
-    """Whether the driver sets a recovery action for this number at all."""
-    is_new = not scene.driver_branch or scene.driver_branch >= entry.linked_since
-    return bool(entry.linked_since) and is_new
+    """Whether the driver sets a recovery action for this number at all; one whose branch is not
+    known is not relied upon."""
+    return 0 < entry.linked_since <= scene.driver_branch
 
 
 def is_sure(one: Occurrence, case: Case, scene: Scene) -> bool:

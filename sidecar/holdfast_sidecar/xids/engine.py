@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from holdfast_sidecar.gpus.recovery import action_of
 from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.xids.by_driver import by_driver, driver_word, is_sure
 from holdfast_sidecar.xids.by_table import by_table, is_worn_out
 from holdfast_sidecar.xids.case import Case, cases_of
 from holdfast_sidecar.xids.history import SETTLE_S, History, with_judged
 from holdfast_sidecar.xids.occurrence import FROM_FIELD, Occurrence
-from holdfast_sidecar.xids.recovery import action_of, is_urgent
 from holdfast_sidecar.xids.repetition import escalate, reason_to_check
 from holdfast_sidecar.xids.scene import GpuState, Scene
 from holdfast_sidecar.xids.switch_table import is_fatal_by_table, meaning_of
@@ -194,10 +194,11 @@ def _switch_trouble(one: Occurrence, history: History) -> Occurrence | None:
 
 def _when_it_acts(one: Occurrence, verdict: Verdict, case: Case, scene: Scene) -> Verdict:
     word = driver_word(one, case, scene)
-    is_marked = word is not None and action_of(word.action).remedy.blames_hardware
+    action = None if word is None else action_of(word.action)
+    is_marked = action is not None and action.remedy.blames_hardware
     since_s = scene.attempt_since_s
     is_old = since_s is not None and one.last_s < since_s and not is_marked
-    waits = word is not None and is_marked and not is_urgent(word.action)
+    waits = action is not None and is_marked and not action.ends_work
     urgent = verdict.remedy.blames_hardware and not waits and is_sure(one, case, scene)
     return dataclasses.replace(verdict, is_old=is_old, is_urgent=urgent and not is_old)
 

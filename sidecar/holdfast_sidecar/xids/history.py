@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from holdfast_sidecar.gpus.recovery import NOTHING
 from holdfast_sidecar.xids.event import XidEvent
 from holdfast_sidecar.xids.occurrence import (
     BURST_MOST_S,
@@ -15,7 +16,6 @@ from holdfast_sidecar.xids.occurrence import (
     merge,
     occurrence_of,
 )
-from holdfast_sidecar.xids.recovery import NOTHING
 from holdfast_sidecar.xids.table import RECOVERY_ACTION_CHANGED
 
 KEPT_S = 24 * 3600.0

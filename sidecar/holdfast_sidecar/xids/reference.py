@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast_sidecar.xids.recovery import ACTIONS, is_urgent
+from holdfast_sidecar.gpus.recovery import ACTIONS
 from holdfast_sidecar.xids.switch_table import FATAL_SXIDS
 from holdfast_sidecar.xids.table import XIDS, Entry
 
@@ -56,7 +56,7 @@ def _actions() -> Iterator[str]:
     yield "| field 230 | the driver asks for | remedy | ends running work |"
     yield "|---|---|---|---|"
     for value, action in ACTIONS.items():
-        urgent = "yes" if is_urgent(value) else "no"
+        urgent = "yes" if action.ends_work else "no"
         yield f"| {value} | {action.name} | {action.remedy.value} | {urgent} |"
 
 

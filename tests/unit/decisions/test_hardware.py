@@ -243,6 +243,15 @@ def test_what_an_application_did_to_its_gpu_blames_no_machine() -> None:
     assert explained(told, cluster(mmu_fault), PLAN) == told
 
 
+def test_what_may_be_the_application_or_its_gpu_is_told_so_and_acquits_nobody() -> None:
+    like_hardware = crash(signature="", evidence=["rank 1: CUDA error: unspecified launch failure"])
+    again = fault(Remedy.RESTART_APP, what="xid 13", since=NOW + 1, check=True)
+    told = explained(like_hardware, cluster(again), PLAN)
+    assert (told.cause, told.is_of_script) == ("crash", False)
+    assert told.evidence[-1].endswith("a test tells (`holdfast nodes test`)")
+    assert explained(told, cluster(again), PLAN) == told
+
+
 def test_a_restart_that_reckoned_with_a_fault_answers_it_until_more_is_asked_for() -> None:
     reset = fault(Remedy.RESET_GPU)
     answered = crash(

@@ -132,6 +132,10 @@ def test_a_hardware_fault_counts_on_a_node_that_wrote_it_only() -> None:
     new = entry("new", 50)
     assert state_of_trial(new, cluster(findings=down), PLAN) == ""
     assert state_of_trial(new, cluster(findings=down, on="b"), PLAN) != ""
+    told = Finding(Kind.GPU_FAULT, "a", 1.0, 1.0, what="gpu0-recovery")  # of its IMEX domain
+    assert state_of_trial(new, cluster(findings=(told,)), PLAN) != ""
+    hit = dataclasses.replace(told, remedy=Remedy.RESTART_APP)
+    assert state_of_trial(new, cluster(findings=(hit,)), PLAN) == ""
     slow = (Finding(Kind.STRAGGLER, "a", 1.0, 0.9),)
     assert state_of_trial(new, cluster(findings=slow), PLAN) != ""
 

@@ -128,6 +128,13 @@ def test_a_probe_that_fails_blinds_the_gate_with_its_error() -> None:
     assert list(fitness.blind) == ["room"]
 
 
+def test_an_action_of_a_newer_driver_blinds_its_check_and_hides_no_other_gpu() -> None:
+    fitness = judge(machine(gpu(RECOVERY_ACTION=9), gpu(1)))
+    assert fitness.blind == {"recovery": "the driver asks for action 9, which is unknown"}
+    (reason,) = reasons(machine(gpu(RECOVERY_ACTION=9), gpu(1, RECOVERY_ACTION=1)))
+    assert "GPU 1 (0000:01:00.0) needs a reset" in reason
+
+
 def test_before_the_first_reading_nothing_is_known() -> None:
     fitness = judge(MachineReading(host=HOST))
     assert fitness.verdict(1.0).state == "unknown"

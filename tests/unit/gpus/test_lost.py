@@ -52,6 +52,14 @@ def test_what_the_driver_asked_for_goes_before_what_is_usual() -> None:
     assert finding.remedy is Remedy.RESET_GPU
 
 
+@pytest.mark.parametrize("number", [0, 3, 5, 9])
+def test_what_does_not_mend_a_gpu_does_not_stand_for_what_a_lost_one_needs(number: int) -> None:
+    ill = gpu(3, RECOVERY_ACTION=number)
+    scene = watched(lambda t: [ill] if t < 2 else [lost(ill)], 3)
+    (finding,) = found(scene)
+    assert finding.remedy is Remedy.REBOOT_NODE
+
+
 def test_a_gpu_that_says_it_needs_a_reset_is_believed() -> None:
     (finding,) = found(GpuScene(reading(lost(gpu(0), "GPU requires restart"))))
     assert finding.remedy is Remedy.RESET_GPU

@@ -69,6 +69,18 @@ def test_it_is_said_when_an_optimizer_first_steps_and_not_again() -> None:
     assert said == [first]
 
 
+def test_a_script_with_a_new_optimizer_for_each_step_says_it_once() -> None:
+    said: list[int] = []
+    tell = lambda optimizer: said.append(id(optimizer))  # noqa: E731 - it must not hold it
+    steps = OptimizerSteps(Recorder(bytearray(page.PAGE_SIZE), attempt=0), tell)
+    for _ in range(3):
+        each = optimizer_that_can_be_held()
+        steps.begin(each)
+        steps.end(each)
+        del each
+    assert len(said) == 1
+
+
 def optimizer_that_can_be_held() -> Any:
     class Held:
         """Anything that can be held weakly."""

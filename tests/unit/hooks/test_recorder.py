@@ -150,7 +150,7 @@ def test_a_loss_is_in_the_record_of_its_step_only(recorder: Recorder, memory: by
 
 
 def test_tokens_add_up_and_what_is_no_number_of_them_counts_as_none(recorder: Recorder) -> None:
-    for count in (4096, 4096.0, 0, math.nan, math.inf, -5):
+    for count in (4096, 4096.0, 0, math.nan, math.inf, -5, 1e300, 2**64):
         recorder.report_tokens(count)
     assert recorder.word(Word.TOKENS) == 8192
 

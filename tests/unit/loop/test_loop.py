@@ -50,10 +50,13 @@ from holdfast_sidecar.probes.machine import MachineProbes
 from holdfast_sidecar.probes.ranks import RanksProbe
 from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading
+from holdfast_sidecar.readings.gpu_events import GpuEvents
 from holdfast_sidecar.readings.host import HostReading
+from holdfast_sidecar.readings.kernel import KernelReading, KernelRecord
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.readings.network import NetworkReading
 from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.xids.event import XidEvent
 from holdfast_sidecar.xids.watch import KernelLog
 
 HOST = HostReading({}, 2, 0.1, 100, 90, 0, 0.0)
@@ -387,6 +390,42 @@ def test_a_tick_that_fails_is_logged_once_counted_and_followed_by_the_next(
     assert len(caplog.records) == 1
     assert isinstance(loop.coordination, Coordination)
     assert loop.coordination.calls == ["start", "stop"]
+
+
+class Once:
+    """A probe that tells what it has but once."""
+
+    name = "once"
+
+    def __init__(self, answer: Any, after: Any) -> None:
+        self.answers, self.after = [answer], after
+
+    def read(self, now_s: float) -> Any:
+        return self.answers.pop() if self.answers else self.after
+
+
+def test_an_event_is_known_though_the_tick_that_read_it_fails(
+    loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    xid = XidEvent(1000.0, "nvml", 79, "0000:10:00.0", "")
+    line = "NVRM: Xid (PCI:0000:11:00): 48, An uncorrectable double bit error (DBE)"
+    log = KernelReading((KernelRecord(1, 3, 5.0, line, at_unix_s=1000.0),))
+    loop.machine = replace(
+        loop.machine,
+        gpu=ProbeRunner(Fixed(GpuReading(True, "570", (gpu(0), gpu(1)))), 0.0),
+        gpu_events=ProbeRunner(Once(GpuEvents(xids=(xid,)), GpuEvents()), 0.0),
+        kernel=ProbeRunner(Once(log, KernelReading()), 0.0),
+    )
+
+    def break_down(*_: Any) -> None:
+        raise RuntimeError("no echo")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop.echo, "follow", break_down)
+        with pytest.raises(RuntimeError):
+            loop.tick(0.0, 1000.0)
+    loop.tick(0.5, 1000.5)
+    assert kinds(loop)[:2] == [Kind.GPU_FAULT, Kind.GPU_FAULT]
 
 
 def test_an_error_that_comes_back_after_a_good_tick_is_logged_again(

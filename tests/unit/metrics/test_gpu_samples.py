@@ -14,6 +14,8 @@ from holdfast_sidecar.metrics.job_samples import token_joules
 from holdfast_sidecar.metrics.samples import Sample
 from holdfast_sidecar.readings.gpu import GpuReading, Signal
 from holdfast_sidecar.readings.machine import MachineReading
+from holdfast_sidecar.readings.xids import Known, Tally, XidReading
+from holdfast_sidecar.remedy import Remedy
 
 SERIES_MOST = 85
 """For one GPU: with eight of them, and everything else, a node stays below 1,500."""
@@ -54,6 +56,25 @@ def test_a_lost_gpu_is_down_and_has_no_values() -> None:
     said = of_gpus(told(GpuReading(True, "580.1", (gone,), read_at_s=9.0)))
     assert said["holdfast_gpu_up"] == 0
     assert set(said) == {"holdfast_gpu_info", "holdfast_gpu_rank_info", "holdfast_gpu_up"}
+
+
+def test_a_gpu_that_is_gone_shares_no_series_with_the_one_that_has_its_index_now() -> None:
+    gone = replace(GPU, uuid="GPU-gone", pci="0000:99:00.0", values={}, lost="it is gone")
+    one = Tally(1, 1, 5.0, Remedy.RESET_GPU)
+    xids = XidReading((), {}, {(gone.pci, 79): one, (GPU.pci, 79): one})
+    reading = GpuReading(True, "580.1", (gone, GPU), read_at_s=9.0)
+    samples = draw(picture(machine=MachineReading(gpu=reading, xids=xids)), "job")
+    series = [(one.name, *sorted(one.labels.items())) for one in samples]
+    assert len(series) == len(set(series))
+    up = {one.labels["gpu"]: one.value for one in samples if one.name == "holdfast_gpu_up"}
+    assert up == {str(GPU.index): 1, gone.pci: 0}
+
+
+def test_xids_keep_their_series_while_the_driver_is_away() -> None:
+    one = Tally(1, 1, 5.0, Remedy.RESET_GPU)
+    xids = XidReading((), {GPU.pci: Known(GPU.uuid, 3)}, {(GPU.pci, 119): one})
+    samples = draw(picture(machine=MachineReading(xids=xids)), "job")
+    assert {one.labels["gpu"] for one in samples if "xid" in one.labels} == {"3"}
 
 
 def test_garbage_is_not_told() -> None:

@@ -104,7 +104,7 @@ class Story:
     expect: dict[str, Expect]
     at_s: float | None = None
     """When it is judged; two seconds after the last step, where nothing is said."""
-    branch: int = 0
+    branch: int = 575
     times: dict[tuple[str, str], int] = field(default_factory=dict)
     """(GPU, number) -> how often it must have been counted within a day."""
 
@@ -531,6 +531,29 @@ OVERRIDDEN = (
         (R(0, "A", 0), X(5, "A", 48, DBE)),
         {"A": Expect("restart_app", urgent=False)},
         at_s=9.0,
+    ),
+    Story(
+        "field 230 stays at 0 while the GPU is off the bus",
+        "b.2 row 79; who does not answer has taken nothing back",
+        (R(0, "A", 0), X(5, "A", 79, FELL)),
+        {"A": Expect("reboot_node", "gpu", urgent=True)},
+        at_s=9.0,
+    ),
+    Story(
+        "an older driver's 0 after a bus loss",
+        "b.2 row 79; catalogue links it from R565",
+        (R(0, "A", 0), X(5, "A", 79, FELL)),
+        {"A": Expect("reboot_node", "gpu", urgent=True)},
+        at_s=5.1,
+        branch=550,
+    ),
+    Story(
+        "a 0 of a driver whose version is not known",
+        "b.1.10 (only where the driver answers for it)",
+        (R(0, "A", 0), X(5, "A", 48, DBE)),
+        {"A": Expect("reset_gpu", "gpu", urgent=True)},
+        at_s=9.0,
+        branch=0,
     ),
     Story(
         "field 230 does not speak of 119",

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.unit.detectors.scene import history, look
 
 from holdfast_sidecar.detectors.xids import find_gpu_faults
@@ -12,16 +13,19 @@ from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading, GpuUser, Signal
 from holdfast_sidecar.readings.kernel import KernelReading, KernelRecord
-from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.readings.xids import XidReading
 from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.xids import attending
 from holdfast_sidecar.xids.around import look_around
 from holdfast_sidecar.xids.attending import XidAttention
+from holdfast_sidecar.xids.engine import Judgement, judge
 from holdfast_sidecar.xids.event import XidEvent
-from holdfast_sidecar.xids.history import MOST_KEPT
+from holdfast_sidecar.xids.history import MOST_KEPT, History
+from holdfast_sidecar.xids.scene import Scene
 from holdfast_sidecar.xids.tally import MOST_NUMBERS
 
 FELL = "NVRM: Xid (PCI:0000:2a:00): 79, pid=7, name=python3, GPU has fallen off the bus."
+DOUBLE_BIT = "NVRM: Xid (PCI:0000:2a:00): 48, An uncorrectable double bit error (DBE) detected"
 START_S = 1_700_000_000.0
 
 
@@ -56,11 +60,10 @@ class Node:
         **how: Any,
     ) -> XidReading:
         moment = self.moment(at_s)
-        machine = MachineReading(
-            gpu=gpus() if reading is None else reading, kernel=self.records(at_s, lines, **how)
-        )
+        self.attention.hear(self.records(at_s, lines, **how), told)
         self.around = look_around(self.around, 0, self.ranks, True, moment)
-        self.reading = self.attention.follow(machine, told, self.owners, self.around)
+        seen = gpus() if reading is None else reading
+        self.reading = self.attention.follow(seen, self.owners, self.around)
         return self.reading
 
     def records(self, at_s: float, lines: tuple[str, ...], **how: Any) -> KernelReading:
@@ -191,6 +194,39 @@ def test_an_old_event_of_the_backlog_is_told_and_ends_nothing() -> None:
     assert any("before these ranks began" in line for line in found.evidence)
 
 
+def test_new_ranks_are_not_ended_for_what_ended_those_before_them() -> None:
+    node = Node()
+    node.tick(1.0, FELL)
+    (found,) = node.findings(1.0)
+    assert found.acts
+    later = look(1000.0, rank=1, step=0)
+    claimed_ns = int((1000.0 + 1.05) * 1e9)
+    identity = replace(later.identity, claimed_ns=claimed_ns)
+    node.ranks = {1: history(replace(later, identity=identity))}
+    node.tick(1.1)
+    (found,) = node.findings(1.1)
+    assert not found.acts
+
+
+def test_nothing_is_judged_anew_while_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged = []
+
+    def count(history: History, scene: Scene) -> Judgement:
+        judged.append(scene.now_s - START_S)
+        return judge(history, scene)
+
+    monkeypatch.setattr(attending, "judge", count)
+    node = Node()
+    read = replace(gpus(RECOVERY_ACTION=0), read_at_s=1000.0)
+    for tick in range(8):
+        node.tick(tick / 4, reading=read)
+    assert judged == [0.0, 1.0]
+    node.tick(1.8, FELL, reading=read)
+    assert judged[2:] == [pytest.approx(1.8)]
+    node.tick(1.9, reading=replace(gpus(RECOVERY_ACTION=2), read_at_s=1001.9))
+    assert judged[3:] == [pytest.approx(1.9)]
+
+
 def test_series_stay_few_however_many_numbers_come() -> None:
     node = Node()
     lines = [f"NVRM: Xid (PCI:0000:2a:00): {number}, x" for number in range(200, 260)]
@@ -249,10 +285,10 @@ def test_a_gpu_gone_at_start_is_found_in_a_record_of_several_lines() -> None:
 def test_a_reading_from_before_the_fault_says_nothing_about_it() -> None:
     node = Node()
     before = replace(gpus(RECOVERY_ACTION=0), read_at_s=1000.5)
-    node.tick(1.0, FELL, reading=before)
+    node.tick(1.0, DOUBLE_BIT, reading=before)
     node.tick(3.0, reading=before)
     (found,) = node.findings(3.0)
-    assert found.remedy is Remedy.REBOOT_NODE
+    assert found.remedy is Remedy.RESET_GPU
     node.tick(4.0, reading=replace(before, read_at_s=1003.5))
     (found,) = node.findings(4.0)
     assert (found.remedy, found.acts) == (Remedy.RESTART_APP, False)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from holdfast_sidecar.detectors.gpus.naming import about, named
 from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.gpus.recovery import recovery_of
+from holdfast_sidecar.gpus.recovery import ACTIONS, NOTHING, RecoveryAction
 from holdfast_sidecar.gpus.scene import GpuScene
 from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.gpu import Gpu, Signal
@@ -43,24 +43,31 @@ def find_lost_gpus(scene: GpuScene, moment: Moment) -> Iterator[Finding]:
 def find_wanted_recoveries(scene: GpuScene, moment: Moment) -> Iterator[Finding]:
     """GPUs for which the driver asks for more than nothing, with an XID or without."""
     for gpu, _ in scene.answering():
-        recovery = recovery_of(gpu.value(Signal.RECOVERY_ACTION))
-        if recovery is None:
+        action = _asked(gpu)
+        if action is None:
             continue
-        text = f"the driver asks for: {recovery.text}"
+        text = f"the driver asks for {action.name}"
         found = about(
-            gpu, Kind.GPU_FAULT, text, 1.0, scene, moment, "recovery", remedy=recovery.remedy
+            gpu, Kind.GPU_FAULT, text, 1.0, scene, moment, "recovery", remedy=action.remedy
         )
-        acts = recovery.ends_work and scene.ownership.is_certain(gpu.uuid)
+        acts = action.ends_work and scene.ownership.is_certain(gpu.uuid)
         yield dataclasses.replace(found, acts=acts)
+
+
+def _asked(gpu: Gpu) -> RecoveryAction | None:
+    """None: for nothing, it is not told, or it is a number that is new to us: that is not guessed
+    at."""
+    value = gpu.value(Signal.RECOVERY_ACTION)
+    return None if value is None or value == NOTHING else ACTIONS.get(int(value))
 
 
 def _lost(gpu: Gpu, scene: GpuScene, moment: Moment) -> Finding:
     """Sure enough to end its rank, where it is sure which rank that is: it can't go on."""
     known = scene.history.known.get(gpu.uuid, gpu)
-    said = gpu.value(Signal.RECOVERY_ACTION)
-    recovery = recovery_of(known.value(Signal.RECOVERY_ACTION) if said is None else said)
+    asked = _asked(gpu) or _asked(known)
     usual = Remedy.RESET_GPU if any(text in gpu.lost for text in WANTS_RESET) else WHEN_LOST
-    remedy = usual if recovery is None else recovery.remedy
+    # What does not mend a GPU, as a recovery of its IMEX domain, does not bring one back.
+    remedy = asked.remedy if asked is not None and asked.remedy.blames_hardware else usual
     since_s = scene.history.lost_since_s.get(gpu.uuid, scene.reading.read_at_s)
     lasts = scene.reading.read_at_s - since_s >= LOST_FOR_S
     found = about(gpu, Kind.GPU_LOST, gpu.lost, 1.0, scene, moment, remedy=remedy)
