@@ -36,9 +36,13 @@ _STAND_INS = frozenset(
         ("torch.serialization", "_get_layout"),
         ("pathlib", "PosixPath"),
         ("pathlib._local", "PosixPath"),
+        ("builtins", "getattr"),
+        ("__builtin__", "getattr"),
     }
 )
-"""What torch 2.6 to 2.13 puts there for tensors. The path is where it was saved; nobody uses it."""
+"""What torch 2.6 to 2.13 puts there for tensors. The path is where it was saved; nobody uses it.
+Python 3.11 up to 3.11.3 writes a member of an enumeration (how memory is laid out, which nobody uses
+either) as a call of `getattr`, for which a stand-in does nothing."""
 
 
 class Refused(ValueError):

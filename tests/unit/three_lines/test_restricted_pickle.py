@@ -54,6 +54,23 @@ def test_what_torch_wrote_is_read_as_torch_reads_it(protocol):
     assert {hash(key) for key in read.storage_data} == {hash(key) for key in written.storage_data}
 
 
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+def test_what_an_early_python_311_wrote_is_read_too(protocol, monkeypatch):
+    def by_attribute(member, _):
+        return getattr, (type(member), member.name)
+
+    monkeypatch.setattr(metadata._MEM_FORMAT_ENCODING, "__reduce_ex__", by_attribute)
+    written = pickle.dumps(index(), protocol)
+    assert b"getattr" in written
+    assert load_metadata(written).state_dict_metadata == index().state_dict_metadata
+
+
+def test_an_attribute_is_looked_up_for_nobody():
+    hostile = pickle.dumps(Runs(getattr, metadata.Metadata, "__init__"))
+    with pytest.raises(Refused):
+        load_metadata(hostile)
+
+
 def test_every_kind_of_tensor_goes_through_torchs_own_saver_and_loader(tmp_path):
     folder = LocalFolder(tmp_path / "c")
     state = {
@@ -110,10 +127,10 @@ def test_nothing_in_it_is_run(tmp_path):
         collections.OrderedDict(),
         Runs(torch.load, "x"),
         Runs(torch.hub.load, "x"),
-        Runs(getattr, "x", "upper"),
+        Runs(setattr, "x", "upper", 1),
         Runs(metadata._MEM_FORMAT_ENCODING.__class__, "x"),
     ],
-    ids=["a class", "a container", "torch.load", "torch.hub", "getattr", "an enum's maker"],
+    ids=["a class", "a container", "torch.load", "torch.hub", "setattr", "an enum's maker"],
 )
 def test_no_other_name_is_looked_up(hostile):
     with pytest.raises(Refused, match="no business there"):
