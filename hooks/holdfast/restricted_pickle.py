@@ -41,8 +41,8 @@ _STAND_INS = frozenset(
     }
 )
 """What torch 2.6 to 2.13 puts there for tensors. The path is where it was saved; nobody uses it.
-Python 3.11 up to 3.11.3 writes a member of an enumeration (how memory is laid out, which nobody uses
-either) as a call of `getattr`, for which a stand-in does nothing."""
+Python 3.11 up to 3.11.3 writes a member of an enumeration (how memory is laid out, which nobody
+uses either) as a call of `getattr`, for which a stand-in does nothing."""
 
 
 class Refused(ValueError):
