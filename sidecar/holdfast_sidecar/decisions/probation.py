@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from holdfast_sidecar.coordination.reports import LedgerEntry, Plan, RankReport
 from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.findings import HARDWARE, Finding, Kind
+from holdfast_sidecar.findings import HARDWARE
 from holdfast_sidecar.settings import CheckpointSettings
 
 
@@ -71,14 +71,8 @@ def _has_ill_writer(entry: LedgerEntry, cluster: Cluster) -> bool:
     XIDs), nor one of a part that the job does not use."""
     writers = (cluster.nodes.get(name) for name in entry.nodes)
     return any(
-        _is_ill_hardware(finding)
+        finding.kind in HARDWARE and finding.remedy.blames_hardware
         for node in writers
         if node is not None
         for finding in node.findings
     )
-
-
-def _is_ill_hardware(finding: Finding) -> bool:
-    """What a program did to its GPU, and what needs no mending, says nothing of what it wrote."""
-    is_told_only = finding.kind is Kind.GPU_FAULT and not finding.remedy.blames_hardware
-    return finding.kind in HARDWARE and not is_told_only

@@ -134,7 +134,7 @@ def test_a_hardware_fault_counts_on_a_node_that_wrote_it_only() -> None:
     assert state_of_trial(new, cluster(findings=down, on="b"), PLAN) != ""
     told = Finding(Kind.GPU_FAULT, "a", 1.0, 1.0, what="gpu0-recovery")  # of its IMEX domain
     assert state_of_trial(new, cluster(findings=(told,)), PLAN) != ""
-    hit = dataclasses.replace(told, remedy=Remedy.RESTART_APP)
+    hit = dataclasses.replace(told, remedy=Remedy.RESET_GPU)
     assert state_of_trial(new, cluster(findings=(hit,)), PLAN) == ""
     slow = (Finding(Kind.STRAGGLER, "a", 1.0, 0.9),)
     assert state_of_trial(new, cluster(findings=slow), PLAN) != ""
