@@ -12,7 +12,6 @@ from holdfast_sidecar.xids.table import (
     FALLEN_OFF_THE_BUS,
     NVLINK5,
     RECOVERY_ACTION_CHANGED,
-    Entry,
     entry_of,
 )
 
@@ -22,10 +21,14 @@ ends a job: two polls. It writes XID 154 within milliseconds."""
 
 
 def by_driver(
-    one: Occurrence, entry: Entry, asked: Remedy, case: Case, scene: Scene
+    one: Occurrence, asked: Remedy, case: Case, scene: Scene
 ) -> tuple[Remedy | None, str]:
     """What the driver says instead; None: nothing, or nothing about this."""
     word = driver_word(one, case, scene)
+    wants_nothing = word is None or word.action == NOTHING
+    if wants_nothing and asked.blames_hardware and spared_since_s(one, case, scene) is not None:
+        # The GPU is fine, by the driver; the program that met the error is dead all the same.
+        return Remedy.RESTART_APP, "the driver says that the GPU needs nothing"
     if word is None:
         return None, ""
     action = action_of(word.action)
@@ -36,12 +39,26 @@ def by_driver(
     if word.action != NOTHING:
         is_other = action.remedy is Remedy.NONE or not is_spoken_of
         return (None, "") if is_other else (action.remedy, text)
-    is_newer = word.at_s >= one.last_s + SETTLE_S
-    is_gone = one.number == FALLEN_OFF_THE_BUS  # who reads 0 then was not told by the GPU
-    if is_newer and not is_gone and asked.blames_hardware and _is_linked(entry, scene):
-        # The GPU is fine, by the driver; the program that met the error is dead all the same.
-        return Remedy.RESTART_APP, "the driver says that the GPU needs nothing"
     return None, ""
+
+
+def spared_since_s(one: Occurrence, case: Case, scene: Scene) -> float | None:
+    """When the driver, asked after this, said that the GPU needs nothing; None: it did not.
+
+    It is asked anew once more is told of the same trouble.
+    """
+    if one.spared_s is not None and _is_after(one.spared_s, one):
+        return one.spared_s
+    if one.number == FALLEN_OFF_THE_BUS:  # who reads 0 then was not told by the GPU
+        return None
+    word = driver_word(one, case, scene)
+    if word is None or word.action != NOTHING or not _is_after(word.at_s, one):
+        return None
+    return word.at_s if _is_linked(one.number, scene) else None
+
+
+def _is_after(at_s: float, one: Occurrence) -> bool:
+    return at_s >= one.last_s + SETTLE_S
 
 
 def driver_word(one: Occurrence, case: Case, scene: Scene) -> Word | None:
@@ -56,16 +73,16 @@ def driver_word(one: Occurrence, case: Case, scene: Scene) -> Word | None:
     return Word(gpu.action, gpu.read_s)
 
 
-def _is_linked(entry: Entry, scene: Scene) -> bool:
+def _is_linked(number: int, scene: Scene) -> bool:
     """Whether the driver sets a recovery action for this number at all; one whose branch is not
     known is not relied upon."""
-    return 0 < entry.linked_since <= scene.driver_branch
+    return 0 < entry_of(number).linked_since <= scene.driver_branch
 
 
 def is_sure(one: Occurrence, case: Case, scene: Scene) -> bool:
     """Whether the driver has spoken, or would not, or has had its time."""
     gpu = scene.gpus.get(one.pci)
-    if gpu is None or gpu.action is None or not _is_linked(entry_of(one.number), scene):
+    if gpu is None or gpu.action is None or not _is_linked(one.number, scene):
         return True
     word = driver_word(one, case, scene)
     has_spoken = word is not None and word.action != NOTHING

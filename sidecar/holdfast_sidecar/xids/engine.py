@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from holdfast_sidecar.gpus.recovery import action_of
 from holdfast_sidecar.remedy import Remedy
-from holdfast_sidecar.xids.by_driver import by_driver, driver_word, is_sure
+from holdfast_sidecar.xids.by_driver import by_driver, driver_word, is_sure, spared_since_s
 from holdfast_sidecar.xids.by_table import by_table, is_worn_out
 from holdfast_sidecar.xids.case import Case, cases_of
 from holdfast_sidecar.xids.history import SETTLE_S, History, with_judged
@@ -74,7 +74,10 @@ def _judge_case(
             verdict = _verdict(one, case, earlier, history, scene)
             if one.asked is None or case.is_current(one):
                 noted = dataclasses.replace(
-                    one, asked=verdict.remedy, is_suppressed=verdict.is_suppressed
+                    one,
+                    asked=verdict.remedy,
+                    is_suppressed=verdict.is_suppressed,
+                    spared_s=spared_since_s(one, case, scene),
                 )
             yield one, noted, verdict
         earlier.append(noted)
@@ -163,7 +166,7 @@ def _judge_xid(
     entry = entry_of(one.number)
     gpu = scene.gpus.get(one.pci, GpuState())
     remedy, why = by_table(one, entry, gpu)
-    driver, reason = by_driver(one, entry, remedy, case, scene)
+    driver, reason = by_driver(one, remedy, case, scene)
     if driver is not None and not is_worn_out(one, gpu):
         remedy, why = driver, (*why, reason)
     check = reason_to_check(one, history.occurrences) if remedy is Remedy.RESTART_APP else ""

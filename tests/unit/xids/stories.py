@@ -533,6 +533,32 @@ OVERRIDDEN = (
         at_s=9.0,
     ),
     Story(
+        "a 0 that was read once stays true when nothing can be read any more",
+        "b.1.10; the driver said it after this error",
+        (R(0, "A", 0), X(5, "A", 48, DBE), R(7, "A", 0), R(9, "A", None)),
+        {"A": Expect("restart_app", urgent=False)},
+        at_s=60.0,
+    ),
+    Story(
+        "a 0 from before the error does not outlive what can be read",
+        "b.1.10; it is not about this error",
+        (R(0, "A", 0), X(5, "A", 48, DBE), R(5.5, "A", None)),
+        {"A": Expect("reset_gpu", "gpu", urgent=True)},
+        at_s=9.0,
+    ),
+    Story(
+        "a 0 that was read once does not cover what comes after it",
+        "b.1.10; it is not about this error",
+        (R(0, "A", 0), X(5, "A", 48, DBE), R(7, "A", 0), R(9, "A", None), X(40, "A", 48, DBE)),
+        {"A": Expect("reset_gpu", "gpu", urgent=True)},
+    ),
+    Story(
+        "a 0 that was read once yields to what the driver asks for later",
+        "b.1.10",
+        (R(0, "A", 0), X(5, "A", 48, DBE), R(7, "A", 0), R(9, "A", 1), R(20, "A", None)),
+        {"A": Expect("reset_gpu", "gpu", urgent=True)},
+    ),
+    Story(
         "field 230 stays at 0 while the GPU is off the bus",
         "b.2 row 79; who does not answer has taken nothing back",
         (R(0, "A", 0), X(5, "A", 79, FELL)),

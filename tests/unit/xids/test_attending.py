@@ -292,3 +292,21 @@ def test_a_reading_from_before_the_fault_says_nothing_about_it() -> None:
     node.tick(4.0, reading=replace(before, read_at_s=1003.5))
     (found,) = node.findings(4.0)
     assert (found.remedy, found.acts) == (Remedy.RESTART_APP, False)
+
+
+def test_a_driver_that_hangs_later_has_said_already_that_the_gpu_needs_nothing(
+    tmp_path: Path,
+) -> None:
+    node = Node(tmp_path / "xids.json")
+    node.tick(0.0, reading=gpus(RECOVERY_ACTION=0))
+    node.tick(1.0, DOUBLE_BIT, reading=gpus(RECOVERY_ACTION=0))
+    node.tick(4.0, reading=gpus(RECOVERY_ACTION=0))
+    stale = replace(gpus(), stale_since_s=1004.0)
+    for at_s in (6.0, 20.0):
+        node.tick(at_s, reading=stale)
+        (found,) = node.findings(at_s)
+        assert (found.remedy, found.acts) == (Remedy.RESTART_APP, False)
+    again = Node(tmp_path / "xids.json")
+    again.tick(22.0, reading=GpuReading(True, "570.86.15", gpus().gpus))
+    (found,) = again.findings(22.0)
+    assert (found.remedy, found.acts) == (Remedy.RESTART_APP, False)
