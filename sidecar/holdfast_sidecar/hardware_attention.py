@@ -48,7 +48,7 @@ class HardwareAttention:
         to run."""
         self._of_gpus = self.gpus.follow(machine.gpu, ranks, moment)
         self._around = look_around(self._around, attempt, ranks, is_going_on, moment)
-        xids = self.xids.follow(machine.gpu, self.gpus.owners(), self._around)
+        xids = self.xids.follow(machine.gpu, self.gpus.owners(), self.gpus.certain(), self._around)
         return dataclasses.replace(machine, xids=xids)
 
     def findings(

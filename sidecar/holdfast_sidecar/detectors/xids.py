@@ -36,7 +36,8 @@ def _finding(
     moment: Moment,
 ) -> Finding:
     known = [reading.gpus[pci] for pci in verdict.suspects if pci in reading.gpus]
-    ranks = sorted({gpu.rank for gpu in known if gpu.rank is not None and gpu.rank in histories})
+    owned = [gpu for gpu in known if gpu.rank is not None and gpu.rank in histories]
+    ranks = sorted({gpu.rank for gpu in owned if gpu.rank is not None})
     return Finding(
         kind=Kind.GPU_FAULT,
         node=moment.node,
@@ -44,7 +45,7 @@ def _finding(
         confidence=SURE,
         ranks=ranks,
         evidence=list(_evidence(verdict, known, ranks, reading, histories, moment.node)),
-        acts=verdict.is_urgent and bool(ranks),
+        acts=verdict.is_urgent and bool(owned) and all(gpu.is_certain for gpu in owned),
         what=f"{verdict.name} on {verdict.pci or 'an unknown GPU'}",
         gpu=known[0].uuid if len(known) == 1 and verdict.number else "",
         remedy=verdict.remedy,
@@ -76,6 +77,10 @@ def _evidence(
     follows = sorted({one.name for one in reading.verdicts if _follows(one, verdict)})
     if follows:
         yield f"what follows from it is left out: {', '.join(follows)}"
+    guessed = [gpu for gpu in known if gpu.rank in ranks and not gpu.is_certain]
+    if guessed and verdict.is_urgent:
+        whose = ", ".join(f"GPU {gpu.index} is rank {gpu.rank}'s" for gpu in guessed)
+        yield f"no rank is ended for it: it is not certain that {whose}"
     for rank in ranks:
         yield f"rank {rank} had done {histories[rank].look.step} steps"
 

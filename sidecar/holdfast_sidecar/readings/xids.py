@@ -29,6 +29,8 @@ class Known:
     index: int
     rank: int | None = None
     """Of the attempt that runs; None: nobody's, or not known."""
+    is_certain: bool = False
+    """Whether it was seen to be that rank's, rather than worked out."""
 
 
 @dataclass(frozen=True)

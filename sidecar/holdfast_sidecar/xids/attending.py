@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -64,11 +64,16 @@ class XidAttention:
             self._take(event, is_new_here=True)
 
     def follow(
-        self, gpus: GpuReading | None, owners: Mapping[str, int], around: Around
+        self,
+        gpus: GpuReading | None,
+        owners: Mapping[str, int],
+        certain: Collection[str],
+        around: Around,
     ) -> XidReading:
-        """What is so now. owners: UUID or PCI address of a GPU -> its rank."""
+        """What is so now. owners: UUID or PCI address of a GPU -> its rank; certain: UUIDs of those
+        that were seen to be so."""
         self._begin()
-        self._know(gpus, owners, around.attempt)
+        self._know(gpus, owners, certain, around.attempt)
         scene = around.scene(gpus, self.boot)
         if gpus is not self._taken:
             self._take_reading(scene)
@@ -108,17 +113,26 @@ class XidAttention:
             self.history = self._written = read_history(self.path)
         self._is_read = True
 
-    def _know(self, reading: GpuReading | None, owners: Mapping[str, int], attempt: int) -> None:
+    def _know(
+        self,
+        reading: GpuReading | None,
+        owners: Mapping[str, int],
+        certain: Collection[str],
+        attempt: int,
+    ) -> None:
         """Remember which GPUs there are, and whose: within an attempt no GPU changes hands."""
         if attempt != self._attempt:
             self._attempt = attempt
-            self._known = {pci: replace(known, rank=None) for pci, known in self._known.items()}
+            self._known = {
+                pci: Known(known.uuid, known.index) for pci, known in self._known.items()
+            }
         for gpu in () if reading is None else reading.gpus:
             before = self._known.get(gpu.pci)
             rank = owners.get(gpu.uuid, owners.get(gpu.pci))
+            known = Known(gpu.uuid, gpu.index, rank, gpu.uuid in certain)
             if rank is None and before is not None and before.uuid == gpu.uuid:
-                rank = before.rank
-            self._known[gpu.pci] = Known(gpu.uuid, gpu.index, rank)
+                known = replace(known, rank=before.rank, is_certain=before.is_certain)
+            self._known[gpu.pci] = known
 
     def _take(self, event: XidEvent, is_new_here: bool) -> None:
         """What the log held before was seen, and counted, by whoever ran then."""

@@ -48,6 +48,7 @@ class Node:
         self.attention = XidAttention(path, boot)
         self.ranks = {rank: history(look(1000.0, rank=rank, step=120 + rank)) for rank in (0, 1)}
         self.owners: Mapping[str, int] = {"GPU-a": 0, "GPU-b": 1}
+        self.certain = frozenset({"GPU-a", "GPU-b"})
         self.around = None
         self.sequence = 0
 
@@ -63,7 +64,7 @@ class Node:
         self.attention.hear(self.records(at_s, lines, **how), told)
         self.around = look_around(self.around, 0, self.ranks, True, moment)
         seen = gpus() if reading is None else reading
-        self.reading = self.attention.follow(seen, self.owners, self.around)
+        self.reading = self.attention.follow(seen, self.owners, self.certain, self.around)
         return self.reading
 
     def records(self, at_s: float, lines: tuple[str, ...], **how: Any) -> KernelReading:
@@ -310,3 +311,22 @@ def test_a_driver_that_hangs_later_has_said_already_that_the_gpu_needs_nothing(
     again.tick(22.0, reading=GpuReading(True, "570.86.15", gpus().gpus))
     (found,) = again.findings(22.0)
     assert (found.remedy, found.acts) == (Remedy.RESTART_APP, False)
+
+
+def test_no_rank_is_ended_for_a_gpu_that_is_only_guessed_to_be_its_own() -> None:
+    node = Node()
+    node.certain = frozenset({"GPU-a"})
+    node.tick(1.0, FELL)
+    (found,) = node.findings(1.0)
+    assert (found.ranks, found.acts, found.remedy) == ([1], False, Remedy.REBOOT_NODE)
+    assert any("not certain" in line for line in found.evidence)
+
+
+def test_a_gpu_that_was_seen_to_be_a_rank_s_is_certainly_so_when_it_is_listed_no_more() -> None:
+    node = Node()
+    node.tick(0.0)
+    node.certain = frozenset({"GPU-a"})
+    node.owners = {"GPU-a": 0}
+    node.tick(1.0, FELL, reading=GpuReading(True, "570.86.15", gpus().gpus[:1]))
+    (found,) = node.findings(1.0)
+    assert found.acts

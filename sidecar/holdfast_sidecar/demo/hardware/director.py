@@ -59,6 +59,7 @@ class Director:
 
     def _play(self, story: Story) -> Row:
         self.wait_for("every rank to step", lambda: watching.stepping(self.cluster))
+        self.faults.tell_users(len(watching.running_ranks(self.cluster)))
         done = self._begin(story)
         hurt = self.faults.begin(story.fault, story.gpu)
         seen: list[Seen] = [Seen()]

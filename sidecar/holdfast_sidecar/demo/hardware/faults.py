@@ -23,6 +23,8 @@ HOT_SHARE = 0.7
 STORM_PER_S = 6000.0
 """Corrected errors; a report from the field tells of 4,600 a second before the GPU was lost."""
 FALLEN_XID = 79
+SEEN_S = 2.5
+"""The driver is asked once a second which processes use a GPU."""
 
 
 @dataclass
@@ -38,7 +40,19 @@ class Faults:
 
     node: FakeNode
     pid_of: Callable[[int], int]
+    _users: list[int] = field(default_factory=list)
     _stops: list[threading.Event] = field(default_factory=list)
+
+    def tell_users(self, gpus: int) -> None:
+        """Let the driver name rank n's process on GPU n, as it does for ranks that use CUDA, and
+        let that be seen: no rank is ended for a GPU that is only guessed to be its own."""
+        users = [self.pid_of(gpu) for gpu in range(gpus)]
+        if users == self._users:
+            return
+        for gpu, pid in enumerate(users):
+            self.node.nvml.users(gpu, [pid])
+        self._users = users
+        threading.Event().wait(SEEN_S)
 
     def begin(self, fault: Fault, gpu: int) -> Hurt:
         """Let it happen; some of it goes on in a thread that ends by itself after `heal`."""
