@@ -20,6 +20,12 @@ CONFIRM_S = 3.0
 ends a job: two polls. It writes XID 154 within milliseconds."""
 
 
+SPOKEN_S = 10.0
+"""What the driver asks for this soon after an XID, or before it, is about it: it does so within
+milliseconds, and where only field 230 tells, within a poll or two of a slow driver. What comes
+later is not about a program's fault, nor about what happened before these ranks began."""
+
+
 def by_driver(
     one: Occurrence, asked: Remedy, case: Case, scene: Scene
 ) -> tuple[Remedy | None, str]:
@@ -37,7 +43,8 @@ def by_driver(
         return action.remedy, text
     is_spoken_of = asked is not Remedy.NONE or one.number in NVLINK5
     if word.action != NOTHING:
-        is_other = action.remedy is Remedy.NONE or not is_spoken_of
+        is_late = not asked.blames_hardware and word.since_s > one.last_s + SPOKEN_S
+        is_other = action.remedy is Remedy.NONE or not is_spoken_of or is_late
         return (None, "") if is_other else (action.remedy, text)
     return None, ""
 
@@ -70,7 +77,8 @@ def driver_word(one: Occurrence, case: Case, scene: Scene) -> Word | None:
         return told
     if told is not None and gpu.read_s < told.at_s + SETTLE_S:
         return told
-    return Word(gpu.action, gpu.read_s)
+    asks_still = told is not None and NOTHING not in (told.action, gpu.action)
+    return Word(gpu.action, gpu.read_s, told.since_s if told and asks_still else gpu.read_s)
 
 
 def _is_linked(number: int, scene: Scene) -> bool:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from holdfast_sidecar.xids.history import History, Word
+from holdfast_sidecar.xids.history import History, Word, newest_word
 from holdfast_sidecar.xids.occurrence import Occurrence
 
 
@@ -40,7 +40,7 @@ class Case:
         """What the driver asked for while this lasted; None: nothing."""
         for other in self.ones:
             if other.episode == one.episode and other.recovery_action:
-                return Word(other.recovery_action, other.last_s)
+                return Word(other.recovery_action, other.last_s, other.first_s)
         return None
 
 
@@ -50,14 +50,12 @@ def cases_of(history: History, boot: str) -> Iterator[Case]:
     for one in history.occurrences:
         by_pci[one.pci].append(one)
     for pci, ones in sorted(by_pci.items()):
-        told = [one for one in ones if one.recovery_action is not None and one.boot == boot]
-        newest = max(told, key=lambda one: one.last_s, default=None)
         yield Case(
             pci=pci,
             ones=tuple(sorted(ones, key=lambda one: one.first_s)),
             boot=boot,
             newest_episode=max(one.episode for one in ones),
-            word=None if newest is None else Word(newest.recovery_action or 0, newest.last_s),
+            word=newest_word(ones, boot),
             cleared_s=history.cleared.get(pci, float("-inf")),
             times=Counter(one.name for one in ones),
         )

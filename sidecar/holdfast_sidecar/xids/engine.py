@@ -13,7 +13,13 @@ from dataclasses import dataclass
 
 from holdfast_sidecar.gpus.recovery import action_of
 from holdfast_sidecar.remedy import Remedy
-from holdfast_sidecar.xids.by_driver import by_driver, driver_word, is_sure, spared_since_s
+from holdfast_sidecar.xids.by_driver import (
+    SPOKEN_S,
+    by_driver,
+    driver_word,
+    is_sure,
+    spared_since_s,
+)
 from holdfast_sidecar.xids.by_table import by_table, is_worn_out
 from holdfast_sidecar.xids.case import Case, cases_of
 from holdfast_sidecar.xids.history import SETTLE_S, History, with_judged
@@ -200,7 +206,10 @@ def _when_it_acts(one: Occurrence, verdict: Verdict, case: Case, scene: Scene) -
     action = None if word is None else action_of(word.action)
     is_marked = action is not None and action.remedy.blames_hardware
     since_s = scene.attempt_since_s
-    is_old = since_s is not None and one.last_s < since_s and not is_marked
+    is_old = since_s is not None and one.last_s < since_s
+    if is_old and is_marked and word is not None and since_s is not None:
+        # Still marked: it is as ill as it was, unless only what these ranks did came to that.
+        is_old = word.since_s > max(since_s, one.last_s + SPOKEN_S)
     waits = action is not None and is_marked and not action.ends_work
     urgent = verdict.remedy.blames_hardware and not waits and is_sure(one, case, scene)
     return dataclasses.replace(verdict, is_old=is_old, is_urgent=urgent and not is_old)

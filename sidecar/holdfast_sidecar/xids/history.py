@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.gpus.recovery import NOTHING
@@ -58,6 +58,8 @@ class Word:
 
     action: int
     at_s: float
+    since_s: float
+    """When it began to ask for something, be it for less at first."""
 
 
 def take_in(history: History, event: XidEvent, boot: str) -> tuple[History, bool]:
@@ -101,10 +103,21 @@ def has_heard(history: History, boot: str, sequence: int) -> bool:
 
 def last_word(history: History, pci: str, boot: str) -> Word | None:
     """What the driver last said this GPU needs, in this boot; None: it said nothing."""
-    for one in reversed(history.of(pci)):
-        if one.recovery_action is not None and one.boot == boot:
-            return Word(one.recovery_action, one.last_s)
-    return None
+    return newest_word(history.of(pci), boot)
+
+
+def newest_word(ones: Iterable[Occurrence], boot: str) -> Word | None:
+    """What the driver last said in this boot, by what happened to one GPU; None: nothing."""
+    told = [one for one in ones if one.recovery_action is not None and one.boot == boot]
+    if not told:
+        return None
+    *before, newest = sorted(told, key=lambda one: one.last_s)
+    action, since_s = newest.recovery_action or NOTHING, newest.first_s
+    for one in reversed(before):
+        if NOTHING in (action, one.recovery_action):
+            break
+        since_s = one.first_s
+    return Word(action, newest.last_s, since_s)
 
 
 def forget_old(history: History, now_s: float) -> History:

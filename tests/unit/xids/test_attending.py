@@ -330,3 +330,41 @@ def test_a_gpu_that_was_seen_to_be_a_rank_s_is_certainly_so_when_it_is_listed_no
     node.tick(1.0, FELL, reading=GpuReading(True, "570.86.15", gpus().gpus[:1]))
     (found,) = node.findings(1.0)
     assert found.acts
+
+
+MMU_FAULT = "NVRM: Xid (PCI:0000:2a:00): 31, pid=9, MMU Fault: ENGINE GRAPHICS GPC6 faulted"
+GSP_SILENT = "NVRM: Xid (PCI:0000:2a:00): 119, pid=9, Timeout after 6s of waiting for RPC response"
+
+
+@pytest.mark.parametrize(
+    ("line", "remedy"), [(MMU_FAULT, Remedy.RESTART_APP), (GSP_SILENT, Remedy.RESET_GPU)]
+)
+def test_what_is_old_is_not_the_cause_of_what_the_driver_asks_for_now(
+    line: str, remedy: Remedy
+) -> None:
+    node = Node()
+    first = look(1000.0, rank=1)
+    identity = replace(first.identity, claimed_ns=int(1000.0 * 1e9))
+    node.ranks = {1: history(replace(first, identity=identity))}
+    node.tick(1.0, line, is_backlog=True, logged_s=-200.0, reading=gpus(RECOVERY_ACTION=0))
+    for at_s in (20.0, 25.0):
+        node.tick(at_s, reading=gpus(RECOVERY_ACTION=1))
+        (found,) = node.findings(at_s)
+        assert (found.remedy, found.acts) == (remedy, False)
+
+
+def test_a_fault_of_the_program_is_not_what_the_driver_speaks_of_minutes_later() -> None:
+    node = Node()
+    node.tick(1.0, MMU_FAULT, reading=gpus(RECOVERY_ACTION=0))
+    node.tick(150.0, reading=gpus(RECOVERY_ACTION=2))
+    (found,) = node.findings(150.0)
+    assert (found.remedy, found.acts) == (Remedy.RESTART_APP, False)
+
+
+def test_what_the_driver_asks_for_at_once_stays_about_the_same_fault() -> None:
+    node = Node()
+    node.tick(1.0, MMU_FAULT, reading=gpus(RECOVERY_ACTION=0))
+    for at_s, action in ((2.5, 1), (60.0, 1), (150.0, 2), (200.0, 2)):
+        node.tick(at_s, reading=gpus(RECOVERY_ACTION=action))
+        (found,) = node.findings(at_s)
+        assert (found.remedy.blames_hardware, found.acts) == (True, True)
