@@ -25,8 +25,14 @@ def find_gpu_faults(
     if not reading.gpus:
         return
     for verdict in reading.verdicts:
-        if verdict.is_event and not verdict.is_suppressed:
+        if verdict.is_event and not verdict.is_suppressed and _is_here(verdict, reading):
             yield _finding(verdict, reading, histories, moment)
+
+
+def _is_here(verdict: Verdict, reading: XidReading) -> bool:
+    """The log may tell of GPUs that the host has besides those that this node was given."""
+    is_known = not verdict.number or not verdict.pci or verdict.pci in reading.gpus
+    return is_known or reading.lacks_gpus
 
 
 def _finding(
@@ -62,8 +68,7 @@ def _evidence(
     node: str,
 ) -> Iterator[str]:
     yield verdict.text or f"{verdict.name} of the GPU at {verdict.pci}, told by NVML"
-    where = f"GPU {known[0].index}" if len(known) == 1 else f"{len(known)} GPUs"
-    yield f"{verdict.name} on {where}: {verdict.meaning}"
+    yield f"{verdict.name} on {_where(verdict, known)}: {verdict.meaning}"
     reasons = "; ".join(verdict.why)
     yield f"remedy: {verdict.remedy.value}" + (f" ({reasons})" if reasons else "")
     if verdict.blame is not Blame.NOBODY:
@@ -83,6 +88,12 @@ def _evidence(
         yield f"no rank is ended for it: it is not certain that {whose}"
     for rank in ranks:
         yield f"rank {rank} had done {histories[rank].look.step} steps"
+
+
+def _where(verdict: Verdict, known: list[Known]) -> str:
+    if not verdict.number:
+        return f"the switch at {verdict.pci}" + (f", {len(known)} GPUs" if known else "")
+    return f"GPU {known[0].index}" if known else "a GPU that the driver does not list"
 
 
 def _follows(other: Verdict, verdict: Verdict) -> bool:

@@ -45,3 +45,5 @@ class XidReading:
     """(PCI address, XID) -> how often; the most frequent few of each GPU."""
     sxids: Mapping[int, Tally] = field(default_factory=dict)
     """SXid -> how often, over all switches of the node."""
+    lacks_gpus: bool = False
+    """The driver lists fewer than there should be: one that is not known may be among these."""

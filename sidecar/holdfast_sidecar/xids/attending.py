@@ -12,6 +12,7 @@ from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.kernel import KernelReading
 from holdfast_sidecar.readings.xids import Known, XidReading
 from holdfast_sidecar.xids.around import Around
+from holdfast_sidecar.xids.belonging import of_these_gpus
 from holdfast_sidecar.xids.engine import judge
 from holdfast_sidecar.xids.event import XidEvent
 from holdfast_sidecar.xids.history import History, forget_old, has_heard, take_in, take_reading
@@ -40,11 +41,14 @@ class XidAttention:
     boot: str = field(default_factory=read_boot)
     history: History = field(default_factory=History)
     _known: dict[str, Known] = field(default_factory=dict)
+    _lacks_gpus: bool = False
     _attempt: int = -1
     _seen: Counter[Key] = field(default_factory=Counter)
     _taken: GpuReading | None = None
     _judged: Scene | None = None
     _judged_history: History = field(default_factory=History)
+    _settled: History = field(default_factory=History)
+    _settled_by: dict[str, str] = field(default_factory=dict)
     _reading: XidReading = field(default_factory=XidReading)
     _written: History = field(default_factory=History)
     _written_s: float = float("-inf")
@@ -78,11 +82,18 @@ class XidAttention:
         if gpus is not self._taken:
             self._take_reading(scene)
             self._taken = gpus
+        self._leave_out_others()
         self.history = forget_old(self.history, scene.now_s)
         if self._is_to_be_judged(scene):
             self._judge(scene)
         self._keep(scene.now_s)
-        return replace(self._reading, gpus=dict(self._known))
+        return replace(self._reading, gpus=dict(self._known), lacks_gpus=self._lacks_gpus)
+
+    def _leave_out_others(self) -> None:
+        uuids = {pci: known.uuid for pci, known in self._known.items()}
+        if self.history is not self._settled or uuids != self._settled_by:
+            self.history = self._settled = of_these_gpus(self.history, uuids, self.boot)
+            self._settled_by = uuids
 
     def _take_reading(self, scene: Scene) -> None:
         actions = {pci: gpu.action for pci, gpu in scene.gpus.items() if gpu.action is not None}
@@ -126,6 +137,8 @@ class XidAttention:
             self._known = {
                 pci: Known(known.uuid, known.index) for pci, known in self._known.items()
             }
+        if reading is not None and reading.stale_since_s is None:
+            self._lacks_gpus = len(reading.gpus) < (reading.expected or 0)
         for gpu in () if reading is None else reading.gpus:
             before = self._known.get(gpu.pci)
             rank = owners.get(gpu.uuid, owners.get(gpu.pci))

@@ -83,7 +83,7 @@ def _occurrences(values: list[dict[str, Any]]) -> Iterator[Occurrence]:
 
 def _occurrence(value: Mapping[str, Any]) -> Occurrence:
     action, asked, fatal = value["recovery_action"], value["asked"], value["is_fatal"]
-    spared_s = value.get("spared_s")  # not in a file of an older sidecar's
+    spared_s = value.get("spared_s")  # as `uuid`, not in a file of an older sidecar's
     return Occurrence(
         pci=str(value["pci"]),
         number=int(value["number"]),
@@ -99,5 +99,6 @@ def _occurrence(value: Mapping[str, Any]) -> Occurrence:
         episode=int(value["episode"]),
         asked=None if asked is None else Remedy(asked),
         is_suppressed=bool(value["is_suppressed"]),
+        uuid=str(value.get("uuid", "")),
         spared_s=None if spared_s is None else float(spared_s),
     )

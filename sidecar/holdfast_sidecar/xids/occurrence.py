@@ -47,6 +47,8 @@ class Occurrence:
     """What was last judged to be needed for it; kept for what comes after it."""
     is_suppressed: bool = False
     """It was judged to follow from something else."""
+    uuid: str = ""
+    """The GPU's, or that of one behind the switch; empty until it is known."""
     spared_s: float | None = None
     """When the driver, asked after it, said that the GPU needs nothing: that stays so while the
     driver can't be asked any more. None: it did not say so."""

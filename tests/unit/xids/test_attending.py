@@ -368,3 +368,48 @@ def test_what_the_driver_asks_for_at_once_stays_about_the_same_fault() -> None:
         node.tick(at_s, reading=gpus(RECOVERY_ACTION=action))
         (found,) = node.findings(at_s)
         assert (found.remedy.blames_hardware, found.acts) == (True, True)
+
+
+SX_FATAL = "nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
+
+
+def other_board(name: str) -> GpuReading:
+    mine = tuple(replace(gpu, uuid=f"{gpu.uuid} of {name}") for gpu in gpus().gpus)
+    return GpuReading(True, "570.86.15", mine)
+
+
+@pytest.mark.parametrize("line", [FELL, DOUBLE_BIT, SX_FATAL])
+def test_what_happened_to_another_board_at_the_same_address_does_not_count(
+    tmp_path: Path, line: str
+) -> None:
+    path = tmp_path / "xids.json"
+    Node(path).tick(0.0, line)
+    after = Node(path, boot="boot 2")
+    after.tick(1000.0, line, reading=other_board("b"))
+    (found,) = after.findings(1000.0)
+    assert found.remedy is (Remedy.REBOOT_NODE if line is FELL else Remedy.RESET_GPU)
+    assert not any("24 h" in line for line in found.evidence)
+
+
+def test_a_switch_that_fails_again_after_a_reboot_asks_for_more(tmp_path: Path) -> None:
+    path = tmp_path / "xids.json"
+    Node(path).tick(0.0, SX_FATAL)
+    after = Node(path, boot="boot 2")
+    after.tick(1000.0, SX_FATAL)
+    (found,) = after.findings(1000.0)
+    assert found.remedy is Remedy.REBOOT_NODE
+
+
+def test_a_gpu_that_this_node_does_not_have_is_not_told_of() -> None:
+    node = Node()
+    node.tick(0.0)
+    node.tick(1.0, FELL.replace(":2a:", ":99:"))
+    assert node.findings(1.0) == []
+
+
+def test_a_gpu_that_was_never_listed_may_be_the_one_that_is_missing() -> None:
+    node = Node()
+    node.tick(1.0, FELL.replace(":2a:", ":99:"), reading=replace(gpus(), expected=3))
+    (found,) = node.findings(1.0)
+    assert (found.gpu, found.ranks, found.acts) == ("", [], False)
+    assert any("on a GPU that the driver does not list" in line for line in found.evidence)
