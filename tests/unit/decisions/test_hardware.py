@@ -404,6 +404,19 @@ def test_a_gpu_that_needs_a_reset_is_tried_in_place_though_its_gate_knows_of_it(
     job.run_until(lambda: job.is_running(1))
 
 
+def test_what_is_tried_in_place_goes_on_from_the_snapshots_in_memory(tmp_path: Path) -> None:
+    job = started(tmp_path, nodes=1, snapshots=True, registered=True, every_steps=0)
+    node = job.nodes["n0"]
+    job.run(5)
+    reached = int(node.step)
+    node.ill = [ill(Remedy.RESET_GPU, job, what="gpu0-recovery")]
+    node.gate = GateVerdict("unfit", ["recovery: GPU 0 needs a reset"], job.now, works=True)
+    job.run_until(lambda: job.is_running(1))
+    assert job.plan is not None
+    assert job.plan.resume[0].tier == "snapshot"
+    assert node.resumed >= reached > 0
+
+
 def test_a_spare_that_only_works_takes_the_place_of_a_node_that_is_ill(tmp_path: Path) -> None:
     job = started(tmp_path, nodes=2, spares=1)
     job.nodes["n2"].gate = GateVerdict("unfit", ["pcie: GPU 0 is slow"], job.now, works=True)
