@@ -64,12 +64,13 @@ def judge_admission(cluster: Cluster, waited_s: Mapping[str, float], settings: S
         patience_s += settings.gate.test_timeout_s
     silent = [agent.node for agent in waiting if awaited(agent, cluster)]
     unheard = frozenset(node for node in silent if waited_s.get(node, 0.0) < patience_s)
-    running = {a.node for a in cluster.agents.values() if a.state == "running"}
-    mute = {node for node in running if _has_no_word(cluster.agents[node], cluster)}
+    running = [agent for agent in cluster.agents.values() if agent.state == "running"]
+    mute = {agent.node for agent in running if _has_no_word(agent, cluster)}
     return dataclasses.replace(
         cluster,
         unfit=_unfit(waiting, cluster),
         lame=_lame(waiting, cluster),
+        never_again=frozenset(_unfit(running, cluster)) - _lame(running, cluster),
         unheard=unheard,
         unchecked=frozenset({*silent, *mute} - unheard),
     )
