@@ -120,6 +120,8 @@ def test_a_drained_node_is_not_taken_though_it_be_needed(tmp_path: Path) -> None
     job.run(20)
     assert job.plan is not None
     assert (job.plan.attempt, job.plan.state) == (0, "ended")
+    told = "".join(node.coordinator.waiting for node in job.nodes.values() if not node.dead)
+    assert told == "1 of 2 nodes are here; kept outside: n2 (drained by ann@desk)"
     job.ask("r", "return", node="n2")
     job.run_until(lambda: job.is_running(1))
     assert members(job) == ["n0", "n2"]
