@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.coordination.reports import AgentReport, GateVerdict, Plan, Quarantine
-from holdfast_sidecar.decisions.quarantine import bearable, find
+from holdfast_sidecar.decisions.quarantine import bearable, ends_with, find
 
 FIRST_S = 3.0
 """Nodes that are started together meet sooner than this; whoever waits longer wonders why."""
@@ -101,8 +101,10 @@ def as_kept_out(kept_out: Quarantine) -> str:
     """The wait of a node that the plan does without."""
     until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(kept_out.until_unix_s))
     why = "; ".join(kept_out.evidence[:1])
+    mended = ends_with(kept_out)
+    sooner = f"until {mended}, at the latest " if mended else ""
     return (
-        f"this node is kept outside until {until}: {why} "
+        f"this node is kept outside {sooner}until {until}: {why} "
         f"(holdfast resume --node {kept_out.node} lets it in)"
     )
 

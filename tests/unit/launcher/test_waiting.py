@@ -241,3 +241,15 @@ def test_a_quarantine_that_is_lifted_for_want_of_nodes_is_not_told() -> None:
     here = [dataclasses.replace(agent(node, nodes=(2, 2)), machine=f"m-{node}") for node in "ab"]
     blamed = Quarantine("m-b", "b", 0.0, 2e9, ["3 failures"])
     assert "leader" in waiting.for_an_attempt(here[0], here, 42.5, {}, [blamed])
+
+
+def test_a_node_that_comes_in_once_it_was_mended_is_told_so() -> None:
+    machine = dataclasses.replace(agent("c"), machine="m1")
+    ill = Quarantine("m1", "c", 0.0, 2e9, ["GPU 1 needs a reset"], gpu="G", remedy="reset_gpu")
+    line = waiting.beside(Plan(4, 1, "running", outside=[ill]), machine)
+    assert line.startswith(
+        "this node is kept outside until its GPU was reset, at the latest until 2033-05-"
+    )
+    reboot = dataclasses.replace(ill, remedy="reboot_node")
+    line = waiting.beside(Plan(4, 1, "running", outside=[reboot]), machine)
+    assert "until it was rebooted, at the latest until 2033-05-" in line
