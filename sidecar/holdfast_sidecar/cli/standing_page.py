@@ -14,6 +14,7 @@ from holdfast_sidecar.coordination.reports import (
     Quarantine,
     RankReport,
 )
+from holdfast_sidecar.decisions.quarantine import ends_with
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.job_record import JobRecord
 from holdfast_sidecar.span import span
@@ -108,8 +109,9 @@ def _pause(pause: Pause, now_unix_s: float) -> str:
 
 def _outside(one: Quarantine, now_unix_s: float) -> str:
     left = span(max(one.until_unix_s - now_unix_s, 0.0))
-    why = "; ".join(one.evidence[:1])
-    return f"{one.node}, for another {left}: {why} (holdfast resume --node {one.node})"
+    why, mended = "; ".join(one.evidence[:1]), ends_with(one)
+    how_long = f"until {mended}, at most for another {left}" if mended else f"for another {left}"
+    return f"{one.node}, {how_long}: {why} (holdfast resume --node {one.node})"
 
 
 def _hook(run: HookRun) -> str:

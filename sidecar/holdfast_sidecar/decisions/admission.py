@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from holdfast_sidecar.coordination.reports import AgentReport, GateVerdict
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.formation import Formation, Mismatch, Waiting
-from holdfast_sidecar.decisions.quarantine import is_kept_out
+from holdfast_sidecar.decisions.quarantine import find, is_kept_out
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.settings import Settings
 
@@ -64,12 +64,13 @@ def judge_admission(cluster: Cluster, waited_s: Mapping[str, float], settings: S
         patience_s += settings.gate.test_timeout_s
     silent = [agent.node for agent in waiting if awaited(agent, cluster)]
     unheard = frozenset(node for node in silent if waited_s.get(node, 0.0) < patience_s)
-    running = {a.node for a in cluster.agents.values() if a.state == "running"}
-    mute = {node for node in running if _has_no_word(cluster.agents[node], cluster)}
+    running = [agent for agent in cluster.agents.values() if agent.state == "running"]
+    mute = {agent.node for agent in running if _has_no_word(agent, cluster)}
     return dataclasses.replace(
         cluster,
         unfit=_unfit(waiting, cluster),
         lame=_lame(waiting, cluster),
+        never_again=frozenset(_unfit(running, cluster)) - _lame(running, cluster),
         unheard=unheard,
         unchecked=frozenset({*silent, *mute} - unheard),
     )
@@ -104,7 +105,19 @@ def with_unfit(
     """What is waited for, with who is here and may not come in."""
     if not isinstance(formed, Waiting):
         return formed
-    return Waiting(formed.reason + unfit_words(cluster, waiting))
+    words = unfit_words(cluster, waiting) + _kept_out_words(cluster, waiting)
+    return Waiting(formed.reason + words)
+
+
+def _kept_out_words(cluster: Cluster, waiting: Iterable[AgentReport]) -> str:
+    outside = cluster.outside()
+    kept = {agent.node: find(agent, outside) for agent in waiting}
+    told = ", ".join(
+        f"{node} ({'; '.join(one.evidence[:1])})"
+        for node, one in sorted(kept.items())
+        if one is not None and node not in cluster.unfit
+    )
+    return f"; kept outside: {told}" if told else ""
 
 
 def _unfit(waiting: Iterable[AgentReport], cluster: Cluster) -> dict[str, str]:

@@ -64,6 +64,8 @@ class Cluster:
     """Nodes that the health gate keeps outside -> why."""
     lame: frozenset[str] = frozenset()
     """Those of them that an attempt would run on all the same."""
+    never_again: frozenset[str] = frozenset()
+    """Nodes of the attempt that the next one would not take in, however few others there are."""
     unheard: frozenset[str] = frozenset()
     """Nodes whose health check is still waited for."""
     unchecked: frozenset[str] = frozenset()

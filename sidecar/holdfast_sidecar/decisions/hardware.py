@@ -135,13 +135,29 @@ def is_answered(fault: Fault, incidents: Iterable[Incident]) -> bool:
     )
 
 
-def name_fault(faults: Iterable[Fault], plan: Plan) -> Incident | None:
-    """The incident that these faults (there may be none) make of the attempt: the oldest's."""
+def began_unix_s(cluster: Cluster, plan: Plan) -> float:
+    """When this attempt was opened; 0: not known."""
+    reopened = [one.reopened_unix_s for one in cluster.incidents.values() if _is_before(one, plan)]
+    return max([plan.began_unix_s, *reopened])
+
+
+def _is_before(incident: Incident, plan: Plan) -> bool:
+    return incident.attempt < plan.attempt and incident.decided == "restart"
+
+
+def name_fault(faults: Iterable[Fault], plan: Plan, began_s: float = 0.0) -> Incident | None:
+    """The incident that these faults (there may be none) make of the attempt: the oldest's of those
+    that came up in it. What was there before (a line in the log for which the driver's word of now
+    asks for as much) may be another story's.
+
+    began_s: see `began_unix_s`; no trouble of an attempt is older than it.
+    """
     faults = list(faults)
     if not faults:
         return None
-    incident = Incident("", plan.attempt, "", since_unix_s=faults[0].finding.since_unix_s)
-    return _blaming(incident, faults[0], faults)
+    named = next((one for one in faults if one.finding.since_unix_s >= began_s), faults[0])
+    since_s = max(named.finding.since_unix_s, began_s)
+    return _blaming(Incident("", plan.attempt, "", since_unix_s=since_s), named, faults)
 
 
 def explained(incident: Incident, cluster: Cluster, plan: Plan) -> Incident:

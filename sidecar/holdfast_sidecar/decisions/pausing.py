@@ -85,9 +85,12 @@ def too_few_without(cluster: Cluster, plan: Plan, node: str) -> str:
     seated = {member.node for member in plan.members if cluster.is_alive(member.node)}
     waiting = {agent.node for agent in cluster.at_hand(cluster.outside())}
     kept_out = {one.node for one in plan.outside}
-    left = ((seated - kept_out) | waiting) - {node}
+    seated_on = seated - kept_out - {node}
+    left = (seated_on - cluster.never_again) | (waiting - {node})
     least = max((cluster.agents[name].min_nodes for name in seated), default=1)
-    return "" if len(left) >= least else f"without node {node} too few are left: {len(left)}"
+    ill = ", ".join(sorted(seated_on & cluster.never_again))
+    why = f"without node {node} too few are left: {len(left)}" + f" (unfit: {ill})" * bool(ill)
+    return "" if len(left) >= least else why
 
 
 def asked_to_restart(cluster: Cluster) -> Request | None:

@@ -68,6 +68,13 @@ def is_mended(one: Quarantine, node: NodeReport) -> bool:
     return one.remedy == Remedy.RESET_GPU.value and (is_rebooted or _is_reset(one, node))
 
 
+def ends_with(one: Quarantine) -> str:
+    """What lets the node in before its time, for people; empty: nothing that it could tell of."""
+    if one.remedy == Remedy.REBOOT_NODE.value:
+        return "it was rebooted"
+    return "its GPU was reset" if one.remedy == Remedy.RESET_GPU.value else ""
+
+
 def _is_reset(one: Quarantine, node: NodeReport) -> bool:
     """Whether a check after the blame found all its GPUs fit, and nothing is found of this one."""
     gate = node.gate

@@ -197,7 +197,8 @@ def _trouble(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Inci
     """What ranks that live are ended for: their hardware is ill (they may compute on, wrongly), one
     hangs, or the numbers of all are wrong."""
     ill = [one for one in hardware.unanswered(cluster, plan) if one.mode == "act"]
-    if (fault := hardware.name_fault(ill, plan)) is not None:
+    began_s = hardware.began_unix_s(cluster, plan)
+    if (fault := hardware.name_fault(ill, plan, began_s)) is not None:
         return dataclasses.replace(fault, evidence=[*fault.evidence, hardware.STILL_RAN])
     if (hang := _hang(cluster, plan)) is not None:
         return hang

@@ -22,7 +22,7 @@ from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.culprit import mode_where_it_was, name_culprit
 from holdfast_sidecar.decisions.divergence import find_divergence, find_left_alone
-from holdfast_sidecar.decisions.hardware import OF_HARDWARE, name_fault, unanswered
+from holdfast_sidecar.decisions.hardware import OF_HARDWARE, began_unix_s, name_fault, unanswered
 from holdfast_sidecar.decisions.modes import mode_of_job, mode_on
 from holdfast_sidecar.decisions.outcome import Circumstances, Write, amend
 from holdfast_sidecar.decisions.restart import PLANNED
@@ -124,7 +124,7 @@ def _kept_by_the_culprits_node(
 def _withheld_fault(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident | None:
     """Ill hardware for which the attempt would be ended, and is not."""
     withheld = [one for one in unanswered(cluster, plan) if _mode(plan, one.mode) != "act"]
-    named = name_fault(withheld, plan)
+    named = name_fault(withheld, plan, began_unix_s(cluster, plan))
     if named is None:
         return None
     return _incident(cluster, plan, named, _mode(plan, withheld[0].mode), circumstances)

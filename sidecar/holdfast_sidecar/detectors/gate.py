@@ -18,6 +18,7 @@ from holdfast_sidecar.gpus.recovery import ACTIONS, action_of
 from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading, Signal
 from holdfast_sidecar.readings.machine import MachineReading
+from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.settings import GateSettings
 
 GARBAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -178,7 +179,8 @@ def _gpus(subject: Subject) -> Found:
 
 def _recovery(subject: Subject) -> Found:
     """The driver itself asks for no reset and no reboot. What else it may ask for is about work
-    that has ended by now, or about other nodes as well.
+    that has ended by now, or about other nodes as well. A GPU that answers may work until its
+    reset: where there is no other, that is tried, once.
 
     A number that is new to us may say anything: were it a fault, a newer driver could keep every
     node outside.
@@ -187,7 +189,7 @@ def _recovery(subject: Subject) -> Found:
     ill = [(gpu, value) for gpu, value in told if action_of(value).remedy.blames_hardware]
     for gpu, value in ill:
         text = f"{_named(gpu)} needs {action_of(value).name}, says the driver"
-        yield Seen(text, gpu.uuid, works=not action_of(value).ends_work)
+        yield Seen(text, gpu.uuid, works=action_of(value).remedy is Remedy.RESET_GPU)
     new = sorted({value for _, value in told if value > 0 and value not in ACTIONS})
     if new and not ill:
         raise BlindError(f"the driver asks for {action_of(new[0]).name}")
@@ -225,7 +227,7 @@ def _nvlink(subject: Subject) -> Found:
 def _faults(subject: Subject) -> Found:
     """No fault of a GPU is open that it must be reset, or replaced, for. Where that is known from
     the kernel's log alone, which may be of last week, and the GPU answers, it may well work: is it
-    lost, or does the driver ask for a reset now, other checks say so."""
+    lost, or does the driver ask for a reboot now, other checks say so."""
     there = () if subject.gpus is None else subject.gpus.gpus
     answering = {gpu.uuid for gpu in there if not gpu.lost}
     for finding in subject.findings:

@@ -10,14 +10,24 @@ from holdfast_sidecar.findings import Finding
 
 def keep_onsets(findings: Iterable[Finding], before: Sequence[Finding]) -> list[Finding]:
     """The findings with the earliest `since_unix_s` known for each of them."""
-    known = {finding.key: finding.since_unix_s for finding in before}
+    known = {_trouble(finding): finding.since_unix_s for finding in before}
     return [
         dataclasses.replace(
             finding,
-            since_unix_s=min(finding.since_unix_s, known.get(finding.key, finding.since_unix_s)),
+            since_unix_s=min(
+                finding.since_unix_s, known.get(_trouble(finding), finding.since_unix_s)
+            ),
         )
         for finding in findings
     ]
+
+
+def _trouble(finding: Finding) -> tuple[object, ...]:
+    """A GPU's is the same whosever rank it is: an attempt that goes on in spite of it has other
+    ranks, or none yet."""
+    if finding.gpu:
+        return finding.kind, finding.node, finding.gpu, finding.what
+    return finding.key
 
 
 def newly_found(findings: Iterable[Finding], before: Sequence[Finding]) -> list[Finding]:

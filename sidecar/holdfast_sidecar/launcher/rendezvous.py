@@ -231,7 +231,8 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
         else:
             agents = self.watch.read_agents()
             own = self.reporter.report
-            told = waiting.for_an_attempt(own, agents, deadline - now, self._never_taken())
+            left_s, outside = deadline - now, () if plan is None else plan.outside
+            told = waiting.for_an_attempt(own, agents, left_s, self._never_taken(), outside)
             line = words.say(told, now, repeats=True)
         if line is not None:
             # Plain torchrun shows warnings only, and a silence of minutes deserves one.

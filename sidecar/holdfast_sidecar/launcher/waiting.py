@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.coordination.reports import AgentReport, GateVerdict, Plan
-from holdfast_sidecar.decisions.quarantine import find
+from holdfast_sidecar.coordination.reports import AgentReport, GateVerdict, Plan, Quarantine
+from holdfast_sidecar.decisions.quarantine import bearable, ends_with, find
 
 FIRST_S = 3.0
 """Nodes that are started together meet sooner than this; whoever waits longer wonders why."""
@@ -53,29 +53,38 @@ def for_an_attempt(
     agents: Iterable[AgentReport],
     left_s: float,
     unfit: Mapping[str, GateVerdict] | None = None,
+    outside: Sequence[Quarantine] = (),
 ) -> str:
     """Who is here and who is waited for, while no attempt is live. unfit: node -> why it may not
-    come in."""
-    told = _who_is_here(own, agents, left_s, unfit or {})
-    if unfit and own.node in unfit:
+    come in. outside: who is kept outside by the plan."""
+    unfit = unfit or {}
+    here = {agent.node: agent for agent in agents if agent.state == "joining"} | {own.node: own}
+    fit = [agent for node, agent in here.items() if node not in unfit]
+    kept = bearable(outside, fit, own.min_nodes)
+    kept_out = {agent.node: one for agent in fit if (one := find(agent, kept)) is not None}
+    told = _who_is_here(own, sorted(here), left_s, unfit, kept_out)
+    if own.node in unfit:
         return f"{as_unfit(unfit[own.node])}; {told}"
-    return told
+    return f"{as_kept_out(kept_out[own.node])}; {told}" if own.node in kept_out else told
 
 
 def _who_is_here(
     own: AgentReport,
-    agents: Iterable[AgentReport],
+    here: Sequence[str],
     left_s: float,
     unfit: Mapping[str, GateVerdict],
+    kept_out: Mapping[str, Quarantine],
 ) -> str:
-    here = sorted({own.node} | {agent.node for agent in agents if agent.state == "joining"})
     names = ", ".join(here)
     least, most = own.min_nodes, own.max_nodes
-    ill = [node for node in here if node in unfit]
-    if len(here) - len(ill) < least <= len(here):
-        each = ", ".join(f"{node} ({'; '.join(unfit[node].reasons[:1])})" for node in ill)
-        fit = f"{len(here) - len(ill)} of the {len(here)} nodes that are here are fit"
-        return f"waiting for nodes: {fit}, {least} are needed; unfit: {each}; {_up_to(left_s)}"
+    able = [node for node in here if node not in unfit and node not in kept_out]
+    if len(able) < least <= len(here):
+        may = f"{len(able)} of the {len(here)} nodes that are here may come in, {least} are needed"
+        ill = [_why(node, unfit[node].reasons) for node in here if node in unfit]
+        away = [_why(node, kept_out[node].evidence) for node in here if node in kept_out]
+        told = f"; unfit: {', '.join(ill)}" * bool(ill)
+        told += f"; kept outside: {', '.join(away)}" * bool(away)
+        return f"waiting for nodes: {may}{told}; {_up_to(left_s)}"
     if len(here) < least:
         wanted = f"{least}" if least == most else f"{least} to {most}"
         are = "is" if len(here) == 1 else "are"
@@ -84,18 +93,29 @@ def _who_is_here(
     return f"waiting for the job's leader: enough nodes are here, {len(here)} of {most} ({names})"
 
 
+def _why(node: str, reasons: Sequence[str]) -> str:
+    return f"{node} ({'; '.join(reasons[:1])})"
+
+
+def as_kept_out(kept_out: Quarantine) -> str:
+    """The wait of a node that the plan does without."""
+    until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(kept_out.until_unix_s))
+    why = "; ".join(kept_out.evidence[:1])
+    mended = ends_with(kept_out)
+    sooner = f"until {mended}, at the latest " if mended else ""
+    return (
+        f"this node is kept outside {sooner}until {until}: {why} "
+        f"(holdfast resume --node {kept_out.node} lets it in)"
+    )
+
+
 def beside(plan: Plan, own: AgentReport, verdict: GateVerdict | None = None) -> str:
     """The wait beside a live attempt: as a spare, or because this node is kept outside. verdict: of
     its gate, where that finds it unfit."""
     kept_out = find(own, plan.outside)
     if kept_out is None:
         return as_spare(plan) if verdict is None else as_unfit(verdict)
-    until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(kept_out.until_unix_s))
-    why = "; ".join(kept_out.evidence[:1])
-    return (
-        f"this node is kept outside until {until}: {why} "
-        f"(holdfast resume --node {kept_out.node} lets it in)"
-    )
+    return as_kept_out(kept_out)
 
 
 def as_spare(plan: Plan) -> str:

@@ -8,6 +8,7 @@ from simulated_job import SimulatedJob
 
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.memory_store import MemoryStore
+from holdfast_sidecar.coordination.reports import GateVerdict
 
 DAY_S = 86400.0
 
@@ -90,6 +91,26 @@ def test_it_is_refused_where_too_few_nodes_would_be_left_unless_it_is_forced(
     assert outside(job) == ["n1"]
 
 
+def test_who_would_not_be_taken_in_again_is_no_node_to_go_on_with(tmp_path: Path) -> None:
+    job = running(tmp_path, nodes=2, spares=1)
+    job.nodes["n1"].gate = GateVerdict("unfit", ["gpus: 1 of 2 are there"], job.now)
+    job.run(1)
+    job.ask("d", "drain", node="n0", for_s=DAY_S)
+    job.run(2)
+    assert job.requests()["d"].refused == (
+        "without node n0 too few are left: 1 (unfit: n1), and the next attempt would have to wait"
+        " (--force drains it all the same)"
+    )
+    job.nodes["n1"].gate = GateVerdict("unfit", ["pcie: GPU 0 is slow"], job.now, works=True)
+    job.run(1)
+    job.ask("e", "drain", node="n0", for_s=DAY_S)
+    job.run(2)
+    assert outside(job) == ["n0"], "where it is needed it is taken in"
+    job.nodes["n1"].crash(0, -9, job.now)
+    job.run_until(lambda: job.is_running(1))
+    assert sorted(members(job)) == ["n1", "n2"]
+
+
 def test_a_drained_node_is_not_taken_though_it_be_needed(tmp_path: Path) -> None:
     """A quarantine is lifted then; a person who drains has a hand in the machine."""
     job = running(tmp_path, nodes=2, spares=1)
@@ -99,6 +120,8 @@ def test_a_drained_node_is_not_taken_though_it_be_needed(tmp_path: Path) -> None
     job.run(20)
     assert job.plan is not None
     assert (job.plan.attempt, job.plan.state) == (0, "ended")
+    told = "".join(node.coordinator.waiting for node in job.nodes.values() if not node.dead)
+    assert told == "1 of 2 nodes are here; kept outside: n2 (drained by ann@desk)"
     job.ask("r", "return", node="n2")
     job.run_until(lambda: job.is_running(1))
     assert members(job) == ["n0", "n2"]

@@ -23,6 +23,7 @@ from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.escalation import WITHOUT_NODE
 from holdfast_sidecar.decisions.hardware import (
     STILL_RAN,
+    began_unix_s,
     explained,
     find_faults,
     name_fault,
@@ -131,6 +132,28 @@ def test_a_fault_names_the_gpu_the_rank_and_what_it_needs() -> None:
     assert (named.cause, named.culprit_node, named.culprit_ranks) == ("gpu", "a", [1])
     assert (named.gpu, named.remedy, named.fault_unix_s) == ("GPU-a1", "reboot_node", NOW)
     assert named.evidence == ["xid 79, GPU GPU-a1, rank 1: its node needs a reboot", LINE]
+
+
+def test_what_came_up_in_the_attempt_is_named_before_what_was_there_before() -> None:
+    """A line of minutes ago, for which the driver's word of now asks for as much."""
+    old = fault(Remedy.RESET_GPU, since=NOW - 200, what="xid 31")
+    asked = fault(Remedy.RESET_GPU, what="gpu1-recovery")
+    began = dataclasses.replace(PLAN, began_unix_s=NOW - 20)
+    named = name_fault(unanswered(cluster(old, asked), began), began, NOW - 20)
+    assert named is not None
+    assert named.evidence[0].startswith("gpu1-recovery")
+    assert (named.since_unix_s, named.fault_unix_s) == (NOW, NOW)
+    alone = name_fault(unanswered(cluster(old), began), began, NOW - 20)
+    assert alone is not None
+    assert (alone.since_unix_s, alone.fault_unix_s) == (NOW - 20, NOW - 200)
+
+
+def test_an_attempt_began_with_its_run_or_with_the_restart_before_it() -> None:
+    first = dataclasses.replace(PLAN, began_unix_s=NOW - 500)
+    assert began_unix_s(cluster(), first) == NOW - 500
+    before = crash(attempt=2, decided="restart", reopened_unix_s=NOW - 90)
+    own = crash(identifier="y", decided="restart", reopened_unix_s=NOW + 90)
+    assert began_unix_s(cluster(incidents=(before, own)), first) == NOW - 90
 
 
 @pytest.mark.parametrize(
@@ -402,6 +425,31 @@ def test_a_gpu_that_needs_a_reset_is_tried_in_place_though_its_gate_knows_of_it(
     node.ill = [ill(Remedy.RESET_GPU, job)]
     node.gate = GateVerdict("unfit", ["gpu faults: Xid 95 (reset gpu)"], job.now, works=True)
     job.run_until(lambda: job.is_running(1))
+
+
+def test_what_is_tried_in_place_goes_on_from_the_snapshots_in_memory(tmp_path: Path) -> None:
+    job = started(tmp_path, nodes=1, snapshots=True, registered=True, every_steps=0)
+    node = job.nodes["n0"]
+    job.run(5)
+    reached = int(node.step)
+    node.ill = [ill(Remedy.RESET_GPU, job, what="gpu0-recovery")]
+    node.gate = GateVerdict("unfit", ["recovery: GPU 0 needs a reset"], job.now, works=True)
+    job.run_until(lambda: job.is_running(1))
+    assert job.plan is not None
+    assert job.plan.resume[0].tier == "snapshot"
+    assert node.resumed >= reached > 0
+
+
+def test_no_sign_of_trouble_is_told_from_before_the_attempt(tmp_path: Path) -> None:
+    job = started(tmp_path, nodes=2, spares=1)
+    assert job.plan is not None
+    began = job.plan.began_unix_s
+    old = dataclasses.replace(ill(Remedy.RESET_GPU, job), since_unix_s=job.now - 200)
+    job.nodes["n1"].ill = [old, ill(Remedy.RESET_GPU, job, what="gpu0-recovery")]
+    job.run_until(lambda: job.is_running(1))
+    (incident,) = job.incidents()
+    assert incident.evidence[0].startswith("gpu0-recovery")
+    assert incident.since_unix_s >= began > 0
 
 
 def test_a_spare_that_only_works_takes_the_place_of_a_node_that_is_ill(tmp_path: Path) -> None:

@@ -196,7 +196,8 @@ def test_what_an_attempt_would_run_on_is_told_from_what_would_end_it() -> None:
     assert not works(machine(gpu(1)), findings=log), "it is not listed any more"
     assert not works(machine(gpu()), findings=[found(Kind.GPU_FAULT, Remedy.REPLACE)]), "a switch"
     assert not works(machine(gpu()), findings=[found(Kind.GPU_LOST, Remedy.RESET_GPU)])
-    assert not works(machine(gpu(RECOVERY_ACTION=1)))
+    assert works(machine(gpu(RECOVERY_ACTION=1))), "it answers: it is tried once"
+    assert not works(machine(gpu(RECOVERY_ACTION=2)))
     assert works(machine(gpu(RECOVERY_ACTION=4)))
     assert not works(machine(gpu(lost="fell off"), gpu(1, REMAP_PENDING=1)))
     assert not works(machine(), exertion=Exertion("r", "done", wrong=["a sum"]))

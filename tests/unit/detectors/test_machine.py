@@ -93,3 +93,14 @@ def test_the_same_trouble_seen_again_keeps_its_first_time() -> None:
     assert [(f.since_unix_s, f.acts) for f in kept] == [(100.0, True), (105.0, False)]
     assert newly_found(kept, [first]) == [kept[1]]
     assert no_longer_found([kept[1]], kept) == [kept[0]]
+
+
+def test_a_gpu_is_ill_since_then_whosever_rank_it_is() -> None:
+    """While an attempt ends and the next one begins it is nobody's."""
+    first = Finding(Kind.GPU_FAULT, "a", 10.0, 1.0, [0], what="gpu0-recovery", gpu="GPU-0")
+    nobodys = dataclasses.replace(first, since_unix_s=20.0, ranks=[])
+    again = dataclasses.replace(first, since_unix_s=30.0, ranks=[4])
+    other = dataclasses.replace(again, gpu="GPU-1")
+    between = keep_onsets([nobodys], [first])
+    kept = keep_onsets([again, other], between)
+    assert [finding.since_unix_s for finding in kept] == [10.0, 30.0]

@@ -217,8 +217,39 @@ def test_with_too_few_fit_nodes_the_others_are_told_who_is_not() -> None:
     here = [agent(node, nodes=(2, 2)) for node in "ab"]
     line = waiting.for_an_attempt(here[0], here, 42.5, {"b": UNFIT})
     assert line == (
-        "waiting for nodes: 1 of the 2 nodes that are here are fit, 2 are needed; unfit: b (gpus: "
-        "7 of 8 are there); up to 43 s"
+        "waiting for nodes: 1 of the 2 nodes that are here may come in, 2 are needed; unfit: b "
+        "(gpus: 7 of 8 are there); up to 43 s"
     )
     three = [*here, agent("c", nodes=(2, 2))]
     assert "leader" in waiting.for_an_attempt(three[0], three, 42.5, {"b": UNFIT})
+
+
+def test_who_is_drained_is_not_here_for_those_that_wait() -> None:
+    here = [dataclasses.replace(agent(node, nodes=(2, 2)), machine=f"m-{node}") for node in "abc"]
+    drained = Quarantine("m-c", "c", 0.0, 2e9, ["drained by ann: its fan"], "ann", is_drained=True)
+    line = waiting.for_an_attempt(here[0], here, 42.5, {"b": UNFIT}, [drained])
+    assert line == (
+        "waiting for nodes: 1 of the 3 nodes that are here may come in, 2 are needed; unfit: b "
+        "(gpus: 7 of 8 are there); kept outside: c (drained by ann: its fan); up to 43 s"
+    )
+    own = waiting.for_an_attempt(here[2], here, 42.5, {}, [drained])
+    assert own.startswith("this node is kept outside until 2033-05-")
+    assert "drained by ann: its fan (holdfast resume --node c lets it in); waiting for" in own
+
+
+def test_a_quarantine_that_is_lifted_for_want_of_nodes_is_not_told() -> None:
+    here = [dataclasses.replace(agent(node, nodes=(2, 2)), machine=f"m-{node}") for node in "ab"]
+    blamed = Quarantine("m-b", "b", 0.0, 2e9, ["3 failures"])
+    assert "leader" in waiting.for_an_attempt(here[0], here, 42.5, {}, [blamed])
+
+
+def test_a_node_that_comes_in_once_it_was_mended_is_told_so() -> None:
+    machine = dataclasses.replace(agent("c"), machine="m1")
+    ill = Quarantine("m1", "c", 0.0, 2e9, ["GPU 1 needs a reset"], gpu="G", remedy="reset_gpu")
+    line = waiting.beside(Plan(4, 1, "running", outside=[ill]), machine)
+    assert line.startswith(
+        "this node is kept outside until its GPU was reset, at the latest until 2033-05-"
+    )
+    reboot = dataclasses.replace(ill, remedy="reboot_node")
+    line = waiting.beside(Plan(4, 1, "running", outside=[reboot]), machine)
+    assert "until it was rebooted, at the latest until 2033-05-" in line

@@ -7,6 +7,7 @@ import time
 from holdfast_sidecar.cli.table import BAD, DOUBTFUL, GOOD, paint
 from holdfast_sidecar.coordination.reports import GateVerdict
 from holdfast_sidecar.decisions.lemon import Lemon
+from holdfast_sidecar.decisions.quarantine import ends_with
 from holdfast_sidecar.node_lines import NodeLine
 from holdfast_sidecar.span import span
 
@@ -39,7 +40,9 @@ def why(line: NodeLine, now_unix_s: float) -> str:
     """The one thing that a person should hear first."""
     if line.quarantine is not None:
         left = span(max(line.quarantine.until_unix_s - now_unix_s, 0.0))
-        return f"outside for another {left}: {'; '.join(line.quarantine.evidence[:1])}"
+        mended = ends_with(line.quarantine)
+        most = f"until {mended}, at most for another {left}" if mended else f"for another {left}"
+        return f"outside {most}: {'; '.join(line.quarantine.evidence[:1])}"
     if line.gate is not None and line.gate.reasons:
         return line.gate.reasons[0]
     if line.gate is not None and line.gate.blind:
