@@ -5,6 +5,7 @@ A heartbeat proves life only by moving, so a single reading can't tell the livin
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -28,8 +29,10 @@ from holdfast_sidecar.coordination.reports import (
     decode,
 )
 from holdfast_sidecar.coordination.store import View
+from holdfast_sidecar.decisions import precaution
 from holdfast_sidecar.decisions.restart import PLANNED
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.span import span
 from holdfast_sidecar.story import name_cause, whom
 
@@ -73,8 +76,12 @@ SILENT_FOR_S = 20.0
 SILENT_STEPS = 20.0
 """...and slow steps vary: so many times their usual length is no variation."""
 
-ADVICE = frozenset({Kind.NO_SNAPSHOTS, Kind.GATE_BLIND})
+ADVICE = frozenset({Kind.NO_SNAPSHOTS, Kind.NO_PEER_COPY, Kind.GATE_BLIND})
 """Findings about what could be better: the job is well all the same."""
+
+TOLD_ONLY = frozenset({Kind.GPU_FAULT, Kind.LINK_DOWN})
+"""Findings that are no trouble while their remedy is none: an XID that asks for nothing, a lost
+link that nothing of the job goes over."""
 
 
 @dataclass(frozen=True)
@@ -328,9 +335,17 @@ def _trouble(
         yield "nobody leads"
     for node in nodes:
         yield from _node_trouble(node)
-    for finding in findings:
-        if finding.kind not in ADVICE:
-            yield f"{finding.kind.value} on {finding.node}"
+    ill = Counter((one.kind.value, one.node) for one in findings if not _is_worth_knowing(one))
+    for (kind, where), times in ill.items():
+        yield f"{kind} on {where}" if times == 1 else f"{kind} x{times} on {where}"
+
+
+def _is_worth_knowing(finding: Finding) -> bool:
+    """And no more: nothing needs to be done about it."""
+    if finding.kind is Kind.LINK_FLAPPING:
+        return not precaution.foretells(finding)
+    is_told = finding.kind in TOLD_ONLY and finding.remedy is Remedy.NONE
+    return is_told or finding.kind in ADVICE
 
 
 def _under_way(plan: Plan, waiting: str, view: View) -> Iterator[str]:

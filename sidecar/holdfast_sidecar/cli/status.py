@@ -29,6 +29,8 @@ from holdfast_sidecar.standing import Standing, exists, is_settled, judge
 def status(effective: Effective, job: str | None, as_json: bool) -> None:
     """Show how a job stands.
 
+    What is found and needs nothing to be done is shown at the end, and is no trouble.
+
     Takes a second or two where something is dead: a heartbeat proves life only by moving. With
     --job, a job that is gone is told from what this machine kept of it.
 

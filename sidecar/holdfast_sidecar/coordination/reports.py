@@ -274,8 +274,8 @@ class GateVerdict:
     """Checks that could not be made, as `check: why`: the node counts as fit for these."""
     after: str = ""
     """Incident for which this node was blamed, and after whose end it was checked."""
-    gpus: int = 0
-    """That are there and well."""
+    gpus: int | None = 0
+    """That are there and well; None: the driver does not say."""
     gpus_all: int = 0
     """That should be there."""
     works: bool = False

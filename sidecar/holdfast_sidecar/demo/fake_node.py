@@ -17,6 +17,9 @@ KERNEL_LOG = "dev/kmsg"
 """Nothing was ever logged there. The machine's own may tell of GPUs at the same addresses, as where
 such lines were written for a test."""
 
+DRIVER = "dev/nvidiactl"
+"""By which a launcher knows that its node's GPUs are worth a verdict."""
+
 
 @dataclass(frozen=True)
 class FakeNode:
@@ -40,6 +43,8 @@ def build_node(root: Path, library: Path, gpus: int, ports: int) -> FakeNode:
         (root / tree).symlink_to(f"/{tree}")
     (root / KERNEL_LOG).parent.mkdir()
     os.mkfifo(root / KERNEL_LOG)
+    if gpus:
+        (root / DRIVER).touch()
     sysfs = build_fabric(root, ports)
     nvml = FakeNvml.create(root / "nvml", gpus)
     for gpu in range(gpus):

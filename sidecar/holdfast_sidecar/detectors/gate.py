@@ -88,7 +88,8 @@ class Fitness:
 
     troubles: tuple[Trouble, ...] = ()
     blind: Mapping[str, str] = field(default_factory=dict)
-    gpus: int = 0
+    gpus: int | None = 0
+    """That are well; None: the driver does not say."""
     gpus_all: int = 0
     is_known: bool = True
     """False: nothing was read yet."""
@@ -125,11 +126,15 @@ def judge_fitness(subject: Subject) -> Fitness:
             blind[name] = str(error)
         except GARBAGE as error:
             blind[name] = f"{type(error).__name__}: {error}"
-    there = () if subject.machine.gpu is None else subject.machine.gpu.gpus
-    unwell = {trouble.gpu for trouble in troubles}
-    well = sum(not gpu.lost and gpu.uuid not in unwell for gpu in there)
     is_known = subject.machine.gpu is not None or _why_silent(subject, GPU_PROBE) != ""
-    return Fitness(tuple(troubles), blind, well, _expected(subject), is_known)
+    return Fitness(tuple(troubles), blind, _well(subject, troubles), _expected(subject), is_known)
+
+
+def _well(subject: Subject, troubles: Sequence[Trouble]) -> int | None:
+    if subject.gpus is None:
+        return None
+    unwell = {trouble.gpu for trouble in troubles}
+    return sum(not gpu.lost and gpu.uuid not in unwell for gpu in subject.gpus.gpus)
 
 
 def find_gate_troubles(fitness: Fitness, acts: bool, moment: Moment) -> Iterator[Finding]:
@@ -141,10 +146,11 @@ def find_gate_troubles(fitness: Fitness, acts: bool, moment: Moment) -> Iterator
                 "it is taken in all the same (gate.mode); `holdfast node drain` prevents it"
             )
         yield Finding(Kind.NODE_UNFIT, moment.node, moment.now_unix_s, 0.9, evidence=told)
-    for check, why in fitness.blind.items():
-        told = [f"{check} can't be checked, the node counts as fit: {why}"]
+    for why in dict.fromkeys(fitness.blind.values()):
+        checks = [check for check, reason in fitness.blind.items() if reason == why]
+        told = [f"{', '.join(checks)} can't be checked, the node counts as fit: {why}"]
         yield Finding(
-            Kind.GATE_BLIND, moment.node, moment.now_unix_s, 0.9, evidence=told, what=check
+            Kind.GATE_BLIND, moment.node, moment.now_unix_s, 0.9, evidence=told, what=checks[0]
         )
 
 
@@ -162,18 +168,12 @@ Found = Iterator[Seen]
 
 def _gpus(subject: Subject) -> Found:
     """As many as there should be, and each answers."""
-    reading, expected = subject.machine.gpu, _expected(subject)
-    if reading is None:
-        if why := _why_silent(subject, GPU_PROBE):
-            raise BlindError(why)
-        return
-    if reading.stale_since_s is not None:
-        raise BlindError("the driver does not answer")
-    for gpu in reading.gpus:
+    gpus, expected = _known_gpus(subject), _expected(subject)
+    for gpu in gpus:
         if gpu.lost:
             yield Seen(f"{_named(gpu)} is lost: {gpu.lost}", gpu.uuid)
-    there = sum(not gpu.lost for gpu in reading.gpus)
-    if there < expected:
+    there = sum(not gpu.lost for gpu in gpus)
+    if subject.gpus is not None and there < expected:
         yield Seen(f"{there} of {expected} are there")
 
 
@@ -210,7 +210,7 @@ def _memory(subject: Subject) -> Found:
 
 def _pcie(subject: Subject) -> Found:
     """No GPU computes behind a link that is narrower or slower than it can be."""
-    for gpu in () if subject.gpus is None else subject.gpus.gpus:
+    for gpu in _known_gpus(subject):
         if (slow := subject.links.slow(gpu.uuid)) and not gpu.lost:
             yield Seen(f"{_named(gpu)} computes behind {slow}", gpu.uuid, works=True)
 
@@ -309,9 +309,19 @@ def _why_silent(subject: Subject, probe: str) -> str:
     return next((health.error or "its probe fails" for health in failing), "")
 
 
+def _known_gpus(subject: Subject) -> Sequence[Gpu]:
+    """Those of which the driver says something now; none before the first reading."""
+    reading = subject.machine.gpu
+    if reading is None and (why := _why_silent(subject, GPU_PROBE)):
+        raise BlindError(why)
+    if reading is not None and reading.stale_since_s is not None:
+        raise BlindError("the driver does not answer")
+    return () if reading is None else reading.gpus
+
+
 def _values(subject: Subject, signal: Signal) -> Iterator[tuple[Gpu, float]]:
     """Those GPUs that answer and tell this, with what they tell."""
-    for gpu in () if subject.gpus is None else subject.gpus.gpus:
+    for gpu in _known_gpus(subject):
         value = gpu.value(signal)
         if value is not None and not gpu.lost:
             yield gpu, value

@@ -14,6 +14,12 @@ CONFIDENCE = 0.9
 
 WORK = {"poll": "readings of the GPUs", "events": "events of the GPUs"}
 
+NEXT = (
+    "ranks may compute on; if it stays so, read `dmesg` there (`nvidia-smi` may hang, too), and "
+    "`holdfast node drain` the node before it is rebooted"
+)
+"""What a person may do. There is no remedy: starved of CPU, a driver that is well is as silent."""
+
 
 def find_wedged_nvml(machine: MachineReading, moment: Moment) -> Iterator[Finding]:
     """One finding for each of the children that the driver does not answer."""
@@ -32,6 +38,7 @@ def _finding(silence: NvmlSilence, moment: Moment) -> Finding:
         evidence.append(f"it was asked {silence.asking}")
     if silence.stuck:
         evidence.append(f"processes that hang in the driver and can't be killed: {silence.stuck}")
+    evidence.append(NEXT)
     since_unix_s = moment.unix_s(silence.since_s)
     return Finding(
         Kind.NVML_WEDGED,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_sidecar.examination.check import NOTE, OK, WARN, Check
+from holdfast_sidecar.examination.check import FAIL, NOTE, OK, WARN, Check
 from holdfast_sidecar.kernel_files import KernelTrees, read_if_any
 from holdfast_sidecar.probes.cgroup import read_group
 from holdfast_sidecar.probes.heat import read_sensors
@@ -15,6 +15,9 @@ UNIFIED = "cgroup.controllers"
 
 def check_host(trees: KernelTrees) -> list[Check]:
     """Look at what /proc and /sys tell."""
+    if not trees.proc.is_dir():
+        line = f"there is no {trees.proc}: nothing is seen of this machine; set paths.machine_root"
+        return [Check("machine root", FAIL, line)]
     return [
         judge_pressure(sorted(read_pressures(trees.proc / "pressure"))),
         judge_group(read_group(trees.proc, "self"), (trees.sys / "fs/cgroup" / UNIFIED).exists()),

@@ -128,5 +128,7 @@ class Entrance:
             role=self.role,
             pid=os.getpid(),
             ends_unix_s=read_end(self.settings.policy, os.environ, time.time()),
-            awaits_gate=awaits_gate(self.settings.gate, self.has_sidecar),
+            awaits_gate=awaits_gate(
+                self.settings.gate, self.has_sidecar, self.settings.paths.machine_root
+            ),
         )

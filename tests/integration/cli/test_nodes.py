@@ -151,6 +151,15 @@ def test_all_that_is_known_of_one_node(job, run):
     assert "memory      2000.0 GB/s (100% of the others' median)" in output
 
 
+def test_how_many_gpus_are_well_is_not_made_up_while_the_driver_is_silent(job, run):
+    begin(job)
+    silent = dataclasses.replace(FIT, blind=["gpus: the driver does not answer"], gpus=None)
+    job.nodes[0] = dataclasses.replace(job.nodes[0], gate=silent)
+    job.live()
+    assert "?/8" in rows(run("nodes").output)["a"]
+    assert "GPUs        8, how they are is not known" in run("nodes", "show", "a").output
+
+
 @pytest.mark.parametrize(
     "command", [("nodes", "show", "x"), ("nodes", "test", "x"), ("node", "drain", "x")]
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
 import pytest
 
@@ -56,11 +57,22 @@ def test_one_process_sums_over_nobody() -> None:
     assert result.wrong == []
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@pytest.mark.skipif(torch.backends.cuda.is_built(), reason="this torch knows GPUs")
 def test_a_device_that_torch_can_t_use_is_an_error_of_the_test() -> None:
     result, _ = run(Errand(os.getpid(), GPU, 1, part_s=0.1))
-    assert result.error.startswith("cuda 0: ")
+    assert result.error == f"cuda 0: torch {torch.__version__} was built without CUDA"
     assert result.wrong == []
+
+
+def test_a_worker_that_fails_says_why_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As where torch is not there, or not whole."""
+    (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.12: no such file')\n")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ['PYTHONPATH']}")
+    result, _ = run(Errand(os.getpid(), CPU, 1, part_s=0.1))
+    assert result.error == "cpu 0: exit code 1: ImportError: libcudart.so.12: no such file"
+    assert "Traceback" in capfd.readouterr().err, "the log keeps the whole of it"
 
 
 @pytest.mark.parametrize(
@@ -71,15 +83,12 @@ def test_a_device_that_torch_can_t_use_is_an_error_of_the_test() -> None:
     ],
 )
 def test_one_bit_that_is_wrong_is_seen(
-    tmp_path: object, monkeypatch: pytest.MonkeyPatch, name: str, harm: str, told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, harm: str, told: str
 ) -> None:
     """The fault is planted under torch: one element of one result."""
-    from pathlib import Path
-
-    folder = Path(str(tmp_path))
     when = "== 5" if name == "__matmul__" else ">= 2 and self.numel() > 1000"
-    (folder / "sitecustomize.py").write_text(SITE.format(name=name, harm=harm, when=when))
-    monkeypatch.setenv("PYTHONPATH", f"{folder}:{os.environ['PYTHONPATH']}")
+    (tmp_path / "sitecustomize.py").write_text(SITE.format(name=name, harm=harm, when=when))
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ['PYTHONPATH']}")
     result, _ = run(Errand(os.getpid(), CPU, 1, part_s=0.1))
     assert result.error == ""
     (wrong,) = result.wrong

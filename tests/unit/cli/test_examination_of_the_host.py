@@ -42,6 +42,17 @@ def test_what_the_host_tells_and_what_is_lost_without(
     assert says in check.line
 
 
+def test_a_root_of_the_machine_that_is_none_is_a_failure(tmp_path: Path) -> None:
+    """Everything else would only be a note, one by one: not seen, fine without."""
+    missing = host.check_host(KernelTrees(str(tmp_path / "none")))[0]
+    assert (missing.verdict, missing.what) == ("fail", "machine root")
+    assert "paths.machine_root" in missing.line
+    empty = host.check_host(KernelTrees(str(tmp_path)))[0]
+    assert (empty.verdict, empty.what) == ("fail", "machine root")
+    (tmp_path / "proc").mkdir()
+    assert all(check.verdict != "fail" for check in host.check_host(KernelTrees(str(tmp_path))))
+
+
 def port(root: Path, device: str, state: str, counters: bool = True) -> None:
     folder = root / f"sys/class/infiniband/{device}/ports/1"
     (folder / "counters").mkdir(parents=True)

@@ -17,6 +17,7 @@ from holdfast_sidecar.coordination.reports import (
 )
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.span import span
 from holdfast_sidecar.standing import Standing, has_ended, is_settled, judge
 from holdfast_sidecar.story import tell
@@ -111,6 +112,49 @@ def test_a_node_short_of_room_for_snapshots_is_shown_and_is_no_trouble() -> None
     standing = judge("j", before, after)
     assert (standing.trouble, standing.findings) == ([], [short])
     assert "1 slot of 3" in page(standing, 10.0)
+
+
+WORTH_KNOWING = [
+    Finding(Kind.GPU_FAULT, "a", 0.0, 0.95, evidence=["xid 43"], what="xid 43 on 0000:17:00.0"),
+    Finding(Kind.LINK_FLAPPING, "a", 0.0, 0.6, evidence=["it came back"], what="mlx5_0/1"),
+    Finding(Kind.LINK_DOWN, "a", 0.0, 0.9, evidence=["no link"], what="eno1"),
+    Finding(Kind.NO_PEER_COPY, "a", 0.0, 1.0, evidence=["none takes them"]),
+    Finding(Kind.GATE_BLIND, "a", 0.0, 0.9, evidence=["not seen"], what="gpus"),
+]
+
+
+@pytest.mark.parametrize("told", WORTH_KNOWING, ids=lambda one: one.kind.value)
+def test_what_nothing_is_done_about_is_shown_and_is_no_trouble(told: Finding) -> None:
+    report = NodeReport("a", "i", 0, 0, 0, 0, True, ranks=[RANK], findings=[told])
+    before, after = (view(beat, plan(), a={"report": report}) for beat in (1, 2))
+    standing = judge("j", before, after)
+    assert standing.is_healthy
+    assert told.evidence[0] in page(standing, 10.0)
+
+
+@pytest.mark.parametrize(
+    "ill",
+    [
+        Finding(Kind.GPU_FAULT, "a", 0.0, 0.95, what="xid 31", remedy=Remedy.RESTART_APP),
+        Finding(Kind.LINK_FLAPPING, "a", 0.0, 0.85, what="mlx5_0/1"),
+        Finding(Kind.LINK_DOWN, "a", 0.0, 0.9, what="mlx5_0/1", remedy=Remedy.REPLACE),
+        Finding(Kind.NVML_WEDGED, "a", 0.0, 0.9, what="poll"),
+        Finding(Kind.ECC_STORM, "a", 0.0, 0.9),
+    ],
+    ids=lambda one: one.kind.value,
+)
+def test_what_asks_for_something_or_foretells_worse_is_trouble(ill: Finding) -> None:
+    report = NodeReport("a", "i", 0, 0, 0, 0, True, ranks=[RANK], findings=[ill])
+    assert judged(plan(), a={"report": report}) == [f"{ill.kind.value} on a"]
+
+
+def test_many_findings_of_one_kind_are_one_line_of_trouble() -> None:
+    ill = [
+        Finding(Kind.GPU_FAULT, "a", 0.0, 0.9, what=f"xid {n}", remedy=Remedy.RESET_GPU)
+        for n in range(5)
+    ]
+    report = NodeReport("a", "i", 0, 0, 0, 0, True, ranks=[RANK], findings=[*ill, FINDING])
+    assert judged(plan(), a={"report": report}) == ["gpu_fault x5 on a", "hang on a"]
 
 
 @pytest.mark.parametrize(

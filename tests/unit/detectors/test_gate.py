@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast_sidecar.coordination.reports import Exertion
+from holdfast_sidecar.coordination.reports import Exertion, GateVerdict, decode, encode
 from holdfast_sidecar.detectors.gate import (
     CHECKS,
     Fitness,
@@ -27,6 +27,9 @@ from holdfast_sidecar.settings import GateSettings
 MOMENT = Moment(100.0, 1000.0, "n1", 0.0)
 HOST = HostReading({}, 2, 0.1, 100, 90, 0, 0.0)
 GIB = 2**30
+
+OF_GPUS = ["gpus", "recovery", "gpu memory", "pcie", "nvlink"]
+"""Checks that rest on what the driver says now."""
 
 
 def gpu(index: int = 0, lost: str = "", **values: float) -> Gpu:
@@ -114,15 +117,26 @@ def test_a_driver_that_does_not_answer_blinds_the_gate_and_keeps_nobody_out() ->
     broken = gpu(RECOVERY_ACTION=2)
     fitness = judge(machine(broken, stale_since_s=1.0))
     assert fitness.verdict(1.0).state == "fit"
-    assert fitness.blind == {"gpus": "the driver does not answer"}
-    assert (fitness.passes("gpus"), fitness.passes("room")) == (None, True)
+    assert fitness.blind == dict.fromkeys(OF_GPUS, "the driver does not answer")
+    assert {check for check in CHECKS if fitness.passes(check) is None} == set(OF_GPUS)
+
+
+def test_how_many_gpus_are_well_is_not_known_while_the_driver_does_not_answer() -> None:
+    verdict = judge(machine(gpu(), gpu(1), stale_since_s=1.0)).verdict(1.0)
+    assert (verdict.gpus, verdict.gpus_all) == (None, 2)
+    told = decode(GateVerdict, encode(verdict))
+    assert told == verdict
+    failing = ProbeHealth("gpu", False, 3, 0.1, "SilentError")
+    unread = judge(MachineReading(failing=(failing,)), GateSettings(expected_gpus=8)).verdict(1.0)
+    assert (unread.gpus, unread.gpus_all) == (None, 8)
 
 
 def test_a_probe_that_fails_blinds_the_gate_with_its_error() -> None:
     failing = ProbeHealth("gpu", False, 3, 0.1, "SilentError: gpu has not answered in 1 s")
     fitness = judge(MachineReading(host=HOST, failing=(failing,)))
     assert fitness.verdict(1.0).state == "fit"
-    assert fitness.verdict(1.0).blind == ["gpus: SilentError: gpu has not answered in 1 s"]
+    assert fitness.verdict(1.0).blind[0] == "gpus: SilentError: gpu has not answered in 1 s"
+    assert list(fitness.blind) == OF_GPUS
     failing = replace(failing, name="host")
     fitness = judge(MachineReading(gpu=GpuReading(False), failing=(failing,)))
     assert list(fitness.blind) == ["room"]
@@ -266,7 +280,8 @@ def test_it_is_told_that_a_node_is_unfit_and_what_can_t_be_seen() -> None:
     (finding,) = find_gate_troubles(blind, True, MOMENT)
     assert (finding.kind, finding.what) == (Kind.GATE_BLIND, "gpus")
     assert finding.evidence == [
-        "gpus can't be checked, the node counts as fit: the driver does not answer"
+        "gpus, recovery, gpu memory, pcie, nvlink can't be checked, the node counts as fit: the "
+        "driver does not answer"
     ]
     assert list(find_gate_troubles(judge(machine()), True, MOMENT)) == []
 

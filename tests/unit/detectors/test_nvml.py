@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.unit.detectors.scene import moment
 
-from holdfast_sidecar.detectors.nvml import find_wedged_nvml
+from holdfast_sidecar.detectors.nvml import NEXT, find_wedged_nvml
 from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.readings.gpu import GpuReading, NvmlSilence
 from holdfast_sidecar.readings.gpu_events import GpuEvents
@@ -31,6 +31,7 @@ def test_a_silent_driver_is_told_with_what_it_was_asked_and_what_hangs_in_it() -
         "NVML has not answered for 3 s: no readings of the GPUs",
         "it was asked nvmlDeviceGetFieldValues of GPU 3",
         "processes that hang in the driver and can't be killed: 1",
+        NEXT,
     ]
 
 
@@ -41,5 +42,8 @@ def test_readings_and_events_are_two_findings() -> None:
     )
     found = list(find_wedged_nvml(machine, moment(100.0)))
     assert [finding.what for finding in found] == ["poll", "events"]
-    assert found[1].evidence == ["NVML has not answered for 2 s: no events of the GPUs"]
+    assert found[1].evidence == [
+        "NVML has not answered for 2 s: no events of the GPUs",
+        NEXT,
+    ]
     assert len({finding.key for finding in found}) == 2

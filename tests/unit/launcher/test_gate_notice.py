@@ -4,8 +4,15 @@ from pathlib import Path
 
 import pytest
 
+from holdfast_sidecar.demo.fake_node import build_node
 from holdfast_sidecar.launcher import gate_notice
+from holdfast_sidecar.launcher.gate_notice import awaits_gate
 from holdfast_sidecar.settings import GateSettings
+
+
+@pytest.fixture(autouse=True)
+def no_driver_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate_notice, "OWN", tmp_path / "dev")
 
 
 @pytest.mark.parametrize(
@@ -17,21 +24,23 @@ from holdfast_sidecar.settings import GateSettings
         (True, 8, False, False),
     ],
 )
+@pytest.mark.parametrize("tree", ["dev", "host/dev"])
 def test_a_verdict_is_worth_a_wait_where_there_are_gpus_and_a_sidecar(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    has_driver: bool,
-    expected: int,
-    has_sidecar: bool,
-    awaits: bool,
+    tmp_path: Path, tree: str, has_driver: bool, expected: int, has_sidecar: bool, awaits: bool
 ) -> None:
-    driver = tmp_path / "nvidiactl"
+    (tmp_path / tree).mkdir(parents=True)
     if has_driver:
-        driver.touch()
-    monkeypatch.setattr(gate_notice, "DRIVERS", (driver,))
-    assert gate_notice.awaits_gate(GateSettings(expected_gpus=expected), has_sidecar) is awaits
+        (tmp_path / tree / "nvidiactl").touch()
+    settings = GateSettings(expected_gpus=expected)
+    assert awaits_gate(settings, has_sidecar, str(tmp_path / "host")) is awaits
 
 
-def test_a_wished_test_is_waited_for_on_any_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate_notice, "DRIVERS", ())
-    assert gate_notice.awaits_gate(GateSettings(test_after_blame=True), has_sidecar=True)
+def test_a_node_of_fake_gpus_is_worth_the_same_wait(tmp_path: Path) -> None:
+    node = build_node(tmp_path / "fake", tmp_path / "lib", gpus=2, ports=0)
+    assert awaits_gate(GateSettings(), True, str(node.root))
+    none = build_node(tmp_path / "bare", tmp_path / "lib", gpus=0, ports=0)
+    assert not awaits_gate(GateSettings(), True, str(none.root))
+
+
+def test_a_wished_test_is_waited_for_on_any_machine() -> None:
+    assert awaits_gate(GateSettings(test_after_blame=True), True, "/")

@@ -55,7 +55,7 @@ def page(line: NodeLine, now_unix_s: float) -> Iterator[str]:
         for why in line.gate.blind:
             yield f"not seen    {why}"
         if line.gate.gpus_all:
-            yield f"GPUs        {line.gate.gpus} of {line.gate.gpus_all} are well"
+            yield f"GPUs        {words.well(line.gate)}"
     yield from _quarantine(line)
     if line.lemon is not None:
         often = ", ".join(f"{count} {cause}" for cause, count in line.lemon.blamed.items())

@@ -18,8 +18,17 @@ def gpus(verdict: GateVerdict | None) -> str:
     """How many are well, of how many there should be."""
     if verdict is None or not verdict.gpus_all:
         return "-"
+    if verdict.gpus is None:
+        return paint(f"?/{verdict.gpus_all}", DOUBTFUL)
     told = f"{verdict.gpus}/{verdict.gpus_all}"
     return told if verdict.gpus >= verdict.gpus_all else paint(told, BAD)
+
+
+def well(verdict: GateVerdict) -> str:
+    """The same in a sentence."""
+    if verdict.gpus is None:
+        return f"{verdict.gpus_all}, how they are is not known: the driver says nothing"
+    return f"{verdict.gpus} of {verdict.gpus_all} are well"
 
 
 def state(verdict: GateVerdict | None) -> str:

@@ -19,6 +19,9 @@ from holdfast_sidecar.server.parent_death import die_with
 
 Worker = subprocess.Popen[str]
 
+LONGEST_LINE = 200
+"""Of what a worker said last: it is told to people, in a table."""
+
 
 def main() -> int:
     """Run the errand."""
@@ -29,24 +32,38 @@ def main() -> int:
     die_with(errand.asker_pid)
     precedence.give_back()
     with tempfile.TemporaryDirectory(prefix="holdfast-test-") as folder:
-        workers = [_start(errand, rank, Path(folder) / "meeting") for rank in range(errand.devices)]
-        print(encode(gather(errand, workers)), flush=True)
+        workers = [_start(errand, rank, Path(folder)) for rank in range(errand.devices)]
+        print(encode(gather(errand, workers, Path(folder))), flush=True)
     return 0
 
 
-def _start(errand: Errand, rank: int, meeting: Path) -> Worker:
-    told = [str(rank), str(errand.devices), errand.device, str(errand.part_s), str(meeting)]
+def _start(errand: Errand, rank: int, folder: Path) -> Worker:
+    meeting = str(folder / "meeting")
+    told = [str(rank), str(errand.devices), errand.device, str(errand.part_s), meeting]
     threads = max(1, len(os.sched_getaffinity(0)) // errand.devices)
-    return subprocess.Popen(
-        [sys.executable, "-m", "holdfast_sidecar.gate.exertion.worker", str(os.getpid()), *told],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": str(threads)},
-    )
+    with _errors(folder, rank).open("wb") as errors:
+        return subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "holdfast_sidecar.gate.exertion.worker",
+                str(os.getpid()),
+                *told,
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+        )
 
 
-def gather(errand: Errand, workers: Sequence[Worker]) -> Result:
+def _errors(folder: Path, rank: int) -> Path:
+    """A file, because nobody reads while it writes."""
+    return folder / f"errors-{rank}"
+
+
+def gather(errand: Errand, workers: Sequence[Worker], folder: Path) -> Result:
     """All workers' results as one: what went wrong on any, the figures of the slowest."""
     results: list[Result] = []
     for rank, worker in enumerate(workers):
@@ -54,7 +71,7 @@ def gather(errand: Errand, workers: Sequence[Worker]) -> Result:
         if result is None or result.error:
             for other in workers:
                 other.kill()
-            why = result.error if result is not None else f"exit code {worker.wait()}"
+            why = _why_it_failed(worker, _errors(folder, rank)) if result is None else result.error
             return Result(error=f"{errand.device} {rank}: {why}")
         results.append(result)
     names = {name for result in results for name in result.figures}
@@ -70,6 +87,15 @@ def gather(errand: Errand, workers: Sequence[Worker]) -> Result:
         },
         model=results[0].model,
     )
+
+
+def _why_it_failed(worker: Worker, errors: Path) -> str:
+    """How it ended and its last line; the whole of it goes where our own errors go."""
+    told = errors.read_text(errors="replace")
+    sys.stderr.write(told)
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
+    said = f": {lines[-1][:LONGEST_LINE]}" if lines else ""
+    return f"exit code {worker.wait()}{said}"
 
 
 def _follow(worker: Worker, tells: bool) -> Result | None:

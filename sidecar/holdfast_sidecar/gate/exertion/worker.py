@@ -59,8 +59,10 @@ def main(arguments: list[str]) -> None:
 
 
 def open_device(kind: str, rank: int) -> torch.device:
-    """The device, proven to work at all."""
+    """The device, proven to work at all. RuntimeError, or torch's own, says why it does not."""
     device = torch.device(kind, rank) if kind == GPU else torch.device(kind)
+    if kind == GPU and not torch.backends.cuda.is_built():
+        raise RuntimeError(f"torch {torch.__version__} was built without CUDA")
     if kind == GPU:
         torch.cuda.set_device(device)
     torch.zeros(1, device=device).item()
