@@ -413,3 +413,22 @@ def test_a_gpu_that_was_never_listed_may_be_the_one_that_is_missing() -> None:
     (found,) = node.findings(1.0)
     assert (found.gpu, found.ranks, found.acts) == ("", [], False)
     assert any("on a GPU that the driver does not list" in line for line in found.evidence)
+
+
+def steps_told(node: Node, at_s: float) -> list[str]:
+    return [line for one in node.findings(at_s) for line in one.evidence if "steps" in line]
+
+
+def test_the_step_at_the_fault_is_told_however_far_the_rank_gets_after_it() -> None:
+    node = Node()
+    node.tick(1.0, FELL)
+    node.ranks[1] = history(look(1030.0, rank=1, step=400))
+    node.tick(30.0)
+    assert steps_told(node, 30.0) == ["rank 1 had done 121 steps"]
+
+
+def test_no_step_is_told_of_ranks_that_began_after_the_fault() -> None:
+    node = Node()
+    node.tick(1.0, FELL, is_backlog=True, logged_s=-5000.0)
+    assert len(node.findings(1.0)) == 1
+    assert steps_told(node, 1.0) == []
