@@ -432,3 +432,22 @@ def test_no_step_is_told_of_ranks_that_began_after_the_fault() -> None:
     node.tick(1.0, FELL, is_backlog=True, logged_s=-5000.0)
     assert len(node.findings(1.0)) == 1
     assert steps_told(node, 1.0) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "right", "wrong"),
+    [
+        (14, "not in this version's table", "newer"),
+        (43, "the program's log says why", "dead"),
+        (79, "remedy: reboot_node", "newer drivers"),
+    ],
+)
+def test_nothing_is_said_of_a_number_that_is_not_known_to_be_so(
+    number: int, right: str, wrong: str
+) -> None:
+    node = Node()
+    node.tick(1.0, f"NVRM: Xid (PCI:0000:2a:00): {number}, pid=9, name=python3")
+    (found,) = node.findings(1.0)
+    said = " ".join(found.evidence)
+    assert right in said
+    assert wrong not in said
