@@ -50,7 +50,7 @@ def _finding(
         since_unix_s=verdict.first_s,
         confidence=SURE,
         ranks=ranks,
-        evidence=list(_evidence(verdict, known, ranks, reading, histories, moment.node)),
+        evidence=list(_evidence(verdict, known, ranks, reading, moment.node)),
         acts=verdict.is_urgent and bool(owned) and all(gpu.is_certain for gpu in owned),
         what=f"{verdict.name} on {verdict.pci or 'an unknown GPU'}",
         gpu=known[0].uuid if len(known) == 1 and verdict.number else "",
@@ -64,7 +64,6 @@ def _evidence(
     known: list[Known],
     ranks: list[int],
     reading: XidReading,
-    histories: Mapping[int, RankHistory],
     node: str,
 ) -> Iterator[str]:
     yield verdict.text or f"{verdict.name} of the GPU at {verdict.pci}, told by NVML"
@@ -86,8 +85,10 @@ def _evidence(
     if guessed and verdict.is_urgent:
         whose = ", ".join(f"GPU {gpu.index} is rank {gpu.rank}'s" for gpu in guessed)
         yield f"no rank is ended for it: it is not certain that {whose}"
+    steps = reading.steps.get((verdict.pci, verdict.name), {})
     for rank in ranks:
-        yield f"rank {rank} had done {histories[rank].look.step} steps"
+        if rank in steps:
+            yield f"rank {rank} had done {steps[rank]} steps"
 
 
 def _where(verdict: Verdict, known: list[Known]) -> str:

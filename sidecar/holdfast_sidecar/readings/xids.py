@@ -45,5 +45,7 @@ class XidReading:
     """(PCI address, XID) -> how often; the most frequent few of each GPU."""
     sxids: Mapping[int, Tally] = field(default_factory=dict)
     """SXid -> how often, over all switches of the node."""
+    steps: Mapping[tuple[str, str], Mapping[int, int]] = field(default_factory=dict)
+    """(PCI address, name) of a verdict -> rank -> how many steps it had done when that happened."""
     lacks_gpus: bool = False
     """The driver lists fewer than there should be: one that is not known may be among these."""

@@ -21,6 +21,8 @@ class Around:
     moment: Moment
     attempt: int = -1
     attempt_since_s: float | None = None
+    steps: Mapping[int, int] = field(default_factory=dict)
+    """Rank -> how many it has done."""
     teardowns: Mapping[tuple[int, int], float] = field(default_factory=dict)
     """(attempt, rank; -1: all of them) -> since when it has been ended."""
 
@@ -62,7 +64,8 @@ def look_around(
     if not is_going_on and histories:
         teardowns.setdefault((attempt, -1), moment.now_unix_s)
     began_s = moment.unix_s(min(since)) if since else None
-    return Around(moment, attempt, began_s, teardowns)
+    steps = {rank: history.look.step for rank, history in histories.items()}
+    return Around(moment, attempt, began_s, steps, teardowns)
 
 
 def state_of(gpu: Gpu, read_s: float, is_fresh: bool = True) -> GpuState:

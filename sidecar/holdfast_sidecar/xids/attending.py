@@ -41,6 +41,7 @@ class XidAttention:
     boot: str = field(default_factory=read_boot)
     history: History = field(default_factory=History)
     _known: dict[str, Known] = field(default_factory=dict)
+    _steps: dict[tuple[str, str, float], Mapping[int, int]] = field(default_factory=dict)
     _lacks_gpus: bool = False
     _attempt: int = -1
     _seen: Counter[Key] = field(default_factory=Counter)
@@ -87,7 +88,24 @@ class XidAttention:
         if self._is_to_be_judged(scene):
             self._judge(scene)
         self._keep(scene.now_s)
-        return replace(self._reading, gpus=dict(self._known), lacks_gpus=self._lacks_gpus)
+        self._note_steps(around)
+        return replace(
+            self._reading,
+            gpus=dict(self._known),
+            steps={(pci, name): steps for (pci, name, _), steps in self._steps.items()},
+            lacks_gpus=self._lacks_gpus,
+        )
+
+    def _note_steps(self, around: Around) -> None:
+        """How far ranks were when something happened to them; they may go on after it."""
+        since_s = around.attempt_since_s
+        self._steps = {
+            (one.pci, one.name, one.first_s): self._steps.get(
+                (one.pci, one.name, one.first_s), around.steps
+            )
+            for one in self._reading.verdicts
+            if since_s is not None and one.first_s >= since_s
+        }
 
     def _leave_out_others(self) -> None:
         uuids = {pci: known.uuid for pci, known in self._known.items()}

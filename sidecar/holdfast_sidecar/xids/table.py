@@ -96,10 +96,10 @@ _ENTRIES = (
     Entry(
         43,
         "RESETCHANNEL_VERIF_ERROR",
-        "a program's own fault ended it; the GPU is healthy",
+        "a program's channel was closed for the program's own fault; the GPU is healthy",
         NONE,
         is_application=True,
-        note="the program is dead already: its log says why",
+        note="the program's log says why",
     ),
     Entry(
         44,
@@ -173,7 +173,6 @@ _ENTRIES = (
         REBOOT_NODE,
         _TICKET,
         linked_since=R565,
-        note="newer drivers may say so without a number",
     ),
     _application(80, "PBDMA_PUSHBUFFER_CRC_MISMATCH", "commands arrived damaged at the GPU"),
     Entry(
@@ -356,5 +355,5 @@ RECOVERY_ACTION_CHANGED = 154
 
 def entry_of(number: int) -> Entry:
     """What is known of it; an unknown one asks for nothing."""
-    unknown = Entry(number, "UNKNOWN", "not in the table: newer than this version", NONE, _TICKET)
+    unknown = Entry(number, "UNKNOWN", "not in this version's table", NONE, _TICKET)
     return XIDS.get(number, unknown)

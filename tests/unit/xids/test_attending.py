@@ -413,3 +413,41 @@ def test_a_gpu_that_was_never_listed_may_be_the_one_that_is_missing() -> None:
     (found,) = node.findings(1.0)
     assert (found.gpu, found.ranks, found.acts) == ("", [], False)
     assert any("on a GPU that the driver does not list" in line for line in found.evidence)
+
+
+def steps_told(node: Node, at_s: float) -> list[str]:
+    return [line for one in node.findings(at_s) for line in one.evidence if "steps" in line]
+
+
+def test_the_step_at_the_fault_is_told_however_far_the_rank_gets_after_it() -> None:
+    node = Node()
+    node.tick(1.0, FELL)
+    node.ranks[1] = history(look(1030.0, rank=1, step=400))
+    node.tick(30.0)
+    assert steps_told(node, 30.0) == ["rank 1 had done 121 steps"]
+
+
+def test_no_step_is_told_of_ranks_that_began_after_the_fault() -> None:
+    node = Node()
+    node.tick(1.0, FELL, is_backlog=True, logged_s=-5000.0)
+    assert len(node.findings(1.0)) == 1
+    assert steps_told(node, 1.0) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "right", "wrong"),
+    [
+        (14, "not in this version's table", "newer"),
+        (43, "the program's log says why", "dead"),
+        (79, "remedy: reboot_node", "newer drivers"),
+    ],
+)
+def test_nothing_is_said_of_a_number_that_is_not_known_to_be_so(
+    number: int, right: str, wrong: str
+) -> None:
+    node = Node()
+    node.tick(1.0, f"NVRM: Xid (PCI:0000:2a:00): {number}, pid=9, name=python3")
+    (found,) = node.findings(1.0)
+    said = " ".join(found.evidence)
+    assert right in said
+    assert wrong not in said
