@@ -10,6 +10,7 @@ from holdfast_sidecar.decisions.blame import LEFT, OF_A_MISMATCH
 from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
 from holdfast_sidecar.decisions.divergence import NO_DIRECTORY
 from holdfast_sidecar.decisions.hardware import OF_HARDWARE
+from holdfast_sidecar.decisions.modes import setting_of
 from holdfast_sidecar.story import WITHOUT, Story
 
 OUT_OF_MEMORY = re.compile(r"\bOOM\b|out of memory|oom[-_ ]kill", re.IGNORECASE)
@@ -170,8 +171,8 @@ _LEFT_ALONE = (
 )
 
 _WITHHELD = {
-    "observe": "set sidecar.mode=act (`holdfast attach --mode act`) to have it done",
-    "suggest": "set sidecar.mode=act to have it done",
+    "observe": "set {mode}=act (`holdfast attach --mode act`) to have it done",
+    "suggest": "set {mode}=act to have it done",
     "paused": "`holdfast resume` has it done",
 }
 
@@ -248,7 +249,8 @@ def _advice(story: Story) -> Iterator[str]:
             yield _LEFT_ALONE
     elif story.decided in _WITHHELD and not story.is_over:
         end = ": end the rank that is to blame, so that its launcher notices" * _blames(story)
-        yield f"nothing is done by itself now{end}; {_WITHHELD[story.decided]}"
+        how = _WITHHELD[story.decided].format(mode=setting_of(story.cause))
+        yield f"nothing is done by itself now{end}; {how}"
     elif not story.is_over and story.decided != LEFT_ALONE:
         yield _OPEN
     yield from _of_hardware(story)

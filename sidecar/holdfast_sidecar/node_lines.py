@@ -49,6 +49,7 @@ class NodeLine:
     findings: list[Finding] = field(default_factory=list)
     lemon: Lemon | None = None
     """What is held against its machine; None: it was never blamed."""
+    has_job_ended: bool = False
 
 
 def node_lines(
@@ -59,7 +60,17 @@ def node_lines(
     lines = [*_present(standing.nodes, after), *_away(standing.nodes, after)]
     found = find_lemons(parse_cluster(after).incidents.values(), policy, now_unix_s)
     lemons = {lemon.node: lemon for lemon in found}
-    return [dataclasses.replace(line, lemon=lemons.get(line.node)) for line in lines]
+    is_over = standing.has_ended
+    told = (_as_left(line) if is_over and line.launcher is False else line for line in lines)
+    return [
+        dataclasses.replace(line, lemon=lemons.get(line.node), has_job_ended=is_over)
+        for line in told
+    ]
+
+
+def _as_left(line: NodeLine) -> NodeLine:
+    """Once the job has ended, whose launcher is silent has gone with it."""
+    return dataclasses.replace(line, place=LEFT) if line.node_rank is not None else line
 
 
 def _present(nodes: list[NodeStanding], view: View) -> Iterator[NodeLine]:

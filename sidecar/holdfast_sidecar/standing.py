@@ -30,6 +30,8 @@ from holdfast_sidecar.coordination.reports import (
 )
 from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions import precaution
+from holdfast_sidecar.decisions.cluster import parse_cluster
+from holdfast_sidecar.decisions.pausing import too_few_without
 from holdfast_sidecar.decisions.restart import PLANNED
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.remedy import Remedy
@@ -256,7 +258,9 @@ def _suggestion(plan: Plan, view: View) -> str:
     if found is None:
         return ""
     who = whom(found.culprit_node, found.culprit_ranks)
-    without = f" --without {found.culprit_node}" if found.remedy and found.culprit_node else ""
+    cluster, node = parse_cluster(view), found.culprit_node
+    can_go = bool(found.remedy and node) and not too_few_without(cluster, plan, node)
+    without = f" --without {node}" if can_go else ""
     return f"`holdfast restart --no-save{without}`, for the {name_cause(found.cause)} of {who}"
 
 

@@ -39,8 +39,8 @@ OF_NODES = frozenset({"node_lost", "node_left", "agent_restarted", "preempted", 
 """Causes for which the whole node answers, whichever ranks it ran."""
 
 _NOT_RESTARTED = {
-    "observe": "nothing was done, as this job is only watched",
-    "suggest": "nothing was done, as this job is only watched",
+    "observe": "nothing was done, as the mode for it is observe",
+    "suggest": "nothing was done, as the mode for it is suggest",
     "paused": "nothing was done, as the job was paused",
     LEFT_ALONE: "it was seen and left alone",
     LEAVE: "what follows is for whoever launched the job",

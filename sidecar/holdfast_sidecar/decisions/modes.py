@@ -23,6 +23,11 @@ OF_CAUSE = {
 no choice of ours: its attempt is over, and the budget alone says whether there is another."""
 
 
+def setting_of(cause: str) -> str:
+    """The setting that says what may be done about this cause, whatever another one says."""
+    return f"modes.{OF_CAUSE[cause]}" if cause in OF_CAUSE else "sidecar.mode"
+
+
 def explicit(settings: ModeSettings) -> dict[str, str]:
     """Those that somebody set."""
     return {name: mode for name, mode in dataclasses.asdict(settings).items() if mode}

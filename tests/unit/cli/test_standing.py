@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from holdfast_sidecar.cli.nodes import words
 from holdfast_sidecar.cli.standing_page import page
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.reports import (
@@ -17,7 +18,9 @@ from holdfast_sidecar.coordination.reports import (
 )
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.node_lines import node_lines
 from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.settings import PolicySettings
 from holdfast_sidecar.span import span
 from holdfast_sidecar.standing import Standing, has_ended, is_settled, judge
 from holdfast_sidecar.story import tell
@@ -98,6 +101,17 @@ def test_a_lost_node_that_was_replaced_is_no_trouble_any_more() -> None:
         ("z", None, False),
     ]
     assert standing.findings == []
+
+
+def test_the_nodes_of_a_job_that_has_ended_are_not_called_silent() -> None:
+    dead = {"launcher": False, "sidecar": False}
+    for state, told in (
+        ("running", ("node rank 0", "its launcher is silent")),
+        ("stopped", ("left", "the job has ended")),
+    ):
+        before, after = view(1, plan(state), a=dead), view(2, plan(state), a=dead)
+        (line,) = node_lines("j", before, after, PolicySettings(), 0.0)
+        assert (line.place, words.why(line, 0.0)) == told
 
 
 def test_a_finding_of_a_living_sidecar_is_trouble() -> None:

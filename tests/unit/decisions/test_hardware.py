@@ -716,6 +716,18 @@ def test_where_it_is_left_to_people_they_read_the_command_that_does_without_the_
     )
 
 
+def test_a_restart_without_the_node_is_not_suggested_where_no_other_is_there(
+    tmp_path: Path,
+) -> None:
+    job = started(tmp_path, nodes=1, modes=ModeSettings(gpu="suggest"))
+    before = MemoryStore(job.server).read()
+    job.nodes["n0"].ill = [ill(Remedy.RESET_GPU, job)]
+    job.run(2)
+    assert judge("job", before, MemoryStore(job.server).read()).suggestion == (
+        "`holdfast restart --no-save`, for the ill GPU of rank 0 on node n0"
+    )
+
+
 def test_a_rank_that_dies_of_what_was_not_acted_on_is_blamed_on_it(tmp_path: Path) -> None:
     job = started(tmp_path, nodes=2, spares=1, modes=ModeSettings(gpu="observe"))
     job.nodes["n1"].ill = [ill(Remedy.RESET_GPU, job)]

@@ -91,6 +91,18 @@ def test_what_is_not_over_or_was_given_up_comes_first() -> None:
         assert "nothing is broken" in advice(cause, recovered_unix_s=0.0, decided="stop")[0]
 
 
+@pytest.mark.parametrize(
+    ("cause", "setting"),
+    [("hang", "modes.hang"), ("data_stall", "modes.stall"), ("gpu", "modes.gpu")],
+)
+@pytest.mark.parametrize("mode", ["suggest", "observe"])
+def test_what_was_withheld_names_the_setting_that_counts(
+    cause: str, setting: str, mode: str
+) -> None:
+    """The fault's own mode stands above sidecar.mode, which may be act already."""
+    assert f"set {setting}=act" in advice(cause, recovered_unix_s=0.0, decided=mode)[0]
+
+
 def test_who_need_not_be_wrong_is_not_sent_to_its_traceback_or_to_newer_versions() -> None:
     for words in ("op.preamble.length <= op.nbytes", "ended by SIGABRT", "left by exit code 0"):
         assert not any("traceback" in line or "newest" in line for line in advice("crash", words))

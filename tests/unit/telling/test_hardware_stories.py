@@ -72,7 +72,7 @@ def test_whose_deed_the_end_of_a_rank_was_is_told() -> None:
         ),
         (
             {"decided": "observe", "escalation": "", "recovered_unix_s": 0.0, "ended_unix_s": 0.0},
-            ["nothing is done by itself now; set sidecar.mode=act", "reboot the node"],
+            ["nothing is done by itself now; set modes.gpu=act", "reboot the node"],
         ),
     ],
 )

@@ -70,7 +70,7 @@ RESTARTED = {"decided": "restart", "recovered_unix_s": 13.0, "step_resumed": 120
             "stall",
             {"decided": "observe", "recovered_unix_s": 22.0, "step_resumed": 123},
             "Rank 3 on node b was silent for longer than its history allows (90% sure); nothing "
-            "was done, as this job is only watched; it was over by itself 12.0 s later.",
+            "was done, as the mode for it is observe; it was over by itself 12.0 s later.",
         ),
         (
             "crash",

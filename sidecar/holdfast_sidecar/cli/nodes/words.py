@@ -56,6 +56,8 @@ def why(line: NodeLine, now_unix_s: float) -> str:
         return line.gate.reasons[0]
     if line.gate is not None and line.gate.blind:
         return line.gate.blind[0]
+    if line.has_job_ended and not (line.launcher or line.sidecar):
+        return "the job has ended"
     if line.launcher is False:
         return "its launcher is silent"
     return "its sidecar is silent" if line.sidecar is False else ""
