@@ -223,6 +223,8 @@ class CheckpointKeeping:
         if not asked_by and newcomers(cluster, plan) and not _saved_to_grow(order, plan):
             asked_by = "grow"
         if not asked_by:
+            if order is not None and self._orders.is_worth_another_try(order):
+                self._precautions -= set(order.answers)
             now_unix_s = circumstances.now_unix_s
             asked_by = precaution.asked_by(cluster, plan, now_unix_s, self._precautions)
         if not asked_by and not due:
