@@ -223,6 +223,8 @@ class CheckpointKeeping:
         if not asked_by and newcomers(cluster, plan) and not _saved_to_grow(order, plan):
             asked_by = "grow"
         if not asked_by:
+            if order is not None and self._orders.is_worth_another_try(order):
+                self._precautions -= set(order.answers)
             now_unix_s = circumstances.now_unix_s
             asked_by = precaution.asked_by(cluster, plan, now_unix_s, self._precautions)
         if not asked_by and not due:
@@ -256,7 +258,9 @@ class CheckpointKeeping:
         ranks = cluster.ranks(plan)
         step = checkpointing.step_to_arm(ranks, margin, on_grid)
         ahead_s = checkpointing.seconds_until(step, ranks)
-        if on_grid and ahead_s > 2 * margin:
+        # An armed order holds up every other one: as long as nobody knows how far its step lies
+        # ahead, it is none of those that can be reached soon.
+        if on_grid and (not checkpointing.is_pace_known(ranks) or ahead_s > 2 * margin):
             return
         mode = shipping.mode_for(plan, cluster.nodes)
         identifier = self._new_identifier()

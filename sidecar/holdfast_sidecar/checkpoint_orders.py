@@ -31,7 +31,8 @@ from holdfast_sidecar.stopwatch import Stopwatch
 log = logging.getLogger(__name__)
 
 REARMINGS = 3
-"""A person's request is tried again this often when the order came too late for some rank."""
+"""What a person or a finding asked for is tried again this often when the order came too late for
+some rank."""
 
 UNREAD = 8
 """Refusals that are kept for whoever asked and has not looked yet, or never will."""
@@ -161,10 +162,13 @@ class CheckpointOrders:
             state,
             f" ({reason})" if reason else "",
         )
-        again = 0 < self.late_in_a_row <= REARMINGS
-        if not again:
+        if not self.is_worth_another_try(ended):
             self.answer(lease, cluster, order.answers, reason)
         return True
+
+    def is_worth_another_try(self, ended: CheckpointOrder) -> bool:
+        """Whether it only came too late for some rank, and not for the last time."""
+        return ended.came_too_late and self.late_in_a_row <= REARMINGS
 
     def answer(
         self, lease: Lease, cluster: Cluster, names: Sequence[str], refused: str = ""

@@ -103,6 +103,11 @@ def seconds_of_work(since_step: int, ranks: Mapping[int, RankReport]) -> float:
     return max(((r.step - since_step) * r.step_s for r in ranks.values()), default=0.0)
 
 
+def is_pace_known(ranks: Mapping[int, RankReport]) -> bool:
+    """Whether any rank says how long its steps take: they do after the first ones."""
+    return any(rank.step_s > 0 for rank in ranks.values())
+
+
 def seconds_until(step: int, ranks: Mapping[int, RankReport]) -> float:
     """How long the slowest rank takes to reach this step; 0 while nobody's pace is known."""
     return max(((step - r.step) * r.step_s for r in ranks.values()), default=0.0)

@@ -39,13 +39,13 @@ def asked_by(cluster: Cluster, plan: Plan, now_unix_s: float, asked: Collection[
     """A finding for which no checkpoint was ordered yet, by a name for it; empty: there is none.
 
     What was complete after the onset will do, whatever it was made for. Nothing waits for it: an
-    attempt that hardware ends is ended at once. asked: names for which this leader has ordered one,
-    whatever became of it.
+    attempt that hardware ends is ended at once. asked: names for which this leader has ordered one
+    that it will not try again, whatever became of it.
     """
     entries = [entry for entry in cluster.ledger.values() if entry.attempt == plan.attempt]
     saved_unix_s = max((entry.at_unix_s for entry in entries), default=0.0)
     done = {name for entry in cluster.ledger.values() for name in entry.answers} | set(asked)
-    if cluster.checkpoint is not None:
+    if cluster.checkpoint is not None and not cluster.checkpoint.came_too_late:
         done |= set(cluster.checkpoint.answers)
     lately = {
         _trouble(name)

@@ -22,6 +22,8 @@ class Progress:
     step: int
     steps: int
     details: tuple[str, ...] = ()
+    said: str = ""
+    """The same as a line, where there is no picture; empty: the step is all there is to say."""
 
 
 class Screen(Protocol):
@@ -59,7 +61,8 @@ class LineScreen:
         now = time.monotonic()
         if now - self.shown_at >= PLAIN_EVERY_S:
             self.shown_at = now
-            self.tell(f"{progress.what}: step {progress.step} of {progress.steps}")
+            step = f"{progress.what}: step {progress.step} of {progress.steps}"
+            self.tell(progress.said or step)
 
     def close(self) -> None:
         """Nothing to tidy."""

@@ -195,6 +195,8 @@ class SimulatedNode:
     gate: GateVerdict | None = None
     """What its sidecar says of it; None: nothing."""
     awaits_gate: bool = False
+    told_step_s: float = STEP_S
+    """What its ranks say a step takes; 0 while they don't know yet."""
 
     def reboot(self) -> None:
         """Its machine was started anew, and nothing is ill any more."""
@@ -337,8 +339,8 @@ class SimulatedNode:
                 int(self.step),
                 "forward",
                 0.0,
-                STEP_S,
-                STEP_S,
+                self.told_step_s,
+                self.told_step_s,
                 state_registered=self.registered,
                 resumed_step=self.resumed,
                 resume_failures=self.resume_failures,

@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
-from simulated_job import SimulatedJob
+from simulated_job import STEP_S, SimulatedJob
 
 from holdfast_sidecar.checkpoint_orders import UNREAD
 from holdfast_sidecar.coordination.keys import Section
@@ -401,6 +401,19 @@ def test_a_step_far_ahead_on_the_grid_does_not_hold_up_a_request(tmp_path: Path)
     store.report(Section.REQUESTS, "r1", encode(Request("r1", "checkpoint")))
     job.run_until(lambda: not store.read().section(Section.REQUESTS), 10)
     assert job.storage.held
+
+
+def test_nor_does_it_while_nobody_knows_yet_how_far_that_is(tmp_path: Path) -> None:
+    job = SimulatedJob(tmp_path, registered=True, every_steps=10_000)
+    for node in job.nodes.values():
+        node.told_step_s = 0.0
+    job.run_until(lambda: running(job, 0))
+    job.run(1)
+    assert job.checkpoint is None
+    for node in job.nodes.values():
+        node.told_step_s = STEP_S
+    job.ask("r1", "checkpoint")
+    job.run_until(lambda: bool(job.storage.held), 10)
 
 
 def test_the_ledger_holds_what_storage_holds_and_is_rebuilt_when_the_server_was_emptied(

@@ -9,6 +9,7 @@ from simulated_job import SimulatedJob
 from test_leader import started
 from test_preemption import change_state
 
+from holdfast_sidecar.checkpoint_orders import REARMINGS
 from holdfast_sidecar.decisions.precaution import SAVED_S, foretells
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.remedy import Remedy
@@ -107,14 +108,24 @@ def test_an_attempt_that_hardware_ends_does_not_wait_for_the_save_that_was_asked
     assert job.storage.held == {}
 
 
+def test_a_checkpoint_that_came_too_late_for_a_rank_is_tried_again(tmp_path: Path) -> None:
+    """As where the machine is busy: the save is wanted none the less."""
+    job = started(tmp_path, registered=True)
+    job.misses = 2
+    since = round(job.now)
+    trouble(job, since=job.now)
+    job.run_until(lambda: bool(job.storage.held), 60.0)
+    assert saved(job) == [f"memory_pressure:n1:{since}"]
+
+
 def test_a_checkpoint_that_came_to_nothing_is_not_tried_for_ever(tmp_path: Path) -> None:
     job = started(tmp_path, registered=True)
-    job.misses = 1
+    job.misses = 100
     trouble(job, since=job.now)
-    job.run_until(lambda: job.checkpoint is not None and job.checkpoint.state == "void")
-    given_up = job.checkpoint
-    job.run(5)
-    assert job.checkpoint == given_up
+    job.run(60)
+    assert job.checkpoint is not None
+    assert job.checkpoint.state == "void"
+    assert 100 - job.misses == 2 * (1 + REARMINGS), "on each of two nodes"
     assert job.storage.held == {}
 
 

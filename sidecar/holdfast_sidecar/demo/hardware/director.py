@@ -13,7 +13,7 @@ from holdfast_sidecar.demo import watching
 from holdfast_sidecar.demo.hardware.faults import Faults
 from holdfast_sidecar.demo.hardware.outcome import Done, Row, Seen, judge
 from holdfast_sidecar.demo.hardware.scenario import NODES, STEPS_LEFT, Story
-from holdfast_sidecar.demo.hardware.sight import find, is_over, is_settled
+from holdfast_sidecar.demo.hardware.sight import find, is_over, is_settled, missing
 from holdfast_sidecar.demo.nodes import Nodes
 from holdfast_sidecar.demo.screen import Progress, Screen
 from holdfast_sidecar.demo.stopped import DemonstrationStopped
@@ -38,6 +38,8 @@ class Director:
     faults: Faults
     cluster: Cluster = field(default_factory=Cluster)
     rows: list[Row] = field(default_factory=list)
+    awaited: str = ""
+    """What it waits for now."""
 
     def play(self) -> None:
         """Every story in turn, then a while of the job's own; fills `rows` as it goes."""
@@ -53,6 +55,7 @@ class Director:
 
     def wait_for(self, what: str, search: Callable[[], T | None]) -> T:
         """Look at the job until `search` answers; DemonstrationStopped when it takes too long."""
+        self.awaited = what
         if (found := self._find_within(PATIENCE_S, search)) is None:
             raise DemonstrationStopped(f"waited {PATIENCE_S:g} s for {what}")
         return found
@@ -63,14 +66,17 @@ class Director:
         done = self._begin(story)
         hurt = self.faults.begin(story.fault, story.gpu)
         seen: list[Seen] = [Seen()]
+        self.awaited = missing(done, seen[0])
 
         def settled() -> bool | None:
             seen[0] = find(self.cluster, done, seen[0], time.time())
+            self.awaited = missing(done, seen[0])
             return is_settled(done, seen[0]) or None
 
         self._find_within(PATIENCE_S, settled)
         hurt.heal()
         if story.blinds:
+            self.awaited = f"the end of {story.fault.value}"
             self._find_within(PATIENCE_S, lambda: is_over(self.cluster, done) or None)
         return judge(done, find(self.cluster, done, seen[0], time.time()))
 
@@ -112,6 +118,10 @@ class Director:
         self.screen.show(self._progress())
 
     def _progress(self) -> Progress:
-        told = f"{len(self.rows)} of {len(self.stories)} stories"
+        done, all_of_them = len(self.rows), len(self.stories)
+        step = watching.stepping(self.cluster)
+        at = "no rank steps yet" if step is None else f"at step {step}"
+        said = f"{done} of {all_of_them} stories done, {at}, waiting for {self.awaited}"
         shown = watching.progress(self.cluster, "on fake GPUs", 0)
-        return Progress(told, len(self.rows), len(self.stories), shown.details)
+        details = (f"waiting for {self.awaited}", *shown.details)
+        return Progress(f"{done} of {all_of_them} stories", done, all_of_them, details, said)

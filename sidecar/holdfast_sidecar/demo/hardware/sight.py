@@ -25,13 +25,20 @@ def find(cluster: Cluster, done: Done, before: Seen, now_unix_s: float) -> Seen:
 
 def is_settled(done: Done, seen: Seen) -> bool:
     """Whether all has come that should, or something that should not."""
+    return not missing(done, seen)
+
+
+def missing(done: Done, seen: Seen) -> str:
+    """What is still to come, for people; empty when nothing is waited for any more."""
+    story = done.story
     if seen.finding is None:
-        return False
-    if done.story.ends_attempt:
-        return seen.incident is not None and seen.incident.recovered_unix_s > 0
-    if seen.incident is not None:
-        return True
-    return seen.saved is not None if done.story.is_saved else True
+        return f"{story.fault.value} to be told"
+    if story.ends_attempt:
+        is_over = seen.incident is not None and seen.incident.recovered_unix_s > 0
+        return "" if is_over else f"the job to go on without node {done.node}"
+    if story.is_saved and seen.saved is None and seen.incident is None:
+        return f"a checkpoint for {story.fault.value}"
+    return ""
 
 
 def is_over(cluster: Cluster, done: Done) -> bool:

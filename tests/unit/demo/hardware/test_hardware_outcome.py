@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import io
+from pathlib import Path
 
 import pytest
 
+from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.coordination.reports import Incident, LedgerEntry, Member, NodeReport, Plan
 from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.demo.fake_node import build_node
+from holdfast_sidecar.demo.hardware.director import Director
+from holdfast_sidecar.demo.hardware.faults import Faults
 from holdfast_sidecar.demo.hardware.outcome import Done, Seen, judge
 from holdfast_sidecar.demo.hardware.scenario import Fault, Story, stories
-from holdfast_sidecar.demo.hardware.sight import find, is_over, is_settled
+from holdfast_sidecar.demo.hardware.sight import find, is_over, is_settled, missing
+from holdfast_sidecar.demo.nodes import Nodes
+from holdfast_sidecar.demo.screen import LineScreen
 from holdfast_sidecar.findings import Finding, Kind
 
 HOT, FLAP, STORM, FALLEN = (
@@ -157,3 +165,23 @@ def test_an_incident_of_another_attempt_is_another_story() -> None:
 def test_with_few_gpus_the_stories_are_about_those_there_are() -> None:
     assert {story.gpu for story in stories(1)} == {-1, 0}
     assert Kind.GPU_FAULT in {story.finding for story in stories(2)}
+
+
+def test_what_is_still_waited_for_is_told_in_words() -> None:
+    told, seen = finding(STORM), Seen(finding(STORM))
+    assert missing(done(STORM), Seen()) == "a storm of corrected errors to be told"
+    assert missing(done(STORM), seen) == "a checkpoint for a storm of corrected errors"
+    assert missing(done(STORM), Seen(told, saved=ENTRY)) == ""
+    assert missing(done(FALLEN), Seen(finding(FALLEN))) == "the job to go on without node a"
+    assert missing(done(FALLEN), Seen(finding(FALLEN), incident=INCIDENT)) == ""
+    assert missing(done(HOT), Seen(finding(HOT))) == ""
+
+
+def test_who_looks_on_hears_what_the_director_waits_for(tmp_path: Path) -> None:
+    node = build_node(tmp_path / "node", tmp_path / "library", gpus=1, ports=0)
+    said = io.StringIO()
+    store = MemoryStore(MemoryServer(), "demo")
+    faults = Faults(node, lambda rank: 0)
+    director = Director(stories(8), Nodes(), store, LineScreen(said, 0.0), faults)
+    assert director.wait_for("the first steps", lambda: True)
+    assert "0 of 5 stories done, no rank steps yet, waiting for the first steps" in said.getvalue()
