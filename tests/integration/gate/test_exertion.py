@@ -69,7 +69,7 @@ def test_a_worker_that_fails_says_why_in_one_line(
 ) -> None:
     """As where torch is not there, or not whole."""
     (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.12: no such file')\n")
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ['PYTHONPATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     result, _ = run(Errand(os.getpid(), CPU, 1, part_s=0.1))
     assert result.error == "cpu 0: exit code 1: ImportError: libcudart.so.12: no such file"
     assert "Traceback" in capfd.readouterr().err, "the log keeps the whole of it"
@@ -88,7 +88,7 @@ def test_one_bit_that_is_wrong_is_seen(
     """The fault is planted under torch: one element of one result."""
     when = "== 5" if name == "__matmul__" else ">= 2 and self.numel() > 1000"
     (tmp_path / "sitecustomize.py").write_text(SITE.format(name=name, harm=harm, when=when))
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{os.environ['PYTHONPATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     result, _ = run(Errand(os.getpid(), CPU, 1, part_s=0.1))
     assert result.error == ""
     (wrong,) = result.wrong
