@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import subprocess
 import time
@@ -10,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from holdfast_sidecar.coordination.store import Store, StoreUnavailable
-from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
+from holdfast_sidecar.coordination.store import Store
+from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.demo import watching
+from holdfast_sidecar.demo.looking import PATIENCE_S, find_within, look
 from holdfast_sidecar.demo.nodes import Nodes, send_to_rank
 from holdfast_sidecar.demo.outcome import Injected, Outcome, judge_fault, judge_save, where
 from holdfast_sidecar.demo.scenario import Event, Kind, Scenario
@@ -20,12 +20,6 @@ from holdfast_sidecar.demo.screen import Screen
 from holdfast_sidecar.demo.stopped import DemonstrationStopped
 
 T = TypeVar("T")
-
-log = logging.getLogger(__name__)
-
-LOOK_EVERY_S = 0.2
-PATIENCE_S = 90.0
-"""For each thing waited for: some ten times what it takes on two cores."""
 
 
 @dataclass
@@ -111,26 +105,8 @@ class Director:
         return Injected(event, node, step, plan.attempt, time.time())
 
     def _find_within(self, limit_s: float, find: Callable[[], T | None]) -> T | None:
-        deadline = time.monotonic() + limit_s
-        while True:
-            self._look()
-            if (found := find()) is not None:
-                return found
-            if time.monotonic() > deadline:
-                return None
-            self.store.wait(LOOK_EVERY_S)
+        return find_within(limit_s, self._look, self.store, find)
 
     def _look(self) -> None:
-        if (failed := self.nodes.look()) is not None:
-            raise DemonstrationStopped(
-                f"node {failed.name} ended with exit code {failed.launcher.returncode}", failed.log
-            )
-        try:
-            cluster = parse_cluster(self.store.read())
-        except StoreUnavailable as error:
-            log.warning("the server did not answer: %s", error)
-            return
-        for line in watching.news(self.cluster, cluster):
-            self.screen.tell(line)
-        self.cluster = cluster
-        self.screen.show(watching.progress(cluster, "with faults", self.scenario.steps))
+        self.cluster = look(self.nodes, self.store, self.screen, self.cluster)
+        self.screen.show(watching.progress(self.cluster, "with faults", self.scenario.steps))

@@ -7,22 +7,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from holdfast_sidecar.coordination.store import Store, StoreUnavailable
-from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
+from holdfast_sidecar.coordination.store import Store
+from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.demo import watching
 from holdfast_sidecar.demo.hardware.faults import Faults
 from holdfast_sidecar.demo.hardware.outcome import Done, Row, Seen, judge
 from holdfast_sidecar.demo.hardware.scenario import NODES, STEPS_LEFT, Story
 from holdfast_sidecar.demo.hardware.sight import find, is_over, is_settled, missing
+from holdfast_sidecar.demo.looking import PATIENCE_S, find_within, look
 from holdfast_sidecar.demo.nodes import Nodes
 from holdfast_sidecar.demo.screen import Progress, Screen
 from holdfast_sidecar.demo.stopped import DemonstrationStopped
 
 T = TypeVar("T")
 
-LOOK_EVERY_S = 0.1
-PATIENCE_S = 90.0
-"""For each thing waited for: some ten times what it takes on two cores."""
 SETTLED_STEP = 10
 """Before this nothing is done: what a rank usually takes is not known yet."""
 
@@ -93,28 +91,10 @@ class Director:
         return step is not None and step >= to
 
     def _find_within(self, limit_s: float, search: Callable[[], T | None]) -> T | None:
-        deadline = time.monotonic() + limit_s
-        while True:
-            self._look()
-            if (found := search()) is not None:
-                return found
-            if time.monotonic() > deadline:
-                return None
-            self.store.wait(LOOK_EVERY_S)
+        return find_within(limit_s, self._look, self.store, search)
 
     def _look(self) -> None:
-        if (failed := self.nodes.look()) is not None:
-            code = failed.launcher.returncode
-            raise DemonstrationStopped(
-                f"node {failed.name} ended with exit code {code}", failed.log
-            )
-        try:
-            cluster = parse_cluster(self.store.read())
-        except StoreUnavailable:
-            return  # the next look comes in a moment
-        for line in watching.news(self.cluster, cluster):
-            self.screen.tell(line)
-        self.cluster = cluster
+        self.cluster = look(self.nodes, self.store, self.screen, self.cluster)
         self.screen.show(self._progress())
 
     def _progress(self) -> Progress:
