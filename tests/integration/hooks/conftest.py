@@ -61,8 +61,10 @@ class Stage:
         }
 
     def script(self, text: str, name: str = "script.py") -> Path:
-        path = self.folder / name
-        path.write_text(textwrap.dedent(text))
+        """The script's path; one that stands there already is let be, a rank may just read it."""
+        path, body = self.folder / name, textwrap.dedent(text)
+        if not path.exists() or path.read_text() != body:
+            path.write_text(body)
         return path
 
     def start(
