@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from holdfast_sidecar.coordination.reports import Plan
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.records.plan import Plan
 
 FORETELLING = frozenset(
     {

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 from tests.unit.metrics.picture import GPU, node_report, picture
 
-from holdfast_sidecar.coordination.reports import NodeReport, RankReport, decode
 from holdfast_sidecar.metrics.drawing import draw
 from holdfast_sidecar.metrics.gpu_signals import SHOWN
 from holdfast_sidecar.metrics.job_samples import token_joules
@@ -15,6 +14,9 @@ from holdfast_sidecar.metrics.samples import Sample
 from holdfast_sidecar.readings.gpu import GpuReading, Signal
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.readings.xids import Known, Tally, XidReading
+from holdfast_sidecar.records.codec import decode
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.remedy import Remedy
 
 SERIES_MOST = 98
