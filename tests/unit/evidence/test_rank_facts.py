@@ -13,18 +13,24 @@ from holdfast_sidecar.evidence.rank_facts import RankFacts, RankFactsMemory, rea
 from holdfast_sidecar.pages import Pages
 
 
+UP_AND_WAITING = "import sys; print('up', file=sys.stderr, flush=True); input()"
+"""In the middle of its exec a process has no command line; a rank that has a page is past that."""
+
+
 def test_command_variables_and_the_files_of_its_output_are_read(tmp_path: Path) -> None:
     log = tmp_path / "rank.log"
     log.write_text("of the attempt before\n")
     with log.open("a") as file:
         child = subprocess.Popen(
-            [sys.executable, "-c", "input()", "--api-key", "s3cr3t-Va1ue"],
+            [sys.executable, "-c", UP_AND_WAITING, "--api-key", "s3cr3t-Va1ue"],
             env={"NCCL_DEBUG": "INFO", "HF_TOKEN": "s3cr3t-t0ken", "EDITOR": "vi"},
             stdin=subprocess.PIPE,
             stdout=file,
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
         )
+    assert child.stderr is not None
     try:
+        assert child.stderr.readline() == b"up\n"
         facts = read_rank_facts(Path(f"/proc/{child.pid}"))
     finally:
         child.communicate(b"\n")
