@@ -5,14 +5,11 @@ their files say. Values that can't be read, or are no numbers, are absent.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast_sidecar.kernel_files import read_if_any
-
-UNLIMITED = 2**60
-"""Version 1 says "no limit" with a number near 2**63; nobody has an exbibyte."""
 
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
@@ -62,11 +59,11 @@ def find_places(controller: str, cgroups: str, mounts: Iterable[Mount]) -> list[
     mounts = list(mounts)
     old, new = [], []
     for line in cgroups.splitlines():
-        _, controllers, cgroup = (*line.split(":", 2), "", "")[:3]
+        number, controllers, cgroup = (*line.split(":", 2), "", "")[:3]
         if controller in controllers.split(","):
             v1 = (m for m in mounts if not m.is_unified and controller in m.options)
             old += [Place(at, False) for mount in v1 for at in _upwards(mount, cgroup)]
-        elif not controllers:
+        elif number == "0" and not controllers:
             v2 = (m for m in mounts if m.is_unified)
             new += [Place(at, True) for mount in v2 for at in _upwards(mount, cgroup)]
     return [*old, *new]
@@ -81,23 +78,6 @@ def read_counts(file: Path) -> dict[str, int]:
     """A file of `name value` lines; what is no number is left out."""
     pairs = (line.split() for line in read_if_any(file).splitlines())
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdecimal()}
-
-
-def read_limit(file: Path) -> int | None:
-    """A limit in bytes; None without one."""
-    text = read_if_any(file).strip()
-    limit = int(text) if text.isdecimal() else UNLIMITED
-    return limit if limit < UNLIMITED else None
-
-
-def read_used(file: Path, given_back: Iterable[str]) -> int | None:
-    """What is used by the group of this usage file, less those of `memory.stat` that can be given
-    back at once."""
-    text = read_if_any(file).strip()
-    if not text.isdecimal():
-        return None
-    stat: Mapping[str, int] = read_counts(file.parent / "memory.stat")
-    return max(0, int(text) - sum(stat.get(name, 0) for name in given_back))
 
 
 def _upwards(mount: Mount, cgroup: str) -> Iterator[Path]:

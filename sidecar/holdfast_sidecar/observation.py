@@ -23,7 +23,7 @@ from holdfast.page import (
 )
 from holdfast_sidecar.closer_look import Scrutiny
 from holdfast_sidecar.collective_trace import RankTrace
-from holdfast_sidecar.decisions.arrival import Arrival
+from holdfast_sidecar.decisions.lateness import Arrival
 from holdfast_sidecar.number_history import NumberHistory, follow_numbers, is_ill, tells
 from holdfast_sidecar.pace import Pace
 from holdfast_sidecar.settings import NumbersSettings

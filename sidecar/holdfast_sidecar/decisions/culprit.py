@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast_sidecar.decisions import fault_time
-from holdfast_sidecar.decisions.arrival import Arrival, Cause, judge_late
+from holdfast_sidecar.decisions.arrival import judge_late
 from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.lateness import Arrival, Cause
 from holdfast_sidecar.decisions.modes import mode_on
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.records.incident import Incident

@@ -12,7 +12,8 @@ from collections.abc import Collection, Iterable
 
 from holdfast.page import Phase
 from holdfast_sidecar.collective_trace import RankTrace
-from holdfast_sidecar.decisions.arrival import Arrival, Cause, judge_late, stand
+from holdfast_sidecar.decisions.arrival import judge_late, stand
+from holdfast_sidecar.decisions.lateness import Arrival, Cause
 from holdfast_sidecar.detectors.company import WAITING
 from holdfast_sidecar.detectors.expectation import MEASURED, expect
 from holdfast_sidecar.detectors.immobility import proof_for

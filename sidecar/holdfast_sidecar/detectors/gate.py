@@ -6,63 +6,23 @@ what is not.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from holdfast_sidecar.detectors.pci_links import LinkMemory
+from holdfast_sidecar.detectors import gpu_checks, node_checks
+from holdfast_sidecar.detectors.gate_subject import (
+    GPU_PROBE,
+    BlindError,
+    Found,
+    Subject,
+    why_silent,
+)
 from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.gpus.recovery import ACTIONS, action_of
 from holdfast_sidecar.observation import Moment
-from holdfast_sidecar.readings.gpu import Gpu, GpuReading, Signal
-from holdfast_sidecar.readings.machine import MachineReading
-from holdfast_sidecar.records.gate import Exertion, GateVerdict
-from holdfast_sidecar.remedy import Remedy
-from holdfast_sidecar.settings import GateSettings
+from holdfast_sidecar.records.gate import GateVerdict
 
 GARBAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What a check raises over a reading that makes no sense: it is blind then, the others go on."""
-
-GPU_PROBE, HOST_PROBE = "gpu", "host"
-"""Names of the probes without which checks are blind."""
-
-CHECKPOINT = "checkpoint"
-"""Purpose of the room that checkpoints go to."""
-
-PORT = re.compile(r"[^\s/]+/\d+")
-"""How a port of an RDMA device is named (`mlx5_0/1`); interfaces have no slash."""
-
-FAULTS = frozenset({Kind.GPU_FAULT, Kind.GPU_LOST})
-"""Findings about GPUs that keep a node outside while they last, if they blame the hardware."""
-
-
-@dataclass(frozen=True)
-class Subject:
-    """What the gate judges by."""
-
-    machine: MachineReading
-    settings: GateSettings = field(default_factory=GateSettings)
-    findings: Sequence[Finding] = ()
-    """Of this node, as of this tick."""
-    links: LinkMemory = field(default_factory=LinkMemory)
-    exertion: Exertion | None = None
-    """The newest test that it was put to."""
-    far_behind: Sequence[str] = ()
-    """What of that lies far behind the other nodes."""
-    clock_off_s: float = 0.0
-    """By how much its wall clock is wrong, if most other nodes say so; ahead is positive."""
-
-    @property
-    def gpus(self) -> GpuReading | None:
-        """What the driver says now; None while it says nothing that is fresh."""
-        reading = self.machine.gpu
-        is_fresh = reading is not None and reading.stale_since_s is None
-        return reading if is_fresh else None
-
-
-class BlindError(Exception):
-    """A check can't be made, and why."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +75,21 @@ class Fitness:
         return all(trouble.check != check for trouble in self.troubles)
 
 
+CHECKS: Mapping[str, Callable[[Subject], Found]] = {
+    "gpus": gpu_checks.check_gpus,
+    "recovery": gpu_checks.check_recovery,
+    "gpu memory": gpu_checks.check_memory,
+    "pcie": gpu_checks.check_pcie,
+    "nvlink": gpu_checks.check_nvlink,
+    "gpu faults": gpu_checks.check_faults,
+    "links": node_checks.check_links,
+    "room": node_checks.check_room,
+    "clock": node_checks.check_clock,
+    "test": node_checks.check_test,
+}
+"""In the order in which a person should hear of them."""
+
+
 def judge_fitness(subject: Subject) -> Fitness:
     """Make every check."""
     troubles: list[Trouble] = []
@@ -126,8 +101,9 @@ def judge_fitness(subject: Subject) -> Fitness:
             blind[name] = str(error)
         except GARBAGE as error:
             blind[name] = f"{type(error).__name__}: {error}"
-    is_known = subject.machine.gpu is not None or _why_silent(subject, GPU_PROBE) != ""
-    return Fitness(tuple(troubles), blind, _well(subject, troubles), _expected(subject), is_known)
+    is_known = subject.machine.gpu is not None or why_silent(subject, GPU_PROBE) != ""
+    expected = gpu_checks.count_expected(subject)
+    return Fitness(tuple(troubles), blind, _well(subject, troubles), expected, is_known)
 
 
 def _well(subject: Subject, troubles: Sequence[Trouble]) -> int | None:
@@ -152,180 +128,3 @@ def find_gate_troubles(fitness: Fitness, acts: bool, moment: Moment) -> Iterator
         yield Finding(
             Kind.GATE_BLIND, moment.node, moment.now_unix_s, 0.9, evidence=told, what=checks[0]
         )
-
-
-class Seen(NamedTuple):
-    """What is wrong, with which GPU (its UUID; empty: with the node), and whether an attempt would
-    run all the same: see Trouble."""
-
-    what: str
-    gpu: str = ""
-    works: bool = False
-
-
-Found = Iterator[Seen]
-
-
-def _gpus(subject: Subject) -> Found:
-    """As many as there should be, and each answers."""
-    gpus, expected = _known_gpus(subject), _expected(subject)
-    for gpu in gpus:
-        if gpu.lost:
-            yield Seen(f"{_named(gpu)} is lost: {gpu.lost}", gpu.uuid)
-    there = sum(not gpu.lost for gpu in gpus)
-    if subject.gpus is not None and there < expected:
-        yield Seen(f"{there} of {expected} are there")
-
-
-def _recovery(subject: Subject) -> Found:
-    """The driver itself asks for no reset and no reboot. What else it may ask for is about work
-    that has ended by now, or about other nodes as well. A GPU that answers may work until its
-    reset: where there is no other, that is tried, once.
-
-    A number that is new to us may say anything: were it a fault, a newer driver could keep every
-    node outside.
-    """
-    told = [(gpu, int(value)) for gpu, value in _values(subject, Signal.RECOVERY_ACTION)]
-    ill = [(gpu, value) for gpu, value in told if action_of(value).remedy.blames_hardware]
-    for gpu, value in ill:
-        text = f"{_named(gpu)} needs {action_of(value).name}, says the driver"
-        yield Seen(text, gpu.uuid, works=action_of(value).remedy is Remedy.RESET_GPU)
-    new = sorted({value for _, value in told if value > 0 and value not in ACTIONS})
-    if new and not ill:
-        raise BlindError(f"the driver asks for {action_of(new[0]).name}")
-
-
-def _memory(subject: Subject) -> Found:
-    """No row waits to be remapped, and none could not be. Until then it computes on: the driver
-    uses the page no more (xid.md, 63 and 64)."""
-    for signal, what in (
-        (Signal.REMAP_FAILURE, "could not remap a row of its memory: it must be replaced"),
-        (Signal.REMAP_PENDING, "has rows to be remapped: it must be reset"),
-        (Signal.RETIREMENT_PENDING, "has pages to be retired: it must be reset"),
-    ):
-        for gpu, value in _values(subject, signal):
-            if value > 0:
-                yield Seen(f"{_named(gpu)} {what}", gpu.uuid, works=True)
-
-
-def _pcie(subject: Subject) -> Found:
-    """No GPU computes behind a link that is narrower or slower than it can be."""
-    for gpu in _known_gpus(subject):
-        if (slow := subject.links.slow(gpu.uuid)) and not gpu.lost:
-            yield Seen(f"{_named(gpu)} computes behind {slow}", gpu.uuid, works=True)
-
-
-def _nvlink(subject: Subject) -> Found:
-    """All links are up that the board has."""
-    for gpu, active in _values(subject, Signal.NVLINKS_ACTIVE):
-        expected = gpu.value(Signal.NVLINKS_EXPECTED)
-        if expected is not None and 0 <= active < expected:
-            told = f"{_named(gpu)} has {active:.0f} of {expected:.0f} links"
-            yield Seen(told, gpu.uuid, works=True)
-
-
-def _faults(subject: Subject) -> Found:
-    """No fault of a GPU is open that it must be reset, or replaced, for. Where that is known from
-    the kernel's log alone, which may be of last week, and the GPU answers, it may well work: is it
-    lost, or does the driver ask for a reboot now, other checks say so."""
-    there = () if subject.gpus is None else subject.gpus.gpus
-    answering = {gpu.uuid for gpu in there if not gpu.lost}
-    for finding in subject.findings:
-        if finding.kind in FAULTS and finding.remedy.blames_hardware:
-            why = finding.evidence[0] if finding.evidence else finding.what
-            told = f"{why} ({finding.remedy.value.replace('_', ' ')})"
-            works = finding.kind is Kind.GPU_FAULT and finding.gpu in answering
-            yield Seen(told, finding.gpu, works)
-
-
-def _links(subject: Subject) -> Found:
-    """No link was lost for good, and no RDMA port runs slower than it should."""
-    for finding in subject.findings:
-        is_lost = finding.kind is Kind.LINK_DOWN and finding.remedy.blames_hardware
-        is_slow = finding.kind is Kind.LINK_DEGRADED and PORT.fullmatch(finding.what)
-        if is_lost or is_slow:
-            # Whether the job needs this very link nobody knows here.
-            yield Seen("; ".join(finding.evidence[:1]) or finding.what, works=True)
-
-
-def _room(subject: Subject) -> Found:
-    """There is room for a checkpoint on this node's own disk. Storage that nodes share says nothing
-    about one of them."""
-    host, least = subject.machine.host, subject.settings.least_room_bytes
-    if host is None:
-        if why := _why_silent(subject, HOST_PROBE):
-            raise BlindError(why)
-        return
-    if (silent_s := host.silent_rooms.get(CHECKPOINT)) is not None:
-        raise BlindError(f"its file system has not answered for {silent_s:.0f} s")
-    is_shared = any(storage.purpose == CHECKPOINT for storage in host.storage)
-    room = host.rooms.get(CHECKPOINT)
-    if room is not None and not is_shared and room.size_bytes and room.available_bytes < least:
-        left = f"{room.available_bytes / 2**20:.0f} MiB"
-        told = f"{left} are left for checkpoints, less than {least / 2**20:.0f} MiB"
-        yield Seen(told, works=True)
-
-
-def _clock(subject: Subject) -> Found:
-    """The wall clock agrees with most of the others, roughly."""
-    if off_s := subject.clock_off_s:
-        side = "ahead of" if off_s > 0 else "behind"
-        yield Seen(f"it is {abs(off_s):.0f} s {side} those of most other nodes", works=True)
-
-
-def _test(subject: Subject) -> Found:
-    """In the newest test nothing came out wrong, nor far behind the others."""
-    if subject.exertion is not None and subject.exertion.state == "failed":
-        raise BlindError(subject.exertion.reason)
-    wrong = [] if subject.exertion is None else subject.exertion.wrong
-    yield from (Seen(what) for what in wrong)
-    yield from (Seen(what, works=True) for what in subject.far_behind)
-
-
-CHECKS: Mapping[str, Callable[[Subject], Found]] = {
-    "gpus": _gpus,
-    "recovery": _recovery,
-    "gpu memory": _memory,
-    "pcie": _pcie,
-    "nvlink": _nvlink,
-    "gpu faults": _faults,
-    "links": _links,
-    "room": _room,
-    "clock": _clock,
-    "test": _test,
-}
-"""In the order in which a person should hear of them."""
-
-
-def _expected(subject: Subject) -> int:
-    reading = subject.machine.gpu
-    seen = 0 if reading is None else max(reading.expected or 0, len(reading.gpus))
-    return subject.settings.expected_gpus or seen
-
-
-def _why_silent(subject: Subject, probe: str) -> str:
-    """Why this probe says nothing; empty: it was not its turn yet."""
-    failing = (health for health in subject.machine.failing if health.name == probe)
-    return next((health.error or "its probe fails" for health in failing), "")
-
-
-def _known_gpus(subject: Subject) -> Sequence[Gpu]:
-    """Those of which the driver says something now; none before the first reading."""
-    reading = subject.machine.gpu
-    if reading is None and (why := _why_silent(subject, GPU_PROBE)):
-        raise BlindError(why)
-    if reading is not None and reading.stale_since_s is not None:
-        raise BlindError("the driver does not answer")
-    return () if reading is None else reading.gpus
-
-
-def _values(subject: Subject, signal: Signal) -> Iterator[tuple[Gpu, float]]:
-    """Those GPUs that answer and tell this, with what they tell."""
-    for gpu in _known_gpus(subject):
-        value = gpu.value(signal)
-        if value is not None and not gpu.lost:
-            yield gpu, value
-
-
-def _named(gpu: Gpu) -> str:
-    return f"GPU {gpu.index} ({gpu.pci})" if gpu.pci else f"GPU {gpu.index}"

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.detectors.gate import Fitness, Subject, find_gate_troubles, judge_fitness
+from holdfast_sidecar.detectors.gate import Fitness, find_gate_troubles, judge_fitness
+from holdfast_sidecar.detectors.gate_subject import Subject
 from holdfast_sidecar.detectors.pci_links import LinkMemory, remember_links
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.gate.clocks import ClockWatch

@@ -11,18 +11,11 @@ from holdfast_sidecar.control_groups import (
     find_places,
     parse_mounts,
     read_counts,
-    read_limit,
-    read_used,
 )
+from holdfast_sidecar.group_memory import BEFORE_ANYBODY_IS_KILLED, read_memory
 from holdfast_sidecar.kernel_files import read_if_any
 from holdfast_sidecar.probes.pressure import parse_pressure
 from holdfast_sidecar.readings.host import Group
-
-CACHE = {
-    False: ("total_inactive_file", "total_active_file"),
-    True: ("inactive_file", "active_file", "slab_reclaimable"),
-}
-"""What the kernel takes back before it kills anybody, by whether the hierarchy is version 2."""
 
 
 def read_group(proc: Path, pid: int | str) -> Group:
@@ -30,27 +23,18 @@ def read_group(proc: Path, pid: int | str) -> Group:
     mounts = parse_mounts(read_if_any(f"{proc}/self/mountinfo"))
     cgroups = read_if_any(f"{proc}/{pid}/cgroup")
     memory = find_places("memory", cgroups, mounts)
-    limit, used = read_memory(memory)
+    allowed = read_memory(memory, BEFORE_ANYBODY_IS_KILLED)
     limit_cpus, counts, is_unified = read_quota(_of_cpu(cgroups, mounts))
     throttled = counts.get("throttled_usec" if is_unified else "throttled_time")
     return Group(
-        memory_limit_bytes=limit,
-        memory_used_bytes=used,
+        memory_limit_bytes=allowed.limit_bytes,
+        memory_used_bytes=allowed.used_bytes,
         cpu_limit=limit_cpus,
         periods=counts.get("nr_periods"),
         throttled_periods=counts.get("nr_throttled"),
         throttled_s=None if throttled is None else throttled / (1e6 if is_unified else 1e9),
         memory_stalled_10s_ratio=_read_stalls(memory),
     )
-
-
-def read_memory(places: Sequence[Place]) -> tuple[int | None, int | None]:
-    """(limit, used) of the group with the least left; without a limit what the nearest uses."""
-    known = [(_limit(place), _used(place)) for place in places]
-    limited = [(limit, used) for limit, used in known if limit is not None and used is not None]
-    if limited:
-        return min(limited, key=lambda pair: pair[0] - pair[1])
-    return None, next((used for _, used in known if used is not None), None)
 
 
 def read_quota(places: Sequence[Place]) -> tuple[float | None, dict[str, int], bool]:
@@ -80,16 +64,6 @@ def _quota(place: Place) -> float | None:
         return parse_quota(read_if_any(place.directory / "cpu.max"))
     quota = read_if_any(place.directory / "cpu.cfs_quota_us").strip()  # -1: none
     return parse_quota(f"{quota} {read_if_any(place.directory / 'cpu.cfs_period_us')}")
-
-
-def _limit(place: Place) -> int | None:
-    name = "memory.max" if place.is_unified else "memory.limit_in_bytes"
-    return read_limit(place.directory / name)
-
-
-def _used(place: Place) -> int | None:
-    name = "memory.current" if place.is_unified else "memory.usage_in_bytes"
-    return read_used(place.directory / name, CACHE[place.is_unified])
 
 
 def _read_stalls(places: Sequence[Place]) -> float | None:

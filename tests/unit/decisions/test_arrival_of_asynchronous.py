@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from tests.unit.decisions.asynchronous_ranks import World, make_world
 
-from holdfast_sidecar.decisions.arrival import Arrival, Cause, judge
+from holdfast_sidecar.decisions.arrival import judge
+from holdfast_sidecar.decisions.lateness import Arrival, Cause
 
 SEEDS = range(150)
 

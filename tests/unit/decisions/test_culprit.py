@@ -7,9 +7,9 @@ from tests.unit.decisions.test_arrival import PAST, STEP, mute, standing, trace
 
 from holdfast_sidecar.collective_trace import RankTrace
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.decisions.arrival import Cause
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.culprit import judge_attempt, name_culprit
+from holdfast_sidecar.decisions.lateness import Cause
 from holdfast_sidecar.decisions.outcome import Circumstances
 from holdfast_sidecar.decisions.watching import watch
 from holdfast_sidecar.findings import Finding, Kind

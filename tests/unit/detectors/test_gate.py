@@ -10,10 +10,10 @@ import pytest
 from holdfast_sidecar.detectors.gate import (
     CHECKS,
     Fitness,
-    Subject,
     find_gate_troubles,
     judge_fitness,
 )
+from holdfast_sidecar.detectors.gate_subject import Subject
 from holdfast_sidecar.detectors.pci_links import LinkMemory, remember_links
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import Moment
