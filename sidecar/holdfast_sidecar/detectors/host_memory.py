@@ -15,6 +15,11 @@ is near. Reclaim on a busy but healthy host stays below a percent."""
 AVAILABLE_RATIO = 0.03
 """Page cache counts as available, so a host this low has nothing left to give."""
 
+WORSE_STALLED_RATIO = 0.5
+WORSE_AVAILABLE_RATIO = 0.01
+"""From here on the end is near: the host waits more than it works, or the next allocation of a
+gigabyte on a host of 100 is too much. The job is saved once more (`decisions/precaution.py`)."""
+
 STORM = 100
 STORM_S = 3600.0
 """Corrected errors within an hour. A module with a weak cell tells some dozens a day for years; one
@@ -28,14 +33,17 @@ OF_GROUP = "control_group"
 def find_memory_pressure(host: HostReading, moment: Moment) -> Iterator[Finding]:
     """Of the host, and of the control group, whose limit kills as surely."""
     memory = host.pressure.get("memory")
-    if memory is not None and (memory.stalled_10s_ratio or 0.0) >= STALLED_RATIO:
-        text = f"all tasks waited for memory {memory.stalled_10s_ratio:.0%} of the last 10 s"
-        yield _finding(Kind.MEMORY_PRESSURE, moment, text)
-    elif host.memory_available_bytes < AVAILABLE_RATIO * host.memory_size_bytes:
-        text = f"{host.memory_available_bytes / 2**20:.0f} MiB of memory are left"
-        yield _finding(Kind.MEMORY_PRESSURE, moment, text)
-    if host.group is not None and (text := _of_group(host.group)):
-        yield _finding(Kind.MEMORY_PRESSURE, moment, text, OF_GROUP)
+    stalled = (memory.stalled_10s_ratio or 0.0) if memory is not None else 0.0
+    left = host.memory_available_bytes
+    if stalled >= STALLED_RATIO:
+        text = f"all tasks waited for memory {stalled:.0%} of the last 10 s"
+        yield _finding(Kind.MEMORY_PRESSURE, moment, text, sure=_sure_of_stalls(stalled))
+    elif left < AVAILABLE_RATIO * host.memory_size_bytes:
+        text = f"{left / 2**20:.0f} MiB of memory are left"
+        sure = _sure_of_want(left, host.memory_size_bytes)
+        yield _finding(Kind.MEMORY_PRESSURE, moment, text, sure=sure)
+    if host.group is not None:
+        yield from _pressure_of_group(host.group, moment)
 
 
 def find_memory_errors(host: HostReading, moment: Moment) -> Iterator[Finding]:
@@ -52,16 +60,25 @@ def find_memory_errors(host: HostReading, moment: Moment) -> Iterator[Finding]:
         yield _finding(Kind.HOST_MEMORY_ERRORS, moment, text, "corrected")
 
 
-def _of_group(group: Group) -> str:
-    """What is wrong with it; empty: nothing."""
-    if (group.memory_stalled_10s_ratio or 0.0) >= STALLED_RATIO:
-        share = f"{group.memory_stalled_10s_ratio:.0%}"
-        return f"all tasks of the control group waited for memory {share} of the last 10 s"
+def _pressure_of_group(group: Group, moment: Moment) -> Iterator[Finding]:
+    stalled = group.memory_stalled_10s_ratio or 0.0
     limit, used = group.memory_limit_bytes, group.memory_used_bytes
-    if limit is None or used is None or limit - used >= AVAILABLE_RATIO * limit:
-        return ""
-    left = max(0, limit - used)
-    return f"{left / 2**20:.0f} MiB are left below the control group's limit of memory"
+    if stalled >= STALLED_RATIO:
+        text = f"all tasks of the control group waited for memory {stalled:.0%} of the last 10 s"
+        sure = _sure_of_stalls(stalled)
+        yield _finding(Kind.MEMORY_PRESSURE, moment, text, OF_GROUP, sure)
+    elif limit is not None and used is not None and limit - used < AVAILABLE_RATIO * limit:
+        left = max(0, limit - used)
+        text = f"{left / 2**20:.0f} MiB are left below the control group's limit of memory"
+        yield _finding(Kind.MEMORY_PRESSURE, moment, text, OF_GROUP, _sure_of_want(left, limit))
+
+
+def _sure_of_stalls(ratio: float) -> float:
+    return 0.95 if ratio >= WORSE_STALLED_RATIO else 0.9
+
+
+def _sure_of_want(left_bytes: int, size_bytes: int) -> float:
+    return 0.95 if left_bytes < WORSE_AVAILABLE_RATIO * size_bytes else 0.9
 
 
 def _corrected_of_late(host: HostReading) -> int:
@@ -73,5 +90,5 @@ def _corrected_of_late(host: HostReading) -> int:
     return max(0, errors.corrected - before.corrected)
 
 
-def _finding(kind: Kind, moment: Moment, text: str, what: str = "") -> Finding:
-    return Finding(kind, moment.node, moment.now_unix_s, 0.9, evidence=[text], what=what)
+def _finding(kind: Kind, moment: Moment, text: str, what: str = "", sure: float = 0.9) -> Finding:
+    return Finding(kind, moment.node, moment.now_unix_s, sure, evidence=[text], what=what)

@@ -71,6 +71,28 @@ def test_a_control_groups_limit_kills_as_surely_as_the_hosts(
         assert evidence in findings[0].evidence[0]
 
 
+def test_pressure_and_heat_that_become_worse_are_told_as_surer() -> None:
+    """Then the job is saved once more (decisions/precaution.py)."""
+
+    def sure(host: HostReading) -> float:
+        (finding,) = found(host)
+        return finding.confidence
+
+    def hot(margin: float) -> HostReading:
+        host = replace(HEALTHY, sensors=(Sensor("coretemp", 100.0 - margin, 100.0),))
+        return over_time(host, 60, {"margins": {"coretemp": 2.0}}, {"margins": {"coretemp": 2.0}})
+
+    def left(mib: int) -> HostReading:
+        return replace(HEALTHY, group=Group(100 * GIB, 100 * GIB - mib * 2**20))
+
+    def stalled(ratio: float) -> HostReading:
+        return replace(HEALTHY, group=Group(memory_stalled_10s_ratio=ratio))
+
+    assert sure(hot(2.0)) < sure(hot(0.0))
+    assert sure(left(2048)) < sure(left(1000))
+    assert sure(stalled(0.4)) < sure(stalled(0.5))
+
+
 def test_one_error_that_could_not_be_corrected_is_one_too_many() -> None:
     host = replace(HEALTHY, memory_errors=MemoryErrors(0, 1))
     assert told(host) == [(Kind.HOST_MEMORY_ERRORS, "uncorrected")]

@@ -72,6 +72,12 @@ def test_a_storm_is_told_whatever_the_rhythm_of_the_readings(rhythm_s: float) ->
     assert troubles(scene) == [("ecc_storm", "gpu0")]
 
 
+def test_a_storm_as_bad_as_the_one_that_hung_a_driver_is_surer_to_end_badly() -> None:
+    (bad,) = found(watched(lambda t: [gpu(0, ECC_CORRECTED=200 * t)], 60))
+    (worse,) = found(watched(lambda t: [gpu(0, ECC_CORRECTED=4600 * t)], 60))
+    assert bad.confidence < worse.confidence
+
+
 def test_a_handful_of_corrected_errors_is_no_storm() -> None:
     assert troubles(watched(lambda t: [gpu(0, ECC_CORRECTED=t // 5)], 120)) == []
     assert troubles(watched(lambda t: [gpu(0, ECC_CORRECTED=90 * t)], 120)) == []
