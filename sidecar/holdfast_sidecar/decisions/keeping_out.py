@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from holdfast_sidecar.coordination.reports import AgentReport, Incident, Plan, Quarantine
 from holdfast_sidecar.decisions import lemon, quarantine, restart
 from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.decisions.hardware import LINK, headline, unanswered
+from holdfast_sidecar.decisions.hardware import HOST, LINK, headline, unanswered
 from holdfast_sidecar.decisions.lemon import WITHOUT_NODE
 from holdfast_sidecar.decisions.modes import mode_of_job
 from holdfast_sidecar.decisions.pausing import RESTART
@@ -150,8 +150,9 @@ def _need(incident: Incident) -> str:
 
 def _may_work(incident: Incident, cluster: Cluster, earlier: Iterable[Incident]) -> bool:
     """Whether to try it in place: the GPU is there, and that was not tried before. Whether the job
-    needs just the link that was lost nobody knows; if it does, the budget of restarts ends it."""
-    if incident.cause == LINK:
+    needs just the link that was lost nobody knows; if it does, the budget of restarts ends it. Host
+    memory that failed is used no more."""
+    if incident.cause in (LINK, HOST):
         return True
     if incident.remedy != Remedy.RESET_GPU.value or not incident.gpu:
         return False

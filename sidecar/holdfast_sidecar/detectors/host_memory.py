@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.host import Group, HostReading, tally_before
+from holdfast_sidecar.remedy import Remedy
 
 STALLED_RATIO = 0.1
 """A tenth of all time in which every task waits for memory: the host thrashes, and the OOM killer
@@ -26,6 +28,11 @@ STORM_S = 3600.0
 that needs correction every half minute is on its way to an error that can't be corrected, which
 kills whoever reads it. (The kernel's own word "storm", 15 a second, is about the cost of telling.)
 """
+
+NEW_S = 600.0
+"""For so long an uncorrected error is told as new. The kernel ends who reads what is lost (SIGBUS);
+a rank that dies within a minute of it died of it (`decisions/hardware.py`), and leaders that change
+and a look every half minute take their time on top."""
 
 OF_GROUP = "control_group"
 
@@ -54,6 +61,8 @@ def find_memory_errors(host: HostReading, moment: Moment) -> Iterator[Finding]:
     if errors.uncorrected:
         text = f"{errors.uncorrected} memory errors since boot could not be corrected"
         yield _finding(Kind.HOST_MEMORY_ERRORS, moment, text, "uncorrected")
+    if new := _new_uncorrected(host):
+        yield _just_failed(new, errors.uncorrected or 0, moment)
     storm = _corrected_of_late(host)
     if storm >= STORM:
         text = f"{storm} memory errors were corrected within an hour"
@@ -88,6 +97,23 @@ def _corrected_of_late(host: HostReading) -> int:
     if before is None or before.corrected is None or errors is None or errors.corrected is None:
         return 0
     return max(0, errors.corrected - before.corrected)
+
+
+def _new_uncorrected(host: HostReading) -> int:
+    """Since ten minutes ago, or since we look: what was counted before may be of last week."""
+    before, errors = tally_before(host, NEW_S), host.memory_errors
+    before = before or next(iter(host.earlier), None)
+    if before is None or before.uncorrected is None or errors is None:
+        return 0
+    return max(0, (errors.uncorrected or 0) - before.uncorrected)
+
+
+def _just_failed(new: int, in_all: int, moment: Moment) -> Finding:
+    """Each further one is another finding, with an onset of its own. No reboot mends a module; and
+    nobody is ended for it, as the kernel uses the page no more and who has not read it is well."""
+    text = f"{new} memory errors of the last minutes could not be corrected: what was there is lost"
+    found = _finding(Kind.HOST_MEMORY_ERRORS, moment, text, f"uncorrected-{in_all}")
+    return dataclasses.replace(found, remedy=Remedy.REPLACE)
 
 
 def _finding(kind: Kind, moment: Moment, text: str, what: str = "", sure: float = 0.9) -> Finding:
