@@ -197,7 +197,7 @@ def headline(fault: Fault) -> str:
     what = finding.what
     if finding.kind is not Kind.GPU_FAULT:
         what = finding.kind.value.replace("_", " ") + f" ({what})" * bool(what)
-    where = f"GPU {finding.gpu}" if finding.gpu else f"node {finding.node}"
+    where = finding.named_gpu if finding.gpu else f"node {finding.node}"
     needs = NEEDS.get(finding.remedy, DOUBTFUL if finding.check else NO_MACHINE)
     return f"{what}, {where}, {name_ranks(fault.ranks)}: {needs}"
 

@@ -532,6 +532,20 @@ def test_memory_that_failed_long_before_explains_no_death(tmp_path: Path) -> Non
     assert [incident.cause for incident in job.incidents()] == ["crash"]
 
 
+def test_people_are_told_the_number_of_a_gpu_where_it_is_known(tmp_path: Path) -> None:
+    known = fault(gpu_index=3)
+    named = name_fault(unanswered(cluster(known), PLAN), PLAN)
+    assert named is not None
+    assert named.evidence[0] == "xid 79, GPU 3, rank 1: its node needs a reboot"
+    assert named.gpu == "GPU-a1"
+    job = started(tmp_path, nodes=2, spares=1)
+    job.nodes["n1"].ill = [ill(Remedy.RESET_GPU, job, gpu_index=3)]
+    job.run_until(lambda: job.is_running(1))
+    assert job.plan is not None
+    (one,) = job.plan.outside
+    assert (one.evidence[0], one.gpu) == ("GPU 3 of node n1 needs a reset", "GPU-0")
+
+
 def test_a_link_that_leads_nowhere_in_this_job_explains_nothing() -> None:
     lost = fault(Remedy.REPLACE, kind=Kind.LINK_DOWN, ranks=[], gpu="", acts=False, what="wlan0")
     alone = dataclasses.replace(PLAN, members=PLAN.members[:1])
@@ -754,6 +768,27 @@ def test_where_it_is_left_to_people_they_read_the_command_that_does_without_the_
     job.run(2)
     assert judge("job", before, MemoryStore(job.server).read()).suggestion == (
         "`holdfast restart --no-save --without n1`, for the ill GPU of rank 2 on node n1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("remedy", "kind", "what_is_saved"),
+    [
+        (Remedy.RESET_GPU, Kind.GPU_FAULT, ""),
+        (Remedy.REBOOT_NODE, Kind.GPU_FAULT, " --no-save"),  # as off the bus
+        (Remedy.RESET_GPU, Kind.GPU_LOST, " --no-save"),
+    ],
+)
+def test_the_command_saves_first_where_the_gpu_can_still_be_read(
+    tmp_path: Path, remedy: Remedy, kind: Kind, what_is_saved: str
+) -> None:
+    modes = ModeSettings(gpu="suggest")
+    job = started(tmp_path, nodes=2, spares=1, modes=modes, registered=True)
+    before = MemoryStore(job.server).read()
+    job.nodes["n1"].ill = [ill(remedy, job, kind=kind)]
+    job.run(2)
+    assert judge("job", before, MemoryStore(job.server).read()).suggestion == (
+        f"`holdfast restart{what_is_saved} --without n1`, for the ill GPU of rank 2 on node n1"
     )
 
 

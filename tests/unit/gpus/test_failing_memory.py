@@ -61,6 +61,7 @@ def test_a_storm_of_corrected_errors_is_told_within_half_a_minute() -> None:
     assert 60 < told_at <= 90
     (finding,) = found(watched(at, 120))  # type: ignore[arg-type]
     assert (finding.kind, finding.what) == (Kind.ECC_STORM, "gpu0")
+    assert finding.named_gpu == "GPU 0"
     assert finding.evidence[0] == (
         "GPU 0 (0000:10:00.0): 4,600 corrected memory errors a second for 30 s"
     )
