@@ -21,7 +21,8 @@ from bench.launch.processes import NODE_MARK, RUN_MARK, Launched, kill_marked
 from bench.launch.redis_server import RedisServer
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.redis_store import RedisStore
-from holdfast_sidecar.coordination.reports import Request, encode
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.request import Request
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).parent / "programs"

@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from bench.benchmark import Sample
-from holdfast_sidecar.coordination.reports import AgentReport, Member, NodeReport, Plan
 from holdfast_sidecar.decisions.absence import find_absent
 from holdfast_sidecar.decisions.cluster import Cluster, lost_nodes
 from holdfast_sidecar.decisions.liveness import COUNTED_BEATS, Beat, Heartbeats
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.settings import SidecarSettings
 
 NEVER = float("inf")

@@ -16,7 +16,6 @@ from holdfast import page
 from holdfast_sidecar import __version__
 from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import Incident, Plan, decode
 from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions.restart import PLANNED
 from holdfast_sidecar.evidence.aftermath import (
@@ -33,6 +32,9 @@ from holdfast_sidecar.pages import RankPage
 from holdfast_sidecar.places import NAME, Places
 from holdfast_sidecar.probes.kernel_lines import read_kernel_lines
 from holdfast_sidecar.readings.machine import MachineReading
+from holdfast_sidecar.records.codec import decode
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.settings import Settings
 
 CONCLUDE_S = 2.0

@@ -11,11 +11,6 @@ from collections.abc import Callable, Mapping
 
 from holdfast_sidecar.checkpoint_orders import CheckpointOrders, Storage
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import (
-    CheckpointOrder,
-    Plan,
-    encode,
-)
 from holdfast_sidecar.coordination.store import Lease, Store
 from holdfast_sidecar.decisions import checkpointing, precaution, preemption, shipping
 from holdfast_sidecar.decisions.choosing import is_about_numbers
@@ -26,6 +21,9 @@ from holdfast_sidecar.decisions.schedule import work_out
 from holdfast_sidecar.decisions.snapshot_source import first_that_counts
 from holdfast_sidecar.decisions.watching import newcomers
 from holdfast_sidecar.desk.asked_storage import Unanswered
+from holdfast_sidecar.records.checkpoint import CheckpointOrder
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.stopwatch import Stopwatch
 

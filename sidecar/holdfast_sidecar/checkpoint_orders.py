@@ -12,20 +12,19 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from holdfast_sidecar.coordination.keys import CURRENT, Section
-from holdfast_sidecar.coordination.reports import (
-    ATTEMPT_ENDED,
-    Candidate,
-    CheckpointOrder,
-    LedgerEntry,
-    Plan,
-    SavedPart,
-    encode,
-)
 from holdfast_sidecar.coordination.store import Lease, Store
 from holdfast_sidecar.decisions import checkpointing, preemption, shipping
 from holdfast_sidecar.decisions.choosing import is_about_numbers
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.desk.asked_storage import Unanswered
+from holdfast_sidecar.records.checkpoint import (
+    ATTEMPT_ENDED,
+    CheckpointOrder,
+    LedgerEntry,
+    SavedPart,
+)
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.plan import Candidate, Plan
 from holdfast_sidecar.stopwatch import Stopwatch
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import CheckpointOrder, LedgerEntry, decode
 from holdfast_sidecar.local_state import Orders
+from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry
+from holdfast_sidecar.records.codec import decode
 
 OUTCOMES = ("complete", "void", "skipped")
 """Skipped ones were due while another was still being written; who leads counts them."""

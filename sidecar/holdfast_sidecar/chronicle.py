@@ -10,9 +10,10 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from holdfast_sidecar.coordination.reports import WITHHELD, Incident, decode
 from holdfast_sidecar.listing import find
 from holdfast_sidecar.places import NAME, Places
+from holdfast_sidecar.records.codec import decode
+from holdfast_sidecar.records.incident import WITHHELD, Incident
 from holdfast_sidecar.remains import remove_old_remains
 from holdfast_sidecar.settings import EvidenceSettings
 

@@ -17,19 +17,6 @@ from typing import TypeVar
 from holdfast_sidecar import __version__
 from holdfast_sidecar.coordination.exchange_guard import ExchangeGuard
 from holdfast_sidecar.coordination.keys import ENDED_TTL_S, RUNNING_TTL_S
-from holdfast_sidecar.coordination.reports import (
-    TERMINAL,
-    AttemptKey,
-    CheckpointOrder,
-    GateVerdict,
-    NodeReport,
-    PeerOrder,
-    Plan,
-    SavedPart,
-    SnapshotOrder,
-    SnapshotReport,
-    encode,
-)
 from holdfast_sidecar.coordination.store import (
     Bid,
     Heard,
@@ -56,6 +43,12 @@ from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.leadership import Leadership
 from holdfast_sidecar.local_state import LocalState, Orders
+from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.gate import GateVerdict
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import TERMINAL, Plan
+from holdfast_sidecar.records.snapshot import AttemptKey, PeerOrder, SnapshotOrder, SnapshotReport
 from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.stopwatch import Stopwatch
 

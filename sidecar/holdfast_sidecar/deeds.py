@@ -16,7 +16,6 @@ from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.bundle_keeping import BundleKeeping
 from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import HookRun, Plan
 from holdfast_sidecar.decisions.modes import mode_of_job
 from holdfast_sidecar.decisions.restart import PLANNED
 from holdfast_sidecar.decisions.warrant import Warrant, refusal
@@ -26,6 +25,8 @@ from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import RankHistory
 from holdfast_sidecar.pages import Pages, RankPage
 from holdfast_sidecar.places import NAME, Places
+from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.quarantine import HookRun
 from holdfast_sidecar.settings import Settings
 
 logger = logging.getLogger(__name__)

@@ -12,16 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast_sidecar.coordination.keys import CURRENT, Section
-from holdfast_sidecar.coordination.reports import (
-    TERMINAL,
-    AgentReport,
-    NodeReport,
-    Plan,
-    decode,
-    encode,
-)
 from holdfast_sidecar.listing import find
 from holdfast_sidecar.places import JOB_RECORD, Places
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.codec import decode, encode
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import TERMINAL, Plan
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from holdfast_sidecar.checkpoint_keeping import CheckpointKeeping
 from holdfast_sidecar.checkpoint_orders import Storage
 from holdfast_sidecar.checkpoints.ledger import NothingResumable
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import TERMINAL, Plan, decode
 from holdfast_sidecar.coordination.store import Lease, Store
 from holdfast_sidecar.decisions import preemption
 from holdfast_sidecar.decisions.beginning import is_fresh
@@ -25,6 +24,8 @@ from holdfast_sidecar.decisions.watching import preemption_of
 from holdfast_sidecar.desk.asked_storage import Unanswered
 from holdfast_sidecar.outlook import Outlook
 from holdfast_sidecar.peer_keeping import PeerKeeping
+from holdfast_sidecar.records.codec import decode
+from holdfast_sidecar.records.plan import TERMINAL, Plan
 from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.snapshot_keeping import SnapshotKeeping
 from holdfast_sidecar.stopwatch import Stopwatch

@@ -10,22 +10,15 @@ from dataclasses import dataclass, field
 
 from holdfast_sidecar.collective_trace import RankTrace
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import (
-    AgentReport,
-    AttemptKey,
-    CheckpointOrder,
-    Exertion,
-    GateVerdict,
-    PeerOrder,
-    Plan,
-    RankReport,
-    SavedPart,
-    SnapshotOrder,
-    SnapshotReport,
-    decode,
-)
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.findings import Finding
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart
+from holdfast_sidecar.records.codec import decode
+from holdfast_sidecar.records.gate import Exertion, GateVerdict
+from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.snapshot import AttemptKey, PeerOrder, SnapshotOrder, SnapshotReport
 
 
 @dataclass(frozen=True)

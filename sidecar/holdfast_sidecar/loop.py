@@ -21,11 +21,6 @@ from holdfast_sidecar.checkpoint_outcomes import CheckpointOutcomes
 from holdfast_sidecar.closer_look import Scrutiny
 from holdfast_sidecar.collective_trace import RankTrace
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import (
-    CheckpointOrder,
-    SavedPart,
-    SnapshotReport,
-)
 from holdfast_sidecar.deathwatch.watch import NoDeathWatch
 from holdfast_sidecar.deeds import Deeds
 from holdfast_sidecar.detectors.arrival import (
@@ -60,6 +55,8 @@ from holdfast_sidecar.probes.machine import MachineProbes
 from holdfast_sidecar.probes.peers import parse_peers, parse_traces
 from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.rank_reports import report_rank
+from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart
+from holdfast_sidecar.records.snapshot import SnapshotReport
 from holdfast_sidecar.roles import read_roles
 from holdfast_sidecar.settings import Settings
 

@@ -15,16 +15,6 @@ from pathlib import Path
 
 from holdfast_sidecar.checkpoints.directory import checkpoint_url
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import (
-    TERMINAL,
-    CheckpointOrder,
-    LedgerEntry,
-    Plan,
-    RankReport,
-    SavedPart,
-    SnapshotReport,
-    decode,
-)
 from holdfast_sidecar.decisions.checkpointing import last_step
 from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
 from holdfast_sidecar.decisions.shipping import newest_held, writers_of
@@ -32,6 +22,11 @@ from holdfast_sidecar.decisions.snapshot_source import first_that_counts
 from holdfast_sidecar.desk.questions import Seal, WriteParts
 from holdfast_sidecar.desk.storage_desk import Desk
 from holdfast_sidecar.local_state import Orders
+from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry, SavedPart
+from holdfast_sidecar.records.codec import decode
+from holdfast_sidecar.records.plan import TERMINAL, Plan
+from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.snapshot import SnapshotReport
 from holdfast_sidecar.settings import Settings
 
 log = logging.getLogger(__name__)

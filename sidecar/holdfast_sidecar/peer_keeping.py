@@ -11,10 +11,12 @@ import secrets
 from collections.abc import Callable
 
 from holdfast_sidecar.coordination.keys import CURRENT, Section
-from holdfast_sidecar.coordination.reports import AttemptKey, PeerOrder, Plan, encode
 from holdfast_sidecar.coordination.store import Lease, Store
 from holdfast_sidecar.decisions import checkpointing, peering, snapshotting
 from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.snapshot import AttemptKey, PeerOrder
 from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.stopwatch import Stopwatch
 

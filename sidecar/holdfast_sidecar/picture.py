@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.checkpoint_outcomes import CheckpointTally
-from holdfast_sidecar.coordination.reports import SnapshotReport
 from holdfast_sidecar.detectors.gate import Fitness
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.gpus.view import GpuView
@@ -15,6 +14,7 @@ from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import Moment, Ranks
 from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.readings.machine import MachineReading, ProbeHealth
+from holdfast_sidecar.records.snapshot import SnapshotReport
 from holdfast_sidecar.settings import CheckpointSettings, PolicySettings
 
 

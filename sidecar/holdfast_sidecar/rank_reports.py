@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from holdfast.page import Ending, Flag, Word, uses_gloo_alone
-from holdfast_sidecar.coordination.reports import RankReport
 from holdfast_sidecar.detectors.stall import stood_since_s
 from holdfast_sidecar.gpus.energy import UNMETERED, RankEnergy
 from holdfast_sidecar.observation import Moment, RankHistory, RankLook, is_finite, own_s, step_s
+from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.settings import Settings
 
 STEPS_OF_PACE = 16

@@ -5,7 +5,7 @@ All ranks of a node have the role of its launcher; nothing is known of coordinat
 
 from __future__ import annotations
 
-from holdfast_sidecar.coordination.reports import Plan
+from holdfast_sidecar.records.plan import Plan
 
 
 def read_roles(plan: Plan | None, attempt: int) -> dict[int, str]:

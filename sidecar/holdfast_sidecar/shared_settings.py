@@ -12,8 +12,10 @@ from collections.abc import Callable, Mapping
 
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.coordination.keys import CURRENT, Section
-from holdfast_sidecar.coordination.reports import AgentReport, NodeReport, decode
 from holdfast_sidecar.coordination.store import Store, View
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.codec import decode
+from holdfast_sidecar.records.node import NodeReport
 
 WATCH_S = 3.0
 """How long a claim that differs is watched for signs of life: ten heartbeats. Paid only when the

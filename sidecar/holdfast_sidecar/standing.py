@@ -11,23 +11,6 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from holdfast_sidecar.coordination.keys import CURRENT, Section
-from holdfast_sidecar.coordination.reports import (
-    TERMINAL,
-    AgentReport,
-    CheckpointOrder,
-    GateVerdict,
-    HookRun,
-    Incident,
-    LedgerEntry,
-    Member,
-    NodeReport,
-    Pause,
-    Plan,
-    Quarantine,
-    RankReport,
-    SnapshotOrder,
-    decode,
-)
 from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions import precaution
 from holdfast_sidecar.decisions.cluster import parse_cluster
@@ -35,6 +18,16 @@ from holdfast_sidecar.decisions.pausing import too_few_without
 from holdfast_sidecar.decisions.restart import PLANNED
 from holdfast_sidecar.decisions.saving_first import can_be_saved
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry
+from holdfast_sidecar.records.codec import decode
+from holdfast_sidecar.records.gate import GateVerdict
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import TERMINAL, Member, Pause, Plan
+from holdfast_sidecar.records.quarantine import HookRun, Quarantine
+from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.snapshot import SnapshotOrder
 from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.span import span
 from holdfast_sidecar.story import name_cause, whom

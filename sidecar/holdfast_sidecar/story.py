@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.coordination.reports import LEFT_ALONE, WITHHELD, Incident
 from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
 from holdfast_sidecar.decisions.hardware import STILL_RAN
 from holdfast_sidecar.decisions.warrant import HANGS
+from holdfast_sidecar.records.incident import LEFT_ALONE, WITHHELD, Incident
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from holdfast_sidecar.coordination.reports import LEFT_ALONE
 from holdfast_sidecar.decisions.blame import LEFT
 from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
 from holdfast_sidecar.decisions.hardware import OF_HARDWARE
 from holdfast_sidecar.decisions.observing import END, LEAVE
+from holdfast_sidecar.records.incident import LEFT_ALONE
 from holdfast_sidecar.story import Story, whom
 
 _DID = {

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from holdfast_sidecar import __version__
 from holdfast_sidecar.coordination.connection import open_store
-from holdfast_sidecar.coordination.reports import AgentReport
 from holdfast_sidecar.launcher.plan_watch import PlanWatch
 from holdfast_sidecar.launcher.reporting import Reporter
 from holdfast_sidecar.launcher.sidecar_process import SidecarProcess
@@ -24,6 +23,7 @@ from holdfast_sidecar.launcher.standing import (
     while_running,
 )
 from holdfast_sidecar.places import places
+from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.settings import PathSettings, RedisSettings, SidecarSettings
 
 LOOK_S = 1.0

@@ -9,8 +9,10 @@ import dataclasses
 from collections.abc import Callable, Iterable
 
 from holdfast.page import Order, OrderKind
-from holdfast_sidecar.coordination.reports import CheckpointOrder, Plan, SnapshotOrder
 from holdfast_sidecar.pages import RankPage
+from holdfast_sidecar.records.checkpoint import CheckpointOrder
+from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.snapshot import SnapshotOrder
 
 ALWAYS_NS = 2**63 - 1
 """The deadline of an order that stands until another replaces it."""

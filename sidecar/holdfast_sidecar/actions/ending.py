@@ -6,8 +6,8 @@ import logging
 import signal
 from collections.abc import Iterable
 
-from holdfast_sidecar.coordination.reports import Plan
 from holdfast_sidecar.pages import RankPage
+from holdfast_sidecar.records.plan import Plan
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from typing import IO
 
 from holdfast import environment
 from holdfast_sidecar.actions.runner import ActionRunner
-from holdfast_sidecar.coordination.reports import HookRun
+from holdfast_sidecar.records.quarantine import HookRun
 from holdfast_sidecar.settings import NodesSettings
 
 logger = logging.getLogger(__name__)

@@ -9,9 +9,9 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from holdfast.page import END_SIGNAL, Ending, Flag, Word, parse_words
-from holdfast_sidecar.coordination.reports import Plan
 from holdfast_sidecar.observation import RankHistory
 from holdfast_sidecar.pages import RankPage
+from holdfast_sidecar.records.plan import Plan
 
 logger = logging.getLogger(__name__)
 

@@ -33,14 +33,8 @@ from holdfast_sidecar.checkpoints.manifest import (
     write_void,
 )
 from holdfast_sidecar.checkpoints.retention import DAY_S, abandoned, remove, superfluous
-from holdfast_sidecar.coordination.reports import (
-    Candidate,
-    CheckpointOrder,
-    FileFact,
-    LedgerEntry,
-    Plan,
-    SavedPart,
-)
+from holdfast_sidecar.records.checkpoint import CheckpointOrder, FileFact, LedgerEntry, SavedPart
+from holdfast_sidecar.records.plan import Candidate, Plan
 from holdfast_sidecar.settings import CheckpointSettings
 
 

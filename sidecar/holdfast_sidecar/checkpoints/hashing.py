@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from holdfast.checkpoint_files import MANIFEST
 from holdfast.storage import Folder
 from holdfast_sidecar.checkpoints import verdict
-from holdfast_sidecar.coordination.reports import FileFact
+from holdfast_sidecar.records.checkpoint import FileFact
 
 _OWNED = re.compile(r"__(\d+)_")
 _CHUNK = 1 << 20  # hashlib lets go of the interpreter lock for pieces this large

@@ -23,7 +23,8 @@ from holdfast_sidecar.checkpoints.manifest import (
     verify_sizes,
 )
 from holdfast_sidecar.checkpoints.verdict import append_verdict, read_verdicts
-from holdfast_sidecar.coordination.reports import Candidate, LedgerEntry
+from holdfast_sidecar.records.checkpoint import LedgerEntry
+from holdfast_sidecar.records.plan import Candidate
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,8 @@ from holdfast.checkpoint_files import MANIFEST, BrokenSeal, open_sealed, seal
 from holdfast.storage import Folder
 from holdfast_sidecar.checkpoints.hashing import hash_file
 from holdfast_sidecar.checkpoints.verdict import VOID
-from holdfast_sidecar.coordination.reports import FileFact, Member
+from holdfast_sidecar.records.checkpoint import FileFact
+from holdfast_sidecar.records.plan import Member
 
 NAME = MANIFEST
 SCHEMA = 2

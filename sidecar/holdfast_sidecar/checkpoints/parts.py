@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from holdfast.page import Identity, Reply, ReplyState
-from holdfast_sidecar.coordination.reports import CheckpointOrder, SavedPart
 from holdfast_sidecar.desk.questions import HashFiles, Part, Question, WriteParts
 from holdfast_sidecar.desk.storage_desk import Desk
+from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,10 @@ from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli import store_away
 from holdfast_sidecar.cli.finding_the_job import FoundJob
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import Request, encode
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
 from holdfast_sidecar.home import user_name
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.request import Request
 from holdfast_sidecar.standing import attached_plan, exists
 
 

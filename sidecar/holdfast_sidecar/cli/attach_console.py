@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import Incident, decode
 from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.findings import Finding
+from holdfast_sidecar.records.codec import decode
+from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.span import span
 from holdfast_sidecar.story import tell, whom
 from holdfast_sidecar.summing_up import sum_up

@@ -20,7 +20,6 @@ from holdfast_sidecar.cli.attach_console import Console
 from holdfast_sidecar.cli.attach_store import open_attached_store
 from holdfast_sidecar.cli.attach_watch import ENDINGS, Watched, leave_on_signal, say
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import Plan, RankReport
 from holdfast_sidecar.coordinator import Coordinator
 from holdfast_sidecar.decisions.modes import mode_of_job
 from holdfast_sidecar.decisions.warrant import Warrant, refusal
@@ -41,6 +40,8 @@ from holdfast_sidecar.pages import open_process
 from holdfast_sidecar.places import NAME, places
 from holdfast_sidecar.probes.outside import OutsideProbe, find_ranks
 from holdfast_sidecar.probes.runner import ProbeRunner
+from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.settings import OVERSLEPT_S
 from holdfast_sidecar.sidecar_record import SidecarRecord, lock_node, write_record
 

@@ -14,12 +14,13 @@ from holdfast_sidecar.chronicle import newest_job, read_incidents
 from holdfast_sidecar.cli import store_away
 from holdfast_sidecar.cli.finding_the_job import FoundJob, NoSuchJob, find_job, find_names
 from holdfast_sidecar.configuration import Effective
-from holdfast_sidecar.coordination.reports import TERMINAL, Incident, Plan
 from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.job_record import newest_ended, newest_record, read_record
 from holdfast_sidecar.listing import find
 from holdfast_sidecar.places import state_root
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import TERMINAL, Plan
 from holdfast_sidecar.standing import exists, incidents
 from holdfast_sidecar.story import Story
 

@@ -14,11 +14,11 @@ from holdfast_sidecar.cli.progress import ProgressLine
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.wishes import LOST, Settled, follow, refuse, running_plan, take_back
 from holdfast_sidecar.configuration import Effective, read_seconds
-from holdfast_sidecar.coordination.reports import Incident
 from holdfast_sidecar.coordination.store import Store, View
 from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.decisions.pausing import RESTART
 from holdfast_sidecar.decisions.snapshot_source import find_snapshot
+from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.span import span
 from holdfast_sidecar.standing import newest_checkpoint
 from holdfast_sidecar.story import lost_s

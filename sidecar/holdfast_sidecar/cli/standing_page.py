@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast_sidecar.cli.table import BAD, DOUBTFUL, GOOD, paint, size, table
-from holdfast_sidecar.coordination.reports import (
-    TERMINAL,
-    WITHHELD,
-    HookRun,
-    Incident,
-    Pause,
-    Quarantine,
-    RankReport,
-)
 from holdfast_sidecar.decisions.quarantine import ends_with
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.job_record import JobRecord
+from holdfast_sidecar.records.incident import WITHHELD, Incident
+from holdfast_sidecar.records.plan import TERMINAL, Pause
+from holdfast_sidecar.records.quarantine import HookRun, Quarantine
+from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.span import span
 from holdfast_sidecar.standing import SnapshotStanding, Standing
 from holdfast_sidecar.story import lost_s, whom

@@ -18,10 +18,10 @@ from holdfast_sidecar.cli.progress import ProgressLine
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.status import look_twice
 from holdfast_sidecar.configuration import Effective, read_seconds
-from holdfast_sidecar.coordination.reports import TERMINAL
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
 from holdfast_sidecar.decisions.cluster import Cluster, beats, parse_cluster
 from holdfast_sidecar.decisions.liveness import Heartbeats
+from holdfast_sidecar.records.plan import TERMINAL
 from holdfast_sidecar.span import span
 from holdfast_sidecar.standing import has_ended
 

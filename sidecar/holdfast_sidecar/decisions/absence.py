@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast_sidecar.coordination.reports import TERMINAL, Member
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.liveness import Heartbeats
 from holdfast_sidecar.decisions.losses import how_lost
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.records.plan import TERMINAL, Member
 
 CONFIDENCE = 0.95
 """A node that is only cut off from the store looks the same from here."""

@@ -8,11 +8,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from holdfast_sidecar.coordination.reports import AgentReport, GateVerdict
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.formation import Formation, Mismatch, Waiting
 from holdfast_sidecar.decisions.quarantine import find, is_kept_out
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.gate import GateVerdict
 from holdfast_sidecar.settings import Settings
 
 VERDICT = "verdict"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from holdfast_sidecar.coordination.reports import AgentReport, Incident, Plan, decode
 from holdfast_sidecar.decisions import formation, restart
 from holdfast_sidecar.decisions.admission import awaits_words, with_unfit
 from holdfast_sidecar.decisions.choosing import choose
@@ -21,6 +20,10 @@ from holdfast_sidecar.decisions.outcome import (
 )
 from holdfast_sidecar.decisions.quarantine import bearable, is_kept_out, lasting
 from holdfast_sidecar.decisions.snapshot_source import find_snapshot
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.codec import decode
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Plan
 
 EXIT_BAD_INPUT = 2
 

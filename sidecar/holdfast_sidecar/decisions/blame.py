@@ -7,8 +7,8 @@ import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast_sidecar.coordination.reports import Exit
 from holdfast_sidecar.naming import name_signal
+from holdfast_sidecar.records.agent import Exit
 
 OF_A_PEER = re.compile(
     r"connection (closed|reset|refused)|broken pipe|socket|recv|timed out|timeout"

@@ -6,14 +6,10 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from holdfast_sidecar.coordination.reports import (
-    CheckpointOrder,
-    LedgerEntry,
-    NodeReport,
-    Plan,
-    RankReport,
-    SavedPart,
-)
+from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry, SavedPart
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.settings import CheckpointSettings, SidecarSettings
 
 BUSY_ENDINGS = frozenset({"missed", "void", "failed"})

@@ -6,9 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from holdfast_sidecar.coordination.reports import Candidate, Exit, Incident, Plan, RankReport
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.losses import exits_of
+from holdfast_sidecar.records.agent import Exit
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Candidate, Plan
+from holdfast_sidecar.records.rank import RankReport
 
 ABOUT_NUMBERS = frozenset({"nonfinite", "spike", "corruption"})
 """Causes after which nothing newer than the onset may be trusted, in memory or on storage."""

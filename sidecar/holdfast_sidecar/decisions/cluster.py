@@ -7,25 +7,20 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from holdfast_sidecar.coordination.keys import CURRENT, Section
-from holdfast_sidecar.coordination.reports import (
-    AgentReport,
-    AttemptKey,
-    CheckpointOrder,
-    Incident,
-    LedgerEntry,
-    NodeReport,
-    PeerOrder,
-    Plan,
-    Quarantine,
-    RankReport,
-    Request,
-    SnapshotOrder,
-    decode,
-)
 from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions.draining import as_asked
 from holdfast_sidecar.decisions.liveness import Beat, Heartbeats
 from holdfast_sidecar.decisions.quarantine import is_kept_out
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry
+from holdfast_sidecar.records.codec import decode
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.quarantine import Quarantine
+from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.request import Request
+from holdfast_sidecar.records.snapshot import AttemptKey, PeerOrder, SnapshotOrder
 
 T = TypeVar("T")
 

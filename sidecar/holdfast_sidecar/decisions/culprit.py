@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast_sidecar.coordination.reports import Incident, Plan
 from holdfast_sidecar.decisions import fault_time
 from holdfast_sidecar.decisions.arrival import Arrival, Cause, judge_late
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.modes import mode_on
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Plan
 
 
 def name_culprit(acting: Iterable[Finding], cluster: Cluster, plan: Plan) -> Incident | None:

@@ -11,7 +11,6 @@ import dataclasses
 import zlib
 from collections.abc import Sequence
 
-from holdfast_sidecar.coordination.reports import Incident, Plan
 from holdfast_sidecar.decisions import restart
 from holdfast_sidecar.decisions.choosing import is_about_numbers
 from holdfast_sidecar.decisions.cluster import Cluster
@@ -25,6 +24,8 @@ from holdfast_sidecar.decisions.keeping_out import (
 )
 from holdfast_sidecar.decisions.lemon import WITHOUT_NODE, ran_out_of_memory
 from holdfast_sidecar.decisions.pausing import RESTART
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.settings import PolicySettings, Settings
 
 ROLL_BACK = "roll_back"

@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from holdfast_sidecar.coordination.reports import AgentReport, Member
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.plan import Member
 
 
 @dataclass(frozen=True)

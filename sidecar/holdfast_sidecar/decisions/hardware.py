@@ -10,13 +10,14 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from holdfast_sidecar.coordination.reports import Incident, Member, Plan
 from holdfast_sidecar.decisions.accusation import VICTIM
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.losses import part_of_node
 from holdfast_sidecar.decisions.modes import mode_on
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.naming import name_ranks
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.remedy import Remedy, harsher, parse_remedy
 
 GPU = "gpu"

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from holdfast_sidecar.coordination.reports import HookRun, Plan, Quarantine
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.outcome import Circumstances
+from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.quarantine import HookRun, Quarantine
 from holdfast_sidecar.settings import NodesSettings
 
 QUARANTINE, RETURN = "quarantine", "return"

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from holdfast_sidecar.coordination.reports import Incident, Plan
 from holdfast_sidecar.decisions.accusation import BY_ORDER, VICTIM
 from holdfast_sidecar.decisions.blame import ABORTED, OF_A_MISMATCH, speaks_of_peer
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.signature import OF_WHOM
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Plan
 
 STOP = "stop"
 """Cause of what such an end left open, and what was decided about it."""

@@ -7,7 +7,6 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from holdfast_sidecar.coordination.reports import AgentReport, Incident, Plan, Quarantine
 from holdfast_sidecar.decisions import lemon, quarantine, restart
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.hardware import HOST, LINK, headline, unanswered
@@ -15,6 +14,10 @@ from holdfast_sidecar.decisions.lemon import WITHOUT_NODE
 from holdfast_sidecar.decisions.modes import mode_of_job
 from holdfast_sidecar.decisions.pausing import RESTART
 from holdfast_sidecar.findings import Kind
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.quarantine import Quarantine
 from holdfast_sidecar.remedy import Remedy, parse_remedy
 from holdfast_sidecar.settings import PolicySettings, Settings
 

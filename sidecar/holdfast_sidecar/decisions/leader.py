@@ -7,7 +7,6 @@ one stopped. Files and clocks are asked through `Circumstances`.
 
 from __future__ import annotations
 
-from holdfast_sidecar.coordination.reports import TERMINAL, Plan
 from holdfast_sidecar.decisions.beginning import begin, superseding, without_plan
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.observing import is_attached, observe
@@ -24,6 +23,7 @@ from holdfast_sidecar.decisions.pausing import take_in
 from holdfast_sidecar.decisions.reforming import await_evidence, reform
 from holdfast_sidecar.decisions.watching import watch
 from holdfast_sidecar.decisions.withholding import overtaken
+from holdfast_sidecar.records.plan import TERMINAL, Plan
 
 
 def _amid(cluster: Cluster, plan: Plan, stop: str) -> tuple[Write, ...]:

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.coordination.reports import Incident
 from holdfast_sidecar.decisions.hardware import OF_HARDWARE
+from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.settings import PolicySettings
 

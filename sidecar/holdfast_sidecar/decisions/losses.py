@@ -5,19 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from holdfast_sidecar.coordination.reports import (
-    AgentReport,
-    Exit,
-    Incident,
-    Member,
-    Plan,
-    RankReport,
-)
 from holdfast_sidecar.decisions import fault_time
 from holdfast_sidecar.decisions.blame import Blame, find_culprit, weight
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.quarantine import part_of
 from holdfast_sidecar.findings import Kind
+from holdfast_sidecar.records.agent import AgentReport, Exit
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.records.rank import RankReport
 
 
 def lost_members(cluster: Cluster, plan: Plan, now_unix_s: float) -> Incident | None:

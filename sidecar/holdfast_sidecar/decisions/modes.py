@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from holdfast_sidecar.coordination.reports import NodeReport
+from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.settings import ModeSettings, Settings
 
 OF_CAUSE = {

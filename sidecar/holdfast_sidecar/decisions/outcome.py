@@ -6,8 +6,10 @@ import dataclasses
 from dataclasses import dataclass
 
 from holdfast_sidecar.coordination.keys import CURRENT, Section
-from holdfast_sidecar.coordination.reports import Candidate, Incident, Plan, encode
 from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Candidate, Plan
 from holdfast_sidecar.settings import Settings
 
 

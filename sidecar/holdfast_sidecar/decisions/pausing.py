@@ -9,13 +9,16 @@ from __future__ import annotations
 import dataclasses
 
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import Incident, Pause, Plan, Request, encode
 from holdfast_sidecar.decisions import draining
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.hooks import with_hooks
 from holdfast_sidecar.decisions.losses import too_few_to_decide
 from holdfast_sidecar.decisions.outcome import Circumstances, Outcome, Write, write_plan
 from holdfast_sidecar.decisions.quarantine import lasting, let_in
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Pause, Plan
+from holdfast_sidecar.records.request import Request
 
 RESTART = "restart"
 """Kind of request, and cause of the incident that it becomes."""

@@ -8,8 +8,10 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast_sidecar.coordination.reports import NodeReport, PeerOrder, Plan
 from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.snapshot import PeerOrder
 
 
 @dataclass(frozen=True)

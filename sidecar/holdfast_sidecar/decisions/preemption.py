@@ -9,13 +9,15 @@ import dataclasses
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from holdfast_sidecar.coordination.reports import CheckpointOrder, Incident, Plan
 from holdfast_sidecar.decisions.checkpointing import last_step, obstacle
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.formation import alike
 from holdfast_sidecar.decisions.losses import agent_of
 from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
 from holdfast_sidecar.decisions.shipping import Shipment, newest_shipment
+from holdfast_sidecar.records.checkpoint import CheckpointOrder
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.settings import PolicySettings
 
 ASKED_BY = "preempt"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from holdfast_sidecar.coordination.reports import AgentReport, NodeReport, Quarantine
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.quarantine import Quarantine
 from holdfast_sidecar.remedy import Remedy, parse_remedy
 
 SURELY_LATER_S = 60.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from holdfast_sidecar.coordination.reports import WITHHELD, Exit, Incident, Plan, Quarantine
 from holdfast_sidecar.decisions import (
     fault_time,
     formation,
@@ -41,6 +40,10 @@ from holdfast_sidecar.decisions.outcome import (
 from holdfast_sidecar.decisions.pausing import why_paused
 from holdfast_sidecar.decisions.quarantine import bearable
 from holdfast_sidecar.decisions.signature import sign
+from holdfast_sidecar.records.agent import Exit
+from holdfast_sidecar.records.incident import WITHHELD, Incident
+from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.quarantine import Quarantine
 from holdfast_sidecar.settings import Settings
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast_sidecar.coordination.reports import Incident, Quarantine
 from holdfast_sidecar.decisions.signature import are_alike, in_words
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.quarantine import Quarantine
 from holdfast_sidecar.settings import PolicySettings
 
 EXIT_FAILED = 1

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from holdfast_sidecar.coordination.reports import Incident, Plan
 from holdfast_sidecar.decisions import checkpointing
 from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.warrant import HANGS
 from holdfast_sidecar.findings import Kind
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.remedy import Remedy
 
 

@@ -8,16 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from holdfast_sidecar.coordination.reports import (
-    CheckpointOrder,
-    Member,
-    NodeReport,
-    Plan,
-    RankReport,
-    SavedPart,
-)
 from holdfast_sidecar.decisions.checkpointing import Complete, Pending, Void
 from holdfast_sidecar.decisions.snapshotting import fewest_slots
+from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.records.rank import RankReport
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 
-from holdfast_sidecar.coordination.reports import Exit, Incident
 from holdfast_sidecar.decisions.blame import (
     ABORTED,
     FROM_OUTSIDE,
@@ -17,6 +16,8 @@ from holdfast_sidecar.decisions.blame import (
     speaks_of_mismatch,
     weight,
 )
+from holdfast_sidecar.records.agent import Exit
+from holdfast_sidecar.records.incident import Incident
 
 SIGNATURE_CHARACTERS = 200
 """Of a message: less than a page keeps, so that who reads it there and who reads torch's error file

@@ -8,9 +8,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
-from holdfast_sidecar.coordination.reports import Candidate, Incident, Member, Plan, SnapshotReport
 from holdfast_sidecar.decisions.choosing import is_about_numbers
 from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Candidate, Member, Plan
+from holdfast_sidecar.records.snapshot import SnapshotReport
 
 NAME = "snapshot"
 """Tier and identifier of the candidate."""

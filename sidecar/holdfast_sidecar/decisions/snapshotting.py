@@ -6,13 +6,10 @@ import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from holdfast_sidecar.coordination.reports import (
-    NodeReport,
-    Plan,
-    RankReport,
-    SnapshotOrder,
-    SnapshotReport,
-)
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.snapshot import SnapshotOrder, SnapshotReport
 from holdfast_sidecar.settings import SnapshotSettings
 
 FEWEST_SLOTS = 2

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast_sidecar.coordination.reports import NodeReport
 from holdfast_sidecar.coordination.store import Lease
 from holdfast_sidecar.decisions.absence import saw_sidecar_end
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.liveness import Heartbeats
+from holdfast_sidecar.records.node import NodeReport
 
 
 def why_gone(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 
-from holdfast_sidecar.coordination.reports import AgentReport, Incident, Member, Plan
 from holdfast_sidecar.decisions import (
     fault_time,
     hardware,
@@ -38,6 +37,9 @@ from holdfast_sidecar.decisions.outcome import (
 )
 from holdfast_sidecar.decisions.pausing import asked_to_restart, planned, why_paused
 from holdfast_sidecar.decisions.signature import sign
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.settings import Settings
 
 

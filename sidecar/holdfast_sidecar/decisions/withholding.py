@@ -10,14 +10,6 @@ import dataclasses
 from collections.abc import Iterator
 
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import (
-    LEFT_ALONE,
-    WITHHELD,
-    Incident,
-    Pause,
-    Plan,
-    encode,
-)
 from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.culprit import mode_where_it_was, name_culprit
@@ -27,6 +19,9 @@ from holdfast_sidecar.decisions.modes import mode_of_job, mode_on
 from holdfast_sidecar.decisions.outcome import Circumstances, Write, amend
 from holdfast_sidecar.decisions.restart import PLANNED
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.incident import LEFT_ALONE, WITHHELD, Incident
+from holdfast_sidecar.records.plan import Pause, Plan
 
 ASKS_FOR_MORE = (Kind.HANG, Kind.STALL, Kind.DATA_STALL)
 """Kinds of findings for which ranks are ended, where they are sure enough."""

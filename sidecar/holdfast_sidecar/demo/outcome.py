@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast_sidecar.coordination.reports import Incident, LedgerEntry
 from holdfast_sidecar.demo.scenario import Event, Kind
+from holdfast_sidecar.records.checkpoint import LedgerEntry
+from holdfast_sidecar.records.incident import Incident
 
 
 @dataclass(frozen=True)

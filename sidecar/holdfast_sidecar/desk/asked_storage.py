@@ -8,13 +8,6 @@ from typing import TypeVar
 
 from holdfast_sidecar.checkpoints.directory import checkpoint_url
 from holdfast_sidecar.checkpoints.ledger import NothingResumable
-from holdfast_sidecar.coordination.reports import (
-    Candidate,
-    CheckpointOrder,
-    LedgerEntry,
-    Plan,
-    SavedPart,
-)
 from holdfast_sidecar.desk.questions import (
     GiveVerdict,
     NoteFailedLoad,
@@ -26,6 +19,8 @@ from holdfast_sidecar.desk.questions import (
     WhatToResume,
 )
 from holdfast_sidecar.desk.storage_desk import Desk
+from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry, SavedPart
+from holdfast_sidecar.records.plan import Candidate, Plan
 from holdfast_sidecar.settings import CheckpointSettings
 
 A = TypeVar("A")

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from holdfast_sidecar.coordination.reports import encode
 from holdfast_sidecar.desk.questions import Question, Reply, read_answer
+from holdfast_sidecar.records.codec import encode
 
 A = TypeVar("A")
 

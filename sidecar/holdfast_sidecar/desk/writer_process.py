@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast import environment
-from holdfast_sidecar.coordination.reports import encode
 from holdfast_sidecar.desk.questions import Errand, Question, Reply, read_reply, spell_question
 from holdfast_sidecar.naming import how_it_ended
+from holdfast_sidecar.records.codec import encode
 
 log = logging.getLogger(__name__)
 

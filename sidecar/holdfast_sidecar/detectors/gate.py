@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from holdfast_sidecar.coordination.reports import Exertion, GateVerdict
 from holdfast_sidecar.detectors.pci_links import LinkMemory
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.gpus.recovery import ACTIONS, action_of
 from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading, Signal
 from holdfast_sidecar.readings.machine import MachineReading
+from holdfast_sidecar.records.gate import Exertion, GateVerdict
 from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.settings import GateSettings
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from holdfast.page import Flag, Word
-from holdfast_sidecar.coordination.reports import AgentReport, decode
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import Moment, Ranks
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.codec import decode
 
 SIGNAL = "SIGTERM"
 

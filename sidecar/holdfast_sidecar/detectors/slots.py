@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast_sidecar.coordination.reports import SnapshotReport
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import Moment
+from holdfast_sidecar.records.snapshot import SnapshotReport
 
 
 def find_missing_slots(report: SnapshotReport | None, moment: Moment) -> Iterator[Finding]:

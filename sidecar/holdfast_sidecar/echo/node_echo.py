@@ -12,13 +12,15 @@ from typing import Protocol
 
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import AgentReport, NodeReport, decode
 from holdfast_sidecar.echo.choosing import choose
 from holdfast_sidecar.echo.exchange import Company, Exchange
 from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.listening import parse_listen
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.readings.round_trips import RoundTrips
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.codec import decode
+from holdfast_sidecar.records.node import NodeReport
 
 log = logging.getLogger(__name__)
 

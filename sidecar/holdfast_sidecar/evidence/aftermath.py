@@ -15,7 +15,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from holdfast_sidecar.coordination.reports import AgentReport, NodeReport, Plan, decode
 from holdfast_sidecar.decisions.blame import find_culprit
 from holdfast_sidecar.decisions.warrant import ENDED_BY_US
 from holdfast_sidecar.evidence import archive
@@ -36,6 +35,10 @@ from holdfast_sidecar.evidence.log_tails import read_tail
 from holdfast_sidecar.evidence.rank_facts import Output, RankFacts
 from holdfast_sidecar.places import Places
 from holdfast_sidecar.readings.machine import MachineReading
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.codec import decode
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.redaction import Redaction
 from holdfast_sidecar.settings import Settings
 

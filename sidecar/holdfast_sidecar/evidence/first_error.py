@@ -12,7 +12,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from holdfast.page import END_SIGNAL
-from holdfast_sidecar.coordination.reports import Exit, RankReport
 from holdfast_sidecar.decisions.blame import (
     OF_A_MISMATCH,
     OF_A_PEER,
@@ -22,6 +21,8 @@ from holdfast_sidecar.decisions.blame import (
     weight,
 )
 from holdfast_sidecar.evidence.log_errors import LogError
+from holdfast_sidecar.records.agent import Exit
+from holdfast_sidecar.records.rank import RankReport
 
 BY_LAUNCHERS = frozenset({signal.SIGTERM, signal.SIGINT, END_SIGNAL})
 """What ends the ranks of an attempt that failed; launchers themselves say which they ended so."""

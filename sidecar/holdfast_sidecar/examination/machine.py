@@ -9,8 +9,8 @@ from pathlib import Path
 from holdfast_sidecar.actions.spied_stacks import find_spy
 from holdfast_sidecar.examination.check import NOTE, OK, WARN, Check
 from holdfast_sidecar.examination.tracing import may_trace_children
+from holdfast_sidecar.kernel_log import open_log
 from holdfast_sidecar.probes.clock import UNSYNCHRONISED, read_clock
-from holdfast_sidecar.probes.kernel_lines import KMSG
 
 PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
 
@@ -147,7 +147,7 @@ def _read_ptrace_scope() -> int | None:
 
 def _may_read_kernel_log() -> bool:
     try:
-        os.close(os.open(KMSG, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+        os.close(open_log())
     except OSError:
         return False
     return True

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from holdfast_sidecar.coordination.reports import NodeReport, decode
+from holdfast_sidecar.records.codec import decode
+from holdfast_sidecar.records.node import NodeReport
 
 EVERY_S = 30.0
 """Clocks drift apart over days; one that is set is noticed soon enough."""

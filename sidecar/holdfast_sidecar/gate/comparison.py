@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from holdfast_sidecar.coordination.reports import Exertion
 from holdfast_sidecar.gate.errand import CPU
+from holdfast_sidecar.records.gate import Exertion
 
 SLOW_RATIO = 0.8
 """Healthy GPUs of one model lie within a few percent of each other, so a fifth is told."""

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import Exertion, GateVerdict, NodeReport, Plan, decode
 from holdfast_sidecar.detectors.gate import Fitness, Subject, find_gate_troubles, judge_fitness
 from holdfast_sidecar.detectors.pci_links import LinkMemory, remember_links
 from holdfast_sidecar.findings import Finding
@@ -16,6 +15,10 @@ from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.machine import MachineReading
+from holdfast_sidecar.records.codec import decode
+from holdfast_sidecar.records.gate import Exertion, GateVerdict
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.settings import Settings
 
 

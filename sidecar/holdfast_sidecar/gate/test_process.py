@@ -13,9 +13,9 @@ import sys
 from dataclasses import dataclass
 
 from holdfast import environment
-from holdfast_sidecar.coordination.reports import decode, encode
 from holdfast_sidecar.gate.errand import Errand, Result
 from holdfast_sidecar.naming import how_it_ended
+from holdfast_sidecar.records.codec import decode, encode
 
 COMMAND = (sys.executable, "-m", "holdfast_sidecar.gate.exertion")
 

@@ -22,7 +22,6 @@ from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from holdfast.page import Flag, page_name, uses_gloo_alone
-from holdfast_sidecar.coordination.reports import Plan
 from holdfast_sidecar.decisions.snapshot_source import NAME as SNAPSHOT
 from holdfast_sidecar.launcher.backing import Backing
 from holdfast_sidecar.launcher.checkpoint_news import CheckpointNews
@@ -48,6 +47,7 @@ from holdfast_sidecar.launcher.seating import announce, assign_workers, context_
 from holdfast_sidecar.launcher.spare import Spare
 from holdfast_sidecar.launcher.standby import Standby
 from holdfast_sidecar.launcher.standing import Standing, while_running
+from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.redaction import Redaction, secrets_among
 
 logger = logging.getLogger(__name__)

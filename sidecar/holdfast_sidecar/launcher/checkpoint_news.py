@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast_sidecar.coordination.reports import CheckpointOrder
+from holdfast_sidecar.records.checkpoint import CheckpointOrder
 
 
 @dataclass

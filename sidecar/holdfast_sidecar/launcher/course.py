@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
-from holdfast_sidecar.coordination.reports import Exit, Plan
 from holdfast_sidecar.decisions.blame import describe, find_culprit
 from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
 from holdfast_sidecar.decisions.warrant import ENDED_BY_US
 from holdfast_sidecar.launcher.rank_ends import RankEnd, in_order
 from holdfast_sidecar.naming import how_it_ended
+from holdfast_sidecar.records.agent import Exit
+from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.redaction import Redaction
 
 LONGEST_MESSAGE = 200

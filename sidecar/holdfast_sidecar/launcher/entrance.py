@@ -17,7 +17,6 @@ from holdfast_sidecar import __version__
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.configuration import read_seconds
 from holdfast_sidecar.coordination.connection import open_store
-from holdfast_sidecar.coordination.reports import AgentReport
 from holdfast_sidecar.coordination.store import StoreUnavailable
 from holdfast_sidecar.decisions.admission import mode_of_gate
 from holdfast_sidecar.launcher.address import own_address
@@ -27,6 +26,7 @@ from holdfast_sidecar.launcher.plan_watch import PlanWatch
 from holdfast_sidecar.launcher.rendezvous import LAST_CALL_S, HoldfastRendezvous, new_incarnation
 from holdfast_sidecar.launcher.reporting import Reporter
 from holdfast_sidecar.launcher.time_limit import read_end
+from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.settings import PolicySettings, Settings
 from holdfast_sidecar.shared_settings import check_settings_shared
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from holdfast_sidecar.coordination.reports import Pause, Plan
+from holdfast_sidecar.records.plan import Pause, Plan
 
 
 @dataclass

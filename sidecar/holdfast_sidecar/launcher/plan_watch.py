@@ -14,15 +14,13 @@ from typing import TypeVar
 
 from holdfast_sidecar.coordination.exchange_guard import ExchangeGuard
 from holdfast_sidecar.coordination.keys import CURRENT, Section
-from holdfast_sidecar.coordination.reports import (
-    AgentReport,
-    CheckpointOrder,
-    GateVerdict,
-    NodeReport,
-    Plan,
-    decode,
-)
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.checkpoint import CheckpointOrder
+from holdfast_sidecar.records.codec import decode
+from holdfast_sidecar.records.gate import GateVerdict
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import Plan
 
 logger = logging.getLogger(__name__)
 

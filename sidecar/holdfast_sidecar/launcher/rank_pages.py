@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast import page
-from holdfast_sidecar.coordination.reports import Member
 from holdfast_sidecar.observation import find_onset
+from holdfast_sidecar.records.plan import Member
 
 
 def read_words(path: Path) -> tuple[int, ...] | None:

@@ -21,7 +21,6 @@ from torch.distributed.elastic.rendezvous.api import RendezvousInfo, RendezvousS
 
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import GateVerdict, Member, Plan
 from holdfast_sidecar.launcher import attempt_store, waiting
 from holdfast_sidecar.launcher.address import advertised, is_loopback
 from holdfast_sidecar.launcher.plan_watch import PlanWatch
@@ -35,6 +34,8 @@ from holdfast_sidecar.launcher.standing import (
     while_joining,
     while_running,
 )
+from holdfast_sidecar.records.gate import GateVerdict
+from holdfast_sidecar.records.plan import Member, Plan
 
 logger = logging.getLogger(__name__)
 

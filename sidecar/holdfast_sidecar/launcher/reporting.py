@@ -13,8 +13,9 @@ from typing import Any
 
 from holdfast_sidecar.coordination.exchange_guard import ExchangeGuard
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import AgentReport, encode
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.codec import encode
 
 logger = logging.getLogger(__name__)
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from torch.distributed.elastic.agent.server.api import Worker
 
-from holdfast_sidecar.coordination.reports import Plan
 from holdfast_sidecar.launcher.rank_environment import RankContext
 from holdfast_sidecar.launcher.rendezvous import Assignment
+from holdfast_sidecar.records.plan import Plan
 
 
 def assign_workers(assignment: Assignment, role: str) -> list[Worker]:

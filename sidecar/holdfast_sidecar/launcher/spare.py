@@ -10,11 +10,12 @@ from typing import Any
 
 from torch.distributed.elastic.utils import macros
 
-from holdfast_sidecar.coordination.reports import AgentReport, Plan
 from holdfast_sidecar.launcher.plan_watch import PlanWatch
 from holdfast_sidecar.launcher.rank_environment import RankContext, rank_environment
 from holdfast_sidecar.launcher.rank_process import Command
 from holdfast_sidecar.launcher.standby import Standby
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.plan import Plan
 
 NCCL_ERRORS = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from holdfast_sidecar.coordination.reports import TERMINAL, Member, Plan
+from holdfast_sidecar.records.plan import TERMINAL, Member, Plan
 
 LIVE = ("running", "evidence")
 

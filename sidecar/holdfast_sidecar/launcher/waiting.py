@@ -7,8 +7,11 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.coordination.reports import AgentReport, GateVerdict, Plan, Quarantine
 from holdfast_sidecar.decisions.quarantine import bearable, ends_with, find
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.gate import GateVerdict
+from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.quarantine import Quarantine
 
 FIRST_S = 3.0
 """Nodes that are started together meet sooner than this; whoever waits longer wonders why."""

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from holdfast_sidecar.checkpoint_outcomes import OUTCOMES, TRIGGERS, CheckpointTally
-from holdfast_sidecar.coordination.reports import LedgerEntry
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.schedule import target_s, work_out
 from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.picture import Picture
+from holdfast_sidecar.records.checkpoint import LedgerEntry
 
 VERDICTS = ("complete", "good", "poisoned")
 

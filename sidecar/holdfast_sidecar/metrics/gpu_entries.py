@@ -98,6 +98,9 @@ LINKS = (
     counter("gpu_nvlink_receive_bytes_total", "bytes", GPU, "Received over all NVLinks."),
     counter("gpu_nvlink_transmit_bytes_total", "bytes", GPU, "Sent over all NVLinks."),
     counter("gpu_nvlink_errors_total", "", (*GPU, "kind"), "NVLink errors, all links together."),
+    gauge("gpu_c2c_links", "", GPU, "Links to a processor in its own package (Grace)."),
+    gauge("gpu_c2c_links_active", "", GPU, "Those of them that are up."),
+    counter("gpu_c2c_errors_total", "", (*GPU, "kind"), "Errors of these links, all together."),
     gauge(
         "gpu_fabric_state_id",
         "",

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from holdfast_sidecar.coordination.reports import WITHHELD, Incident, Plan, RankReport
 from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.decisions.quarantine import is_kept_out
 from holdfast_sidecar.metrics.blame_samples import draw_blames
 from holdfast_sidecar.metrics.checkpoint_samples import draw_checkpoints
 from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.picture import Picture
+from holdfast_sidecar.records.incident import WITHHELD, Incident
+from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.story import lost_s
 
 STATES = ("running", "evidence", "ended", "done", "stopped")

@@ -147,6 +147,13 @@ ROWS: tuple[Row, ...] = (
     Row(Signal.PCIE_CORRECTABLE, (Field(173),), SELDOM_S),
     Row(Signal.PCIE_NON_FATAL, (Field(179),), SELDOM_S),
     Row(Signal.PCIE_FATAL, (Field(180),), SELDOM_S),
+    Row(Signal.PCIE_NAKS_RECEIVED, (Field(174),), SELDOM_S),
+    Row(Signal.PCIE_NAKS_SENT, (Field(177),), SELDOM_S),
+    Row(Signal.PCIE_RECEIVER, (Field(175),), SELDOM_S),
+    Row(Signal.PCIE_BAD_TLP, (Field(176),), SELDOM_S),
+    Row(Signal.PCIE_BAD_DLLP, (Field(178),), SELDOM_S),
+    Row(Signal.PCIE_LCRC, (Field(182),), SELDOM_S),
+    Row(Signal.PCIE_LANE, (Field(183),), SELDOM_S),
     Row(Signal.PCIE_SENT, (Field(197),)),
     Row(Signal.PCIE_RECEIVED, (Field(198),)),
     Row(Signal.NVLINKS_EXPECTED, (Field(91),), SELDOM_S, most=MOST_LINKS),
@@ -160,6 +167,14 @@ ROWS: tuple[Row, ...] = (
     Row(Signal.NVLINK_CRC, (LinkField(163),), SELDOM_S),
     Row(Signal.NVLINK_RECOVERY_FAILED, (LinkField(214),), SELDOM_S),
     Row(Signal.NVLINK_SYMBOLS, (LinkField(221),), SELDOM_S),
+    Row(Signal.NVLINK_EFFECTIVE, (LinkField(219),), SELDOM_S),
+    Row(Signal.NVLINK_RECEIVING, (LinkField(208),), SELDOM_S),
+    # A GPU with links to its own processor has more NVLinks than those; what is asked of a link
+    # that is not there is refused, and left out of the sum.
+    Row(Signal.C2C_LINKS, (Field(170),), SELDOM_S, most=MOST_LINKS),
+    Row(Signal.C2C_ACTIVE, (LinkField(171, fold=Fold.COUNT),), SELDOM_S, most=MOST_LINKS),
+    Row(Signal.C2C_ERRORS, (LinkField(231),), SELDOM_S),
+    Row(Signal.C2C_REPLAYS, (LinkField(232),), SELDOM_S),
     Row(Signal.FABRIC_STATE, (calls.FABRIC, calls.FABRIC_SECOND_VERSION), SELDOM_S, most=255),
     Row(Signal.FABRIC_DEGRADED, (calls.FABRIC, calls.FABRIC_SECOND_VERSION), SELDOM_S, most=1),
 )
@@ -184,5 +199,5 @@ def name(way: Way) -> str:
     if isinstance(way, Call):
         return way.function
     if isinstance(way, LinkField):
-        return f"field {way.id} of every NVLink"
+        return f"field {way.id} of every link"
     return f"field {way.id}" + (" of all NVLinks" if way.scope == ALL_LINKS else "")

@@ -8,12 +8,12 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.snapshot_file import OWN_DIRECTORY
-from holdfast_sidecar.coordination.reports import PeerOrder
 from holdfast_sidecar.decisions.peering import Copy
 from holdfast_sidecar.peers.lifeline import Lifeline
 from holdfast_sidecar.peers.means import FAILURES, Means, pause_s
 from holdfast_sidecar.peers.slot_copy import Expected, SlotBusy
 from holdfast_sidecar.peers.source import Partner, Source, connected
+from holdfast_sidecar.records.snapshot import PeerOrder
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from holdfast.page import Word
 from holdfast_sidecar.actions.peer_orders import arm_peer, read_copied
 from holdfast_sidecar.actions.runner import ActionRunner
-from holdfast_sidecar.coordination.reports import SnapshotReport
 from holdfast_sidecar.decisions import peer_waiting
 from holdfast_sidecar.decisions.peering import is_loopback
 from holdfast_sidecar.findings import Finding, Kind
@@ -27,6 +26,7 @@ from holdfast_sidecar.peers.means import Means
 from holdfast_sidecar.peers.neighbours import Neighbours
 from holdfast_sidecar.peers.tally import PeerCounts, Tally
 from holdfast_sidecar.peers.transfers import Transfers
+from holdfast_sidecar.records.snapshot import SnapshotReport
 from holdfast_sidecar.settings import SnapshotSettings
 
 log = logging.getLogger(__name__)

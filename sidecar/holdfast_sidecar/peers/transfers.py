@@ -8,7 +8,6 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast_sidecar.coordination.reports import PeerOrder, Plan
 from holdfast_sidecar.decisions.peering import is_abandoned, ranks_of
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.peers.copies import Copies
@@ -19,6 +18,8 @@ from holdfast_sidecar.peers.handshake import Credentials
 from holdfast_sidecar.peers.means import Means
 from holdfast_sidecar.peers.neighbours import Neighbours
 from holdfast_sidecar.peers.source import Partner
+from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.snapshot import PeerOrder
 
 log = logging.getLogger(__name__)
 

@@ -7,21 +7,19 @@ read, names the process a moment after.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from holdfast_sidecar.control_groups import Mount, find_places, parse_mounts
 from holdfast_sidecar.kernel_files import read_if_any
+from holdfast_sidecar.kernel_log import KMSG, open_log, parse_records, read_chunks
 
 KILLED = re.compile(r"Killed process (\d+) \(")
 """In both of the kernel's sentences: "Out of memory: …" and "Memory cgroup out of memory: …"."""
-
-RECORD_BYTES = 8192
-"""The kernel hands out whole records only, and says EINVAL where one does not fit."""
 
 RECORDS_AT_ONCE = 256
 """Records read in one look: a driver that floods the log must not hold up the sidecar."""
@@ -36,7 +34,7 @@ INITIAL_NAMESPACE = "pid:[4026531836]"
 class KernelLog:
     """New records of /dev/kmsg; silent where it may not be read."""
 
-    path: Path = Path("/dev/kmsg")
+    path: Path = KMSG
     _descriptor: int | None = None
     _is_tried: bool = False
 
@@ -45,19 +43,13 @@ class KernelLog:
         if not self._is_tried:
             self._is_tried = True
             with contextlib.suppress(OSError):
-                self._descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                self._descriptor = open_log(self.path)
                 os.lseek(self._descriptor, 0, os.SEEK_END)
-        for _ in range(RECORDS_AT_ONCE if self._descriptor is not None else 0):
-            assert self._descriptor is not None
-            try:
-                record = os.read(self._descriptor, RECORD_BYTES)
-            except OSError as error:
-                if error.errno == errno.EPIPE:  # overwritten before it was read; the next one comes
-                    continue
-                return
-            if not record:
-                return
-            yield parse_message(record.decode(errors="replace"))
+        if self._descriptor is None:
+            return
+        with contextlib.suppress(OSError):
+            for chunk in islice(read_chunks(self._descriptor), RECORDS_AT_ONCE):
+                yield from (record.text for record in parse_records(chunk or b""))
 
 
 @dataclass
@@ -114,11 +106,6 @@ def parse_oom_kills(text: str) -> int | None:
         if name == "oom_kill" and value.strip().isdecimal():
             return int(value)
     return None
-
-
-def parse_message(record: str) -> str:
-    """The text of a record of /dev/kmsg: what follows the prefix, without the dictionary."""
-    return record.partition(";")[2].partition("\n")[0]
 
 
 def parse_victims(message: str) -> list[int]:

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast_sidecar.collective_trace import RankTrace
-from holdfast_sidecar.coordination.reports import FINISHED, NodeReport, decode
 from holdfast_sidecar.observation import PeerRank
+from holdfast_sidecar.records.codec import decode
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.rank import FINISHED
 
 
 def parse_peers(reports: Mapping[str, str], own_node: str, attempt: int) -> dict[int, PeerRank]:

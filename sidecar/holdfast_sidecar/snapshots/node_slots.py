@@ -15,11 +15,11 @@ from holdfast.page import Flag, Word
 from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
 from holdfast_sidecar.actions.arming import order_snapshots
 from holdfast_sidecar.actions.runner import ActionRunner
-from holdfast_sidecar.coordination.reports import SnapshotReport
 from holdfast_sidecar.decisions.memory import Wish
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import RankLook
 from holdfast_sidecar.pages import Pages
+from holdfast_sidecar.records.snapshot import SnapshotReport
 from holdfast_sidecar.settings import SnapshotSettings
 from holdfast_sidecar.snapshots.allocation import Allocation, Needs
 from holdfast_sidecar.snapshots.checking import Checking

@@ -14,8 +14,8 @@ import threading
 from io import FileIO
 
 from holdfast_sidecar import precedence
-from holdfast_sidecar.coordination.reports import decode
 from holdfast_sidecar.desk.questions import Errand, read_question
+from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.server.parent_death import die_with
 from holdfast_sidecar.writer.answering import Answering
 from holdfast_sidecar.writer.lane import Lane

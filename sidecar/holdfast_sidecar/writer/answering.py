@@ -11,7 +11,6 @@ from holdfast.storage import open_folder
 from holdfast_sidecar.checkpoints.directory import CheckpointDirectory
 from holdfast_sidecar.checkpoints.hashing import hash_files, list_files
 from holdfast_sidecar.checkpoints.ledger import NothingResumable
-from holdfast_sidecar.coordination.reports import LedgerEntry, SavedPart
 from holdfast_sidecar.desk.questions import (
     Done,
     Entered,
@@ -29,6 +28,7 @@ from holdfast_sidecar.desk.questions import (
     WhatToResume,
     WriteParts,
 )
+from holdfast_sidecar.records.checkpoint import LedgerEntry, SavedPart
 from holdfast_sidecar.settings import CheckpointSettings
 from holdfast_sidecar.writer.lane import Tell
 

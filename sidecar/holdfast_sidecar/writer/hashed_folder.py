@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, cast
 
 from holdfast.storage import Folder
 from holdfast_sidecar.checkpoints.hashing import hash_file
-from holdfast_sidecar.coordination.reports import FileFact
+from holdfast_sidecar.records.checkpoint import FileFact
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from holdfast.checkpoint_files import TORCH_METADATA
 from holdfast.storage import Folder
 from holdfast.torch_checkpoint import FolderWriter
-from holdfast_sidecar.coordination.reports import FileFact
+from holdfast_sidecar.records.checkpoint import FileFact
 from holdfast_sidecar.writer.hashed_folder import HashedFolder
 
 

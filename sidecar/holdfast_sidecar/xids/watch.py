@@ -12,11 +12,11 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from holdfast_sidecar.probes.kernel_lines import KMSG, RECORD_BYTES, parse_kernel_record
+from holdfast_sidecar.kernel_log import KMSG, open_log, parse_records, read_chunks
 from holdfast_sidecar.readings.kernel import KernelReading, KernelRecord
 
 WANTED = (
@@ -49,6 +49,8 @@ RETRY_S = 5.0
 BACKLOG_S = 0.5
 """The first tick waits so long for the backlog; 1,500 records take 8 ms of CPU. What comes later is
 heard later."""
+
+POLL_MS = 1000
 
 
 class KernelLogBlind(Exception):
@@ -91,7 +93,7 @@ class KernelLog:
     def _follow(self) -> None:
         while not self._leaving.is_set():
             try:
-                descriptor = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                descriptor = open_log(self.path)
             except OSError as error:
                 self._blind = why_blind(error, self.path)
             else:
@@ -126,43 +128,30 @@ class KernelLog:
     def _drain(self, descriptor: int, is_backlog: bool) -> bool:
         """Take what is there; whether some of it is urgent. Raises EOFError at a file's end."""
         is_urgent, rest = False, b""
-        for chunk in self._chunks(descriptor):
+        for chunk in read_chunks(descriptor):
+            if self._leaving.is_set():
+                break
+            if chunk == b"":
+                raise EOFError
+            if chunk is None:
+                self._missed += 1
+                continue
             whole, _, rest = (rest + chunk).rpartition(b"\n")
-            for record in parse_records(whole):
-                if record.sequence <= self._newest:
-                    continue
-                self._newest = record.sequence
-                if record.text.startswith(WANTED):
-                    self._missed += len(self._waiting) == MOST_WAITING
-                    self._waiting.append(_dated(record, is_backlog))
-                    is_urgent |= any(sign in record.text for sign in URGENT)
+            is_urgent |= self._take(parse_records(whole), is_backlog)
         return is_urgent
 
-    def _chunks(self, descriptor: int) -> Iterator[bytes]:
-        while not self._leaving.is_set():
-            try:
-                chunk = os.read(descriptor, RECORD_BYTES)
-            except BlockingIOError:
-                return
-            except OSError as error:
-                if error.errno != errno.EPIPE:
-                    raise
-                self._missed += 1  # overwritten before it was read; the next one comes
+    def _take(self, records: Iterable[KernelRecord], is_backlog: bool) -> bool:
+        """Keep what is new and wanted; whether some of it is urgent."""
+        is_urgent = False
+        for record in records:
+            if record.sequence <= self._newest:
                 continue
-            if not chunk:
-                raise EOFError
-            yield chunk
-
-
-POLL_MS = 1000
-
-
-def parse_records(chunk: bytes) -> Iterator[KernelRecord]:
-    """Whole records; what describes their devices (lines that begin with a space) is left out."""
-    for line in chunk.decode(errors="replace").split("\n"):
-        record = None if line.startswith(" ") else parse_kernel_record(line)
-        if record is not None:
-            yield record
+            self._newest = record.sequence
+            if record.text.startswith(WANTED):
+                self._missed += len(self._waiting) == MOST_WAITING
+                self._waiting.append(_dated(record, is_backlog))
+                is_urgent |= any(sign in record.text for sign in URGENT)
+        return is_urgent
 
 
 def why_blind(error: OSError, path: Path = KMSG) -> str:

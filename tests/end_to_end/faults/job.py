@@ -19,10 +19,12 @@ from tests.servers import Server
 
 from holdfast.page import Word, parse_words
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import Incident, Plan, decode
 from holdfast_sidecar.coordination.store import Lease
 from holdfast_sidecar.listing import find
 from holdfast_sidecar.pages import open_page
+from holdfast_sidecar.records.codec import decode
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Plan
 
 TRAINING = Path(__file__).with_name("training.py")
 

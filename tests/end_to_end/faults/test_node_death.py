@@ -18,8 +18,9 @@ from tests.end_to_end.faults.result import Result, assert_same, run_undisturbed
 from tests.servers import Server
 
 from holdfast_sidecar.coordination.keys import CURRENT, Section
-from holdfast_sidecar.coordination.reports import PeerOrder, decode
 from holdfast_sidecar.listing import find
+from holdfast_sidecar.records.codec import decode
+from holdfast_sidecar.records.snapshot import PeerOrder
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 

@@ -13,8 +13,10 @@ from tests import servers
 from tests.end_to_end.launcher import Launcher, surroundings
 
 from holdfast_sidecar.coordination.keys import CURRENT, Section
-from holdfast_sidecar.coordination.reports import Incident, Plan, decode
 from holdfast_sidecar.decisions.restart import EXIT_DO_NOT_REQUEUE
+from holdfast_sidecar.records.codec import decode
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Plan
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
 

@@ -16,14 +16,9 @@ from torch.distributed import TCPStore
 
 from holdfast.page import Identity, Reply
 from holdfast_sidecar.checkpoints.directory import CheckpointDirectory
-from holdfast_sidecar.coordination.reports import (
-    CheckpointOrder,
-    LedgerEntry,
-    Member,
-    Plan,
-    SavedPart,
-)
 from holdfast_sidecar.desk.questions import HashFiles, Part
+from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry, SavedPart
+from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.settings import CheckpointSettings
 from holdfast_sidecar.writer.answering import Answering
 

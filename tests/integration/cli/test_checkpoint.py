@@ -7,7 +7,8 @@ from tests.object_store import ObjectStore
 from tests.unit.checkpoints.sealed import seal
 
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import CheckpointOrder, LedgerEntry, SnapshotOrder
+from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry
+from holdfast_sidecar.records.snapshot import SnapshotOrder
 from holdfast_sidecar.settings import CheckpointSettings
 
 

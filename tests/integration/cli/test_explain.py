@@ -3,9 +3,10 @@ import json
 
 from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import Incident, encode
 from holdfast_sidecar.job_record import JobRecord
 from holdfast_sidecar.places import places
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.settings import PathSettings
 
 

@@ -5,8 +5,9 @@ from tests.unit.pretend_pages import NOBODY, set_word, write_page
 
 from holdfast.page import Ending, Word
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import Incident, LedgerEntry
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.records.checkpoint import LedgerEntry
+from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.sidecar_record import SidecarRecord, write_record
 
 

@@ -14,7 +14,7 @@ from tests import servers
 from tests.integration.decisions.crew import Crew, Node
 from tests.servers import Sentinels, Server
 
-from holdfast_sidecar.coordination.reports import Plan
+from holdfast_sidecar.records.plan import Plan
 
 pytestmark = pytest.mark.timeout(240)
 

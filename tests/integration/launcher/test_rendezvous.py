@@ -23,13 +23,6 @@ from torch.distributed.elastic.rendezvous.api import RendezvousInfo  # noqa: E40
 from holdfast_sidecar.bad_input import BadInput  # noqa: E402
 from holdfast_sidecar.coordination.keys import Section  # noqa: E402
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore  # noqa: E402
-from holdfast_sidecar.coordination.reports import (  # noqa: E402
-    AgentReport,
-    Member,
-    Plan,
-    decode,
-    encode,
-)
 from holdfast_sidecar.launcher.plan_watch import PlanWatch  # noqa: E402
 from holdfast_sidecar.launcher.rendezvous import (  # noqa: E402
     HoldfastRendezvous,
@@ -38,6 +31,9 @@ from holdfast_sidecar.launcher.rendezvous import (  # noqa: E402
 )
 from holdfast_sidecar.launcher.reporting import Reporter  # noqa: E402
 from holdfast_sidecar.launcher.seating import assign_workers  # noqa: E402
+from holdfast_sidecar.records.agent import AgentReport  # noqa: E402
+from holdfast_sidecar.records.codec import decode, encode  # noqa: E402
+from holdfast_sidecar.records.plan import Member, Plan  # noqa: E402
 
 PATIENCE_S = 20.0
 HEARTBEAT_S = 0.02

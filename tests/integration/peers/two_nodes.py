@@ -14,23 +14,17 @@ from tests.unit.pretend_pages import set_word, write_page
 from holdfast import page
 from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import (
-    AgentReport,
-    AttemptKey,
-    Candidate,
-    Member,
-    NodeReport,
-    PeerOrder,
-    Plan,
-    RankReport,
-    SnapshotReport,
-    encode,
-)
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import RankLook
 from holdfast_sidecar.pages import Pages
 from holdfast_sidecar.peers.node_peers import NodePeers
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import Candidate, Member, Plan
+from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.snapshot import AttemptKey, PeerOrder, SnapshotReport
 from holdfast_sidecar.settings import SnapshotSettings
 
 SECRET = "5e" * 32

@@ -12,7 +12,8 @@ import pytest
 from tests.integration.sidecar.node import Node, wait_for
 
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import Incident, decode
+from holdfast_sidecar.records.codec import decode
+from holdfast_sidecar.records.incident import Incident
 
 SECRETS = {
     "environment": "env1r0nment-s3cret",

@@ -14,8 +14,10 @@ from holdfast_sidecar.actions.arming import (
     order_stop,
     withdraw_checkpoint,
 )
-from holdfast_sidecar.coordination.reports import CheckpointOrder, Plan, SnapshotOrder
 from holdfast_sidecar.pages import Pages
+from holdfast_sidecar.records.checkpoint import CheckpointOrder
+from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.snapshot import SnapshotOrder
 
 ORDER = CheckpointOrder("c1", 2, 5, 400, "/checkpoints/step-400-c1", "armed", 120.0)
 

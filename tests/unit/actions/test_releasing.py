@@ -19,8 +19,8 @@ from holdfast.page import (
     parse_words,
 )
 from holdfast_sidecar.actions.releasing import is_over, release
-from holdfast_sidecar.coordination.reports import Plan
 from holdfast_sidecar.observation import RankHistory, RankLook
+from holdfast_sidecar.records.plan import Plan
 
 
 @dataclass

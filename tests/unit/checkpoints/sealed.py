@@ -9,7 +9,7 @@ from holdfast.page import checkpoint_name
 from holdfast.storage import LocalFolder
 from holdfast_sidecar.checkpoints.hashing import hash_files, list_files
 from holdfast_sidecar.checkpoints.manifest import Manifest, write_manifest
-from holdfast_sidecar.coordination.reports import Member
+from holdfast_sidecar.records.plan import Member
 
 JOB = "tested"
 

@@ -9,9 +9,9 @@ from holdfast.page import Identity, Reply, ReplyState
 from holdfast.storage import LocalFolder
 from holdfast_sidecar.checkpoints.hashing import list_files, owner
 from holdfast_sidecar.checkpoints.parts import NodePart, states_of
-from holdfast_sidecar.coordination.reports import CheckpointOrder, FileFact
 from holdfast_sidecar.desk.questions import HashFiles, Part, WriteParts
 from holdfast_sidecar.desk.storage_desk import Progress
+from holdfast_sidecar.records.checkpoint import CheckpointOrder, FileFact
 
 FILES = {"__0_own.pt": FileFact(1, "aa")}
 

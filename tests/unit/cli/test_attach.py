@@ -11,9 +11,10 @@ from click.testing import CliRunner
 from holdfast_sidecar.cli.attach_console import HINT_S, Console
 from holdfast_sidecar.cli.main import cli
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import Incident, encode
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.incident import Incident
 
 
 @pytest.fixture

@@ -3,8 +3,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from holdfast_sidecar.chronicle import Chronicle, newest_job, read_incidents
-from holdfast_sidecar.coordination.reports import Incident, encode
 from holdfast_sidecar.places import Places
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.incident import Incident
 
 
 def chronicle(root: Path, job: str = "j", node: str = "a") -> Chronicle:

@@ -6,8 +6,9 @@ from click.testing import CliRunner
 
 from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.cli.main import cli
-from holdfast_sidecar.coordination.reports import Incident, encode
 from holdfast_sidecar.places import Places
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.story import tell
 
 

@@ -11,17 +11,12 @@ from holdfast_sidecar.cli.checkpoint.following import SAVES_NOWHERE, Outcome, lo
 from holdfast_sidecar.cli.progress import EVERY_S, ProgressLine
 from holdfast_sidecar.cli.table import size
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import (
-    CheckpointOrder,
-    FileFact,
-    LedgerEntry,
-    NodeReport,
-    Plan,
-    Request,
-    SavedPart,
-    encode,
-)
 from holdfast_sidecar.coordination.store import Lease, View
+from holdfast_sidecar.records.checkpoint import CheckpointOrder, FileFact, LedgerEntry, SavedPart
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.request import Request
 from holdfast_sidecar.settings import CheckpointSettings
 
 NAME = "r1"

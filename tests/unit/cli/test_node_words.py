@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast_sidecar.cli.nodes import words
-from holdfast_sidecar.coordination.reports import Quarantine
 from holdfast_sidecar.node_lines import OUTSIDE, NodeLine
+from holdfast_sidecar.records.quarantine import Quarantine
 
 
 @pytest.mark.parametrize(

@@ -5,20 +5,16 @@ import pytest
 from holdfast_sidecar.cli.nodes import words
 from holdfast_sidecar.cli.standing_page import page
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import (
-    AgentReport,
-    Incident,
-    Member,
-    NodeReport,
-    Plan,
-    RankReport,
-    SnapshotOrder,
-    SnapshotReport,
-    encode,
-)
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.node_lines import node_lines
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.snapshot import SnapshotOrder, SnapshotReport
 from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.settings import PolicySettings
 from holdfast_sidecar.span import span

@@ -8,9 +8,12 @@ from holdfast_sidecar.cli.finding_the_job import FoundJob
 from holdfast_sidecar.cli.main import cli
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
-from holdfast_sidecar.coordination.reports import AgentReport, Member, Plan, Request, encode
 from holdfast_sidecar.coordination.store import Lease, StoreUnavailable, View
 from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.records.request import Request
 from holdfast_sidecar.settings import RedisSettings
 
 REQUEST = Request("r", "stop", "me@here")

@@ -7,7 +7,8 @@ import pytest
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
-from holdfast_sidecar.coordination.reports import AgentReport, encode
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.shared_settings import check_settings_shared
 
 OURS = {"nodes": "2:2", "slots": 4}

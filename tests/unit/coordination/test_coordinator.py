@@ -12,10 +12,12 @@ import pytest
 
 from holdfast_sidecar.coordination.keys import ENDED_TTL_S, RUNNING_TTL_S, Section
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
-from holdfast_sidecar.coordination.reports import NodeReport, Plan, decode, encode
 from holdfast_sidecar.coordination.store import Lease
 from holdfast_sidecar.coordinator import Coordinator, NodeIdentity
 from holdfast_sidecar.fence import FenceFile
+from holdfast_sidecar.records.codec import decode, encode
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.settings import Settings, SidecarSettings
 
 QUICK = Settings(sidecar=SidecarSettings(heartbeat_s=0.01, node_timeout_s=1.0, lease_s=30.0))

@@ -11,10 +11,12 @@ import pytest
 from holdfast_sidecar.coordination.exchange_guard import ExchangeGuard
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
-from holdfast_sidecar.coordination.reports import AgentReport, Plan, decode, encode
 from holdfast_sidecar.coordination.store import ALL_SECTIONS, StoreUnavailable, View
 from holdfast_sidecar.launcher.plan_watch import PlanWatch
 from holdfast_sidecar.launcher.reporting import Reporter
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.codec import decode, encode
+from holdfast_sidecar.records.plan import Plan
 
 PATIENCE_S = 10.0
 

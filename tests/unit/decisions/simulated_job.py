@@ -15,22 +15,6 @@ from typing import Any
 
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
-from holdfast_sidecar.coordination.reports import (
-    AgentReport,
-    Candidate,
-    CheckpointOrder,
-    Exit,
-    FileFact,
-    GateVerdict,
-    Incident,
-    LedgerEntry,
-    Plan,
-    RankReport,
-    Request,
-    SavedPart,
-    SnapshotReport,
-    encode,
-)
 from holdfast_sidecar.coordination.store import StoreUnavailable
 from holdfast_sidecar.coordinator import Coordinator, NodeIdentity
 from holdfast_sidecar.decisions.cluster import parse_cluster
@@ -39,6 +23,15 @@ from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.leadership import Leadership
 from holdfast_sidecar.local_state import LocalState
+from holdfast_sidecar.records.agent import AgentReport, Exit
+from holdfast_sidecar.records.checkpoint import CheckpointOrder, FileFact, LedgerEntry, SavedPart
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.gate import GateVerdict
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Candidate, Plan
+from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.request import Request
+from holdfast_sidecar.records.snapshot import SnapshotReport
 from holdfast_sidecar.settings import (
     CheckpointSettings,
     GateSettings,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from simulated_job import SimulatedJob
 
-from holdfast_sidecar.coordination.reports import GateVerdict
 from holdfast_sidecar.findings import Kind
+from holdfast_sidecar.records.gate import GateVerdict
 from holdfast_sidecar.settings import GateSettings
 
 FIT = GateVerdict("fit")

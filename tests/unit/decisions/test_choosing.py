@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast_sidecar.coordination.reports import (
-    AgentReport,
-    Candidate,
-    Exit,
-    Incident,
-    Member,
-    NodeReport,
-    Plan,
-    RankReport,
-)
 from holdfast_sidecar.decisions.choosing import choose, is_about_numbers, onset_in
 from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.records.agent import AgentReport, Exit
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import Candidate, Member, Plan
+from holdfast_sidecar.records.rank import RankReport
 
 
 def line(*steps: int, good: tuple[int, ...] = ()) -> list[Candidate]:

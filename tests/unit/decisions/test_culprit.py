@@ -7,21 +7,18 @@ from tests.unit.decisions.test_arrival import PAST, STEP, mute, standing, trace
 
 from holdfast_sidecar.collective_trace import RankTrace
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import (
-    AgentReport,
-    Incident,
-    Member,
-    NodeReport,
-    Plan,
-    RankReport,
-    decode,
-)
 from holdfast_sidecar.decisions.arrival import Cause
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.culprit import judge_attempt, name_culprit
 from holdfast_sidecar.decisions.outcome import Circumstances
 from holdfast_sidecar.decisions.watching import watch
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.codec import decode
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.settings import Settings
 
 PLAN = Plan(0, 1, "running", [Member("a", "i", 0, 0, 2), Member("b", "j", 1, 2, 2)], world_size=4)

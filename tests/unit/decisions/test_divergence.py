@@ -11,16 +11,6 @@ from tests.unit.decisions.simulated_job import SimulatedJob
 
 from holdfast_sidecar.cli.story_page import page
 from holdfast_sidecar.coordination.memory_store import MemoryStore
-from holdfast_sidecar.coordination.reports import (
-    LEFT_ALONE,
-    BatchSkip,
-    Incident,
-    LedgerEntry,
-    Member,
-    NodeReport,
-    Plan,
-    RankReport,
-)
 from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.decisions.divergence import (
     NEAR_STEPS,
@@ -30,6 +20,11 @@ from holdfast_sidecar.decisions.divergence import (
     find_left_alone,
 )
 from holdfast_sidecar.decisions.restart import EXIT_DO_NOT_REQUEUE
+from holdfast_sidecar.records.checkpoint import LedgerEntry
+from holdfast_sidecar.records.incident import LEFT_ALONE, Incident
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import BatchSkip, Member, Plan
+from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.settings import (
     CheckpointSettings,
     ModeSettings,

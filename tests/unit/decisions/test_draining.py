@@ -8,7 +8,7 @@ from simulated_job import SimulatedJob
 
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.memory_store import MemoryStore
-from holdfast_sidecar.coordination.reports import GateVerdict
+from holdfast_sidecar.records.gate import GateVerdict
 
 DAY_S = 86400.0
 

@@ -8,14 +8,6 @@ from pathlib import Path
 import pytest
 from simulated_job import SimulatedJob
 
-from holdfast_sidecar.coordination.reports import (
-    AgentReport,
-    Exit,
-    Incident,
-    LedgerEntry,
-    Member,
-    Plan,
-)
 from holdfast_sidecar.decisions.blame import is_of_script
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.escalation import (
@@ -28,6 +20,10 @@ from holdfast_sidecar.decisions.escalation import (
 from holdfast_sidecar.decisions.keeping_out import Way
 from holdfast_sidecar.decisions.lemon import WITHOUT_NODE, held_against
 from holdfast_sidecar.decisions.restart import EXIT_DO_NOT_REQUEUE
+from holdfast_sidecar.records.agent import AgentReport, Exit
+from holdfast_sidecar.records.checkpoint import LedgerEntry
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.settings import ModeSettings, PolicySettings, Settings
 from holdfast_sidecar.story import tell
 

@@ -9,16 +9,6 @@ import pytest
 from simulated_job import SimulatedJob
 
 from holdfast_sidecar.coordination.memory_store import MemoryStore
-from holdfast_sidecar.coordination.reports import (
-    AgentReport,
-    GateVerdict,
-    Incident,
-    Member,
-    NodeReport,
-    Plan,
-    Quarantine,
-    encode,
-)
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.escalation import WITHOUT_NODE
 from holdfast_sidecar.decisions.hardware import (
@@ -34,6 +24,13 @@ from holdfast_sidecar.decisions.outcome import Circumstances
 from holdfast_sidecar.decisions.quarantine import add, is_too_much
 from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.gate import GateVerdict
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.records.quarantine import Quarantine
 from holdfast_sidecar.remedy import Remedy, parse_remedy
 from holdfast_sidecar.settings import ModeSettings, PolicySettings, Settings
 from holdfast_sidecar.standing import judge

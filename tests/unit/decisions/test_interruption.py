@@ -7,20 +7,15 @@ import dataclasses
 import pytest
 
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import (
-    AgentReport,
-    Exit,
-    Incident,
-    Member,
-    Plan,
-    Request,
-    decode,
-    encode,
-)
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.interruption import TOLD
 from holdfast_sidecar.decisions.leader import decide
 from holdfast_sidecar.decisions.outcome import Circumstances, Outcome
+from holdfast_sidecar.records.agent import AgentReport, Exit
+from holdfast_sidecar.records.codec import decode, encode
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.records.request import Request
 from holdfast_sidecar.settings import Settings
 
 NOW = 100.0

@@ -12,8 +12,9 @@ from simulated_job import STEP_S, SimulatedJob
 from holdfast_sidecar.checkpoint_orders import UNREAD
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.memory_store import MemoryStore
-from holdfast_sidecar.coordination.reports import Request, encode
 from holdfast_sidecar.decisions.cluster import parse_cluster
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.request import Request
 from holdfast_sidecar.settings import PolicySettings
 
 

@@ -11,17 +11,12 @@ from simulated_job import SimulatedJob
 
 from holdfast_sidecar.checkpoints.ledger import NothingResumable
 from holdfast_sidecar.coordination.memory_store import MemoryStore
-from holdfast_sidecar.coordination.reports import (
-    Candidate,
-    CheckpointOrder,
-    LedgerEntry,
-    Plan,
-    RankReport,
-    SavedPart,
-)
 from holdfast_sidecar.decisions import checkpointing
 from holdfast_sidecar.decisions.outcome import Circumstances
 from holdfast_sidecar.desk.asked_storage import Unanswered
+from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry, SavedPart
+from holdfast_sidecar.records.plan import Candidate, Plan
+from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.settings import RedisSettings
 
 

@@ -6,7 +6,6 @@ import dataclasses
 
 import pytest
 
-from holdfast_sidecar.coordination.reports import Incident
 from holdfast_sidecar.decisions.lemon import (
     WITHOUT_NODE,
     find_lemons,
@@ -14,6 +13,7 @@ from holdfast_sidecar.decisions.lemon import (
     is_lemon,
     score,
 )
+from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.settings import PolicySettings
 
 DAY_S = 86400.0

@@ -7,10 +7,13 @@ from pathlib import Path
 
 from simulated_job import SimulatedJob
 
-from holdfast_sidecar.coordination.reports import AgentReport, Incident, Member, Plan, encode
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.leader import decide
 from holdfast_sidecar.decisions.outcome import Circumstances, Outcome
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.settings import PolicySettings, Settings
 
 SEAT = Member("a", "i", 0, 0, 1)

@@ -7,19 +7,15 @@ from collections.abc import Mapping
 import pytest
 
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import (
-    AgentReport,
-    Incident,
-    Member,
-    NodeReport,
-    Plan,
-    RankReport,
-    decode,
-    encode,
-)
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.leader import decide
 from holdfast_sidecar.decisions.outcome import Circumstances
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.codec import decode, encode
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.story import tell
 

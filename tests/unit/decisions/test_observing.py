@@ -5,19 +5,16 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from holdfast_sidecar.coordination.reports import (
-    AgentReport,
-    Incident,
-    NodeReport,
-    RankReport,
-    decode,
-    encode,
-)
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.leader import decide
 from holdfast_sidecar.decisions.observing import attached_plan
 from holdfast_sidecar.decisions.outcome import Circumstances
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.codec import decode, encode
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.settings import Settings
 

@@ -9,9 +9,9 @@ import pytest
 from simulated_job import SimulatedJob, SimulatedNode
 from test_leader import running, started
 
-from holdfast_sidecar.coordination.reports import SnapshotReport
 from holdfast_sidecar.decisions.preemption import LAST_S, patience_s
 from holdfast_sidecar.local_state import LocalState
+from holdfast_sidecar.records.snapshot import SnapshotReport
 from holdfast_sidecar.settings import PolicySettings
 
 REQUEUE = 75

@@ -6,17 +6,13 @@ import dataclasses
 
 import pytest
 
-from holdfast_sidecar.coordination.reports import (
-    Candidate,
-    LedgerEntry,
-    Member,
-    NodeReport,
-    Plan,
-    RankReport,
-)
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.probation import has_passed, on_trial, state_of_trial
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.records.checkpoint import LedgerEntry
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import Candidate, Member, Plan
+from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.settings import CheckpointSettings
 

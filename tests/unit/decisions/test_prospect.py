@@ -6,19 +6,14 @@ import dataclasses
 
 import pytest
 
-from holdfast_sidecar.coordination.reports import (
-    LedgerEntry,
-    Member,
-    NodeReport,
-    PeerOrder,
-    Plan,
-    RankReport,
-    SnapshotOrder,
-    SnapshotReport,
-)
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.prospect import look_ahead, what_if
 from holdfast_sidecar.decisions.schedule import work_out
+from holdfast_sidecar.records.checkpoint import LedgerEntry
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.snapshot import PeerOrder, SnapshotOrder, SnapshotReport
 from holdfast_sidecar.settings import CheckpointSettings
 
 SETTINGS = CheckpointSettings(dir="/c", most_every_s=600.0)

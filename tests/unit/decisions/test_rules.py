@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast_sidecar.coordination.reports import (
-    AgentReport,
-    CheckpointOrder,
-    Exit,
-    FileFact,
-    Incident,
-    Member,
-    NodeReport,
-    Plan,
-    RankReport,
-    SavedPart,
-)
 from holdfast_sidecar.decisions import blame, checkpointing, formation, restart
+from holdfast_sidecar.records.agent import AgentReport, Exit
+from holdfast_sidecar.records.checkpoint import CheckpointOrder, FileFact, SavedPart
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.settings import CheckpointSettings, PolicySettings, SidecarSettings
 
 

@@ -8,13 +8,15 @@ import pytest
 from troubled_job import TroubledJob
 
 from holdfast_sidecar.coordination.memory_store import MemoryStore
-from holdfast_sidecar.coordination.reports import AgentReport, Member, NodeReport, Plan
 from holdfast_sidecar.coordination.store import Lease
 from holdfast_sidecar.decisions.absence import find_absent
 from holdfast_sidecar.decisions.cluster import Cluster, beats
 from holdfast_sidecar.decisions.liveness import Heartbeats
 from holdfast_sidecar.decisions.succession import is_taken, why_gone
 from holdfast_sidecar.findings import Kind
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import Member, Plan
 
 TIMEOUT_S = 1.1
 

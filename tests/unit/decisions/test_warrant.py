@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import Member, NodeReport, Pause, Plan, encode
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.decisions.warrant import Warrant, refusal
 from holdfast_sidecar.deeds import have_all_kept
 from holdfast_sidecar.local_state import Orders
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import Member, Pause, Plan
 
 PLAN = Plan(
     attempt=2,

@@ -8,20 +8,17 @@ import pytest
 from simulated_job import SimulatedJob
 
 from holdfast_sidecar.coordination.memory_store import MemoryStore
-from holdfast_sidecar.coordination.reports import (
-    Incident,
-    Member,
-    NodeReport,
-    Plan,
-    RankReport,
-    decode,
-)
 from holdfast_sidecar.decisions import modes
 from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.decisions.outcome import Circumstances
 from holdfast_sidecar.decisions.schedule import work_out
 from holdfast_sidecar.decisions.withholding import continued, record
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.records.codec import decode
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.settings import ModeSettings, Settings, SidecarSettings
 from holdfast_sidecar.standing import judge
 from holdfast_sidecar.story import tell

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from holdfast_sidecar.coordination.reports import Incident, LedgerEntry
 from holdfast_sidecar.demo.outcome import Injected, Outcome, Verdict, judge_fault, judge_save
 from holdfast_sidecar.demo.scenario import Event, Kind
+from holdfast_sidecar.records.checkpoint import LedgerEntry
+from holdfast_sidecar.records.incident import Incident
 
 FREEZE = Injected(Event(Kind.FREEZE_RANK, at_step=120, rank=1), "a", 123, 1, 1000.0)
 FOUND = Incident(

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from holdfast_sidecar.coordination.reports import Exertion, GateVerdict, decode, encode
 from holdfast_sidecar.detectors.gate import (
     CHECKS,
     Fitness,
@@ -21,6 +20,8 @@ from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading, Signal
 from holdfast_sidecar.readings.host import HostReading, Room, Storage
 from holdfast_sidecar.readings.machine import MachineReading, ProbeHealth
+from holdfast_sidecar.records.codec import decode, encode
+from holdfast_sidecar.records.gate import Exertion, GateVerdict
 from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.settings import GateSettings
 

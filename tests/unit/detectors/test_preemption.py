@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from holdfast.page import Flag, Identity, Word
-from holdfast_sidecar.coordination.reports import AgentReport, encode
 from holdfast_sidecar.detectors.preemption import asked_of, find_preemption, told_to_go
 from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.observation import Moment, RankHistory, RankLook, Ranks
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.codec import encode
 
 
 def rank(number: int, holds: bool = True, told: bool = True, gone: bool = False) -> RankHistory:

@@ -6,10 +6,10 @@ import pytest
 from tests.unit.detectors.scene import history, look, moment, peer, ranks, record, steps
 
 from holdfast.page import Record
-from holdfast_sidecar.coordination.reports import Member, Plan
 from holdfast_sidecar.detectors.straggler import find_stragglers
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import Ranks
+from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.roles import read_roles
 from holdfast_sidecar.settings import StragglerSettings
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import AttemptKey, Member, NodeReport, Plan, encode
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.echo.exchange import Company
 from holdfast_sidecar.echo.node_echo import NodeEcho, accusers, parse_address
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.readings.round_trips import RoundTrips
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.records.snapshot import AttemptKey
 
 
 class Recorded:

@@ -7,14 +7,6 @@ from typing import Any
 
 import pytest
 
-from holdfast_sidecar.coordination.reports import (
-    AgentReport,
-    Exit,
-    NodeReport,
-    Plan,
-    RankReport,
-    encode,
-)
 from holdfast_sidecar.evidence.aftermath import BEFORE_S, Scene, keep_aftermath, with_exits
 from holdfast_sidecar.evidence.rank_facts import Output, RankFacts
 from holdfast_sidecar.places import Places
@@ -22,6 +14,11 @@ from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.host import HostReading, Tally
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.readings.network import NetworkReading
+from holdfast_sidecar.records.agent import AgentReport, Exit
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.redaction import REDACTED, Redaction
 from holdfast_sidecar.settings import EvidenceSettings, RedisSettings, Settings
 

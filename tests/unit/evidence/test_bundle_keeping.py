@@ -13,7 +13,6 @@ from tests.unit.pretend_pages import NOBODY, write_page
 from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.bundle_keeping import BundleKeeping
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import Incident, Plan, encode
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.evidence.archive import archive_of
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
@@ -24,6 +23,9 @@ from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.host import HostReading
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.readings.network import NetworkReading
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.settings import Settings
 
 MACHINE = MachineReading(

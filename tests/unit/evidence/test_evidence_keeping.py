@@ -9,10 +9,10 @@ import pytest
 
 from holdfast_sidecar.actions.evidence import Request
 from holdfast_sidecar.actions.runner import ActionRunner
-from holdfast_sidecar.coordination.reports import Plan
 from holdfast_sidecar.evidence.kept import Kept, write_kept
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.places import Places
+from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.settings import EvidenceSettings
 
 HANG = Plan(0, 1, "evidence", incident="i1", cause="hang", culprit_ranks=[1])

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast_sidecar.coordination.reports import GateVerdict, NodeReport, encode
 from holdfast_sidecar.gate.clocks import EVERY_S, ClockWatch, how_far_off
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.gate import GateVerdict
+from holdfast_sidecar.records.node import NodeReport
 
 TABLE = [
     ([], 0.0),

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import Exertion, Plan, Request, encode
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.gate.errand import Errand
 from holdfast_sidecar.gate.proving import Proving
@@ -15,6 +14,10 @@ from holdfast_sidecar.gate.test_process import TestProcess
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.gate import Exertion
+from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.request import Request
 from holdfast_sidecar.settings import GateSettings
 
 WELL = """echo testing; echo '{"figures":{"matmul_flops_per_s":5.0},"model":"cpu"}'"""

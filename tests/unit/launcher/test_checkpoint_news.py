@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from holdfast_sidecar.coordination.reports import ATTEMPT_ENDED, CheckpointOrder
 from holdfast_sidecar.launcher.checkpoint_news import CheckpointNews
+from holdfast_sidecar.records.checkpoint import ATTEMPT_ENDED, CheckpointOrder
 
 ORDER = CheckpointOrder("a", 0, 1, 40, "/ck/step-40-a", "armed", 10.0)
 

@@ -12,12 +12,12 @@ import pytest
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-from holdfast_sidecar.coordination.reports import Candidate, Member, Plan  # noqa: E402
 from holdfast_sidecar.launcher.agent import HoldfastAgent  # noqa: E402
 from holdfast_sidecar.launcher.course import Course  # noqa: E402
 from holdfast_sidecar.launcher.rank_ends import RankEnd  # noqa: E402
 from holdfast_sidecar.launcher.rendezvous import Assignment  # noqa: E402
 from holdfast_sidecar.launcher.seating import announce  # noqa: E402
+from holdfast_sidecar.records.plan import Candidate, Member, Plan  # noqa: E402
 
 MEMBER = Member("a", "a-1", 0, 0, 2)
 

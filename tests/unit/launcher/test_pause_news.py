@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import time
 
-from holdfast_sidecar.coordination.reports import Pause, Plan
 from holdfast_sidecar.launcher.pause_news import PauseNews
+from holdfast_sidecar.records.plan import Pause, Plan
 
 PLAN = Plan(1, 1, "running")
 UNTIL = 1000.0

@@ -4,7 +4,6 @@ import math
 from pathlib import Path
 
 from holdfast import page
-from holdfast_sidecar.coordination.reports import Member
 from holdfast_sidecar.launcher.rank_pages import (
     has_stepped,
     read_completed_steps,
@@ -13,6 +12,7 @@ from holdfast_sidecar.launcher.rank_pages import (
     read_words,
     said_finished,
 )
+from holdfast_sidecar.records.plan import Member
 
 
 def write_page(path: Path, ending: page.Ending) -> None:

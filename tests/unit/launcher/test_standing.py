@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast_sidecar.coordination.reports import Member, Plan
 from holdfast_sidecar.launcher.standing import (
     Fence,
     Standing,
@@ -11,6 +10,7 @@ from holdfast_sidecar.launcher.standing import (
     while_joining,
     while_running,
 )
+from holdfast_sidecar.records.plan import Member, Plan
 
 ME = "me-1"
 MINE = [Member("a", ME, 0, 0, 2), Member("b", "other", 1, 2, 2)]

@@ -16,14 +16,11 @@ pytestmark = pytest.mark.torch
 
 from torch.distributed.elastic.rendezvous import RendezvousError  # noqa: E402
 
-from holdfast_sidecar.coordination.reports import (  # noqa: E402
-    AgentReport,
-    GateVerdict,
-    Member,
-    Plan,
-    Quarantine,
-)
 from holdfast_sidecar.launcher import rendezvous, waiting  # noqa: E402
+from holdfast_sidecar.records.agent import AgentReport  # noqa: E402
+from holdfast_sidecar.records.gate import GateVerdict  # noqa: E402
+from holdfast_sidecar.records.plan import Member, Plan  # noqa: E402
+from holdfast_sidecar.records.quarantine import Quarantine  # noqa: E402
 
 
 def agent(node: str, state: str = "joining", nodes: tuple[int, int] = (3, 3)) -> AgentReport:

@@ -9,7 +9,6 @@ import pytest
 from tests.unit.loop.test_loop import Fixed, loop  # noqa: F401 - a fixture
 
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import AgentReport, encode
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.demo.fake_sysfs import ACTIVE, DOWN, build_fabric
 from holdfast_sidecar.findings import Kind
@@ -19,6 +18,8 @@ from holdfast_sidecar.probes.fabric.ports import FabricProbe
 from holdfast_sidecar.probes.network import NetworkProbe
 from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.readings.kernel import KernelReading, KernelRecord
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.remedy import Remedy
 
 

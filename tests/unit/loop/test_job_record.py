@@ -8,16 +8,13 @@ from click.testing import CliRunner
 
 from holdfast_sidecar.cli.main import cli
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import (
-    AgentReport,
-    Member,
-    NodeReport,
-    Plan,
-    RankReport,
-    encode,
-)
 from holdfast_sidecar.job_record import STEPS_EVERY_S, JobRecord, RecordKeeping, read_record
 from holdfast_sidecar.places import Places
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.records.rank import RankReport
 
 
 def sections(step: int, **plan: object) -> Mapping[Section, Mapping[str, str]]:

@@ -22,14 +22,6 @@ from holdfast_sidecar import loop as loop_module
 from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.chronicle import Chronicle, read_incidents
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import (
-    Incident,
-    NodeReport,
-    Plan,
-    RankReport,
-    SnapshotReport,
-    encode,
-)
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.deeds import Deeds
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
@@ -55,6 +47,12 @@ from holdfast_sidecar.readings.host import HostReading
 from holdfast_sidecar.readings.kernel import KernelReading, KernelRecord
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.readings.network import NetworkReading
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.snapshot import SnapshotReport
 from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.xids.event import XidEvent
 from holdfast_sidecar.xids.watch import KernelLog

@@ -10,20 +10,15 @@ import pytest
 from tests.unit.desk_twin import MemoryDesk
 
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import (
-    CheckpointOrder,
-    FileFact,
-    LedgerEntry,
-    Member,
-    Plan,
-    RankReport,
-    SnapshotReport,
-    encode,
-)
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.desk.questions import Entered, Part, Question, Seal, WriteParts
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.parting import SHIPPING_S, Parting
+from holdfast_sidecar.records.checkpoint import CheckpointOrder, FileFact, LedgerEntry
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.snapshot import SnapshotReport
 from holdfast_sidecar.settings import CheckpointSettings, Settings, SidecarSettings
 
 SETTINGS = Settings(checkpoint=CheckpointSettings(dir="/ck"))

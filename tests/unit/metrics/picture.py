@@ -10,20 +10,6 @@ from tests.unit.detectors.scene import history, look, moment, ranks, steps
 from holdfast.page import Phase, Reply, ReplyState, Word, float_bits
 from holdfast_sidecar.checkpoint_outcomes import CheckpointTally
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import (
-    AgentReport,
-    CheckpointOrder,
-    Incident,
-    LedgerEntry,
-    Member,
-    NodeReport,
-    PeerOrder,
-    Plan,
-    RankReport,
-    SnapshotOrder,
-    SnapshotReport,
-    encode,
-)
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.detectors.gate import Fitness, Trouble
 from holdfast_sidecar.findings import Finding, Kind
@@ -62,6 +48,14 @@ from holdfast_sidecar.readings.machine import MachineReading, ProbeHealth
 from holdfast_sidecar.readings.network import Interface, NetworkReading
 from holdfast_sidecar.readings.round_trips import RoundTrips, Trips
 from holdfast_sidecar.readings.xids import Known, Tally, XidReading
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.snapshot import PeerOrder, SnapshotOrder, SnapshotReport
 from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.settings import CheckpointSettings
 

@@ -17,7 +17,6 @@ from tests.unit.metrics.picture import VIEW, picture
 from holdfast.page import Phase
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import NodeReport, SnapshotReport, encode
 from holdfast_sidecar.coordination.store import Lease
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.metrics.catalogue import CATALOGUE
@@ -26,6 +25,9 @@ from holdfast_sidecar.metrics.exporter import Exporter
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.machine import MachineReading
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.snapshot import SnapshotReport
 
 GOLDEN = Path(__file__).with_name("golden.prom")
 OF_THIS_PROCESS = re.compile(

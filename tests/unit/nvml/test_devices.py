@@ -87,6 +87,7 @@ UNUSUAL = {
     Signal.PCIE_GENERATION: 3.0,
     Signal.PCIE_GENERATION_MOST: 5.0,
     Signal.NVLINKS_EXPECTED: 18.0,
+    Signal.C2C_LINKS: 10.0,
     Signal.NVLINK_SPEED: 26_562e6,
     Signal.NVLINK_SENT: 5.0 * 1024**3,
     Signal.FABRIC_STATE: 2.0,
@@ -128,13 +129,34 @@ def test_a_link_that_falls_silent_does_not_make_the_sum_fall_back(
     assert devices.read(10.0).gpus[0].value(Signal.NVLINK_REPLAYS) == 37
 
 
+def test_links_to_its_own_processor_are_counted_apart_from_nvlinks(
+    devices: Devices, fake_nvml: FakeNvml
+) -> None:
+    assert "Not Supported" in devices.read(0.0).gpus[0].refused[Signal.C2C_ACTIVE.value]
+    fake_nvml.set(0, 170, 10)
+    for link in range(10):
+        for field, value in ((171, link != 3), (231, 2), (232, 30)):
+            fake_nvml.set(0, field, value, link)
+    gpu = devices.read(60.0).gpus[0]
+    assert (gpu.value(Signal.C2C_LINKS), gpu.value(Signal.C2C_ACTIVE)) == (10, 9)
+    assert (gpu.value(Signal.C2C_ERRORS), gpu.value(Signal.C2C_REPLAYS)) == (20, 300)
+
+
 def test_newer_links_count_in_another_way(
     fake_nvml: FakeNvml, tmp_path: Path, pynvml: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = FakeNvml.create(tmp_path / "blackwell", 1, profiles.BLACKWELL)
     monkeypatch.setenv(STATE_VARIABLE, str(fake.path))
     for link in range(18):
-        for field, value in ((202, 1000), (204, 3000), (214, 1), (215, 2), (221, 7)):
+        for field, value in (
+            (202, 1000),
+            (204, 3000),
+            (208, 4),
+            (214, 1),
+            (215, 2),
+            (219, 5),
+            (221, 7),
+        ):
             fake.set(0, field, value, link)
     gpu = read_again(Devices(pynvml), fake)
     assert gpu.model == "NVIDIA B200"
@@ -143,8 +165,10 @@ def test_newer_links_count_in_another_way(
     assert gpu.value(Signal.NVLINK_RECOVERIES) == 36
     assert gpu.value(Signal.NVLINK_RECOVERY_FAILED) == 18
     assert gpu.value(Signal.NVLINK_SYMBOLS) == 126
+    assert gpu.value(Signal.NVLINK_EFFECTIVE) == 90
+    assert gpu.value(Signal.NVLINK_RECEIVING) == 72
     assert gpu.value(Signal.NVLINK_CRC) is None
-    assert gpu.refused[Signal.NVLINK_CRC.value] == "field 163 of every NVLink: Not Supported"
+    assert gpu.refused[Signal.NVLINK_CRC.value] == "field 163 of every link: Not Supported"
 
 
 @pytest.mark.parametrize(

@@ -5,28 +5,30 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.probes.kernel_lines import LINES_KEPT, parse_record, read_kernel_lines
+from holdfast_sidecar.probes.kernel_lines import LINES_KEPT, read_kernel_lines
 
 
 @pytest.mark.parametrize(
-    ("record", "line"),
+    ("record", "lines"),
     [
         (
             "6,1,12500000,-;usb 1-1: new device\n SUBSYSTEM=usb\n",
-            "[12.500000] info: usb 1-1: new device",
+            ["[12.500000] info: usb 1-1: new device"],
         ),
         (
-            "3,2,13000000,-,caller=T1;NVRM: Xid (PCI:0): 79",
-            "[13.000000] error: NVRM: Xid (PCI:0): 79",
+            "3,2,13000000,-,caller=T1;NVRM: Xid (PCI:0): 79\n",
+            ["[13.000000] error: NVRM: Xid (PCI:0): 79"],
         ),
-        ("11,2,13000000,c;from a daemon", "[13.000000] error: from a daemon"),
-        ("6,1,9999999,-;too old", ""),
-        ("nonsense", ""),
-        ("x,1,y,-;nonsense", ""),
+        ("11,2,13000000,c;from a daemon\n", ["[13.000000] error: from a daemon"]),
+        ("6,1,9999999,-;too old\n", []),
+        ("nonsense\n", []),
     ],
 )
-def test_a_record_becomes_a_line_with_its_time_and_weight(record: str, line: str) -> None:
-    assert parse_record(record, since_s=10.0) == line
+def test_a_record_becomes_a_line_with_its_time_and_weight(
+    record: str, lines: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "kmsg").write_text(record)
+    assert read_kernel_lines(10.0, tmp_path / "kmsg") == lines
 
 
 def test_where_the_log_may_not_be_read_the_reason_is_raised(tmp_path: Path) -> None:

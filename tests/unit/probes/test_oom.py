@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from holdfast_sidecar.control_groups import parse_mounts
+from holdfast_sidecar.kernel_log import parse_records
 from holdfast_sidecar.probes.oom import (
     INITIAL_NAMESPACE,
     KernelLog,
     OomWatch,
-    parse_message,
     parse_oom_kills,
     parse_victims,
     places_of,
@@ -124,11 +124,9 @@ def test_a_log_that_may_not_be_read_is_silent(tmp_path: Path) -> None:
     assert list(KernelLog(tmp_path / "nothing").read_new()) == []
 
 
-def test_a_record_is_taken_apart() -> None:
-    message = parse_message(KMSG)
-    assert message.startswith("Memory cgroup out of memory: Killed process 4242 (python)")
-    assert "SUBSYSTEM" not in message
-    assert parse_victims(message) == [4242]
+def test_the_victim_is_named_in_the_message_and_nowhere_else() -> None:
+    (record,) = parse_records(KMSG.encode())
+    assert parse_victims(record.text) == [4242]
     assert parse_victims("Out of memory: Killed process 17 (a) b) total-vm:1kB") == [17]
     assert parse_victims("oom-kill:constraint=CONSTRAINT_MEMCG,task=python,pid=4242,uid=0") == []
 

@@ -11,11 +11,12 @@ from tests.unit.snapshots.slots import SIZE, seal
 from holdfast.page import Flag, Order, OrderKind, Word
 from holdfast.snapshot_file import OWN_DIRECTORY
 from holdfast_sidecar.actions.runner import ActionRunner
-from holdfast_sidecar.coordination.reports import Member, Plan, SnapshotOrder, SnapshotReport
 from holdfast_sidecar.decisions.memory import Room
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.pages import Pages
 from holdfast_sidecar.probes.ranks import RanksProbe
+from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.records.snapshot import SnapshotOrder, SnapshotReport
 from holdfast_sidecar.settings import SnapshotSettings
 from holdfast_sidecar.snapshots.allocation import Allocation
 from holdfast_sidecar.snapshots.node_slots import PRESSED_S, NodeSlots

@@ -1,4 +1,4 @@
-from holdfast_sidecar.coordination.reports import Incident
+from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.story import tell
 
 

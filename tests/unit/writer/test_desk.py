@@ -2,7 +2,6 @@
 
 import pytest
 
-from holdfast_sidecar.coordination.reports import Candidate, CheckpointOrder
 from holdfast_sidecar.desk.questions import (
     HashFiles,
     Listed,
@@ -15,6 +14,8 @@ from holdfast_sidecar.desk.questions import (
     spell_question,
 )
 from holdfast_sidecar.desk.storage_desk import Progress, StorageDesk
+from holdfast_sidecar.records.checkpoint import CheckpointOrder
+from holdfast_sidecar.records.plan import Candidate
 
 ORDER = CheckpointOrder("aa", 0, 1, 5, "/c", "writing", 1.0, writers={"0": "a"})
 

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.probes.kernel_lines import KMSG
+from holdfast_sidecar.kernel_log import KMSG
 from holdfast_sidecar.readings.kernel import KernelRecord
 from holdfast_sidecar.xids.watch import (
     MOST_WAITING,
     KernelLog,
     KernelLogBlind,
-    parse_records,
     why_blind,
 )
 
@@ -129,14 +128,6 @@ def test_a_storm_is_bounded_and_what_was_dropped_is_counted(
     assert len(reading.records) == MOST_WAITING
     assert reading.missed >= 10
     log.close()
-
-
-def test_records_come_one_by_one_however_they_are_read() -> None:
-    chunk = b"3,1,1000000,-;NVRM: one\n SUBSYSTEM=pci\n3,2,2000000,c;NVRM: two\n\xff\xfe"
-    assert [(r.sequence, r.at_s, r.text) for r in parse_records(chunk)] == [
-        (1, 1.0, "NVRM: one"),
-        (2, 2.0, "NVRM: two"),
-    ]
 
 
 @pytest.mark.root

@@ -10,17 +10,12 @@ from holdfast_sidecar.cli.finding_the_job import FoundJob
 from holdfast_sidecar.cli.progress import ProgressLine
 from holdfast_sidecar.cli.table import size
 from holdfast_sidecar.coordination.keys import CURRENT, Section
-from holdfast_sidecar.coordination.reports import (
-    TERMINAL,
-    CheckpointOrder,
-    LedgerEntry,
-    NodeReport,
-    Plan,
-    Request,
-    SavedPart,
-    decode,
-)
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
+from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry, SavedPart
+from holdfast_sidecar.records.codec import decode
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import TERMINAL, Plan
+from holdfast_sidecar.records.request import Request
 from holdfast_sidecar.span import span
 
 LOOK_S = 0.25

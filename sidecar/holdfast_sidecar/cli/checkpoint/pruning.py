@@ -20,8 +20,8 @@ from holdfast_sidecar.cli.finding_the_job import NoSuchJob, find_job
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.table import size, table
 from holdfast_sidecar.configuration import Effective, read_seconds
-from holdfast_sidecar.coordination.reports import TERMINAL
 from holdfast_sidecar.decisions.cluster import parse_cluster
+from holdfast_sidecar.records.plan import TERMINAL
 
 
 @click.command("prune")

@@ -9,7 +9,7 @@ from holdfast_sidecar.checkpoints.ledger import Kept
 from holdfast_sidecar.cli.checkpoint.shelf import Shelf
 from holdfast_sidecar.cli.checkpoint.words import age, standing
 from holdfast_sidecar.cli.table import size, table
-from holdfast_sidecar.coordination.reports import Member
+from holdfast_sidecar.records.plan import Member
 from holdfast_sidecar.span import span
 
 SHOWN = 12

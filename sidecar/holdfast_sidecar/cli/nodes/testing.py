@@ -16,10 +16,12 @@ from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.wishes import Settled, follow, take_back
 from holdfast_sidecar.configuration import Effective, read_seconds
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.reports import Exertion, NodeReport, decode
 from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.gate.comparison import compare
+from holdfast_sidecar.records.codec import decode
+from holdfast_sidecar.records.gate import Exertion
+from holdfast_sidecar.records.node import NodeReport
 
 TEST = "test"
 

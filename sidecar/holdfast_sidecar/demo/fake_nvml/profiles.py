@@ -55,7 +55,7 @@ FIELDS: Mapping[int, float] = {
     82: 41,
     83: 5_000_000,
     91: 18,
-    **dict.fromkeys((94, 169, 173, 179, 180), 0),
+    **dict.fromkeys((94, 169, *range(173, 181), 182, 183), 0),
     **dict.fromkeys((142, 143, 144, 145), 0),
     185: 72_000,
     186: 72_000,
@@ -93,7 +93,7 @@ BLACKWELL = replace(
     numbers={**NUMBERS, "memory_total": 180 * GIB, "power_limit_milliwatts": 1_000_000},
     fields={**FIELDS, 190: 1_000_000},
     # Replay, recovery and CRC counts are gone; the link layer counts as InfiniBand's does.
-    link_fields={164: 53_125, 165: 1, 202: 0, 204: 0, 214: 0, 215: 0, 221: 0},
+    link_fields={164: 53_125, 165: 1, 202: 0, 204: 0, 208: 0, 214: 0, 215: 0, 219: 0, 221: 0},
     all_links_fields={},
 )
 

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast_sidecar.coordination.reports import Incident, LedgerEntry, Plan
 from holdfast_sidecar.demo.hardware.scenario import Story
 from holdfast_sidecar.findings import Finding
+from holdfast_sidecar.records.checkpoint import LedgerEntry
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Plan
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from holdfast_sidecar.coordination.reports import Incident, LedgerEntry
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.demo.hardware.outcome import Done, Seen
 from holdfast_sidecar.findings import Finding
+from holdfast_sidecar.records.checkpoint import LedgerEntry
+from holdfast_sidecar.records.incident import Incident
 
 
 def find(cluster: Cluster, done: Done, before: Seen, now_unix_s: float) -> Seen:

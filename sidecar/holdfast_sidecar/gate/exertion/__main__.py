@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast_sidecar import precedence
-from holdfast_sidecar.coordination.reports import decode, encode
 from holdfast_sidecar.gate.errand import Errand, Result
+from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.server.parent_death import die_with
 
 Worker = subprocess.Popen[str]

@@ -11,12 +11,12 @@ from collections.abc import Callable
 
 import torch
 
-from holdfast_sidecar.coordination.reports import encode
 from holdfast_sidecar.gate.errand import ALL_REDUCE, GPU, MATMUL, MEMORY, Result
 from holdfast_sidecar.gate.exertion.all_reduce import sum_over_ranks
 from holdfast_sidecar.gate.exertion.matmul import multiply
 from holdfast_sidecar.gate.exertion.memory import fill_memory
 from holdfast_sidecar.gate.exertion.trial import Trial
+from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.server.parent_death import die_with
 
 OF_DEVICE = ("CUDA error", "cuBLAS", "CUBLAS", "unhandled cuda error")

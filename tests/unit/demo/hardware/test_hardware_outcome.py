@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
-from holdfast_sidecar.coordination.reports import Incident, LedgerEntry, Member, NodeReport, Plan
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.demo.fake_node import build_node
 from holdfast_sidecar.demo.hardware.director import Director
@@ -20,6 +19,10 @@ from holdfast_sidecar.demo.hardware.sight import find, is_over, is_settled, miss
 from holdfast_sidecar.demo.nodes import Nodes
 from holdfast_sidecar.demo.screen import LineScreen
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.records.checkpoint import LedgerEntry
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import Member, Plan
 
 HOT, FLAP, STORM, FALLEN = (
     next(story for story in stories(8) if story.fault is fault)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
-from holdfast_sidecar.coordination.reports import NodeReport, decode, encode
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.records.codec import decode, encode
+from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.remedy import Remedy
 
 

@@ -1,0 +1,86 @@
+"""What a launcher says of its node, and how its ranks ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How one rank's process ended, as its parent saw it. `at_unix_s` is the node's wall clock."""
+
+    rank: int
+    local_rank: int
+    pid: int
+    exit_code: int
+    """Negative: ended by that signal."""
+    at_unix_s: float
+    order: int
+    """0 for the first rank of this node and attempt that ended."""
+    message: str = ""
+    """Type and text of the exception, when it left one."""
+    step: int = 0
+    """Steps it had completed, from its page."""
+    forced: bool = False
+    """The launcher itself ended it while tearing down."""
+    onset_step: int = -1
+    """Since which step its losses had not been finite; -1: the newest one was."""
+    is_gloo_alone: bool = False
+    """Its process groups used no other backend: nothing that watches a device aborted it."""
+    stepped_unix_s: float = 0.0
+    """When its last step ended, or it began, from its page; 0: it left none."""
+
+
+@dataclass(frozen=True)
+class AgentReport:
+    """A launcher (or torchrun's agent through our rendezvous handler) about its node.
+
+    state: `joining` (wants into an attempt; a spare stays so), `running` (its ranks run attempt
+    `attempt`), `failed` (a rank of `attempt` ended badly; the others are being ended), `succeeded`
+    (all ranks of `attempt` ended well), `left` (it is going away).
+
+    While joining, `attempt` is the newest attempt whose end this agent knows of: the one it last
+    ran, or, at its start, the one a plan already `done` or `stopped` speaks of; else -1. A plan
+    that ends a later attempt than that is meant for this agent too (a waiting spare leaves then).
+    """
+
+    node: str
+    incarnation: str
+    state: str
+    attempt: int
+    beat: int
+    slots: int
+    address: str
+    min_nodes: int
+    max_nodes: int
+    spares: int = 0
+    max_restarts: int | None = None
+    last_call_s: float = 30.0
+    version: str = ""
+    torch_version: str = ""
+    machine: str = ""
+    role: str = "default"
+    """torchrun's --role: torch numbers ranks inside their role too."""
+    pid: int = 0
+    exits: list[Exit] = field(default_factory=list)
+    steps: dict[str, int] = field(default_factory=dict)
+    """While joining: rank -> steps it had completed when `attempt` ended here, from its page."""
+    plan: str = ""
+    """The plan it obeys, verbatim: an emptied server gets it back from here."""
+    preempted_by: str = ""
+    """Signal that asked for this node; empty: none did. The launcher leaves `grace_s` after it."""
+    grace_s: float = 0.0
+    ends_unix_s: float = 0.0
+    """When a time limit ends this node, on its own wall clock; 0: none is known."""
+    ended_sidecar: int = 0
+    """Pid of the newest sidecar that this launcher, its parent, saw end; 0: none did."""
+    warm_modules: list[str] = field(default_factory=list)
+    """What its ranks had imported at their first step, for a spare to import ahead; empty: not
+    known yet, or to be started cold."""
+    leaves: bool = False
+    """It was told to end, and ends its ranks: how they end now says nothing of the job."""
+    left_for: str = ""
+    """Signal for which it leaves at once; empty: none came."""
+    awaits_gate: bool = False
+    """There is something here that only its sidecar can judge, and one is there or being started:
+    before it is taken in, its verdict is waited for a little."""

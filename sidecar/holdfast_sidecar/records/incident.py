@@ -1,0 +1,68 @@
+"""One failure, from its first finding until steps are made again; what was withheld of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+LEFT_ALONE = "left_alone"
+"""Numbers that the job lives with: nothing can or shall be done about them."""
+
+
+WITHHELD = frozenset({"observe", "suggest", "paused", LEFT_ALONE})
+"""What was decided about an incident that nothing was done about: only that it be known."""
+
+
+@dataclass(frozen=True)
+class Incident:
+    """One failure from first finding to first new step. Times are the leader's wall clock."""
+
+    identifier: str
+    attempt: int
+    cause: str
+    culprit_node: str = ""
+    culprit_ranks: list[int] = field(default_factory=list)
+    confidence: float = 0.0
+    since_unix_s: float = 0.0
+    detected_unix_s: float = 0.0
+    decided: str = ""
+    """`restart`, `stop`, or one of WITHHELD; empty: nothing yet."""
+    ended_unix_s: float = 0.0
+    reopened_unix_s: float = 0.0
+    recovered_unix_s: float = 0.0
+    step_reached: int = 0
+    step_resumed: int = 0
+    evidence: list[str] = field(default_factory=list)
+    """What the judgement rests on."""
+    signature: str = ""
+    kept_by: list[str] = field(default_factory=list)
+    """Nodes whose sidecars kept what would die, before anything was ended."""
+    bundles: dict[str, str] = field(default_factory=dict)
+    """node -> where what it kept is packed, as `host:path`."""
+    onset_step: int = -1
+    """First step of those numbers that were not finite when it ended; -1: they were finite."""
+    culprit_part: str = ""
+    """The machine of `culprit_node`, by which a node is kept outside."""
+    is_of_script: bool = False
+    """The script raised it: no machine is to blame."""
+    escalation: str = ""
+    """How the restart went further than in place: `without_node`, `roll_back`; empty: it didn't."""
+    withheld: str = ""
+    """One of WITHHELD: so nothing was done about it at first; empty: it was acted on at once."""
+    stopped_for: str = ""
+    """Why the job was stopped over it; empty: it was not, or its evidence says it."""
+    distrusts_from: int = -1
+    """State of this step or later led straight to failures and is not resumed from; -1: none."""
+    came_back: int = 0
+    """How often it was seen again, where nothing was done about it."""
+    went_over_into: str = ""
+    """Cause of numbers that are wrong in another way since `ended_unix_s`; empty: none came."""
+    gpu: str = ""
+    """UUID of the GPU that is to blame; empty: none is, or another part of the node."""
+    remedy: str = ""
+    """A remedy.Remedy: what that part needs before it is used again, as far as it was reckoned with
+    in what was decided; empty: it was not, or no hardware is to blame."""
+    seen_as: str = ""
+    """Cause that it was told by before its hardware was known to be to blame; empty: it never was
+    by another."""
+    fault_unix_s: float = 0.0
+    """Since when that part is ill, on its node's wall clock; 0: no hardware is to blame."""

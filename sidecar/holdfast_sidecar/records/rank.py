@@ -1,0 +1,80 @@
+"""What a sidecar says of one rank."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FINISHED = 1
+"""page.Ending.FINISHED, as a RankReport carries it."""
+
+
+@dataclass(frozen=True)
+class RankReport:
+    """A rank as its sidecar sees it."""
+
+    rank: int
+    local_rank: int
+    pid: int
+    step: int
+    phase: str
+    phase_age_s: float
+    step_s: float
+    """Median wall time of its latest steps, seconds; 0 when unknown."""
+    own_s: float
+    """Median own time (waiting for others removed), seconds; 0 when unknown."""
+    loss: float | None = None
+    ending: int = 0
+    alive: bool = True
+    state_registered: bool = False
+    resumed_step: int = 0
+    in_loop: bool = False
+    """Its loop has begun, so what it resumed from is known; 0 means from nothing from then on."""
+    resume_failures: int = 0
+    exit_code: int | None = None
+    """How its process ends or ended, as for an Exit; None: alive, or not known here."""
+    exception: str = ""
+    """Type and text of the exception that ended it, if one did and it could say so."""
+    is_loss_finite: bool = True
+    """False: the newest loss is NaN or infinite, which JSON can't say, and `loss` is None."""
+    nonfinite_losses: int = 0
+    """Losses of this attempt that were NaN or infinite."""
+    onset_step: int = -1
+    """Since which step numbers have not been finite, without a break; -1: the newest are."""
+    gradient_norm: float | None = None
+    is_gradient_finite: bool = True
+    """As `is_loss_finite`."""
+    nonfinite_gradients: int = 0
+    """Gradient norms of this attempt that were NaN or infinite."""
+    ill_steps: int = 0
+    """So often in a row a loss or a gradient norm was not finite."""
+    spike_onset: int = -1
+    """Since which step they spike; -1: they don't."""
+    spikes: int = 0
+    """Spikes of this attempt so far."""
+    power_w: float | None = None
+    """Average power of its GPUs in the last minute; None: not known."""
+    tokens_per_s: float | None = None
+    """Tokens that it says it trains on; None: it says nothing of them."""
+    is_gloo_alone: bool = False
+    """As for an Exit."""
+    stood_since_unix_s: float = 0.0
+    """Of a rank that has died: its last progress, where it had been silent for too long before; 0:
+    it died at work."""
+
+    @property
+    def has_finished(self) -> bool:
+        """Whether it says that it ended well."""
+        return self.ending == FINISHED
+
+    @property
+    def has_left(self) -> bool:
+        """Whether it ended with code 0, before its time or not, or says that it does."""
+        if self.alive:
+            return self.has_finished
+        return self.exit_code == 0
+
+    @property
+    def tells_numbers(self) -> bool:
+        """Whether it ever told a loss or a gradient norm."""
+        is_told = self.loss is not None or self.gradient_norm is not None
+        return is_told or not self.is_loss_finite or not self.is_gradient_finite
