@@ -56,7 +56,7 @@ class CheckpointKeeping:
         self._listing: tuple[str, Mapping[str, str]] = ("", {})
         """On which occasion storage was last asked for all it has; the ledger as it was then."""
         self._rescued = ""
-        self._precautions: set[str] = set()
+        self._precautions = precaution.Precautions()
         self.slow = ""
         """The checkpoint that is still being written though the next was due; else empty."""
 
@@ -220,11 +220,12 @@ class CheckpointKeeping:
         due = self._is_due(cluster, plan, order, last_step, circumstances)
         if not asked_by and newcomers(cluster, plan) and not _saved_to_grow(order, plan):
             asked_by = "grow"
+        foretold = None
         if not asked_by:
             if order is not None and self._orders.is_worth_another_try(order):
-                self._precautions -= set(order.answers)
-            now_unix_s = circumstances.now_unix_s
-            asked_by = precaution.asked_by(cluster, plan, now_unix_s, self._precautions)
+                self._precautions.forget(order)
+            foretold = self._precautions.wanted(cluster, plan, circumstances.now_unix_s)
+            asked_by = "" if foretold is None else precaution.name_of(foretold)
         if not asked_by and not due:
             return
         obstacle = self._obstacle(plan, cluster)
@@ -234,7 +235,8 @@ class CheckpointKeeping:
                 self._refuse(lease, cluster, plan, requests, obstacle)
             return
         if not obstacle:
-            self._precautions.add(asked_by)
+            if foretold is not None:
+                self._precautions.ordered(foretold, circumstances.now_unix_s)
             self._arm(lease, cluster, plan, asked_by)
 
     def _obstacle(self, plan: Plan, cluster: Cluster) -> str:

@@ -78,6 +78,14 @@ class Finding:
     check: bool = False
     """The part should pass a test before it is used again: it may, or may not, be at fault."""
 
+    gpu_index: int | None = None
+    """Its number on the node, by which people know it."""
+
+    @property
+    def named_gpu(self) -> str:
+        """`GPU 3`, or with its UUID where its number is not known."""
+        return f"GPU {self.gpu if self.gpu_index is None else self.gpu_index}"
+
     @property
     def key(self) -> tuple[str, str, tuple[int, ...], str]:
         """Same key: the same trouble, seen again."""

@@ -16,6 +16,7 @@ from holdfast_sidecar.decisions import precaution
 from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.decisions.pausing import too_few_without
 from holdfast_sidecar.decisions.restart import PLANNED
+from holdfast_sidecar.decisions.saving_first import can_be_saved
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry
@@ -254,7 +255,8 @@ def _suggestion(plan: Plan, view: View) -> str:
     cluster, node = parse_cluster(view), found.culprit_node
     can_go = bool(found.remedy and node) and not too_few_without(cluster, plan, node)
     without = f" --without {node}" if can_go else ""
-    return f"`holdfast restart --no-save{without}`, for the {name_cause(found.cause)} of {who}"
+    unsaved = "" if can_be_saved(found, cluster, plan) else " --no-save"
+    return f"`holdfast restart{unsaved}{without}`, for the {name_cause(found.cause)} of {who}"
 
 
 def _snapshots(plan: Plan, reports: list[NodeReport], view: View) -> SnapshotStanding | None:

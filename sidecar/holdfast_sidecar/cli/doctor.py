@@ -93,7 +93,7 @@ def examine(effective: Effective, ranks: int, around: Surroundings) -> list[Chec
         "processes": check_machine(),
         "host": check_host(trees),
         "GPUs": check_gpus(),
-        "network": check_fabric(trees, Selection.of(settings.fabric)),
+        "network": check_fabric(trees, Selection.of(settings.fabric), settings.fabric.ports),
         "timeouts": [*check_phases(settings), *check_timeouts(settings, around)],
         "torchrun": check_torchrun(os.environ),
     }

@@ -35,11 +35,11 @@ CAUSES: Mapping[Kind, str] = {
     Kind.GPU_LINK_DEGRADED: GPU,
     Kind.LINK_DOWN: LINK,
     Kind.LINK_DEGRADED: LINK,
-    Kind.PCI_ERRORS: LINK,
     Kind.HOST_MEMORY_ERRORS: HOST,
 }
 """What may be to blame. Not among them: NVML_WEDGED (the GPUs may compute on; who waits for them
-is found by its silence) and LINK_FLAPPING (a flap inside the window is no fault)."""
+is found by its silence), LINK_FLAPPING (a flap inside the window is no fault) and PCI_ERRORS (what
+a fatal one did to its device is that one's fault, with a remedy: an XID, a link that is down)."""
 
 EXPLAINED = frozenset({"crash", "hang", "stall", "data_stall"})
 """Causes that say what a rank did, and not why."""
@@ -198,7 +198,7 @@ def headline(fault: Fault) -> str:
     what = finding.what
     if finding.kind is not Kind.GPU_FAULT:
         what = finding.kind.value.replace("_", " ") + f" ({what})" * bool(what)
-    where = f"GPU {finding.gpu}" if finding.gpu else f"node {finding.node}"
+    where = finding.named_gpu if finding.gpu else f"node {finding.node}"
     needs = NEEDS.get(finding.remedy, DOUBTFUL if finding.check else NO_MACHINE)
     return f"{what}, {where}, {name_ranks(fault.ranks)}: {needs}"
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from holdfast_sidecar.decisions import lemon, quarantine, restart
 from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.decisions.hardware import LINK, headline, unanswered
+from holdfast_sidecar.decisions.hardware import HOST, LINK, headline, unanswered
 from holdfast_sidecar.decisions.lemon import WITHOUT_NODE
 from holdfast_sidecar.decisions.modes import mode_of_job
 from holdfast_sidecar.decisions.pausing import RESTART
@@ -76,7 +76,7 @@ def without_ill(
     agent = cluster.agents.get(incident.culprit_node)
     if agent is None:
         return way
-    why = _need(incident)
+    why = _need(incident, cluster)
     one = dataclasses.replace(
         _entry(agent, cluster, incident, now, settings.policy, [why]),
         gpu=incident.gpu,
@@ -140,21 +140,29 @@ def _in_words(span_s: float) -> str:
     return f"{-int(-span_s // 86400.0)} days"
 
 
-def _need(incident: Incident) -> str:
+def _need(incident: Incident, cluster: Cluster) -> str:
     """What the part needs, of which machine."""
-    node = f"node {incident.culprit_node}"
-    part = f"GPU {incident.gpu} of {node}" if incident.gpu else node
+    node, gpu = f"node {incident.culprit_node}", _named_gpu(incident, cluster)
+    part = f"{gpu} of {node}" if incident.gpu else node
     remedy = parse_remedy(incident.remedy)
     if remedy is Remedy.REBOOT_NODE:
-        return f"{node} needs a reboot" + f" for its GPU {incident.gpu}" * bool(incident.gpu)
+        return f"{node} needs a reboot" + f" for its {gpu}" * bool(incident.gpu)
     needs = "to be replaced" if remedy is Remedy.REPLACE else "a reset"
     return f"{part} needs {needs}"
 
 
+def _named_gpu(incident: Incident, cluster: Cluster) -> str:
+    """By its number, as its node tells it now."""
+    node = cluster.nodes.get(incident.culprit_node)
+    named = (f.named_gpu for f in (node.findings if node else ()) if f.gpu == incident.gpu)
+    return next(named, f"GPU {incident.gpu}")
+
+
 def _may_work(incident: Incident, cluster: Cluster, earlier: Iterable[Incident]) -> bool:
     """Whether to try it in place: the GPU is there, and that was not tried before. Whether the job
-    needs just the link that was lost nobody knows; if it does, the budget of restarts ends it."""
-    if incident.cause == LINK:
+    needs just the link that was lost nobody knows; if it does, the budget of restarts ends it. Host
+    memory that failed is used no more."""
+    if incident.cause in (LINK, HOST):
         return True
     if incident.remedy != Remedy.RESET_GPU.value or not incident.gpu:
         return False

@@ -1,11 +1,13 @@
-"""Trouble of a host in which the job is saved while it still can be: which, and once per onset."""
+"""Trouble in which the job is saved while it still can be: which, and how often."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.records.checkpoint import CheckpointOrder
 from holdfast_sidecar.records.plan import Plan
 
 FORETELLING = frozenset(
@@ -28,39 +30,99 @@ often lost soon, and takes the attempt with it. One flap is nobody's business.""
 STORAGE = "checkpoint"
 """The room that checkpoints fill: another one is no help against that."""
 
+AGAIN_S = 3600.0
+"""For so long the same trouble is not saved for again, whether it lasts or comes and goes: pressure
+that hovers at its threshold would make a series of checkpoints. An hour is the most that anybody
+should lose to a wrong estimate (`checkpoint.most_every_s`), and what lasts for weeks, as a memory
+bank without spare rows, costs one checkpoint an hour even of a job that saves seldom by itself."""
 
-SAVED_S = 60.0
-"""The same trouble within a minute of the checkpoint that was made for it is not saved for again:
-pressure that comes and goes makes no series of them. Another trouble is, even so soon: a save of
-before its onset may lie a whole interval back by the time it ends the ranks."""
+SHARED_S = 600.0
+"""A save that another node's trouble of the same kind asked for will do for so long: nodes of a job
+do the same work, so that what presses on one soon presses on all, and a hundred of them would have
+it saved each minute. One that came to nothing is tried again after as long: storage may be back."""
+
+Grade = tuple[int, float]
 
 
-def asked_by(cluster: Cluster, plan: Plan, now_unix_s: float, asked: Collection[str] = ()) -> str:
-    """A finding for which no checkpoint was ordered yet, by a name for it; empty: there is none.
+@dataclass(frozen=True)
+class Answer:
+    """When a trouble was last saved for, and how bad it was then."""
 
-    What was complete after the onset will do, whatever it was made for. Nothing waits for it: an
-    attempt that hardware ends is ended at once. asked: names for which this leader has ordered one
-    that it will not try again, whatever became of it.
-    """
-    entries = [entry for entry in cluster.ledger.values() if entry.attempt == plan.attempt]
-    saved_unix_s = max((entry.at_unix_s for entry in entries), default=0.0)
-    done = {name for entry in cluster.ledger.values() for name in entry.answers} | set(asked)
-    if cluster.checkpoint is not None and not cluster.checkpoint.came_too_late:
-        done |= set(cluster.checkpoint.answers)
-    lately = {
-        _trouble(name)
-        for entry in entries
-        if now_unix_s - entry.at_unix_s < SAVED_S
-        for name in entry.answers
-    }
-    names = sorted(
-        name_of(finding)
-        for member in plan.members
-        if (node := cluster.nodes.get(member.node)) is not None and cluster.is_alive(member.node)
-        for finding in node.findings
-        if foretells(finding) and finding.since_unix_s > saved_unix_s
-    )
-    return next((n for n in names if n not in done and _trouble(n) not in lately), "")
+    at_unix_s: float
+    grade: Grade
+
+
+class Precautions:
+    """For what the job was saved; of what this leader does not know the ledger tells when."""
+
+    def __init__(self) -> None:
+        self._answers: dict[str, Answer] = {}
+
+    def wanted(self, cluster: Cluster, plan: Plan, now_unix_s: float) -> Finding | None:
+        """What a checkpoint should be made for now; None: there is nothing.
+
+        What was complete after the onset will do, whatever it was made for. Nothing waits for it:
+        an attempt that hardware ends is ended at once.
+        """
+        entries = [entry for entry in cluster.ledger.values() if entry.attempt == plan.attempt]
+        saved_unix_s = max((entry.at_unix_s for entry in entries), default=0.0)
+        found = sorted(_foretelling(cluster, plan), key=name_of)
+        for finding in found:
+            if _trouble(finding) not in self._answers:
+                self._learn(finding, cluster, saved_unix_s, now_unix_s)
+        return next((f for f in found if self._is_wanted(f, saved_unix_s, now_unix_s)), None)
+
+    def ordered(self, finding: Finding, now_unix_s: float) -> None:
+        """A checkpoint is on its way for it."""
+        self._answers[_trouble(finding)] = Answer(now_unix_s, _grade(finding))
+
+    def forget(self, order: CheckpointOrder) -> None:
+        """It came to nothing, and should be tried again at once."""
+        for name in order.answers:
+            self._answers.pop(_without_onset(name), None)
+
+    def _learn(
+        self, finding: Finding, cluster: Cluster, saved_unix_s: float, now_unix_s: float
+    ) -> None:
+        """When it was saved for before this leader led, or by the way; as bad as it is now."""
+        trouble, order = _trouble(finding), cluster.checkpoint
+        known = [
+            entry.at_unix_s
+            for entry in cluster.ledger.values()
+            if trouble in map(_without_onset, entry.answers)
+        ]
+        if finding.since_unix_s <= saved_unix_s:
+            known.append(saved_unix_s)
+        if not known and order is not None and not order.came_too_late:
+            known = [now_unix_s for name in order.answers if _without_onset(name) == trouble]
+        if known:
+            self._answers[trouble] = Answer(max(known), _grade(finding))
+
+    def _is_wanted(self, finding: Finding, saved_unix_s: float, now_unix_s: float) -> bool:
+        before = self._answers.get(_trouble(finding))
+        if before is None:
+            return not self._is_shared(finding, now_unix_s)
+        if _grade(finding) > before.grade:
+            return True
+        rest_s = AGAIN_S if before.at_unix_s <= saved_unix_s else SHARED_S
+        if now_unix_s - before.at_unix_s < rest_s:
+            return False
+        return finding.since_unix_s > saved_unix_s or now_unix_s - saved_unix_s >= AGAIN_S
+
+    def _is_shared(self, finding: Finding, now_unix_s: float) -> bool:
+        """Whether another node had the job saved for the same a moment ago."""
+        return any(
+            trouble.startswith(f"{_of_any_node(finding)}:")
+            and now_unix_s - answer.at_unix_s < SHARED_S
+            for trouble, answer in self._answers.items()
+        )
+
+
+def _foretelling(cluster: Cluster, plan: Plan) -> Iterator[Finding]:
+    for member in plan.members:
+        node = cluster.nodes.get(member.node)
+        if node is not None and cluster.is_alive(member.node):
+            yield from filter(foretells, node.findings)
 
 
 def foretells(finding: Finding) -> bool:
@@ -73,10 +135,22 @@ def foretells(finding: Finding) -> bool:
 
 def name_of(finding: Finding) -> str:
     """The same for as long as the trouble lasts; another onset has another name."""
-    what = f"-{finding.what}" if finding.what else ""
-    return f"{finding.kind.value}{what}:{finding.node}:{finding.since_unix_s:.0f}"
+    return f"{_trouble(finding)}:{finding.since_unix_s:.0f}"
 
 
-def _trouble(name: str) -> str:
+def _trouble(finding: Finding) -> str:
     """The name without its onset."""
+    return f"{_of_any_node(finding)}:{finding.node}"
+
+
+def _of_any_node(finding: Finding) -> str:
+    return finding.kind.value + (f"-{finding.what}" if finding.what else "")
+
+
+def _without_onset(name: str) -> str:
     return name.rpartition(":")[0]
+
+
+def _grade(finding: Finding) -> Grade:
+    """How bad it is: it may need more by and by, or be surer to come true."""
+    return finding.remedy.severity, finding.confidence

@@ -26,7 +26,7 @@ def find_heat(host: HostReading, moment: Moment) -> Iterator[Finding]:
                 kind=Kind.HOST_HOT,
                 node=moment.node,
                 since_unix_s=moment.now_unix_s,
-                confidence=0.8,
+                confidence=0.8 if sensor.margin > 0 else 0.9,  # beyond it parts switch off
                 evidence=[
                     f"{sensor.name} has {sensor.temperature:.0f} °C, critical is"
                     f" {sensor.critical:.0f} °C"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.host import Group, HostReading, tally_before
+from holdfast_sidecar.remedy import Remedy
 
 STALLED_RATIO = 0.1
 """A tenth of all time in which every task waits for memory: the host thrashes, and the OOM killer
@@ -15,6 +17,11 @@ is near. Reclaim on a busy but healthy host stays below a percent."""
 AVAILABLE_RATIO = 0.03
 """Page cache counts as available, so a host this low has nothing left to give."""
 
+WORSE_STALLED_RATIO = 0.5
+WORSE_AVAILABLE_RATIO = 0.01
+"""From here on the end is near: the host waits more than it works, or the next allocation of a
+gigabyte on a host of 100 is too much. The job is saved once more (`decisions/precaution.py`)."""
+
 STORM = 100
 STORM_S = 3600.0
 """Corrected errors within an hour. A module with a weak cell tells some dozens a day for years; one
@@ -22,20 +29,28 @@ that needs correction every half minute is on its way to an error that can't be 
 kills whoever reads it. (The kernel's own word "storm", 15 a second, is about the cost of telling.)
 """
 
+NEW_S = 600.0
+"""For so long an uncorrected error is told as new. The kernel ends who reads what is lost (SIGBUS);
+a rank that dies within a minute of it died of it (`decisions/hardware.py`), and leaders that change
+and a look every half minute take their time on top."""
+
 OF_GROUP = "control_group"
 
 
 def find_memory_pressure(host: HostReading, moment: Moment) -> Iterator[Finding]:
     """Of the host, and of the control group, whose limit kills as surely."""
     memory = host.pressure.get("memory")
-    if memory is not None and (memory.stalled_10s_ratio or 0.0) >= STALLED_RATIO:
-        text = f"all tasks waited for memory {memory.stalled_10s_ratio:.0%} of the last 10 s"
-        yield _finding(Kind.MEMORY_PRESSURE, moment, text)
-    elif host.memory_available_bytes < AVAILABLE_RATIO * host.memory_size_bytes:
-        text = f"{host.memory_available_bytes / 2**20:.0f} MiB of memory are left"
-        yield _finding(Kind.MEMORY_PRESSURE, moment, text)
-    if host.group is not None and (text := _of_group(host.group)):
-        yield _finding(Kind.MEMORY_PRESSURE, moment, text, OF_GROUP)
+    stalled = (memory.stalled_10s_ratio or 0.0) if memory is not None else 0.0
+    left = host.memory_available_bytes
+    if stalled >= STALLED_RATIO:
+        text = f"all tasks waited for memory {stalled:.0%} of the last 10 s"
+        yield _finding(Kind.MEMORY_PRESSURE, moment, text, sure=_sure_of_stalls(stalled))
+    elif left < AVAILABLE_RATIO * host.memory_size_bytes:
+        text = f"{left / 2**20:.0f} MiB of memory are left"
+        sure = _sure_of_want(left, host.memory_size_bytes)
+        yield _finding(Kind.MEMORY_PRESSURE, moment, text, sure=sure)
+    if host.group is not None:
+        yield from _pressure_of_group(host.group, moment)
 
 
 def find_memory_errors(host: HostReading, moment: Moment) -> Iterator[Finding]:
@@ -46,22 +61,33 @@ def find_memory_errors(host: HostReading, moment: Moment) -> Iterator[Finding]:
     if errors.uncorrected:
         text = f"{errors.uncorrected} memory errors since boot could not be corrected"
         yield _finding(Kind.HOST_MEMORY_ERRORS, moment, text, "uncorrected")
+    if new := _new_uncorrected(host):
+        yield _just_failed(new, errors.uncorrected or 0, moment)
     storm = _corrected_of_late(host)
     if storm >= STORM:
         text = f"{storm} memory errors were corrected within an hour"
         yield _finding(Kind.HOST_MEMORY_ERRORS, moment, text, "corrected")
 
 
-def _of_group(group: Group) -> str:
-    """What is wrong with it; empty: nothing."""
-    if (group.memory_stalled_10s_ratio or 0.0) >= STALLED_RATIO:
-        share = f"{group.memory_stalled_10s_ratio:.0%}"
-        return f"all tasks of the control group waited for memory {share} of the last 10 s"
+def _pressure_of_group(group: Group, moment: Moment) -> Iterator[Finding]:
+    stalled = group.memory_stalled_10s_ratio or 0.0
     limit, used = group.memory_limit_bytes, group.memory_used_bytes
-    if limit is None or used is None or limit - used >= AVAILABLE_RATIO * limit:
-        return ""
-    left = max(0, limit - used)
-    return f"{left / 2**20:.0f} MiB are left below the control group's limit of memory"
+    if stalled >= STALLED_RATIO:
+        text = f"all tasks of the control group waited for memory {stalled:.0%} of the last 10 s"
+        sure = _sure_of_stalls(stalled)
+        yield _finding(Kind.MEMORY_PRESSURE, moment, text, OF_GROUP, sure)
+    elif limit is not None and used is not None and limit - used < AVAILABLE_RATIO * limit:
+        left = max(0, limit - used)
+        text = f"{left / 2**20:.0f} MiB are left below the control group's limit of memory"
+        yield _finding(Kind.MEMORY_PRESSURE, moment, text, OF_GROUP, _sure_of_want(left, limit))
+
+
+def _sure_of_stalls(ratio: float) -> float:
+    return 0.95 if ratio >= WORSE_STALLED_RATIO else 0.9
+
+
+def _sure_of_want(left_bytes: int, size_bytes: int) -> float:
+    return 0.95 if left_bytes < WORSE_AVAILABLE_RATIO * size_bytes else 0.9
 
 
 def _corrected_of_late(host: HostReading) -> int:
@@ -73,5 +99,22 @@ def _corrected_of_late(host: HostReading) -> int:
     return max(0, errors.corrected - before.corrected)
 
 
-def _finding(kind: Kind, moment: Moment, text: str, what: str = "") -> Finding:
-    return Finding(kind, moment.node, moment.now_unix_s, 0.9, evidence=[text], what=what)
+def _new_uncorrected(host: HostReading) -> int:
+    """Since ten minutes ago, or since we look: what was counted before may be of last week."""
+    before, errors = tally_before(host, NEW_S), host.memory_errors
+    before = before or next(iter(host.earlier), None)
+    if before is None or before.uncorrected is None or errors is None:
+        return 0
+    return max(0, (errors.uncorrected or 0) - before.uncorrected)
+
+
+def _just_failed(new: int, in_all: int, moment: Moment) -> Finding:
+    """Each further one is another finding, with an onset of its own. No reboot mends a module; and
+    nobody is ended for it, as the kernel uses the page no more and who has not read it is well."""
+    text = f"{new} memory errors of the last minutes could not be corrected: what was there is lost"
+    found = _finding(Kind.HOST_MEMORY_ERRORS, moment, text, f"uncorrected-{in_all}")
+    return dataclasses.replace(found, remedy=Remedy.REPLACE)
+
+
+def _finding(kind: Kind, moment: Moment, text: str, what: str = "", sure: float = 0.9) -> Finding:
+    return Finding(kind, moment.node, moment.now_unix_s, sure, evidence=[text], what=what)

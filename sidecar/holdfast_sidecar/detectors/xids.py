@@ -44,6 +44,7 @@ def _finding(
     known = [reading.gpus[pci] for pci in verdict.suspects if pci in reading.gpus]
     owned = [gpu for gpu in known if gpu.rank is not None and gpu.rank in histories]
     ranks = sorted({gpu.rank for gpu in owned if gpu.rank is not None})
+    one = known[0] if len(known) == 1 and verdict.number else None
     return Finding(
         kind=Kind.GPU_FAULT,
         node=moment.node,
@@ -53,7 +54,8 @@ def _finding(
         evidence=list(_evidence(verdict, known, ranks, reading, moment.node)),
         acts=verdict.is_urgent and bool(owned) and all(gpu.is_certain for gpu in owned),
         what=f"{verdict.name} on {verdict.pci or 'an unknown GPU'}",
-        gpu=known[0].uuid if len(known) == 1 and verdict.number else "",
+        gpu="" if one is None else one.uuid,
+        gpu_index=None if one is None else one.index,
         remedy=verdict.remedy,
         check=verdict.check,
     )

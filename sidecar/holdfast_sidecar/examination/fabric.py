@@ -12,37 +12,45 @@ from holdfast_sidecar.probes.fabric.selection import Selection
 
 ACTIVE = "4: ACTIVE"
 ALL = Selection()
+DOWN_BEFORE = (
+    "one that is down when the sidecar starts is taken for a spare and not told: say how many"
+    " should be active (fabric.ports)"
+)
 COUNTERS = ("counters", "hw_counters")
 
 
-def check_fabric(trees: KernelTrees, selection: Selection = ALL) -> list[Check]:
-    """Look at the fabric below /sys."""
+def check_fabric(trees: KernelTrees, selection: Selection = ALL, ports: int = 0) -> list[Check]:
+    """Look at the fabric below /sys. `ports`: RDMA ports that settings want active."""
     return [
-        check_rdma(trees.sys / "class/infiniband", selection),
+        check_rdma(trees.sys / "class/infiniband", selection, ports),
         check_interfaces(trees.sys / "class/net"),
     ]
 
 
-def check_rdma(root: Path, selection: Selection = ALL) -> Check:
+def check_rdma(root: Path, selection: Selection = ALL, ports: int = 0) -> Check:
     """Ports seen, active, and with counters that may be read. Of a device that settings exclude
     nothing is opened."""
-    ports = [
+    found = [
         f"{root}/{device}/ports/{port}"
         for device in list_names(root)
         if selection.has(device)
         for port in list_names(f"{root}/{device}/ports")
     ]
-    if not ports:
+    if not found:
         line = f"no device in {root}: fine without InfiniBand or RoCE; a container needs its /sys"
         return Check("InfiniBand", NOTE, line)
-    active = sum(read_if_any(f"{port}/state").strip() == ACTIVE for port in ports)
-    told = f"{len(ports)} ports, {active} of them active"
-    blind = [port for port in ports if not may_read_counters(port)]
+    active = sum(read_if_any(f"{port}/state").strip() == ACTIVE for port in found)
+    told = f"{len(found)} ports, {active} of them active"
+    blind = [port for port in found if not may_read_counters(port)]
     if blind:
         line = f"{told}; counters can't be read at {blind[0]}: errors of links are not seen"
         return Check("InfiniBand", WARN, line)
     if not active:
         return Check("InfiniBand", WARN, f"{told}: no traffic passes; see `ibstat`, cable, switch")
+    if active < ports:
+        return Check("InfiniBand", WARN, f"{told}, where fabric.ports wants {ports}")
+    if not ports and active < len(found):
+        return Check("InfiniBand", NOTE, f"{told}; {DOWN_BEFORE}")
     return Check("InfiniBand", OK, told)
 
 

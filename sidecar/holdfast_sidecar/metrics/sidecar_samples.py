@@ -11,6 +11,7 @@ from holdfast_sidecar import __version__
 from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.picture import Picture
+from holdfast_sidecar.readings.machine import MachineReading
 
 ACTIONS = (
     "arm_checkpoint",
@@ -49,14 +50,27 @@ def draw_sidecar(picture: Picture, told: Told) -> Iterator[Sample]:
     yield from told("leader_epoch", orders.lease.epoch or None)
     yield from told("node_is_leader", orders.is_leader)
     yield from told("node_launcher_up", picture.launcher_alive if picture.launcher_pid else None)
+    silent = _unanswered(picture.machine)
     for health in picture.probes:
-        yield from told("probe_up", health.is_up, probe=health.name)
+        is_up = health.is_up and health.name not in silent
+        yield from told("probe_up", is_up, probe=health.name)
         yield from told("probe_failures_total", health.failures, probe=health.name)
         yield from told("probe_duration_seconds", health.duration_s, probe=health.name)
     for action in ACTIONS:
         for outcome, counts in (("done", picture.actions_done), ("failed", picture.actions_failed)):
             yield from told("actions_total", counts.get(action, 0), action=action, outcome=outcome)
     yield from _draw_findings(picture, told)
+
+
+def _unanswered(machine: MachineReading) -> set[str]:
+    """Probes that work and have nothing new to tell: the driver does not answer their children,
+    which is a finding of its own."""
+    silent = set()
+    if machine.gpu is not None and machine.gpu.stale_since_s is not None:
+        silent.add("gpu")
+    if machine.gpu_events is not None and machine.gpu_events.silence is not None:
+        silent.add("gpu_events")
+    return silent
 
 
 def _draw_findings(picture: Picture, told: Told) -> Iterator[Sample]:

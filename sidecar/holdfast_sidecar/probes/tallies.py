@@ -36,6 +36,7 @@ def tally_of(reading: HostReading, clock_apart_s: float | None, now_s: float) ->
         periods=None if group is None else group.periods,
         throttled_periods=None if group is None else group.throttled_periods,
         corrected=None if errors is None else errors.corrected,
+        uncorrected=None if errors is None else errors.uncorrected,
         hung_tasks=reading.hung_tasks,
         available={purpose: room.available_bytes for purpose, room in reading.rooms.items()},
         margins={sensor.name: sensor.margin for sensor in reading.sensors},

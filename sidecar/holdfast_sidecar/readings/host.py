@@ -123,6 +123,7 @@ class Tally:
     periods: int | None = None
     throttled_periods: int | None = None
     corrected: int | None = None
+    uncorrected: int | None = None
     hung_tasks: int | None = None
     available: Mapping[str, int] = field(default_factory=dict)
     """Bytes, by room."""

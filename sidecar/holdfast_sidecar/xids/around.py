@@ -78,5 +78,6 @@ def state_of(gpu: Gpu, read_s: float, is_fresh: bool = True) -> GpuState:
         is_mig=gpu.is_mig,
         action=None if action is None else int(action),
         remap_failed=None if failed is None else bool(failed),
+        energy_joules=gpu.value(Signal.ENERGY),
         read_s=read_s,
     )

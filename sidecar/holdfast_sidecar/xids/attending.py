@@ -18,6 +18,7 @@ from holdfast_sidecar.xids.event import XidEvent
 from holdfast_sidecar.xids.history import History, forget_old, has_heard, take_in, take_reading
 from holdfast_sidecar.xids.kept import read_boot, read_history, write_history
 from holdfast_sidecar.xids.lines import parse_line
+from holdfast_sidecar.xids.reloading import take_energy
 from holdfast_sidecar.xids.scene import Scene
 from holdfast_sidecar.xids.tally import Key, key_of, tally_sxids, tally_xids
 
@@ -116,7 +117,8 @@ class XidAttention:
     def _take_reading(self, scene: Scene) -> None:
         actions = {pci: gpu.action for pci, gpu in scene.gpus.items() if gpu.action is not None}
         read_s = max((gpu.read_s for gpu in scene.gpus.values()), default=scene.now_s)
-        self.history = take_reading(self.history, actions, read_s, self.boot)
+        history = take_reading(self.history, actions, read_s, self.boot)
+        self.history = take_energy(history, scene.gpus, self.boot)
 
     def _is_to_be_judged(self, scene: Scene) -> bool:
         """At once where something happened; else now and then, since time alone changes verdicts

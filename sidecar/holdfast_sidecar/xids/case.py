@@ -24,12 +24,18 @@ class Case:
     """What the driver last said the GPU needs, in this boot."""
     cleared_s: float
     """When it last took that back."""
+    reloaded_s: float
+    """When its driver was last seen to have been loaded anew."""
     times: Mapping[str, int]
     """Name -> how often."""
 
     def is_cleared(self, one: Occurrence) -> bool:
         """Whether the driver has since taken back what the GPU needed."""
         return self.cleared_s > one.last_s
+
+    def is_reset(self, one: Occurrence) -> bool:
+        """Whether its driver was loaded anew since, which resets it."""
+        return self.reloaded_s > one.last_s
 
     def is_current(self, one: Occurrence) -> bool:
         """Whether it may still be going on; what was judged of all else stands."""
@@ -57,5 +63,6 @@ def cases_of(history: History, boot: str) -> Iterator[Case]:
             newest_episode=max(one.episode for one in ones),
             word=newest_word(ones, boot),
             cleared_s=history.cleared.get(pci, float("-inf")),
+            reloaded_s=history.reloaded.get(pci, float("-inf")),
             times=Counter(one.name for one in ones),
         )

@@ -221,6 +221,8 @@ def _is_open(one: Occurrence, verdict: Verdict, case: Case, scene: Scene) -> boo
         return False
     if case.is_cleared(one) and verdict.remedy is not Remedy.REPLACE:
         return False
+    if case.is_reset(one) and verdict.remedy is Remedy.RESET_GPU:
+        return False
     if verdict.remedy.blames_hardware:
         return True
     return scene.now_s - one.last_s <= TOLD_S

@@ -36,12 +36,24 @@ LOOK_BACK_S = 2 * BURST_MOST_S
 
 
 @dataclass(frozen=True)
+class Mark:
+    """What a GPU had counted of energy, and when it said so."""
+
+    joules: float
+    at_s: float
+
+
+@dataclass(frozen=True)
 class History:
     """Oldest first, as it was heard."""
 
     occurrences: tuple[Occurrence, ...] = ()
     cleared: Mapping[str, float] = field(default_factory=dict)
     """PCI address -> when the driver last took back what the GPU had needed, Unix seconds."""
+    marks: Mapping[str, Mark] = field(default_factory=dict)
+    """PCI address -> its count of energy at the first reading after its last trouble."""
+    reloaded: Mapping[str, float] = field(default_factory=dict)
+    """PCI address -> when that count was last seen to have begun anew, Unix seconds."""
     log_boot: str = ""
     log_sequence: int = -1
     """How far the kernel's log of that boot has been heard. By number, since the kernel's clock
@@ -155,5 +167,6 @@ def _episode(history: History, told: Occurrence) -> int:
         newest.boot != told.boot
         or told.first_s - newest.last_s > EPISODE_S
         or newest.last_s < history.cleared.get(told.pci, float("-inf")) <= told.first_s
+        or newest.last_s < history.reloaded.get(told.pci, float("-inf")) <= told.first_s
     )
     return newest.episode + int(is_over)

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from holdfast_sidecar.kernel_files import read_if_any
 from holdfast_sidecar.remedy import Remedy
-from holdfast_sidecar.xids.history import MOST_KEPT, History
+from holdfast_sidecar.xids.history import MOST_KEPT, History, Mark
 from holdfast_sidecar.xids.occurrence import Occurrence
 
 VERSION = 1
@@ -49,6 +49,8 @@ def as_json(history: History) -> dict[str, Any]:
     return {
         "version": VERSION,
         "cleared": dict(history.cleared),
+        "marks": {pci: [mark.joules, mark.at_s] for pci, mark in history.marks.items()},
+        "reloaded": dict(history.reloaded),
         "log_boot": history.log_boot,
         "log_sequence": history.log_sequence,
         "occurrences": [_plain(one) for one in history.occurrences],
@@ -61,8 +63,17 @@ def parse_history(value: Mapping[str, Any]) -> History:
     if value.get("version") != VERSION:
         return History()
     cleared = {str(pci): float(at_s) for pci, at_s in value["cleared"].items()}
+    # As below, the next two are not in a file of an older sidecar's.
+    marks = {str(pci): Mark(float(j), float(at_s)) for pci, (j, at_s) in _part(value, "marks")}
+    reloaded = {str(pci): float(at_s) for pci, at_s in _part(value, "reloaded")}
     occurrences = tuple(_occurrences(value["occurrences"][-MOST_KEPT:]))
-    return History(occurrences, cleared, str(value["log_boot"]), int(value["log_sequence"]))
+    log_boot, sequence = str(value["log_boot"]), int(value["log_sequence"])
+    return History(occurrences, cleared, marks, reloaded, log_boot, sequence)
+
+
+def _part(value: Mapping[str, Any], name: str) -> Iterable[tuple[str, Any]]:
+    found: Mapping[str, Any] = value.get(name, {})
+    return found.items()
 
 
 def _plain(one: Occurrence) -> dict[str, Any]:

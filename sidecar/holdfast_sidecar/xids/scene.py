@@ -16,6 +16,8 @@ class GpuState:
     """Field 230: what the driver says it needs."""
     remap_failed: bool | None = None
     """Its own flag: a memory row could not be replaced."""
+    energy_joules: float | None = None
+    """Spent since the driver was loaded."""
     read_s: float = 0.0
     """When it said so, Unix seconds."""
 

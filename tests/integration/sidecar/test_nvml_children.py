@@ -33,6 +33,11 @@ def niceness(pid: int) -> int:
     return os.getpriority(os.PRIO_PROCESS, pid)
 
 
+def is_up(page: str, probe: str) -> bool:
+    (up,) = re.findall(rf'^holdfast_probe_up\{{.*probe="{probe}".*\}} (\d)', page, re.MULTILINE)
+    return bool(int(up))
+
+
 def is_alive(pid: int) -> bool:
     return read(pid, "stat").rpartition(b")")[2].split()[:1] not in ([], [b"Z"])
 
@@ -56,9 +61,17 @@ def test_a_wedged_driver_is_found_and_the_page_keeps_fresh(node: Node, fake_nvml
     assert "gpu_busy_ratio{" not in page
     (fresh,) = FRESH.findall(page)
     assert time.time() - float(fresh) < 1.5
+    assert {probe for probe in ("gpu", "gpu_events") if is_up(page, probe)} == set()
+    for check in ("gpus", "recovery", "gpu memory", "pcie", "nvlink"):
+        assert f'gate_check_passed{{check="{check}"' not in page
+    gate = node.report().gate
+    assert (gate.gpus, gate.gpus_all) == (None, 8)
     fake_nvml.release()
     wait_for(lambda: not node.findings("nvml_wedged"))
-    assert "gpu_busy_ratio{" in node.ask("/metrics")
+    page = node.ask("/metrics")
+    assert "gpu_busy_ratio{" in page
+    assert is_up(page, "gpu")
+    assert 'gate_check_passed{check="recovery"' in page
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

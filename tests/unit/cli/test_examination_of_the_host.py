@@ -66,7 +66,13 @@ def test_ports_are_counted_and_those_that_can_not_be_read_are_named(tmp_path: Pa
     assert fabric.check_rdma(root).verdict == "note"
     port(tmp_path, "mlx5_0", "4: ACTIVE")
     port(tmp_path, "mlx5_1", "1: DOWN")
-    assert fabric.check_rdma(root) == Check("InfiniBand", "ok", "2 ports, 1 of them active")
+    assert fabric.check_rdma(root, ports=1) == Check(
+        "InfiniBand", "ok", "2 ports, 1 of them active"
+    )
+    unsaid = fabric.check_rdma(root)
+    assert (unsaid.verdict, "fabric.ports" in unsaid.line) == ("note", True)
+    fewer = fabric.check_rdma(root, ports=2)
+    assert (fewer.verdict, "where fabric.ports wants 2" in fewer.line) == ("warn", True)
     port(tmp_path, "mlx5_2", "4: ACTIVE", counters=False)
     blind = fabric.check_rdma(root)
     assert (blind.verdict, "mlx5_2/ports/1" in blind.line) == ("warn", True)

@@ -8,6 +8,7 @@ import pytest
 from ill_hardware import ill, members, started
 
 from holdfast_sidecar.coordination.memory_store import MemoryStore
+from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.settings import ModeSettings
 from holdfast_sidecar.standing import judge
@@ -38,6 +39,27 @@ def test_where_it_is_left_to_people_they_read_the_command_that_does_without_the_
     job.run(2)
     assert judge("job", before, MemoryStore(job.server).read()).suggestion == (
         "`holdfast restart --no-save --without n1`, for the ill GPU of rank 2 on node n1"
+    )
+
+
+@pytest.mark.parametrize(
+    ("remedy", "kind", "what_is_saved"),
+    [
+        (Remedy.RESET_GPU, Kind.GPU_FAULT, ""),
+        (Remedy.REBOOT_NODE, Kind.GPU_FAULT, " --no-save"),  # as off the bus
+        (Remedy.RESET_GPU, Kind.GPU_LOST, " --no-save"),
+    ],
+)
+def test_the_command_saves_first_where_the_gpu_can_still_be_read(
+    tmp_path: Path, remedy: Remedy, kind: Kind, what_is_saved: str
+) -> None:
+    modes = ModeSettings(gpu="suggest")
+    job = started(tmp_path, nodes=2, spares=1, modes=modes, registered=True)
+    before = MemoryStore(job.server).read()
+    job.nodes["n1"].ill = [ill(remedy, job, kind=kind)]
+    job.run(2)
+    assert judge("job", before, MemoryStore(job.server).read()).suggestion == (
+        f"`holdfast restart{what_is_saved} --without n1`, for the ill GPU of rank 2 on node n1"
     )
 
 

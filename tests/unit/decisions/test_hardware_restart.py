@@ -12,6 +12,7 @@ from holdfast_sidecar.decisions.escalation import WITHOUT_NODE
 from holdfast_sidecar.decisions.hardware import (
     STILL_RAN,
     explained,
+    name_fault,
     unanswered,
 )
 from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
@@ -124,6 +125,20 @@ def test_where_no_other_node_is_there_a_lost_link_is_gone_on_with(tmp_path: Path
     (incident,) = job.incidents()
     assert (incident.cause, incident.remedy) == ("link", "replace")
     assert "too few nodes would be left" in incident.evidence[-1]
+
+
+def test_people_are_told_the_number_of_a_gpu_where_it_is_known(tmp_path: Path) -> None:
+    known = fault(gpu_index=3)
+    named = name_fault(unanswered(cluster(known), PLAN), PLAN)
+    assert named is not None
+    assert named.evidence[0] == "xid 79, GPU 3, rank 1: its node needs a reboot"
+    assert named.gpu == "GPU-a1"
+    job = started(tmp_path, nodes=2, spares=1)
+    job.nodes["n1"].ill = [ill(Remedy.RESET_GPU, job, gpu_index=3)]
+    job.run_until(lambda: job.is_running(1))
+    assert job.plan is not None
+    (one,) = job.plan.outside
+    assert (one.evidence[0], one.gpu) == ("GPU 3 of node n1 needs a reset", "GPU-0")
 
 
 def test_a_gpu_that_may_work_until_its_reset_is_tried_once_in_place_and_then_the_job_stops(

@@ -10,19 +10,42 @@ from test_leader import started
 from test_preemption import change_state
 
 from holdfast_sidecar.checkpoint_orders import REARMINGS
-from holdfast_sidecar.decisions.precaution import SAVED_S, foretells
+from holdfast_sidecar.decisions.precaution import AGAIN_S, SHARED_S, Precautions, foretells
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.settings import CheckpointSettings
 
 
-def trouble(job: SimulatedJob, since: float, kind: Kind = Kind.MEMORY_PRESSURE) -> None:
-    """Node n1 finds something."""
-    found = Finding(kind, "n1", since, 0.9)
-    change_state(job.nodes["n1"], findings=[found])
+def trouble(
+    job: SimulatedJob,
+    since: float,
+    kind: Kind = Kind.MEMORY_PRESSURE,
+    node: str = "n1",
+    sure: float = 0.9,
+) -> None:
+    """A node finds something."""
+    change_state(job.nodes[node], findings=[Finding(kind, node, since, sure)])
+
+
+def no_trouble(job: SimulatedJob) -> None:
+    change_state(job.nodes["n1"], findings=[])
 
 
 def saved(job: SimulatedJob) -> list[str]:
     return [entry.requested_by for entry in job.storage.held.values()]
+
+
+def seldom() -> CheckpointSettings:
+    """A schedule that saves nothing meanwhile."""
+    return CheckpointSettings(dir="/c", every_s=1e6)
+
+
+def pressed(tmp_path: Path) -> SimulatedJob:
+    """A job that was saved once, for pressure on n1 that goes on."""
+    job = started(tmp_path, registered=True, checkpoint=seldom())
+    trouble(job, since=job.now)
+    job.run_until(lambda: len(job.storage.held) == 1)
+    return job
 
 
 def test_a_job_is_saved_when_a_host_runs_out_of_memory_and_only_once(tmp_path: Path) -> None:
@@ -36,20 +59,72 @@ def test_a_job_is_saved_when_a_host_runs_out_of_memory_and_only_once(tmp_path: P
     assert job.checkpoint.trigger == "finding"
 
 
-def test_the_same_trouble_again_later_is_another_reason_to_save(tmp_path: Path) -> None:
-    job = started(tmp_path, registered=True)
-    trouble(job, since=job.now)
-    job.run_until(lambda: len(job.storage.held) == 1)
-    job.now += SAVED_S
+def test_the_same_trouble_again_much_later_is_another_reason_to_save(tmp_path: Path) -> None:
+    job = pressed(tmp_path)
+    no_trouble(job)
+    job.now += AGAIN_S
     trouble(job, since=job.now)
     job.run_until(lambda: len(job.storage.held) == 2)
 
 
-def test_pressure_that_comes_and_goes_makes_no_series_of_checkpoints(tmp_path: Path) -> None:
-    job = started(tmp_path, registered=True)
-    for _ in range(5):
+def test_pressure_that_hovers_at_its_threshold_has_the_job_saved_once(tmp_path: Path) -> None:
+    job = pressed(tmp_path)
+    for _ in range(int(AGAIN_S / 120) - 1):
+        no_trouble(job)
+        job.now += 60
+        job.run(0.5)
+        job.now += 60
         trouble(job, since=job.now)
-        job.run(3)
+        job.run(0.5)
+    assert len(job.storage.held) == 1
+
+
+def test_pressure_that_hovers_on_every_node_has_the_job_saved_once(tmp_path: Path) -> None:
+    job = pressed(tmp_path)
+    job.run(1)
+    trouble(job, since=job.now, node="n0")
+    job.run(10)
+    assert len(job.storage.held) == 1
+    job.now += SHARED_S
+    job.run_until(lambda: len(job.storage.held) == 2)
+    assert saved(job)[-1].startswith("memory_pressure:n0:")
+
+
+def test_trouble_that_lasts_has_the_job_saved_again_after_an_hour(tmp_path: Path) -> None:
+    job = pressed(tmp_path)
+    job.now += AGAIN_S - 10
+    job.run(5)
+    assert len(job.storage.held) == 1
+    job.run_until(lambda: len(job.storage.held) == 2)
+
+
+def test_trouble_that_lasts_asks_for_nothing_where_the_schedule_saves_often(tmp_path: Path) -> None:
+    job = pressed(tmp_path)
+    job.now += AGAIN_S - 60
+    job.ask("r1", "checkpoint")
+    job.run_until(lambda: len(job.storage.held) == 2)
+    job.now += 60
+    job.run(10)
+    assert saved(job)[1:] == ["r1"]
+
+
+def test_trouble_that_becomes_worse_has_the_job_saved_again_and_only_once(tmp_path: Path) -> None:
+    job = pressed(tmp_path)
+    for sure in (0.95, 0.9, 0.95):
+        job.run(5)
+        trouble(job, since=job.now - 5, sure=sure)
+        job.run(5)
+    assert len(job.storage.held) == 2
+
+
+def test_another_leader_does_not_save_again_for_what_was_saved_for(tmp_path: Path) -> None:
+    job = pressed(tmp_path)
+    no_trouble(job)
+    for node in job.nodes.values():
+        node.coordinator._leadership._checkpoints._precautions = Precautions()
+    job.run(1)
+    trouble(job, since=job.now)
+    job.run(10)
     assert len(job.storage.held) == 1
 
 
@@ -127,6 +202,16 @@ def test_a_checkpoint_that_came_to_nothing_is_not_tried_for_ever(tmp_path: Path)
     assert job.checkpoint.state == "void"
     assert 100 - job.misses == 2 * (1 + REARMINGS), "on each of two nodes"
     assert job.storage.held == {}
+
+
+def test_a_checkpoint_that_came_to_nothing_is_tried_again_after_a_while(tmp_path: Path) -> None:
+    job = started(tmp_path, registered=True, checkpoint=seldom())
+    job.misses = 100
+    trouble(job, since=job.now)
+    job.run(60)
+    job.misses = 0
+    job.now += SHARED_S
+    job.run_until(lambda: len(job.storage.held) == 1)
 
 
 def test_a_job_that_registered_nothing_is_not_asked_to_save(tmp_path: Path) -> None:

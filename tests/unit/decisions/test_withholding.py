@@ -109,8 +109,12 @@ def test_one_that_is_overtaken_by_a_crash_is_closed_with_its_attempt(tmp_path: P
     assert (crash.cause, crash.decided) == ("crash", "restart")
 
 
-def test_a_suggestion_names_the_command_by_which_a_person_does_it(tmp_path: Path) -> None:
-    job = started(tmp_path, mode="suggest")
+@pytest.mark.parametrize("registered", [False, True])
+def test_a_suggestion_names_the_command_by_which_a_person_does_it(
+    tmp_path: Path, registered: bool
+) -> None:
+    """Who hangs never comes to the step at which all would save."""
+    job = started(tmp_path, mode="suggest", registered=registered)
     before = MemoryStore(job.server).read()
     job.nodes["n1"].frozen = {0}
     job.run(2)

@@ -22,6 +22,7 @@ from holdfast_sidecar.readings.host import (
     Stuck,
     Tally,
 )
+from holdfast_sidecar.remedy import Remedy
 
 GIB = 2**30
 HEALTHY = HostReading(
@@ -71,9 +72,52 @@ def test_a_control_groups_limit_kills_as_surely_as_the_hosts(
         assert evidence in findings[0].evidence[0]
 
 
+def test_pressure_and_heat_that_become_worse_are_told_as_surer() -> None:
+    """Then the job is saved once more (decisions/precaution.py)."""
+
+    def sure(host: HostReading) -> float:
+        (finding,) = found(host)
+        return finding.confidence
+
+    def hot(margin: float) -> HostReading:
+        host = replace(HEALTHY, sensors=(Sensor("coretemp", 100.0 - margin, 100.0),))
+        return over_time(host, 60, {"margins": {"coretemp": 2.0}}, {"margins": {"coretemp": 2.0}})
+
+    def left(mib: int) -> HostReading:
+        return replace(HEALTHY, group=Group(100 * GIB, 100 * GIB - mib * 2**20))
+
+    def stalled(ratio: float) -> HostReading:
+        return replace(HEALTHY, group=Group(memory_stalled_10s_ratio=ratio))
+
+    assert sure(hot(2.0)) < sure(hot(0.0))
+    assert sure(left(2048)) < sure(left(1000))
+    assert sure(stalled(0.4)) < sure(stalled(0.5))
+
+
 def test_one_error_that_could_not_be_corrected_is_one_too_many() -> None:
     host = replace(HEALTHY, memory_errors=MemoryErrors(0, 1))
     assert told(host) == [(Kind.HOST_MEMORY_ERRORS, "uncorrected")]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "is_new"), [(0, 1, True), (1, 2, True), (2, 2, False), (None, 2, False)]
+)
+def test_an_error_that_came_up_lately_may_have_ended_ranks_and_one_of_last_week_has_not(
+    before: int | None, now: int, is_new: bool
+) -> None:
+    host = replace(HEALTHY, memory_errors=MemoryErrors(0, now))
+    host = over_time(host, 300, {"uncorrected": before}, {"uncorrected": now})
+    told = {one.what: one.remedy for one in found(host)}
+    new = {f"uncorrected-{now}": Remedy.REPLACE} if is_new else {}
+    assert told == {"uncorrected": Remedy.NONE} | new
+    assert not any(one.acts for one in found(host)), "who has not read it computes on"
+
+
+def test_of_an_error_of_an_hour_ago_nothing_is_said_to_be_new() -> None:
+    host = replace(HEALTHY, memory_errors=MemoryErrors(0, 1))
+    assert told(over_time(host, 3600, {"uncorrected": 0}, {"uncorrected": 1})) == [
+        (Kind.HOST_MEMORY_ERRORS, "uncorrected")
+    ]
 
 
 @pytest.mark.parametrize(

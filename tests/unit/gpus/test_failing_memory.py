@@ -61,6 +61,7 @@ def test_a_storm_of_corrected_errors_is_told_within_half_a_minute() -> None:
     assert 60 < told_at <= 90
     (finding,) = found(watched(at, 120))  # type: ignore[arg-type]
     assert (finding.kind, finding.what) == (Kind.ECC_STORM, "gpu0")
+    assert finding.named_gpu == "GPU 0"
     assert finding.evidence[0] == (
         "GPU 0 (0000:10:00.0): 4,600 corrected memory errors a second for 30 s"
     )
@@ -70,6 +71,12 @@ def test_a_storm_of_corrected_errors_is_told_within_half_a_minute() -> None:
 def test_a_storm_is_told_whatever_the_rhythm_of_the_readings(rhythm_s: float) -> None:
     scene = watched(lambda t: [gpu(0, ECC_CORRECTED=1000 * t)], 60, rhythm_s)
     assert troubles(scene) == [("ecc_storm", "gpu0")]
+
+
+def test_a_storm_as_bad_as_the_one_that_hung_a_driver_is_surer_to_end_badly() -> None:
+    (bad,) = found(watched(lambda t: [gpu(0, ECC_CORRECTED=200 * t)], 60))
+    (worse,) = found(watched(lambda t: [gpu(0, ECC_CORRECTED=4600 * t)], 60))
+    assert bad.confidence < worse.confidence
 
 
 def test_a_handful_of_corrected_errors_is_no_storm() -> None:

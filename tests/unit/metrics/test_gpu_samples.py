@@ -11,8 +11,9 @@ from holdfast_sidecar.metrics.drawing import draw
 from holdfast_sidecar.metrics.gpu_signals import SHOWN
 from holdfast_sidecar.metrics.job_samples import token_joules
 from holdfast_sidecar.metrics.samples import Sample
-from holdfast_sidecar.readings.gpu import GpuReading, Signal
-from holdfast_sidecar.readings.machine import MachineReading
+from holdfast_sidecar.readings.gpu import GpuReading, NvmlSilence, Signal
+from holdfast_sidecar.readings.gpu_events import GpuEvents
+from holdfast_sidecar.readings.machine import MachineReading, ProbeHealth
 from holdfast_sidecar.readings.xids import Known, Tally, XidReading
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.node import NodeReport
@@ -53,6 +54,22 @@ def test_stale_values_are_absent_and_when_they_were_read_is_told() -> None:
     assert names["holdfast_gpu_last_reading_timestamp_seconds"] == 1_000_004.0
     assert names["holdfast_node_gpus_expected"] == 8
     assert "holdfast_node_gpus" not in names
+
+
+@pytest.mark.parametrize(
+    ("name", "machine"),
+    [
+        ("gpu", MachineReading(gpu=GpuReading(True, "580.1", (GPU,), stale_since_s=9.5))),
+        ("gpu_events", MachineReading(gpu_events=GpuEvents(silence=NvmlSilence("events", 9.5)))),
+    ],
+)
+def test_a_probe_is_not_up_while_the_driver_does_not_answer_it(
+    name: str, machine: MachineReading
+) -> None:
+    probes = tuple(ProbeHealth(one, True, 0, 0.1) for one in ("gpu", "gpu_events"))
+    samples = draw(replace(picture(machine=machine), probes=probes), "job")
+    up = {s.labels["probe"]: s.value for s in samples if s.name == "holdfast_probe_up"}
+    assert up == {"gpu": 1, "gpu_events": 1} | {name: 0}
 
 
 def test_a_lost_gpu_is_down_and_has_no_values() -> None:

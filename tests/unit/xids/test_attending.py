@@ -451,3 +451,56 @@ def test_nothing_is_said_of_a_number_that_is_not_known_to_be_so(
     said = " ".join(found.evidence)
     assert right in said
     assert wrong not in said
+
+
+TIMEOUT = "NVRM: Xid (PCI:0000:2a:00): 119, pid=7, name=python3, Timeout waiting for RPC from GSP!"
+
+
+def old_driver(energy: float) -> GpuReading:
+    """One that has no recovery action."""
+    return replace(gpus(ENERGY=energy), driver="550.54.15")
+
+
+def test_a_driver_that_was_loaded_anew_has_reset_its_gpus() -> None:
+    node = Node()
+    node.tick(0.0, reading=old_driver(9e6))
+    node.tick(1.0, TIMEOUT, reading=old_driver(9e6))
+    node.tick(5.0, reading=old_driver(9.001e6))
+    node.tick(99.0, reading=old_driver(9.1e6))
+    assert [one.remedy for one in node.findings(99.0)] == [Remedy.RESET_GPU]
+    node.tick(200.0, reading=old_driver(300.0))
+    assert node.findings(200.0) == []
+    node.tick(300.0, reading=old_driver(9e6))
+    assert node.findings(300.0) == []
+
+
+def test_what_comes_back_after_the_driver_was_loaded_anew_takes_more() -> None:
+    node = Node()
+    node.tick(1.0, TIMEOUT, reading=old_driver(9e6))
+    node.tick(5.0, reading=old_driver(9e6))
+    node.tick(200.0, reading=old_driver(300.0))
+    node.tick(250.0, TIMEOUT, reading=old_driver(900.0))
+    node.tick(255.0, reading=old_driver(950.0))
+    assert [one.remedy for one in node.findings(255.0)] == [Remedy.REBOOT_NODE]
+    node.tick(400.0, reading=old_driver(300.0))
+    assert [one.remedy for one in node.findings(400.0)] == [Remedy.REBOOT_NODE]
+
+
+@pytest.mark.parametrize("energy", [0.0, 6e6, None])
+def test_a_count_that_is_merely_less_or_missing_shows_no_reset(energy: float | None) -> None:
+    node = Node()
+    node.tick(1.0, TIMEOUT, reading=old_driver(9e6))
+    node.tick(5.0, reading=old_driver(9e6))
+    without = replace(gpus(), driver="550.54.15")
+    node.tick(200.0, reading=without if energy is None else old_driver(energy))
+    assert [one.remedy for one in node.findings(200.0)] == [Remedy.RESET_GPU]
+
+
+def test_a_reset_is_seen_by_a_sidecar_that_was_started_after_it(tmp_path: Path) -> None:
+    node = Node(tmp_path / "xids.json")
+    node.tick(1.0, TIMEOUT, reading=old_driver(9e6))
+    node.tick(5.0, reading=old_driver(9e6))
+    node.tick(9.0, reading=old_driver(9e6))
+    later = Node(tmp_path / "xids.json")
+    later.tick(100.0, reading=old_driver(300.0))
+    assert later.findings(100.0) == []

@@ -28,6 +28,9 @@ driver hung without ever reporting an uncorrectable one (NVSentinel issue 1748).
 10, is called a dummy value in its source. Between them: a fortieth of the former, and 3,000 errors
 in the half minute that it must last, where a healthy GPU counts a handful in weeks."""
 
+WORST_PER_S = 4600.0
+"""The first of these figures: a storm like this is surer to end badly, and is saved for anew."""
+
 STORM_S = 30.0
 """It must go on in both halves of this: one bad row that is read through once is no storm."""
 
@@ -47,7 +50,8 @@ def find_error_storms(scene: GpuScene, moment: Moment) -> Iterator[Finding]:
         rate = _storm_per_s(track)
         if rate is not None:
             text = f"{rate:,.0f} corrected memory errors a second for {STORM_S:.0f} s"
-            yield about(gpu, Kind.ECC_STORM, text, 0.9, scene, moment)
+            sure = 0.95 if rate >= WORST_PER_S else 0.9
+            yield about(gpu, Kind.ECC_STORM, text, sure, scene, moment)
 
 
 def _storm_per_s(track: Track) -> float | None:

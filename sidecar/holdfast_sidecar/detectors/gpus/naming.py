@@ -31,6 +31,7 @@ def about(
         evidence=[f"{named(gpu)}: {text}", *_whose(gpu, scene)],
         what=f"gpu{gpu.index}-{trouble}" if trouble else f"gpu{gpu.index}",
         gpu=gpu.uuid,
+        gpu_index=gpu.index,
         remedy=remedy,
     )
 
