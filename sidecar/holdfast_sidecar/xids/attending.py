@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from holdfast_sidecar.gpus.recovery import NOTHING
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.kernel import KernelReading
 from holdfast_sidecar.readings.xids import Known, XidReading
@@ -15,7 +16,14 @@ from holdfast_sidecar.xids.around import Around
 from holdfast_sidecar.xids.belonging import of_these_gpus
 from holdfast_sidecar.xids.engine import judge
 from holdfast_sidecar.xids.event import XidEvent
-from holdfast_sidecar.xids.history import History, forget_old, has_heard, take_in, take_reading
+from holdfast_sidecar.xids.history import (
+    History,
+    forget_old,
+    has_heard,
+    last_word,
+    take_in,
+    take_reading,
+)
 from holdfast_sidecar.xids.kept import read_boot, read_history, write_history
 from holdfast_sidecar.xids.lines import parse_line
 from holdfast_sidecar.xids.scene import Scene
@@ -135,7 +143,15 @@ class XidAttention:
             judgement.verdicts,
             xids=tally_xids(self.history, self._seen),
             sxids=tally_sxids(self.history, self._seen),
+            asked_since=dict(self._asked_since(scene)),
         )
+
+    def _asked_since(self, scene: Scene) -> Iterator[tuple[str, float]]:
+        for pci, known in self._known.items():
+            gpu = scene.gpus.get(pci)
+            word = last_word(self.history, pci, self.boot) if gpu and gpu.action else None
+            if word is not None and word.action != NOTHING:
+                yield known.uuid, word.since_s
 
     def _begin(self) -> None:
         if not self._is_read and self.path is not None:
