@@ -39,6 +39,11 @@ JUDGE_EVERY_S = 1.0
 """As often as GPUs are read. With a day of trouble in the history, as after a storm, a judgement
 costs a millisecond: a fifth of the sidecar's whole budget, were it made at each tick."""
 
+SEEN_AT_ONCE_S = 5.0
+"""What is heard of later, as by a sidecar that starts anew, says nothing of the step at which it
+happened. NVML's events and the log's lines come within a tick; on a loaded machine ticks are late.
+"""
+
 
 @dataclass
 class XidAttention:
@@ -106,13 +111,13 @@ class XidAttention:
 
     def _note_steps(self, around: Around) -> None:
         """How far ranks were when something happened to them; they may go on after it."""
-        since_s = around.attempt_since_s
+        since_s, now_s = around.attempt_since_s, around.moment.now_unix_s
         self._steps = {
-            (one.pci, one.name, one.first_s): self._steps.get(
-                (one.pci, one.name, one.first_s), around.steps
-            )
+            key: self._steps.get(key, around.steps)
             for one in self._reading.verdicts
             if since_s is not None and one.first_s >= since_s
+            for key in [(one.pci, one.name, one.first_s)]
+            if key in self._steps or now_s - one.first_s <= SEEN_AT_ONCE_S
         }
 
     def _leave_out_others(self) -> None:

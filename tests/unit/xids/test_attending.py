@@ -451,3 +451,15 @@ def test_nothing_is_said_of_a_number_that_is_not_known_to_be_so(
     said = " ".join(found.evidence)
     assert right in said
     assert wrong not in said
+
+
+def test_a_sidecar_that_starts_anew_makes_up_no_step_for_what_happened_before(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "xids.json"
+    before = Node(path)
+    before.tick(1.0, FELL)
+    after = Node(path)
+    after.tick(60.0)
+    assert [one.what for one in after.findings(60.0)] == ["xid 79 on 0000:2a:00.0"]
+    assert steps_told(after, 60.0) == []
