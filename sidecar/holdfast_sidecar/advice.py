@@ -142,7 +142,7 @@ _BY_CAUSE = {
     ),
     "link": (
         "look at the cable, the transceiver and the switch's port; the node is let in again by "
-        "`holdfast resume --node`",
+        "`holdfast node return`",
     ),
     "host": (
         "have its memory modules tested and replaced (`edac-util -v`, the service processor's log)",
@@ -218,7 +218,7 @@ _COMES_BACK = {
 }
 """How a node that is kept outside comes in again; others by a person's word, or in time."""
 
-_BY_WORD = "`holdfast resume --node {node}` lets it in again"
+_BY_WORD = "`holdfast node return {node}` lets it in again"
 
 
 def _of_hardware(story: Story) -> Iterator[str]:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from holdfast_sidecar.detectors.gpus.lost import since_they_began
 from holdfast_sidecar.detectors.xids import find_gpu_faults
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.gpus.watch import GpuWatch
@@ -55,4 +56,5 @@ class HardwareAttention:
         self, machine: MachineReading, ranks: Mapping[int, RankHistory], moment: Moment
     ) -> list[Finding]:
         """About GPUs; `machine` as `follow` answered it."""
-        return [*self._of_gpus, *find_gpu_faults(machine.xids, ranks, moment)]
+        of_gpus = since_they_began(self._of_gpus, machine.xids.asked_since)
+        return [*of_gpus, *find_gpu_faults(machine.xids, ranks, moment)]

@@ -18,6 +18,7 @@ from holdfast_sidecar.coordination.store import Lease, Store
 from holdfast_sidecar.decisions import preemption
 from holdfast_sidecar.decisions.beginning import is_fresh
 from holdfast_sidecar.decisions.cluster import UNRESPONSIVE_FACTOR, Cluster
+from holdfast_sidecar.decisions.draining import RETURN
 from holdfast_sidecar.decisions.leader import decide
 from holdfast_sidecar.decisions.outcome import Circumstances, Outcome, Write
 from holdfast_sidecar.decisions.watching import preemption_of
@@ -208,7 +209,9 @@ class Leadership:
         if plan is None or plan.state not in TERMINAL:
             return
         for name, text in cluster.request_texts.items():
-            self._store.order(lease, Section.REQUESTS, name, None, text)
+            asked = cluster.requests.get(name)
+            if asked is None or asked.kind != RETURN:  # that one holds for the next attempt
+                self._store.order(lease, Section.REQUESTS, name, None, text)
 
     def _keep_checkpoints(
         self, lease: Lease, cluster: Cluster, circumstances: Circumstances

@@ -106,7 +106,7 @@ def _outside(one: Quarantine, now_unix_s: float) -> str:
     left = span(max(one.until_unix_s - now_unix_s, 0.0))
     why, mended = "; ".join(one.evidence[:1]), ends_with(one)
     how_long = f"until {mended}, at most for another {left}" if mended else f"for another {left}"
-    return f"{one.node}, {how_long}: {why} (holdfast resume --node {one.node})"
+    return f"{one.node}, {how_long}: {why} (holdfast node return {one.node})"
 
 
 def _hook(run: HookRun) -> str:

@@ -194,8 +194,10 @@ def look(cluster: Cluster, leader: str, staying: Collection[str]) -> Progress:
         return Progress("ended", has_ended=True, how=plan.message or plan.state)
     if cluster.asked_to_stop() and not leader:
         return Progress("nobody leads yet; the request waits for a leader")
-    if plan is None or (is_over and cluster.asked_to_stop()):
+    if plan is None:
         return Progress("stopping before the first attempt")
+    if is_over and cluster.asked_to_stop():
+        return Progress("stopping")  # that plan may be an earlier run's, or be of this very request
     if is_over:
         what = f"waiting for the launchers of {', '.join(staying)} to leave"
         return Progress(what, how=plan.message or plan.state)

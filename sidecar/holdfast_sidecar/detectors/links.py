@@ -27,6 +27,8 @@ SURE_IT_IS_SLOW = 0.7
 
 ALONE = "the job has one node only: none of its work goes over a link"
 
+LOOK_AT = "look at its cable, its transceiver and the switch's port"
+
 FEWEST_LIKES = 2
 """Other links of the same board that must agree on a rate before one that is slower is odd."""
 
@@ -72,9 +74,10 @@ def _lost(link: LinkStory, moment: Moment) -> Finding:
     """What mends it (cable, optics, the switch's port) is outside of the node, so a reboot brings
     the node back with the same dead link: it is kept outside until somebody looked."""
     down_s = moment.now_s - (link.down_since_s or 0.0)
-    how = "has no link" if link.is_there else "is gone from the machine"
+    how = "has had no link" if link.is_there else "has been gone from the machine"
     text = f"{link.name} {how} for {down_s:.0f} s, after it had one"
-    finding = _finding(Kind.LINK_DOWN, moment, link.name, [text], 0.9, Remedy.REPLACE)
+    told = [text, LOOK_AT] if link.is_there else [text]
+    finding = _finding(Kind.LINK_DOWN, moment, link.name, told, 0.9, Remedy.REPLACE)
     finding.evidence.extend(_flaps_told(link))
     return finding
 

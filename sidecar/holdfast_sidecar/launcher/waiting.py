@@ -108,7 +108,7 @@ def as_kept_out(kept_out: Quarantine) -> str:
     sooner = f"until {mended}, at the latest " if mended else ""
     return (
         f"this node is kept outside {sooner}until {until}: {why} "
-        f"(holdfast resume --node {kept_out.node} lets it in)"
+        f"(holdfast node return {kept_out.node} lets it in)"
     )
 
 

@@ -47,5 +47,7 @@ class XidReading:
     """SXid -> how often, over all switches of the node."""
     steps: Mapping[tuple[str, str], Mapping[int, int]] = field(default_factory=dict)
     """(PCI address, name) of a verdict -> rank -> how many steps it had done when that happened."""
+    asked_since: Mapping[str, float] = field(default_factory=dict)
+    """UUID of a GPU for which the driver asks for something -> since when it does, Unix seconds."""
     lacks_gpus: bool = False
     """The driver lists fewer than there should be: one that is not known may be among these."""

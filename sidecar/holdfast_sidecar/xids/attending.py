@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from holdfast_sidecar.gpus.recovery import NOTHING
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.kernel import KernelReading
 from holdfast_sidecar.readings.xids import Known, XidReading
@@ -15,7 +16,14 @@ from holdfast_sidecar.xids.around import Around
 from holdfast_sidecar.xids.belonging import of_these_gpus
 from holdfast_sidecar.xids.engine import judge
 from holdfast_sidecar.xids.event import XidEvent
-from holdfast_sidecar.xids.history import History, forget_old, has_heard, take_in, take_reading
+from holdfast_sidecar.xids.history import (
+    History,
+    forget_old,
+    has_heard,
+    last_word,
+    take_in,
+    take_reading,
+)
 from holdfast_sidecar.xids.kept import read_boot, read_history, write_history
 from holdfast_sidecar.xids.lines import parse_line
 from holdfast_sidecar.xids.reloading import take_energy
@@ -31,6 +39,11 @@ written is in the kernel's log still."""
 JUDGE_EVERY_S = 1.0
 """As often as GPUs are read. With a day of trouble in the history, as after a storm, a judgement
 costs a millisecond: a fifth of the sidecar's whole budget, were it made at each tick."""
+
+SEEN_AT_ONCE_S = 5.0
+"""What is heard of later, as by a sidecar that starts anew, says nothing of the step at which it
+happened. NVML's events and the log's lines come within a tick; on a loaded machine ticks are late.
+"""
 
 
 @dataclass
@@ -99,13 +112,13 @@ class XidAttention:
 
     def _note_steps(self, around: Around) -> None:
         """How far ranks were when something happened to them; they may go on after it."""
-        since_s = around.attempt_since_s
+        since_s, now_s = around.attempt_since_s, around.moment.now_unix_s
         self._steps = {
-            (one.pci, one.name, one.first_s): self._steps.get(
-                (one.pci, one.name, one.first_s), around.steps
-            )
+            key: self._steps.get(key, around.steps)
             for one in self._reading.verdicts
             if since_s is not None and one.first_s >= since_s
+            for key in [(one.pci, one.name, one.first_s)]
+            if key in self._steps or now_s - one.first_s <= SEEN_AT_ONCE_S
         }
 
     def _leave_out_others(self) -> None:
@@ -137,7 +150,15 @@ class XidAttention:
             judgement.verdicts,
             xids=tally_xids(self.history, self._seen),
             sxids=tally_sxids(self.history, self._seen),
+            asked_since=dict(self._asked_since(scene)),
         )
+
+    def _asked_since(self, scene: Scene) -> Iterator[tuple[str, float]]:
+        for pci, known in self._known.items():
+            gpu = scene.gpus.get(pci)
+            word = last_word(self.history, pci, self.boot) if gpu and gpu.action else None
+            if word is not None and word.action != NOTHING:
+                yield known.uuid, word.since_s
 
     def _begin(self) -> None:
         if not self._is_read and self.path is not None:

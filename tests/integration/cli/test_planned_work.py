@@ -111,7 +111,7 @@ def test_a_node_that_is_kept_outside_is_shown_and_let_in(job, run, leader):
     job.live()
     shown = run("status").output
     assert "kept out    b, for another" in shown
-    assert "3 failures within 24 h are blamed on it (holdfast resume --node b)" in shown
+    assert "3 failures within 24 h are blamed on it (holdfast node return b)" in shown
     result = run("resume", "--node", "c")
     assert result.exit_code == 1
     assert "node c is not kept outside (kept outside: b)" in result.output

@@ -39,7 +39,7 @@ def test_the_job_has_ended_once_its_launchers_have_left() -> None:
 
 def test_a_run_that_waits_to_begin_has_not_ended_with_the_one_before() -> None:
     waiting = cluster(Plan(0, 1, "done"), is_asked=True)
-    assert stop.look(waiting, "a/i", ["a"]).what == "stopping before the first attempt"
+    assert stop.look(waiting, "a/i", ["a"]).what == "stopping"
     assert "nobody leads yet" in stop.look(waiting, "", ["a"]).what
 
 

@@ -145,6 +145,24 @@ def test_what_a_run_left_drained_can_be_returned_before_the_next_one(tmp_path: P
     assert (outside(job), job.requests()) == ([], {})
 
 
+def test_a_return_outlasts_the_wait_for_the_next_run_s_nodes(tmp_path: Path) -> None:
+    job = running(tmp_path, nodes=2)
+    job.ask("d", "drain", node="n1", for_s=DAY_S, is_forced=True)
+    job.run(1)
+    job.until = 0
+    job.run_until(lambda: all(node.exit_code is not None for node in job.nodes.values()))
+    job.until = 10**9
+    job.ask("r", "return", node="n1")
+    job.ask("c", "checkpoint")
+    job.add("n0")
+    job.run(5)
+    assert set(job.requests()) == {"r"}, "what else was asked of the run that ended is over"
+    job.add("n1")
+    job.run_until(lambda: job.plan is not None and job.is_running(job.plan.attempt))
+    job.run(1)
+    assert (outside(job), job.requests()) == ([], {})
+
+
 def test_a_second_node_is_not_drained_when_the_first_left_none_to_spare(tmp_path: Path) -> None:
     job = running(tmp_path, nodes=2, spares=1)
     job.ask("d", "drain", node="n1", for_s=DAY_S)

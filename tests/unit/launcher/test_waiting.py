@@ -190,7 +190,7 @@ def test_a_node_that_is_kept_outside_says_why_until_when_and_how_it_comes_in() -
     line = waiting.beside(plan, machine)
     assert line.startswith("this node is kept outside until 2033-05-")
     assert line.endswith(
-        ": 3 failures within 24 h are blamed on it (holdfast resume --node c lets it in)"
+        ": 3 failures within 24 h are blamed on it (holdfast node return c lets it in)"
     )
     other = dataclasses.replace(machine, machine="m2")
     assert waiting.beside(plan, other).startswith("waiting as a spare")
@@ -231,7 +231,7 @@ def test_who_is_drained_is_not_here_for_those_that_wait() -> None:
     )
     own = waiting.for_an_attempt(here[2], here, 42.5, {}, [drained])
     assert own.startswith("this node is kept outside until 2033-05-")
-    assert "drained by ann: its fan (holdfast resume --node c lets it in); waiting for" in own
+    assert "drained by ann: its fan (holdfast node return c lets it in); waiting for" in own
 
 
 def test_a_quarantine_that_is_lifted_for_want_of_nodes_is_not_told() -> None:

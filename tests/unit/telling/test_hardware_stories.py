@@ -63,8 +63,8 @@ def test_whose_deed_the_end_of_a_rank_was_is_told() -> None:
     [
         ({"remedy": "reset_gpu"}, ["`nvidia-smi --gpu-reset -i GPU-1`", "finds it fit"]),
         ({}, ["reboot the node", "let in again after a reboot"]),
-        ({"remedy": "replace"}, ["dcgmi diag", "`holdfast resume --node b`"]),
-        ({"cause": "link", "remedy": "replace", "gpu": ""}, ["transceiver", "--node b"]),
+        ({"remedy": "replace"}, ["dcgmi diag", "`holdfast node return b`"]),
+        ({"cause": "link", "remedy": "replace", "gpu": ""}, ["transceiver", "node return b"]),
         ({"cause": "host", "remedy": "replace", "gpu": ""}, ["memory modules"]),
         (
             {"decided": "stop", "escalation": "", "stopped_for": "node b needs a reboot"},

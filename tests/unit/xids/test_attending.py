@@ -504,3 +504,15 @@ def test_a_reset_is_seen_by_a_sidecar_that_was_started_after_it(tmp_path: Path) 
     later = Node(tmp_path / "xids.json")
     later.tick(100.0, reading=old_driver(300.0))
     assert later.findings(100.0) == []
+
+
+def test_a_sidecar_that_starts_anew_makes_up_no_step_for_what_happened_before(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "xids.json"
+    before = Node(path)
+    before.tick(1.0, FELL)
+    after = Node(path)
+    after.tick(60.0)
+    assert [one.what for one in after.findings(60.0)] == ["xid 79 on 0000:2a:00.0"]
+    assert steps_told(after, 60.0) == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from holdfast_sidecar.detectors.gpus.naming import about, named
 from holdfast_sidecar.findings import Finding, Kind
@@ -18,6 +18,9 @@ WHEN_LOST = Remedy.REBOOT_NODE
 
 WANTS_RESET = ("requires reset", "requires restart")
 """How NVML words NVML_ERROR_RESET_REQUIRED: it is there, and of no use before a reset."""
+
+WANTED = "recovery"
+"""Which trouble of a GPU it is that its driver asks for something."""
 
 LOST_FOR_S = 0.5
 """Two readings in a row: nobody is ended for one answer, however plain it is."""
@@ -47,11 +50,26 @@ def find_wanted_recoveries(scene: GpuScene, moment: Moment) -> Iterator[Finding]
         if action is None:
             continue
         text = f"the driver asks for {action.name}"
-        found = about(
-            gpu, Kind.GPU_FAULT, text, 1.0, scene, moment, "recovery", remedy=action.remedy
-        )
+        found = about(gpu, Kind.GPU_FAULT, text, 1.0, scene, moment, WANTED, remedy=action.remedy)
         acts = action.ends_work and scene.ownership.is_certain(gpu.uuid)
         yield dataclasses.replace(found, acts=acts)
+
+
+def since_they_began(
+    findings: Iterable[Finding], asked_since: Mapping[str, float]
+) -> list[Finding]:
+    """The same, where the driver asks for something as old as that is: who could not ask it for a
+    moment, or has only just begun to, sees nothing new, and what an attempt was opened in spite of
+    ends it no more.
+
+    asked_since: UUID -> since when the driver asks, Unix seconds.
+    """
+    return [
+        dataclasses.replace(one, since_unix_s=min(one.since_unix_s, asked_since[one.gpu]))
+        if one.what.endswith(f"-{WANTED}") and one.gpu in asked_since
+        else one
+        for one in findings
+    ]
 
 
 def _asked(gpu: Gpu) -> RecoveryAction | None:
