@@ -13,7 +13,7 @@ from holdfast_sidecar.nvml import mouth  # noqa: E402
 from holdfast_sidecar.nvml.board import Board  # noqa: E402
 from holdfast_sidecar.nvml.framing import frame  # noqa: E402
 from holdfast_sidecar.nvml.mouth import Mouth  # noqa: E402
-from holdfast_sidecar.nvml.wire import spell_reading  # noqa: E402
+from holdfast_sidecar.nvml.spelling import spell_reading  # noqa: E402
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading, GpuUser, Signal  # noqa: E402
 
 GPU = Gpu(0, "GPU-0", "Twin", "0000:17:00.0", {Signal.POWER: 300.0}, {"x": "y"}, (GpuUser(1),))
