@@ -20,6 +20,7 @@ GPU = Gpu(0, "GPU-0", "Twin", "0000:17:00.0", {Signal.POWER: 300.0}, {"x": "y"},
 READING = f"{mouth.READING} {spell_reading(GpuReading(True, '570.1', (GPU,), read_at_s=1.0))}"
 
 board, pipe = Board(int(sys.argv[-3])), Mouth(1)
+os.close(int(sys.argv[-3]))  # mapped by now, as in the real one
 
 
 def read() -> None:
