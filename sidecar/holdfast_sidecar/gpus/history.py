@@ -41,7 +41,7 @@ LEVELS = frozenset(
         Signal.TEMPERATURE_MARGIN,
     }
 )
-_KEPT = COUNTERS | LEVELS
+_KEPT = (*COUNTERS, *LEVELS)
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,8 @@ def unclaimed_bytes(gpu: Gpu) -> float:
 
 
 def _kept(gpu: Gpu) -> dict[Signal, float]:
-    return {signal: value for signal, value in gpu.values.items() if signal in _KEPT}
+    values = gpu.values
+    return {signal: values[signal] for signal in _KEPT if signal in values}
 
 
 def _follow(before: Track, sample: Sample) -> Track:

@@ -22,10 +22,12 @@ def leave_out_garbage(reading: GpuReading) -> GpuReading:
 
 
 def _cleaned(gpu: Gpu) -> Gpu:
-    if all(0 <= value < LARGEST for value in gpu.values.values()):
+    values = gpu.values.values()
+    # Where none is negative none is larger than the sum; with a NaN among them the sum is one.
+    if not values or (min(values) >= 0 and sum(values) < LARGEST):
         return gpu
     kept = {signal: value for signal, value in gpu.values.items() if _is_sound(signal, value)}
-    return dataclasses.replace(gpu, values=kept)
+    return gpu if len(kept) == len(values) else dataclasses.replace(gpu, values=kept)
 
 
 def _is_sound(signal: Signal, value: float) -> bool:

@@ -24,6 +24,7 @@ def main(arguments: list[str]) -> None:
 
     mouth = Mouth(own_stdout())
     note = Board(int(board))
+    os.close(int(board))  # mapped by now
     sys.excepthook = lambda kind, error, _: mouth.say(FAILED, f"{kind.__name__}: {error}")
     if kind == "poll":
         from holdfast_sidecar.nvml import poll_child

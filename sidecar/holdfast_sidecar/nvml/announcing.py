@@ -21,23 +21,40 @@ class Announcing:
         self._board = board
         self._gpus: dict[int, tuple[Any, str]] = {}
         """By the handle's id; the handle is kept, so that its id stays its own."""
+        self._functions: dict[str, Callable[..., Any]] = {}
+        """Of the library itself, by name."""
 
     def __getattr__(self, name: str) -> Any:
         """Asked once for each name; from then on it is found here."""
         found = getattr(self._nvml, name)
         if name == POINTER:
-            return lambda function: self._noted(function, found(function))
+            setattr(self, name, self._function)
+            return self._function
         if name.startswith("nvml") and callable(found) and not isinstance(found, type):
             found = self._noted(name, found)
         setattr(self, name, found)
         return found
 
+    def _function(self, name: str) -> Callable[..., Any]:
+        """One of the library's own, looked up once. Raises as the module does."""
+        function = self._functions.get(name)
+        if function is None:
+            found = getattr(self._nvml, POINTER)(name)
+            function = self._functions[name] = self._noted(name, found)
+        return function
+
     def _noted(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         about_to, gpus = self._board.about_to, self._gpus
+        notes: dict[int, str] = {}
 
         def noted(*arguments: Any, **named: Any) -> Any:
-            known = gpus.get(id(arguments[0])) if arguments else None
-            about_to(name if known is None else f"{name} of {known[1]}")
+            about = id(arguments[0]) if arguments else 0
+            note = notes.get(about)
+            if note is None:
+                note = name
+                if about in gpus:
+                    note = notes[about] = f"{name} of {gpus[about][1]}"
+            about_to(note)
             answer = call(*arguments, **named)
             if name == HANDLE_BY_INDEX:
                 gpus[id(answer)] = (answer, f"GPU {arguments[0]}")

@@ -56,7 +56,7 @@ class Asking:
 
     def _plan(self, due: Sequence[Standing]) -> Plan:
         """The same for the same signals in the same ways: made once."""
-        key = tuple(number for one in due for number in (id(one), one.number))
+        key = (*map(id, due), *(one.number for one in due))
         plan = self._plans.get(key)
         if plan is None:
             if len(self._plans) >= PLANS:
@@ -79,10 +79,15 @@ class Asking:
                 self._hear(one, code, None, now_s)
             return
         for one, way, place in plan.fields:
-            code, value = answers[place]
+            answer = answers[place]
+            if answer is one.answer:
+                one.told(now_s)
+                continue
+            code, value = answer
             raise_for(self.nvml, code)
             told = None if value is None else value * way.factor
-            self._hear(one, code or codes.GARBAGE, told, now_s)
+            if self._hear(one, code or codes.GARBAGE, told, now_s):
+                one.answer = answer
         for one, links, places in plan.links:
             self._hear_links(one, links, answers[places], now_s)
 
@@ -111,19 +116,21 @@ class Asking:
         refusal = next((code for code, _ in answers if code), codes.NOT_SUPPORTED)
         self._hear(one, refusal, None if value is None else value * way.factor, now_s)
 
-    def _hear(self, one: Standing, refusal: int, value: float | None, now_s: float) -> None:
-        """A value, or else the code that says why there is none."""
+    def _hear(self, one: Standing, refusal: int, value: float | None, now_s: float) -> bool:
+        """A value, or else the code that says why there is none; whether it is believed."""
         signal = one.row.signal
         if value is not None and one.row.believes(value):
+            if signal not in self.values:
+                self.refused.pop(signal.value, None)
             self.values[signal] = value
-            self.refused.pop(signal.value, None)
             one.told(now_s)
-            return
+            return True
         code = refusal if value is None else codes.GARBAGE
         one.refusals.append(f"{name(one.way)}: {codes.reason(self.nvml, code)}")
         self.values.pop(signal, None)
         self.refused[signal.value] = "; ".join(one.refusals)
         one.refused(code, now_s)
+        return False
 
 
 def ask_call(nvml: Any, handle: Any, call: Call) -> tuple[int, Told]:

@@ -14,6 +14,7 @@ from holdfast import environment
 from holdfast_sidecar.nvml.framing import Frames
 from holdfast_sidecar.nvml.note import Note, make_board
 from holdfast_sidecar.nvml.wire import Message
+from holdfast_sidecar.readings.gpu import GpuReading
 
 CHUNK_BYTES = 65536
 
@@ -38,6 +39,8 @@ class Child:
     note: Note = field(default_factory=Note)
     """As of the newest look."""
     last: Message | None = None
+    reading: GpuReading | None = None
+    """The newest: the next one says what has changed of it."""
     closed_s: float | None = None
     """Since when nothing more is expected of it."""
     killed_s: float = 0.0

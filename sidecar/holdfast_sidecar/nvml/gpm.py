@@ -5,6 +5,7 @@ on most drivers. A percentage between two samples; what it refuses is absent, ne
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -56,7 +57,21 @@ class _Question(ctypes.Structure):
     )
 
 
+_TOLD = struct.Struct("@Iid24x")
+"""The same, unpacked at once: field by field ctypes takes five times as long."""
+
 VERSION = 1
+
+
+def _question() -> bytes:
+    """For all metrics, without the samples."""
+    question = _Question(VERSION, len(METRICS))
+    for number, metric in enumerate(METRICS.values()):
+        question.metrics[number].id = metric
+    return bytes(question)
+
+
+_BLANK = _question()
 
 
 @dataclass
@@ -116,11 +131,9 @@ class Activity:
             self._hear(self._between(earlier, later))
 
     def _between(self, earlier: Any, later: Any) -> _Question:
-        question = _Question(VERSION, len(METRICS))
+        question = _Question.from_buffer_copy(_BLANK)
         question.earlier = ctypes.cast(earlier, ctypes.c_void_p).value
         question.later = ctypes.cast(later, ctypes.c_void_p).value
-        for number, metric in enumerate(METRICS.values()):
-            question.metrics[number].id = metric
         code = self.nvml._nvmlGetFunctionPointer("nvmlGpmMetricsGet")(ctypes.byref(question))
         if code != codes.SUCCESS:
             raise self.nvml.NVMLError(code)
@@ -128,15 +141,15 @@ class Activity:
 
     def _hear(self, answer: _Question) -> None:
         self.refused.clear()
-        for signal, told in zip(METRICS, answer.metrics, strict=True):
-            raise_for(self.nvml, told.code)
-            code = told.code
-            ratio = told.value * PERCENT
+        told = _TOLD.iter_unpack(bytes(answer.metrics))
+        for signal, (metric, code, percent) in zip(METRICS, told, strict=True):
+            raise_for(self.nvml, code)
+            ratio = percent * PERCENT
             if code == codes.SUCCESS and 0.0 <= ratio <= OVERSHOOT:
                 self.values[signal] = min(ratio, 1.0)
                 continue
             why = codes.reason(self.nvml, code or codes.GARBAGE)
-            self.refused[signal.value] = f"GPM metric {told.id}: {why}"
+            self.refused[signal.value] = f"GPM metric {metric}: {why}"
 
     def _refuse(self, code: int, now_s: float) -> None:
         """For all of them. The older sample is too old by the time that it may work again."""

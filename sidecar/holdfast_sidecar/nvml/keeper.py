@@ -18,7 +18,7 @@ from holdfast_sidecar.nvml.custody import Custody, Deed
 from holdfast_sidecar.nvml.framing import BadFrameError
 from holdfast_sidecar.nvml.note import read_board
 from holdfast_sidecar.nvml.wire import Absent, BadMessageError, Failed, Message
-from holdfast_sidecar.readings.gpu import NvmlSilence
+from holdfast_sidecar.readings.gpu import GpuReading, NvmlSilence
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +116,9 @@ class Keeper:
         messages: list[Message] = []
         try:
             for content in child.frames.cut(child.read(now_s)):
-                messages.append(wire.parse_message(content))
+                messages.append(wire.parse_message(content, child.reading))
+                if isinstance(messages[-1], GpuReading):
+                    child.reading = messages[-1]
         except (BadFrameError, BadMessageError) as error:
             messages.append(Failed(f"the NVML child ({self.kind}) makes no sense: {error}"))
             child.process.kill()

@@ -31,4 +31,4 @@ def with_known(reading: GpuReading, known: Mapping[str, Gpu]) -> GpuReading:
 
 def known_by(reading: GpuReading, known: Mapping[str, Gpu]) -> dict[str, Gpu]:
     """The same with the GPUs of this reading."""
-    return {**known, **{gpu.uuid: bare(gpu) for gpu in reading.gpus if gpu.uuid}}
+    return {**known, **{gpu.uuid: gpu for gpu in reading.gpus if gpu.uuid}}

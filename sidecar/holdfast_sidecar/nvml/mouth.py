@@ -11,6 +11,8 @@ from holdfast_sidecar.nvml.framing import frame
 
 READING = "reading"
 """All GPUs, as JSON."""
+CHANGES = "changes"
+"""What has changed of them since the reading before."""
 EVENT = "event"
 """Wall clock, kind, data and PCI address (or -) of one event."""
 LISTENING = "listening"

@@ -28,7 +28,8 @@ def make_board() -> int:
 
 
 def read_board(descriptor: int) -> Note:
-    """What stands there. A text that is just being written may come out mixed; a count does not."""
+    """What stands there. What is just being written may come out mixed: a text of two calls, or a
+    count of two signs of life, which is one all the same."""
     content = os.pread(descriptor, LAYOUT.size, 0)
     if len(content) < LAYOUT.size:
         return Note()

@@ -8,11 +8,12 @@ from dataclasses import replace
 from types import ModuleType
 
 from holdfast_sidecar import precedence
-from holdfast_sidecar.nvml import mouth, wire
+from holdfast_sidecar.nvml import mouth
 from holdfast_sidecar.nvml.announcing import Announcing
 from holdfast_sidecar.nvml.board import Board
 from holdfast_sidecar.nvml.device import Devices, NvmlFailedError
 from holdfast_sidecar.nvml.mouth import Mouth
+from holdfast_sidecar.nvml.spelling import Speller
 
 
 def run(board: Board, say: Mouth, every_s: float) -> None:
@@ -45,6 +46,7 @@ def load_binding() -> ModuleType:
 
 def read_on(devices: Devices, board: Board, say: Mouth, every_s: float) -> None:
     """Read on the rhythm until there is no driver. Raises NvmlFailedError."""
+    speller = Speller()
     due_s = time.monotonic()
     while True:
         started_s = time.monotonic()
@@ -54,7 +56,7 @@ def read_on(devices: Devices, board: Board, say: Mouth, every_s: float) -> None:
             say.say(mouth.ABSENT, "no library, or no driver")
             return
         board.alive()
-        say.say(mouth.READING, wire.spell_reading(replace(reading, took_s=took_s)))
+        say.say(*speller.spell(replace(reading, took_s=took_s)))
         # One that came late is not made up for: the next one is due a whole time after it.
         now_s = time.monotonic()
         due_s = max(due_s + every_s, now_s)

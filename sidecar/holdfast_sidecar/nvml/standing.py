@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.nvml import codes
+from holdfast_sidecar.nvml.fields import Answer
 from holdfast_sidecar.nvml.refusals import REFUSED_S
 from holdfast_sidecar.nvml.signals import Row, Way
 
@@ -18,6 +19,8 @@ class Standing:
     due_s: float = float("-inf")
     refusals: list[str] = field(default_factory=list)
     """Why each way so far did not tell it."""
+    answer: Answer | None = None
+    """Of a field, as it was believed last: the batch hands out the same one while it stays so."""
     counts: dict[int, float] = field(default_factory=dict)
     """By link, what it counted last: a link that falls silent must not make the sum fall back."""
 
@@ -28,11 +31,13 @@ class Standing:
 
     def told(self, now_s: float) -> None:
         """It was told: the same way again, in its rhythm."""
-        self.refusals.clear()
+        if self.refusals:
+            self.refusals.clear()
         self.due_s = now_s + self.row.every_s
 
     def refused(self, code: int, now_s: float) -> None:
         """It was not: another way, or the same one when its time has come."""
+        self.answer = None
         if code not in codes.SETTLED:
             self._rest(min(self.row.every_s, REFUSED_S), now_s)
         elif self.number + 1 < len(self.row.ways):

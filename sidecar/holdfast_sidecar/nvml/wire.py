@@ -6,14 +6,11 @@ number of many.
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from holdfast_sidecar.nvml import mouth
-from holdfast_sidecar.readings.gpu import Gpu, GpuReading, GpuUser, Signal
+from holdfast_sidecar.nvml.spelling import parse_changes, parse_reading
+from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.gpu_events import DriverEvent
 from holdfast_sidecar.xids.event import FROM_NVML, XidEvent
 
@@ -47,26 +44,21 @@ class Failed:
 
 Message = GpuReading | XidEvent | DriverEvent | Listening | Absent | Failed
 
-_SIGNALS: Mapping[str, Signal] = {signal.value: signal for signal in Signal}
 
-
-def spell_reading(reading: GpuReading) -> str:
-    """The reading as JSON."""
-    return json.dumps(reading, default=vars, separators=(",", ":"))
-
-
-def parse_message(content: bytes) -> Message:
-    """What a frame says. Raises BadMessageError."""
+def parse_message(content: bytes, before: GpuReading | None = None) -> Message:
+    """What a frame says; `before` is what this child read before. Raises BadMessageError."""
     word, _, rest = content.decode(errors="replace").partition(" ")
     try:
-        return _parse(word, rest)
+        return _parse(word, rest, before)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise BadMessageError(f"{word[:20]!r}: {type(error).__name__}: {error}") from None
 
 
-def _parse(word: str, rest: str) -> Message:
+def _parse(word: str, rest: str, before: GpuReading | None) -> Message:
     if word == mouth.READING:
         return parse_reading(rest)
+    if word == mouth.CHANGES:
+        return parse_changes(rest, before)
     if word == mouth.EVENT:
         return parse_event(rest)
     if word == mouth.LISTENING:
@@ -86,54 +78,3 @@ def parse_event(text: str) -> XidEvent | DriverEvent:
     if kind == "xid":
         return XidEvent(float(at), FROM_NVML, int(data), pci, text="")
     return DriverEvent(float(at), kind, pci, int(data))
-
-
-def parse_reading(text: str) -> GpuReading:
-    """All GPUs. Raises KeyError, TypeError or ValueError; a number that is none is left out."""
-    # NaN and Infinity, which JSON does not know and Python writes, are no numbers either.
-    told = json.loads(text, parse_constant=lambda _: None)
-    return GpuReading(
-        is_present=_truth(told["is_present"]),
-        driver=str(told["driver"]),
-        gpus=tuple(_parse_gpu(gpu) for gpu in told["gpus"]),
-        expected=None if told["expected"] is None else int(told["expected"]),
-        read_at_s=float(told["read_at_s"]),
-        took_s=float(told["took_s"]),
-    )
-
-
-def _parse_gpu(told: Mapping[str, Any]) -> Gpu:
-    users = told["users"]
-    return Gpu(
-        index=int(told["index"]),
-        uuid=str(told["uuid"]),
-        model=str(told["model"]),
-        pci=str(told["pci"]),
-        values={
-            signal: value
-            for name, value in told["values"].items()
-            if (signal := _SIGNALS.get(name)) is not None and _is_number(value)
-        },
-        refused={str(name): str(why) for name, why in told["refused"].items()},
-        users=None if users is None else tuple(_parse_user(user) for user in users),
-        lost=str(told["lost"]),
-        is_mig=_truth(told["is_mig"]),
-        mig_uuids=tuple(str(uuid) for uuid in told["mig_uuids"]),
-        is_ecc_on=None if told["is_ecc_on"] is None else _truth(told["is_ecc_on"]),
-        is_persistent=None if told["is_persistent"] is None else _truth(told["is_persistent"]),
-    )
-
-
-def _parse_user(told: Mapping[str, Any]) -> GpuUser:
-    memory = told["memory_bytes"]
-    return GpuUser(int(told["pid"]), None if memory is None else int(memory))
-
-
-def _is_number(value: object) -> bool:
-    return type(value) in (int, float) and math.isfinite(value)  # type: ignore[arg-type]
-
-
-def _truth(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"{value!r} is neither true nor false")
-    return value

@@ -47,6 +47,8 @@ class LinkStory:
 
     def seen(self, look: LinkLook, now_s: float) -> LinkStory:
         """The story with one more look."""
+        if look == self.look and self._is_steady and look.rate_bytes_per_s in (self.rate, None):
+            return self
         known = tuple(at_s for at_s in self.flaps_s if at_s >= now_s - REMEMBERED_S)
         told = dataclasses.replace(self, look=self._kept(look), is_there=True, flaps_s=known)
         if look.is_up is None:
@@ -58,6 +60,12 @@ class LinkStory:
         flaps = (*known, now_s)[-MOST_FLAPS:] if came_back else known
         risen = dataclasses.replace(told, was_up=True, down_since_s=None, flaps_s=flaps)
         return risen._running_at(look.rate_bytes_per_s, now_s)
+
+    @property
+    def _is_steady(self) -> bool:
+        """Up as ever, and nothing of its past is to be forgotten."""
+        is_up = self.is_there and self.look.is_up is True and self.was_up
+        return is_up and self.down_since_s is None and not self.flaps_s
 
     def vanished(self, now_s: float) -> LinkStory:
         """Its device is not listed any more: as good as down."""

@@ -13,13 +13,14 @@ from holdfast_sidecar.nvml import mouth  # noqa: E402
 from holdfast_sidecar.nvml.board import Board  # noqa: E402
 from holdfast_sidecar.nvml.framing import frame  # noqa: E402
 from holdfast_sidecar.nvml.mouth import Mouth  # noqa: E402
-from holdfast_sidecar.nvml.wire import spell_reading  # noqa: E402
+from holdfast_sidecar.nvml.spelling import spell_reading  # noqa: E402
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading, GpuUser, Signal  # noqa: E402
 
 GPU = Gpu(0, "GPU-0", "Twin", "0000:17:00.0", {Signal.POWER: 300.0}, {"x": "y"}, (GpuUser(1),))
 READING = f"{mouth.READING} {spell_reading(GpuReading(True, '570.1', (GPU,), read_at_s=1.0))}"
 
 board, pipe = Board(int(sys.argv[-3])), Mouth(1)
+os.close(int(sys.argv[-3]))  # mapped by now, as in the real one
 
 
 def read() -> None:

@@ -41,6 +41,21 @@ class Node:
         return [(finding.kind, finding.what) for finding in self.find(now_s)]
 
 
+def test_a_link_that_stays_up_stays_as_it_is() -> None:
+    look = LinkLook(is_up=True, downs=3, rate_bytes_per_s=50e9, kind="board")
+    story = LinkStory("mlx5_0/1").seen(look, 0.0)
+    assert story.seen(look, 1.0) is story
+    fallen = story.seen(replace(look, is_up=False), 2.0)
+    assert fallen.seen(look, 3.0).flaps_s == (3.0,)
+
+
+def test_a_rate_that_changed_while_the_link_was_silent_is_heeded_after() -> None:
+    look = LinkLook(is_up=True, downs=3, rate_bytes_per_s=50e9, kind="board")
+    slow = replace(look, rate_bytes_per_s=25e9)
+    story = LinkStory("mlx5_0/1").seen(look, 0.0).seen(replace(slow, is_up=None), 1.0)
+    assert (story.seen(slow, 2.0).rate, story.seen(slow, 2.0).rate_since_s) == (25e9, 2.0)
+
+
 def test_a_healthy_fabric_is_nothing_to_tell(tmp_path: Path) -> None:
     node = Node(tmp_path)
     assert [node.find(now_s) for now_s in (0.0, 60.0, 3600.0)] == [[], [], []]

@@ -297,6 +297,40 @@ def test_a_failure_that_may_pass_is_asked_again_the_next_time(
     assert devices.read(1.0).gpus[0].value(Signal.BUSY) == 0.0
 
 
+def test_a_field_that_says_the_same_after_a_failure_is_told_again(
+    devices: Devices, fake_nvml: FakeNvml
+) -> None:
+    fake_nvml.set(0, Signal.POWER, 300.0)
+    for now_s in (0.0, 1.0):
+        assert devices.read(now_s).gpus[0].value(Signal.POWER) == 300.0
+    fake_nvml.fail("nvmlDeviceGetFieldValues", UNKNOWN, gpu=0)
+    assert devices.read(2.0).gpus[0].value(Signal.POWER) is None
+    fake_nvml.fail("nvmlDeviceGetFieldValues", 0, gpu=0)
+    assert devices.read(3.0).gpus[0].value(Signal.POWER) == 300.0
+    fake_nvml.refuse_field(0, 186, UNKNOWN)
+    assert devices.read(4.0).gpus[0].value(Signal.POWER) is None
+    fake_nvml.refuse_field(0, 186, 0)
+    assert devices.read(5.0).gpus[0].value(Signal.POWER) == 300.0
+    fake_nvml.lose(0)
+    assert devices.read(6.0).gpus[0].value(Signal.POWER) is None
+    fake_nvml.lose(0, 0)
+    assert devices.read(7.0).gpus[0].value(Signal.POWER) == 300.0
+
+
+def test_a_field_that_is_asked_seldom_keeps_its_rhythm_while_it_says_the_same(
+    devices: Devices, fake_nvml: FakeNvml
+) -> None:
+    def links_asked(now_s: float) -> int:
+        before = fake_nvml.asked("nvmlDeviceGetCurrPcieLinkWidth")
+        devices.read(now_s)
+        return fake_nvml.asked("nvmlDeviceGetCurrPcieLinkWidth") - before
+
+    assert [links_asked(now_s) for now_s in (0.0, 5.0, 10.0, 15.0, 20.0)] == [8, 0, 8, 0, 8]
+    fake_nvml.set(0, Signal.PCIE_REPLAYS, 7)
+    assert devices.read(25.0).gpus[0].value(Signal.PCIE_REPLAYS) == 0
+    assert devices.read(30.0).gpus[0].value(Signal.PCIE_REPLAYS) == 7
+
+
 def test_no_reading_takes_a_call_that_samples_for_20_ms(
     devices: Devices, fake_nvml: FakeNvml
 ) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ctypes
+import resource
 import subprocess
 import sys
 import threading
@@ -125,14 +126,24 @@ def test_an_xid_wakes_who_waits_in_another_process_within_milliseconds(
         fake_nvml.raise_xid(3, 79)
         at_s, kind, xid = child.stdout.readline().split()
         assert (kind, xid, child.stdout.readline()) == ("8", "79", "3\n")
-    # Some 0.3 ms on an idle machine; 50 ms where the wake-up was lost.
-    assert float(at_s) - raised_s < 1.0
+    # Some 0.3 ms on an idle machine; a second where the wake-up was lost.
+    assert float(at_s) - raised_s < 0.9
 
 
 def test_waiting_for_events_ends_with_a_timeout(fake_nvml: FakeNvml, pynvml: ModuleType) -> None:
     started(pynvml)
     with pytest.raises(pynvml.NVMLError_Timeout):
         pynvml.nvmlEventSetWait_v2(pynvml.nvmlEventSetCreate(), 1)
+
+
+def test_whoever_waits_for_events_sleeps_meanwhile(fake_nvml: FakeNvml, pynvml: ModuleType) -> None:
+    started(pynvml)
+    events = pynvml.nvmlEventSetCreate()
+    before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+    with pytest.raises(pynvml.NVMLError_Timeout):
+        pynvml.nvmlEventSetWait_v2(events, 300)
+    # As a real driver has it. Twenty looks a second would cost more than the sidecar's own.
+    assert resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before <= 2
 
 
 def test_an_event_that_the_gpu_does_not_know_cannot_be_waited_for(

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from holdfast_sidecar.nvml import mouth
+from holdfast_sidecar.nvml.spelling import Speller, spell_changes, spell_reading
 from holdfast_sidecar.nvml.wire import (
     Absent,
     BadMessageError,
     Failed,
     Listening,
     parse_message,
-    spell_reading,
 )
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading, GpuUser, Signal
 from holdfast_sidecar.readings.gpu_events import DriverEvent
@@ -85,6 +85,86 @@ def test_a_signal_of_another_version_is_left_out() -> None:
     reading = parse_message(altered(values={"charm_ratio": 1.0}))
     assert isinstance(reading, GpuReading)
     assert reading.gpus[0].values == {}
+
+
+def later(**changes: Any) -> GpuReading:
+    """A second after READING, its only GPU changed."""
+    gpu = dataclasses.replace(GPU, **changes)
+    return dataclasses.replace(READING, gpus=(gpu,), read_at_s=13.5, took_s=0.02)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        later(),
+        later(values={**GPU.values, Signal.BUSY: 0.75, Signal.POWER: 300.0}),
+        later(values={Signal.BUSY: 0.5}),
+        later(values={}, refused={}, users=None, lost=""),
+        later(uuid="GPU-4", index=4),
+        later(is_ecc_on=None),
+        dataclasses.replace(later(), driver="580.2"),
+        dataclasses.replace(later(), gpus=(GPU, dataclasses.replace(GPU, index=4, uuid="GPU-4"))),
+        dataclasses.replace(later(), gpus=()),
+        dataclasses.replace(later(), expected=None, is_present=False),
+    ],
+)
+def test_a_later_reading_arrives_as_it_was_sent(after: GpuReading) -> None:
+    speller = Speller()
+    heard = None
+    for reading in (READING, after, after, READING):
+        word, content = speller.spell(reading)
+        heard = parse_message(f"{word} {content}".encode(), heard)
+        assert heard == reading
+
+
+def test_of_a_later_reading_only_what_changed_is_told() -> None:
+    speller = Speller()
+    speller.spell(READING)
+    word, content = speller.spell(later(values={**GPU.values, Signal.BUSY: 0.75}))
+    assert word == mouth.CHANGES
+    assert json.loads(content)["gpus"] == [{"values": {"busy_ratio": 0.75}}]
+    assert json.loads(speller.spell(later(values=GPU.values))[1])["gpus"] != [{}]
+    assert json.loads(speller.spell(later(values=GPU.values))[1])["gpus"] == [{}]
+
+
+def test_a_gpu_that_did_not_change_stays_the_same_object() -> None:
+    content = f"{mouth.CHANGES} {spell_changes(READING, later())}".encode()
+    reading = parse_message(content, READING)
+    assert isinstance(reading, GpuReading)
+    assert reading.gpus[0] is GPU
+    assert (reading.read_at_s, reading.took_s) == (13.5, 0.02)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), None, "7", [1], {}, True])
+def test_a_value_that_is_a_number_no_more_is_left_out(value: object) -> None:
+    told = json.loads(spell_changes(READING, later()))
+    told["gpus"] = [{"values": {"busy_ratio": value, "charm_ratio": 1.0}}]
+    reading = parse_message(f"{mouth.CHANGES} {json.dumps(told)}".encode(), READING)
+    assert isinstance(reading, GpuReading)
+    assert reading.gpus[0].values == {Signal.ENERGY: 1.25e9, Signal.PROCESSES: 2}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{}",
+        b'{"gpus":[],"read_at_s":1.0,"took_s":0.1}',
+        b'{"gpus":[{},{}],"read_at_s":1.0,"took_s":0.1}',
+        b'{"gpus":[{}],"took_s":0.1}',
+        b'{"gpus":[{"uuid":"GPU-3"}],"read_at_s":1.0,"took_s":0.1}',
+        b'{"gpus":[7],"read_at_s":1.0,"took_s":0.1}',
+        b'{"gpus":[{"values":null}],"read_at_s":1.0,"took_s":0.1}',
+    ],
+)
+def test_changes_that_make_no_sense_are_refused(content: bytes) -> None:
+    with pytest.raises(BadMessageError):
+        parse_message(b"changes " + content, READING)
+
+
+def test_changes_of_nothing_are_refused() -> None:
+    with pytest.raises(BadMessageError):
+        parse_message(f"{mouth.CHANGES} {spell_changes(READING, later())}".encode())
 
 
 def test_events_and_words_are_told_apart() -> None:

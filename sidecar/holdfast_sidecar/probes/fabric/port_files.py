@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from holdfast_sidecar.kernel_files import list_names, read_if_any, read_text
+from holdfast_sidecar.kept_files import KeptFiles
+from holdfast_sidecar.kernel_files import list_names, read_text
 from holdfast_sidecar.probes.fabric.counters import parse_counter
 
 _STATE = re.compile(r"\s*(\d+)\s*:")
@@ -35,14 +36,14 @@ def read_state(directory: str) -> int | None:
     return parse_state(read_text(f"{directory}/state"))
 
 
-def read_physical_state(directory: str) -> int | None:
+def read_physical_state(directory: str, files: KeptFiles) -> int | None:
     """The physical state: polling is a missing cable, disabled somebody's will."""
-    return parse_state(read_if_any(f"{directory}/phys_state"))
+    return parse_state(files.read_if_any(f"{directory}/phys_state"))
 
 
-def read_rate(directory: str) -> float | None:
+def read_rate(directory: str, files: KeptFiles) -> float | None:
     """The rate that was agreed with the other end, bytes per second."""
-    return parse_rate(read_if_any(f"{directory}/rate"))
+    return parse_rate(files.read_if_any(f"{directory}/rate"))
 
 
 def present(directory: str, names: Iterable[str]) -> tuple[str, ...]:
@@ -51,7 +52,7 @@ def present(directory: str, names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in names if name in there)
 
 
-def read_counters(directory: str, names: Iterable[str]) -> Mapping[str, int]:
+def read_counters(directory: str, names: Iterable[str], files: KeptFiles) -> Mapping[str, int]:
     """Counters by name; those that can't be read, or say no number, are left out."""
-    read = {name: parse_counter(name, read_if_any(f"{directory}/{name}")) for name in names}
+    read = {name: parse_counter(name, files.read_if_any(f"{directory}/{name}")) for name in names}
     return {name: value for name, value in read.items() if value is not None}

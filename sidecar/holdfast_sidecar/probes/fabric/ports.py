@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from holdfast_sidecar.kept_files import KeptFiles
 from holdfast_sidecar.kernel_files import link_name, names_in, read_if_any
 from holdfast_sidecar.probes.fabric import port_files
 from holdfast_sidecar.probes.fabric.counters import (
@@ -52,6 +53,8 @@ class FabricProbe:
     _trails: dict[str, dict[str, Trail]] = field(default_factory=dict)
     _counters_due_s: float = float("-inf")
     _since_s: float | None = None
+    _files: KeptFiles = field(default_factory=KeptFiles)
+    """Of counters; a state is looked up by its path, which tells at once that a port is gone."""
 
     def read(self, now_s: float) -> FabricReading:
         """All ports; counters as of the last time they were due."""
@@ -71,21 +74,26 @@ class FabricProbe:
 
     def _list(self) -> None:
         listed = dict(list_ports(str(self.root), self.selection))
+        known = self._watched
         self._watched = {
             name: self._watched.get(name) or _begin(directory) for name, directory in listed.items()
         }
+        for name in known.keys() - self._watched.keys():
+            self._files.forget(known[name].directory)
 
     def _look(self, name: str, watched: _Watched, are_counters_due: bool, now_s: float) -> None:
         try:
             state = port_files.read_state(watched.directory)
         except (FileNotFoundError, NotADirectoryError):
             del self._watched[name]  # until it is listed again
+            self._files.forget(watched.directory)
             return
         except OSError:
             state = None  # the device is there and does not answer
-        watched.port = replace(watched.port, state=state)
+        if state != watched.port.state:
+            watched.port = replace(watched.port, state=state)
         if are_counters_due:
-            _count(watched, now_s)
+            _count(watched, self._files, now_s)
             self._follow_errors(name, watched.port.counters, now_s)
         port = watched.port
         look = LinkLook(
@@ -141,18 +149,18 @@ def read_device(directory: Path) -> Device:
     )
 
 
-def _count(watched: _Watched, now_s: float) -> None:
+def _count(watched: _Watched, files: KeptFiles, now_s: float) -> None:
     """Everything that is read every few seconds."""
     directory = watched.directory
     if now_s >= watched.hw_due_s:
         watched.hw_due_s = now_s + watched.lifespan_s
         watched.hw_values = port_files.read_counters(
-            f"{directory}/hw_counters", watched.hw_counters
+            f"{directory}/hw_counters", watched.hw_counters, files
         )
-    counters = port_files.read_counters(f"{directory}/counters", watched.counters)
+    counters = port_files.read_counters(f"{directory}/counters", watched.counters, files)
     watched.port = replace(
         watched.port,
-        physical_state=port_files.read_physical_state(directory),
-        rate_bytes_per_s=port_files.read_rate(directory),
+        physical_state=port_files.read_physical_state(directory, files),
+        rate_bytes_per_s=port_files.read_rate(directory, files),
         counters={**counters, **watched.hw_values},
     )

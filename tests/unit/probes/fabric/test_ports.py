@@ -151,6 +151,37 @@ def test_a_device_that_vanishes_after_it_was_listed_is_a_lost_link(sysfs: FakeSy
     assert (story.down_since_s, story.is_there) == (1.0, False)
 
 
+def test_a_device_that_vanished_leaves_no_file_open(sysfs: FakeSysfs) -> None:
+    def open_files() -> list[str]:
+        links = [Path(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
+        paths = [str(one.readlink()) for one in links if one.is_symlink()]
+        return [path for path in paths if path.startswith(str(sysfs.root))]
+
+    fabric = probe(sysfs)
+    fabric.read(0.0)
+    assert [path for path in open_files() if "mlx5_0" in path]
+    shutil.rmtree(sysfs.port("mlx5_0").parent.parent)
+    fabric.read(1.0)
+    assert not [path for path in open_files() if "mlx5_0" in path]
+    assert [path for path in open_files() if "mlx5_1" in path]
+    fabric.selection = Selection.of(FabricSettings(exclude="*"))
+    fabric.read(COUNTERS_EVERY_S)
+    assert not [path for path in open_files() if "mlx5_1" in path]
+
+
+def test_a_device_of_the_same_name_has_counters_of_its_own(sysfs: FakeSysfs) -> None:
+    sysfs.count("mlx5_0", symbol_error=7)
+    fabric = probe(sysfs)
+    assert fabric.read(0.0).ports["mlx5_0/1"].counters["symbol_error"] == 7
+    device = sysfs.port("mlx5_0").parent.parent
+    shutil.move(str(device), sysfs.root / "away")
+    fabric.read(1.0)
+    shutil.copytree(sysfs.root / "away", device, symlinks=True)
+    sysfs.count("mlx5_0", symbol_error=2)
+    counters = fabric.read(COUNTERS_EVERY_S).ports["mlx5_0/1"].counters
+    assert counters["symbol_error"] == 9
+
+
 def test_a_device_that_comes_back_is_read_again(sysfs: FakeSysfs) -> None:
     fabric = probe(sysfs)
     fabric.read(0.0)
