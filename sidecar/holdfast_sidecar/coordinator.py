@@ -191,7 +191,7 @@ class Coordinator(threading.Thread):
 
     def _read_once_more(self) -> None:
         """An exchange reads before it leads; what it wrote then has to reach this node's disk."""
-        self._replace(dataclasses.replace(self._orders, view=self._store.read()))
+        self._replace(dataclasses.replace(self._orders, view=self._store.read(), nodes=None))
 
     def exchange(self, now: float, now_unix_s: float) -> None:
         """Report, read, lead if it is our turn, and update the orders. Raises StoreUnavailable."""
@@ -357,6 +357,7 @@ class Coordinator(threading.Thread):
                 lease=lease,
                 store_up=True,
                 view=view,
+                nodes=cluster.nodes,
                 absent=absent,
             )
         )

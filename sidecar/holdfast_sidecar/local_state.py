@@ -16,6 +16,7 @@ from holdfast_sidecar.coordination.reports import (
     CheckpointOrder,
     Exertion,
     GateVerdict,
+    NodeReport,
     PeerOrder,
     Plan,
     RankReport,
@@ -81,6 +82,8 @@ class Orders:
     """False while Redis is away: nothing may be killed then."""
     view: View | None = None
     """The newest reading, for metrics; kept while Redis is away."""
+    nodes: Mapping[str, NodeReport] | None = None
+    """The reports in `view`, where they are parsed already; None: they are not."""
     absent: tuple[Finding, ...] = ()
     """On the leading node: members of the attempt, or their sidecars, that are gone."""
 
