@@ -17,6 +17,7 @@ from typing import TypeVar
 from holdfast_sidecar import __version__
 from holdfast_sidecar.coordination.exchange_guard import ExchangeGuard
 from holdfast_sidecar.coordination.keys import ENDED_TTL_S, RUNNING_TTL_S
+from holdfast_sidecar.coordination.own_report import OwnReport
 from holdfast_sidecar.coordination.store import (
     Bid,
     Heard,
@@ -44,7 +45,6 @@ from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.leadership import Leadership
 from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart
-from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.gate import GateVerdict
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import TERMINAL, Plan
@@ -80,6 +80,15 @@ class NodeIdentity:
     """See NodeReport."""
 
 
+@dataclasses.dataclass(frozen=True)
+class Told:
+    """What the loop told last."""
+
+    state: LocalState
+    news: str
+    """What of it is worth waking the others for."""
+
+
 class Coordinator(threading.Thread):
     """One exchange with the store per heartbeat, or sooner when something changed."""
 
@@ -107,7 +116,8 @@ class Coordinator(threading.Thread):
         )
         self._watch = Stopwatch()
         self._due_at = float("inf")
-        self._state = LocalState(launcher_alive=True, launcher_pid=0, attempt=-1)
+        self._newest = _with_news(LocalState(launcher_alive=True, launcher_pid=0, attempt=-1))
+        self._own = OwnReport()
         self._orders = Orders()
         self._plan_seen: Plan | None = None
         self._plan_refused: Plan | None = None
@@ -125,9 +135,8 @@ class Coordinator(threading.Thread):
 
     def tell(self, state: LocalState) -> None:
         """Hand over the loop's newest picture of the node; news is sent at once."""
-        is_news = _news(state) != _news(self._state)
-        self._state = state
-        if is_news:
+        before, self._newest = self._newest, _with_news(state)
+        if self._newest.news != before.news:
             self._look_again.set()
 
     def look(self) -> None:
@@ -175,13 +184,13 @@ class Coordinator(threading.Thread):
 
     def _read_once_more(self) -> None:
         """An exchange reads before it leads; what it wrote then has to reach this node's disk."""
-        self._replace(dataclasses.replace(self._orders, view=self._store.read()))
+        self._replace(dataclasses.replace(self._orders, view=self._store.read(), nodes=None))
 
     def exchange(self, now: float, now_unix_s: float) -> None:
         """Report, read, lead if it is our turn, and update the orders. Raises StoreUnavailable."""
         began = self._clock()
         lease, view = self._ask()
-        cluster = parse_cluster(view)
+        cluster = parse_cluster(view, self._own.recognise)
         view = without_secrets(view)
         answered = now + self._clock() - began
         self._heartbeats.observe(beats(cluster), view.server, now, answered)
@@ -267,7 +276,8 @@ class Coordinator(threading.Thread):
 
     def _ask(self) -> tuple[Lease, View]:
         """Report, campaign, read."""
-        state = self._state
+        newest = self._newest
+        state = newest.state
         self._beat += 1
         report = NodeReport(
             node=self._identity.node,
@@ -303,15 +313,14 @@ class Coordinator(threading.Thread):
             gate=state.gate,
             exertion=state.exertion,
         )
-        news = _news(state)
         lease_s = self._settings.sidecar.lease_s
         lease, view = self._store.exchange(
             self._identity.node,
-            encode(report),
+            self._own.spell(report),
             Bid(self._candidate, lease_s, self._epoch_seen),
-            wake=news != self._told,
+            wake=newest.news != self._told,
         )
-        self._told = news
+        self._told = newest.news
         return self._noted(lease), view
 
     def _obey(
@@ -341,6 +350,7 @@ class Coordinator(threading.Thread):
                 lease=lease,
                 store_up=True,
                 view=view,
+                nodes=cluster.nodes,
                 absent=absent,
             )
         )
@@ -437,6 +447,10 @@ def _snapshot_news(snapshot: SnapshotReport | None) -> object:
 def _gate_news(verdict: GateVerdict | None) -> object:
     """Not the reasons, whose figures move: what somebody waits for."""
     return None if verdict is None else (verdict.state, verdict.after)
+
+
+def _with_news(state: LocalState) -> Told:
+    return Told(state, _news(state))
 
 
 def _news(state: LocalState) -> str:

@@ -99,7 +99,8 @@ class Deeds:
         if orders.view is not None:
             incidents = orders.view.section(Section.INCIDENTS)
             self._run("keep_incidents", self.chronicle.keep, incidents)
-            self._run("keep_job_record", self._record.keep, orders.view.sections, is_last)
+            sections = orders.view.sections
+            self._run("keep_job_record", self._record.keep, sections, is_last, orders.nodes)
 
     def _run(self, name: str, action: Callable[..., bool], *given: object) -> bool:
         return self.runner.run(name, partial(action, *given))

@@ -29,11 +29,8 @@ class Durations:
 
     counts: Mapping[int, float] = field(default_factory=dict)
     """By bucket; most are empty, and left out."""
-
-    @property
-    def count(self) -> float:
-        """How many are remembered."""
-        return sum(self.counts.values())
+    count: float = 0.0
+    """How many are remembered."""
 
     def with_more(self, durations_us: Iterable[int]) -> Durations:
         """These and more; older ones weigh less once there are many."""
@@ -45,7 +42,7 @@ class Durations:
             if total > KEPT:
                 counts = {each: count / 2 for each, count in counts.items() if count > LEAST}
                 total = sum(counts.values())
-        return Durations(counts)
+        return Durations(counts, total)
 
     def quantile_s(self, share: float) -> float:
         """So long took this share of them at most, seconds; 0 when none is known."""

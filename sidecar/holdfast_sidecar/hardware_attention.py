@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.detectors.gpus.lost import since_they_began
 from holdfast_sidecar.detectors.xids import find_gpu_faults
 from holdfast_sidecar.findings import Finding
+from holdfast_sidecar.gpus.scene import GpuScene
 from holdfast_sidecar.gpus.watch import GpuWatch
 from holdfast_sidecar.kernel_events import KernelEvents
 from holdfast_sidecar.observation import Moment, RankHistory
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.xids.around import Around, look_around
 from holdfast_sidecar.xids.attending import XidAttention
+
+
+@dataclass(frozen=True)
+class Whose:
+    """Whose the GPUs of one scene are: it is the same at every tick until the next reading."""
+
+    scene: GpuScene
+    owners: Mapping[str, int]
+    certain: Collection[str]
 
 
 @dataclass
@@ -26,6 +36,7 @@ class HardwareAttention:
     _events: KernelEvents = field(default_factory=KernelEvents)
     _around: Around | None = None
     _of_gpus: list[Finding] = field(default_factory=list)
+    _whose: Whose | None = None
 
     def hear(self, machine: MachineReading) -> MachineReading:
         """The reading, with what the kernel's log came to. At once after it was read: what is told
@@ -49,7 +60,10 @@ class HardwareAttention:
         to run."""
         self._of_gpus = self.gpus.follow(machine.gpu, ranks, moment)
         self._around = look_around(self._around, attempt, ranks, is_going_on, moment)
-        xids = self.xids.follow(machine.gpu, self.gpus.owners(), self.gpus.certain(), self._around)
+        if self._whose is None or self._whose.scene is not self.gpus.scene:
+            self._whose = Whose(self.gpus.scene, self.gpus.owners(), self.gpus.certain())
+        whose = self._whose
+        xids = self.xids.follow(machine.gpu, whose.owners, whose.certain, self._around)
         return dataclasses.replace(machine, xids=xids)
 
     def findings(

@@ -6,7 +6,6 @@ judged elsewhere, on a monotonic clock.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.coordination.keys import Section
@@ -17,7 +16,8 @@ from holdfast_sidecar.coordination.store import View
 class HeartbeatTimes:
     """Remembers every node's newest heartbeat."""
 
-    _seen: dict[str, tuple[tuple[str, int], float]] = field(default_factory=dict)
+    _seen: dict[str, tuple[str, float]] = field(default_factory=dict)
+    """With the text that came then: each beat is in the text, so that it need not be parsed."""
     _view: View | None = None
 
     def seen(self, view: View | None, now_unix_s: float) -> dict[str, float]:
@@ -27,15 +27,6 @@ class HeartbeatTimes:
             reports = view.section(Section.NODES)
             self._seen = {node: known for node, known in self._seen.items() if node in reports}
             for node, text in reports.items():
-                beat = _beat(text)
-                if node not in self._seen or self._seen[node][0] != beat:
-                    self._seen[node] = (beat, now_unix_s)
+                if node not in self._seen or self._seen[node][0] != text:
+                    self._seen[node] = (text, now_unix_s)
         return {node: at for node, (_, at) in self._seen.items()}
-
-
-def _beat(report: str) -> tuple[str, int]:
-    try:
-        value = json.loads(report)
-        return str(value["incarnation"]), int(value["beat"])
-    except (ValueError, KeyError, TypeError):
-        return "", 0

@@ -84,9 +84,14 @@ class RecordKeeping:
         self._seen: JobRecord | None = None
         self._written: JobRecord | None = None
 
-    def keep(self, sections: Mapping[Section, Mapping[str, str]], is_last: bool) -> bool:
-        """Write what changed; answers whether anything did."""
-        record = newest_record(sections, self._checkpoint_dir, self._seen)
+    def keep(
+        self,
+        sections: Mapping[Section, Mapping[str, str]],
+        is_last: bool,
+        nodes: Mapping[str, NodeReport] | None = None,
+    ) -> bool:
+        """Write what changed; answers whether anything did. nodes: as in Orders."""
+        record = newest_record(sections, self._checkpoint_dir, self._seen, nodes)
         if record is None or record == self._written:
             return False
         self._seen = record
@@ -104,16 +109,20 @@ class RecordKeeping:
 
 
 def newest_record(
-    sections: Mapping[Section, Mapping[str, str]], checkpoint_dir: str, before: JobRecord | None
+    sections: Mapping[Section, Mapping[str, str]],
+    checkpoint_dir: str,
+    before: JobRecord | None,
+    nodes: Mapping[str, NodeReport] | None = None,
 ) -> JobRecord | None:
     """The record that follows `before`; None as long as there is no plan."""
     plan = decode(Plan, sections.get(Section.PLAN, {}).get(CURRENT, ""))
     if plan is None:
         return None
-    reports = (decode(NodeReport, text) for text in sections.get(Section.NODES, {}).values())
+    texts = sections.get(Section.NODES, {}).values() if nodes is None else ()
+    decoded = (decode(NodeReport, text) for text in texts)
     steps = [
         rank.step
-        for report in reports
+        for report in (*(nodes or {}).values(), *decoded)
         if report is not None and report.attempt == plan.attempt
         for rank in report.ranks
     ]

@@ -16,6 +16,7 @@ from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.gate import Exertion, GateVerdict
+from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.snapshot import AttemptKey, PeerOrder, SnapshotOrder, SnapshotReport
@@ -74,6 +75,8 @@ class Orders:
     """False while Redis is away: nothing may be killed then."""
     view: View | None = None
     """The newest reading, for metrics; kept while Redis is away."""
+    nodes: Mapping[str, NodeReport] | None = None
+    """The reports in `view`, where they are parsed already; None: they are not."""
     absent: tuple[Finding, ...] = ()
     """On the leading node: members of the attempt, or their sidecars, that are gone."""
 

@@ -9,6 +9,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 from holdfast.page import (
@@ -37,6 +38,10 @@ STILL_TICKS_PER_S = 5.0
 """CPU time a rank may use and still count as standing still, in clock ticks: 5 %, and 40 ms at
 once. Background threads of torch and of trackers wake up now and then, and a flight recorder that
 is asked for its ring takes 30 ms to answer. Work that others wait for takes a core's worth."""
+
+
+PHASES = {phase.value: phase for phase in Phase}
+"""Asked a hundred times a tick, where making a Phase of its number takes six times as long."""
 
 
 @dataclass(frozen=True)
@@ -91,8 +96,7 @@ class RankLook:
     @property
     def phase(self) -> Phase:
         """What it is doing; a number that is no phase reads as idle."""
-        number = self.words[Word.PHASE]
-        return Phase(number) if number in Phase._value2member_map_ else Phase.IDLE
+        return PHASES.get(self.words[Word.PHASE], Phase.IDLE)
 
     @property
     def moved_s(self) -> float:
@@ -179,11 +183,12 @@ def follow(
     if before is None or before.look.identity != look.identity:
         before = RankHistory(look=look, first_seen_s=look.at_s, still_since=look)
     ill_numbers = count_ill(look.words)
+    records = (*before.records, *look.records) if look.records else before.records
     is_stopped = look.process is not None and look.process.state == "T"
     return replace(
         before,
         look=look,
-        records=(*before.records, *look.records)[-RECORDS_KEPT:],
+        records=records[-RECORDS_KEPT:],
         was_seen_alive=before.was_seen_alive or not look.has_died,
         still_since=before.still_since if _stands_still(before.still_since, look) else look,
         stopped_since_s=_since(before.stopped_since_s, is_stopped, look.at_s),
@@ -195,7 +200,7 @@ def follow(
         ill_numbers=ill_numbers,
         ill_seen_s=look.at_s if ill_numbers > before.ill_numbers else before.ill_seen_s,
         pace=before.pace.after(look.records),
-        onset_step=find_onset(look.words, (*before.records, *look.records), before.onset_step),
+        onset_step=find_onset(look.words, records, before.onset_step),
     )
 
 
@@ -258,13 +263,16 @@ PHASES_OF_A_STEP = (
 )
 """What a record splits a step into."""
 
+_split: Callable[[Record], tuple[int, ...]] = attrgetter(*(f"{p}_us" for p in PHASES_OF_A_STEP))
+
 
 def _add_up(totals: Mapping[str, float], records: tuple[Record, ...]) -> Mapping[str, float]:
-    if not records and totals:
-        return totals
+    if not records:
+        return totals or dict.fromkeys(PHASES_OF_A_STEP, 0.0)
+    sums_us = map(sum, zip(*map(_split, records), strict=True))
     return {
-        phase: totals.get(phase, 0.0) + sum(getattr(r, f"{phase}_us") for r in records) / 1e6
-        for phase in PHASES_OF_A_STEP
+        phase: totals.get(phase, 0.0) + sum_us / 1e6
+        for phase, sum_us in zip(PHASES_OF_A_STEP, sums_us, strict=True)
     }
 
 

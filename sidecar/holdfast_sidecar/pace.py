@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from holdfast.page import Record
 from holdfast_sidecar.durations import Durations
@@ -14,6 +15,8 @@ LEARNT = {
 }
 """Parts of an ordinary step, and where a record has them. Saving, like whatever no record tells of,
 comes rarely and varies without bound."""
+
+_learnt: Callable[[Record], tuple[int, ...]] = attrgetter(*LEARNT.values())
 
 WARM_UP_STEPS = 2
 """The first step compiles and warms caches, the second still rebuilds DDP's buckets: both may take
@@ -38,10 +41,9 @@ class Pace:
         if not records:
             return self
         telling = records[max(0, WARM_UP_STEPS - self.steps) :]
+        columns = list(zip(*map(_learnt, telling), strict=True)) or [()] * len(LEARNT)
         parts = {
-            part: self.parts.get(part, Durations()).with_more(
-                getattr(record, field_name) for record in telling
-            )
-            for part, field_name in LEARNT.items()
+            part: self.parts.get(part, Durations()).with_more(column)
+            for part, column in zip(LEARNT, columns, strict=True)
         }
         return Pace(self.steps + len(records), parts)

@@ -89,18 +89,11 @@ class RedisStore:
         return parse_view(self._run(self._read(sections)), sections)
 
     def exchange(self, field: str, value: str, bid: Bid, *, wake: bool) -> tuple[Lease, View]:
-        """Report on a node, campaign, and read everything: three scripts, one round trip."""
-        report = self._report(Section.NODES, field, value, wake)
-        calls = [report, self._campaign(bid), self._read(ALL_SECTIONS)]
-        try:
-            pipeline = self._client.pipeline(transaction=False)
-            for call in calls:
-                pipeline.evalsha(call.script.digest, len(call.keys), *call.keys, *call.arguments)
-            _, lease, read = pipeline.execute()
-        except NoScriptError:  # whatever was done is done again: that changes nothing
-            _, lease, read = [self._run(call) for call in calls]
-        except (RedisError, OSError) as error:
-            raise self._unavailable(error) from error
+        """Report on a node, campaign, and read everything: one script."""
+        campaign, nodes = self._campaign(bid), self._keys.section(Section.NODES)
+        keys = [*campaign.keys, self._keys.reports, nodes, *self._sections(ALL_SECTIONS)]
+        arguments = [*campaign.arguments, field, value, "1" if wake else ""]
+        lease, read = self._run(Call(scripts.EXCHANGE, keys, arguments))
         return parse_lease(lease), parse_view(read, ALL_SECTIONS)
 
     def wait(self, timeout_s: float) -> Heard:
@@ -138,8 +131,10 @@ class RedisStore:
         return Call(scripts.REPORT, keys, [field] if value is None else [field, value])
 
     def _read(self, sections: Collection[Section]) -> Call:
-        keys = [self._keys.leader, *(self._keys.section(section) for section in sections)]
-        return Call(scripts.READ, keys, [])
+        return Call(scripts.READ, [self._keys.leader, *self._sections(sections)], [])
+
+    def _sections(self, sections: Collection[Section]) -> list[str]:
+        return [self._keys.section(section) for section in sections]
 
     def _run(self, call: Call) -> Any:
         script, count, words = call.script, len(call.keys), (*call.keys, *call.arguments)

@@ -33,27 +33,57 @@ local function mortal(key)
 end
 """
 
+_CAMPAIGN = """
+local function campaign(leader, epochs, channel, candidate, lease_ms, least, deposed)
+  local floor = tonumber(least)
+  local held = redis.call('GET', leader)
+  if held then
+    local epoch, holder = string.match(held, '^(%d+) (.*)$')
+    if holder ~= candidate and holder ~= deposed then return held end
+    if holder == candidate and tonumber(epoch) >= floor then
+      redis.call('PEXPIRE', leader, lease_ms)
+      return held
+    end
+  end
+  local highest = tonumber(redis.call('GET', epochs) or '0')
+  local taken = string.format('%.0f', math.max(highest, floor) + 1)
+  redis.call('SET', epochs, taken, 'KEEPTTL')
+  mortal(epochs)
+  redis.call('SET', leader, taken .. ' ' .. candidate, 'PX', lease_ms)
+  redis.call('PUBLISH', channel, '')
+  return taken .. ' ' .. candidate
+end
+"""
+
+_REPORT = """
+local function report(section, channel, field, value)
+  if value then
+    redis.call('HSET', section, field, value)
+    mortal(section)
+  else
+    redis.call('HDEL', section, field)
+  end
+  if channel then redis.call('PUBLISH', channel, '') end
+end
+"""
+
+_READ = """
+local function read(first)
+  local info = redis.call('INFO', 'server') .. redis.call('INFO', 'replication')
+  local run = string.match(info, 'run_id:(%x+)') or ''
+  local history = string.match(info, 'master_replid:(%x+)') or ''
+  local answer = {redis.call('GET', KEYS[1]) or '', run .. ':' .. history}
+  for index = first, #KEYS do answer[#answer + 1] = redis.call('HGETALL', KEYS[index]) end
+  return answer
+end
+"""
+
 CAMPAIGN = Script(
     _MORTAL
+    + _CAMPAIGN
     + """
 -- KEYS: leader, epoch, channel. ARGV: candidate, lease in ms, floor, whose lease counts as free.
-local floor = tonumber(ARGV[3])
-local held = redis.call('GET', KEYS[1])
-if held then
-  local epoch, holder = string.match(held, '^(%d+) (.*)$')
-  if holder ~= ARGV[1] and holder ~= ARGV[4] then return held end
-  if holder == ARGV[1] and tonumber(epoch) >= floor then
-    redis.call('PEXPIRE', KEYS[1], ARGV[2])
-    return held
-  end
-end
-local highest = tonumber(redis.call('GET', KEYS[2]) or '0')
-local taken = string.format('%.0f', math.max(highest, floor) + 1)
-redis.call('SET', KEYS[2], taken, 'KEEPTTL')
-mortal(KEYS[2])
-redis.call('SET', KEYS[1], taken .. ' ' .. ARGV[1], 'PX', ARGV[2])
-redis.call('PUBLISH', KEYS[3], '')
-return taken .. ' ' .. ARGV[1]
+return campaign(KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2], ARGV[3], ARGV[4])
 """
 )
 
@@ -70,15 +100,10 @@ end
 
 REPORT = Script(
     _MORTAL
+    + _REPORT
     + """
 -- KEYS: section, channel (absent: wake nobody). ARGV: field, value (absent: remove the field).
-if ARGV[2] then
-  redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
-  mortal(KEYS[1])
-else
-  redis.call('HDEL', KEYS[1], ARGV[1])
-end
-if KEYS[2] then redis.call('PUBLISH', KEYS[2], '') end
+report(KEYS[1], KEYS[2], ARGV[1], ARGV[2])
 """
 )
 
@@ -115,13 +140,24 @@ return 1
 )
 
 READ = Script(
-    """
+    _READ
+    + """
 -- KEYS: leader, sections. Answers the lease, the server's identity, then each section's fields.
-local info = redis.call('INFO', 'server') .. redis.call('INFO', 'replication')
-local run = string.match(info, 'run_id:(%x+)') or ''
-local history = string.match(info, 'master_replid:(%x+)') or ''
-local answer = {redis.call('GET', KEYS[1]) or '', run .. ':' .. history}
-for index = 2, #KEYS do answer[index + 1] = redis.call('HGETALL', KEYS[index]) end
-return answer
+return read(2)
+"""
+)
+
+EXCHANGE = Script(
+    _MORTAL
+    + _CAMPAIGN
+    + _REPORT
+    + _READ
+    + """
+-- REPORT on a node, CAMPAIGN, and READ: what every heartbeat does, and a client's work for it is
+-- by calls. KEYS: leader, epoch, the two channels, the section of nodes, sections.
+-- ARGV: as CAMPAIGN, then field, value, '1' to wake others or ''. Answers as READ, lease first.
+report(KEYS[5], ARGV[7] ~= '' and KEYS[4], ARGV[5], ARGV[6])
+local lease = campaign(KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2], ARGV[3], ARGV[4])
+return {lease, read(6)}
 """
 )

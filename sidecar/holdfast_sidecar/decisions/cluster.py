@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -144,13 +144,18 @@ class Cluster:
         }
 
 
-def parse_cluster(view: View) -> Cluster:
-    """Parse a view; what can't be read is left out."""
+def parse_cluster(
+    view: View, recognise: Callable[[str], NodeReport | None] = lambda text: None
+) -> Cluster:
+    """Parse a view; what can't be read is left out.
+
+    recognise: answers a sidecar's report whose text is known already.
+    """
     plan_text = view.section(Section.PLAN).get(CURRENT)
     checkpoint_text = view.section(Section.CHECKPOINT).get(CURRENT)
     return Cluster(
         agents=_parse_all(AgentReport, view.section(Section.AGENTS)),
-        nodes=_parse_all(NodeReport, view.section(Section.NODES)),
+        nodes=_parse_nodes(view.section(Section.NODES), recognise),
         plan=None if plan_text is None else decode(Plan, plan_text),
         plan_text=plan_text,
         checkpoint=None if checkpoint_text is None else decode(CheckpointOrder, checkpoint_text),
@@ -221,6 +226,13 @@ def _is_lost(
 def _current(kind: type[T], view: View, section: Section) -> T | None:
     text = view.section(section).get(CURRENT)
     return None if text is None else decode(kind, text)
+
+
+def _parse_nodes(
+    fields: Mapping[str, str], recognise: Callable[[str], NodeReport | None]
+) -> dict[str, NodeReport]:
+    parsed = {name: recognise(text) or decode(NodeReport, text) for name, text in fields.items()}
+    return {name: report for name, report in parsed.items() if report is not None}
 
 
 def _parse_all(kind: type[T], fields: Mapping[str, str]) -> dict[str, T]:

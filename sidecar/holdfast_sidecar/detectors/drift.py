@@ -46,7 +46,7 @@ def find_drifting_errors(fabric: FabricReading | None, moment: Moment) -> Iterat
     """Ports of this node whose errors grow."""
     if fabric is None:
         return
-    for port, trails in sorted(fabric.trails.items()):
+    for port, trails in sorted(fabric.grown.items()):
         told = [text for name, trail in trails.items() if (text := _told(name, trail))]
         if told:
             yield Finding(

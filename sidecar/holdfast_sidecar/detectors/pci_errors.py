@@ -21,7 +21,7 @@ def find_pci_errors(pci: PciReading | None, moment: Moment) -> Iterator[Finding]
     """Devices that reported errors in the last ten minutes."""
     if pci is None:
         return
-    for device in pci.devices.values():
+    for device in pci.troubled:
         lost = [text for severity in ("fatal", "nonfatal") if (text := _grown(device, severity))]
         if lost:
             yield _finding(device, lost, 0.9, moment)

@@ -6,7 +6,7 @@ processes, the rank's environment, the rank's local number. What nothing tells i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -134,16 +134,20 @@ def _better(before: Tie | None, now: Tie | None, seat: Seat) -> Tie | None:
 
 
 def _tie(reading: GpuReading, seat: Seat, company: Company) -> Tie | None:
-    told: tuple[tuple[Source, Sequence[str]], ...] = (
-        (Source.TORCH, _by_torch(reading, seat)),
-        (Source.DRIVER, _by_driver(reading, seat, company)),
-        *_by_environment(reading, seat, company),
-    )
-    for source, gpus in told:
+    for source, gpus in _told(reading, seat, company):
         if gpus:
             who = (seat.rank, seat.local_rank, seat.pid, seat.start_ticks)
             return Tie(*who, tuple(gpus), source)
     return None
+
+
+def _told(
+    reading: GpuReading, seat: Seat, company: Company
+) -> Iterator[tuple[Source, Sequence[str]]]:
+    """One after the other: who is asked later mostly need not be asked."""
+    yield Source.TORCH, _by_torch(reading, seat)
+    yield Source.DRIVER, _by_driver(reading, seat, company)
+    yield from _by_environment(reading, seat, company)
 
 
 def _by_torch(reading: GpuReading, seat: Seat) -> list[str]:

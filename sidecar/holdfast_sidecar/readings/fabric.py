@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cached_property
 
 from holdfast_sidecar.readings.links import LinkStory
 from holdfast_sidecar.readings.trail import Trail
@@ -69,6 +70,12 @@ class FabricReading:
     since_s: float = 0.0
     """CLOCK_MONOTONIC of the first reading: only then could a port be seen to come up."""
 
+    @cached_property
+    def grown(self) -> Mapping[str, Mapping[str, Trail]]:
+        """Those trails alone that grew, by port; worked out once for however many judge it."""
+        grown = {port: _grown(trails) for port, trails in self.trails.items()}
+        return {port: trails for port, trails in grown.items() if trails}
+
 
 @dataclass(frozen=True)
 class PciDevice:
@@ -89,6 +96,11 @@ class PciReading:
 
     devices: Mapping[str, PciDevice] = field(default_factory=dict)
 
+    @cached_property
+    def troubled(self) -> tuple[PciDevice, ...]:
+        """Those whose errors grew; worked out once for however many judge it."""
+        return tuple(device for device in self.devices.values() if _grown(device.trails))
+
 
 @dataclass(frozen=True)
 class TcpReading:
@@ -97,3 +109,7 @@ class TcpReading:
     by_rank: Mapping[int, int] = field(default_factory=dict)
     """Rank -> since its process was first seen; without ranks in another network namespace."""
     of_host: int | None = None
+
+
+def _grown(trails: Mapping[str, Trail]) -> dict[str, Trail]:
+    return {name: trail for name, trail in trails.items() if trail.growth}

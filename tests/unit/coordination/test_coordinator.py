@@ -196,3 +196,16 @@ def test_a_leader_that_leaves_has_read_what_it_wrote_last(tmp_path: Path) -> Non
     assert view is not None
     assert view.section(Section.INCIDENTS) == {"x": str(len(leadership.leases))}
     assert Section.KEY not in view.sections
+
+
+def test_the_loop_is_handed_the_reports_as_they_were_parsed(tmp_path: Path) -> None:
+    server = MemoryServer()
+    one, two = (coordinator(tmp_path, MemoryStore(server), node) for node in "ab")
+    one.exchange(0.0, 0.0)
+    two.exchange(0.1, 0.1)
+    view, nodes = two.orders().view, two.orders().nodes
+    assert view is not None
+    assert nodes is not None
+    texts = view.section(Section.NODES)
+    assert nodes == {node: decode(NodeReport, text) for node, text in texts.items()}
+    assert set(nodes) == {"a", "b"}

@@ -1,0 +1,74 @@
+"""What this sidecar reports, as others read it and as it meets it again itself."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from holdfast_sidecar.collective_trace import RankTrace
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.own_report import OwnReport
+from holdfast_sidecar.coordination.store import Lease, View
+from holdfast_sidecar.decisions.cluster import parse_cluster
+from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.records.checkpoint import FileFact, SavedPart
+from holdfast_sidecar.records.codec import decode
+from holdfast_sidecar.records.gate import GateVerdict
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.snapshot import SnapshotReport
+from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.settings import CheckpointSettings
+
+FULL = NodeReport(
+    node="a",
+    incarnation="i",
+    beat=7,
+    floor_attempt=1,
+    floor_epoch=2,
+    attempt=1,
+    launcher_alive=True,
+    ranks=[RankReport(0, 0, 11, 5, "forward", 0.25, 0.5, 0.4, loss=1.5)],
+    findings=[Finding(Kind.LINK_DOWN, "a", 1.0, 0.9, evidence=["lost"], remedy=Remedy.REPLACE)],
+    traces=[RankTrace(0, groups={"world": 2}, messages_to=[1])],
+    bundles={"x": "host:/x"},
+    saved=SavedPart("c", {"0": "done"}, {"f": FileFact(1, "00")}),
+    snapshot=SnapshotReport(held={"0": [5, 4]}, copied_for={"p": "copied"}),
+    checkpoint=CheckpointSettings(),
+    gate=GateVerdict("unfit", ["a reason"], 3.0, gpus=None),
+)
+
+
+def later(report: NodeReport) -> NodeReport:
+    return dataclasses.replace(report, beat=report.beat + 1)
+
+
+def test_others_read_what_was_reported_at_every_beat() -> None:
+    own = OwnReport()
+    changed = dataclasses.replace(later(FULL), doubts=True)
+    for report in (FULL, later(FULL), changed, later(changed)):
+        assert decode(NodeReport, own.spell(report)) == report
+
+
+def test_a_beat_with_nothing_new_is_not_spelt_anew() -> None:
+    own = OwnReport()
+    first = own.spell(FULL)
+    spelt = own._spelt
+    assert own.spell(later(FULL)) == first.replace('"beat":7', '"beat":8')
+    assert own._spelt is spelt
+
+
+def test_its_own_newest_text_is_met_again_and_no_other() -> None:
+    own = OwnReport()
+    earlier, newest = own.spell(FULL), own.spell(later(FULL))
+    other = OwnReport().spell(dataclasses.replace(FULL, node="b"))
+    assert own.recognise(newest) == later(FULL)
+    assert own.recognise(earlier) is own.recognise(other) is OwnReport().recognise("") is None
+
+
+def test_a_cluster_has_the_same_of_it_as_if_it_had_been_parsed() -> None:
+    own = OwnReport()
+    texts = {"b": OwnReport().spell(dataclasses.replace(FULL, node="b")), "a": own.spell(FULL)}
+    view = View(Lease(1, "a/i"), "server", {Section.NODES: {**texts, "c": "torn"}})
+    cluster = parse_cluster(view, own.recognise)
+    assert cluster == parse_cluster(view)
+    assert cluster.nodes["a"] is FULL
