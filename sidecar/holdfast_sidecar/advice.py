@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from holdfast_sidecar.decisions.blame import LEFT, OF_A_MISMATCH
 from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
 from holdfast_sidecar.decisions.divergence import NO_DIRECTORY
-from holdfast_sidecar.decisions.hardware import OF_HARDWARE
+from holdfast_sidecar.decisions.hardware import NO_MACHINE, OF_HARDWARE, SPARED
 from holdfast_sidecar.decisions.modes import setting_of
 from holdfast_sidecar.records.incident import LEFT_ALONE
 from holdfast_sidecar.story import WITHOUT, Story
@@ -38,7 +38,7 @@ _OF_WORKERS = (
 
 _CRASHES = (
     (
-        re.compile(r"it is the application's, and no machine is to blame"),
+        re.compile(re.escape(NO_MACHINE)),
         "the driver says that the program did something to its GPU that it must not (an access "
         "beyond its memory, an invalid instruction): `CUDA_LAUNCH_BLOCKING=1` or "
         "`compute-sanitizer` names the kernel",
@@ -221,8 +221,16 @@ _COMES_BACK = {
 _BY_WORD = "`holdfast node return {node}` lets it in again"
 
 
+_SPARED = (
+    "its driver asks for nothing more than new ranks: where it comes back on the same GPU, have"
+    " that tested (`holdfast nodes test {node}`, `dcgmi diag -r 3`)"
+)
+
+
 def _of_hardware(story: Story) -> Iterator[str]:
     """What mends it, and how the node comes back where the job went on without it."""
+    if not story.remedy and any(SPARED in reason for reason in story.reasons):
+        yield _SPARED.format(node=story.culprit_node)
     if story.remedy in _REMEDIES and story.cause == "gpu":
         yield _REMEDIES[story.remedy].format(gpu=story.gpu or "<index>")
     if story.how == WITHOUT:

@@ -80,6 +80,12 @@ class Finding:
 
     gpu_index: int | None = None
     """Its number on the node, by which people know it."""
+    to_blame: str = ""
+    """Whose doing it is by what the driver told, `gpu`, `switch` or `application`, whatever remedy
+    is enough for it; empty: nobody's in particular, or the driver told nothing."""
+    rank_confidence: float = 1.0
+    """How sure it is that the part is used by `ranks`, 0 to 1: whoever blames one of them is no
+    surer."""
 
     @property
     def named_gpu(self) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.detectors.gpus.lost import since_they_began
@@ -24,7 +24,7 @@ class Whose:
 
     scene: GpuScene
     owners: Mapping[str, int]
-    certain: Collection[str]
+    sureness: Mapping[str, float]
 
 
 @dataclass
@@ -61,9 +61,9 @@ class HardwareAttention:
         self._of_gpus = self.gpus.follow(machine.gpu, ranks, moment)
         self._around = look_around(self._around, attempt, ranks, is_going_on, moment)
         if self._whose is None or self._whose.scene is not self.gpus.scene:
-            self._whose = Whose(self.gpus.scene, self.gpus.owners(), self.gpus.certain())
+            self._whose = Whose(self.gpus.scene, self.gpus.owners(), self.gpus.sureness())
         whose = self._whose
-        xids = self.xids.follow(machine.gpu, whose.owners, whose.certain, self._around)
+        xids = self.xids.follow(machine.gpu, whose.owners, whose.sureness, self._around)
         return dataclasses.replace(machine, xids=xids)
 
     def findings(

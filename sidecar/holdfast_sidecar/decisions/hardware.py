@@ -14,6 +14,7 @@ from holdfast_sidecar.decisions.accusation import VICTIM
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.losses import part_of_node
 from holdfast_sidecar.decisions.modes import mode_on
+from holdfast_sidecar.decisions.own_words import BESIDE, said_why
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.naming import name_ranks
 from holdfast_sidecar.records.incident import Incident
@@ -41,6 +42,11 @@ CAUSES: Mapping[Kind, str] = {
 is found by its silence), LINK_FLAPPING (a flap inside the window is no fault) and PCI_ERRORS (what
 a fatal one did to its device is that one's fault, with a remedy: an XID, a link that is down)."""
 
+OF_PARTS = frozenset({"gpu", "switch"})
+"""Whose an XID is (`Finding.to_blame`) where it is no program's."""
+
+OF_PROGRAMS = "application"
+
 EXPLAINED = frozenset({"crash", "hang", "stall", "data_stall"})
 """Causes that say what a rank did, and not why."""
 
@@ -57,6 +63,8 @@ STILL_RAN = "no rank had died of it: Holdfast ended the attempt, before it compu
 compute, and who has lost its GPU waits for ever."""
 
 NO_MACHINE = "it is the application's, and no machine is to blame"
+SPARED = "it is the hardware's, though new ranks are enough"
+UNTOLD = "new ranks are enough, and whose fault it is was not told"
 DOUBTFUL = "it may be the application's, or the GPU's: a test tells (`holdfast nodes test`)"
 
 NEEDS = {
@@ -83,6 +91,20 @@ class Fault:
     def cause(self) -> str:
         """See OF_HARDWARE."""
         return cause_of(self.finding)
+
+    @property
+    def is_of_hardware(self) -> bool:
+        """Whether the part itself is at fault, be it that the driver then asked for nothing."""
+        return self.is_grave or self.finding.to_blame in OF_PARTS
+
+    @property
+    def has_broken(self) -> bool:
+        """Whether it makes an end of what runs on it, where others merely stand ill: the GPU is
+        gone, or its driver told of an error that it must not be used after."""
+        finding = self.finding
+        is_told = finding.kind is Kind.GPU_FAULT and finding.to_blame in OF_PARTS
+        is_over = finding.acts or finding.kind is Kind.GPU_LOST or is_told
+        return self.cause == GPU and self.is_grave and is_over
 
 
 def cause_of(finding: Finding) -> str:
@@ -164,18 +186,20 @@ def name_fault(faults: Iterable[Fault], plan: Plan, began_s: float = 0.0) -> Inc
 def explained(incident: Incident, cluster: Cluster, plan: Plan) -> Incident:
     """The incident with the hardware to blame for it where that is ill; what an application did to
     its GPU blames no machine, however much the crash looks like one, unless it may as well be the
-    GPU. Safe to repeat."""
+    GPU. What stands ill beside a program that said itself what it died of is told. Safe to repeat.
+    """
     faults = find_faults(cluster, plan)
     if incident.cause in OF_HARDWARE:
         return _as_harsh_as_known(_told_of_again(incident, faults), faults)
     fault = _behind(incident, faults)
+    if said_why(incident) and (fault is None or not fault.has_broken):
+        return _with_lines(incident, [BESIDE + headline(f) for f in _beside(incident, faults)])
     if fault is None:
         return incident
-    told = headline(fault)
-    if not fault.is_grave:
-        evidence = [*(line for line in incident.evidence if line != told), told]
-        is_of_script = incident.is_of_script or not fault.finding.check
-        return dataclasses.replace(incident, is_of_script=is_of_script, evidence=evidence)
+    if not fault.is_of_hardware:
+        is_programs = fault.finding.to_blame == OF_PROGRAMS and not fault.finding.check
+        told = _with_lines(incident, [headline(fault)])
+        return dataclasses.replace(told, is_of_script=incident.is_of_script or is_programs)
     blamed = _blaming(incident, fault, faults)
     return dataclasses.replace(blamed, culprit_part=part_of_node(cluster, fault.finding.node))
 
@@ -192,6 +216,25 @@ def explained_late(incident: Incident, cluster: Cluster, plan: Plan) -> Incident
     return dataclasses.replace(better, remedy="", seen_as=incident.cause)
 
 
+def taken_back(incident: Incident, cluster: Cluster, plan: Plan) -> Incident:
+    """The incident as it was before its hardware was blamed, once the program has said why it
+    ended; the same where that hardware broke, or is not told of any more."""
+    faults = [fault for fault in find_faults(cluster, plan) if _is_of(fault, incident)]
+    if not faults or any(fault.has_broken for fault in faults):
+        return incident
+    of_it = {line for fault in faults for line in (headline(fault), *fault.finding.evidence)}
+    return dataclasses.replace(
+        incident,
+        cause="crash",
+        confidence=0.0,
+        evidence=[line for line in incident.evidence if line not in of_it],
+        gpu="",
+        remedy="",
+        fault_unix_s=0.0,
+        seen_as="",
+    )
+
+
 def headline(fault: Fault) -> str:
     """The fault in a line: what, where, which ranks, what it needs."""
     finding = fault.finding
@@ -199,8 +242,17 @@ def headline(fault: Fault) -> str:
     if finding.kind is not Kind.GPU_FAULT:
         what = finding.kind.value.replace("_", " ") + f" ({what})" * bool(what)
     where = finding.named_gpu if finding.gpu else f"node {finding.node}"
-    needs = NEEDS.get(finding.remedy, DOUBTFUL if finding.check else NO_MACHINE)
+    needs = NEEDS.get(finding.remedy) or _whose(finding)
     return f"{what}, {where}, {name_ranks(fault.ranks)}: {needs}"
+
+
+def _whose(finding: Finding) -> str:
+    """Of what needs no mending: which remedy is enough says nothing about whose fault it is."""
+    if finding.to_blame in OF_PARTS:
+        return SPARED
+    if finding.check:
+        return DOUBTFUL
+    return NO_MACHINE if finding.to_blame == OF_PROGRAMS else UNTOLD
 
 
 def _told_of_again(incident: Incident, faults: list[Fault]) -> Incident:
@@ -218,7 +270,9 @@ def _behind(incident: Incident, faults: list[Fault]) -> Fault | None:
     guess or nobody, of any at the time. The gravest of them."""
     if incident.cause not in EXPLAINED:
         return None
+    # Where all ranks have the same bug, which was first is a guess, and what it was is none.
     is_guess = not incident.culprit_ranks or incident.confidence <= VICTIM
+    is_guess = is_guess and not said_why(incident)
     found = [
         fault
         for fault in faults
@@ -226,6 +280,17 @@ def _behind(incident: Incident, faults: list[Fault]) -> Fault | None:
         or (is_guess and fault.is_grave and _is_near(incident, fault))
     ]
     return max(found, key=lambda fault: fault.finding.remedy.severity, default=None)
+
+
+def _beside(incident: Incident, faults: list[Fault]) -> list[Fault]:
+    """What else would be thought of: what is ill of the parts that the culprit used."""
+    return [fault for fault in faults if fault.is_of_hardware and _is_own(incident, fault)]
+
+
+def _with_lines(incident: Incident, lines: list[str]) -> Incident:
+    """With these among its reasons: once each, and last."""
+    evidence = [*(one for one in incident.evidence if one not in lines), *dict.fromkeys(lines)]
+    return dataclasses.replace(incident, evidence=evidence)
 
 
 def _is_own(incident: Incident, fault: Fault) -> bool:
@@ -254,12 +319,12 @@ def _blaming(incident: Incident, fault: Fault, faults: list[Fault]) -> Incident:
         cause=fault.cause,
         culprit_node=finding.node,
         culprit_ranks=list(fault.ranks),
-        confidence=finding.confidence,
+        confidence=min(finding.confidence, finding.rank_confidence),
         signature="",
         is_of_script=False,
         evidence=[*told, *(line for line in incident.evidence if line not in told)],
         gpu=finding.gpu,
-        remedy=finding.remedy.value,
+        remedy=finding.remedy.value if fault.is_grave else "",
         fault_unix_s=finding.since_unix_s,
     )
     return _as_harsh_as_known(blamed, faults)

@@ -37,6 +37,7 @@ from holdfast_sidecar.decisions.outcome import (
     stopped_over,
     write_plan,
 )
+from holdfast_sidecar.decisions.own_words import are_programs_own
 from holdfast_sidecar.decisions.pausing import why_paused
 from holdfast_sidecar.decisions.quarantine import bearable
 from holdfast_sidecar.decisions.signature import sign
@@ -174,6 +175,8 @@ def _final(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incide
 def _told_since(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident:
     """What launchers told since: later exits, a node that never came back."""
     incident = with_keepers(cluster, _known(cluster, plan, circumstances))
+    if _said_why(cluster, plan, incident):
+        incident = hardware.taken_back(incident, cluster, plan)
     if incident.onset_step < 0 and (onset := onset_in(cluster, plan)) >= 0:
         incident = dataclasses.replace(incident, onset_step=onset)
     incident = dataclasses.replace(incident, step_reached=step_reached(cluster, plan, incident))
@@ -208,6 +211,14 @@ def _told_since(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> I
             culprit_part=part_of_node(cluster, blame.node),
         )
     return incident
+
+
+def _said_why(cluster: Cluster, plan: Plan, incident: Incident) -> bool:
+    """Whether hardware was blamed for a death before its launcher told the rank's own words."""
+    if incident.cause not in hardware.OF_HARDWARE or plan.cause != "crash":
+        return False
+    blame = blame_exits(cluster, plan)
+    return blame is not None and blame.exit.exit_code > 0 and are_programs_own(blame.exit.message)
 
 
 def _blame_anew(cluster: Cluster, plan: Plan, incident: Incident) -> Blame | None:

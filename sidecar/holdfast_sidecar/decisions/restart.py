@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from holdfast_sidecar.decisions.hardware import OF_HARDWARE
 from holdfast_sidecar.decisions.signature import are_alike, in_words
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.quarantine import Quarantine
@@ -15,7 +16,8 @@ EXIT_DO_NOT_REQUEUE = 65
 """The job itself is broken (sysexits' EX_DATAERR): starting it again can't help."""
 
 EXIT_REQUEUE = 75
-"""The job was asked to go and may be started again (sysexits' EX_TEMPFAIL); it resumes then."""
+"""The job may be started again (sysexits' EX_TEMPFAIL), and resumes then: it was asked to go, or
+hardware is to blame, which other nodes may not have."""
 
 PLANNED = frozenset({"grow", "preempted", "restart", "stop"})
 """Causes that are nobody's fault: they use up no budget."""
@@ -68,7 +70,7 @@ def decide(
     ]
     if len(recent) >= settings.budget:
         return Stop(
-            EXIT_FAILED,
+            EXIT_REQUEUE if incident.cause in OF_HARDWARE else EXIT_FAILED,
             f"{len(recent)} restarts for {incident.cause} within {settings.budget_window_s:g} s",
         )
     why = (

@@ -58,6 +58,8 @@ def _finding(
         gpu_index=None if one is None else one.index,
         remedy=verdict.remedy,
         check=verdict.check,
+        to_blame="" if verdict.blame is Blame.NOBODY else verdict.blame.value,
+        rank_confidence=min((gpu.sureness for gpu in owned), default=1.0),
     )
 
 

@@ -80,7 +80,11 @@ class Ownership:
 
     def is_certain(self, uuid: str) -> bool:
         """Whether it was seen to belong to a rank, rather than worked out."""
-        return any(tie.confidence >= CERTAIN for tie in self.of_gpu(uuid))
+        return self.sureness(uuid) >= CERTAIN
+
+    def sureness(self, uuid: str) -> float:
+        """How sure it is that a rank has it, 0 to 1; 0: of no rank that is known."""
+        return max((tie.confidence for tie in self.of_gpu(uuid)), default=0.0)
 
 
 def tie_up(reading: GpuReading, company: Company, before: Ownership | None = None) -> Ownership:

@@ -69,10 +69,9 @@ class GpuWatch:
         """UUID and PCI address of each GPU -> its rank."""
         return owners(self.scene.reading, self.ownership)
 
-    def certain(self) -> frozenset[str]:
-        """UUIDs of the GPUs whose rank was seen to have them."""
-        uuids = (gpu.uuid for gpu in self.scene.reading.gpus)
-        return frozenset(uuid for uuid in uuids if self.ownership.is_certain(uuid))
+    def sureness(self) -> dict[str, float]:
+        """UUID of each GPU -> how sure it is whose it is."""
+        return {gpu.uuid: self.ownership.sureness(gpu.uuid) for gpu in self.scene.reading.gpus}
 
     def follow(
         self, reading: GpuReading | None, ranks: Mapping[int, RankHistory], moment: Moment

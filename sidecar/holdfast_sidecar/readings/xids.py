@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from holdfast_sidecar.gpus.ownership import CERTAIN
 from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.xids.verdict import Verdict
 
@@ -29,8 +30,13 @@ class Known:
     index: int
     rank: int | None = None
     """Of the attempt that runs; None: nobody's, or not known."""
-    is_certain: bool = False
-    """Whether it was seen to be that rank's, rather than worked out."""
+    sureness: float = 0.0
+    """How sure that is, 0 to 1."""
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it was seen to be that rank's, rather than worked out."""
+        return self.sureness >= CERTAIN
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -86,13 +86,13 @@ class XidAttention:
         self,
         gpus: GpuReading | None,
         owners: Mapping[str, int],
-        certain: Collection[str],
+        sureness: Mapping[str, float],
         around: Around,
     ) -> XidReading:
-        """What is so now. owners: UUID or PCI address of a GPU -> its rank; certain: UUIDs of those
-        that were seen to be so."""
+        """What is so now. owners: UUID or PCI address of a GPU -> its rank; sureness: UUID -> how
+        sure that is."""
         self._begin()
-        self._know(gpus, owners, certain, around.attempt)
+        self._know(gpus, owners, sureness, around.attempt)
         scene = around.scene(gpus, self.boot)
         if gpus is not self._taken:
             self._take_reading(scene)
@@ -169,7 +169,7 @@ class XidAttention:
         self,
         reading: GpuReading | None,
         owners: Mapping[str, int],
-        certain: Collection[str],
+        sureness: Mapping[str, float],
         attempt: int,
     ) -> None:
         """Remember which GPUs there are, and whose: within an attempt no GPU changes hands."""
@@ -183,9 +183,9 @@ class XidAttention:
         for gpu in () if reading is None else reading.gpus:
             before = self._known.get(gpu.pci)
             rank = owners.get(gpu.uuid, owners.get(gpu.pci))
-            known = Known(gpu.uuid, gpu.index, rank, gpu.uuid in certain)
+            known = Known(gpu.uuid, gpu.index, rank, sureness.get(gpu.uuid, 0.0))
             if rank is None and before is not None and before.uuid == gpu.uuid:
-                known = replace(known, rank=before.rank, is_certain=before.is_certain)
+                known = replace(known, rank=before.rank, sureness=before.sureness)
             self._known[gpu.pci] = known
 
     def _take(self, event: XidEvent, is_new_here: bool) -> None:

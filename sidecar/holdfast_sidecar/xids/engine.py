@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from holdfast_sidecar.gpus.recovery import action_of
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.remedy import Remedy, harsher
 from holdfast_sidecar.xids.by_driver import (
     SPOKEN_S,
     by_driver,
@@ -118,7 +118,7 @@ def _verdict(
     else:
         verdict = _judge_xid(one, plain, case, history, scene)
     switch = _switch_trouble(one, history)
-    if switch is not None and verdict.remedy.blames_hardware:
+    if switch is not None and verdict.blame is Blame.GPU:
         text = f"{switch.name} of the switch {switch.pci} near it: the switch is looked at first"
         verdict = dataclasses.replace(verdict, blame=Blame.SWITCH, why=(*verdict.why, text))
     remedy, reason = escalate(verdict.remedy, one, earlier)
@@ -171,20 +171,27 @@ def _judge_xid(
 ) -> Verdict:
     entry = entry_of(one.number)
     gpu = scene.gpus.get(one.pci, GpuState())
-    remedy, why = by_table(one, entry, gpu)
-    driver, reason = by_driver(one, remedy, case, scene)
+    asked, why = by_table(one, entry, gpu)
+    remedy = asked
+    driver, reason = by_driver(one, asked, case, scene)
     if driver is not None and not is_worn_out(one, gpu):
         remedy, why = driver, (*why, reason)
     check = reason_to_check(one, history.occurrences) if remedy is Remedy.RESTART_APP else ""
     if check:
         why = (*why, check)
     return dataclasses.replace(
-        verdict, remedy=remedy, why=why, blame=_blame(entry, remedy, check), check=bool(check)
+        verdict,
+        remedy=remedy,
+        why=why,
+        blame=_blame(entry, harsher(asked, remedy), check),
+        check=bool(check),
     )
 
 
-def _blame(entry: Entry, remedy: Remedy, check: str) -> Blame:
-    if remedy.blames_hardware:
+def _blame(entry: Entry, asked: Remedy, check: str) -> Blame:
+    """Whose fault it is, by what it is: a driver for which new ranks are enough after it says
+    nothing of that. asked: the harsher of what the table and the driver ask for."""
+    if asked.blames_hardware or entry.is_hardware:
         return Blame.GPU
     return Blame.APPLICATION if entry.is_application and not check else Blame.NOBODY
 

@@ -44,6 +44,9 @@ class Entry:
     follow_ups: tuple[FollowUp, ...] = ()
     is_application: bool = False
     """The program did it, not the GPU."""
+    is_hardware: bool = False
+    """The GPU did it, though the table asks for no more than new ranks. What asks for more is the
+    GPU's anyway."""
     linked_since: int = 0
     """Driver branch from which XID 154 and field 230 answer for it: only from there on does a
     recovery action of 0 mean that it needs nothing. 0: never, so 0 says nothing about it."""
@@ -190,6 +193,7 @@ _ENTRIES = (
         "uncorrectable memory error, contained: only its program is hit",
         RESTART_APP,
         (FollowUp.RESET_LATER, FollowUp.CHECK_GPU),
+        is_hardware=True,
         linked_since=R565,
     ),
     Entry(

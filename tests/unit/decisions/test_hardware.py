@@ -153,7 +153,7 @@ def test_where_who_is_to_blame_is_a_guess_the_ill_gpu_is() -> None:
 
 def test_what_an_application_did_to_its_gpu_blames_no_machine() -> None:
     like_hardware = crash(signature="", evidence=["rank 1: CUDA error: unspecified launch failure"])
-    mmu_fault = fault(Remedy.RESTART_APP, what="xid 31", since=NOW + 1)
+    mmu_fault = fault(Remedy.RESTART_APP, what="xid 31", since=NOW + 1, to_blame="application")
     told = explained(like_hardware, cluster(mmu_fault), PLAN)
     assert (told.cause, told.is_of_script, told.remedy) == ("crash", True, "")
     assert told.evidence[-1] == (

@@ -53,7 +53,8 @@ def test_an_application_s_xid_that_comes_late_takes_the_blame_off_the_machine(
     job = started(tmp_path, nodes=2)
     job.nodes["n1"].crash(0, -6, job.now)
     job.run_until(lambda: job.plan is not None and job.plan.attempt == 1)
-    job.nodes["n1"].ill = [ill(Remedy.RESTART_APP, job, what="xid 31")]
+    mmu_fault = ill(Remedy.RESTART_APP, job, what="xid 31", to_blame="application")
+    job.nodes["n1"].ill = [mmu_fault]
     job.run_until(lambda: job.is_running(1))
     job.run(2)
     (incident,) = job.incidents()

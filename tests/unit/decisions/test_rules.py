@@ -138,6 +138,14 @@ def failure(cause: str = "crash", signature: str = "", at: float = 0.0) -> Incid
     return Incident("i", 0, cause, detected_unix_s=at, decided="restart", signature=signature)
 
 
+def test_hardware_that_uses_up_the_budget_may_be_another_node_s_to_do_better() -> None:
+    settings = PolicySettings(budget=1)
+    for cause, exit_code in (("gpu", restart.EXIT_REQUEUE), ("crash", restart.EXIT_FAILED)):
+        stopped = restart.decide(failure(cause), [failure(cause)], 1, -1, settings, 50)
+        assert isinstance(stopped, restart.Stop)
+        assert stopped.exit_code == exit_code
+
+
 def test_restarts_are_budgeted_per_cause_and_window() -> None:
     settings = PolicySettings(budget=2, budget_window_s=100)
     crashes = [failure(at=0), failure(at=1)]

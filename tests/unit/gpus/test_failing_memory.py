@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.gpus.nodes import found, gpu, troubles, watched
+from tests.unit.gpus.nodes import company, found, gpu, seat, troubles, watched
 
 from holdfast_sidecar.findings import Kind
+from holdfast_sidecar.gpus.processes import Device
 from holdfast_sidecar.remedy import Remedy
 
 
@@ -44,6 +45,13 @@ def test_memory_that_fails_is_told_at_the_first_reading(
 )
 def test_memory_within_its_limits_is_well(said: dict[str, float]) -> None:
     assert troubles(watched(lambda _: [gpu(2, **said)], 0)) == []
+
+
+def test_a_finding_tells_how_sure_it_is_whose_the_gpu_is() -> None:
+    by_torch = seat(0, None, Device(uuid=gpu(0).uuid))
+    for seated, sure in ((seat(0), 0.6), (by_torch, 1.0)):
+        scene = watched(lambda _: [gpu(0, (), REMAP_PENDING=1)], 0, who=company(seated))
+        assert [one.rank_confidence for one in found(scene)] == [sure]
 
 
 def test_two_troubles_of_one_gpu_are_two_findings() -> None:

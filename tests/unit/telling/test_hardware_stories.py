@@ -88,6 +88,14 @@ def test_of_a_job_that_went_further_back_no_node_is_said_to_be_outside() -> None
     assert not any("is outside" in line for line in told), told
 
 
+def test_of_hardware_for_which_new_ranks_are_enough_nobody_says_that_it_is_the_program_s() -> None:
+    line = "xid 48, GPU GPU-1, rank 3: it is the hardware's, though new ranks are enough"
+    cuda = "last words: RuntimeError: CUDA error: an illegal memory access was encountered"
+    told = advise(story(evidence=[line, cuda], remedy="", escalation=""))
+    assert not any("compute-sanitizer" in one for one in told), told
+    assert "`holdfast nodes test b`" in told[0]
+
+
 def test_what_an_application_did_is_the_program_s_to_mend() -> None:
     line = "xid 31, GPU GPU-1, rank 3: it is the application's, and no machine is to blame"
     told = advise(story("crash", evidence=["rank 3: SIGABRT", line], remedy="", escalation=""))

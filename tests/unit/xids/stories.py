@@ -140,7 +140,7 @@ SOLO = (
     Story("kernel out of bounds", "b.2 row 13, b.1.6", (X(0, "A", 13, WARP),), {"A": APP}),
     Story("row remapped", "b.1.1, b.2 row 63", (X(0, "A", 63, ROW_REMAP),), {"A": NONE}),
     Story("many single-bit errors", "b.1.1, b.2 row 92", (X(0, "A", 92),), {"A": NONE}),
-    Story("contained", "b.1.2", (X(0, "A", 94, CONTAINED),), {"A": Expect("restart_app")}),
+    Story("contained", "b.1.2", (X(0, "A", 94, CONTAINED),), {"A": Expect("restart_app", "gpu")}),
     Story("uncontained", "b.1.2", (X(0, "A", 95, UNCONTAINED),), {"A": RESET}),
     Story("context switch timeout is no program's fault", "b.1.3", (X(0, "A", 109),), {"A": RESET}),
     Story("remap failed", "b.1.4, b.2 row 64", (X(0, "A", 64),), {"A": Expect("replace", "gpu")}),
@@ -347,13 +347,13 @@ SYMPATHETIC = (
         "contained, long after a remap",
         "b.3 sympathetic (window 60 s)",
         (X(0, "A", 63, ROW_REMAP), X(90, "A", 94, CONTAINED)),
-        {"A": Expect("restart_app")},
+        {"A": Expect("restart_app", "gpu")},
     ),
     Story(
         "contained came first",
         "b.3 sympathetic (occurred first)",
         (X(0, "A", 94, CONTAINED), X(20, "A", 63, ROW_REMAP)),
-        {"A": Expect("restart_app")},
+        {"A": Expect("restart_app", "gpu")},
     ),
     Story(
         "root on another GPU does not excuse",
@@ -455,7 +455,7 @@ REPEATED = (
         "three contained errors, one GPU",
         "b.3 (>= 3 in 24 h, others clean)",
         (X(0, "A", 94, CONTAINED), X(HOUR, "A", 94, CONTAINED), X(2 * HOUR, "A", 94, CONTAINED)),
-        {"A": Expect("restart_app", check=True)},
+        {"A": Expect("restart_app", "gpu", check=True)},
     ),
     Story(
         "page faults on several GPUs are the program's",
@@ -529,14 +529,14 @@ OVERRIDDEN = (
         "field 230 says nothing is needed",
         "b.1.10; catalogue links 48 to it",
         (R(0, "A", 0), X(5, "A", 48, DBE)),
-        {"A": Expect("restart_app", urgent=False)},
+        {"A": Expect("restart_app", "gpu", urgent=False)},
         at_s=9.0,
     ),
     Story(
         "a 0 that was read once stays true when nothing can be read any more",
         "b.1.10; the driver said it after this error",
         (R(0, "A", 0), X(5, "A", 48, DBE), R(7, "A", 0), R(9, "A", None)),
-        {"A": Expect("restart_app", urgent=False)},
+        {"A": Expect("restart_app", "gpu", urgent=False)},
         at_s=60.0,
     ),
     Story(
@@ -684,7 +684,7 @@ MIXED = (
         "one marked, one not",
         "b.1.10",
         (R(0, "A", 0), R(0, "B", 0), X(5, "A", 48, DBE), X(5, "B", 48, DBE), R(6, "A", 1)),
-        {"A": RESET, "B": Expect("restart_app")},
+        {"A": RESET, "B": Expect("restart_app", "gpu")},
         at_s=9.0,
     ),
     Story(
@@ -790,7 +790,7 @@ TWICE_TOLD = (
         "log, then NVML late",
         "brief: within a few seconds",
         (X(0, "A", 94, CONTAINED), N(3, "A", 94)),
-        {"A": Expect("restart_app")},
+        {"A": Expect("restart_app", "gpu")},
         times={("A", "xid 94"): 1},
     ),
     Story(

@@ -49,6 +49,7 @@ class Node:
         self.ranks = {rank: history(look(1000.0, rank=rank, step=120 + rank)) for rank in (0, 1)}
         self.owners: Mapping[str, int] = {"GPU-a": 0, "GPU-b": 1}
         self.certain = frozenset({"GPU-a", "GPU-b"})
+        self.guess = 0.6
         self.around = None
         self.sequence = 0
 
@@ -64,7 +65,8 @@ class Node:
         self.attention.hear(self.records(at_s, lines, **how), told)
         self.around = look_around(self.around, 0, self.ranks, True, moment)
         seen = gpus() if reading is None else reading
-        self.reading = self.attention.follow(seen, self.owners, self.certain, self.around)
+        sureness = {uuid: 1.0 if uuid in self.certain else self.guess for uuid in self.owners}
+        self.reading = self.attention.follow(seen, self.owners, sureness, self.around)
         return self.reading
 
     def records(self, at_s: float, lines: tuple[str, ...], **how: Any) -> KernelReading:
@@ -516,3 +518,34 @@ def test_a_sidecar_that_starts_anew_makes_up_no_step_for_what_happened_before(
     after.tick(60.0)
     assert [one.what for one in after.findings(60.0)] == ["xid 79 on 0000:2a:00.0"]
     assert steps_told(after, 60.0) == []
+
+
+def test_what_an_xid_is_does_not_change_with_the_remedy_that_is_enough_for_it() -> None:
+    """A driver that asks for nothing after lost memory does not make it the program's fault."""
+    node = Node()
+    node.tick(0.0, reading=gpus(RECOVERY_ACTION=0))
+    node.tick(1.0, DOUBLE_BIT, reading=gpus(RECOVERY_ACTION=0))
+    node.tick(5.0, reading=gpus(RECOVERY_ACTION=0))
+    (found,) = node.findings(5.0)
+    assert (found.remedy, found.acts, found.to_blame) == (Remedy.RESTART_APP, False, "gpu")
+    assert "to blame: gpu" in found.evidence
+
+
+@pytest.mark.parametrize(
+    ("number", "to_blame"), [(31, "application"), (94, "gpu"), (39, ""), (95, "gpu")]
+)
+def test_whose_an_xid_is_goes_with_the_finding(number: int, to_blame: str) -> None:
+    node = Node()
+    node.tick(1.0, f"NVRM: Xid (PCI:0000:2a:00): {number}, pid=7, name=python3, text")
+    (found,) = node.findings(1.0)
+    assert found.to_blame == to_blame
+
+
+def test_a_finding_is_no_surer_of_its_rank_than_it_is_whose_the_gpu_is() -> None:
+    node = Node()
+    node.certain, node.guess = frozenset({"GPU-a"}), 0.6
+    node.tick(1.0, FELL)
+    assert [found.rank_confidence for found in node.findings(1.0)] == [0.6]
+    node.certain = frozenset({"GPU-b"})
+    node.tick(2.0)
+    assert [found.rank_confidence for found in node.findings(2.0)] == [1.0]

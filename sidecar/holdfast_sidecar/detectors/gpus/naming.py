@@ -22,6 +22,7 @@ def about(
 ) -> Finding:
     """The finding; `trouble` sets apart what may be wrong with one GPU at the same time."""
     ranks = scene.ownership.ranks_of(gpu.uuid)
+    sureness = scene.ownership.sureness(gpu.uuid) if ranks else 1.0
     return Finding(
         kind=kind,
         node=moment.node,
@@ -33,6 +34,7 @@ def about(
         gpu=gpu.uuid,
         gpu_index=gpu.index,
         remedy=remedy,
+        rank_confidence=sureness,
     )
 
 
