@@ -34,6 +34,7 @@ NVML = (
         "gpu_events_total",
         "",
         (*NODE, "event"),
-        "Events that the driver told besides XIDs, since the sidecar's start.",
+        "Events that the driver told besides XIDs, or with a number that can't be one's "
+        "(`unknown_xid`), since the sidecar's start.",
     ),
 )

@@ -12,7 +12,7 @@ from holdfast_sidecar.nvml.event_child import OTHERS, WAIT_MS
 from holdfast_sidecar.nvml.keeper import Keeper
 from holdfast_sidecar.nvml.probe import NvmlFailedError
 from holdfast_sidecar.nvml.wire import Listening, Message
-from holdfast_sidecar.readings.gpu_events import DriverEvent, GpuEvents
+from holdfast_sidecar.readings.gpu_events import UNKNOWN_XID, DriverEvent, GpuEvents
 from holdfast_sidecar.settings import GpuSettings
 from holdfast_sidecar.xids.event import XidEvent
 
@@ -58,6 +58,9 @@ class GpuEventProbe:
     def _counted(self, messages: list[Message]) -> tuple[DriverEvent, ...]:
         others = tuple(message for message in messages if isinstance(message, DriverEvent))
         for event in others:
+            if event.name == UNKNOWN_XID and not self._counts.get(UNKNOWN_XID):
+                text = "the driver told an XID by the number %d, which can't be one (GPU at %s)"
+                log.warning(text + "; more of them are only counted", event.data, event.pci or "?")
             self._counts[event.name] = self._counts.get(event.name, 0) + 1
         return others
 
@@ -65,7 +68,7 @@ class GpuEventProbe:
         if listening.trouble:
             count = listening.count
             log.warning("waiting for events of %d GPUs, not all: %s", count, listening.trouble)
-        self._counts = dict.fromkeys(OTHERS.values(), 0) | self._counts
+        self._counts = dict.fromkeys((*OTHERS.values(), UNKNOWN_XID), 0) | self._counts
         self._listening = listening
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from holdfast_sidecar.nvml import mouth
 from holdfast_sidecar.nvml.spelling import parse_changes, parse_reading
 from holdfast_sidecar.readings.gpu import GpuReading
-from holdfast_sidecar.readings.gpu_events import DriverEvent
-from holdfast_sidecar.xids.event import FROM_NVML, XidEvent
+from holdfast_sidecar.readings.gpu_events import UNKNOWN_XID, DriverEvent
+from holdfast_sidecar.xids.event import FROM_NVML, XidEvent, is_number
 
 
 class BadMessageError(Exception):
@@ -75,6 +75,8 @@ def parse_event(text: str) -> XidEvent | DriverEvent:
     """An event of the driver's. Raises ValueError."""
     at, kind, data, address = text.split(" ")
     pci = "" if address == "-" else address
+    if kind == "xid" and not is_number(int(data)):
+        return DriverEvent(float(at), UNKNOWN_XID, pci, int(data))
     if kind == "xid":
         return XidEvent(float(at), FROM_NVML, int(data), pci, text="")
     return DriverEvent(float(at), kind, pci, int(data))

@@ -8,10 +8,14 @@ from dataclasses import dataclass, field
 from holdfast_sidecar.readings.gpu import NvmlSilence
 from holdfast_sidecar.xids.event import XidEvent
 
+UNKNOWN_XID = "unknown_xid"
+"""An XID by a number that can't be one: told and counted, and nothing follows from it."""
+
 
 @dataclass(frozen=True)
 class DriverEvent:
-    """An event of another kind than XID, under the name that `nvml/event_child.py` gives it."""
+    """An event of another kind than XID, under the name that `nvml/event_child.py` gives it, or
+    UNKNOWN_XID."""
 
     at_unix_s: float
     name: str

@@ -13,6 +13,16 @@ FROM_KERNEL_LOG = "kmsg"
 """The event was read from the kernel's log: has its text, and may be from before."""
 
 
+GREATEST = 0xFFFF
+"""The driver counts its XIDs in the hundreds; NVML's field for them has 64 bits, and whoever finds
+more than 16 of them used reads something else."""
+
+
+def is_number(xid: int) -> bool:
+    """Whether it can be an XID's. 0 is none: events without a number come by the log's lines."""
+    return 0 < xid <= GREATEST
+
+
 @dataclass(frozen=True)
 class XidEvent:
     """One event of the driver's.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from holdfast_sidecar.xids.event import FROM_KERNEL_LOG, XidEvent
+from holdfast_sidecar.xids.event import FROM_KERNEL_LOG, XidEvent, is_number
 
 SIGNS = ("Xid", "fallen off the bus")
 """One of them is in every line that says something here ("SXid" holds the first): a search for
@@ -22,13 +22,16 @@ _PLACE = re.compile(r"\(GPC (?P<gpc>\d+), TPC (?P<tpc>\d+)")
 def parse_line(text: str, at_unix_s: float) -> XidEvent | None:
     """The event that a kernel line tells; None for any other line.
 
-    A GPU that fell off the bus may be told without a number: `xid` is 0 then.
+    A GPU that fell off the bus may be told without a number: `xid` is 0 then. A number that can't
+    be an XID's tells nothing.
     """
     if not any(sign in text for sign in SIGNS):
         return None
     found = _XID.search(text)
     if found:
         xid = int(found["xid"])
+        if not is_number(xid):
+            return None
         pci = normal_pci(found["pci"])
         action = parse_recovery_action(text) if xid == 154 else None
         return XidEvent(at_unix_s, FROM_KERNEL_LOG, xid, pci, text, recovery_action=action)

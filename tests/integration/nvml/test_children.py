@@ -116,6 +116,17 @@ def test_an_xid_wakes_the_loop_at_once(node: Node, fake_nvml: FakeNvml) -> None:
     assert sorted(late_s)[len(late_s) // 2] < LATEST_S
 
 
+def test_an_xid_by_no_number_is_told_and_nothing_follows_from_it(
+    node: Node, fake_nvml: FakeNvml, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.begin()
+    for times in (1, 2):
+        fake_nvml.raise_xid(1, 0)
+        node.look_until(lambda: node.told.counts["unknown_xid"] == times)  # noqa: B023
+        assert node.told.xids == ()
+    assert caplog.text.count("by the number 0") == 1
+
+
 def test_other_events_are_told_by_name_and_counted(node: Node, fake_nvml: FakeNvml) -> None:
     fake_nvml.set(0, "event_types", 0x8 | 0x200)
     node.begin()

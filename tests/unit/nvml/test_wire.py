@@ -171,6 +171,9 @@ def test_events_and_words_are_told_apart() -> None:
     xid = XidEvent(1700000000.25, "nvml", 79, "0000:17:00.0", "")
     assert parse_message(b"event 1700000000.25 xid 79 0000:17:00.0") == xid
     assert parse_message(b"event 1.5 xid 999 -") == XidEvent(1.5, "nvml", 999, "", "")
+    for number in (0, 65536, 2**64 - 1):
+        unknown = DriverEvent(1.5, "unknown_xid", "0000:17:00.0", number)
+        assert parse_message(b"event 1.5 xid %d 0000:17:00.0" % number) == unknown
     storm = DriverEvent(1.5, "single_bit_ecc_storm", "0000:17:00.0", 0)
     assert parse_message(b"event 1.5 single_bit_ecc_storm 0 0000:17:00.0") == storm
     assert parse_message(b"listening 7 GPU is lost") == Listening(7, "GPU is lost")

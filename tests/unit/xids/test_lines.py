@@ -21,6 +21,11 @@ def test_there_are_forty_of_them_each_with_its_source() -> None:
     assert all(source for source, _, _ in REAL_LINES)
 
 
+@pytest.mark.parametrize("number", [0, 65536])
+def test_what_can_t_be_an_xid_s_number_says_nothing(number: int) -> None:
+    assert parse_line(f"NVRM: Xid (PCI:0000:2a:00): {number}, pid=7", 5.0) is None
+
+
 @pytest.mark.parametrize("text", NOT_OURS)
 def test_other_lines_say_nothing(text: str) -> None:
     assert parse_line(text, 5.0) is None
