@@ -334,9 +334,24 @@ def _trouble(
         yield "nobody leads"
     for node in nodes:
         yield from _node_trouble(node)
-    ill = Counter((one.kind.value, one.node) for one in findings if not _is_worth_knowing(one))
-    for (kind, where), times in ill.items():
-        yield f"{kind} on {where}" if times == 1 else f"{kind} x{times} on {where}"
+    yield from _ill([one for one in findings if not _is_worth_knowing(one)])
+
+
+def _ill(findings: list[Finding]) -> Iterator[str]:
+    """Each kind once for each node, with the GPUs that it is about."""
+    counts = Counter((one.kind.value, one.node) for one in findings)
+    for (kind, where), times in counts.items():
+        here = [one for one in findings if (one.kind.value, one.node) == (kind, where)]
+        which = list(dict.fromkeys(_which(one) for one in here if one.gpu))
+        told = [one for one in which if not any(o.endswith(f", {one}") for o in which)]
+        more = f" x{times}" * (times > 1)
+        yield f"{kind}{more} on {where}" + f": {'; '.join(told)}" * bool(told)
+
+
+def _which(finding: Finding) -> str:
+    """`xid 31, GPU 3`; by its number alone where the driver told no XID."""
+    xid = finding.what.partition(" on ")[0] if finding.what.startswith("xid ") else ""
+    return ", ".join(filter(None, [xid, finding.named_gpu]))
 
 
 def _is_worth_knowing(finding: Finding) -> bool:

@@ -1,3 +1,4 @@
+import dataclasses
 from typing import Any
 
 import pytest
@@ -165,6 +166,21 @@ def test_many_findings_of_one_kind_are_one_line_of_trouble() -> None:
     ]
     report = NodeReport("a", "i", 0, 0, 0, 0, True, ranks=[RANK], findings=[*ill, FINDING])
     assert judged(plan(), a={"report": report}) == ["gpu_fault x5 on a", "hang on a"]
+
+
+def test_the_line_of_trouble_names_the_gpus_and_what_the_driver_told_of_them() -> None:
+    def told(what: str, index: int) -> Finding:
+        facts = {"what": what, "gpu": f"GPU-{index}", "gpu_index": index}
+        return Finding(Kind.GPU_FAULT, "a", 0.0, 0.9, remedy=Remedy.RESET_GPU, **facts)
+
+    one = told("xid 31 on 0000:17:00.0", 3)
+    report = NodeReport("a", "i", 0, 0, 0, 0, True, ranks=[RANK], findings=[one])
+    assert judged(plan(), a={"report": report}) == ["gpu_fault on a: xid 31, GPU 3"]
+    more = [one, told("xid 79 on 0000:2a:00.0", 4), told("gpu4-recovery", 4)]
+    report = dataclasses.replace(report, findings=more)
+    assert judged(plan(), a={"report": report}) == [
+        "gpu_fault x3 on a: xid 31, GPU 3; xid 79, GPU 4"
+    ]
 
 
 @pytest.mark.parametrize(

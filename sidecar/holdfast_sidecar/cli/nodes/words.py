@@ -41,8 +41,12 @@ def state(verdict: GateVerdict | None) -> str:
 
 
 def blamed(lemon: Lemon | None) -> str:
-    """What is held against its machine: 1 for each failure, fading; nothing for most nodes."""
-    return "-" if lemon is None else f"{lemon.score:.1f}"
+    """What still counts against its machine, of how many failures in all; nothing for most nodes.
+
+    What it is kept outside for until it is replaced, or a person's word, is answered by that: then
+    nothing counts of what it was blamed for.
+    """
+    return "-" if lemon is None else f"{lemon.score:.1f} of {sum(lemon.blamed.values())}"
 
 
 def why(line: NodeLine, now_unix_s: float) -> str:
