@@ -102,4 +102,4 @@ def _where(verdict: Verdict, known: list[Known]) -> str:
 
 
 def _follows(other: Verdict, verdict: Verdict) -> bool:
-    return other.is_suppressed and other.pci == verdict.pci
+    return other.is_suppressed and (other.pci, other.root) == (verdict.pci, verdict.name)

@@ -108,7 +108,8 @@ def _verdict(
     plain = _plain_verdict(one, case, scene)
     root = root_of(one, earlier)
     if root is not None:
-        return _suppressed(plain, f"follows {root.name} on the same GPU")
+        why = f"follows {root.name} on the same GPU"
+        return dataclasses.replace(_suppressed(plain, why), root=root.name)
     if is_of_teardown(one, scene.teardowns):
         return _suppressed(plain, "the ranks were being ended")
     if one.is_suppressed:

@@ -41,6 +41,8 @@ class Verdict:
     """The GPU should pass a test before it is used again."""
     is_suppressed: bool = False
     """It follows from something else."""
+    root: str = ""
+    """Name of what it follows from; empty: from nothing that can be named."""
     is_old: bool = False
     """From before the ranks that run now began."""
     is_urgent: bool = False

@@ -549,3 +549,14 @@ def test_a_finding_is_no_surer_of_its_rank_than_it_is_whose_the_gpu_is() -> None
     node.certain = frozenset({"GPU-b"})
     node.tick(2.0)
     assert [found.rank_confidence for found in node.findings(2.0)] == [1.0]
+
+
+def test_only_what_came_first_is_said_to_be_followed() -> None:
+    node = Node()
+    line = "NVRM: Xid (PCI:0000:2a:00): {}, pid=7, name=python3, text"
+    for at_s, number in enumerate((63, 94, 31, 119), start=1):
+        node.tick(float(at_s), line.format(number))
+    told = {found.what[:7].strip(): found.evidence for found in node.findings(4.0)}
+    follow = "what follows from it is left out: xid 94"
+    assert {name for name, evidence in told.items() if follow in evidence} == {"xid 63"}
+    assert {"xid 31", "xid 119"} <= told.keys()
