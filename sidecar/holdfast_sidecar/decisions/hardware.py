@@ -67,6 +67,10 @@ SPARED = "it is the hardware's, though new ranks are enough"
 UNTOLD = "new ranks are enough, and whose fault it is was not told"
 DOUBTFUL = "it may be the application's, or the GPU's: a test tells (`holdfast nodes test`)"
 
+BESIDES = "at the same time: "
+BESIDES_MOST = 4
+"""What strikes more parts than this is something that they share, and its lines say the same."""
+
 NEEDS = {
     Remedy.RESET_GPU: "it needs a reset",
     Remedy.REBOOT_NODE: "its node needs a reboot",
@@ -190,7 +194,8 @@ def explained(incident: Incident, cluster: Cluster, plan: Plan) -> Incident:
     """
     faults = find_faults(cluster, plan)
     if incident.cause in OF_HARDWARE:
-        return _as_harsh_as_known(_told_of_again(incident, faults), faults)
+        known = _as_harsh_as_known(_told_of_again(incident, faults), faults)
+        return _with_lines(known, _besides(known, faults))
     fault = _behind(incident, faults)
     if said_why(incident) and (fault is None or not fault.has_broken):
         return _with_lines(incident, [BESIDE + headline(f) for f in _beside(incident, faults)])
@@ -201,7 +206,8 @@ def explained(incident: Incident, cluster: Cluster, plan: Plan) -> Incident:
         told = _with_lines(incident, [headline(fault)])
         return dataclasses.replace(told, is_of_script=incident.is_of_script or is_programs)
     blamed = _blaming(incident, fault, faults)
-    return dataclasses.replace(blamed, culprit_part=part_of_node(cluster, fault.finding.node))
+    blamed = dataclasses.replace(blamed, culprit_part=part_of_node(cluster, fault.finding.node))
+    return _with_lines(blamed, _besides(blamed, faults))
 
 
 def explained_late(incident: Incident, cluster: Cluster, plan: Plan) -> Incident:
@@ -287,10 +293,25 @@ def _beside(incident: Incident, faults: list[Fault]) -> list[Fault]:
     return [fault for fault in faults if fault.is_of_hardware and _is_own(incident, fault)]
 
 
+def _besides(incident: Incident, faults: list[Fault]) -> list[str]:
+    """What else failed at the time, whichever of them was sure first: it may be what began it."""
+    others = [
+        fault
+        for fault in faults
+        if fault.is_of_hardware and not _is_of(fault, incident) and _is_near(incident, fault)
+    ]
+    return [f"{BESIDES}{headline(fault)}" for fault in others[:BESIDES_MOST]]
+
+
 def _with_lines(incident: Incident, lines: list[str]) -> Incident:
-    """With these among its reasons: once each, and last."""
-    evidence = [*(one for one in incident.evidence if one not in lines), *dict.fromkeys(lines)]
-    return dataclasses.replace(incident, evidence=evidence)
+    """With these among its reasons, last; once each, with what the part was last said to need."""
+    told = {_about(line) for line in lines}
+    kept = [one for one in incident.evidence if _about(one) not in told]
+    return dataclasses.replace(incident, evidence=[*kept, *dict.fromkeys(lines)])
+
+
+def _about(line: str) -> str:
+    return line.rpartition(": ")[0] or line
 
 
 def _is_own(incident: Incident, fault: Fault) -> bool:

@@ -8,6 +8,7 @@ import pytest
 from ill_hardware import LINE, NOW, PLAN, cluster, crash, fault
 
 from holdfast_sidecar.decisions.hardware import (
+    BESIDES,
     began_unix_s,
     explained,
     find_faults,
@@ -109,6 +110,27 @@ def test_a_fault_of_the_rank_s_gpu_explains_it_before_and_after(since: float, ca
     assert told.evidence[0].startswith("xid 79, GPU GPU-a1")
     assert told.evidence[-1] == "rank 1: ended by SIGSEGV"
     assert explained(told, cluster(fault(since=since)), PLAN) == told
+
+
+def test_what_else_failed_at_the_time_is_told_oldest_first() -> None:
+    """The driver still has its say about what came first, when what came next is sure."""
+    lost = fault()
+    first = fault(Remedy.RESET_GPU, rank=0, since=NOW - 1.6, what="xid 48", acts=False)
+    link = fault(Remedy.REPLACE, node="b", kind=Kind.LINK_DOWN, gpu="", ranks=[], what="mlx5_0")
+    old = fault(Remedy.RESET_GPU, rank=0, since=NOW - 600, what="xid 95", acts=False)
+    apps = fault(Remedy.RESTART_APP, rank=0, what="xid 31", to_blame="application")
+    seen = cluster(lost, first, link, old, apps)
+    named = name_fault(unanswered(cluster(lost), PLAN), PLAN)
+    assert named is not None
+    told = explained(named, seen, PLAN)
+    assert [line for line in told.evidence if line.startswith(BESIDES)] == [
+        f"{BESIDES}xid 48, GPU GPU-a0, rank 0: it needs a reset",
+        f"{BESIDES}link down (mlx5_0), node b, ranks 2-3: it needs to be replaced",
+    ]
+    assert explained(told, seen, PLAN) == told
+    worse = cluster(lost, dataclasses.replace(first, remedy=Remedy.REBOOT_NODE), link)
+    assert sum("xid 48" in line for line in explained(told, worse, PLAN).evidence) == 1
+    assert explained(crash(), seen, PLAN).evidence[-2:] == told.evidence[-2:]
 
 
 def test_an_exception_at_the_time_of_a_fault_is_not_the_script_s() -> None:
