@@ -16,7 +16,9 @@ from holdfast_sidecar.configuration import Effective, read_seconds
 from holdfast_sidecar.examination.check import FAIL, NOTE, OK, WARN, Check
 from holdfast_sidecar.examination.directories import check_directories
 from holdfast_sidecar.examination.fabric import check_fabric
-from holdfast_sidecar.examination.gpus import check_gpus
+from holdfast_sidecar.examination.gate import check_gate
+from holdfast_sidecar.examination.gpus import ask, judge_driver
+from holdfast_sidecar.examination.hooks import check_hooks
 from holdfast_sidecar.examination.host import check_host
 from holdfast_sidecar.examination.machine import check_machine
 from holdfast_sidecar.examination.memory import check_memory
@@ -86,14 +88,16 @@ def examine(effective: Effective, ranks: int, around: Surroundings) -> list[Chec
     """Look at everything."""
     settings = effective.settings
     trees = KernelTrees(settings.paths.machine_root)
+    driver = ask()
     parts = {
         "software": check_software(),
         "coordination": check_redis(settings.redis, os.environ),
         "storage": [*check_directories(settings, ranks), *check_memory(settings)],
-        "processes": check_machine(),
+        "processes": check_machine(trees),
         "host": check_host(trees),
-        "GPUs": check_gpus(),
+        "GPUs": judge_driver(driver),
         "network": check_fabric(trees, Selection.of(settings.fabric), settings.fabric.ports),
+        "gate": [*check_gate(settings, driver), *check_hooks(settings.nodes)],
         "timeouts": [*check_phases(settings), *check_timeouts(settings, around)],
         "torchrun": check_torchrun(os.environ),
     }

@@ -1,5 +1,6 @@
 import errno
 import resource
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from holdfast_sidecar.examination import (
     torchrun,
 )
 from holdfast_sidecar.examination.check import Check
+from holdfast_sidecar.kernel_files import KernelTrees
 from holdfast_sidecar.settings import (
     CheckpointSettings,
     PathSettings,
@@ -93,6 +95,35 @@ def test_every_rung_is_shown_and_one_in_the_wrong_order_fails() -> None:
     failed = [check for check in timeouts.check_timeouts(wrong) if check.verdict == "fail"]
     assert [check.what for check in failed] == ["timeouts", "settings"]
     assert "sidecar.grace_s = 10 s does not hold" in failed[0].line
+
+
+def test_nothing_that_had_to_be_made_stays(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    settings = Settings(
+        paths=PathSettings(shm_dir=str(tmp_path), state_dir=str(tmp_path / "a/b/state")),
+        checkpoint=CheckpointSettings(dir=str(tmp_path / "runs/one")),
+    )
+    _, state, checkpoints = directories.check_directories(settings, ranks=1)
+    assert (state.verdict, checkpoints.verdict in ("ok", "warn")) == ("ok", True)
+    assert [path.name for path in tmp_path.rglob("*")] == ["runs"]
+
+
+def test_what_was_there_before_stays(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    paths = PathSettings(shm_dir=str(tmp_path), state_dir=str(tmp_path / "state"))
+    directories.check_directories(Settings(paths=paths), ranks=1)
+    assert (tmp_path / "state").is_dir()
+
+
+def test_the_kernel_s_log_of_the_machine_that_is_meant_is_tried(tmp_path: Path) -> None:
+    def log_of(root: Path) -> Check:
+        checks = machine.check_machine(KernelTrees(str(root)))
+        return next(check for check in checks if check.what == "kernel log")
+
+    assert log_of(tmp_path).verdict == "note"
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/kmsg").touch()
+    assert log_of(tmp_path).verdict == "ok"
 
 
 def test_a_url_for_checkpoints_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
