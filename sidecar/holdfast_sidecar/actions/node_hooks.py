@@ -21,12 +21,10 @@ from typing import IO
 from holdfast import environment
 from holdfast_sidecar import hook_command
 from holdfast_sidecar.actions.runner import ActionRunner
-from holdfast_sidecar.records.quarantine import HookRun
+from holdfast_sidecar.records.quarantine import DONE, HookRun
 from holdfast_sidecar.settings import NodesSettings
 
 logger = logging.getLogger(__name__)
-
-DONE = "done"
 
 KEPT = 32
 """Outcomes that are told on: the leader reads them within a heartbeat or two."""

@@ -10,7 +10,7 @@ from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.job_record import JobRecord
 from holdfast_sidecar.records.incident import WITHHELD, Incident
 from holdfast_sidecar.records.plan import TERMINAL, Pause
-from holdfast_sidecar.records.quarantine import HookRun, Quarantine
+from holdfast_sidecar.records.quarantine import DONE, HookRun, Quarantine
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.span import span
 from holdfast_sidecar.standing import SnapshotStanding, Standing
@@ -111,7 +111,7 @@ def _outside(one: Quarantine, now_unix_s: float) -> str:
 
 def _hook(run: HookRun) -> str:
     outcome = run.outcome or f"run by {run.by}"
-    shown = paint(outcome, DOUBTFUL) if run.outcome not in ("", "done") else outcome
+    shown = paint(outcome, DOUBTFUL) if run.outcome not in ("", DONE) else outcome
     return f"on_{run.event} for {run.node}: {shown}"
 
 
