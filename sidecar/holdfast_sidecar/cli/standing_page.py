@@ -104,7 +104,7 @@ def _pause(pause: Pause, now_unix_s: float) -> str:
 
 def _outside(one: Quarantine, now_unix_s: float) -> str:
     left = span(max(one.until_unix_s - now_unix_s, 0.0))
-    why, mended = "; ".join(one.evidence[:1]), ends_with(one)
+    why, mended = "; ".join(one.evidence[:1]), ends_with(one, now_unix_s)
     how_long = f"until {mended}, at most for another {left}" if mended else f"for another {left}"
     return f"{one.node}, {how_long}: {why} (holdfast node return {one.node})"
 
