@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import logging
 import os
 import sys
 
@@ -71,6 +72,8 @@ def doctor(
                1 something failed
                2 something you gave is wrong
     """
+    # What probes say in a log stands in the checks.
+    logging.basicConfig(level=logging.ERROR, format="%(message)s")
     around = read_surroundings(
         os.environ,
         read_seconds("--group-timeout", group_timeout) if group_timeout else None,
@@ -91,7 +94,7 @@ def examine(effective: Effective, ranks: int, around: Surroundings) -> list[Chec
     driver = ask()
     parts = {
         "software": check_software(),
-        "coordination": check_redis(settings.redis, os.environ),
+        "coordination": check_redis(settings.redis, os.environ, settings.gate.clock_off_s),
         "storage": [*check_directories(settings, ranks), *check_memory(settings)],
         "processes": check_machine(trees),
         "host": check_host(trees),

@@ -1,13 +1,14 @@
 """Whether a job would take this node in: the health gate's own checks, over readings of now.
 
-What only a job can tell is left out: the clocks of other nodes, faults in the kernel's log, a test.
+What only a job can tell is left out: the clocks of other nodes (`redis_server` looks at one), and
+what came of a test.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from holdfast_sidecar.detectors.gate import CHECKS, Fitness, judge_fitness
@@ -17,14 +18,23 @@ from holdfast_sidecar.detectors.node_checks import CHECKPOINT
 from holdfast_sidecar.detectors.pci_links import LinkMemory, remember_links
 from holdfast_sidecar.examination.check import FAIL, NOTE, OK, WARN, Check
 from holdfast_sidecar.examination.gpus import Driver
+from holdfast_sidecar.findings import Finding
+from holdfast_sidecar.hardware_attention import HardwareAttention
 from holdfast_sidecar.kernel_files import KernelTrees
 from holdfast_sidecar.observation import Moment
+from holdfast_sidecar.places import history_of
 from holdfast_sidecar.probes.fabric.ports import FabricProbe
 from holdfast_sidecar.probes.fabric.selection import Selection
 from holdfast_sidecar.probes.host import HostProbe
 from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.readings.machine import MachineReading, ProbeHealth
 from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.xids.attending import XidAttention
+from holdfast_sidecar.xids.kept import read_boot, read_history
+from holdfast_sidecar.xids.watch import KernelLog
+
+OF_A_JOB = ("clock", "test")
+"""Checks that have nothing to go by here."""
 
 OUT = "this node would be kept out of a job"
 
@@ -39,12 +49,25 @@ def look(settings: Settings, driver: Driver) -> Fitness:
     """Read what the gate judges by, once."""
     now_s = time.monotonic()
     machine = _read(settings, driver, now_s)
-    # A port that is not there now counts as one that was not there for as long as it takes.
-    moment = Moment(now_s + settings.fabric.drop_s, time.time(), "")
+    moment = Moment(now_s, time.time(), "")
     reading = machine.gpu
     links = LinkMemory() if reading is None else remember_links(LinkMemory(), reading.gpus)
-    findings = judge_fabric(machine, settings.fabric, moment)
+    # A port that is not there now counts as one that was not there for as long as it takes.
+    later = dataclasses.replace(moment, now_s=now_s + settings.fabric.drop_s)
+    findings = [
+        *judge_fabric(machine, settings.fabric, later),
+        *_find_gpu_faults(machine, settings, moment),
+    ]
     return judge_fitness(Subject(machine, settings.gate, findings, links))
+
+
+def _find_gpu_faults(machine: MachineReading, settings: Settings, moment: Moment) -> list[Finding]:
+    """As a sidecar would that starts now: by what is remembered of a day, and the kernel's log."""
+    boot = read_boot()
+    history = read_history(history_of(settings.paths), boot)
+    hardware = HardwareAttention(xids=XidAttention(boot=boot, history=history))
+    heard = hardware.hear(machine)
+    return hardware.findings(hardware.follow(heard, -1, {}, False, moment), {}, moment)
 
 
 def judge(fitness: Fitness, acts: bool) -> Iterator[Check]:
@@ -59,7 +82,7 @@ def judge(fitness: Fitness, acts: bool) -> Iterator[Check]:
     for name, why in fitness.blind.items():
         yield Check(f"gate: {name}", NOTE, f"can't be checked, and keeps nobody out: {why}")
     if not fitness.troubles:
-        passed = [name for name in CHECKS if fitness.passes(name)]
+        passed = [name for name in CHECKS if fitness.passes(name) and name not in OF_A_JOB]
         yield Check("gate", OK, f"this node would be taken into a job ({', '.join(passed)})")
 
 
@@ -70,8 +93,17 @@ def _read(settings: Settings, driver: Driver, now_s: float) -> MachineReading:
     host = ProbeRunner(HostProbe(rooms, trees, settings.host), every_s=0.0)
     ports = FabricProbe(trees.sys / "class/infiniband", Selection.of(settings.fabric))
     fabric = ProbeRunner(ports, every_s=0.0)
-    reading = replace(driver.reading, read_at_s=now_s) if driver.reading is not None else None
-    read = MachineReading(host=host.read(now_s), gpu=reading, fabric=fabric.read(now_s))
+    kernel = ProbeRunner(KernelLog(lambda: None, trees.kernel_log), every_s=0.0)
+    reading = driver.reading
+    if reading is not None:
+        reading = dataclasses.replace(reading, read_at_s=now_s)
     silent = ProbeHealth(GPU_PROBE, False, 1, 0.0, driver.trouble or driver.error)
+    read = MachineReading(
+        host=host.read(now_s),
+        gpu=reading,
+        fabric=fabric.read(now_s),
+        kernel=kernel.read(now_s),
+    )
+    kernel.close()
     health = [host.health, fabric.health, *([] if reading is not None else [silent])]
-    return replace(read, failing=tuple(one for one in health if not one.is_up))
+    return dataclasses.replace(read, failing=tuple(one for one in health if not one.is_up))

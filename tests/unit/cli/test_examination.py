@@ -82,8 +82,12 @@ def test_limits_that_bite_are_warned_of() -> None:
 
 def test_a_clock_that_is_not_synchronised_is_warned_of() -> None:
     assert [machine.judge_clock(state).verdict for state in (0, 5, None)] == ["ok", "warn", "note"]
-    assert redis_server.judge_skew(0.5).verdict == "ok"
-    behind = redis_server.judge_skew(-2.0)
+    assert redis_server.judge_skew(0.5, 60.0).verdict == "ok"
+    far_off = redis_server.judge_skew(90.0, 60.0)
+    assert far_off.verdict == "warn"
+    assert "90.0 s ahead of the Redis server's" in far_off.line
+    assert "this node would be kept out of a job" in far_off.line
+    behind = redis_server.judge_skew(-2.0, 60.0)
     assert (behind.verdict, "2.0 s behind" in behind.line) == ("warn", True)
     for warned in (behind, machine.judge_clock(5)):
         assert "a change of leader may shorten or lengthen a pause" in warned.line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from pathlib import Path
 
 import pytest
@@ -30,7 +31,8 @@ def settings(tmp_path: Path) -> Settings:
     """A machine with two RDMA ports."""
     build_fabric(tmp_path, PORTS)
     (tmp_path / "proc").symlink_to("/proc")
-    return Settings(paths=PathSettings(machine_root=str(tmp_path)))
+    paths = PathSettings(machine_root=str(tmp_path), state_dir=str(tmp_path / "state"))
+    return Settings(paths=paths)
 
 
 def two_gpus(**values: float) -> Driver:
@@ -46,7 +48,10 @@ def wrong(settings: Settings, driver: Driver) -> list[Check]:
 def test_a_node_that_would_be_taken_in_is_told_so(settings: Settings) -> None:
     (check,) = check_gate(settings, two_gpus())
     assert check.verdict == "ok"
-    assert check.line.startswith("this node would be taken into a job (gpus, recovery, ")
+    assert check.line == (
+        "this node would be taken into a job "
+        "(gpus, recovery, gpu memory, pcie, nvlink, gpu faults, links, room)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,7 +65,7 @@ def test_a_node_that_would_be_taken_in_is_told_so(settings: Settings) -> None:
 def test_what_would_keep_the_node_out_fails(
     settings: Settings, values: dict[str, float], says: str
 ) -> None:
-    (check,) = wrong(settings, two_gpus(**values))
+    check, *_ = wrong(settings, two_gpus(**values))
     assert check.verdict == "fail"
     assert check.line.startswith("this node would be kept out of a job: ")
     assert says in check.line
@@ -88,6 +93,19 @@ def test_a_port_that_is_down_counts_where_settings_want_it(
     wanted = dataclasses.replace(settings, fabric=FabricSettings(ports=PORTS))
     (check,) = wrong(wanted, two_gpus())
     assert "1 of 2 RDMA ports have not been active" in check.line
+
+
+def test_a_fault_in_the_kernel_s_log_that_is_not_mended_counts(
+    settings: Settings, tmp_path: Path
+) -> None:
+    (tmp_path / "dev").mkdir()
+    now_us = int(time.monotonic() * 1e6)
+    fell = "NVRM: Xid (PCI:0000:2a:00): 79, pid=7, GPU has fallen off the bus."
+    (tmp_path / "dev/kmsg").write_text(f"3,1,{now_us},-;{fell}\n")
+    (check,) = wrong(settings, two_gpus())
+    assert (check.what, check.verdict) == ("gate: gpu faults", "fail")
+    assert "79" in check.line
+    assert not (tmp_path / "state").exists()
 
 
 def test_without_a_driver_only_settings_say_that_gpus_are_missing(settings: Settings) -> None:
