@@ -72,11 +72,12 @@ def _find_gpu_faults(machine: MachineReading, settings: Settings, moment: Moment
 
 def judge(fitness: Fitness, acts: bool) -> Iterator[Check]:
     """One check for each thing that is wrong, and for what can't be seen."""
+    works = all(trouble.works for trouble in fitness.troubles)
     for trouble in fitness.troubles:
         line = f"{OUT}: {trouble.what}"
         if not acts:
             line = f"{trouble.what}: it would be told, and the node taken in (gate.mode)"
-        elif trouble.works:
+        elif works:
             line += " (where too few others are there it would be taken in all the same)"
         yield Check(f"gate: {trouble.check}", FAIL if acts else WARN, line)
     for name, why in fitness.blind.items():
