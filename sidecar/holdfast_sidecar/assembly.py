@@ -38,7 +38,7 @@ from holdfast_sidecar.pages import Pages, RankPage
 from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.peers.node_peers import NodePeers
 from holdfast_sidecar.places import Places
-from holdfast_sidecar.probes import machine
+from holdfast_sidecar.probes import machine, oom
 from holdfast_sidecar.probes.fabric import aer, tcp
 from holdfast_sidecar.probes.fabric.aer import PciProbe
 from holdfast_sidecar.probes.fabric.ports import FabricProbe
@@ -105,7 +105,14 @@ def assemble(
     return Loop(
         node=site.node,
         settings=site.settings,
-        ranks_probe=ProbeRunner(RanksProbe(pages, clean=evidence.clean), every_s=0.0),
+        ranks_probe=ProbeRunner(
+            RanksProbe(
+                pages,
+                oom=oom.OomWatch(log=oom.KernelLog(trees.kernel_log)),
+                clean=evidence.clean,
+            ),
+            every_s=0.0,
+        ),
         machine=machine.MachineProbes(
             host=ProbeRunner(host, site.settings.host.every_s),
             network=ProbeRunner(Patient(watch_network(trees)), machine.EVERY_S),
@@ -122,9 +129,7 @@ def assemble(
             pci=ProbeRunner(Patient(PciProbe(trees.sys / "bus/pci/devices")), aer.EVERY_S),
             tcp=ProbeRunner(TcpProbe(lambda: pids_of(pages.held())), tcp.EVERY_S),
             host_parts=host.health,
-            kernel=ProbeRunner(
-                KernelLog(coordination.changed.set, trees.dev / "kmsg"), every_s=0.0
-            ),
+            kernel=ProbeRunner(KernelLog(coordination.changed.set, trees.kernel_log), every_s=0.0),
         ),
         coordination=coordination,
         deeds=Deeds(

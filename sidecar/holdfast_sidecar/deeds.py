@@ -21,10 +21,12 @@ from holdfast_sidecar.decisions.restart import PLANNED
 from holdfast_sidecar.decisions.warrant import Warrant, refusal
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.job_record import RecordKeeping
+from holdfast_sidecar.kernel_files import KernelTrees
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import RankHistory
 from holdfast_sidecar.pages import Pages, RankPage
 from holdfast_sidecar.places import NAME, Places
+from holdfast_sidecar.probes.kernel_lines import read_kernel_lines
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.quarantine import HookRun
 from holdfast_sidecar.settings import Settings
@@ -55,8 +57,14 @@ class Deeds:
     def __post_init__(self) -> None:
         self._record = RecordKeeping(self.places, self.settings.checkpoint.dir)
         self.hooks = NodeHooks(self.settings.nodes)
+        log = KernelTrees(self.settings.paths.machine_root).kernel_log
         self.bundles = BundleKeeping(
-            self.node, self.places, self.settings, self.evidence, self.runner
+            self.node,
+            self.places,
+            self.settings,
+            self.evidence,
+            self.runner,
+            partial(read_kernel_lines, path=log),
         )
 
     @property

@@ -42,6 +42,11 @@ class JobRecord:
         return bool(self.interrupted_by) and not has_ended_well
 
     @property
+    def was_heard_to_end(self) -> bool:
+        """Whether the record itself tells of the end, so that nobody need be asked."""
+        return self.state in TERMINAL or self.was_interrupted
+
+    @property
     def trouble(self) -> str:
         """Why the job did not end well; empty when it did."""
         if self.was_interrupted:

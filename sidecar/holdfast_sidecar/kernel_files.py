@@ -32,6 +32,11 @@ class KernelTrees:
         """`/dev`."""
         return Path(self.root, "dev")
 
+    @property
+    def kernel_log(self) -> Path:
+        """`/dev/kmsg`: whoever reads the kernel's log opens this one, and no other."""
+        return self.dev / "kmsg"
+
 
 def read_text(path: str | os.PathLike[str], most_bytes: float = math.inf) -> str:
     """All of /proc/… or /sys/…, up to about `most_bytes`; bytes that are no UTF-8 are replaced.

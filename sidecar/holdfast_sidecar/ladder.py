@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from holdfast_sidecar.settings import OVERSLEPT_S, Settings
+from holdfast_sidecar import hook_command
+from holdfast_sidecar.settings import OVERSLEPT_S, NodesSettings, Settings
 
 MODES = ("act", "suggest", "observe")
 LEAST_BUNDLE_BYTES = 2**20
@@ -131,8 +132,12 @@ def problems(settings: Settings) -> list[str]:
 
 
 def misfits(settings: Settings) -> list[str]:
-    """Whatever can't work beside the ladder: ranges and choices."""
-    return [*_out_of_range(settings), *_unknown_choices(settings)]
+    """Whatever can't work beside the ladder: ranges, choices and commands."""
+    return [
+        *_out_of_range(settings),
+        *_unknown_choices(settings),
+        *_broken_commands(settings.nodes),
+    ]
 
 
 def _out_of_order(settings: Settings) -> Iterator[str]:
@@ -232,3 +237,10 @@ def _unknown_choices(settings: Settings) -> Iterator[str]:
         host, colon, port = listen.rpartition(":")
         if not colon or not host or not port.isdecimal() or int(port) > 65535:
             yield f"{name} = {listen!r} must be address:port (port 0: any)"
+
+
+def _broken_commands(nodes: NodesSettings) -> Iterator[str]:
+    """They are run in the middle of a fault, which is no time to find out."""
+    for name, command in (("on_quarantine", nodes.on_quarantine), ("on_return", nodes.on_return)):
+        if wrong := hook_command.problem(command):
+            yield f"nodes.{name} = {command!r} {wrong}"

@@ -19,6 +19,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,62}")
 MACHINE = ".machine"
 """Beside the jobs' directories; no job may be called so (`NAME`)."""
 
+XID_HISTORY = Path(MACHINE) / "xids.json"
+"""In the directory of all jobs' state; see `xids.kept`."""
+
 JOB_RECORD = "job.json"
 """In the state directory of each of a job's nodes; see `job_record`."""
 
@@ -73,7 +76,7 @@ class Places:
     @property
     def xid_history(self) -> Path:
         """What happened to this machine's GPUs of late: of the machine, whatever job ran."""
-        return self.state.parent.parent / MACHINE / "xids.json"
+        return self.state.parent.parent / XID_HISTORY
 
     def evidence(self, attempt: int) -> Path:
         """Stack dumps of this attempt's ranks."""
@@ -100,6 +103,11 @@ def state_root(settings: PathSettings) -> Path:
         return expand(settings.state_dir)
     usual = usual_state_root()
     return usual if may_be_made(usual) else passing_state_root()
+
+
+def history_of(settings: PathSettings) -> Path:
+    """Where the XIDs of the machine are remembered, whatever the job."""
+    return state_root(settings) / XID_HISTORY
 
 
 def usual_state_root() -> Path:

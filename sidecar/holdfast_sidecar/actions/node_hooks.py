@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
-import shlex
 import signal
 import subprocess
 import tempfile
@@ -21,16 +19,12 @@ from functools import partial
 from typing import IO
 
 from holdfast import environment
+from holdfast_sidecar import hook_command
 from holdfast_sidecar.actions.runner import ActionRunner
-from holdfast_sidecar.records.quarantine import HookRun
+from holdfast_sidecar.records.quarantine import DONE, HookRun
 from holdfast_sidecar.settings import NodesSettings
 
 logger = logging.getLogger(__name__)
-
-DONE = "done"
-
-PLACE = re.compile(r"\{(node|reason|gpu|remedy)\}")
-"""What stands in a command for what it is about."""
 
 KEPT = 32
 """Outcomes that are told on: the leader reads them within a heartbeat or two."""
@@ -122,15 +116,12 @@ def words_of(run: HookRun, settings: NodesSettings) -> list[str]:
     """The command, word by word. Raises ValueError where it can't be split, or is empty."""
     command = settings.on_quarantine if run.event == "quarantine" else settings.on_return
     given = {"node": run.node, "reason": run.reason, "gpu": run.gpu, "remedy": run.remedy}
-    words = shlex.split(command)
-    if not words:
-        raise ValueError("no command is set")
-    return [_filled(word, given) for word in words]
+    return [_filled(word, given) for word in hook_command.split(command)]
 
 
 def _filled(word: str, given: Mapping[str, str]) -> str:
     """In one go: what is put in is not looked through for more to put in."""
-    filled = PLACE.sub(lambda place: _plain(given[place[1]]), word)
+    filled = hook_command.PLACE.sub(lambda place: _plain(given[place[1]]), word)
     if filled.startswith("-") and not word.startswith("-"):
         raise ValueError(f"{filled!r} would be read as an option")
     return filled

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import logging
 import os
 import sys
 
@@ -16,7 +17,9 @@ from holdfast_sidecar.configuration import Effective, read_seconds
 from holdfast_sidecar.examination.check import FAIL, NOTE, OK, WARN, Check
 from holdfast_sidecar.examination.directories import check_directories
 from holdfast_sidecar.examination.fabric import check_fabric
-from holdfast_sidecar.examination.gpus import check_gpus
+from holdfast_sidecar.examination.gate import check_gate
+from holdfast_sidecar.examination.gpus import ask, judge_driver
+from holdfast_sidecar.examination.hooks import check_hooks
 from holdfast_sidecar.examination.host import check_host
 from holdfast_sidecar.examination.machine import check_machine
 from holdfast_sidecar.examination.memory import check_memory
@@ -69,6 +72,8 @@ def doctor(
                1 something failed
                2 something you gave is wrong
     """
+    # What probes say in a log stands in the checks.
+    logging.basicConfig(level=logging.ERROR, format="%(message)s")
     around = read_surroundings(
         os.environ,
         read_seconds("--group-timeout", group_timeout) if group_timeout else None,
@@ -86,14 +91,16 @@ def examine(effective: Effective, ranks: int, around: Surroundings) -> list[Chec
     """Look at everything."""
     settings = effective.settings
     trees = KernelTrees(settings.paths.machine_root)
+    driver = ask()
     parts = {
         "software": check_software(),
-        "coordination": check_redis(settings.redis, os.environ),
+        "coordination": check_redis(settings.redis, os.environ, settings.gate.clock_off_s),
         "storage": [*check_directories(settings, ranks), *check_memory(settings)],
-        "processes": check_machine(),
+        "processes": check_machine(trees),
         "host": check_host(trees),
-        "GPUs": check_gpus(),
+        "GPUs": judge_driver(driver),
         "network": check_fabric(trees, Selection.of(settings.fabric), settings.fabric.ports),
+        "gate": [*check_gate(settings, driver), *check_hooks(settings.nodes)],
         "timeouts": [*check_phases(settings), *check_timeouts(settings, around)],
         "torchrun": check_torchrun(os.environ),
     }

@@ -31,6 +31,10 @@ class NoSuchJob(click.ClickException):
     exit_code = 3
 
 
+class NoAnswer(BadInput):
+    """The server that was given does not answer; exit code 2, unless what is kept here will do."""
+
+
 @dataclass(frozen=True)
 class FoundJob:
     """A job's name, its server, and its directories on this machine (which need not exist)."""
@@ -63,7 +67,8 @@ class FoundJob:
 
 
 def find_job(effective: Effective, job: str | None) -> FoundJob:
-    """The job named, else the only one there is. BadInput or NoSuchJob says what is missing."""
+    """The job named, else the only one there is. BadInput, NoAnswer or NoSuchJob says what is
+    missing."""
     if job is not None and not NAME.fullmatch(job):
         raise BadInput(f"{job!r} can't be the name of a job: letters, digits and . _ ~ - only")
     settings = effective.settings
@@ -147,7 +152,7 @@ def _jobs_on(redis: RedisSettings) -> list[str]:
         with connect(redis, os.environ) as client:
             keys = [str(key) for key in client.scan_iter(pattern, count=1000)]
     except (RedisError, OSError) as error:
-        raise BadInput(
+        raise NoAnswer(
             f"Redis at {describe(redis.url)} does not answer: {error}; name the job with --job"
         ) from None
     return sorted({key[len(before) : -len(after)] for key in keys})

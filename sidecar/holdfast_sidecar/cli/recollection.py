@@ -1,4 +1,4 @@
-"""A job's incidents from its store, and from what this machine kept where that is gone."""
+"""A job from its store, and from what this machine kept where that is gone or can't be asked."""
 
 from __future__ import annotations
 
@@ -12,17 +12,26 @@ import click
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.chronicle import newest_job, read_incidents
 from holdfast_sidecar.cli import store_away
-from holdfast_sidecar.cli.finding_the_job import FoundJob, NoSuchJob, find_job, find_names
+from holdfast_sidecar.cli.finding_the_job import (
+    FoundJob,
+    NoAnswer,
+    NoSuchJob,
+    find_job,
+    find_names,
+)
 from holdfast_sidecar.configuration import Effective
 from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions.cluster import parse_cluster
-from holdfast_sidecar.job_record import newest_ended, newest_record, read_record
+from holdfast_sidecar.job_record import JobRecord, newest_ended, newest_record, read_record
 from holdfast_sidecar.listing import find
 from holdfast_sidecar.places import state_root
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import TERMINAL, Plan
 from holdfast_sidecar.standing import exists, incidents
 from holdfast_sidecar.story import Story
+
+AWAY = (NoSuchJob, NoAnswer, store_away.CutOff)
+"""Why the store tells nothing: what this machine kept is told then."""
 
 
 @dataclass(frozen=True)
@@ -44,33 +53,67 @@ class Recollection:
         return f"job {self.job}: no incident so far"
 
 
+@dataclass(frozen=True)
+class Remembered:
+    """How a job stood when this machine last heard of it."""
+
+    job: str
+    record: JobRecord
+    at_unix_s: float
+    is_over: bool
+    """Else nobody can be asked whether it is."""
+    remark: str = ""
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with it; empty when it ended well."""
+        unknown = "how it stands now is not known: its Redis does not answer"
+        return self.record.trouble if self.is_over else unknown
+
+
+def remember(job: str, kept: tuple[JobRecord, float], error: Exception) -> Remembered:
+    """What is kept of a job whose store is gone, or does not answer: `error` says which."""
+    record, at_unix_s = kept
+    is_gone = isinstance(error, NoSuchJob)
+    note = "" if is_gone else from_memory(job, error)
+    return Remembered(job, record, at_unix_s, is_gone or record.was_heard_to_end, note)
+
+
 def recall(effective: Effective, job: str | None) -> Recollection:
-    """A job's incidents from its store; from this machine's disk where that is gone."""
+    """A job's incidents from its store; from this machine's disk where that can't be asked."""
     try:
         found = find_job(effective, job)
         view = _read(found)
         kept = read_incidents(found.state)
         told = with_forgotten(incidents(view), kept, parse_cluster(view).plan)
         return Recollection(found.job, found.state, told, ending=_ending(view))
-    except (NoSuchJob, store_away.CutOff) as error:
+    except AWAY as error:
         root = state_root(effective.settings.paths)
         state = newest_job(root) if job is None else root / job
         kept = [] if state is None else read_incidents(state)
         if state is not None and kept:
-            note = f"{error.format_message()}; this is what is kept here of job {state.name!r}"
-            return Recollection(state.name, state, kept, note)
-        if isinstance(error, NoSuchJob) and (ended := _recall_ended(root, job)) is not None:
-            return ended
-        raise
+            return Recollection(state.name, state, kept, from_memory(state.name, error))
+        without = _recall_without_incident(root, job, error)
+        if without is None:
+            raise
+        return without
 
 
-def _recall_ended(root: Path, job: str | None) -> Recollection | None:
-    """A job that is gone and had no incident."""
+def from_memory(job: str, error: Exception) -> str:
+    """What is said beside the records that are kept here: why they are told, in one line."""
+    words = error.format_message() if isinstance(error, click.ClickException) else str(error)
+    return f"{words}; this is what is kept here of job {job!r}"
+
+
+def _recall_without_incident(root: Path, job: str | None, error: Exception) -> Recollection | None:
+    """A job that had none, as far as is known here."""
     state = newest_ended(root) if job is None else root / job
-    record = None if state is None else read_record(state)
-    if state is None or record is None:
+    kept = None if state is None else read_record(state)
+    if state is None or kept is None:
         return None
-    return Recollection(state.name, state, [], ending=record[0].ending)
+    remembered = remember(state.name, kept, error)
+    ending = remembered.record.ending if remembered.is_over else ""
+    return Recollection(state.name, state, [], remembered.remark, ending)
 
 
 def _ending(view: View) -> str:
@@ -94,18 +137,25 @@ def with_forgotten(
 
 def recall_all(effective: Effective, job: str | None) -> list[Recollection]:
     """As `recall`; without a name, of every job there is."""
-    names = [] if job is not None else find_names(effective)
+    names = [] if job is not None else _names(effective)
     if len(names) < 2:
         return [recall(effective, job)]
     known = [one for name in names if (one := _recall_if_known(effective, name)) is not None]
     return known or [recall(effective, job)]
 
 
+def _names(effective: Effective) -> list[str]:
+    try:
+        return find_names(effective)
+    except NoAnswer:
+        return []
+
+
 def _recall_if_known(effective: Effective, job: str) -> Recollection | None:
     """None for a job that left a record and nothing else, or is cut off and kept nothing here."""
     try:
         return recall(effective, job)
-    except (NoSuchJob, store_away.CutOff):
+    except AWAY:
         return None
 
 

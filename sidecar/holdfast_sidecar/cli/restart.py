@@ -16,9 +16,7 @@ from holdfast_sidecar.cli.wishes import LOST, Settled, follow, refuse, running_p
 from holdfast_sidecar.configuration import Effective, read_seconds
 from holdfast_sidecar.coordination.store import Store, View
 from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
-from holdfast_sidecar.decisions.pausing import RESTART
-from holdfast_sidecar.decisions.snapshot_source import find_snapshot
-from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.decisions.going_on import goes_on_from
 from holdfast_sidecar.span import span
 from holdfast_sidecar.standing import newest_checkpoint
 from holdfast_sidecar.story import lost_s
@@ -92,14 +90,9 @@ def save_first(store: Store, found: FoundJob, patience_s: float, node: str) -> N
 
 
 def without_saving(view: View, node: str) -> str:
-    """Where the ranks go on from that are restarted as things are; `node` is to be kept outside,
-    and what only it has in memory then is lost."""
-    cluster = parse_cluster(view)
-    plan = cluster.plan
-    if plan is not None and not node:
-        wish = Incident("", plan.attempt, RESTART)
-        if (snapshot := find_snapshot(cluster, plan.members, wish)) is not None:
-            return f"from {snapshot.words}"
+    """Where the ranks go on from that are restarted as things are; `node` is to be kept outside."""
+    if (snapshot := goes_on_from(parse_cluster(view), node)) is not None:
+        return f"from {snapshot.words}"
     saved = newest_checkpoint(view)
     return "from nothing" if saved is None else f"from step {saved.step}"
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from holdfast_sidecar.cli.recollection import Remembered
 from holdfast_sidecar.cli.table import BAD, DOUBTFUL, GOOD, paint, size, table
 from holdfast_sidecar.decisions.quarantine import ends_with
 from holdfast_sidecar.findings import Finding
-from holdfast_sidecar.job_record import JobRecord
 from holdfast_sidecar.records.incident import WITHHELD, Incident
 from holdfast_sidecar.records.plan import TERMINAL, Pause
-from holdfast_sidecar.records.quarantine import HookRun, Quarantine
+from holdfast_sidecar.records.quarantine import DONE, HookRun, Quarantine
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.span import span
 from holdfast_sidecar.standing import SnapshotStanding, Standing
@@ -28,21 +28,30 @@ def page(standing: Standing, now_unix_s: float) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def remembered_page(job: str, record: JobRecord, age_s: float) -> str:
-    """What `status` prints of a job that is gone."""
-    verdict = paint("in trouble", BAD) if record.trouble else paint("healthy", GOOD)
-    how = record.state if record.state in TERMINAL else "broken off"
-    how = "interrupted" if record.was_interrupted else how
-    ago = span(max(age_s, 0.0))
-    lines = [f"job {job}: ended: {how}, attempt {record.attempt}, {ago} ago, {verdict}"]
-    if record.trouble:
-        lines.append(f"  {paint('!', BAD)} {record.trouble}")
+def remembered_page(remembered: Remembered, now_unix_s: float) -> str:
+    """What `status` prints of a job that is gone, or can't be asked about."""
+    job, record, trouble = remembered.job, remembered.record, remembered.trouble
+    verdict = paint("in trouble", BAD) if trouble else paint("healthy", GOOD)
+    ago = span(max(now_unix_s - remembered.at_unix_s, 0.0))
+    how = f"{_last_known(remembered)}, attempt {record.attempt}, {ago} ago"
+    lines = [f"job {job}: {how}, {verdict}"]
+    if trouble:
+        lines.append(f"  {paint('!', BAD)} {trouble}")
     if record.message:
         lines.append(f"said        {record.message}")
     lines.append(f"came to     step {record.step}")
     if record.checkpoint_dir:
         lines.append(f"saved in    {record.checkpoint_dir} (holdfast checkpoint list --job {job})")
     return "\n".join(lines)
+
+
+def _last_known(remembered: Remembered) -> str:
+    record = remembered.record
+    if not remembered.is_over:
+        return f"last known: {record.state}"
+    if record.was_interrupted:
+        return "ended: interrupted"
+    return f"ended: {record.state if record.state in TERMINAL else 'broken off'}"
 
 
 def _heading(standing: Standing, now_unix_s: float) -> Iterator[str]:
@@ -104,14 +113,14 @@ def _pause(pause: Pause, now_unix_s: float) -> str:
 
 def _outside(one: Quarantine, now_unix_s: float) -> str:
     left = span(max(one.until_unix_s - now_unix_s, 0.0))
-    why, mended = "; ".join(one.evidence[:1]), ends_with(one)
+    why, mended = "; ".join(one.evidence[:1]), ends_with(one, now_unix_s)
     how_long = f"until {mended}, at most for another {left}" if mended else f"for another {left}"
     return f"{one.node}, {how_long}: {why} (holdfast node return {one.node})"
 
 
 def _hook(run: HookRun) -> str:
     outcome = run.outcome or f"run by {run.by}"
-    shown = paint(outcome, DOUBTFUL) if run.outcome not in ("", "done") else outcome
+    shown = paint(outcome, DOUBTFUL) if run.outcome not in ("", DONE) else outcome
     return f"on_{run.event} for {run.node}: {shown}"
 
 

@@ -12,12 +12,13 @@ import click
 
 from holdfast import environment
 from holdfast_sidecar.cli import store_away
-from holdfast_sidecar.cli.finding_the_job import NoSuchJob, find_job
+from holdfast_sidecar.cli.finding_the_job import NoAnswer, NoSuchJob, find_job
+from holdfast_sidecar.cli.recollection import Remembered, remember
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.standing_page import page, remembered_page
 from holdfast_sidecar.configuration import Effective
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
-from holdfast_sidecar.job_record import JobRecord, read_record
+from holdfast_sidecar.job_record import read_record
 from holdfast_sidecar.places import state_root
 from holdfast_sidecar.standing import Standing, exists, is_settled, judge
 
@@ -32,7 +33,7 @@ def status(effective: Effective, job: str | None, as_json: bool) -> None:
     What is found and needs nothing to be done is shown at the end, and is no trouble.
 
     Takes a second or two where something is dead: a heartbeat proves life only by moving. With
-    --job, a job that is gone is told from what this machine kept of it.
+    --job, a job that is gone, or whose Redis does not answer, is told from what this machine kept.
 
     \b
       holdfast status
@@ -47,11 +48,11 @@ def status(effective: Effective, job: str | None, as_json: bool) -> None:
     """
     try:
         standing = _standing(effective, job)
-    except NoSuchJob:
-        record = None if job is None else read_record(state_root(effective.settings.paths) / job)
-        if job is None or record is None:
+    except (NoSuchJob, NoAnswer) as error:
+        kept = None if job is None else read_record(state_root(effective.settings.paths) / job)
+        if job is None or kept is None:
             raise
-        _tell_remembered(job, *record, as_json)
+        _tell_remembered(remember(job, kept, error), as_json)
     if as_json:
         healthy = {"is_healthy": standing.is_healthy}
         click.echo(json.dumps(dataclasses.asdict(standing) | healthy, indent=2, allow_nan=False))
@@ -61,7 +62,7 @@ def status(effective: Effective, job: str | None, as_json: bool) -> None:
 
 
 def _standing(effective: Effective, job: str | None) -> Standing:
-    """How the job stands; NoSuchJob when no store holds it."""
+    """How the job stands; NoSuchJob when no store holds it, NoAnswer when none can be asked."""
     found = find_job(effective, job)
     store = found.open_store()
     try:
@@ -75,13 +76,16 @@ def _standing(effective: Effective, job: str | None) -> Standing:
     return judge(found.job, before, after)
 
 
-def _tell_remembered(job: str, record: JobRecord, at_unix_s: float, as_json: bool) -> NoReturn:
-    trouble = [record.trouble] if record.trouble else []
+def _tell_remembered(remembered: Remembered, as_json: bool) -> NoReturn:
+    if remembered.remark:
+        click.echo(f"holdfast: {remembered.remark}", err=True)
+    trouble = [remembered.trouble] if remembered.trouble else []
     if as_json:
-        more = {"job": job, "at_unix_s": at_unix_s, "trouble": trouble, "is_healthy": not trouble}
-        click.echo(json.dumps(dataclasses.asdict(record) | more, indent=2))
+        more = {"job": remembered.job, "at_unix_s": remembered.at_unix_s, "trouble": trouble}
+        told = dataclasses.asdict(remembered.record) | more | {"is_healthy": not trouble}
+        click.echo(json.dumps(told, indent=2))
     else:
-        click.echo(remembered_page(job, record, time.time() - at_unix_s))
+        click.echo(remembered_page(remembered, time.time()))
     sys.exit(1 if trouble else 0)
 
 

@@ -11,8 +11,7 @@ import click
 
 from holdfast import page
 from holdfast.identity import ProcessIdentity, is_alive
-from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.cli.finding_the_job import FoundJob, NoSuchJob
+from holdfast_sidecar.cli.finding_the_job import FoundJob, NoAnswer, NoSuchJob
 from holdfast_sidecar.coordination.store import StoreUnavailable, View
 from holdfast_sidecar.listing import find
 from holdfast_sidecar.pages import Pages
@@ -33,7 +32,7 @@ class CutOff(click.ClickException):
 
 
 def explanation(found: FoundJob, reason: Exception) -> Exception:
-    """The exception to raise: CutOff, NoSuchJob, or BadInput for a server that was given."""
+    """The exception to raise: CutOff, NoSuchJob, or NoAnswer for a server that was given."""
     nodes = living_sidecars(found.state)
     if nodes:
         return CutOff(
@@ -42,7 +41,7 @@ def explanation(found: FoundJob, reason: Exception) -> Exception:
         )
     if found.from_record:
         return NoSuchJob(f"job {found.job!r} is over: its Redis at {found.where} is gone")
-    return BadInput(f"Redis at {found.where} does not answer: {reason}")
+    return NoAnswer(f"Redis at {found.where} does not answer: {reason}")
 
 
 def _meanwhile(ranks: Ranks) -> str:

@@ -11,7 +11,7 @@ import dataclasses
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.outcome import Circumstances
 from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.quarantine import HookRun, Quarantine
+from holdfast_sidecar.records.quarantine import DONE, HookRun, Quarantine
 from holdfast_sidecar.settings import NodesSettings
 
 QUARANTINE, RETURN = "quarantine", "return"
@@ -58,7 +58,10 @@ def _followed(
     is_over = not run.by or bool(run.outcome)
     if not is_over or (run.event == QUARANTINE and is_outside):
         return run
-    if run.event == RETURN or not settings.on_return:
+    if run.event == RETURN:
+        # Whoever was to know that it is back does not: that is told until it goes again.
+        return run if run.outcome not in ("", DONE) and not is_outside else None
+    if not settings.on_return:
         return None
     return dataclasses.replace(run, event=RETURN, by=leader, outcome="")
 

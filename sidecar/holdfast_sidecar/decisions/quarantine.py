@@ -8,6 +8,7 @@ from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.quarantine import Quarantine
 from holdfast_sidecar.remedy import Remedy, parse_remedy
+from holdfast_sidecar.span import span
 
 SURELY_LATER_S = 60.0
 """A check so much later on the node's clock was made after the leader's word: a node whose clock is
@@ -70,18 +71,26 @@ def is_mended(one: Quarantine, node: NodeReport) -> bool:
     return one.remedy == Remedy.RESET_GPU.value and (is_rebooted or _is_reset(one, node))
 
 
-def ends_with(one: Quarantine) -> str:
+def ends_with(one: Quarantine, now_unix_s: float) -> str:
     """What lets the node in before its time, for people; empty: nothing that it could tell of."""
     if one.remedy == Remedy.REBOOT_NODE.value:
         return "it was rebooted"
-    return "its GPU was reset" if one.remedy == Remedy.RESET_GPU.value else ""
+    if one.remedy != Remedy.RESET_GPU.value:
+        return ""
+    wait_s = checked_by_unix_s(one) - now_unix_s
+    return "its GPU was reset" + (f" (checked within {span(wait_s)})" if wait_s > 0 else "")
+
+
+def checked_by_unix_s(one: Quarantine) -> float:
+    """From when on any check of the node's counts; the leader's clock."""
+    return one.since_unix_s + SURELY_LATER_S
 
 
 def _is_reset(one: Quarantine, node: NodeReport) -> bool:
     """Whether a check after the blame found all its GPUs fit, and nothing is found of this one."""
     gate = node.gate
     is_after = gate is not None and (
-        gate.after == one.incident or gate.checked_unix_s > one.since_unix_s + SURELY_LATER_S
+        gate.after == one.incident or gate.checked_unix_s > checked_by_unix_s(one)
     )
     is_ill = any(f.gpu == one.gpu and f.remedy.blames_hardware for f in node.findings)
     return gate is not None and gate.state == "fit" and is_after and not is_ill

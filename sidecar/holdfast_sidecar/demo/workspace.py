@@ -5,10 +5,11 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast_sidecar.demo.leftovers import PREFIX, claimed, remove_leftovers
 from holdfast_sidecar.demo.scenario import SAVE_EVERY_STEPS, SNAPSHOT_EVERY_STEPS
 from holdfast_sidecar.settings import PathSettings
 
@@ -62,18 +63,28 @@ def write_settings(workspace: Workspace, save_every_steps: int) -> None:
 def open_workspace(
     keep: Path | None, save_every_steps: int = SAVE_EVERY_STEPS
 ) -> Iterator[Workspace]:
-    """A fresh workspace; `keep` names a directory whose files stay."""
-    if keep is None:
-        root = Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
-    else:
-        root = keep.absolute()
-        root.mkdir(parents=True)
-    shm = Path(tempfile.mkdtemp(prefix="holdfast-demo-", dir=PathSettings().shm_dir))
-    try:
-        workspace = Workspace(root, shm)
+    """A fresh workspace; `keep` names a directory whose files stay. What demonstrations left behind
+    that were killed is removed first."""
+    temporary, shared = Path(tempfile.gettempdir()), Path(PathSettings().shm_dir)
+    remove_leftovers(temporary)
+    remove_leftovers(shared)
+    with ExitStack() as stack:
+        if keep is None:
+            root = stack.enter_context(_passing(temporary))
+        else:
+            root = keep.absolute()
+            root.mkdir(parents=True)
+        workspace = Workspace(root, stack.enter_context(_passing(shared)))
         write_settings(workspace, save_every_steps)
         yield workspace
+
+
+@contextmanager
+def _passing(parent: Path) -> Iterator[Path]:
+    """A new directory that is gone afterwards."""
+    path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
+    try:
+        with claimed(path):
+            yield path
     finally:
-        shutil.rmtree(shm, ignore_errors=True)
-        if keep is None:
-            shutil.rmtree(root, ignore_errors=True)
+        shutil.rmtree(path, ignore_errors=True)

@@ -1,4 +1,4 @@
 """What `holdfast doctor` looks at, one file per part of the machine.
 
-Nothing is changed, except that a configured directory which does not exist yet is made.
+Nothing is changed: a directory that has to be made to see whether it can be is removed again.
 """

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from holdfast.storage import is_url, open_folder
@@ -17,7 +20,28 @@ LITTLE_BYTES = 10 * 2**30
 
 
 def check_directories(settings: Settings, ranks: int) -> list[Check]:
-    """Look at every directory that a node with this many ranks will use."""
+    """Look at every directory that a node with this many ranks will use; what has to be made for
+    that is removed again."""
+    used = [state_root(settings.paths)]
+    if settings.checkpoint.dir and not is_url(settings.checkpoint.dir):
+        used.append(Path(settings.checkpoint.dir))
+    with _left_as_found(used):
+        return _check_all(settings, ranks)
+
+
+@contextlib.contextmanager
+def _left_as_found(paths: Sequence[Path]) -> Iterator[None]:
+    """Removes what was made of these and the directories above them, unless something is in it."""
+    missing = {
+        place for path in paths for place in (path, *path.parents) if not os.access(place, os.F_OK)
+    }
+    yield
+    for place in sorted(missing, key=lambda place: len(place.parts), reverse=True):
+        with contextlib.suppress(OSError):
+            place.rmdir()
+
+
+def _check_all(settings: Settings, ranks: int) -> list[Check]:
     shm, state = Path(settings.paths.shm_dir), state_root(settings.paths)
     found = [
         _judge("shared memory", shm, preflight.shm_problem(settings, ranks, preflight.read_room)),

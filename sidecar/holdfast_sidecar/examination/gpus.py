@@ -11,6 +11,8 @@ from typing import Any
 
 from holdfast_sidecar.examination.check import FAIL, NOTE, OK, WARN, Check
 from holdfast_sidecar.nvml.gpm import METRICS
+from holdfast_sidecar.nvml.spelling import parse_reading
+from holdfast_sidecar.readings.gpu import GpuReading
 
 CHILD = (sys.executable, "-m", "holdfast_sidecar.examination.nvml_child")
 
@@ -19,6 +21,9 @@ DEADLINE_S = 10.0
 spares it that); one that needs longer has another trouble."""
 
 MOST_NAMED = 8
+
+BEGUN = "asking"
+"""The child's first line: it has all it needs of its own, the rest is up to the driver."""
 
 OF_ACTIVITY = frozenset(signal.value for signal in METRICS)
 
@@ -40,40 +45,50 @@ class Driver:
     versions: str = ""
     error: str = ""
     trouble: str = ""
+    was_asked: bool = True
+    """False: the child did not come so far, which says nothing of the driver."""
+    reading: GpuReading | None = None
+    """As the GPU probe would have it; None: it could not be read."""
 
 
-def check_gpus(child: Sequence[str] = CHILD, deadline_s: float = DEADLINE_S) -> list[Check]:
-    """Look at the GPUs of this machine."""
-    return judge_driver(ask(child, deadline_s))
-
-
-def ask(child: Sequence[str], deadline_s: float) -> Driver:
+def ask(child: Sequence[str] = CHILD, deadline_s: float = DEADLINE_S) -> Driver:
     """Run the child. One that is stuck in the kernel can't be ended: it is left behind."""
-    asked = subprocess.Popen(child, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        asked = subprocess.Popen(child, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    except OSError as error:
+        return Driver(trouble=str(error), was_asked=False)
     try:
         said, complaint = asked.communicate(timeout=deadline_s)
-    except subprocess.TimeoutExpired:
+    except subprocess.TimeoutExpired as late:
         asked.kill()
+        if not (late.stdout or b"").startswith(BEGUN.encode()):
+            return Driver(trouble=f"no process began within {deadline_s:g} s", was_asked=False)
         return Driver(trouble=f"does not answer within {deadline_s:g} s")
+    begun, _, told = said.decode(errors="replace").partition("\n")
     try:
-        return parse(json.loads(said))
+        return parse(json.loads(told))
     except (AttributeError, KeyError, TypeError, ValueError):
-        last = (complaint.strip().splitlines() or [f"exit code {asked.returncode}"])[-1]
-        return Driver(trouble=f"the process that asks it ended: {last}")
+        last = (complaint.decode(errors="replace").strip().splitlines() or [""])[-1]
+        trouble = f"the process that asks it ended: {last or f'exit code {asked.returncode}'}"
+        return Driver(trouble=trouble, was_asked=begun == BEGUN)
 
 
 def parse(told: Any) -> Driver:
     """The child's words. Raises where they are no such words."""
     if not told:
-        return Driver()
+        return Driver(reading=GpuReading(is_present=False))
     if "error" in told:
         return Driver(error=str(told["error"]))
     gpus = (SeenGpu(str(g["lost"]), dict(g["refused"]), str(g["events"])) for g in told["gpus"])
-    return Driver(tuple(gpus), f"driver {told['driver']}, NVML {told['library']}")
+    versions = f"driver {told['driver']}, NVML {told['library']}"
+    return Driver(tuple(gpus), versions, reading=parse_reading(told["reading"]))
 
 
 def judge_driver(driver: Driver) -> list[Check]:
     """One check of the driver, and one for each thing that GPUs may refuse."""
+    if not driver.was_asked:
+        line = f"{driver.trouble}: the driver was not asked at all; see `pip check`"
+        return [Check("NVML", FAIL, line)]
     if driver.trouble:
         line = f"{driver.trouble}: the driver is wedged or broken; see `dmesg`, reset or reboot"
         return [Check("NVML", FAIL, line)]

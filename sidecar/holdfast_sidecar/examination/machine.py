@@ -9,6 +9,7 @@ from pathlib import Path
 from holdfast_sidecar.actions.spied_stacks import find_spy
 from holdfast_sidecar.examination.check import NOTE, OK, WARN, Check
 from holdfast_sidecar.examination.tracing import may_trace_children
+from holdfast_sidecar.kernel_files import KernelTrees
 from holdfast_sidecar.kernel_log import open_log
 from holdfast_sidecar.probes.clock import UNSYNCHRONISED, read_clock
 
@@ -18,13 +19,13 @@ FEW_FILES = 4096
 """A rank with 8 DataLoader workers and gloo to 64 peers holds several hundred; 1,024 breaks."""
 
 
-def check_machine() -> list[Check]:
+def check_machine(trees: KernelTrees) -> list[Check]:
     """Look at this machine's kernel and limits."""
     return [
         judge_pidfd(_has_pidfd()),
         judge_ptrace(_read_ptrace_scope(), os.geteuid() == 0, may_trace_children()),
         judge_py_spy(find_spy()),
-        judge_kernel_log(_may_read_kernel_log()),
+        judge_kernel_log(_may_read(trees.kernel_log)),
         judge_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
         judge_core_dumps(resource.getrlimit(resource.RLIMIT_CORE)[0]),
         judge_clock(_read_clock_state()),
@@ -145,9 +146,9 @@ def _read_ptrace_scope() -> int | None:
         return None
 
 
-def _may_read_kernel_log() -> bool:
+def _may_read(kernel_log: Path) -> bool:
     try:
-        os.close(open_log())
+        os.close(open_log(kernel_log))
     except OSError:
         return False
     return True

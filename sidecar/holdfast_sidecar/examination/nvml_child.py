@@ -1,5 +1,7 @@
 """Asks NVML what it lets us see, and prints that as JSON. Any call may hang for ever: `gpus` runs
 this as a process of its own, and leaves it behind if need be.
+
+It says so before it asks: whatever goes wrong until then is no fault of the driver's.
 """
 
 from __future__ import annotations
@@ -9,8 +11,10 @@ import sys
 import time
 from typing import Any
 
+from holdfast_sidecar.examination.gpus import BEGUN
 from holdfast_sidecar.nvml.device import Devices, NvmlFailedError
 from holdfast_sidecar.nvml.gpm import APART_S
+from holdfast_sidecar.nvml.spelling import spell_reading
 
 NOT_TOLD = "not offered by this driver"
 
@@ -28,6 +32,7 @@ def look(nvml: Any) -> dict[str, Any]:
         return {
             "library": nvml.nvmlSystemGetNVMLVersion(),
             "driver": reading.driver,
+            "reading": spell_reading(reading),
             "gpus": [
                 {
                     "lost": gpu.lost,
@@ -61,4 +66,5 @@ def refusal_of_events(nvml: Any, index: int) -> str:
 if __name__ == "__main__":
     import pynvml
 
+    print(BEGUN, flush=True)
     json.dump(look(pynvml), sys.stdout)

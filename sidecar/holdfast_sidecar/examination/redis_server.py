@@ -14,6 +14,7 @@ from holdfast_sidecar.coordination.connection import connect
 from holdfast_sidecar.coordination.server_checks import check_server
 from holdfast_sidecar.examination.check import FAIL, OK, WARN, Check
 from holdfast_sidecar.examination.machine import CLOCKS_APART
+from holdfast_sidecar.gate.clocks import LEAST_OTHERS, how_far_off
 from holdfast_sidecar.server.binary import find_binary
 from holdfast_sidecar.settings import RedisSettings
 
@@ -22,28 +23,34 @@ LARGE_SKEW_S = 1.0
 the leader's wall clock (see `machine.judge_clock`), would bear more."""
 
 
-def check_redis(settings: RedisSettings, environment: Mapping[str, str]) -> list[Check]:
-    """Look at the server these settings lead to."""
+def check_redis(
+    settings: RedisSettings, environment: Mapping[str, str], clock_off_s: float
+) -> list[Check]:
+    """Look at the server these settings lead to. `clock_off_s`: as in the gate's settings."""
     try:
         if not settings.url:
             return [_check_embedded()]
         with connect(settings, environment) as client:
-            return _check_named(client, describe(settings.url))
+            return _check_named(client, describe(settings.url), clock_off_s)
     except BadInput as error:
         return [Check("redis", FAIL, str(error))]
 
 
-def _check_named(client: redis.Redis, where: str) -> list[Check]:
+def _check_named(client: redis.Redis, where: str, clock_off_s: float) -> list[Check]:
     if problems := check_server(client):
         return [Check("redis", FAIL, problem.line) for problem in problems]
     found = Check("redis", OK, f"{where} answers, keeps keys, allows all we need")
-    return [found, *_check_skew(client)]
+    return [found, *_check_skew(client, clock_off_s)]
 
 
-def judge_skew(skew_s: float) -> Check:
-    """Whether this machine's clock and the server's tell the same time."""
+def judge_skew(skew_s: float, clock_off_s: float) -> Check:
+    """Whether this machine's clock and the server's tell the same time; the gate would judge it by
+    those of the other nodes, which are not known here."""
+    line = f"{abs(skew_s):.1f} s {'ahead of' if skew_s > 0 else 'behind'} the Redis server's"
+    if how_far_off([skew_s] * LEAST_OTHERS, clock_off_s):
+        line += ", and where most other nodes go by that, this node would be kept out of a job"
+        return Check("clock", WARN, f"{line} (gate.clock_off_s)")
     if abs(skew_s) > LARGE_SKEW_S:
-        line = f"{abs(skew_s):.1f} s {'ahead of' if skew_s > 0 else 'behind'} the Redis server's"
         return Check("clock", WARN, f"{line}: {CLOCKS_APART}")
     return Check("clock", OK, "agrees with the Redis server's")
 
@@ -54,11 +61,11 @@ def _check_embedded() -> Check:
     return Check("redis", OK, line)
 
 
-def _check_skew(client: redis.Redis) -> list[Check]:
+def _check_skew(client: redis.Redis, clock_off_s: float) -> list[Check]:
     try:
         before = time.time()
         seconds, micros = client.time()  # type: ignore[misc,unused-ignore]
         after = time.time()
     except (RedisError, OSError):  # an ACL may forbid it; nothing rests on it
         return []
-    return [judge_skew((before + after) / 2 - (float(seconds) + float(micros) / 1e6))]
+    return [judge_skew((before + after) / 2 - (float(seconds) + float(micros) / 1e6), clock_off_s)]

@@ -7,11 +7,12 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.decisions.quarantine import bearable, ends_with, find
+from holdfast_sidecar.decisions.quarantine import bearable, checked_by_unix_s, ends_with, find
 from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.gate import GateVerdict
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.quarantine import Quarantine
+from holdfast_sidecar.remedy import Remedy
 
 FIRST_S = 3.0
 """Nodes that are started together meet sooner than this; whoever waits longer wonders why."""
@@ -104,7 +105,10 @@ def as_kept_out(kept_out: Quarantine) -> str:
     """The wait of a node that the plan does without."""
     until = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(kept_out.until_unix_s))
     why = "; ".join(kept_out.evidence[:1])
-    mended = ends_with(kept_out)
+    first = checked_by_unix_s(kept_out)
+    mended = ends_with(kept_out, first)
+    if kept_out.remedy == Remedy.RESET_GPU.value:
+        mended += f" (checked by {time.strftime('%H:%M:%S', time.localtime(first))})"
     sooner = f"until {mended}, at the latest " if mended else ""
     return (
         f"this node is kept outside {sooner}until {until}: {why} "

@@ -248,7 +248,13 @@ RANKS = (
     counter("rank_optimizer_calls_total", "", RANK, "Calls of optimizers."),
     counter("rank_hook_errors_total", "", RANK, "Errors of our own hooks inside the rank."),
     counter("rank_cpu_seconds_total", "seconds", RANK, "CPU time of the rank's process."),
-    gauge("rank_up", "", RANK, "1 while the rank's process exists."),
+    gauge(
+        "rank_up",
+        "",
+        RANK,
+        "1 while the rank's process exists. It and all of a rank is absent on a node that a later"
+        " attempt runs without.",
+    ),
     gauge("rank_resumed_step", "", RANK, "Step that this attempt resumed from."),
     gauge(
         "rank_checkpoint_seconds",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from holdfast_sidecar.gpus.ownership import Ownership
 from holdfast_sidecar.metrics.gate_samples import draw_gate
 from holdfast_sidecar.metrics.gpu_samples import draw_gpus
 from holdfast_sidecar.metrics.job_samples import draw_job
@@ -13,10 +16,12 @@ from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.metrics.sidecar_samples import draw_sidecar
 from holdfast_sidecar.metrics.snapshot_samples import draw_rhythm, draw_snapshots
 from holdfast_sidecar.picture import Picture
+from holdfast_sidecar.readings.fabric import TcpReading
 
 
 def draw(picture: Picture, job: str) -> list[Sample]:
     """All samples of this node, and those of the whole job while it leads."""
+    picture = without_former_ranks(picture)
     of_job = Told({"run": job})
     of_node = of_job.about(node=picture.moment.node)
     samples = [
@@ -36,3 +41,22 @@ def draw(picture: Picture, job: str) -> list[Sample]:
             *draw_lag(picture, of_job),
         ]
     return samples
+
+
+def without_former_ranks(picture: Picture) -> Picture:
+    """The picture without ranks of an attempt that a later one has followed.
+
+    Their numbers have ranks elsewhere then, or new ones here soon: told on, they would be dead for
+    as long as the job runs without this node. Those that died in the job's newest attempt are told.
+    """
+    plan, ranks = picture.orders.plan, picture.ranks
+    if plan is None or plan.attempt <= ranks.attempt:
+        return picture
+    machine = picture.machine
+    tcp = machine.tcp and TcpReading({}, machine.tcp.of_host)
+    return replace(
+        picture,
+        ranks=replace(ranks, local={}),
+        gpus=replace(picture.gpus, ownership=Ownership()),
+        machine=replace(machine, tcp=tcp),
+    )

@@ -25,7 +25,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.listening import parse_listen
 from holdfast_sidecar.metrics.catalogue import CATALOGUE
-from holdfast_sidecar.metrics.drawing import draw
+from holdfast_sidecar.metrics.drawing import draw, without_former_ranks
 from holdfast_sidecar.metrics.entry import Entry
 from holdfast_sidecar.metrics.samples import Sample
 from holdfast_sidecar.picture import Picture
@@ -84,7 +84,7 @@ class Exporter:
             "leader": picture.orders.lease.candidate,
             "is_leader": picture.orders.is_leader,
             "attempt": picture.ranks.attempt,
-            "ranks": len(picture.ranks.local),
+            "ranks": len(without_former_ranks(picture).ranks.local),
             "findings": [finding.kind.value for finding in picture.findings],
             "last_tick_age_s": round(age_s, 3),
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from holdfast_sidecar.readings.machine import ProbeHealth
 
@@ -23,7 +23,8 @@ class Probe(Protocol[T_co]):
         """What metrics and logs call it."""
 
     def read(self, now_s: float) -> T_co:
-        """Read now. Raises when it can't; an absent part is a value, not an error."""
+        """Read now. Raises when it can't, PartlyReadError where some of it can't be; an absent part
+        is a value, not an error."""
 
 
 @runtime_checkable
@@ -32,6 +33,14 @@ class Closing(Protocol):
 
     def close(self) -> None:
         """End it; it is not read any more."""
+
+
+class PartlyReadError(Exception):
+    """Something of what was asked made no sense, and why; the rest is a reading all the same."""
+
+    def __init__(self, reading: Any, why: str) -> None:
+        super().__init__(why)
+        self.reading = reading
 
 
 def outcome(probe: Probe[T], now_s: float) -> T | Exception:
@@ -64,7 +73,10 @@ class ProbeRunner(Generic[T]):
         started = time.perf_counter()
         read = outcome(self.probe, now_s)
         took_s = time.perf_counter() - started
-        if isinstance(read, Exception):
+        if isinstance(read, PartlyReadError):
+            self.latest = read.reading
+            self._failed(str(read), now_s, took_s)
+        elif isinstance(read, Exception):
             self.latest = None
             self._failed(f"{type(read).__name__}: {read}", now_s, took_s)
         else:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+DONE = "done"
+"""Outcome of a command that went well; any other says what went wrong."""
+
 
 @dataclass(frozen=True)
 class Quarantine:
@@ -42,7 +45,7 @@ class HookRun:
     by: str
     """Candidate whose sidecar runs it; empty: there is no command for this."""
     outcome: str = ""
-    """`done`, or what went wrong; empty: not over yet."""
+    """DONE, or what went wrong; empty: not over yet."""
     reason: str = ""
     gpu: str = ""
     remedy: str = ""

@@ -162,7 +162,7 @@ class XidAttention:
 
     def _begin(self) -> None:
         if not self._is_read and self.path is not None:
-            self.history = self._written = read_history(self.path)
+            self.history = self._written = read_history(self.path, self.boot)
         self._is_read = True
 
     def _know(
@@ -201,7 +201,9 @@ class XidAttention:
             return
         self._written_s = now_s
         try:
-            write_history(self.path, self.history)
+            write_history(self.path, self.history, self.boot, now_s)
+        except BlockingIOError:
+            return  # another sidecar writes, and both have time: it is tried again
         except OSError as error:
             if str(error) != self._last_error:
                 logger.warning("what happened to the GPUs can't be kept: %s", error)

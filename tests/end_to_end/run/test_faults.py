@@ -249,6 +249,17 @@ def test_a_job_name_in_use_with_other_settings_is_refused(ground: Ground, server
     finish(ground, a)
 
 
+def test_an_ended_jobs_name_is_free_for_nodes_that_start_together_with_other_options(
+    ground: Ground, server: Server
+) -> None:
+    common = [f"--redis={server.settings.url}", "--job=j"]
+    script = ground.script("short.py", "")
+    before = [ground.start(*common, "--nnodes=1:2", f"--node={name}", script) for name in "ab"]
+    assert [node.wait() for node in before] == [0, 0], "\n".join(node.output for node in before)
+    after = [ground.start(*common, "--nnodes=2", f"--node={name}", script) for name in "ab"]
+    assert [node.wait() for node in after] == [0, 0], "\n".join(node.output for node in after)
+
+
 def test_too_few_nodes_by_the_deadline_is_exit_code_2(ground: Ground, server: Server) -> None:
     node = job(ground, server, "--nnodes=2", "--rdzv-conf=join_timeout=3")
     alone = node("a")

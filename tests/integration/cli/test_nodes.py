@@ -303,8 +303,9 @@ def test_now_saves_drains_and_restarts(job, run, leader):
             recovered_unix_s=104.0,
             step_resumed=60,
         )
-        job.write(Section.INCIDENTS, request.identifier, stepping)
+        # As the leader does: the attempt is opened long before the incident is over.
         job.plan(attempt=2, members=[Member("a", "i", 0, 0, 2)])
+        job.write(Section.INCIDENTS, request.identifier, stepping)
         forget(job, request)
 
     answers |= {"checkpoint": save, "drain": drain, "restart": restart}

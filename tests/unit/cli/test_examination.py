@@ -1,5 +1,6 @@
 import errno
 import resource
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from holdfast_sidecar.examination import (
     torchrun,
 )
 from holdfast_sidecar.examination.check import Check
+from holdfast_sidecar.kernel_files import KernelTrees
 from holdfast_sidecar.settings import (
     CheckpointSettings,
     PathSettings,
@@ -80,8 +82,12 @@ def test_limits_that_bite_are_warned_of() -> None:
 
 def test_a_clock_that_is_not_synchronised_is_warned_of() -> None:
     assert [machine.judge_clock(state).verdict for state in (0, 5, None)] == ["ok", "warn", "note"]
-    assert redis_server.judge_skew(0.5).verdict == "ok"
-    behind = redis_server.judge_skew(-2.0)
+    assert redis_server.judge_skew(0.5, 60.0).verdict == "ok"
+    far_off = redis_server.judge_skew(90.0, 60.0)
+    assert far_off.verdict == "warn"
+    assert "90.0 s ahead of the Redis server's" in far_off.line
+    assert "this node would be kept out of a job" in far_off.line
+    behind = redis_server.judge_skew(-2.0, 60.0)
     assert (behind.verdict, "2.0 s behind" in behind.line) == ("warn", True)
     for warned in (behind, machine.judge_clock(5)):
         assert "a change of leader may shorten or lengthen a pause" in warned.line
@@ -93,6 +99,35 @@ def test_every_rung_is_shown_and_one_in_the_wrong_order_fails() -> None:
     failed = [check for check in timeouts.check_timeouts(wrong) if check.verdict == "fail"]
     assert [check.what for check in failed] == ["timeouts", "settings"]
     assert "sidecar.grace_s = 10 s does not hold" in failed[0].line
+
+
+def test_nothing_that_had_to_be_made_stays(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    settings = Settings(
+        paths=PathSettings(shm_dir=str(tmp_path), state_dir=str(tmp_path / "a/b/state")),
+        checkpoint=CheckpointSettings(dir=str(tmp_path / "runs/one")),
+    )
+    _, state, checkpoints = directories.check_directories(settings, ranks=1)
+    assert (state.verdict, checkpoints.verdict in ("ok", "warn")) == ("ok", True)
+    assert [path.name for path in tmp_path.rglob("*")] == ["runs"]
+
+
+def test_what_was_there_before_stays(tmp_path: Path) -> None:
+    (tmp_path / "state").mkdir()
+    paths = PathSettings(shm_dir=str(tmp_path), state_dir=str(tmp_path / "state"))
+    directories.check_directories(Settings(paths=paths), ranks=1)
+    assert (tmp_path / "state").is_dir()
+
+
+def test_the_kernel_s_log_of_the_machine_that_is_meant_is_tried(tmp_path: Path) -> None:
+    def log_of(root: Path) -> Check:
+        checks = machine.check_machine(KernelTrees(str(root)))
+        return next(check for check in checks if check.what == "kernel log")
+
+    assert log_of(tmp_path).verdict == "note"
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "dev/kmsg").touch()
+    assert log_of(tmp_path).verdict == "ok"
 
 
 def test_a_url_for_checkpoints_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:

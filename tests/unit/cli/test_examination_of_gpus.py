@@ -14,7 +14,7 @@ from holdfast_sidecar.demo.fake_nvml.build import environment
 from holdfast_sidecar.demo.fake_nvml.state import FakeNvml
 from holdfast_sidecar.examination import gpus
 from holdfast_sidecar.examination.check import Check
-from holdfast_sidecar.examination.gpus import check_gpus
+from holdfast_sidecar.examination.gpus import ask, judge_driver
 from holdfast_sidecar.readings.gpu import Signal
 
 NOT_SUPPORTED, NO_PERMISSION = 3, 4
@@ -37,7 +37,7 @@ def fake(tmp_path: Path, library: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 def found(deadline_s: float = 30.0) -> dict[str, Check]:
-    return {check.what: check for check in check_gpus(deadline_s=deadline_s)}
+    return {check.what: check for check in judge_driver(ask(deadline_s=deadline_s))}
 
 
 def test_a_driver_that_tells_everything_is_fine(fake: FakeNvml) -> None:
@@ -45,6 +45,13 @@ def test_a_driver_that_tells_everything_is_fine(fake: FakeNvml) -> None:
     assert {check.verdict for check in checks.values()} == {"ok"}
     assert checks["NVML"].line == "driver 580.95.05, NVML 580.95.05, 8 GPUs"
     assert "retired_pages_correctable" in checks["GPU signals"].line
+
+
+def test_the_reading_is_that_of_the_probe(fake: FakeNvml) -> None:
+    fake.set(5, Signal.REMAP_PENDING, 1)
+    reading = ask(deadline_s=30.0).reading
+    assert reading is not None
+    assert [gpu.index for gpu in reading.gpus if gpu.value(Signal.REMAP_PENDING)] == [5]
 
 
 def test_what_may_not_be_asked_is_named_with_the_reason_and_the_mend(fake: FakeNvml) -> None:
@@ -64,7 +71,7 @@ def test_what_may_not_be_asked_is_named_with_the_reason_and_the_mend(fake: FakeN
 
 def test_a_lost_gpu_fails(fake: FakeNvml) -> None:
     fake.lose(3)
-    lost = [check for check in check_gpus(deadline_s=30.0) if check.verdict == "fail"]
+    lost = [check for check in judge_driver(ask(deadline_s=30.0)) if check.verdict == "fail"]
     assert [check.line.partition(":")[0] for check in lost] == ["GPU 3 does not answer"]
 
 
@@ -85,11 +92,30 @@ def test_no_driver_is_a_normal_machine_and_a_broken_one_is_not(fake: FakeNvml) -
     assert found()["NVML"].verdict == "fail"
 
 
-@pytest.mark.parametrize("program", ["import sys; sys.exit('no pynvml here')", "print('[1]')"])
+@pytest.mark.parametrize("program", ["sys.exit('the driver is odd')", "print('[1]')"])
 def test_a_child_that_ends_or_babbles_is_told_and_nothing_is_made_up(program: str) -> None:
-    (check,) = check_gpus([sys.executable, "-c", program])
+    said = f"import sys; print('asking', flush=True); {program}"
+    (check,) = judge_driver(ask([sys.executable, "-c", said]))
     assert check.verdict == "fail"
     assert "the process that asks it ended" in check.line
+    assert "the driver is wedged or broken" in check.line
+
+
+@pytest.mark.parametrize(
+    "child",
+    [
+        [sys.executable, "-c", "import there_is_no_such_module"],
+        [sys.executable, "-m", "there_is_no_such_module"],
+        ["/no/such/python"],
+    ],
+)
+def test_a_child_that_could_not_start_says_nothing_of_the_driver(child: list[str]) -> None:
+    driver = ask(child)
+    (check,) = judge_driver(driver)
+    assert (check.verdict, driver.reading) == ("fail", None)
+    assert "no such" in check.line.lower().replace("_", " ")
+    assert "the driver was not asked at all" in check.line
+    assert "wedged" not in check.line
 
 
 def test_long_lists_are_cut_short() -> None:

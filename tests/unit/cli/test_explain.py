@@ -6,6 +6,7 @@ from click.testing import CliRunner
 
 from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.cli.main import cli
+from holdfast_sidecar.job_record import JobRecord
 from holdfast_sidecar.places import Places
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.incident import Incident
@@ -52,6 +53,89 @@ def test_the_list_of_one_job_does_not_repeat_its_name(home: Path) -> None:
     leave(home, "two", "y")
     listed = CliRunner().invoke(cli, ["incidents", "--job", "two"])
     assert [line.split()[0] for line in listed.stdout.splitlines()] == ["incident", "y"]
+
+
+AWAY = ["--redis", "redis://127.0.0.1:1", "--job", "jl"]
+
+
+def remember(home: Path, **given: object) -> None:
+    """What a node's sidecar knew last of a job whose Redis was given with --redis."""
+    path = Places(shm=home, state=home / "jl" / "a").job_record
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(encode(JobRecord(**{**vars(JobRecord("running", 2, 60, 0, "", "")), **given})))
+
+
+@pytest.mark.parametrize(("command", "shows"), [("explain", "incident x, "), ("incidents", "\nx ")])
+def test_the_story_is_told_from_disk_while_redis_does_not_answer(
+    home: Path, command: str, shows: str
+) -> None:
+    leave(home, "jl", "x")
+    (home / "jl" / "server.json").unlink()
+    told = CliRunner().invoke(cli, [command, *AWAY])
+    assert told.exit_code == 0, told.output
+    assert shows in told.stdout
+    assert told.stderr.startswith("holdfast: Redis at redis://127.0.0.1:1 does not answer: ")
+    assert told.stderr.endswith("; this is what is kept here of job 'jl'\n")
+    assert told.stderr.count("\n") == 1
+
+
+def test_without_a_job_the_newest_here_is_told_while_redis_does_not_answer(home: Path) -> None:
+    leave(home, "jl", "x")
+    (home / "jl" / "server.json").unlink()
+    for command in ("explain", "incidents"):
+        told = CliRunner().invoke(cli, [command, *AWAY[:2]])
+        assert told.exit_code == 0, told.output
+        assert "this is what is kept here of job 'jl'" in told.stderr
+
+
+@pytest.mark.parametrize(("state", "said"), [("running", "no incident so far"), ("done", "ended")])
+def test_a_job_without_an_incident_is_not_said_to_be_over_for_want_of_its_redis(
+    home: Path, state: str, said: str
+) -> None:
+    remember(home, state=state)
+    told = CliRunner().invoke(cli, ["explain", *AWAY])
+    assert told.exit_code == 0, told.output
+    assert said in told.stdout
+    assert "this is what is kept here of job 'jl'" in told.stderr
+
+
+@pytest.mark.parametrize("command", ["explain", "incidents", "status"])
+def test_where_nothing_is_kept_a_redis_that_does_not_answer_is_bad_input(
+    home: Path, command: str
+) -> None:
+    told = CliRunner().invoke(cli, [command, *AWAY])
+    assert told.exit_code == 2
+    assert told.output.startswith("holdfast: Redis at redis://127.0.0.1:1 does not answer: ")
+
+
+@pytest.mark.parametrize(
+    ("given", "heading", "exit_code"),
+    [
+        ({"state": "done"}, "ended: done, attempt 2", 0),
+        ({"state": "stopped", "exit_code": 65}, "ended: stopped, attempt 2", 1),
+        ({"interrupted_by": "SIGINT"}, "ended: interrupted, attempt 2", 1),
+        ({}, "last known: running, attempt 2", 1),
+    ],
+)
+def test_status_tells_what_was_known_last_while_redis_does_not_answer(
+    home: Path, given: dict[str, object], heading: str, exit_code: int
+) -> None:
+    remember(home, **given)
+    told = CliRunner().invoke(cli, ["status", *AWAY])
+    assert told.exit_code == exit_code, told.output
+    assert told.stdout.startswith(f"job jl: {heading}")
+    assert told.stderr.count("\n") == 1
+    assert "does not answer" in told.stderr
+    assert "broke off" not in told.stdout, "nobody knows that"
+    as_json = json.loads(CliRunner().invoke(cli, ["status", *AWAY, "--json"]).stdout)
+    assert (as_json["step"], as_json["is_healthy"]) == (60, exit_code == 0)
+
+
+def test_where_a_job_saves_is_known_while_redis_does_not_answer(home: Path) -> None:
+    (home / "ck").mkdir()
+    remember(home, checkpoint_dir=str(home / "ck"))
+    told = CliRunner().invoke(cli, ["checkpoint", "list", *AWAY])
+    assert (told.exit_code, told.output) == (0, f"no checkpoint in {home / 'ck'}\n")
 
 
 def test_the_story_says_since_when_numbers_were_bad() -> None:

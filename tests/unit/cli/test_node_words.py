@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from holdfast_sidecar.cli.nodes import words
+from holdfast_sidecar.cli.nodes.test_page import exertion_lines
 from holdfast_sidecar.node_lines import OUTSIDE, NodeLine
+from holdfast_sidecar.records.gate import Exertion
 from holdfast_sidecar.records.quarantine import Quarantine
 
 
@@ -20,4 +24,17 @@ from holdfast_sidecar.records.quarantine import Quarantine
 )
 def test_what_ends_a_quarantine_sooner_is_said(remedy: str, told: str) -> None:
     kept_out = Quarantine("m", "a", 0.0, 3600.0, ["why"], remedy=remedy)
-    assert words.why(NodeLine("a", OUTSIDE, quarantine=kept_out), 0.0) == told
+    line = NodeLine("a", OUTSIDE, quarantine=dataclasses.replace(kept_out, since_unix_s=-60.0))
+    assert words.why(line, 0.0) == told
+
+
+def test_for_how_long_no_check_counts_is_said() -> None:
+    kept_out = Quarantine("m", "a", 0.0, 3600.0, ["why"], remedy="reset_gpu")
+    told = words.why(NodeLine("a", OUTSIDE, quarantine=kept_out), 18.0)
+    assert told.startswith("outside until its GPU was reset (checked within 42.0 s), at most")
+
+
+@pytest.mark.parametrize("state", ["failed", "refused"])
+def test_a_test_that_came_to_nothing_was_not_made(state: str) -> None:
+    (line,) = exertion_lines(Exertion("r", state, "no torch here"), [], 0.0)
+    assert line == "test        not made: no torch here"

@@ -46,6 +46,9 @@ def test_the_defaults_fit_together() -> None:
         ("policy.quarantine_share", 10.0, "policy.quarantine_share = 10 is a share"),
         ("gate.expected_gpus", -1, "gate.expected_gpus = -1 must be at least 0"),
         ("nodes.hook_timeout_s", 0.0, "must be above zero"),
+        ("nodes.on_quarantine", "'nope", "can't be split into words: No closing quotation"),
+        ("nodes.on_return", " ", "can't be split into words: no command is set"),
+        ("nodes.on_return", "echo {nod}", "names {nod}, for which nothing is known; known: {node}"),
         ("gpu.every_s", 0.0, "gpu.every_s = 0 must be above zero"),
         ("fabric.ports", -3, "fabric.ports = -3 must be at least 0"),
         ("fabric.flaps", 0, "fabric.flaps = 0 must be at least 1"),
@@ -64,3 +67,16 @@ def test_the_defaults_fit_together() -> None:
 def test_each_misfit_is_named(name: str, value: object, says: str) -> None:
     found = problems(changed(name, value))
     assert any(says in line for line in found), found
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "",
+        "scontrol update nodename={node} state=drain reason='holdfast: {reason}'",
+        """kubectl patch node {node} -p '{"spec": {"unschedulable": true}}'""",
+        "find {} -name {gpu}:{remedy}",
+    ],
+)
+def test_a_command_that_can_be_run_is_taken(command: str) -> None:
+    assert problems(changed("nodes.on_quarantine", command)) == []

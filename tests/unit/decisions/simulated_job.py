@@ -168,6 +168,8 @@ class SimulatedNode:
     """Snapshots in memory; they outlive the ranks."""
     copies: dict[str, list[int]] = field(default_factory=dict)
     """Those of other nodes' ranks."""
+    peer_address: str = ""
+    """Where its sidecar gives them away; empty: nowhere."""
     writes: bool = True
     """Its sidecar's writer gets on with it."""
     breaks: str = ""
@@ -368,7 +370,12 @@ class SimulatedNode:
             saved=self.saved,
             gate=self.gate,
             snapshot=SnapshotReport(
-                self.attempt, slots=3, wants=True, held=self.held, copies=self.copies
+                self.attempt,
+                slots=3,
+                wants=True,
+                held=self.held,
+                copies=self.copies,
+                peer_address=self.peer_address,
             )
             if self.takes_snapshots
             else None,

@@ -40,9 +40,9 @@ def came_back(plan: Plan) -> Plan:
     return dataclasses.replace(plan, outside=[])
 
 
-def done(plan: Plan) -> NodeReport:
+def done(plan: Plan, outcome: str = "done") -> NodeReport:
     (run,) = plan.hooks
-    told = NodeReport("a", "i", 1, 0, 0, attempt=0, launcher_alive=True, hooks={run.key: "done"})
+    told = NodeReport("a", "i", 1, 0, 0, attempt=0, launcher_alive=True, hooks={run.key: outcome})
     assert run.by == told.candidate
     return told
 
@@ -86,6 +86,18 @@ def test_who_comes_back_is_told_of_after_its_going_was_and_then_forgotten() -> N
     back = follow(early, done(early))
     assert [(run.event, run.by, run.outcome) for run in back.hooks] == [("return", "a/i", "")]
     assert follow(back, done(back)).hooks == []
+
+
+def test_a_return_that_could_not_be_told_is_known_until_the_node_goes_again() -> None:
+    plan = follow(OUT, node("a"))
+    back = follow(came_back(plan), done(plan))
+    failed = follow(back, done(back, "exit code 1"))
+    assert [(run.event, run.outcome) for run in failed.hooks] == [("return", "exit code 1")]
+    assert follow(failed, node("b"), leader="b/i") == failed
+    again = dataclasses.replace(failed, outside=[dataclasses.replace(ONE, since_unix_s=7.0)])
+    gone = follow(again, node("a"))
+    assert gone.hooks == []
+    assert [run.key for run in follow(gone, node("a")).hooks] == ["quarantine:m:7.000"]
 
 
 def test_who_goes_again_meanwhile_is_told_of_after_that() -> None:

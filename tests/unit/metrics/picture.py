@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tests.unit.detectors.scene import history, look, moment, ranks, steps
+from tests.unit.detectors import scene
+from tests.unit.detectors.scene import history, look, moment, steps
 
 from holdfast.page import Phase, Reply, ReplyState, Word, float_bits
 from holdfast_sidecar.checkpoint_outcomes import CheckpointTally
@@ -18,7 +19,7 @@ from holdfast_sidecar.gpus.ownership import Ownership, Source, Tie
 from holdfast_sidecar.gpus.view import GpuView
 from holdfast_sidecar.kernel_events import KernelEvents
 from holdfast_sidecar.local_state import Orders
-from holdfast_sidecar.observation import RankLook
+from holdfast_sidecar.observation import RankHistory, RankLook, Ranks
 from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.picture import Cost, Picture
 from holdfast_sidecar.probes.fabric.counters import COUNTERS, EFA_COUNTERS, HW_COUNTERS
@@ -257,6 +258,11 @@ def with_words(look: RankLook, values: Mapping[Word, int]) -> RankLook:
     """A look whose page says this, too."""
     words = [values.get(word, look.words[word]) for word in Word]
     return replace(look, words=(*words, *look.words[len(words) :]))
+
+
+def ranks(*histories: RankHistory) -> Ranks:
+    """Of the plan's attempt."""
+    return replace(scene.ranks(*histories), attempt=PLAN.attempt)
 
 
 def picture(is_leader: bool = True, machine: MachineReading | None = None) -> Picture:

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.detectors.scene import history, look, ranks
-from tests.unit.metrics.picture import VIEW, picture
+from tests.unit.detectors.scene import history, look
+from tests.unit.metrics.picture import PLAN, VIEW, picture, ranks
 
 from holdfast.page import Phase
 from holdfast_sidecar.bad_input import BadInput
@@ -83,6 +83,28 @@ def test_what_is_not_known_is_absent() -> None:
     assert not [name for name in names(fresh) if "gpu" in name or "_host_" in name]
     assert {"holdfast_rank_loss", "holdfast_rank_step_seconds"} <= missing
     assert "holdfast_rank_last_step_timestamp_seconds" not in names(fresh)
+
+
+def rank_names(shown: Picture) -> set[str]:
+    return {sample.name for sample in draw(shown, "job") if "rank" in sample.labels}
+
+
+def test_ranks_that_a_later_attempt_has_elsewhere_are_not_told_here() -> None:
+    """The node is kept outside now, or a spare: its pages are those of the attempt before."""
+    shown = picture()
+    assert {"holdfast_rank_up", "holdfast_gpu_rank_info"} < rank_names(shown)
+    later = replace(PLAN, attempt=PLAN.attempt + 1)
+    outside = replace(shown, orders=replace(shown.orders, plan=later))
+    assert rank_names(outside) == set()
+    assert {"holdfast_gpu_info", "holdfast_net_tcp_retransmits_total"} < names(outside)
+
+
+@pytest.mark.parametrize("state", ["running", "evidence", "ended", "stopped"])
+def test_ranks_that_died_in_the_newest_attempt_are_told(state: str) -> None:
+    dead = ranks(history(look(10.0, is_gone=True)))
+    shown = replace(picture(), ranks=dead)
+    shown = replace(shown, orders=replace(shown.orders, plan=replace(PLAN, state=state)))
+    assert {s.name: s.value for s in draw(shown, "job")}["holdfast_rank_up"] == 0
 
 
 def test_a_loss_that_is_no_number_is_counted_and_not_shown() -> None:

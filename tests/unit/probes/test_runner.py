@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from holdfast_sidecar.probes.runner import ProbeRunner
+from holdfast_sidecar.probes.runner import PartlyReadError, ProbeRunner
 
 
 @dataclass
@@ -43,3 +43,13 @@ def test_a_failure_is_counted_told_once_and_leaves_no_stale_value(
         assert runner.read(3.0) == 8
     assert runner.health.is_up
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
+
+
+def test_what_could_be_read_beside_what_could_not_is_told_and_the_probe_fails_all_the_same() -> (
+    None
+):
+    runner = ProbeRunner(Scripted([PartlyReadError(7, "port 1 says 'what?'"), 8]), every_s=1.0)
+    assert runner.read(0.0) == 7
+    assert (runner.health.is_up, runner.health.error) == (False, "port 1 says 'what?'")
+    assert runner.read(1.0) == 8
+    assert runner.health.is_up

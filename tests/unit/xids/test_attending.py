@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from holdfast_sidecar.xids.attending import XidAttention
 from holdfast_sidecar.xids.engine import Judgement, judge
 from holdfast_sidecar.xids.event import XidEvent
 from holdfast_sidecar.xids.history import MOST_KEPT, History
+from holdfast_sidecar.xids.kept import read_history
 from holdfast_sidecar.xids.scene import Scene
 from holdfast_sidecar.xids.tally import MOST_NUMBERS
 
@@ -391,6 +393,29 @@ def test_what_happened_to_another_board_at_the_same_address_does_not_count(
     (found,) = after.findings(1000.0)
     assert found.remedy is (Remedy.REBOOT_NODE if line is FELL else Remedy.RESET_GPU)
     assert not any("24 h" in line for line in found.evidence)
+
+
+def test_sidecars_that_share_a_directory_lose_nothing_of_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "xids.json"
+    first, second = Node(path), Node(path)
+    first.tick(0.0, FELL)
+    second.sequence = first.sequence  # one machine has one log
+    second.tick(1.0, DOUBLE_BIT, reading=other_board("b"))
+    again, there = Node(path), Node(path)
+    again.tick(60.0)
+    there.tick(60.0, reading=other_board("b"))
+    assert [one.what for one in again.findings(60.0)] == ["xid 79 on 0000:2a:00.0"]
+    assert [one.what for one in there.findings(60.0)] == ["xid 48 on 0000:2a:00.0"]
+
+
+def test_what_can_t_be_written_while_another_writes_is_written_after(tmp_path: Path) -> None:
+    path = tmp_path / "xids.json"
+    node = Node(path)
+    with path.with_suffix(".lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        node.tick(0.0, FELL)
+    node.tick(3.0)
+    assert [one.number for one in read_history(path, node.attention.boot).occurrences] == [79]
 
 
 def test_a_switch_that_fails_again_after_a_reboot_asks_for_more(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.checkpoints.directory import absolute_root, is_folder, read_key
 from holdfast_sidecar.checkpoints.ledger import Kept, read_ledger
 from holdfast_sidecar.cli import store_away
-from holdfast_sidecar.cli.finding_the_job import FoundJob, NoSuchJob, find_job
+from holdfast_sidecar.cli.finding_the_job import FoundJob, NoAnswer, NoSuchJob, find_job
 from holdfast_sidecar.configuration import Effective
 from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.job_record import read_record
@@ -56,10 +56,12 @@ def _where_it_saves(effective: Effective, job: str | None) -> str:
     """Where the running job saves; of one that is gone, where it did."""
     try:
         return _where_it_says(find_job(effective, job))
-    except NoSuchJob as unknown:
+    except (NoSuchJob, NoAnswer) as unknown:
         record = None if job is None else read_record(state_root(effective.settings.paths) / job)
         if record is not None and record[0].checkpoint_dir:
             return record[0].checkpoint_dir
+        if isinstance(unknown, NoAnswer):
+            raise
         if job is not None and record is None:
             raise NoSuchJob(
                 f"{unknown.message}; its checkpoints' directory can be named with --dir"

@@ -20,7 +20,7 @@ def exertion_lines(
         yield f"test        under way: {exertion.reason}"
         return
     if exertion.state != "done":
-        yield f"test        {exertion.state}: {exertion.reason}"
+        yield f"test        not made: {exertion.reason}"
         return
     ago = span(max(now_unix_s - exertion.ended_unix_s, 0.0))
     yield f"test        {exertion.devices} x {exertion.device}, {span(exertion.took_s)}, {ago} ago"

@@ -53,7 +53,7 @@ def why(line: NodeLine, now_unix_s: float) -> str:
     """The one thing that a person should hear first."""
     if line.quarantine is not None:
         left = span(max(line.quarantine.until_unix_s - now_unix_s, 0.0))
-        mended = ends_with(line.quarantine)
+        mended = ends_with(line.quarantine, now_unix_s)
         most = f"until {mended}, at most for another {left}" if mended else f"for another {left}"
         return f"outside {most}: {'; '.join(line.quarantine.evidence[:1])}"
     if line.gate is not None and line.gate.reasons:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast_sidecar.kernel_files import names_in, read_if_any
+from holdfast_sidecar.probes.runner import PartlyReadError
 from holdfast_sidecar.readings.fabric import PciDevice, PciReading
 from holdfast_sidecar.readings.trail import Trail
 
@@ -20,6 +21,12 @@ LIST_EVERY_S = 300.0
 """A host has hundreds of PCI devices, and they hardly ever change."""
 
 SEVERITIES = ("correctable", "nonfatal", "fatal")
+
+MOST = 2**53
+"""The kernel counts one interrupt after the other: at a million a second this takes 285 years."""
+
+MOST_DIGITS = 20
+"""Of a number of 64 bits; any more are no count, and what is cut off leaves it above MOST."""
 
 _KINDS = {"0x02": "nic", "0x03": "gpu", "0x0680": "bridge"}
 """By class code: network, display (3D controllers too), and `other bridge`, which NVSwitch is."""
@@ -36,17 +43,21 @@ class PciProbe:
     _list_due_s: float = float("-inf")
 
     def read(self, now_s: float) -> PciReading:
-        """All devices that report errors; one that is gone is left out."""
+        """All devices that report errors; one that is gone is left out. PartlyReadError where a
+        count makes no sense."""
         if now_s >= self._list_due_s:
             self._list_due_s = now_s + LIST_EVERY_S
             self._kinds = list_devices(str(self.root))
-        devices = {}
+        devices, wrong = {}, []
         for address, kind in self._kinds.items():
-            errors = read_errors(f"{self.root}/{address}")
+            errors, senseless = read_errors(f"{self.root}/{address}")
+            wrong += [f"{address}: {what}" for what in senseless]
             if errors:
                 devices[address] = PciDevice(
                     address, kind, errors, self._follow(address, errors, now_s)
                 )
+        if wrong:
+            raise PartlyReadError(PciReading(devices), "; ".join(wrong))
         return PciReading(devices)
 
     def _follow(self, address: str, errors: Mapping[str, int], now_s: float) -> dict[str, Trail]:
@@ -72,21 +83,27 @@ def kind_of(class_code: str) -> str:
     return next((kind for start, kind in _KINDS.items() if class_code.startswith(start)), "")
 
 
-def read_errors(directory: str) -> dict[str, int]:
-    """Severity -> errors so far; what can't be read is left out."""
-    read = {name: parse_errors(read_if_any(f"{directory}/aer_dev_{name}")) for name in SEVERITIES}
-    return {name: total for name, total in read.items() if total is not None}
+def read_errors(directory: str) -> tuple[dict[str, int], list[str]]:
+    """Severity -> errors so far, without what can't be read; and what says something senseless."""
+    errors, senseless = {}, []
+    for severity in SEVERITIES:
+        text = read_if_any(f"{directory}/aer_dev_{severity}")
+        total = parse_errors(text)
+        if total is not None:
+            errors[severity] = total
+        elif text:
+            senseless.append(f"aer_dev_{severity} ends in {text.strip()[-40:]!r}")
+    return errors, senseless
 
 
 def parse_errors(text: str) -> int | None:
     """The total of an `aer_dev_…` file (`BadTLP 3` and so on, at last `TOTAL_ERR_COR 3`); the sum
-    of its lines where there is none. None when it has no number at all."""
+    of its lines where there is none. None when it has no number at all, or one that can't be."""
     counts = {}
     for line in text.splitlines():
         name, _, value = line.rpartition(" ")
         if name and value.isascii() and value.isdecimal():
-            counts[name] = int(value)
+            counts[name] = int(value[:MOST_DIGITS])
     totals = [count for name, count in counts.items() if name.startswith("TOTAL_ERR")]
-    if totals:
-        return totals[0]
-    return sum(counts.values()) if counts else None
+    total = totals[0] if totals else sum(counts.values())
+    return total if counts and total <= MOST else None

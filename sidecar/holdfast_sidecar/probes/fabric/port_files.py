@@ -10,6 +10,9 @@ from holdfast_sidecar.kernel_files import list_names, read_text
 from holdfast_sidecar.probes.fabric.counters import parse_counter
 
 _STATE = re.compile(r"\s*(\d+)\s*:")
+MOST_STATE = 5
+"""ACTIVE_DEFER; the kernel has no name for any above (ib_verbs.h, enum ib_port_state)."""
+
 _RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*Gb/sec")
 
 
@@ -31,9 +34,14 @@ def parse_lifespan_s(text: str) -> float:
     return int(word) / 1000 if word.isascii() and word.isdecimal() else 0.0
 
 
-def read_state(directory: str) -> int | None:
-    """The logical state now. Raises OSError when it can't be read: the device may be gone."""
-    return parse_state(read_text(f"{directory}/state"))
+def read_state(directory: str) -> int:
+    """The logical state now. Raises OSError when it can't be read: the device may be gone;
+    ValueError when it says none."""
+    text = read_text(f"{directory}/state")
+    state = parse_state(text)
+    if state is None or state > MOST_STATE:
+        raise ValueError(f"its state reads {text.strip()[:40]!r}")
+    return state
 
 
 def read_physical_state(directory: str, files: KeptFiles) -> int | None:

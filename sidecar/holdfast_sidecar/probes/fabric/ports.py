@@ -20,6 +20,7 @@ from holdfast_sidecar.probes.fabric.counters import (
     HW_COUNTERS,
 )
 from holdfast_sidecar.probes.fabric.selection import Selection
+from holdfast_sidecar.probes.runner import PartlyReadError
 from holdfast_sidecar.readings.fabric import Device, FabricReading, Port
 from holdfast_sidecar.readings.links import LinkLook, LinkStory
 from holdfast_sidecar.readings.trail import Trail
@@ -53,11 +54,15 @@ class FabricProbe:
     _trails: dict[str, dict[str, Trail]] = field(default_factory=dict)
     _counters_due_s: float = float("-inf")
     _since_s: float | None = None
+    _wrong: list[str] = field(default_factory=list)
+    """What made no sense at the last look."""
     _files: KeptFiles = field(default_factory=KeptFiles)
     """Of counters; a state is looked up by its path, which tells at once that a port is gone."""
 
     def read(self, now_s: float) -> FabricReading:
-        """All ports; counters as of the last time they were due."""
+        """All ports; counters as of the last time they were due. PartlyReadError where the state of
+        one can't be read, or makes no sense."""
+        self._wrong.clear()
         are_counters_due = now_s >= self._counters_due_s
         if are_counters_due:
             self._counters_due_s = now_s + COUNTERS_EVERY_S
@@ -70,7 +75,10 @@ class FabricProbe:
         trails = {name: dict(trails) for name, trails in self._trails.items()}
         if self._since_s is None:
             self._since_s = now_s
-        return FabricReading(ports, dict(self._links), trails, self._since_s)
+        reading = FabricReading(ports, dict(self._links), trails, self._since_s)
+        if self._wrong:
+            raise PartlyReadError(reading, "; ".join(self._wrong))
+        return reading
 
     def _list(self) -> None:
         listed = dict(list_ports(str(self.root), self.selection))
@@ -82,14 +90,17 @@ class FabricProbe:
             self._files.forget(known[name].directory)
 
     def _look(self, name: str, watched: _Watched, are_counters_due: bool, now_s: float) -> None:
+        state: int | None = None
         try:
             state = port_files.read_state(watched.directory)
         except (FileNotFoundError, NotADirectoryError):
             del self._watched[name]  # until it is listed again
             self._files.forget(watched.directory)
             return
-        except OSError:
-            state = None  # the device is there and does not answer
+        except OSError as error:  # the device is there and does not answer
+            self._wrong.append(f"{name}: its state can't be read: {error.strerror}")
+        except ValueError as error:
+            self._wrong.append(f"{name}: {error}")
         if state != watched.port.state:
             watched.port = replace(watched.port, state=state)
         if are_counters_due:

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast_sidecar.demo.fake_sysfs import GPU_CLASS, FakeSysfs, build_fabric, write_in_place
 from holdfast_sidecar.probes.fabric.aer import PciProbe, kind_of, parse_errors
+from holdfast_sidecar.probes.runner import PartlyReadError, ProbeRunner
 
 
 @pytest.fixture
@@ -41,6 +42,7 @@ def test_without_a_total_the_lines_are_summed_and_garbage_is_nothing() -> None:
     assert parse_errors("RxErr 2\nBadTLP 3\n") == 5
     assert parse_errors("RxErr 2\nTOTAL_ERR_COR 7\n") == 7
     assert [parse_errors(text) for text in ("", "nothing here", "RxErr -1\n")] == [None] * 3
+    assert parse_errors("TOTAL_ERR_COR " + "9" * 5000) is None
 
 
 def test_a_device_that_is_gone_or_garbled_is_left_out(sysfs: FakeSysfs) -> None:
@@ -48,9 +50,31 @@ def test_a_device_that_is_gone_or_garbled_is_left_out(sysfs: FakeSysfs) -> None:
     pci.read(0.0)
     shutil.rmtree(sysfs.sys / "bus/pci/devices/0000:17:00.0")
     write_in_place(sysfs.sys / "bus/pci/devices/0000:18:00.0/aer_dev_fatal", "?")
-    devices = pci.read(10.0).devices
+    with pytest.raises(
+        PartlyReadError, match=r"0000:18:00.0: aer_dev_fatal ends in '\?'"
+    ) as partly:
+        pci.read(10.0)
+    devices = partly.value.reading.devices
     assert "0000:17:00.0" not in devices
     assert "fatal" not in devices["0000:18:00.0"].errors
+
+
+@pytest.mark.parametrize("count", [2**64, 99999999999999999999999, 2**53 + 1])
+def test_a_count_that_cannot_be_is_absent_with_a_reason(sysfs: FakeSysfs, count: int) -> None:
+    pci = ProbeRunner(probe(sysfs), every_s=0.0)
+    pci.read(0.0)
+    file = sysfs.sys / "bus/pci/devices/0000:17:00.0/aer_dev_fatal"
+    write_in_place(file, f"DLP {count}\nTOTAL_ERR_FATAL {count}\n")
+    reading = pci.read(10.0)
+    assert reading is not None
+    device = reading.devices["0000:17:00.0"]
+    assert (set(device.errors), set(device.trails)) == (
+        {"correctable", "nonfatal"},
+        {"correctable", "nonfatal"},
+    )
+    assert not reading.troubled
+    assert not pci.health.is_up
+    assert pci.health.error.startswith("0000:17:00.0: aer_dev_fatal ends in ")
 
 
 def test_a_machine_without_pci_has_none(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from holdfast_sidecar.probes.fabric.counters import parse_counter
 from holdfast_sidecar.probes.fabric.port_files import parse_lifespan_s, parse_rate, parse_state
 from holdfast_sidecar.probes.fabric.ports import COUNTERS_EVERY_S, FabricProbe
 from holdfast_sidecar.probes.fabric.selection import Selection
+from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.readings.fabric import FabricReading
 from holdfast_sidecar.settings import FabricSettings
 
@@ -132,12 +133,22 @@ def test_files_that_cannot_be_read_are_left_out_and_the_others_told(sysfs: FakeS
     assert read["port_rcv_errors"] == 0
 
 
-def test_a_port_whose_state_cannot_be_read_is_neither_up_nor_down(sysfs: FakeSysfs) -> None:
+@pytest.mark.parametrize("said", ["what?", "", "17: ACTIVE", "-1: DOWN"])
+def test_a_port_whose_state_makes_no_sense_is_neither_up_nor_down_and_the_probe_fails(
+    sysfs: FakeSysfs, said: str
+) -> None:
     fabric = probe(sysfs)
     fabric.read(0.0)
-    write_in_place(sysfs.port("mlx5_0") / "state", "what?")
-    reading = fabric.read(1.0)
+    write_in_place(sysfs.port("mlx5_0") / "state", said)
+    runner = ProbeRunner(fabric, every_s=0.0)
+    reading = runner.read(1.0)
+    assert reading is not None
+    assert (runner.health.is_up, runner.health.error) == (
+        False,
+        f"mlx5_0/1: its state reads {said!r}",
+    )
     assert reading.ports["mlx5_0/1"].is_up is None
+    assert reading.ports["mlx5_1/1"].is_up
     assert reading.links["mlx5_0/1"].down_since_s is None
 
 
