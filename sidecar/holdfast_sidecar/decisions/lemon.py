@@ -93,6 +93,7 @@ def blames_a_machine(incident: Incident) -> bool:
         and incident.cause in OF_A_NODE
         and incident.confidence >= SURE
         and not _is_of_program(incident)
+        and not _needs_new_ranks_only(incident)
     )
 
 
@@ -105,6 +106,11 @@ def _is_of_program(incident: Incident) -> bool:
     """An exception of the script, a hang that its collectives explain, memory that it used up."""
     explained = incident.cause != "crash" and bool(incident.signature)
     return incident.is_of_script or explained or ran_out_of_memory(incident)
+
+
+def _needs_new_ranks_only(incident: Incident) -> bool:
+    """Memory that had an error and contained it: the GPU is the cause, the node is not to blame."""
+    return incident.cause in OF_HARDWARE and not incident.remedy
 
 
 def _follows_its_ranks(incident: Incident, other: Incident) -> bool:

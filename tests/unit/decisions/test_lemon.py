@@ -85,7 +85,13 @@ def test_what_a_reset_answered_is_held_against_a_node_and_a_full_quarantine_is_n
 def test_a_fault_that_became_known_late_and_ended_two_attempts_is_one() -> None:
     known_late = ill(1.0, identifier="first", remedy="")
     assert len(held_against(ill(1.0, identifier="second"), [known_late])) == 1
-    assert len(held_against(ill(0.5), [known_late])) == 2
+    assert len(held_against(ill(0.5), [ill(1.0, identifier="first")])) == 2
+
+
+def test_a_gpu_that_needs_no_more_than_new_ranks_does_not_count_against_its_node() -> None:
+    contained = [ill(days, remedy="") for days in (3.0, 2.0, 1.0)]
+    assert held_against(ill(0.0, remedy=""), contained) == []
+    assert len(held_against(ill(0.0), contained)) == 1
 
 
 def test_ill_hardware_does_not_follow_a_rank() -> None:
