@@ -266,7 +266,7 @@ RANKS = (
 )
 
 FINDINGS = (
-    gauge("findings", "", (*NODE, "kind"), "Findings that stand now, by kind."),
+    gauge("findings_active", "", (*NODE, "kind"), "Findings that stand now, by kind."),
     gauge("finding_acts", "", (*NODE, "kind"), "1 when one of this kind is sure enough to act on."),
     counter("findings_total", "", (*NODE, "kind"), "Findings made since the sidecar started."),
 )

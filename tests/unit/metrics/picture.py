@@ -112,6 +112,7 @@ INCIDENTS = {
         detected_unix_s=150.0,
         culprit_part="m-b",
         seen_as="crash",
+        remedy="reset_gpu",
     ),
 }
 
