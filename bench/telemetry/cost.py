@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+import urllib.request
 from pathlib import Path
 
 import psutil
 
-from bench.benchmark import Sample
+from bench.benchmark import NotRun, Sample
 from bench.launch.contestants import FIRST_NODE, HOLDFAST, Scenario
 from bench.launch.job import Job
 from bench.launch.names import SGD
@@ -15,6 +16,7 @@ from bench.launch.sidecar_cost import cpu_s, family, pss_bytes, sidecar_of
 from bench.launch.steps import steady
 from bench.telemetry.fakes import Fakes, WatchedNode
 from bench.telemetry.names import ALONE, GPUS
+from bench.telemetry.scrape import series
 
 WARMED_UP_S = 10.0
 WATCHED_S = 60.0
@@ -50,7 +52,18 @@ def _with_ranks() -> Sample:
         fakes = Fakes(job.directory)
         job.start(FIRST_NODE, fakes.environment, fakes.settings)
         job.wait_until(lambda seen: steady(seen, GPUS, SETTLED_STEP), START_LIMIT_S, must=True)
-        return _watch(sidecar_of(job))
+        sidecar = sidecar_of(job)
+        return {**_watch(sidecar), "series": series(_page(sidecar))}
+
+
+def _page(sidecar: psutil.Process) -> str:
+    """What its only server tells."""
+    ports = [one.laddr.port for one in sidecar.net_connections("tcp4") if one.status == "LISTEN"]
+    if len(ports) != 1:
+        raise NotRun(f"the sidecar listens on {len(ports)} ports")
+    with urllib.request.urlopen(f"http://127.0.0.1:{ports[0]}/metrics", timeout=10) as answer:
+        text: str = answer.read().decode()
+    return text
 
 
 def _watch(sidecar: psutil.Process) -> Sample:

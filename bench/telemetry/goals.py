@@ -48,10 +48,18 @@ def _cost(samples: Sequence[Sample]) -> list[Figure]:
 
 def _scrape(samples: Sequence[Sample]) -> list[Figure]:
     of_row = [s for s in samples if s["row"] == SCRAPE and "series" in s]
+    with_ranks = [float(s["series"]) for s in samples if s["row"] == COST and "series" in s]
     series = [float(s["series"]) for s in of_row]
     ratios = [float(s["page_ms"]) / float(s["constant_ms"]) for s in of_row]
     return [
         at_most("series of one node", "series", max(series, default=None), SERIES, series),
+        at_most(
+            f"series of one node with {WITH_RANKS}, the leader's",
+            "series",
+            max(with_ranks, default=None),
+            SERIES,
+            with_ranks,
+        ),
         at_most("scrape / as many constant series", "ratio", _median(ratios), SCRAPE_RATIO, ratios),
         middle("one scrape", "ms", [float(s["page_ms"]) for s in of_row]),
     ]

@@ -266,8 +266,13 @@ RANKS = (
 )
 
 FINDINGS = (
-    gauge("findings_active", "", (*NODE, "kind"), "Findings that stand now, by kind."),
-    gauge("finding_acts", "", (*NODE, "kind"), "1 when one of this kind is sure enough to act on."),
+    gauge(
+        "findings_active",
+        "",
+        (*NODE, "kind"),
+        "Findings that stand now, by kind; absent for others.",
+    ),
+    gauge("finding_acts", "", (*NODE, "kind"), "1 when one of these is sure enough to act on."),
     counter("findings_total", "", (*NODE, "kind"), "Findings made since the sidecar started."),
 )
 

@@ -76,9 +76,10 @@ def _unanswered(machine: MachineReading) -> set[str]:
 def _draw_findings(picture: Picture, told: Told) -> Iterator[Sample]:
     standing = Counter(finding.kind for finding in picture.findings)
     acting = {finding.kind for finding in picture.findings if finding.acts}
-    for kind in Kind:
-        yield from told("findings_active", standing[kind], kind=kind.value)
+    for kind, count in standing.items():
+        yield from told("findings_active", count, kind=kind.value)
         yield from told("finding_acts", kind in acting, kind=kind.value)
+    for kind in Kind:
         yield from told("findings_total", picture.cost.found.get(kind, 0), kind=kind.value)
 
 
