@@ -57,10 +57,12 @@ class TestProcess:
 
     def look(self, now_s: float) -> Result | None:
         """The result, once there is one, good or bad."""
+        # In this order: of one that has ended nothing more comes than is heard after that.
+        code = self.process.poll()
         if (result := self._listen()) is not None:
             self.end()
             return result
-        if (code := self.process.poll()) is not None:
+        if code is not None:
             self.end()
             return Result(error=f"the test {how_it_ended(code)}")
         if now_s < self.ends_s:

@@ -74,6 +74,32 @@ def test_a_wish_is_answered_once_with_what_came_of_it() -> None:
     assert len(scene.errands) == 1
 
 
+class LastBreath:
+    """A process that says what it found and is gone between a look at its words and one at it."""
+
+    pid = 2**30
+    stdin = None
+
+    def __init__(self) -> None:
+        end, self._speaks = os.pipe()
+        os.set_blocking(end, False)
+        self.stdout = os.fdopen(end, "rb")
+
+    def poll(self) -> int:
+        if self._speaks >= 0:
+            os.write(self._speaks, b'{"figures":{"matmul_flops_per_s":5.0}}\n')
+            os.close(self._speaks)
+            self._speaks = -1
+        return 0
+
+
+def test_what_a_test_says_with_its_last_breath_is_heard() -> None:
+    process = TestProcess(LastBreath(), 60.0, 60.0)  # type: ignore[arg-type]
+    result = process.look(1.0)
+    assert result is not None
+    assert (result.error, result.figures) == ("", {"matmul_flops_per_s": 5.0})
+
+
 def test_of_two_wishes_that_nobody_takes_back_each_is_answered_once() -> None:
     scene = Scene()
     told = orders(asked(), Request("r2", "test", "ann", 1001.0, node="n1"))
