@@ -103,7 +103,11 @@ def test_in_warm_up_sigterm_ends_the_job_at_once(scheduler: Scheduler) -> None:
 def test_while_ranks_start_again_sigterm_saves_what_they_left_in_memory(
     scheduler: Scheduler,
 ) -> None:
-    job = scheduler.start("--set=policy.backoff_s=0.1", "--set=checkpoint.least_every_s=3600")
+    job = scheduler.start(
+        "--set=policy.backoff_s=0.1",
+        "--set=checkpoint.least_every_s=3600",
+        "--set=snapshot.every_steps=1",
+    )
     scheduler.await_steps(30)
     (scheduler.out / "building").touch()
     job.rank(1).kill()
