@@ -127,13 +127,19 @@ def test_a_drained_node_is_not_taken_though_it_be_needed(tmp_path: Path) -> None
     assert members(job) == ["n0", "n2"]
 
 
-def test_what_a_run_left_drained_can_be_returned_before_the_next_one(tmp_path: Path) -> None:
+def ended_with_one_drained(tmp_path: Path) -> SimulatedJob:
+    """A run that is over, and the node n1 that a person keeps outside."""
     job = running(tmp_path, nodes=2)
     job.ask("d", "drain", node="n1", for_s=DAY_S, is_forced=True)
     job.run(1)
     job.until = 0
     job.run_until(lambda: all(node.exit_code is not None for node in job.nodes.values()))
     job.until = 10**9
+    return job
+
+
+def test_what_a_run_left_drained_can_be_returned_before_the_next_one(tmp_path: Path) -> None:
+    job = ended_with_one_drained(tmp_path)
     for name in ("n0", "n1"):
         job.add(name)
     job.run(10)
@@ -146,12 +152,7 @@ def test_what_a_run_left_drained_can_be_returned_before_the_next_one(tmp_path: P
 
 
 def test_a_return_outlasts_the_wait_for_the_next_run_s_nodes(tmp_path: Path) -> None:
-    job = running(tmp_path, nodes=2)
-    job.ask("d", "drain", node="n1", for_s=DAY_S, is_forced=True)
-    job.run(1)
-    job.until = 0
-    job.run_until(lambda: all(node.exit_code is not None for node in job.nodes.values()))
-    job.until = 10**9
+    job = ended_with_one_drained(tmp_path)
     job.ask("r", "return", node="n1")
     job.ask("c", "checkpoint")
     job.add("n0")
