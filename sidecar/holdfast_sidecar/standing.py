@@ -5,7 +5,7 @@ A heartbeat proves life only by moving, so a single reading can't tell the livin
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -339,13 +339,14 @@ def _trouble(
 
 def _ill(findings: list[Finding]) -> Iterator[str]:
     """Each kind once for each node, with the GPUs that it is about."""
-    counts = Counter((one.kind.value, one.node) for one in findings)
-    for (kind, where), times in counts.items():
-        here = [one for one in findings if (one.kind.value, one.node) == (kind, where)]
-        which = list(dict.fromkeys(_which(one) for one in here if one.gpu))
+    alike: dict[tuple[str, str], list[Finding]] = defaultdict(list)
+    for one in findings:
+        alike[one.kind.value, one.node].append(one)
+    for (kind, where), ones in alike.items():
+        which = list(dict.fromkeys(_which(one) for one in ones if one.gpu))
         told = [one for one in which if not any(o.endswith(f", {one}") for o in which)]
-        more = f" x{times}" * (times > 1)
-        yield f"{kind}{more} on {where}" + f": {'; '.join(told)}" * bool(told)
+        times = f" x{len(ones)}" if len(ones) > 1 else ""
+        yield f"{kind}{times} on {where}" + (f": {'; '.join(told)}" if told else "")
 
 
 def _which(finding: Finding) -> str:
