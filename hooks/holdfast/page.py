@@ -2,7 +2,7 @@
 
 The hooks write words, records, replies and last words; the sidecar reads them with pread and
 writes orders into the same page. This file packs and parses, and touches neither file nor clock.
-Layout (bytes, little endian), page size 24,576:
+Layout (bytes, little endian), page size 45,056:
 
     0     identity   magic, version, who this is, checksum; written once, before the rename
     512   words      64 unsigned 64-bit words, each stored at once
@@ -10,7 +10,7 @@ Layout (bytes, little endian), page size 24,576:
     2048  replies    one slot of 128 bytes per kind of order that is answered
     3072  death      the mutex that the rank's main thread holds for life; see DEATH_WATCH
     4096  last words what an exception said, as JSON
-    8192  ring       256 records of 64 bytes; the word PUBLISHED counts them
+    8192  ring       256 records of 144 bytes; the word PUBLISHED counts them
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from enum import IntEnum, IntFlag
 from typing import Any
 
 MAGIC = b"HOLDFAST"
-VERSION = 3
-PAGE_SIZE = 24_576
+VERSION = 4
+PAGE_SIZE = 45_056
 
 STACKS_SIGNAL = signal.SIGRTMIN + 12
 """Asks a rank for its stacks. Not SIGUSR1 or SIGUSR2: with those schedulers ask scripts to save and
@@ -53,6 +53,7 @@ class Phase(IntEnum):
     EVALUATING = 9
     IDLE = 10
     FINISHED = 11
+    TRANSFERRING = 12  # a batch goes from the host to the device
 
 
 class Word(IntEnum):
@@ -91,6 +92,23 @@ class Word(IntEnum):
     SCALER_SKIPS = 30  # steps in a row that a loss scaler passed over; 0: the newest it did not
     DEATH_WATCH = 31  # 1: the main thread holds the mutex at DEATH_OFFSET; whoever gets it, knows
     TOKENS = 32  # tokens that the script said it trained on, in this attempt
+    MODEL_FLOPS = 33  # float64: of one step of this rank, recomputing left out; 0: not counted yet
+    HARDWARE_FLOPS = 34  # float64: the same with what activation checkpointing computes again
+    PEAK_FLOPS = 35  # float64: a second, of this rank's device at best; 0: not known
+    MEMORY_ALLOCATED = 36  # bytes of this rank's device that tensors hold; 0: it has none
+    MEMORY_RESERVED = 37  # bytes that torch's allocator holds, tensors included
+    MEMORY_PEAK = 38  # the most that was reserved in this attempt
+    MEMORY_TOTAL = 39  # bytes that the device has
+    MEMORY_RETRIES = 40  # times the allocator had to give back what it kept before it found room
+    COLLECTIVES_1 = 41  # collectives and messages of the first process group; the next three follow
+    COLLECTIVES_2 = 42
+    COLLECTIVES_3 = 43
+    COLLECTIVES_4 = 44
+    SENT_BYTES_1 = 45  # bytes of this rank's own tensors in them, as far as they were seen
+    SENT_BYTES_2 = 46
+    SENT_BYTES_3 = 47
+    SENT_BYTES_4 = 48
+    ANATOMY_EVERY = 49  # the parts of every so manyth step are measured; 0 reads as 1: of all
 
 
 class Flag(IntFlag):
@@ -111,6 +129,9 @@ class RecordFlag(IntFlag):
 
     LOSS = 1  # a loss became known during this step; without it `loss` is an older one, or 0
     GRADIENT = 2  # so did a gradient norm; without it `gradient_norm` is an older one, or 0
+    WAITS_SEEN = 4  # what the backward pass waited for others counts as communicating, not backward
+    WORK_REPORTED = 8  # tokens and squares are the script's own word; without it: seen in its batch
+    WHOLE_ONLY = 16  # the parts were not measured: all of the step is in `other_us`
 
 
 class Ending(IntEnum):
@@ -129,6 +150,7 @@ class OrderKind(IntEnum):
     SNAPSHOT = 2  # take one every `every` steps (0: none), into `slots` slots
     PEER = 3  # take one at `step` and hold it, for another node to copy; hold `keeps` besides
     CONFIRMED = 4  # the snapshot of `step` is on another node too; withdrawn: it won't be, go on
+    TRACE = 5  # profile `every` steps from `step` on, into a file named by the identifier
 
 
 class ReplyState(IntEnum):
@@ -156,7 +178,7 @@ DEATH_SIZE = 64
 LAST_WORDS_OFFSET = 4096
 LAST_WORDS_SIZE = 2048
 RING_OFFSET = 8192
-RECORD_SIZE = 64
+RECORD_SIZE = 144
 RING_CAPACITY = (PAGE_SIZE - RING_OFFSET) // RECORD_SIZE
 
 _IDENTITY = struct.Struct("<8sQQQQQQQQQ64s128s")
@@ -165,10 +187,14 @@ _ORDER_BODY = struct.Struct("<QQQQQQQQ48s")
 """kind, attempt, epoch, step, deadline_ns, every, slots, keeps, identifier"""
 _ORDER = struct.Struct("<Q I 4x 112s")
 _REPLY_BODY = struct.Struct("<QQQQ48s")  # state, step, bytes, duration_ns, identifier
-RECORD_BODY = struct.Struct("<QQ7IdfI")
+GROUPS_TIMED = 4
+"""So many of a rank's process groups, in the order in which they were made, are timed apart."""
+RECORD_BODY = struct.Struct("<QQ 10I dfI 2I 4I 6I I If I 4x")
 """A record without its checksum; public because the hot path packs it without a `Record`.
 
-step, end_ns, the seven parts of the step (their sum is its total), loss, gradient norm, flags.
+step, end_ns, the ten parts of the step (their sum is its total), loss, gradient norm, flags,
+garbage collector, overlapped, waits of four groups, six parts on the device, their lag, tokens,
+squares, backward passes.
 """
 LARGEST_NORM = 3.4e38
 """The largest number that the 32 bits of a gradient norm hold, or nearly; beyond is infinite."""
@@ -248,7 +274,8 @@ def bits_float(bits: int) -> float:
 class Record:
     """One step of one rank. Durations are microseconds, `end_ns` is CLOCK_MONOTONIC.
 
-    The total is the sum of the parts that follow it, so the page does not hold it.
+    The total is the sum of the ten parts, so the page does not hold it: data, forward, backward,
+    communicating, optimizer, saving, other, transfer, evaluating, compiling.
     """
 
     step: int
@@ -258,6 +285,7 @@ class Record:
     forward_us: int
     backward_us: int
     communicating_us: int
+    """What the rank stood waiting in: exposed communication."""
     optimizer_us: int
     saving_us: int
     other_us: int
@@ -265,6 +293,27 @@ class Record:
     flags: int = 0
     """See RecordFlag."""
     gradient_norm: float = 0.0
+    transfer_us: int = 0
+    """From the host to the device, as far as the host was kept by it."""
+    evaluating_us: int = 0
+    compiling_us: int = 0
+    collector_us: int = 0
+    """Of the parts, whichever it struck: Python's garbage collector."""
+    overlapped_us: int = 0
+    """Communication that was under way while the rank worked, as far as it was seen."""
+    waits_us: tuple[int, ...] = (0,) * GROUPS_TIMED
+    """Of communicating: in each of the first process groups."""
+    device_us: tuple[int, ...] = (0,) * 6
+    """On the device's own clock, of the step `device_lag` steps before this one: transfer, forward,
+    backward, communicating (exposed), optimizer, other."""
+    device_lag: int = 0
+    """0: no time of a device became known during this step."""
+    tokens: int = 0
+    """Work of the step: tokens, or elements of its batch where the script says nothing."""
+    squares: float = 0.0
+    """Likewise: sum of the squares of the sequences' lengths."""
+    backwards: int = 0
+    """Backward passes: more than one with gradient accumulation or micro-batches."""
 
 
 def pack_record(record: Record) -> bytes:
@@ -279,20 +328,58 @@ def pack_record(record: Record) -> bytes:
         record.optimizer_us,
         record.saving_us,
         record.other_us,
+        record.transfer_us,
+        record.evaluating_us,
+        record.compiling_us,
         record.loss,
         record.gradient_norm,
         record.flags,
+        record.collector_us,
+        record.overlapped_us,
+        *record.waits_us,
+        *record.device_us,
+        record.device_lag,
+        record.tokens,
+        record.squares,
+        record.backwards,
     )
     return body + _CHECKSUM.pack(zlib.crc32(body))
 
 
 def parse_record(data: bytes) -> Record | None:
-    """Parse 64 bytes; None when torn."""
+    """Parse a slot of the ring; None when torn."""
     body = data[: RECORD_BODY.size]
     if _CHECKSUM.unpack_from(data, RECORD_BODY.size)[0] != zlib.crc32(body):
         return None
-    step, end_ns, *parts, loss, gradient_norm, flags = RECORD_BODY.unpack(body)
-    return Record(*(step, end_ns, sum(parts), *parts, loss, flags, gradient_norm))
+    fields = RECORD_BODY.unpack(body)
+    fetching, forward, backward, waiting, optimizer, saving, other, *rare = fields[2:12]
+    loss, gradient_norm, flags, collector, overlapped = fields[12:17]
+    return Record(
+        step=fields[0],
+        end_ns=fields[1],
+        total_us=sum(fields[2:12]),
+        data_us=fetching,
+        forward_us=forward,
+        backward_us=backward,
+        communicating_us=waiting,
+        optimizer_us=optimizer,
+        saving_us=saving,
+        other_us=other,
+        transfer_us=rare[0],
+        evaluating_us=rare[1],
+        compiling_us=rare[2],
+        loss=loss,
+        gradient_norm=gradient_norm,
+        flags=flags,
+        collector_us=collector,
+        overlapped_us=overlapped,
+        waits_us=fields[17:21],
+        device_us=fields[21:27],
+        device_lag=fields[27],
+        tokens=fields[28],
+        squares=fields[29],
+        backwards=fields[30],
+    )
 
 
 def parse_records(page: bytes, after: int) -> Iterator[tuple[int, Record]]:
@@ -440,6 +527,10 @@ SOCKET_SUFFIX = ".socket"
 
 GROUPS_SUFFIX = ".groups"
 """Likewise: JSON, name of each process group it is in -> `title` and `ranks`."""
+
+LAYOUT_SUFFIX = ".layout"
+"""Likewise: JSON, where it stands in the parallel layout: `dims`, `shape` and `coordinate` of the
+largest named device mesh, `stage` and `stages` of a pipeline."""
 
 DEVICES_SUFFIX = ".devices"
 """Likewise: JSON, the GPUs that hold what its optimizer steps, and which process says so."""

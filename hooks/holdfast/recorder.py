@@ -59,6 +59,7 @@ _LONGEST_US = 2**32 - 1
 """A duration has 32 bits in the record: 71 minutes. Longer ones are cut to it."""
 
 _NOTHING_SPENT = (0,) * len(Phase)
+_NOTHING_MORE = (0,) * 16
 _pack_body = page.RECORD_BODY.pack
 _pack_slot = struct.Struct(f"<{page.RECORD_SIZE - 4}sI").pack_into
 
@@ -279,33 +280,63 @@ class Recorder:
         words[_GRADIENT_STEP] = step
 
     def _pack(self, step: int, now: int, spent: list[int]) -> bytes:
-        # Unpacked at once, which is quicker than seven look-ups; in the order of `Phase`.
-        starting, restoring, _, data, forward, backward, waiting, optimizer, saving, _, _, _ = spent
-        total = (now - self._boundary_ns - starting - restoring) // 1000
-        data //= 1000
-        forward //= 1000
-        backward //= 1000
-        waiting //= 1000
-        optimizer //= 1000
-        saving //= 1000
-        other = total - data - forward - backward - waiting - optimizer - saving
-        if total > _LONGEST_US:
-            parts = (data, forward, backward, waiting, optimizer, saving, other)
-            cut = (min(part, _LONGEST_US) for part in parts)
-            return _pack_body(step, now, *cut, self._loss, self._gradient, self._news)
-        return _pack_body(
-            step,
-            now,
+        # Unpacked at once, which is quicker than ten look-ups; in the order of `Phase`.
+        (
+            starting,
+            restoring,
+            compiling,
             data,
             forward,
             backward,
             waiting,
             optimizer,
             saving,
-            other,
+            evaluating,
+            _,
+            _,
+            transfer,
+        ) = spent
+        total = (now - self._boundary_ns - starting - restoring) // 1000
+        compiling //= 1000
+        data //= 1000
+        forward //= 1000
+        backward //= 1000
+        waiting //= 1000
+        optimizer //= 1000
+        saving //= 1000
+        evaluating //= 1000
+        transfer //= 1000
+        parts: tuple[int, ...] = (
+            data,
+            forward,
+            backward,
+            waiting,
+            optimizer,
+            saving,
+            total
+            - data
+            - forward
+            - backward
+            - waiting
+            - optimizer
+            - saving
+            - transfer
+            - evaluating
+            - compiling,
+            transfer,
+            evaluating,
+            compiling,
+        )
+        if total > _LONGEST_US:
+            parts = tuple(min(part, _LONGEST_US) for part in parts)
+        return _pack_body(
+            step,
+            now,
+            *parts,
             self._loss,
             self._gradient,
             self._news,
+            *_NOTHING_MORE,
         )
 
     def _read_order(self, kind: OrderKind) -> None:

@@ -18,6 +18,7 @@ from holdfast.page import (
     Identity,
     Phase,
     Record,
+    RecordFlag,
     Reply,
     Word,
     bits_float,
@@ -260,6 +261,9 @@ PHASES_OF_A_STEP = (
     "optimizer",
     "saving",
     "other",
+    "transfer",
+    "evaluating",
+    "compiling",
 )
 """What a record splits a step into."""
 
@@ -313,12 +317,15 @@ def own_s(records: tuple[Record, ...], steps: int) -> float:
 def own_of(record: Record) -> float:
     """Seconds of a step that a rank spent on its own work.
 
-    This leaves out what a rank waits for others: communicating, and the backward pass, in
-    which DDP's reducer waits for its peers where no hook can see it. A slow device or host shows
-    in the other phases just as well.
+    This leaves out what comes rarely (saving, evaluating, compiling) and what a rank waits for
+    others: communicating, and the backward pass unless the record says that what DDP's reducer
+    waits in there was seen and taken off.
     """
-    waited_us = record.communicating_us + record.backward_us + record.saving_us
-    return max(0, record.total_us - waited_us) / 1e6
+    left_out_us = record.communicating_us + record.saving_us
+    left_out_us += record.evaluating_us + record.compiling_us
+    if not record.flags & RecordFlag.WAITS_SEEN:
+        left_out_us += record.backward_us
+    return max(0, record.total_us - left_out_us) / 1e6
 
 
 def _median(records: tuple[Record, ...], steps: int, part: Callable[[Record], float]) -> float:

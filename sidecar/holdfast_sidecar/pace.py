@@ -11,7 +11,7 @@ from holdfast_sidecar.durations import Durations
 
 LEARNT = {
     part: f"{part}_us"
-    for part in ("data", "forward", "backward", "communicating", "optimizer", "other")
+    for part in ("data", "forward", "backward", "communicating", "optimizer", "other", "transfer")
 }
 """Parts of an ordinary step, and where a record has them. Saving, like whatever no record tells of,
 comes rarely and varies without bound."""

@@ -16,6 +16,7 @@ MEASURED: Mapping[Phase, str] = {
     Phase.COMMUNICATING: "communicating",
     Phase.OPTIMIZER: "optimizer",
     Phase.IDLE: "other",
+    Phase.TRANSFERRING: "transfer",
 }
 """The phases of an ordinary step. The others (starting, restoring, compiling, saving, evaluating)
 come rarely and vary without bound, so they get a fixed allowance."""

@@ -8,7 +8,10 @@ from holdfast import page
 from holdfast.page import Identity, Order, OrderKind, Record, Reply, ReplyState
 
 IDENTITY = Identity(1, 2, 3, 4, 5, 6, 7, 8, "node-a", "job-b")
-RECORD = Record(1, 2, 49, 4, 5, 6, 7, 8, 9, 10, 0.5, 3, 2.5)
+RECORD = Record(
+    *(1, 2, 82, 4, 5, 6, 7, 8, 9, 10, 0.5, 3, 2.5, 11, 12, 10, 14, 15),
+    *((16, 17, 18, 19), (20, 21, 22, 23, 24, 25), 2, 27, 28.0, 29),
+)
 
 
 def place(zone: bytes, offset: int) -> bytes:

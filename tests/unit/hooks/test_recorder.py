@@ -79,7 +79,7 @@ def test_time_belongs_to_the_innermost_phase_and_is_counted_once(
     assert (inner, outer) == (Phase.BACKWARD, Phase.FORWARD)
     assert (record.data_us, record.forward_us, record.backward_us) == (10, 20, 35)
     assert (record.communicating_us, record.optimizer_us, record.saving_us) == (40, 50, 0)
-    assert (record.other_us, record.total_us) == (60, 215)
+    assert (record.evaluating_us, record.other_us, record.total_us) == (60, 0, 215)
     assert record.end_ns == clock.now_ns
 
 

@@ -1,0 +1,45 @@
+"""The lines of all ranks for the same steps, and one rank's excess over its peers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from holdfast_sidecar.records.steps import StepLine
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What all ranks told of the steps after `after_step` up to `step`."""
+
+    after_step: int
+    step: int
+    lines: Mapping[int, StepLine]
+    """rank -> its means over the frame; ranks that told nothing of it, or had no ordinary step in
+    it, are left out."""
+
+
+@dataclass(frozen=True)
+class Excess:
+    """A rank that takes longer than its peers, and for how long already. Shares are parts of one."""
+
+    rank: int
+    role: str
+    slowdown: float
+    """Own time beyond what its peers' says it should be, by that."""
+    confidence: float
+    since_step: int
+    steps: int
+    """Steps that were seen since."""
+    own_us: float
+    """Its own time, mean of the newest steps."""
+    peers_us: float
+    """What it would be by its peers' and its own work."""
+    parts_us: Mapping[str, float] = field(default_factory=dict)
+    """Part of a step -> its own beyond that of its peers (their median), mean of those steps."""
+    work: float = 1.0
+    """Its work beside its peers': 1.5 is half as much again; 1 where nothing is known of it."""
+    by_work: float = 0.0
+    """What of its time beyond its peers' more work explains, as a part of theirs. An excess with a
+    `slowdown` near nothing and a large `by_work` is uneven work, and no slow rank."""
+    is_persistent: bool = False
