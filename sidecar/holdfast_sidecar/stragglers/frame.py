@@ -21,7 +21,7 @@ class Frame:
 
 @dataclass(frozen=True)
 class Excess:
-    """A rank that takes longer than its peers, and for how long already. Shares are parts of one."""
+    """A rank that takes longer than its peers, and since when. Shares are parts of one."""
 
     rank: int
     role: str
