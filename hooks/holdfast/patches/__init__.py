@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from holdfast.patches import (
     backward,
-    collectives,
+    communication,
     compiling,
     data,
     gradients,
-    group,
     optimizer,
-    waiting,
     workers,
 )
 
@@ -25,8 +23,6 @@ PATCHES = (
     ("gradients", gradients.install),
     ("data", data.install),
     ("workers", workers.install),
-    ("collectives", collectives.install),
-    ("waiting", waiting.install),
-    ("group", group.install),
+    ("communication", communication.install),
     ("compiling", compiling.install),
 )
