@@ -13,6 +13,7 @@ from holdfast.patches import (
     compiling,
     data,
     gradients,
+    layout,
     optimizer,
     workers,
 )
@@ -24,5 +25,6 @@ PATCHES = (
     ("data", data.install),
     ("workers", workers.install),
     ("communication", communication.install),
+    ("layout", layout.install),
     ("compiling", compiling.install),
 )

@@ -48,6 +48,8 @@ COLLECTIVES = (
 POINT_TO_POINT = ("irecv", "isend", "recv", "recv_object_list", "send", "send_object_list")
 """Not in the counts of all groups together: ranks rightly differ in how many of these they do."""
 
+ALWAYS_GO_ON = ("irecv", "isend")
+
 BATCH = "batch_isend_irecv"
 """Names its group and its tensors in each of its messages."""
 
@@ -71,9 +73,13 @@ def replace(torch: Any, name: str, guard: Guard, groups: Groups, counted: bool) 
         return
     if name == BATCH:
         begin = of_batch(beginning(groups, Arguments(sized=0), counted))
+        starts = True
     else:
-        begin = beginning(groups, read_arguments(function), counted)
-    wrapper = grouped(function, torch.compiler.is_compiling, guard, begin, ending(groups, counted))
+        arguments = read_arguments(function)
+        begin = beginning(groups, arguments, counted)
+        starts = arguments.may_go_on or name in ALWAYS_GO_ON
+    end = ending(groups, counted, starts)
+    wrapper = grouped(function, torch.compiler.is_compiling, guard, begin, end)
     for place in places:
         if getattr(place, name, None) is function:
             setattr(place, name, wrapper)

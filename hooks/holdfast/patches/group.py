@@ -87,9 +87,9 @@ def install(torch: Any, recorder: Recorder, guard: Guard, groups: Groups | None 
     timed = guard.wrap("group slots", telling.slots, None)
     slots.tell = tells
     listens = guard.wrap("flight recorder", telling.listen, None)
-    _follow(torch, "init_process_group", (stands, uses, timed, tells, listens))
+    follow(torch, "init_process_group", (stands, uses, timed, tells, listens))
     for name in CHANGES:
-        _follow(torch, name, (uses, timed, tells))
+        follow(torch, name, (uses, timed, tells))
 
 
 def page_of(attempt: int) -> Path | None:
@@ -100,7 +100,7 @@ def page_of(attempt: int) -> Path | None:
     return Path(folder) / page.page_name(attempt, seat.local_rank)
 
 
-def _follow(torch: Any, name: str, hooks: tuple[Callable[[], None], ...]) -> None:
+def follow(torch: Any, name: str, hooks: tuple[Callable[[], None], ...]) -> None:
     """Call the hooks after torch's function, under both names by which scripts import it."""
     places = (torch.distributed.distributed_c10d, torch.distributed)
     function = getattr(places[0], name, None)

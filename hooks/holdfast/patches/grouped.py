@@ -47,6 +47,8 @@ class Arguments:
     group: int = NOWHERE
     sized: int = NOWHERE
     sized_name: str = ""
+    may_go_on: bool = False
+    """It can be told to go on while the caller works, and answers what awaits it."""
 
 
 def read_arguments(function: Callable[..., Any], sized: tuple[str, ...] = SIZED) -> Arguments:
@@ -57,6 +59,7 @@ def read_arguments(function: Callable[..., Any], sized: tuple[str, ...] = SIZED)
         group=names.index("group") if "group" in names else NOWHERE,
         sized=names.index(name) if name else NOWHERE,
         sized_name=name,
+        may_go_on="async_op" in names,
     )
 
 
@@ -127,7 +130,7 @@ def beginning(groups: Groups, arguments: Arguments, counted: bool) -> Begin:
     return begin
 
 
-def ending(groups: Groups, counted: bool, starts: bool = True) -> End:
+def ending(groups: Groups, counted: bool, starts: bool) -> End:
     """Return to the phase before. starts: what it answers is awaited later."""
     recorder, underway = groups.recorder, groups.underway
     left = recorder.index_of(Word.COLLECTIVES_LEFT)

@@ -47,7 +47,7 @@ class Stage:
         inherited = {key: value for key, value in os.environ.items() if "HOLDFAST" not in key}
         return {
             **inherited,
-            **attachment.worker_environment({}),
+            **attachment.worker_environment(inherited),
             environment.PAGE_DIR: str(self.pages),
             environment.EVIDENCE_DIR: str(self.evidence),
             environment.JOB: "job",
