@@ -163,7 +163,8 @@ def test_what_is_counted_beside_the_phases_is_in_the_record_of_its_step_only(
     recorder.note_device((1, 2, 3, -4, 5, 2**40), lag=2)
     recorder.note_work(100, 3.0)
     recorder.note_work(20, 1.5)
-    recorder.backwards = 2
+    recorder.add_backward()
+    recorder.add_backward()
     recorder.end_step(1)
     recorder.end_step(2)
     first, second = records(memory)
@@ -197,9 +198,8 @@ def test_a_backward_pass_whose_waits_were_not_seen_is_not_said_to_be_own_work(
     recorder: Recorder, memory: bytearray
 ) -> None:
     recorder.sees_waits = True
-    recorder.backwards, recorder.backwards_unseen = 2, 1
+    recorder.backwards_unseen = 1
     recorder.end_step(1)
-    recorder.backwards = 1
     recorder.end_step(2)
     assert [record.flags for record in records(memory)] == [0, RecordFlag.WAITS_SEEN]
 
