@@ -25,6 +25,8 @@ class Underway:
         self._recorder = recorder
         self._started: dict[int, tuple[int, int, Any]] = {}
         self._counted_to_ns = 0
+        self.is_inside = False
+        """Whether a call in a process group is being timed now; those in it are its own."""
         self.waited_ns = 0
         """So long the rank communicated and did nothing else."""
 

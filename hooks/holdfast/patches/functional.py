@@ -102,11 +102,12 @@ def beginning(groups: Groups, results: Results, arguments: Arguments, gathers: b
 
     gathers: its larger side is what it answers, and counted then.
     """
-    recorder, slots = groups.recorder, groups.slots
+    recorder, slots, underway = groups.recorder, groups.slots, groups.underway
 
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Begun | None:
-        if is_elsewhere(recorder):
+        if is_elsewhere(groups):
             return None
+        underway.is_inside = True
         given, group_at, sized_at = len(args), arguments.group, arguments.sized
         slot = slots.slot(group_of(args[group_at] if group_at < given else kwargs.get("group")))
         if slot >= 0:
@@ -140,8 +141,9 @@ def awaiting(groups: Groups, results: Results) -> Begin:
     recorder, underway = groups.recorder, groups.underway
 
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Begun | None:
-        if is_elsewhere(recorder):
+        if is_elsewhere(groups):
             return None
+        underway.is_inside = True
         key = results.key(args[0] if args else kwargs.get("tensor"))
         previous = recorder.enter(Phase.COMMUNICATING)
         return previous, underway.await_(key)
@@ -149,11 +151,12 @@ def awaiting(groups: Groups, results: Results) -> Begin:
     return begin
 
 
-def is_elsewhere(recorder: Recorder) -> bool:
+def is_elsewhere(groups: Groups) -> bool:
     """Whether this call is part of another, of a compilation, or of another thread."""
+    recorder = groups.recorder
     phase = recorder.phase
     return (
-        phase is Phase.COMMUNICATING
+        (phase is Phase.COMMUNICATING and groups.underway.is_inside)
         or phase is Phase.COMPILING
         or threading.get_ident() != recorder.thread
     )

@@ -95,8 +95,11 @@ End = Callable[[Begun, Any], None]
 def beginning(groups: Groups, arguments: Arguments, counted: bool) -> Begin:
     """Enter the phase; None when it is not to be left again: nested, or not the thread that trains.
 
+    What FSDP calls at the end of a backward pass, where the pass itself counts as communicating
+    already (see `backward_wait`), is not nested: its group is known better.
     The order of the tests is their price. counted: in the words that tell of all groups together.
     """
+    underway = groups.underway
     recorder, slots, known = groups.recorder, groups.slots, groups.slots.known
     own_thread, communicating = threading.get_ident, Phase.COMMUNICATING
     group_at, sized_at, name = arguments.group, arguments.sized, arguments.sized_name
@@ -106,8 +109,11 @@ def beginning(groups: Groups, arguments: Arguments, counted: bool) -> Begin:
     count_at, set_word, enter = recorder.count_at, recorder.set_word, recorder.enter
 
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Begun | None:
-        if recorder.phase is communicating or own_thread() != recorder.thread:
+        if recorder.phase is communicating and underway.is_inside:
             return None
+        if own_thread() != recorder.thread:
+            return None
+        underway.is_inside = True
         given = len(args)
         group = args[group_at] if group_at < given else kwargs.get("group")
         slot = known.get(id(group))
@@ -137,6 +143,7 @@ def ending(groups: Groups, counted: bool, starts: bool) -> End:
     count_at, enter, wait_in = recorder.count_at, recorder.enter, recorder.wait_in
 
     def end(begun: Begun, answer: Any) -> None:
+        underway.is_inside = False
         if counted:
             count_at(left)
         previous, slot = begun

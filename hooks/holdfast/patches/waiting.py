@@ -33,8 +33,11 @@ def awaiting(groups: Groups) -> Begin:
     own_thread, communicating = threading.get_ident, Phase.COMMUNICATING
 
     def begin(args: tuple[Any, ...], _: dict[str, Any]) -> Begun | None:
-        if recorder.phase is communicating or own_thread() != recorder.thread:
+        if recorder.phase is communicating and underway.is_inside:
             return None
+        if own_thread() != recorder.thread:
+            return None
+        underway.is_inside = True
         previous = recorder.enter(communicating)
         return previous, underway.await_(id(args[0]), args[0]) if args else NO_SLOT
 

@@ -136,7 +136,7 @@ FSDP = """
 def test_fully_sharded_the_others_wait_in_its_mesh(job: Job) -> None:
     job.run(FSDP, world=2, slow=1)
     assert job.waits_us(0)[0] > WAITED_US
-    assert job.communicating_us(0) == pytest.approx(sum(job.waits_us(0)), abs=50)
+    assert job.communicating_us(0) == pytest.approx(sum(job.waits_us(0)), abs=1000)
     assert job.communicating_us(1) < WAITED_US
     assert job.singles_out(1)
     assert job.layout(1) == {
@@ -165,7 +165,7 @@ TENSOR = """
 def test_tensor_parallel_the_others_wait_for_functional_collectives(job: Job) -> None:
     job.run(TENSOR, world=2, slow=1)
     assert job.waits_us(0)[0] > WAITED_US
-    assert job.communicating_us(0) == pytest.approx(sum(job.waits_us(0)), abs=50)
+    assert job.communicating_us(0) == pytest.approx(sum(job.waits_us(0)), abs=1000)
     assert job.singles_out(1)
     words = page.parse_words(job.stage.read(0))
     assert words[Word.COLLECTIVES_1] >= STEPS
@@ -192,7 +192,7 @@ PIPELINE = """
 def test_in_a_pipeline_the_stages_beside_wait_for_its_messages(job: Job, schedule: str) -> None:
     job.run(PIPELINE.replace("SCHEDULE", schedule), world=2, slow=1)
     assert job.waits_us(0)[0] > WAITED_US
-    assert job.communicating_us(0) == pytest.approx(sum(job.waits_us(0)), abs=100)
+    assert job.communicating_us(0) == pytest.approx(sum(job.waits_us(0)), abs=1000)
     assert job.singles_out(1)
     assert [job.layout(rank)["stage"] for rank in (0, 1)] == [0, 1]
     assert job.layout(0)["stages"] == 2
@@ -208,8 +208,9 @@ REPLICATED = """
 """
 
 
-def test_replicated_what_the_reducer_sends_is_counted_in_its_group(job: Job) -> None:
+def test_replicated_what_the_reducer_sends_and_waits_for_is_in_its_group(job: Job) -> None:
     job.run(REPLICATED, world=2, slow=1)
+    assert job.waits_us(0)[0] > WAITED_US
     assert job.singles_out(1)
     words = page.parse_words(job.stage.read(0))
     gradients = 2 * (8 * 8 + 8) * 4
