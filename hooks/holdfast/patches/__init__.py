@@ -12,6 +12,7 @@ from holdfast.patches import (
     collectives,
     compiling,
     data,
+    devices,
     gradients,
     group,
     optimizer,
@@ -29,4 +30,5 @@ PATCHES = (
     ("waiting", waiting.install),
     ("group", group.install),
     ("compiling", compiling.install),
+    ("devices", devices.install),
 )
