@@ -12,6 +12,7 @@ from holdfast.patches import (
     communication,
     compiling,
     data,
+    devices,
     gradients,
     layout,
     optimizer,
@@ -27,4 +28,5 @@ PATCHES = (
     ("communication", communication.install),
     ("layout", layout.install),
     ("compiling", compiling.install),
+    ("devices", devices.install),
 )
