@@ -57,7 +57,6 @@ from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.rank_reports import report_rank
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart
 from holdfast_sidecar.records.snapshot import SnapshotReport
-from holdfast_sidecar.roles import read_roles
 from holdfast_sidecar.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -381,7 +380,7 @@ class Loop:
         attempt, local = self.attention.attempt, self.attention.seen_at(now_s)
         reports = {} if orders.view is None else orders.view.section(Section.NODES)
         peers = parse_peers(reports, self.node, attempt)
-        return Ranks(attempt, local, peers, roles=read_roles(orders.plan, attempt))
+        return Ranks(attempt, local, peers)
 
     def _inquire(self, orders: Orders, ranks: Ranks, moment: Moment) -> Ranks:
         """Ask the ranks where they stand while one of them, here or elsewhere, is doubtful."""

@@ -341,7 +341,6 @@ class PeerRank:
     step: int
     phase: str
     phase_age_s: float
-    own_s: float
     has_ended: bool
 
 
@@ -378,8 +377,6 @@ class Ranks:
     """Where ranks, here and elsewhere, stand in their collectives; only while one is doubtful."""
     arrival: Arrival | None = None
     """What that says about who keeps the others waiting."""
-    roles: Mapping[int, str] = field(default_factory=dict)
-    """rank -> its role; empty where all have the same, or it is not known."""
 
     @property
     def world_size(self) -> int:

@@ -31,7 +31,7 @@ def report_rank(
         phase=look.phase.name.lower(),
         phase_age_s=round(max(0.0, moment.now_s - look.moved_s), 3),
         step_s=round(step_s(history.records, STEPS_OF_PACE), 6),
-        own_s=round(own_s(history.records, settings.straggler.steps), 6),
+        own_s=round(own_s(history.records, STEPS_OF_PACE), 6),
         loss=look.loss if is_finite(look.loss) else None,
         is_loss_finite=look.loss is None or is_finite(look.loss),
         nonfinite_losses=look.words[Word.NONFINITE],
