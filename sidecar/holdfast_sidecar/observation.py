@@ -53,6 +53,10 @@ class ProcessLook:
     cpu_ticks: int
     main_thread_turns: int | None = None
     """How often the main thread got onto a CPU; None where the kernel doesn't count it."""
+    main_thread_queued_ns: int | None = None
+    """For how long it was ready to run so far, and had no CPU; None likewise."""
+    major_faults: int = 0
+    """Pages that had to be read from storage before the process could go on, so far."""
 
 
 @dataclass(frozen=True)
