@@ -12,6 +12,7 @@ from pathlib import Path
 from holdfast import page
 from holdfast_sidecar.kernel_files import read_if_any
 from holdfast_sidecar.pages import RankPage
+from holdfast_sidecar.readings.standing import NOWHERE, Standing
 from holdfast_sidecar.stragglers.layout import spell_groups, spell_layout
 
 EVERY_S = 1.0
@@ -21,14 +22,6 @@ MOST_BYTES = 1 << 20
 
 Version = tuple[int, int, int] | None
 """Of a file; None: there is none."""
-
-
-@dataclass(frozen=True)
-class Standing:
-    """As a rank's report carries it."""
-
-    layout: str = ""
-    groups: tuple[str, ...] = ()
 
 
 @dataclass
@@ -43,7 +36,7 @@ class LayoutsProbe:
         """By rank; those that say nothing are left out."""
         self._known = {held.path: self._look_at(held.path) for held in self.held()}
         ranks = {held.identity.rank: self._known[held.path][1] for held in self.held()}
-        return {rank: standing for rank, standing in ranks.items() if standing != Standing()}
+        return {rank: standing for rank, standing in ranks.items() if standing != NOWHERE}
 
     def _look_at(self, path: Path) -> tuple[tuple[Version, Version], Standing]:
         layout, groups = path.with_suffix(page.LAYOUT_SUFFIX), path.with_suffix(page.GROUPS_SUFFIX)

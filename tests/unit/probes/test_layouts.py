@@ -10,7 +10,8 @@ from tests.unit.pretend_pages import write_page
 
 from holdfast_sidecar.pages import Pages
 from holdfast_sidecar.probes import layouts
-from holdfast_sidecar.probes.layouts import LayoutsProbe, Standing
+from holdfast_sidecar.probes.layouts import LayoutsProbe
+from holdfast_sidecar.readings.standing import Standing
 
 
 def write(path: Path, told: object) -> None:
