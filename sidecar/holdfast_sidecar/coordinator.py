@@ -312,6 +312,8 @@ class Coordinator(threading.Thread):
             hooks=dict(state.hooks),
             gate=state.gate,
             exertion=state.exertion,
+            steps=state.steps,
+            slow=state.slow,
         )
         lease_s = self._settings.sidecar.lease_s
         lease, view = self._store.exchange(

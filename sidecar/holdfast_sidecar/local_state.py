@@ -19,6 +19,7 @@ from holdfast_sidecar.records.gate import Exertion, GateVerdict
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.slowness import SlowStanding
 from holdfast_sidecar.records.snapshot import AttemptKey, PeerOrder, SnapshotOrder, SnapshotReport
 
 
@@ -53,6 +54,9 @@ class LocalState:
     """See NodeReport."""
     gate: GateVerdict | None = None
     exertion: Exertion | None = None
+    steps: list[str] = field(default_factory=list)
+    """See NodeReport, as for `slow`."""
+    slow: SlowStanding | None = None
 
 
 @dataclass(frozen=True)

@@ -173,10 +173,16 @@ class StallSettings:
 
 @dataclass(frozen=True)
 class StragglerSettings:
-    """When a rank is called slow against its peers."""
+    """Who is slow against its peers, and from when on it is told."""
 
-    ratio: float = 1.25
-    steps: int = 8
+    enabled: bool = True
+    """Whether the steps of all ranks are compared at all."""
+    least_slowdown: float = 0.05
+    """Of its peers' time, by which a rank has to be slower before it is told of: half of what the
+    what-if study of production jobs (OSDI '25) begins to call slow."""
+    persists_s: float = 120.0
+    """A slowness that lasts longer is called persistent: other jobs, a backup or a burst on the
+    network pass within a minute or two, and what a rank's node is replaced for must not."""
 
 
 @dataclass(frozen=True)
