@@ -45,10 +45,13 @@ class Frames:
         while self._blocks:
             oldest = min(self._blocks)
             block = self._blocks[oldest]
-            if not block.told_by(awaited) and not self._is_overdue(oldest, awaited):
+            if block.told_by(awaited) or self._is_overdue(oldest, awaited):
+                frames.append(self._close(oldest, ranks))
+                awaited = ranks - self._absent if self._absent else ranks
+            elif len(self._blocks) > MOST_BLOCKS:
+                del self._blocks[oldest]
+            else:
                 break
-            frames.append(self._close(oldest, ranks))
-            awaited = ranks - self._absent if self._absent else ranks
         return [frame for frame in frames if frame.lines]
 
     def _sort_in(self, lines: Iterable[StepLine], ranks: Collection[int]) -> None:
@@ -80,21 +83,14 @@ class Frames:
             (self._blocks.get(end) or self._open(end)).add(line)
 
     def _is_overdue(self, oldest: int, awaited: Collection[int]) -> bool:
-        half = len(awaited) / 2
-        if len(self._blocks) > MOST_BLOCKS:
-            self._discard_lone(half)
-            return len(self._blocks) > MOST_BLOCKS or oldest not in self._blocks
-        if len(self._blocks) <= PATIENCE:
+        blocks, half = self._blocks, len(awaited) / 2
+        if len(blocks) <= PATIENCE:
             return False
-        newer = sum(b.ranks >= half for step, b in self._blocks.items() if step > oldest)
-        return newer >= PATIENCE
-
-    def _discard_lone(self, half: float) -> None:
-        """A torn step far ahead, which nobody else will ever tell of, must not fill the memory."""
-        newest_common = max((s for s, b in self._blocks.items() if b.ranks >= half), default=None)
-        if newest_common is not None:
-            for step in [step for step in self._blocks if step > newest_common + self._span]:
-                del self._blocks[step]
+        if len(blocks) > MOST_BLOCKS:
+            # A torn line tells of a step far ahead, of which nobody else will ever tell.
+            is_near = oldest <= self._closed_up_to + 2 * MOST_BLOCKS * self._span
+            return is_near or blocks[oldest].ranks >= half
+        return sum(b.ranks >= half for step, b in blocks.items() if step > oldest) >= PATIENCE
 
     def _close(self, step: int, ranks: Collection[int]) -> Frame:
         block = self._blocks.pop(step)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from bench.stragglers.scenario import Layout, Scenario
 from bench.stragglers.simulated_job import SimulatedJob
+
 from holdfast_sidecar.stragglers.detector import Detector
 from holdfast_sidecar.stragglers.frame import Excess
 from holdfast_sidecar.stragglers.frames import Frames

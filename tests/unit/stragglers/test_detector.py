@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import pytest
-
 from bench.stragglers.scenario import Fault, Layout, Scenario
-from holdfast_sidecar.records.slowness import Cause
 from tests.unit.stragglers.simulated import EIGHT, blamed, follow
+
+from holdfast_sidecar.records.slowness import Cause
 
 ONSET = 41
 

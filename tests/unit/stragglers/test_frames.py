@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import random
 
-from holdfast_sidecar.stragglers.frames import MOST_BLOCKS, PATIENCE, Frames
 from tests.unit.stragglers.told import line
+
+from holdfast_sidecar.stragglers.frames import MOST_BLOCKS, PATIENCE, Frames
 
 BOTH = {0, 1}
 
