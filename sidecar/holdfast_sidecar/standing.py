@@ -15,6 +15,7 @@ from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions import precaution
 from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.decisions.pausing import too_few_without
+from holdfast_sidecar.decisions.replacing import STRAGGLER
 from holdfast_sidecar.decisions.restart import PLANNED
 from holdfast_sidecar.decisions.saving_first import can_be_saved
 from holdfast_sidecar.findings import Finding, Kind
@@ -266,7 +267,8 @@ def _suggestion(plan: Plan, view: View) -> str:
         return ""
     who = whom(found.culprit_node, found.culprit_ranks)
     cluster, node = parse_cluster(view), found.culprit_node
-    can_go = bool(found.remedy and node) and not too_few_without(cluster, plan, node)
+    blames_node = bool(node) and (bool(found.remedy) or found.cause == STRAGGLER)
+    can_go = blames_node and not too_few_without(cluster, plan, node)
     without = f" --without {node}" if can_go else ""
     unsaved = "" if can_be_saved(found, cluster, plan) else " --no-save"
     return f"`holdfast restart{unsaved}{without}`, for the {name_cause(found.cause)} of {who}"

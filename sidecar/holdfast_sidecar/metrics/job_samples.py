@@ -20,7 +20,7 @@ from holdfast_sidecar.story import lost_s
 
 STATES = ("running", "evidence", "ended", "done", "stopped")
 
-CAUSES = ("crash", "hang", "stall", "data_stall", "node_lost", "gpu", "link", "host")
+CAUSES = ("crash", "hang", "stall", "data_stall", "node_lost", "gpu", "link", "host", "straggler")
 """Counted from 0; other causes appear with their first incident."""
 
 
