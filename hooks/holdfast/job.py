@@ -59,7 +59,7 @@ class Job:
         self._position: Position | None = None
         self._losses = _Reported(recording.report_loss)
         self._gradients = _Reported(recording.report_gradient)
-        self._tokens = _Reported(recording.report_tokens)
+        self._tokens = _Reported(lambda count, step: recording.report_work(count, 0.0, step))
         self._step = 0
         self._epoch = 0
         self._stopped = False

@@ -36,6 +36,9 @@ _TOKENS = _WORDS + Word.TOKENS
 
 _LOSS = int(RecordFlag.LOSS)
 _GRADIENT = int(RecordFlag.GRADIENT)
+_WAITS_SEEN = int(RecordFlag.WAITS_SEEN)
+_WORK_REPORTED = int(RecordFlag.WORK_REPORTED)
+_WHOLE_ONLY = int(RecordFlag.WHOLE_ONLY)
 _LARGEST_NORM = page.LARGEST_NORM
 _INFINITE = float("inf")
 
@@ -56,10 +59,15 @@ _ORDER_WORDS = tuple(page.order_offset(kind) // 8 for kind in OrderKind)
 _RING_OFFSET, _RING_CAPACITY, _RECORD_SIZE = page.RING_OFFSET, page.RING_CAPACITY, page.RECORD_SIZE
 
 _LONGEST_US = 2**32 - 1
-"""A duration has 32 bits in the record: 71 minutes. Longer ones are cut to it."""
+"""A duration has 32 bits in the record: 71 minutes. Longer ones are cut to it. So are counts."""
 
-_NOTHING_SPENT = (0,) * len(Phase)
-_NOTHING_MORE = (0,) * 16
+_COLLECTOR = len(Phase)
+"""Where what is counted beside the phases lies among them; groups' waits follow."""
+_OVERLAPPED = _COLLECTOR + 1
+_FIRST_WAIT = _OVERLAPPED + 1
+_NOTHING_SPENT = (0,) * (_FIRST_WAIT + page.GROUPS_TIMED)
+_NO_DEVICE = (0,) * 7
+"""Six parts, and that they are of no step."""
 _pack_body = page.RECORD_BODY.pack
 _pack_slot = struct.Struct(f"<{page.RECORD_SIZE - 4}sI").pack_into
 
@@ -70,10 +78,10 @@ class Recorder:
     __slots__ = (
         "_boundary_ns",
         "_clock",
+        "_device",
         "_doubles",
         "_gradient",
         "_loss",
-        "_mark_ns",
         "_memory",
         "_news",
         "_orders",
@@ -82,13 +90,23 @@ class Recorder:
         "_scaled_step",
         "_sequences",
         "_spent_ns",
+        "_squares",
+        "_tokens",
         "_words",
         "answered",
         "attempt",
+        "backwards",
+        "backwards_unseen",
         "gradient_is_reported",
+        "is_measured",
         "loop_is_wrapped",
         "loss_is_reported",
+        "mark_ns",
+        "on_phase",
+        "on_step",
         "phase",
+        "reducer_slot",
+        "sees_waits",
         "thread",
     )
 
@@ -119,23 +137,44 @@ class Recorder:
         self._progress = 0
         self._published = 0
         self._spent_ns = list(_NOTHING_SPENT)
+        self._device: tuple[int, ...] = _NO_DEVICE
+        self._tokens = 0
+        self._squares = 0.0
+        self.backwards = 0
+        """Backward passes of this step so far."""
+        self.sees_waits = False
+        """Whether what a backward pass waits for others can be told from its work."""
+        self.backwards_unseen = 0
+        """Of this step's backward passes: those of which it could not be told after all."""
+        self.reducer_slot = 0
+        """Whose wait it is that a backward pass ends in; see `wait_in`."""
+        self.is_measured = True
+        """Whether this step's parts are measured; what is not to be kept need not be taken."""
+        self.on_phase: Callable[[Phase], None] | None = None
+        """Told of every phase that is entered, for a clock of the device's; must not raise."""
+        self.on_step: Callable[[int], None] | None = None
+        """Told of every step that ends, before its record is made, so that it may still call
+        `note_device`; must not raise."""
         self._sequences = [0] * len(OrderKind)
         self._orders: list[Order | None] = [None] * len(OrderKind)
-        self._mark_ns = self._boundary_ns = clock()
-        self._words[_PHASE_SINCE_NS] = self._words[_BOUNDARY_NS] = self._mark_ns
+        self.mark_ns = self._boundary_ns = clock()
+        """When the present phase was entered, or the step began in it."""
+        self._words[_PHASE_SINCE_NS] = self._words[_BOUNDARY_NS] = self.mark_ns
 
     def enter(self, phase: Phase) -> Phase:
         """Leave the present phase for this one; answers the phase that was left."""
         now = self._clock()
         previous = self.phase
-        self._spent_ns[previous] += now - self._mark_ns
-        self._mark_ns = now
+        self._spent_ns[previous] += now - self.mark_ns
+        self.mark_ns = now
         self.phase = phase
         self._progress = progress = self._progress + 1
         words = self._words
         words[_PHASE_SINCE_NS] = now
         words[_PHASE] = phase
         words[_PROGRESS] = progress
+        if self.on_phase is not None:
+            self.on_phase(phase)
         return previous
 
     def end_step(self, step: int) -> None:
@@ -143,12 +182,16 @@ class Recorder:
 
         Starting and restoring are no part of any step: the first record begins after them.
         """
+        if self.on_step is not None:
+            self.on_step(step)
         now = self._clock()
         spent = self._spent_ns
-        spent[self.phase] += now - self._mark_ns
+        spent[self.phase] += now - self.mark_ns
         body = self._pack(step, now, spent)
-        self._mark_ns = self._boundary_ns = now
-        self._news = 0
+        self.mark_ns = self._boundary_ns = now
+        self._news = self._tokens = self.backwards = self.backwards_unseen = 0
+        self._squares = 0.0
+        self._device = _NO_DEVICE
         spent[:] = _NOTHING_SPENT
         words = self._words
         published = self._published
@@ -160,6 +203,45 @@ class Recorder:
         words[_STEP] = step
         words[_BOUNDARY_NS] = now
 
+    def wait_in(self, slot: int, ns: int) -> None:
+        """Of the time spent communicating, this much was in the process group of this slot."""
+        if 0 <= slot < page.GROUPS_TIMED:
+            self._spent_ns[_FIRST_WAIT + slot] += ns
+
+    def add_overlapped(self, ns: int) -> None:
+        """So long communication was under way while this rank worked."""
+        self._spent_ns[_OVERLAPPED] += ns
+
+    def add_collected(self, ns: int) -> None:
+        """So long Python's garbage collector ran, in the thread that trains."""
+        self._spent_ns[_COLLECTOR] += ns
+
+    def note_device(self, parts_us: tuple[int, ...], lag: int) -> None:
+        """The six parts of the step `lag` steps before this one, on the device's own clock."""
+        self._device = (*(min(max(part, 0), _LONGEST_US) for part in parts_us), lag)
+
+    def note_work(self, tokens: int, squares: float) -> None:
+        """So much more work in this step as its batches look; what the script says counts more."""
+        if not self._news & _WORK_REPORTED:
+            self._tokens += tokens
+            self._squares += squares
+
+    def report_work(self, tokens: float, squares: float = 0.0, step: int | None = None) -> None:
+        """So many more tokens were trained on, `squares` the sum of their sequences' lengths
+        squared. What is no such number counts as none; what comes late is in no record."""
+        if not 0 <= tokens < _MOST_TOKENS:
+            return
+        words = self._words
+        words[_TOKENS] += int(tokens)
+        if step is not None and step != words[_STEP] + 1:
+            return
+        if not self._news & _WORK_REPORTED:
+            self._news |= _WORK_REPORTED
+            self._tokens, self._squares = 0, 0.0
+        self._tokens += int(tokens)
+        if 0.0 <= squares <= _LARGEST_NORM:
+            self._squares += squares
+
     def report_loss(self, value: float, step: int | None = None) -> None:
         """The script's own loss. `step` as in `end_step`; by default the step being run."""
         self.loss_is_reported = True
@@ -169,11 +251,6 @@ class Recorder:
         """The script's own norm of its gradients."""
         self.gradient_is_reported = True
         self.note_gradient(norm, step)
-
-    def report_tokens(self, count: float, step: int | None = None) -> None:
-        """So many more tokens were trained on; what is no such number counts as none."""
-        if 0 <= count < _MOST_TOKENS:
-            self._words[_TOKENS] += int(count)
 
     def scale(self) -> None:
         """The loss of the step being run was scaled: should its gradients overflow, the scaler
@@ -295,6 +372,12 @@ class Recorder:
             _,
             _,
             transfer,
+            collector,
+            overlapped,
+            wait_1,
+            wait_2,
+            wait_3,
+            wait_4,
         ) = spent
         total = (now - self._boundary_ns - starting - restoring) // 1000
         compiling //= 1000
@@ -327,16 +410,32 @@ class Recorder:
             evaluating,
             compiling,
         )
+        flags = self._news
+        if self.sees_waits and not self.backwards_unseen:
+            flags |= _WAITS_SEEN
+        rest: tuple[int, ...] = (
+            collector // 1000,
+            overlapped // 1000,
+            wait_1 // 1000,
+            wait_2 // 1000,
+            wait_3 // 1000,
+            wait_4 // 1000,
+        )
         if total > _LONGEST_US:
             parts = tuple(min(part, _LONGEST_US) for part in parts)
+            rest = tuple(min(part, _LONGEST_US) for part in rest)
         return _pack_body(
             step,
             now,
             *parts,
             self._loss,
             self._gradient,
-            self._news,
-            *_NOTHING_MORE,
+            flags,
+            *rest,
+            *self._device,
+            min(self._tokens, _LONGEST_US),
+            min(self._squares, _LARGEST_NORM),
+            self.backwards,
         )
 
     def _read_order(self, kind: OrderKind) -> None:

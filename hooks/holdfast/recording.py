@@ -26,8 +26,8 @@ class Recording(Protocol):
     def report_gradient(self, norm: float, step: int | None = None, /) -> None:
         """Norm of its gradients."""
 
-    def report_tokens(self, count: float, step: int | None = None, /) -> None:
-        """Tokens of the step that is being run."""
+    def report_work(self, tokens: float, squares: float, step: int | None = None, /) -> None:
+        """Tokens of the step that is being run, and the sum of its sequences' lengths squared."""
 
     def order(self, kind: OrderKind, /) -> Order | None:
         """Newest order of this kind, if there is one."""
@@ -63,7 +63,7 @@ class Unwatched:
     def report_gradient(self, norm: float, step: int | None = None, /) -> None:
         """Nobody listens."""
 
-    def report_tokens(self, count: float, step: int | None = None, /) -> None:
+    def report_work(self, tokens: float, squares: float, step: int | None = None, /) -> None:
         """Nobody counts."""
 
     def order(self, kind: OrderKind, /) -> Order | None:
