@@ -30,6 +30,7 @@ from holdfast_sidecar.records.plan import TERMINAL, Plan
 from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.snapshot_keeping import SnapshotKeeping
 from holdfast_sidecar.stopwatch import Stopwatch
+from holdfast_sidecar.trace_keeping import TraceKeeping
 from holdfast_sidecar.verdict_keeping import VerdictKeeping
 
 log = logging.getLogger(__name__)
@@ -61,6 +62,7 @@ class Leadership:
         self._verdicts = VerdictKeeping(store, settings.checkpoint, storage)
         self._snapshots = SnapshotKeeping(store, settings)
         self._peers = PeerKeeping(store, settings, new_identifier)
+        self._traces = TraceKeeping(store, settings, new_identifier)
         self._outlook = Outlook(storage)
         self._forming = False
         self.waiting = ""
@@ -131,6 +133,7 @@ class Leadership:
         if not self._changed_plan(outcome.writes):
             self._keep_checkpoints(lease, cluster, circumstances)
             self._keep_peers(lease, cluster, now)
+            self._keep_traces(lease, cluster, now)
         self._forget_requests(lease, cluster)
 
     def _will_ask(self, lease: Lease, cluster: Cluster) -> bool:
@@ -222,6 +225,10 @@ class Leadership:
             self._verdicts.keep(lease, cluster, cluster.plan, circumstances.now)
             self._snapshots.keep(lease, cluster, cluster.plan)
             self._outlook.keep(lease, cluster, circumstances.now)
+
+    def _keep_traces(self, lease: Lease, cluster: Cluster, now: float) -> None:
+        if cluster.plan is not None and cluster.plan.state not in TERMINAL:
+            self._traces.keep(lease, cluster, cluster.plan, now)
 
     def _keep_peers(self, lease: Lease, cluster: Cluster, now: float) -> None:
         if cluster.plan is not None and cluster.plan.state == "running":

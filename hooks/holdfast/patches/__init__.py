@@ -15,6 +15,7 @@ from holdfast.patches import (
     gradients,
     group,
     optimizer,
+    traces,
     waiting,
     workers,
 )
@@ -29,4 +30,5 @@ PATCHES = (
     ("waiting", waiting.install),
     ("group", group.install),
     ("compiling", compiling.install),
+    ("traces", traces.install),
 )
