@@ -132,9 +132,13 @@ class NodeTraces:
                 shutil.rmtree(old, ignore_errors=True)
 
 
+def _command(path: Path) -> list[str]:
+    return [sys.executable, "-m", "holdfast_sidecar.tracing", str(path)]
+
+
 def _start(path: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "holdfast_sidecar.tracing", str(path)],
+        _command(path),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
