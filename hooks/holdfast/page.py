@@ -542,5 +542,19 @@ def checkpoint_name(step: int, identifier: str) -> str:
     return f"step-{step:08d}-{identifier}"
 
 
+TRACES = "traces"
+"""Folder beside a rank's stack dumps: in it one per trace order, named by its identifier."""
+
+
+def trace_name(rank: int) -> str:
+    """File name of a rank's trace: a chrome trace, packed by gzip."""
+    return f"rank-{rank}.json.gz"
+
+
+def trace_facts_name(rank: int) -> str:
+    """File name of what a rank says beside it: JSON, `parts_us` of the mean step, or `error`."""
+    return f"rank-{rank}.facts.json"
+
+
 def _text(field: bytes) -> str:
     return field.rstrip(b"\0").decode(errors="replace")

@@ -32,6 +32,7 @@ from holdfast_sidecar.records.plan import TERMINAL, Plan
 from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.snapshot_keeping import SnapshotKeeping
 from holdfast_sidecar.stopwatch import Stopwatch
+from holdfast_sidecar.trace_keeping import TraceKeeping
 from holdfast_sidecar.verdict_keeping import VerdictKeeping
 
 log = logging.getLogger(__name__)
@@ -63,6 +64,7 @@ class Leadership:
         self._verdicts = VerdictKeeping(store, settings.checkpoint, storage)
         self._snapshots = SnapshotKeeping(store, settings)
         self._peers = PeerKeeping(store, settings, new_identifier)
+        self._traces = TraceKeeping(store, settings, new_identifier)
         self._outlook = Outlook(storage)
         self._endurance = Endurance()
         self._forming = False
@@ -135,6 +137,7 @@ class Leadership:
         if not self._changed_plan(outcome.writes):
             self._keep_checkpoints(lease, cluster, circumstances)
             self._keep_peers(lease, cluster, now)
+            self._keep_traces(lease, cluster, now)
         self._forget_requests(lease, cluster)
 
     def _slow_for(self, lease: Lease, cluster: Cluster, now: float) -> Mapping[str, Spell]:
@@ -232,6 +235,10 @@ class Leadership:
             self._verdicts.keep(lease, cluster, cluster.plan, circumstances.now)
             self._snapshots.keep(lease, cluster, cluster.plan)
             self._outlook.keep(lease, cluster, circumstances.now)
+
+    def _keep_traces(self, lease: Lease, cluster: Cluster, now: float) -> None:
+        if cluster.plan is not None and cluster.plan.state not in TERMINAL:
+            self._traces.keep(lease, cluster, cluster.plan, now)
 
     def _keep_peers(self, lease: Lease, cluster: Cluster, now: float) -> None:
         if cluster.plan is not None and cluster.plan.state == "running":

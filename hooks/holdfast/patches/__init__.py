@@ -16,6 +16,7 @@ from holdfast.patches import (
     gradients,
     layout,
     optimizer,
+    traces,
     workers,
 )
 
@@ -29,4 +30,5 @@ PATCHES = (
     ("layout", layout.install),
     ("compiling", compiling.install),
     ("devices", devices.install),
+    ("traces", traces.install),
 )
