@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from holdfast.patches import (
     backward,
+    collector,
     communication,
     compiling,
     data,
@@ -16,6 +17,7 @@ from holdfast.patches import (
     gradients,
     layout,
     optimizer,
+    saves,
     traces,
     workers,
 )
@@ -31,4 +33,6 @@ PATCHES = (
     ("compiling", compiling.install),
     ("devices", devices.install),
     ("traces", traces.install),
+    ("garbage collector", collector.install),
+    ("saves", saves.install),
 )
