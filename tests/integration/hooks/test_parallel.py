@@ -20,6 +20,9 @@ from holdfast_sidecar.observation import own_of
 pytestmark = pytest.mark.torch
 
 SLOW_S, QUICK_S, STEPS = 0.05, 0.005, 6
+TIMEOUT_S = 100
+"""Four ranks that import FSDP and pipelines at once take a while on a small machine."""
+
 WAITED_US = 30_000
 """Of the 45 ms that the slow one is slower."""
 
@@ -78,7 +81,7 @@ class Job:
             for rank in range(world)
         ]
         for rank, process in enumerate(ranks):
-            ended = self.stage.end(process)
+            ended = self.stage.end(process, TIMEOUT_S)
             assert ended.code == 0, ended.err
             assert self.stage.word(Word.HOOK_ERRORS, rank) == 0, ended.err
 
