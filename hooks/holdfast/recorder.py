@@ -233,10 +233,11 @@ class Recorder:
             self.on_phase(phase)
         return previous
 
-    def end_step(self, step: int) -> None:
+    def end_step(self, step: int, phase: Phase | None = None) -> None:
         """Publish the record of the step that ends now; `step` steps are complete with it.
 
         Starting and restoring are no part of any step: the first record begins after them.
+        phase: to be entered with it, which is quicker than after it; else the present one goes on.
         """
         if self.on_step is not None:
             self.on_step(step)
@@ -270,6 +271,13 @@ class Recorder:
         words[_PUBLISHED] = self._published = published = published + 1
         words[_STEP] = step
         words[_BOUNDARY_NS] = now
+        if phase is not None:
+            self.phase = phase
+            words[_PHASE_SINCE_NS] = now
+            words[_PHASE] = phase
+            words[_PROGRESS] = self._progress = self._progress + 1
+            if self.on_phase is not None:
+                self.on_phase(phase)
         if not published & _LAST_OF_A_STRETCH:
             self._sample(now_us)
         self.is_measured = not step & self._passed_over

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from holdfast.patches import (
     backward,
+    collector,
     communication,
     compiling,
     data,
     gradients,
     layout,
     optimizer,
+    saves,
     workers,
 )
 
@@ -27,4 +29,6 @@ PATCHES = (
     ("communication", communication.install),
     ("layout", layout.install),
     ("compiling", compiling.install),
+    ("garbage collector", collector.install),
+    ("saves", saves.install),
 )
