@@ -81,8 +81,8 @@ class Stage:
         self.started.append(process)
         return process
 
-    def end(self, process: subprocess.Popen[str]) -> Outcome:
-        out, err = process.communicate(timeout=TIMEOUT_S)
+    def end(self, process: subprocess.Popen[str], timeout_s: float = TIMEOUT_S) -> Outcome:
+        out, err = process.communicate(timeout=timeout_s)
         return Outcome(process.returncode, out, err)
 
     def run(self, text: str, env: dict[str, str] | None = None) -> Outcome:

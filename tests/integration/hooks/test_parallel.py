@@ -20,6 +20,9 @@ from holdfast_sidecar.observation import own_of
 pytestmark = pytest.mark.torch
 
 SLOW_S, QUICK_S, STEPS = 0.05, 0.005, 6
+TIMEOUT_S = 100
+"""Four ranks that import FSDP and pipelines at once take a while on a small machine."""
+
 WAITED_US = 30_000
 """Of the 45 ms that the slow one is slower."""
 
@@ -78,7 +81,7 @@ class Job:
             for rank in range(world)
         ]
         for rank, process in enumerate(ranks):
-            ended = self.stage.end(process)
+            ended = self.stage.end(process, TIMEOUT_S)
             assert ended.code == 0, ended.err
             assert self.stage.word(Word.HOOK_ERRORS, rank) == 0, ended.err
 
@@ -217,3 +220,66 @@ def test_replicated_what_the_reducer_sends_and_waits_for_is_in_its_group(job: Jo
     assert job.groups(0)["default_pg"]["slot"] == 0
     assert words[Word.SENT_BYTES_1] == (1 + STEPS) * gradients
     assert words[Word.COLLECTIVES_1] == 1 + 1 + STEPS + 1
+
+
+COMBINED = """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("pp", "dp"))
+    place = mesh.get_local_rank("pp")
+    module = torch.nn.Sequential(Layer())
+    fully_shard(module, mesh=mesh["dp"], reshard_after_forward=False)
+    stage = PipelineStage(module, place, 2, torch.device("cpu"), group=mesh.get_group("pp"))
+    schedule = Schedule1F1B(stage, 2, loss_fn=lambda out, target: (out - target).square().mean())
+
+    def step():
+        whole = torch.ones(4, 8)
+        schedule.step(*(whole,) * (place == 0), **{"target": whole} if place == 1 else {})
+
+    train(step, module.parameters())
+"""
+
+
+def test_combined_each_wait_is_in_the_group_of_its_dimension(job: Job) -> None:
+    job.run(COMBINED, world=4, slow=3)
+    groups = [job.groups(rank) for rank in range(4)]
+    pipe, data = ([group[title] for group in groups] for title in ("mesh_pp", "mesh_dp"))
+    assert [group["ranks"] for group in pipe] == [[0, 2], [1, 3], [0, 2], [1, 3]]
+    assert pipe[1]["digest"] == pipe[3]["digest"] != pipe[0]["digest"]
+    assert data[2]["digest"] == data[3]["digest"] != data[0]["digest"]
+    assert len({pipe[0]["slot"], data[0]["slot"], groups[0]["default_pg"]["slot"]}) == 3
+    # The slow one's own stage waits for it to reduce gradients, the stage before it for its answer.
+    assert job.waits_us(2)[data[2]["slot"]] > WAITED_US
+    assert job.waits_us(1)[pipe[1]["slot"]] > WAITED_US
+    assert job.singles_out(3)
+    assert [job.layout(rank)["coordinate"] for rank in range(4)] == [[0, 0], [0, 1], [1, 0], [1, 1]]
+    assert {tuple(job.layout(rank)["dims"]) for rank in range(4)} == {("pp", "dp")}
+
+
+VARIED = """
+    from contextlib import nullcontext
+    from torch.nn.parallel import DistributedDataParallel
+
+    model = DistributedDataParallel(torch.nn.Sequential(Layer(), torch.nn.Linear(8, 8)))
+    compiled = torch.compile(model, backend="aot_eager")
+
+    def step():
+        for micro_batch in range(2):
+            with nullcontext() if micro_batch else model.no_sync():
+                with torch.autocast("cpu", torch.bfloat16):
+                    loss = compiled(torch.ones(4, 8)).mean()
+                loss.backward()
+
+    train(step, model.parameters())
+"""
+
+
+def test_compiled_with_accumulated_gradients_in_mixed_precision_it_is_the_same(job: Job) -> None:
+    job.run(VARIED, world=2, slow=1)
+    assert job.waits_us(0)[0] > WAITED_US
+    assert job.singles_out(1)
+    words = page.parse_words(job.stage.read(0))
+    gradients = 2 * (8 * 8 + 8) * 4
+    assert words[Word.SENT_BYTES_1] == (1 + STEPS) * gradients, "one of two passes is reduced"
