@@ -13,6 +13,7 @@ from holdfast.patches import (
     collector,
     compiling,
     data,
+    devices,
     gradients,
     group,
     optimizer,
@@ -33,4 +34,5 @@ PATCHES = (
     ("compiling", compiling.install),
     ("garbage collector", collector.install),
     ("saves", saves.install),
+    ("devices", devices.install),
 )
