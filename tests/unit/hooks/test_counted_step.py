@@ -42,7 +42,7 @@ class Rank:
 
     def train(self, step: Callable[[], None], steps: int = COUNTED) -> None:
         for _ in range(steps):
-            self.recorder.backwards = 1
+            self.recorder.add_backward()
             step()
             self.end_step()
 
@@ -181,7 +181,8 @@ def test_a_step_with_an_evaluation_in_it_is_passed_over_and_nothing_listens_mean
 def test_what_a_loss_scaler_passed_over_is_not_counted_with_the_step_that_follows() -> None:
     rank = Rank()
     rank.train(product, COUNTED - 1)
-    rank.recorder.backwards = 2
+    rank.recorder.add_backward()
+    rank.recorder.add_backward()
     product(2)
     rank.end_step()
     assert rank.told() == 0.0
@@ -221,7 +222,7 @@ def test_a_mode_of_the_script_that_is_open_at_a_steps_end_stays_open_and_closes_
     rank.train(product, COUNTED - 1)
     own = FlopCounterMode(display=False)
     with own:
-        rank.recorder.backwards = 1
+        rank.recorder.add_backward()
         product()
         rank.end_step()  # the counted step ends inside
         product()
