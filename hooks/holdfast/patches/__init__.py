@@ -18,6 +18,7 @@ from holdfast.patches import (
     group,
     optimizer,
     saves,
+    transfers,
     waiting,
     workers,
 )
@@ -28,6 +29,7 @@ PATCHES = (
     ("gradients", gradients.install),
     ("data", data.install),
     ("workers", workers.install),
+    ("transfers", transfers.install),
     ("collectives", collectives.install),
     ("waiting", waiting.install),
     ("group", group.install),
