@@ -76,6 +76,8 @@ class CountedStep:
 
     def enter(self, phase: Phase) -> None:
         """A phase begins. What is no training ends the counting, and this step's is void."""
+        # The step is as slow as the counting makes it: its parts are nobody's measure.
+        self._recorder.is_measured = False
         if phase in _NOT_TRAINING and self._count is not None:
             self._count.is_over = True
             self._take_off()
@@ -96,9 +98,9 @@ class CountedStep:
         modes = self._torch._C
         if modes._len_torch_dispatch_stack() or _is_capturing(self._torch):
             return  # somebody else's mode may be closed before ours; the next step, perhaps
-        previous = self._recorder.enter(Phase.COMPILING)  # so that neither step is an ordinary one
+        previous = self._recorder.enter(Phase.COMPILING)  # torch's formulas are loaded: no work
         try:
-            from holdfast.flops import FlopCount  # and torch's formulas with it
+            from holdfast.flops import FlopCount
 
             count = FlopCount(self._torch, lambda: self._recorder.phase)
         finally:
@@ -123,14 +125,10 @@ class CountedStep:
             return True
         if not was_whole:
             return False
-        previous = self._recorder.enter(Phase.COMPILING)
-        try:
-            tell_flops(self._recorder, count.model, count.hardware)
-            if count.by_kind:
-                kind, device = max(count.by_kind, key=count.by_kind.__getitem__)
-                self._tell_peak(device, kind_of(self._torch, kind))
-        finally:
-            self._recorder.enter(previous)
+        tell_flops(self._recorder, count.model, count.hardware)
+        if count.by_kind:
+            kind, device = max(count.by_kind, key=count.by_kind.__getitem__)
+            self._tell_peak(device, kind_of(self._torch, kind))
         return True
 
     def _take_off(self) -> None:

@@ -19,6 +19,7 @@ from holdfast.patches import (
     optimizer,
     saves,
     traces,
+    transfers,
     workers,
 )
 
@@ -28,6 +29,7 @@ PATCHES = (
     ("gradients", gradients.install),
     ("data", data.install),
     ("workers", workers.install),
+    ("transfers", transfers.install),
     ("communication", communication.install),
     ("layout", layout.install),
     ("compiling", compiling.install),
