@@ -1,8 +1,4 @@
-"""When did a rank become slow, and is it still: one rank's excesses, frame by frame.
-
-A cumulated likelihood ratio (CUSUM, Page 1954) of "slower by `DESIGN`" against "like its peers",
-with each frame's part bounded (Huber), so that no single frame can decide, however slow it was.
-"""
+"""When did a rank become slow, and is it still: one rank's excesses, frame by frame."""
 
 from __future__ import annotations
 
@@ -12,14 +8,11 @@ from collections import deque
 from itertools import pairwise
 from typing import NamedTuple
 
-DESIGN = 0.08
-"""The excess that the ratio is made for: a tenth is to be found, and some of it is noise."""
+from holdfast_sidecar.stragglers.bar import FEWEST_FRAMES, Bar
+from holdfast_sidecar.stragglers.noise import MAD_TO_SIGMA
 
 LEAST = 0.05
 """Machines of one kind differ by a few percent all their life; what is less is nobody's fault."""
-
-FEWEST_FRAMES = 4
-"""Before anything is said; one hiccup and its echo fill two or three."""
 
 KEPT = 48
 """Frames that are remembered."""
@@ -31,35 +24,8 @@ can't turn."""
 OVER = 0.5
 """Below that part of the least excess it is over: half, so that it can't flap about the limit."""
 
-
-class Bar(NamedTuple):
-    """What evidence has to pass, for one role and frame."""
-
-    sigma: float
-    inflation: float
-    half: float
-    """Of the excess that the ratio is made for: what is above speaks for slow."""
-    gain: float
-    limit: float
-    """A frame counts for no more than so far from the half."""
-    enough: float
-    """Cumulated log likelihood ratio."""
-    most: float
-    z: float
-    """The mean excess since the change must be so many of its standard errors above nothing."""
-
-    @classmethod
-    def of(cls, sigma: float, inflation: float, ranks: int) -> Bar:
-        """For noise of `sigma` in a role of a job with so many ranks."""
-        # Whoever looks at more ranks sees more chance peaks: the bar rises with their number.
-        enough = 13.0 + math.log(max(ranks, 2))
-        design = max(DESIGN, sigma)
-        gain = design / (sigma * sigma * inflation)
-        # A frame says at most so much: beyond two sigma it may be a tail, and four frames are
-        # the fewest that decide.
-        limit = min(2.0 * sigma, enough / FEWEST_FRAMES / gain)
-        z = 4.0 + 0.12 * math.log2(max(ranks, 2))
-        return cls(sigma, inflation, design / 2, gain, limit, enough, 3.0 * enough, z)
+ERRORS = 3.5
+"""The mean excess must be so many of its own errors above nothing, by the rank's own noise."""
 
 
 class Verdict(NamedTuple):
@@ -77,97 +43,108 @@ class Verdict(NamedTuple):
 class Trail:
     """One rank's excesses over its peers."""
 
-    __slots__ = ("evidence", "is_slow", "past", "since_s", "since_step", "slow_since", "steps")
+    __slots__ = ("is_slow", "mild", "past", "since", "strong", "when")
 
     def __init__(self) -> None:
         self.past: deque[float] = deque(maxlen=KEPT)
-        self.steps: deque[int] = deque(maxlen=KEPT)
-        """Of each of them the first step."""
-        self.evidence = 0.0
-        self.since_step = 0
-        """First step of the frame with which the evidence began to grow."""
-        self.since_s = 0.0
+        self.when: deque[tuple[int, float]] = deque(maxlen=KEPT)
+        """Of each of them the first step, and when it was told."""
+        self.mild = 0.0
+        """Evidence, as a log likelihood ratio."""
+        self.strong = 0.0
         self.is_slow = False
+        self.since = (0, 0.0)
+        """Where `is_slow`: the first step, and when it was told."""
 
-    def remember(self, excess: float, first_step: int) -> None:
+    @property
+    def evidence(self) -> float:
+        """That it is slow, as a log likelihood ratio."""
+        return max(self.mild, self.strong)
+
+    def remember(self, excess: float, when: tuple[int, float]) -> None:
         """A frame that can't be judged yet."""
         self.past.append(excess)
-        self.steps.append(first_step)
+        self.when.append(when)
 
-    def take(self, excess: float, first_step: int, now_s: float, bar: Bar) -> float:
+    def take(self, excess: float, when: tuple[int, float], bar: Bar) -> float:
         """One more frame; the evidence so far that it is slow."""
-        self.past.append(excess)
-        self.steps.append(first_step)
-        beyond = excess - bar.half
-        limit = bar.limit
+        past = self.past
+        fresh = excess - bar.likeness * past[-1] if past else excess
+        past.append(excess)
+        self.when.append(when)
+        half, gain, limit = bar.mild
+        beyond = fresh - half
         if beyond > limit:
             beyond = limit
         elif beyond < -limit:
             beyond = -limit
-        before = self.evidence
-        evidence = before + bar.gain * beyond
-        if evidence <= 0.0:
-            self.evidence = 0.0
-            return 0.0
-        if before <= 0.0:
-            self.since_step = first_step
-            self.since_s = now_s
-        # Bounded, so that what was slow for hours need not be quick for hours.
-        self.evidence = evidence = min(evidence, bar.most)
+        evidence = self.mild + gain * beyond
+        self.mild = evidence = 0.0 if evidence < 0.0 else min(evidence, bar.most)
+        if bar.strong is not None:
+            half, gain, limit = bar.strong
+            beyond = fresh - half
+            if beyond > limit:
+                beyond = limit
+            elif beyond < -limit:
+                beyond = -limit
+            strong = self.strong + gain * beyond
+            self.strong = strong = 0.0 if strong < 0.0 else min(strong, bar.most)
+            return evidence if evidence > strong else strong
         return evidence
 
-    def look_closer(self, bar: Bar, least: float = LEAST) -> float | None:
+    def look_closer(self, bar: Bar, least: float) -> float | None:
         """By how much it is slow now; None when it is not."""
         if self.is_slow:
-            newest = list(self.past)[-NEWEST:]
-            if statistics.median(newest) < OVER * least:
-                self.is_slow = False
-                self.evidence = 0.0
-                return None
-            return self._level()
-        if self.evidence < bar.enough:
+            if self.newest() >= OVER * least:
+                return location(list(self.past)[-self._newest_since() :], bar.sigma)
+            self.is_slow = False
+            self.mild = self.strong = 0.0
             return None
-        since = self._since()
+        if self.evidence < bar.enough or len(self.past) < FEWEST_FRAMES:
+            return None
+        began = self._began(bar)
+        since = list(self.past)[began:]
         if len(since) < FEWEST_FRAMES:
             return None
         level = location(since, bar.sigma)
         error = max(bar.sigma, self._own_sigma()) * math.sqrt(bar.inflation / len(since))
-        if level < least or level < bar.z * error:
+        if level < least or level < ERRORS * error:
             return None
         self.is_slow = True
-        self._date_back(level)
+        self.since = self.when[began]
         return level
 
-    def _since(self) -> list[float]:
-        """The excesses since the evidence began to grow."""
-        began = self.since_step
-        return [e for e, step in zip(self.past, self.steps, strict=True) if step >= began]
+    def newest(self) -> float:
+        """By how much the newest frames lie above the peers'; below 0: it is quicker."""
+        return statistics.median(list(self.past)[-NEWEST:]) if self.past else 0.0
 
-    def _level(self) -> float:
-        return location(self._since()[-NEWEST:] or list(self.past)[-NEWEST:], 0.0)
+    def _newest_since(self) -> int:
+        """How many of the newest frames are of the time in which it is slow."""
+        frames = sum(first >= self.since[0] for first, _ in self.when)
+        return max(min(frames, NEWEST), 1)
+
+    def _began(self, bar: Bar) -> int:
+        """From which frame on slow is most likely: where the sums since then are greatest."""
+        newest = statistics.median(list(self.past)[-FEWEST_FRAMES:])
+        half, limit = newest / 2.0, max(newest / 2.0, bar.sigma)
+        best, began, total = 0.0, len(self.past) - 1, 0.0
+        for place in range(len(self.past) - 1, -1, -1):
+            total += min(max(self.past[place] - half, -limit), limit)
+            if total > best:
+                best, began = total, place
+        return began
 
     def _own_sigma(self) -> float:
         """A rank may be more restless than its peers; then more is needed to call it slow."""
-        past = list(self.past)
-        sizes = sorted(abs(b - a) for a, b in pairwise(past))
+        sizes = sorted(abs(after - before) for before, after in pairwise(self.past))
         if len(sizes) < FEWEST_FRAMES:
             return 0.0
-        return 1.4826 * sizes[len(sizes) // 2] / math.sqrt(2.0)
-
-    def _date_back(self, level: float) -> None:
-        """It may have been slow before there was a measure of noise."""
-        for excess, step in zip(reversed(self.past), reversed(self.steps), strict=True):
-            if step >= self.since_step:
-                continue
-            if excess < level / 2:
-                break
-            self.since_step = step
+        return MAD_TO_SIGMA * sizes[len(sizes) // 2] / math.sqrt(2.0)
 
 
 def location(values: list[float], sigma: float) -> float:
     """Where most of them lie: a mean in which none counts for more than two sigma from the median
     (Huber's estimate, one step of it)."""
     middle = statistics.median(values)
-    spread = sigma or 1.4826 * statistics.median(abs(value - middle) for value in values)
-    low, high = middle - 2.0 * spread, middle + 2.0 * spread
+    low, high = middle - 2.0 * sigma, middle + 2.0 * sigma
     return sum(min(max(value, low), high) for value in values) / len(values)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
+import math
 from collections.abc import Sequence
 
-from holdfast_sidecar.stragglers.change import NEWEST, Bar, Trail, Verdict
-from holdfast_sidecar.stragglers.noise import LAG, Noise
+from holdfast_sidecar.stragglers.bar import Bar
+from holdfast_sidecar.stragglers.change import Trail, Verdict
+from holdfast_sidecar.stragglers.noise import LOOKS_BACK, Noise
 
 WARM_UP_STEPS = 3
 """A rank's first steps allocate, compile and rebuild buckets, each rank in its own time."""
@@ -50,11 +51,10 @@ class Series:
     ) -> list[int]:
         """Take one frame of these first and last steps; the ranks to be looked at more closely."""
         first, span = steps[0], steps[1] - steps[0] + 1
-        self._mind_span(span)
-        noise = self._noise
-        bar = self.bar = Bar.of(noise.sigma, noise.inflation, job_ranks) if noise.sigma else None
+        self._mind_span(span, job_ranks)
+        bar = self.bar
         notice = NOTICE * bar.enough if bar else 0.0
-        trails = self.trails
+        trails, when = self.trails, (first, now_s)
         noticed = []
         for rank, excess in zip(ranks, excesses, strict=True):
             trail = trails.get(rank)
@@ -63,10 +63,10 @@ class Series:
                 if trail is None:
                     continue
             if bar is None:
-                trail.remember(excess, first)
-            elif trail.take(excess, first, now_s, bar) >= notice or trail.is_slow:
+                trail.remember(excess, when)
+            elif trail.take(excess, when, bar) >= notice or trail.is_slow:
                 noticed.append(rank)
-        self._learn(ranks)
+        self._learn(ranks, job_ranks)
         self._forget(first)
         return noticed
 
@@ -78,17 +78,19 @@ class Series:
         level = trail.look_closer(self.bar, least)
         if level is None:
             return None
-        steps = step - trail.since_step + 1
-        return Verdict(level, trail.evidence, trail.since_step, steps, now_s - trail.since_s)
+        since_step, since_s = trail.since
+        return Verdict(level, trail.evidence, since_step, step - since_step + 1, now_s - since_s)
 
     def newest(self, rank: int) -> float:
         """By how much its newest frames lie above its peers'; below 0: it is quicker."""
         trail = self.trails.get(rank)
-        return statistics.median(list(trail.past)[-NEWEST:]) if trail and trail.past else 0.0
+        return trail.newest() if trail else 0.0
 
-    def _mind_span(self, span: int) -> None:
+    def _mind_span(self, span: int, job_ranks: int) -> None:
         if self._span and span != self._span:
             self._noise.stretch(span / self._span)
+            if self.bar is not None:
+                self._raise_bar(job_ranks)
         self._span = span
 
     def _welcome(self, rank: int) -> Trail | None:
@@ -99,23 +101,24 @@ class Series:
         trail = self.trails[rank] = Trail()
         return trail
 
-    def _learn(self, ranks: Sequence[int]) -> None:
+    def _learn(self, ranks: Sequence[int], job_ranks: int) -> None:
         step = -(-len(ranks) // NOISE_SAMPLE)
         self._turn = (self._turn + 1) % step
-        near, far = [], []
-        for rank in ranks[self._turn :: step]:
-            trail = self.trails.get(rank)
-            if trail is not None and len(trail.past) > LAG:
-                past = trail.past
-                newest = past[-1]
-                near.append(abs(newest - past[-2]))
-                far.append(abs(newest - past[-1 - LAG]))
-        self._noise.take(near, far)
+        trails = [self.trails.get(rank) for rank in ranks[self._turn :: step]]
+        known = [trail for trail in trails if trail is not None and len(trail.past) >= LOOKS_BACK]
+        enough = 0.75 * self.bar.enough if self.bar else math.inf
+        healthy = [trail.past for trail in known if trail.evidence < enough]
+        if self._noise.take([trail.past for trail in known], healthy):
+            self._raise_bar(job_ranks)
+
+    def _raise_bar(self, job_ranks: int) -> None:
+        noise = self._noise
+        self.bar = Bar.of(noise.sigma, noise.likeness, job_ranks, noise.healthy)
 
     def _forget(self, first: int) -> None:
         """Those who left, every few frames."""
         frames = first // self._span
         if frames % (GAP // 2) == 0:
             oldest = first - GAP * self._span
-            for rank in [r for r, trail in self.trails.items() if trail.steps[-1] < oldest]:
+            for rank in [r for r, trail in self.trails.items() if trail.when[-1][0] < oldest]:
                 del self.trails[rank]
