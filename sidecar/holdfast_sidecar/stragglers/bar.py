@@ -8,6 +8,8 @@ what is new in a frame that counts, for a long hiccup has an echo in the next on
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Sequence
 from typing import NamedTuple
 
 MILD = 0.09
@@ -17,11 +19,23 @@ STRONG = 4.0
 """Sigmas: a second ratio is made for that, where it is much more than `MILD`. What lies so far out
 is found sooner with it."""
 
-BEYOND = 1.75
-"""Sigmas, beyond which a frame counts no more: half of what is out there are tails."""
+REACHES = (1.25, 2.0, 3.0)
+"""Sigmas, beyond which a frame counts no more. Which is best depends on the tails: with normal
+ones what lies far out is telling, with heavy ones it is not."""
 
-FEWEST_FRAMES = 4
-"""Before anything is said: a hiccup and its echo fill two or three."""
+USUAL_REACH = 1.75
+
+FEWEST_FRAMES = 5
+"""Before anything is said: a long hiccup and its echo fill up to four."""
+
+FEWEST_HEALTHY = 100
+"""Frames of healthy ranks, before their tails are known."""
+
+UNSURE = 0.7
+"""Of the gain, as long as they are not: tails were never so heavy that it took more."""
+
+MOST_GAIN = 1.3
+"""Of what normal tails of that sigma would give."""
 
 ENOUGH = 12.5
 """Log likelihood ratio for a job of one rank. A ratio of e^12.5 comes about by chance once in some
@@ -38,10 +52,42 @@ class Ratio(NamedTuple):
     """A frame counts for no more than so far from the half."""
 
     @classmethod
-    def of(cls, excess: float, sigma: float, enough: float) -> Ratio:
-        """For noise of `sigma`."""
+    def of(cls, excess: float, sigma: float, enough: float, healthy: Sequence[float]) -> Ratio:
+        """For noise of `sigma`, and what is known to come about where nobody is slow."""
         gain = excess / (sigma * sigma)
-        return cls(excess / 2.0, gain, min(BEYOND * sigma, enough / FEWEST_FRAMES / gain))
+        most = enough / FEWEST_FRAMES / gain
+        if len(healthy) < FEWEST_HEALTHY:
+            return cls(excess / 2.0, UNSURE * gain, min(USUAL_REACH * sigma, most))
+        choices = [
+            _calibrated(cls(excess / 2.0, gain, min(reach * sigma, most)), excess, healthy)
+            for reach in REACHES
+        ]
+        return max(choices)[1]
+
+
+def _calibrated(ratio: Ratio, excess: float, healthy: Sequence[float]) -> tuple[float, Ratio]:
+    """What a frame of a slow rank says on average, and the ratio with a gain that keeps its word.
+
+    That is Lundberg's: with it the mean of e^(what a healthy frame says) is 1, so that evidence of
+    h comes about by chance as seldom as e^-h says, whatever the tails are like.
+    """
+    half, gain, limit = ratio
+    says = [min(max(value - half, -limit), limit) for value in healthy]
+    mean = sum(says) / len(says)
+    if mean >= 0.0:
+        return 0.0, ratio._replace(gain=UNSURE * gain / 2.0)
+    trial = MOST_GAIN * gain
+    for _ in range(4):
+        weights = [math.exp(trial * said) for said in says]
+        total = sum(weights)
+        above = math.log(total / len(says))
+        if above <= 0.0:
+            break
+        slope = sum(map(operator.mul, weights, says)) / total
+        # The curve is convex and the start beyond the root, so every step stays beyond it.
+        trial -= above / slope
+    slow = sum(min(max(value + half, -limit), limit) for value in healthy) / len(says)
+    return trial * slow, ratio._replace(gain=trial)
 
 
 class Bar(NamedTuple):
@@ -59,7 +105,7 @@ class Bar(NamedTuple):
     """None where mild is strong."""
 
     @classmethod
-    def of(cls, sigma: float, likeness: float, ranks: int) -> Bar:
+    def of(cls, sigma: float, likeness: float, ranks: int, healthy: Sequence[float]) -> Bar:
         """For a role of a job with so many ranks."""
         # Whoever looks at more ranks sees more chance peaks: the bar rises with their number.
         enough = ENOUGH + math.log(max(ranks, 2))
@@ -74,6 +120,6 @@ class Bar(NamedTuple):
             enough,
             # So that what was slow for hours need not be quick for hours.
             3.0 * enough,
-            Ratio.of(mild, fresh, enough),
-            Ratio.of(strong, fresh, enough) if strong > 1.3 * mild else None,
+            Ratio.of(mild, fresh, enough, healthy),
+            Ratio.of(strong, fresh, enough, healthy) if strong > 1.3 * mild else None,
         )

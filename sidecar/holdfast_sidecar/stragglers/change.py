@@ -69,7 +69,8 @@ class Trail:
     def take(self, excess: float, when: tuple[int, float], bar: Bar) -> float:
         """One more frame; the evidence so far that it is slow."""
         past = self.past
-        fresh = excess - bar.likeness * past[-1] if past else excess
+        before = past[-1] if past else 0.0
+        fresh = excess - bar.likeness * (before if before < excess else excess)  # as fresh_of
         past.append(excess)
         self.when.append(when)
         half, gain, limit = bar.mild

@@ -13,6 +13,9 @@ from collections.abc import Sequence
 KEPT = 1024
 """Differences; older ones are forgotten."""
 
+HEALTHY = 512
+"""Frames of healthy ranks, for what their tails are like."""
+
 FEWEST = 12
 """Below that nothing is known of the noise."""
 
@@ -42,31 +45,32 @@ class Noise:
         self._differences: deque[tuple[float, float]] = deque(maxlen=KEPT)
         """Newest excess less the one before, and the same one frame earlier."""
         self._new = 0
+        self._fresh: deque[float] = deque(maxlen=HEALTHY)
         self.sigma = 0.0
         """Of one frame's excess; 0: not known yet."""
         self.likeness = 0.0
         """Correlation of neighbouring frames: what is slow in one is partly so in the next."""
 
     @property
-    def fresh_sigma(self) -> float:
-        """Of what is new in a frame, the likeness to the one before taken out."""
-        return self.sigma * math.sqrt(1.0 - self.likeness**2)
+    def healthy(self) -> Sequence[float]:
+        """What was new in frames of ranks that are not slow."""
+        return self._fresh
 
-    @property
-    def inflation(self) -> float:
-        """So many times greater the variance of a mean is than were the frames independent."""
-        return (1.0 + self.likeness) / (1.0 - self.likeness)
-
-    def take(self, pasts: Sequence[Past]) -> None:
-        """The excesses of some ranks up to the newest frame."""
+    def take(self, pasts: Sequence[Past], healthy: Sequence[Past]) -> bool:
+        """The excesses of some ranks up to the newest frame, and of those that are not slow;
+        whether they change what was known."""
         for past in pasts:
             newest, before, earlier = past[-1], past[-2], past[-3]
             self._differences.append((newest - before, before - earlier))
         self._new += len(pasts)
         known = len(self._differences)
-        if known >= FEWEST and self._new * 8 >= known:
-            self._new = 0
-            self._estimate()
+        likeness = self.likeness
+        self._fresh.extend(fresh_of(past[-1], past[-2], likeness) for past in healthy)
+        if known < FEWEST or self._new * 4 < known:
+            return False
+        self._new = 0
+        self._estimate()
+        return True
 
     def stretch(self, factor: float) -> None:
         """Frames cover `factor` times as many steps from now on."""
@@ -74,6 +78,7 @@ class Noise:
         scaled = [(a / scale, b / scale) for a, b in self._differences]
         self._differences.clear()
         self._differences.extend(scaled)
+        self._fresh = deque((fresh / scale for fresh in self._fresh), maxlen=HEALTHY)
         if self.sigma:
             self._estimate()
 
@@ -100,3 +105,9 @@ class Noise:
         trust = min(1.0, len(self._differences) / 200.0)
         alike = 1.0 + 4.0 * product / square
         return min(max(trust * alike + (1.0 - trust) * 0.3, 0.0), MOST_ALIKE)
+
+
+def fresh_of(excess: float, before: float, likeness: float) -> float:
+    """What is new in a frame: less what the one before told of it, and no more than of an excess
+    that lasts; where work varies, a slow rank's excess does too."""
+    return excess - likeness * (before if before < excess else excess)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from holdfast_sidecar.stragglers.bar import Bar
@@ -50,9 +51,8 @@ class Series:
     ) -> list[int]:
         """Take one frame of these first and last steps; the ranks to be looked at more closely."""
         first, span = steps[0], steps[1] - steps[0] + 1
-        self._mind_span(span)
-        noise = self._noise
-        bar = self.bar = Bar.of(noise.sigma, noise.likeness, job_ranks) if noise.sigma else None
+        self._mind_span(span, job_ranks)
+        bar = self.bar
         notice = NOTICE * bar.enough if bar else 0.0
         trails, when = self.trails, (first, now_s)
         noticed = []
@@ -66,7 +66,7 @@ class Series:
                 trail.remember(excess, when)
             elif trail.take(excess, when, bar) >= notice or trail.is_slow:
                 noticed.append(rank)
-        self._learn(ranks)
+        self._learn(ranks, job_ranks)
         self._forget(first)
         return noticed
 
@@ -86,9 +86,11 @@ class Series:
         trail = self.trails.get(rank)
         return trail.newest() if trail else 0.0
 
-    def _mind_span(self, span: int) -> None:
+    def _mind_span(self, span: int, job_ranks: int) -> None:
         if self._span and span != self._span:
             self._noise.stretch(span / self._span)
+            if self.bar is not None:
+                self._raise_bar(job_ranks)
         self._span = span
 
     def _welcome(self, rank: int) -> Trail | None:
@@ -99,11 +101,19 @@ class Series:
         trail = self.trails[rank] = Trail()
         return trail
 
-    def _learn(self, ranks: Sequence[int]) -> None:
+    def _learn(self, ranks: Sequence[int], job_ranks: int) -> None:
         step = -(-len(ranks) // NOISE_SAMPLE)
         self._turn = (self._turn + 1) % step
-        trails = (self.trails.get(rank) for rank in ranks[self._turn :: step])
-        self._noise.take([t.past for t in trails if t is not None and len(t.past) >= LOOKS_BACK])
+        trails = [self.trails.get(rank) for rank in ranks[self._turn :: step]]
+        known = [trail for trail in trails if trail is not None and len(trail.past) >= LOOKS_BACK]
+        enough = 0.75 * self.bar.enough if self.bar else math.inf
+        healthy = [trail.past for trail in known if trail.evidence < enough]
+        if self._noise.take([trail.past for trail in known], healthy):
+            self._raise_bar(job_ranks)
+
+    def _raise_bar(self, job_ranks: int) -> None:
+        noise = self._noise
+        self.bar = Bar.of(noise.sigma, noise.likeness, job_ranks, noise.healthy)
 
     def _forget(self, first: int) -> None:
         """Those who left, every few frames."""
