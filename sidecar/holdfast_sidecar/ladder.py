@@ -205,7 +205,6 @@ def _at_least(settings: Settings) -> list[tuple[str, float, float]]:
         ("stall.factor", settings.stall.factor, 1),
         ("stall.limit_s", settings.stall.limit_s, 0),
         ("straggler.least_slowdown", settings.straggler.least_slowdown, 0),
-        ("straggler.persists_s", settings.straggler.persists_s, 0),
         ("numbers.nonfinite_steps", settings.numbers.nonfinite_steps, 0),
         ("numbers.spike_z", settings.numbers.spike_z, 1),
         ("numbers.spike_steps", settings.numbers.spike_steps, 1),

@@ -186,9 +186,6 @@ class StragglerSettings:
     least_slowdown: float = 0.05
     """Of its peers' time, by which a rank has to be slower before it is told of: half of what the
     what-if study of production jobs (OSDI '25) begins to call slow."""
-    persists_s: float = 120.0
-    """A slowness that lasts longer is called persistent: other jobs, a backup or a burst on the
-    network pass within a minute or two, and what a rank's node is replaced for must not."""
 
 
 @dataclass(frozen=True)
