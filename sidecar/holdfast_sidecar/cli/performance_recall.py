@@ -17,6 +17,7 @@ from holdfast_sidecar.places import state_root
 from holdfast_sidecar.records.performance import Losses, Performance
 from holdfast_sidecar.records.plan import TERMINAL
 from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.slow_words import Price
 from holdfast_sidecar.standing import attached_plan, exists
 
 
@@ -52,9 +53,17 @@ def recall_performance(effective: Effective, job: str | None) -> Recalled:
     return _live(found, view)
 
 
-def per_gpu_hour(settings: Settings) -> float:
-    """What a GPU costs for an hour, as was set; 0: nobody said."""
-    return float(getattr(getattr(settings, "cost", None), "per_gpu_hour", 0.0))
+@dataclass(frozen=True)
+class NoPrice:
+    """Nobody said what a GPU costs."""
+
+    per_gpu_hour: float = 0.0
+    currency: str = ""
+
+
+def price_in(settings: Settings) -> Price:
+    """What a GPU costs, as was set."""
+    return getattr(settings, "cost", None) or NoPrice()
 
 
 def _live(found: FoundJob, view: View) -> Recalled:

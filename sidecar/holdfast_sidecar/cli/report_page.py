@@ -16,7 +16,7 @@ from holdfast_sidecar.performance_seen import SHOWN, lines_of, losses_of, median
 from holdfast_sidecar.records.performance import Losses, Performance, RankSteps
 from holdfast_sidecar.records.slowness import Efficiency
 from holdfast_sidecar.records.steps import StepLine
-from holdfast_sidecar.slow_words import gpu_hours, percent
+from holdfast_sidecar.slow_words import Price, gpu_hours, money, percent
 from holdfast_sidecar.span import span
 
 PARTS = {
@@ -44,7 +44,7 @@ LITTLE_ROOM = 0.05
 CAUSES_SHOWN = 12
 
 
-def page(recalled: Recalled, now_unix_s: float, per_gpu_hour: float) -> str:
+def page(recalled: Recalled, now_unix_s: float, price: Price) -> str:
     """All that is known of how well the job does."""
     performance = recalled.performance
     if performance is None:
@@ -54,12 +54,12 @@ def page(recalled: Recalled, now_unix_s: float, per_gpu_hour: float) -> str:
         "\n".join(_heading(recalled, performance, now_unix_s)),
         "\n".join(_where_it_goes(lines)),
         _memory(performance),
-        _lost(recalled, performance, per_gpu_hour),
+        _lost(recalled, performance, price),
     ]
     return "\n\n".join(part for part in parts if part)
 
 
-def plain(recalled: Recalled, per_gpu_hour: float) -> dict[str, Any]:
+def plain(recalled: Recalled, price: Price) -> dict[str, Any]:
     """The same for scripts."""
     performance = recalled.performance
     standing = None if performance is None else performance.standing
@@ -75,9 +75,10 @@ def plain(recalled: Recalled, per_gpu_hour: float) -> dict[str, Any]:
         "efficiency": None if efficiency is None else dataclasses.asdict(efficiency),
         "median_step_us": {part: median_us(lines, part) for part in ("total", *PARTS)},
         "memory": [plain_memory(rank) for rank in ranks if rank.memory_total],
-        "lost": _plain_lost(losses_of(performance), world_size, per_gpu_hour),
-        "lost_before": _plain_lost(recalled.before, world_size, per_gpu_hour),
-        "per_gpu_hour": per_gpu_hour,
+        "lost": _plain_lost(losses_of(performance), world_size, price),
+        "lost_before": _plain_lost(recalled.before, world_size, price),
+        "per_gpu_hour": price.per_gpu_hour,
+        "currency": price.currency,
     }
 
 
@@ -190,53 +191,50 @@ def _room(rank: RankSteps) -> str:
     return paint(size(left), BAD) if left < LITTLE_ROOM * rank.memory_total else size(left)
 
 
-def _lost(recalled: Recalled, performance: Performance, per_gpu_hour: float) -> str:
+def _lost(recalled: Recalled, performance: Performance, price: Price) -> str:
     """By cause and by rank: of this run, and of those before it."""
     now, ranks = losses_of(performance), performance.world_size
     parts = [
-        _table("lost to", now.by_cause, now.watched_s, ranks, per_gpu_hour),
-        _table("lost by", now.by_rank, now.watched_s, ranks, per_gpu_hour),
+        _table("lost to", now.by_cause, now.watched_s, ranks, price),
+        _table("lost by", now.by_rank, now.watched_s, ranks, price),
         _table(
             "in runs before, to",
             recalled.before.by_cause,
             recalled.before.watched_s,
             ranks,
-            per_gpu_hour,
+            price,
         ),
     ]
     told = "\n\n".join(filter(None, parts))
     return told or ("nothing was lost to slowness so far" if now.watched_s else "")
 
 
-def _table(
-    head: str, lost: Mapping[str, float], watched_s: float, ranks: int, per_gpu_hour: float
-) -> str:
+def _table(head: str, lost: Mapping[str, float], watched_s: float, ranks: int, price: Price) -> str:
     dearest = sorted(lost.items(), key=lambda one: -one[1])
     rows = [
         [
-            name,
+            f"rank {name}" if name[:1].isdigit() else name,
             span(seconds),
             percent(seconds / watched_s) if watched_s else "-",
             f"{gpu_hours(seconds, ranks):,.2f}",
-            *([f"{gpu_hours(seconds, ranks) * per_gpu_hour:,.2f}"] if per_gpu_hour > 0 else []),
+            *([] if (paid := money(seconds, ranks, price)) is None else [f"{paid:,.2f}"]),
         ]
         for name, seconds in dearest[:CAUSES_SHOWN]
         if seconds > 0
     ]
     if not rows:
         return ""
-    headings = [head, "time", "of the steps", "GPU hours", *(["money"] if per_gpu_hour > 0 else [])]
-    return table(headings, rows)
+    headings = [head, "time", "of the steps", "GPU hours"]
+    return table(headings + [price.currency] * (price.per_gpu_hour > 0), rows)
 
 
-def _plain_lost(lost: Losses, ranks: int, per_gpu_hour: float) -> dict[str, Any]:
+def _plain_lost(lost: Losses, ranks: int, price: Price) -> dict[str, Any]:
     total_s = sum(lost.by_cause.values())
-    hours = gpu_hours(total_s, ranks)
     return {
         "watched_s": lost.watched_s,
         "total_s": total_s,
-        "gpu_hours": hours,
-        "money": hours * per_gpu_hour if per_gpu_hour > 0 else None,
+        "gpu_hours": gpu_hours(total_s, ranks),
+        "money": money(total_s, ranks, price),
         "by_cause_s": lost.by_cause,
         "by_rank_s": lost.by_rank,
     }

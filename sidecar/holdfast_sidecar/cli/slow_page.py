@@ -14,7 +14,7 @@ from holdfast_sidecar.cli.rank_bars import bars
 from holdfast_sidecar.cli.table import BAD, GOOD, paint
 from holdfast_sidecar.records.performance import Performance
 from holdfast_sidecar.records.slowness import Slowness, SlowStanding
-from holdfast_sidecar.slow_words import gpu_hours, percent
+from holdfast_sidecar.slow_words import Price, gpu_hours, money, percent
 from holdfast_sidecar.span import span
 
 WIDTH = 100
@@ -32,7 +32,7 @@ NOT_JUDGED = (
 )
 
 
-def page(recalled: Recalled, now_unix_s: float, per_gpu_hour: float) -> str:
+def page(recalled: Recalled, now_unix_s: float, price: Price) -> str:
     """All that is known of who is slow."""
     performance = recalled.performance
     standing = None if performance is None else performance.standing
@@ -42,42 +42,40 @@ def page(recalled: Recalled, now_unix_s: float, per_gpu_hour: float) -> str:
         return "\n\n".join(filter(None, [told, picture]))
     parts = [
         _verdict(recalled, standing, now_unix_s),
-        *("\n".join(_one(one, performance, now_unix_s, per_gpu_hour)) for one in standing.slow),
-        "\n".join(_what_ifs(standing, performance, per_gpu_hour)),
+        *("\n".join(_one(one, performance, now_unix_s, price)) for one in standing.slow),
+        "\n".join(_what_ifs(standing, performance, price)),
         "\n".join(_line("not judged", line) for line in standing.unjudged),
         bars(performance),
     ]
     return "\n\n".join(part for part in parts if part)
 
 
-def plain(recalled: Recalled, per_gpu_hour: float) -> dict[str, Any]:
+def plain(recalled: Recalled, price: Price) -> dict[str, Any]:
     """The same for scripts."""
     performance = recalled.performance
     standing = None if performance is None else performance.standing
     world_size = 0 if performance is None else performance.world_size
-    lost = (
-        [] if standing is None else [_price(one, world_size, per_gpu_hour) for one in standing.slow]
-    )
+    lost = [] if standing is None else [_price(one, world_size, price) for one in standing.slow]
     return {
         "job": recalled.job,
         "is_over": recalled.is_over,
         "is_of_earlier_run": recalled.is_of_earlier_run,
         "is_anybody_slow": bool(lost),
         "costs": lost,
-        "per_gpu_hour": per_gpu_hour,
+        "per_gpu_hour": price.per_gpu_hour,
+        "currency": price.currency,
         "world_size": world_size,
         "standing": None if standing is None else dataclasses.asdict(standing),
         "steps": [] if performance is None else [vars(one) for one in performance.ranks],
     }
 
 
-def _price(one: Slowness, ranks: int, per_gpu_hour: float) -> dict[str, Any]:
-    hours = gpu_hours(one.lost_s, ranks)
+def _price(one: Slowness, ranks: int, price: Price) -> dict[str, Any]:
     return {
         "who": slow_words.who(one),
         "lost_s": one.lost_s,
-        "gpu_hours": hours,
-        "money": hours * per_gpu_hour if per_gpu_hour > 0 else None,
+        "gpu_hours": gpu_hours(one.lost_s, ranks),
+        "money": money(one.lost_s, ranks, price),
     }
 
 
@@ -103,9 +101,7 @@ def _who_is_slow(slow: Sequence[Slowness]) -> str:
     return f"{len(slow)} are slow: {names}" + f" ({passing} of them may pass)" * bool(passing)
 
 
-def _one(
-    one: Slowness, performance: Performance, now_unix_s: float, per_gpu_hour: float
-) -> Iterator[str]:
+def _one(one: Slowness, performance: Performance, now_unix_s: float, price: Price) -> Iterator[str]:
     lasting = "" if one.is_persistent else ", which may pass"
     yield paint(f"{slow_words.who(one)}: {percent(one.slowdown)} slower{lasting}", BAD)
     ago = span(max(now_unix_s - one.since_unix_s, 0.0))
@@ -123,12 +119,10 @@ def _one(
     gain = slow_words.gained(one) or "the job hardly waits for it"
     yield _line("costs", gain)
     if one.lost_s > 0:
-        yield _line("lost", slow_words.cost(one.lost_s, performance.world_size, per_gpu_hour))
+        yield _line("lost", slow_words.cost(one.lost_s, performance.world_size, price))
 
 
-def _what_ifs(
-    standing: SlowStanding, performance: Performance, per_gpu_hour: float
-) -> Iterator[str]:
+def _what_ifs(standing: SlowStanding, performance: Performance, price: Price) -> Iterator[str]:
     """What would make it how much faster, and what everything together has cost."""
     worth = [one for one in standing.what_ifs if one.gain >= slow_words.LEAST_GAIN]
     for number, one in enumerate(worth[:WHAT_IFS_SHOWN]):
@@ -138,7 +132,7 @@ def _what_ifs(
     total_s = sum(standing.lost_s.values())
     if total_s >= 1:
         share = f" ({percent(total_s / standing.watched_s)})" if standing.watched_s else ""
-        cost = slow_words.cost(total_s, performance.world_size, per_gpu_hour)
+        cost = slow_words.cost(total_s, performance.world_size, price)
         yield _line("in all", f"{cost}{share}; for what: holdfast report")
 
 

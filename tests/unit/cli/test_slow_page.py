@@ -12,7 +12,7 @@ from tests.unit.telling.slow_job import PLAN, QUIET, SLOW, STANDING, line, nodes
 
 from holdfast_sidecar.cli import report_page, slow_page
 from holdfast_sidecar.cli.main import cli
-from holdfast_sidecar.cli.performance_recall import Recalled
+from holdfast_sidecar.cli.performance_recall import NoPrice, Recalled
 from holdfast_sidecar.cli.rank_bars import bars
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.job_record import RecordKeeping, read_record
@@ -24,6 +24,7 @@ from holdfast_sidecar.records.slowness import SlowStanding
 from holdfast_sidecar.records.steps import spell
 
 GIB = 2**30
+DEAR = NoPrice(2.5, "EUR")
 NOW = 5000.0
 
 
@@ -32,7 +33,7 @@ def recalled(standing: SlowStanding | None = STANDING, **given: int) -> Recalled
 
 
 def test_who_is_slow_is_told_with_cause_evidence_advice_and_cost() -> None:
-    told = slow_page.page(recalled(), NOW, 2.5)
+    told = slow_page.page(recalled(), NOW, DEAR)
     assert told.splitlines()[0] == "job chargpt: rank 5 on b is slow"
     for words in (
         "7 ranks compared up to step 2,048 of attempt 0, 1 h of steps in all, judged 10.0 s ago",
@@ -43,10 +44,10 @@ def test_who_is_slow_is_told_with_cause_evidence_advice_and_cost() -> None:
         "its control group was throttled for 28 % of the time",
         "raise the quota (cpu.max) of the pod",
         "the job would be 18 % faster without it",
-        "6 min of the job, 0.80 GPU hours, 2.00",
+        "6 min of the job, 0.80 GPU hours, 2.00 EUR",
         "this job would be 18 % faster without rank 5 (6 min so far)",
         "6.0 % faster with even work (sequence lengths) (2 min so far)",
-        "6 min 36 s of the job, 0.88 GPU hours, 2.20 (11 %)",
+        "6 min 36 s of the job, 0.88 GPU hours, 2.20 EUR (11 %)",
         "not judged  rank 7: no other rank has its role",
     ):
         assert words in told, told
@@ -89,38 +90,38 @@ def test_of_thousands_the_slowest_are_drawn_and_the_others_summed_up() -> None:
 
 
 def test_nobody_slow_says_so_with_what_was_watched() -> None:
-    told = slow_page.page(recalled(QUIET), NOW, 0.0)
+    told = slow_page.page(recalled(QUIET), NOW, NoPrice())
     assert told.startswith("job chargpt: nobody is slow\nwatched     7 ranks compared")
     assert "slow\n" not in told.partition("\n")[2]
 
 
 def test_a_job_that_nobody_judged_says_what_that_takes() -> None:
-    told = slow_page.page(recalled(None), NOW, 0.0)
+    told = slow_page.page(recalled(None), NOW, NoPrice())
     assert "nobody has judged this job's steps yet" in told
     assert "rank 5" in told  # the picture is there all the same
-    assert "nobody has judged" in report_page.page(recalled(None), NOW, 0.0)
-    assert "nobody has judged" in slow_page.page(Recalled("j", None, False), NOW, 0.0)
+    assert "nobody has judged" in report_page.page(recalled(None), NOW, NoPrice())
+    assert "nobody has judged" in slow_page.page(Recalled("j", None, False), NOW, NoPrice())
 
 
 def test_what_may_pass_is_told_apart_from_what_lasts() -> None:
     passing = dataclasses.replace(SLOW, is_persistent=False)
     one = dataclasses.replace(STANDING, slow=[passing])
-    assert "rank 5 on b is slow (it may pass)" in slow_page.page(recalled(one), NOW, 0.0)
+    assert "rank 5 on b is slow (it may pass)" in slow_page.page(recalled(one), NOW, NoPrice())
     both = dataclasses.replace(STANDING, slow=[SLOW, passing])
     assert "2 are slow: rank 5 on b, rank 5 on b (1 of them may pass)" in slow_page.page(
-        recalled(both), NOW, 0.0
+        recalled(both), NOW, NoPrice()
     )
 
 
 def test_scripts_get_the_same_with_prices() -> None:
-    told = json.loads(json.dumps(slow_page.plain(recalled(), 2.5)))
+    told = json.loads(json.dumps(slow_page.plain(recalled(), DEAR)))
     assert told["is_anybody_slow"]
     assert told["costs"] == [
         {"who": "rank 5 on b", "lost_s": 360.0, "gpu_hours": 0.8, "money": 2.0}
     ]
     assert told["standing"]["slow"][0]["cause"] == "cpu_quota"
     assert len(told["steps"]) == 8
-    assert json.loads(json.dumps(slow_page.plain(recalled(None), 0.0)))["standing"] is None
+    assert json.loads(json.dumps(slow_page.plain(recalled(None), NoPrice())))["standing"] is None
 
 
 def test_a_report_tells_how_well_the_machines_are_used_and_where_a_step_goes() -> None:
@@ -131,7 +132,7 @@ def test_a_report_tells_how_well_the_machines_are_used_and_where_a_step_goes() -
         "memory_allocated": 45 * GIB,
         "memory_retries": 3,
     }
-    told = report_page.page(recalled(**memory), NOW, 2.5)
+    told = report_page.page(recalled(**memory), NOW, DEAR)
     for words in (
         "job chargpt: 8 ranks",
         "MFU            38.2%, HFU 41.0%",
@@ -153,9 +154,9 @@ def test_a_report_tells_how_well_the_machines_are_used_and_where_a_step_goes() -
 def test_what_earlier_runs_lost_is_told_apart() -> None:
     before = Losses(100.0, {"link": 50.0}, {})
     one = dataclasses.replace(recalled(), before=before)
-    told = report_page.page(one, NOW, 0.0)
+    told = report_page.page(one, NOW, NoPrice())
     assert "in runs before, to" in told
-    plain = report_page.plain(one, 2.0)
+    plain = report_page.plain(one, NoPrice(2.0, "USD"))
     assert plain["lost_before"]["total_s"] == 50.0
     assert plain["lost"]["money"] == pytest.approx(396 * 8 / 3600 * 2)
     assert plain["memory"] == []

@@ -53,7 +53,7 @@ STANDING = SlowStanding(
     unjudged=["rank 7: no other rank has its role"],
     watched_s=3600.0,
     lost_s={"cpu_quota": 360.0, "collector": 36.0},
-    lost_by_rank={"rank 5 on b": 360.0},
+    lost_by_rank={"5 on b": 360.0},
     efficiency=EFFICIENCY,
 )
 
