@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import gzip
 import os
 import shutil
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,36 @@ six times the work, on cores that the ranks need."""
 SCRIPTS_OWN = "the script's own profiler is active"
 
 
+class KnownProfilers:
+    """The profilers that were made in this process since it was, and are still there.
+
+    To look for them among all objects when a trace is asked for would take a tenth of a second.
+    """
+
+    def __init__(self, kind: Any, guard: Guard) -> None:
+        self._known: weakref.WeakSet[Any] = weakref.WeakSet()
+        note = guard.wrap("profiler is made", self._known.add, None)
+        make = kind.__init__
+
+        @functools.wraps(make)
+        def __init__(profiler: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it is one
+            make(profiler, *args, **kwargs)
+            note(profiler)
+
+        kind.__init__ = __init__
+
+    def is_any_under_way(self) -> bool:
+        """Whether one is prepared, as a schedule's warm-up does, or records."""
+        return any(one.entered and one.kineto_results is None for one in list(self._known))
+
+
 class TorchProfiler:
     """One trace of this thread, and of what autograd and the devices do for it."""
 
-    def __init__(self, torch: Any, guard: Guard) -> None:
+    def __init__(self, torch: Any, guard: Guard, others: KnownProfilers) -> None:
         self.taken_by = ""
         self._torch = torch
+        self._others = others
         self._guard = guard
         self._profile: Any = None
         self._is_recording = False
@@ -45,9 +69,7 @@ class TorchProfiler:
         """Why no trace may begin now; empty: it may."""
         if not self._torch.profiler.kineto_available():
             return "this torch was built without Kineto, which makes traces"
-        if self._torch.autograd._profiler_enabled() or _is_any_under_way(
-            self._torch.autograd.profiler.profile
-        ):
+        if self._torch.autograd._profiler_enabled() or self._others.is_any_under_way():
             return SCRIPTS_OWN
         return ""
 
@@ -122,15 +144,6 @@ class TorchProfiler:
         mark, self._step = self._step, None
         if mark is not None:
             mark.__exit__(None, None, None)
-
-
-def _is_any_under_way(kind: type) -> bool:
-    """Whether some profiler of the script is prepared, as a schedule's warm-up does, or records.
-
-    Looked for among all objects: asked once per trace, it takes as long as a garbage collection.
-    """
-    found = [one for one in gc.get_objects() if kind in type(one).__mro__]
-    return any(one.entered and one.kineto_results is None for one in found)
 
 
 def _watch(kind: Any, ours: Any, give_way: Callable[[], None]) -> Callable[[], None]:
