@@ -173,10 +173,13 @@ class StallSettings:
 
 @dataclass(frozen=True)
 class StragglerSettings:
-    """When a rank is called slow against its peers."""
+    """Who is slow against its peers, and from when on it is told."""
 
-    ratio: float = 1.25
-    steps: int = 8
+    enabled: bool = True
+    """Whether the steps of all ranks are compared at all."""
+    least_slowdown: float = 0.05
+    """Of its peers' time, by which a rank has to be slower before it is told of: half of what the
+    what-if study of production jobs (OSDI '25) begins to call slow."""
 
 
 @dataclass(frozen=True)

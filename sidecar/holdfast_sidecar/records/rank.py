@@ -58,8 +58,8 @@ class RankReport:
     is_gloo_alone: bool = False
     """As for an Exit."""
     layout: str = ""
-    """Where it stands in the parallel layout, `pp=0/2 dp=1/2 tp=0/2`: of each dimension where, and
-    of how many; after it in brackets what its script calls its role. Empty: not known."""
+    """Where it stands in the parallel layout, `pp=0/2 dp=1/2 role=reader`: of each dimension where,
+    and of how many; last what its script calls its part in the job. Empty: not known."""
     groups: list[str] = field(default_factory=list)
     """Its first process groups, whose waits its step lines tell apart: title, digest of the members
     and how many they are, `mesh_dp/3fa2c1/8`; an empty one where there is none."""
