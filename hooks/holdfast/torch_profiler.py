@@ -47,6 +47,10 @@ class KnownProfilers:
 
         kind.__init__ = __init__
 
+    def forget(self, profiler: Any) -> None:
+        """It is none of the script's."""
+        self._known.discard(profiler)
+
     def is_any_under_way(self) -> bool:
         """Whether one is prepared, as a schedule's warm-up does, or records."""
         return any(one.entered and one.kineto_results is None for one in list(self._known))
@@ -81,6 +85,7 @@ class TorchProfiler:
             activities.append(activity.CUDA)
         self._profile = self._torch.profiler.profile(activities=activities)
         self._profile.prepare_trace()
+        self._others.forget(self._profile.profiler)
         kind = self._torch.autograd.profiler.profile
         give_way = self._guard.wrap("profiler gives way", self._give_way, None)
         self._lets_go = _watch(kind, self._profile.profiler, give_way)

@@ -106,6 +106,7 @@ def test_it_gives_way_to_the_older_profiler_too(ours: TorchProfiler) -> None:
 def test_dropped_it_leaves_nothing_behind(ours: TorchProfiler, tmp_path: Path) -> None:
     ours.warm_up()
     ours.begin()
+    held = ours._profile.profiler
     ours.drop()
     again: Any = TorchProfiler(torch, Guard(lambda: None), OTHERS)
     assert again.obstacle() == ""
@@ -115,4 +116,5 @@ def test_dropped_it_leaves_nothing_behind(ours: TorchProfiler, tmp_path: Path) -
     work()
     again.end()
     again.write(tmp_path / "t.json.gz")
+    assert held.entered
     assert "ProfilerStep#2" in names(tmp_path / "t.json.gz")
