@@ -132,6 +132,7 @@ class RecordFlag(IntFlag):
     WAITS_SEEN = 4  # what the backward pass waited for others counts as communicating, not backward
     WORK_REPORTED = 8  # tokens and squares are the script's own word; without it: seen in its batch
     WHOLE_ONLY = 16  # the parts were not measured: all of the step is in `other_us`
+    TRACED = 32  # a profiler recorded it on request, or was made ready, which takes its time
 
 
 class Ending(IntEnum):

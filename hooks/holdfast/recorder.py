@@ -40,6 +40,7 @@ _GRADIENT = int(RecordFlag.GRADIENT)
 _WAITS_SEEN = int(RecordFlag.WAITS_SEEN)
 _WORK_REPORTED = int(RecordFlag.WORK_REPORTED)
 _WHOLE_ONLY = int(RecordFlag.WHOLE_ONLY)
+_TRACED = int(RecordFlag.TRACED)
 _LARGEST_NORM = page.LARGEST_NORM
 _INFINITE = float("inf")
 
@@ -372,6 +373,10 @@ class Recorder:
     def heard(self, kind: OrderKind) -> int:
         """Which writing of this kind of order `order` has read; it grows with each."""
         return self._sequences[kind]
+
+    def note_trace(self) -> None:
+        """The step that is run is no ordinary one: a profiler has to do with it."""
+        self._news |= _TRACED
 
     def newest_record(self) -> page.Record | None:
         """The record of the step that ended last; None before there is one."""

@@ -130,7 +130,8 @@ class StepTrace:
         self._reply(order, ReplyState.ARMED)
 
     def _go_on(self, order: Order, step: int) -> None:
-        # In a phase of its own: such a step is no ordinary one, and nobody is called slow for it.
+        # No ordinary step: nobody shall be called slow for it.
+        self.recording.note_trace()
         before = self.recording.enter(Phase.SAVING)
         started_ns = self.clock_ns()
         try:

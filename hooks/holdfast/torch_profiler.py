@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import gzip
 import os
 import shutil
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,40 @@ six times the work, on cores that the ranks need."""
 SCRIPTS_OWN = "the script's own profiler is active"
 
 
+class KnownProfilers:
+    """The profilers that were made in this process since it was, and are still there.
+
+    To look for them among all objects when a trace is asked for would take a tenth of a second.
+    """
+
+    def __init__(self, kind: Any, guard: Guard) -> None:
+        self._known: weakref.WeakSet[Any] = weakref.WeakSet()
+        note = guard.wrap("profiler is made", self._known.add, None)
+        make = kind.__init__
+
+        @functools.wraps(make)
+        def __init__(profiler: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807 - it is one
+            make(profiler, *args, **kwargs)
+            note(profiler)
+
+        kind.__init__ = __init__
+
+    def forget(self, profiler: Any) -> None:
+        """It is none of the script's."""
+        self._known.discard(profiler)
+
+    def is_any_under_way(self) -> bool:
+        """Whether one is prepared, as a schedule's warm-up does, or records."""
+        return any(one.entered and one.kineto_results is None for one in list(self._known))
+
+
 class TorchProfiler:
     """One trace of this thread, and of what autograd and the devices do for it."""
 
-    def __init__(self, torch: Any, guard: Guard) -> None:
+    def __init__(self, torch: Any, guard: Guard, others: KnownProfilers) -> None:
         self.taken_by = ""
         self._torch = torch
+        self._others = others
         self._guard = guard
         self._profile: Any = None
         self._is_recording = False
@@ -45,9 +73,7 @@ class TorchProfiler:
         """Why no trace may begin now; empty: it may."""
         if not self._torch.profiler.kineto_available():
             return "this torch was built without Kineto, which makes traces"
-        if self._torch.autograd._profiler_enabled() or _is_any_under_way(
-            self._torch.autograd.profiler.profile
-        ):
+        if self._torch.autograd._profiler_enabled() or self._others.is_any_under_way():
             return SCRIPTS_OWN
         return ""
 
@@ -59,6 +85,7 @@ class TorchProfiler:
             activities.append(activity.CUDA)
         self._profile = self._torch.profiler.profile(activities=activities)
         self._profile.prepare_trace()
+        self._others.forget(self._profile.profiler)
         kind = self._torch.autograd.profiler.profile
         give_way = self._guard.wrap("profiler gives way", self._give_way, None)
         self._lets_go = _watch(kind, self._profile.profiler, give_way)
@@ -122,15 +149,6 @@ class TorchProfiler:
         mark, self._step = self._step, None
         if mark is not None:
             mark.__exit__(None, None, None)
-
-
-def _is_any_under_way(kind: type) -> bool:
-    """Whether some profiler of the script is prepared, as a schedule's warm-up does, or records.
-
-    Looked for among all objects: asked once per trace, it takes as long as a garbage collection.
-    """
-    found = [one for one in gc.get_objects() if kind in type(one).__mro__]
-    return any(one.entered and one.kineto_results is None for one in found)
 
 
 def _watch(kind: Any, ours: Any, give_way: Callable[[], None]) -> Callable[[], None]:

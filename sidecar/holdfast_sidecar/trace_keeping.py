@@ -21,6 +21,7 @@ from holdfast_sidecar.records.trace import TraceOrder
 from holdfast_sidecar.roles import read_roles
 from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.stopwatch import Stopwatch
+from holdfast_sidecar.stragglers.places import find_places
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ class TraceKeeping:
         margin = checkpointing.margin_s(self._settings.sidecar, tries)
         step = tracing.step_to_trace(request, ranks, margin)
         choice = tracing.choose(
-            request, ranks, read_roles(plan, plan.attempt), _standing(lease, cluster, plan)
+            request, ranks, _roles(cluster, plan), _standing(lease, cluster, plan)
         )
         for answer in (choice, step):
             if isinstance(answer, tracing.Refused):
@@ -136,6 +137,13 @@ class TraceKeeping:
     def _write(self, lease: Lease, cluster: Cluster, order: TraceOrder | None) -> bool:
         text = None if order is None else encode(order)
         return self._store.order(lease, Section.TRACE, CURRENT, text, cluster.trace_text)
+
+
+def _roles(cluster: Cluster, plan: Plan) -> dict[int, str]:
+    """Rank -> with whom it is compared."""
+    nodes = {name: node.ranks for name, node in cluster.nodes.items()}
+    places = find_places(nodes, read_roles(plan, plan.attempt))
+    return {rank: place.role for rank, place in places.items()}
 
 
 def _standing(lease: Lease, cluster: Cluster, plan: Plan) -> SlowStanding | None:

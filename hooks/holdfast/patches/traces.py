@@ -16,7 +16,7 @@ from holdfast.guard import Guard
 from holdfast.page import OrderKind
 from holdfast.recorder import NOT_HEARD, Recorder
 from holdfast.step_trace import StepTrace
-from holdfast.torch_profiler import TorchProfiler
+from holdfast.torch_profiler import KnownProfilers, TorchProfiler
 
 EXIT_WAIT_S = 10.0
 """A script that ends while its trace is written waits so long for it, and no longer: the file
@@ -28,11 +28,12 @@ def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
     folder, seat = os.environ.get(environment.EVIDENCE_DIR), find_seat(os.environ)
     if not folder or seat is None:
         return
+    others = KnownProfilers(torch.autograd.profiler.profile, guard)
     trace = StepTrace(
         recording=recorder,
         rank=seat.rank,
         evidence=Path(folder),
-        open_profiler=lambda: TorchProfiler(torch, guard),
+        open_profiler=lambda: TorchProfiler(torch, guard, others),
         clock_ns=time.monotonic_ns,
         write_later=lambda task: _beside(guard.wrap("trace file", task, None)),
     )

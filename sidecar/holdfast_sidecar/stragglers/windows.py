@@ -41,7 +41,7 @@ reads everybody's reports."""
 
 _WAITS_SEEN = int(RecordFlag.WAITS_SEEN)
 _WORK_REPORTED = int(RecordFlag.WORK_REPORTED)
-_WHOLE_ONLY = int(RecordFlag.WHOLE_ONLY)
+_NOT_ORDINARY = int(RecordFlag.WHOLE_ONLY | RecordFlag.TRACED)
 """As numbers: a flag's own operators take ten times as long, and this is done for every step."""
 _PARTS = 7
 _means_us: Callable[[Record], tuple[float, ...]] = attrgetter(
@@ -199,8 +199,9 @@ def condense(rank: int, step: int, stride: int, records: Sequence[Record], load:
 
 
 def is_ordinary(record: Record) -> bool:
-    """Whether its parts were measured, and it did next to nothing that comes rarely."""
-    return not record.flags & _WHOLE_ONLY and not is_rare(record)
+    """Whether its parts were measured, nobody had it traced, and it did next to nothing that comes
+    rarely."""
+    return not record.flags & _NOT_ORDINARY and not is_rare(record)
 
 
 def is_rare(record: Record) -> bool:

@@ -35,6 +35,7 @@ class Job:
     )
     step: int = 100
     traced: dict[int, TracedRank] = field(default_factory=dict)
+    layouts: tuple[str, str] = ("", "")
     now: float = 0.0
 
     def __post_init__(self) -> None:
@@ -60,6 +61,7 @@ class Job:
             if order is not None and rank in self.traced:
                 part = TracedPart(order.identifier, [self.traced[rank]])
             seen = RankReport(rank, 0, 1, self.step, "forward", 0.0, 0.1, 0.05 + 0.03 * rank)
+            seen = dataclasses.replace(seen, layout=self.layouts[rank])
             report = NodeReport(name, "i", 1, 0, 1, 0, True, ranks=[seen], traced=part)
             self.store.report(Section.NODES, name, encode(report))
         cluster = parse_cluster(self.store.read())
@@ -92,6 +94,15 @@ def test_what_is_asked_for_becomes_an_order_with_a_fence_and_a_step_ahead() -> N
     assert (order.ranks, order.compared, order.steps) == ([0, 1], [1, 0], 3)
     assert order.step > job.step
     assert job.lead() == order
+
+
+def test_stages_of_a_pipeline_are_no_peers() -> None:
+    job = Job(layouts=("pp=0/2", "pp=1/2"))
+    job.ask()
+    order = job.lead()
+    assert order is not None
+    assert len(order.ranks) == 1
+    assert "no peer of its role" in order.why
 
 
 def test_what_the_ranks_took_stands_until_whoever_asked_has_read_it() -> None:

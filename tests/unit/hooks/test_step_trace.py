@@ -180,6 +180,14 @@ def test_a_steady_state_is_no_work_for_it(rank: Rank, monkeypatch: pytest.Monkey
     assert calls == [6, 7, 8, 9]
 
 
+def test_the_steps_that_a_trace_has_to_do_with_are_marked_and_no_others(rank: Rank) -> None:
+    rank.order(step=4, every=2)
+    rank.step(9)
+    records = [record for _, record in page.parse_records(bytes(rank.memory), 0)]
+    marked = [record.step for record in records if record.flags & page.RecordFlag.TRACED]
+    assert marked == [4, 5, 6, 7]  # made ready, twice traced, ended
+
+
 def test_what_holdfast_does_about_a_trace_counts_as_saving_and_never_as_slow(
     rank: Rank, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,18 +13,19 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from holdfast.guard import Guard  # noqa: E402
-from holdfast.torch_profiler import BEGINNINGS, SCRIPTS_OWN, TorchProfiler  # noqa: E402
+from holdfast.torch_profiler import BEGINNINGS, SCRIPTS_OWN, KnownProfilers, TorchProfiler  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
 CPU = [torch.profiler.ProfilerActivity.CPU]
 KIND = torch.autograd.profiler.profile
+OTHERS = KnownProfilers(KIND, Guard(lambda: None))
 AS_TORCH_HAS_THEM = {name: vars(KIND)[name] for name in BEGINNINGS}
 
 
 @pytest.fixture
 def ours() -> Iterator[TorchProfiler]:
-    made = TorchProfiler(torch, Guard(lambda: None))
+    made = TorchProfiler(torch, Guard(lambda: None), OTHERS)
     yield made
     made.drop()
     assert {name: vars(KIND)[name] for name in BEGINNINGS} == AS_TORCH_HAS_THEM
@@ -105,8 +106,9 @@ def test_it_gives_way_to_the_older_profiler_too(ours: TorchProfiler) -> None:
 def test_dropped_it_leaves_nothing_behind(ours: TorchProfiler, tmp_path: Path) -> None:
     ours.warm_up()
     ours.begin()
+    held = ours._profile.profiler
     ours.drop()
-    again: Any = TorchProfiler(torch, Guard(lambda: None))
+    again: Any = TorchProfiler(torch, Guard(lambda: None), OTHERS)
     assert again.obstacle() == ""
     again.warm_up()
     again.begin()
@@ -114,4 +116,5 @@ def test_dropped_it_leaves_nothing_behind(ours: TorchProfiler, tmp_path: Path) -
     work()
     again.end()
     again.write(tmp_path / "t.json.gz")
+    assert held.entered
     assert "ProfilerStep#2" in names(tmp_path / "t.json.gz")

@@ -89,7 +89,7 @@ def test_the_child_answers_for_a_file_or_says_what_is_wrong_with_it(tmp_path: Pa
 @pytest.mark.parametrize(
     "content",
     [b"", b"no gzip", gzip.compress(b"no json"), gzip.compress(b"[]"), gzip.compress(b"{}")[:-9]],
-    ids=["empty", "no gzip", "no json", "no object", "cut"],
+    ids=["empty", "not packed", "no JSON", "no trace", "cut"],
 )
 def test_a_file_that_is_no_trace_is_an_error_and_no_crash(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "t.json.gz"
