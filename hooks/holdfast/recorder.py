@@ -376,7 +376,7 @@ class Recorder:
 
     def note_trace(self) -> None:
         """The step that is run is no ordinary one: a profiler has to do with it."""
-        self._news |= _TRACED
+        self._record[_FLAGS_AT] |= _TRACED
 
     def newest_record(self) -> page.Record | None:
         """The record of the step that ended last; None before there is one."""
