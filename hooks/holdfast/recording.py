@@ -17,8 +17,8 @@ class Recording(Protocol):
     def enter(self, phase: Phase, /) -> Phase:
         """From now on this phase; answers the one that was left."""
 
-    def end_step(self, step: int, /) -> None:
-        """So many steps are completed."""
+    def end_step(self, step: int, phase: Phase | None = None, /) -> None:
+        """So many steps are completed; from now on this phase."""
 
     def report_loss(self, value: float, step: int | None = None, /) -> None:
         """Loss of the step that is being run."""
@@ -57,7 +57,7 @@ class Unwatched:
         """Nobody looks."""
         return phase
 
-    def end_step(self, step: int, /) -> None:
+    def end_step(self, step: int, phase: Phase | None = None, /) -> None:
         """Nobody counts."""
 
     def report_loss(self, value: float, step: int | None = None, /) -> None:

@@ -10,11 +10,13 @@ from __future__ import annotations
 from holdfast.patches import (
     backward,
     collectives,
+    collector,
     compiling,
     data,
     gradients,
     group,
     optimizer,
+    saves,
     traces,
     waiting,
     workers,
@@ -30,5 +32,7 @@ PATCHES = (
     ("waiting", waiting.install),
     ("group", group.install),
     ("compiling", compiling.install),
+    ("garbage collector", collector.install),
+    ("saves", saves.install),
     ("traces", traces.install),
 )
