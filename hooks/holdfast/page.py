@@ -527,11 +527,12 @@ SOCKET_SUFFIX = ".socket"
 """Beside a page, in place of its own suffix: where torch's worker server answers for the rank."""
 
 GROUPS_SUFFIX = ".groups"
-"""Likewise: JSON, name of each process group it is in -> `title` and `ranks`."""
+"""Likewise: JSON, name of each process group it is in -> `title`, `ranks`, `digest` of them, and
+`slot` where it is one of those that are timed apart, else null."""
 
 LAYOUT_SUFFIX = ".layout"
 """Likewise: JSON, where it stands in the parallel layout: `dims`, `shape` and `coordinate` of the
-largest named device mesh, `stage` and `stages` of a pipeline."""
+largest named device mesh, `stage` and `stages` of a pipeline, `role` in the user's own word."""
 
 DEVICES_SUFFIX = ".devices"
 """Likewise: JSON, the GPUs that hold what its optimizer steps, and which process says so."""

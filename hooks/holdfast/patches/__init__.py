@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from holdfast.patches import (
     backward,
-    collectives,
     collector,
+    communication,
     compiling,
     data,
     gradients,
-    group,
+    layout,
     optimizer,
     saves,
     traces,
-    waiting,
     workers,
 )
 
@@ -28,9 +27,8 @@ PATCHES = (
     ("gradients", gradients.install),
     ("data", data.install),
     ("workers", workers.install),
-    ("collectives", collectives.install),
-    ("waiting", waiting.install),
-    ("group", group.install),
+    ("communication", communication.install),
+    ("layout", layout.install),
     ("compiling", compiling.install),
     ("garbage collector", collector.install),
     ("saves", saves.install),
