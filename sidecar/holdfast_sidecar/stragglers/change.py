@@ -126,7 +126,7 @@ class Trail:
             return None
         level = location(since, bar.sigma)
         error = max(bar.sigma, self._own_sigma()) * math.sqrt(bar.inflation / len(since))
-        if level < least or level < ERRORS * error:
+        if level < least or level < ERRORS * error or _wanes(since, level, bar.sigma):
             return None
         self.is_slow = True
         self.since = self.when[began]
@@ -166,3 +166,8 @@ def location(values: list[float], sigma: float) -> float:
     middle = statistics.median(values)
     low, high = middle - 2.0 * sigma, middle + 2.0 * sigma
     return sum(min(max(value, low), high) for value in values) / len(values)
+
+
+def _wanes(since: list[float], level: float, sigma: float) -> bool:
+    """Whether it is the echo of a very long step, which halves from frame to frame."""
+    return statistics.median(since[-3:]) < level / 2.0 - sigma
