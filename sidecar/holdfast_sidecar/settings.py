@@ -326,6 +326,15 @@ class HostSettings:
 
 
 @dataclass(frozen=True)
+class CostSettings:
+    """What lost time costs, so that it can be told in money too."""
+
+    per_gpu_hour: float = 0.0
+    """Of one rank's device for an hour, everything included; 0: it isn't told in money."""
+    currency: str = "USD"
+
+
+@dataclass(frozen=True)
 class PathSettings:
     """Where files go."""
 
@@ -359,4 +368,5 @@ class Settings:
     gpu: GpuSettings = field(default_factory=GpuSettings)
     fabric: FabricSettings = field(default_factory=FabricSettings)
     host: HostSettings = field(default_factory=HostSettings)
+    cost: CostSettings = field(default_factory=CostSettings)
     paths: PathSettings = field(default_factory=PathSettings)
