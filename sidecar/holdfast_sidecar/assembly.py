@@ -58,6 +58,7 @@ from holdfast_sidecar.slowness_attention import SlownessAttention
 from holdfast_sidecar.snapshots.allocation import Allocation
 from holdfast_sidecar.snapshots.node_slots import NodeSlots
 from holdfast_sidecar.snapshots.room import RoomReader
+from holdfast_sidecar.stragglers.judge import Judge
 from holdfast_sidecar.xids.attending import XidAttention
 from holdfast_sidecar.xids.watch import KernelLog
 
@@ -176,7 +177,7 @@ def assemble(
             GpuWatch(CompanyReader(pages.held, own_pids(site))),
             XidAttention(site.places.xid_history),
         ),
-        slowness=SlownessAttention(site.settings.straggler),
+        slowness=SlownessAttention(site.settings.straggler, Judge),
         attention=Attention(numbers=site.settings.numbers),
     )
 
