@@ -10,11 +10,15 @@ from __future__ import annotations
 from holdfast.patches import (
     backward,
     collectives,
+    collector,
     compiling,
     data,
+    devices,
     gradients,
     group,
     optimizer,
+    saves,
+    transfers,
     waiting,
     workers,
 )
@@ -25,8 +29,12 @@ PATCHES = (
     ("gradients", gradients.install),
     ("data", data.install),
     ("workers", workers.install),
+    ("transfers", transfers.install),
     ("collectives", collectives.install),
     ("waiting", waiting.install),
     ("group", group.install),
     ("compiling", compiling.install),
+    ("garbage collector", collector.install),
+    ("saves", saves.install),
+    ("devices", devices.install),
 )

@@ -149,9 +149,92 @@ def test_a_loss_is_in_the_record_of_its_step_only(recorder: Recorder, memory: by
     assert recorder.word(Word.LOSS_STEP) == 1
 
 
+def test_what_is_counted_beside_the_phases_is_in_the_record_of_its_step_only(
+    recorder: Recorder, memory: bytearray
+) -> None:
+    recorder.sees_waits = True
+    recorder.wait_in(0, 5 * US)
+    recorder.wait_in(3, 7 * US)
+    recorder.wait_in(0, 6 * US)
+    recorder.wait_in(4, 99 * US)  # a group that is not timed
+    recorder.wait_in(-1, 99 * US)
+    recorder.add_overlapped(8 * US)
+    recorder.add_collected(9 * US)
+    recorder.note_device((1, 2, 3, -4, 5, 2**40), lag=2)
+    recorder.note_work(100, 3.0)
+    recorder.note_work(20, 1.5)
+    recorder.add_backward()
+    recorder.add_backward()
+    recorder.end_step(1)
+    recorder.end_step(2)
+    first, second = records(memory)
+    assert (first.waits_us, first.overlapped_us, first.collector_us) == ((11, 0, 0, 7), 8, 9)
+    assert (first.device_us, first.device_lag) == ((1, 2, 3, 0, 5, 2**32 - 1), 2)
+    assert (first.tokens, first.squares, first.backwards) == (120, 4.5, 2)
+    assert first.flags == second.flags == RecordFlag.WAITS_SEEN
+    assert (second.waits_us, second.overlapped_us, second.collector_us) == ((0,) * 4, 0, 0)
+    assert (second.device_us, second.device_lag) == ((0,) * 6, 0)
+    assert (second.tokens, second.squares, second.backwards) == (0, 0.0, 0)
+
+
+def test_whoever_keeps_a_devices_clock_hears_of_phases_and_of_steps_before_their_record(
+    recorder: Recorder, memory: bytearray
+) -> None:
+    heard: list[object] = []
+    recorder.on_phase = heard.append
+
+    def read(step: int) -> None:
+        heard.append(step)
+        recorder.note_device((1, 2, 3, 4, 5, 6), lag=1)
+
+    recorder.on_step = read
+    recorder.enter(Phase.BACKWARD)
+    recorder.end_step(7)
+    assert heard == [Phase.BACKWARD, 7]
+    assert records(memory)[0].device_us == (1, 2, 3, 4, 5, 6)
+
+
+def test_a_backward_pass_whose_waits_were_not_seen_is_not_said_to_be_own_work(
+    recorder: Recorder, memory: bytearray
+) -> None:
+    recorder.sees_waits = True
+    recorder.backwards_unseen = 1
+    recorder.end_step(1)
+    recorder.end_step(2)
+    assert [record.flags for record in records(memory)] == [0, RecordFlag.WAITS_SEEN]
+
+
+def test_reported_work_replaces_what_its_batches_looked_like(
+    recorder: Recorder, memory: bytearray
+) -> None:
+    recorder.note_work(100, 3.0)
+    recorder.report_work(64, 9.0)
+    recorder.report_work(16, 1.0)
+    recorder.note_work(100, 3.0)
+    recorder.end_step(1)
+    recorder.report_work(7, 2.0, step=1)  # from a GPU, a step late
+    recorder.end_step(2)
+    first, second = records(memory)
+    assert (first.tokens, first.squares, first.flags) == (80, 10.0, RecordFlag.WORK_REPORTED)
+    assert (second.tokens, second.flags) == (0, 0)
+    assert recorder.word(Word.TOKENS) == 87
+
+
+def test_more_work_than_a_record_can_say_is_cut_and_not_refused(
+    recorder: Recorder, memory: bytearray
+) -> None:
+    recorder.note_work(2**39, 1e300)
+    recorder.end_step(1)
+    recorder.report_work(2**39, math.nan)
+    recorder.end_step(2)
+    first, second = records(memory)
+    assert (first.tokens, first.squares) == (2**32 - 1, pytest.approx(page.LARGEST_NORM))
+    assert (second.tokens, second.squares) == (2**32 - 1, 0.0)
+
+
 def test_tokens_add_up_and_what_is_no_number_of_them_counts_as_none(recorder: Recorder) -> None:
     for count in (4096, 4096.0, 0, math.nan, math.inf, -5, 1e300, 2**64):
-        recorder.report_tokens(count)
+        recorder.report_work(count)
     assert recorder.word(Word.TOKENS) == 8192
 
 
