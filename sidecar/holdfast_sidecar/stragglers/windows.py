@@ -16,6 +16,7 @@ from operator import and_, attrgetter
 from holdfast.page import RING_CAPACITY, Identity, Record, RecordFlag
 from holdfast_sidecar.observation import RankLook
 from holdfast_sidecar.records.steps import StepLine, spell
+from holdfast_sidecar.stragglers.device_own import device_parts
 from holdfast_sidecar.stragglers.load import Counts, Load, Meter, Surroundings
 from holdfast_sidecar.stragglers.stride import next_stride
 
@@ -184,11 +185,13 @@ def condense(rank: int, step: int, stride: int, records: Sequence[Record], load:
     means = _means([_means_us(record) for record in ordinary], _MEANS)
     waits = _means([record.waits_us for record in ordinary], _WAITS)
     flags = functools.reduce(and_, (record.flags for record in ordinary), ~0 if ordinary else 0)
-    collector, overlapped, tokens, squares = means[_PARTS:]
+    parts, (collector, overlapped, tokens, squares) = means[:_PARTS], means[_PARTS:]
+    by_device = _by_device(records, ordinary)
+    parts = by_device or parts
     return StepLine._make(
         (
-            *(rank, step, stride, len(ordinary), sum(means[:_PARTS]), *means[:_PARTS]),
-            int(flags & _WAITS_SEEN > 0),
+            *(rank, step, stride, len(ordinary), sum(parts), *parts),
+            int(by_device is not None or flags & _WAITS_SEEN > 0),
             *(collector, overlapped, *waits, tokens, squares),
             int(flags & _WORK_REPORTED > 0),
             round(sum(map(_rare_us, records)) / max(1, len(records))),
@@ -196,6 +199,14 @@ def condense(rank: int, step: int, stride: int, records: Sequence[Record], load:
             *load,
         )
     )
+
+
+def _by_device(records: Sequence[Record], ordinary: Sequence[Record]) -> list[int] | None:
+    """The parts by the device's clock, which tells waiting from work by itself; None: not known."""
+    if not any(record.device_lag for record in records):
+        return None
+    told = device_parts(records, ordinary)
+    return None if told is None else [round(part) for part in told[-_PARTS:]]
 
 
 def is_ordinary(record: Record) -> bool:

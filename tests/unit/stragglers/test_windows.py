@@ -111,6 +111,22 @@ def test_work_that_is_no_number_is_not_known() -> None:
     assert line.squares == 0
 
 
+def test_where_a_device_was_timed_its_clock_divides_the_step() -> None:
+    host = steps(1, 15, other=20)
+    timed = replace(
+        record(16, other=20),
+        device_us=(1000, 4000, 8000, 6000, 1000, 0),
+        device_lag=3,
+        waits_us=(7, 0, 0, 0),
+    )
+    (_, line) = take(Windows(), [*host, timed])
+    assert (line.total, line.transfer, line.forward, line.backward) == (20000, 1000, 4000, 8000)
+    assert (line.communicating, line.optimizer, line.other, line.waits_seen) == (6000, 1000, 0, 1)
+    assert line.own_us == 14000
+    (_, line) = take(Windows(), [*host, replace(timed, device_lag=0)])
+    assert (line.other, line.waits_seen) == (20000, 0)
+
+
 def test_the_stride_waits_for_the_first_steps_and_their_lines_are_not_lost() -> None:
     windows = Windows()
     assert take(windows, steps(1, 3, forward=900)) == []
