@@ -280,7 +280,7 @@ class Recorder:
                 self.on_phase(phase)
         if not published & _LAST_OF_A_STRETCH:
             self._sample(now_us)
-        self.is_measured = not step & self._passed_over
+        self.is_measured = not step + 1 & self._passed_over
 
     def wait_in(self, slot: int, ns: int) -> None:
         """Of the time spent communicating, this much was in the process group of this slot."""
