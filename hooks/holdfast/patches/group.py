@@ -80,7 +80,7 @@ def install(torch: Any, recorder: Recorder, guard: Guard, groups: Groups | None 
     """Hook the first group's initialisation, and what changes groups later."""
     if not torch.distributed.is_available():
         return
-    slots = (groups or Groups.of(recorder)).slots
+    slots = (groups or Groups.of(recorder, torch)).slots
     telling = Telling(torch, recorder, slots)
     stands = guard.wrap("group", lambda: recorder.add_flag(Flag.GROUP_INITIALISED), None)
     uses = guard.wrap("group backends", telling.backends, None)

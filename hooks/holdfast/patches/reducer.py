@@ -52,7 +52,7 @@ def install(torch: Any, recorder: Recorder, guard: Guard, groups: Groups | None 
     reducer = getattr(torch.distributed, "Reducer", None)
     if parallel is None or not hasattr(reducer, PREPARES):
         return
-    watch = Watch(recorder, groups or Groups.of(recorder))
+    watch = Watch(recorder, groups or Groups.of(recorder, torch))
     is_compiling = torch.compiler.is_compiling
     _after(parallel, "__init__", is_compiling, guard.wrap("DDP is made", watch.made, None))
     _after(reducer, PREPARES, is_compiling, guard.wrap("DDP prepares", watch.prepares, None))
