@@ -18,6 +18,7 @@ from holdfast.patches.grouped import (
     Begun,
     End,
     Groups,
+    bytes_of,
     ending,
     grouped,
     read_arguments,
@@ -86,7 +87,7 @@ class Results:
         if isinstance(told, (list, tuple)):
             return sum(map(self.size, told))
         tensor = getattr(told, "elem", told)
-        return int(tensor.nbytes) if type(tensor) in self._plain else 0
+        return bytes_of(tensor) if type(tensor) in self._plain else 0
 
 
 def group_of(told: Any) -> Any:

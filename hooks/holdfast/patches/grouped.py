@@ -64,13 +64,13 @@ def read_arguments(function: Callable[..., Any], sized: tuple[str, ...] = SIZED)
 
 
 def bytes_of(told: Any) -> int:
-    """Of a tensor, of tensors in lists, of messages that carry one each."""
+    """Of a tensor, of tensors in lists, of messages that carry one each; a sparse one has none."""
     if type(told) in (list, tuple):
         return sum(map(bytes_of, told))
     try:
-        size: int = told.nbytes
-    except AttributeError:
-        size = getattr(getattr(told, "tensor", None), "nbytes", 0)
+        size: int = getattr(told, "tensor", told).nbytes
+    except (AttributeError, RuntimeError):
+        return 0
     return size
 
 
@@ -135,7 +135,7 @@ def beginning(groups: Groups, arguments: Arguments, counted: bool) -> Begin:
             if told is not None:
                 try:
                     size = told.nbytes
-                except AttributeError:
+                except (AttributeError, RuntimeError):
                     size = bytes_of(told)
                 sent[slot] = size = sent[slot] + size
                 set_word(SENT[slot], size)

@@ -68,12 +68,13 @@ class Watch:
 
     def made(self, module: Any) -> None:
         """A model was wrapped."""
-        group, tell = module.process_group, getattr(module, "_get_ddp_logging_data", None)
-        if tell is None:
+        group, reducer = module.process_group, getattr(module, "reducer", None)
+        tell = getattr(module, "_get_ddp_logging_data", None)
+        if tell is None or reducer is None:  # it has none when all of it is reduced by hooks
             return
         sending = Sending(id(group), weakref.WeakMethod(tell))
         sending.look()
-        self._sendings[id(module.reducer)] = sending
+        self._sendings[id(reducer)] = sending
         slot = self._slots.slot(group)
         if slot >= 0:
             self._recorder.reducer_slot = slot

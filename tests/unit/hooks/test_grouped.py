@@ -195,6 +195,14 @@ def test_its_size_is_that_of_the_larger_side(scene: Scene) -> None:
     scene.hooked(barrier)()
     assert scene.words(Word.COLLECTIVES_1, Word.SENT_BYTES_1) == (3, 42)
     assert bytes_of([parts, (tensor(1), None, "text")]) == 22
+
+    class Sparse:
+        @property
+        def nbytes(self) -> int:
+            raise RuntimeError("nbytes is not defined for sparse tensors")
+
+    scene.all_reduce(Sparse(), 0)
+    assert scene.words(Word.COLLECTIVES_1, Word.SENT_BYTES_1) == (4, 42)
     assert scene.record().waits_us == (0, 0, 0, 0)
 
 
