@@ -375,8 +375,9 @@ class Recorder:
         return self._sequences[kind]
 
     def note_trace(self) -> None:
-        """The step that is run is no ordinary one: a profiler has to do with it."""
+        """The step that begins is no ordinary one: a profiler has to do with it."""
         self._record[_FLAGS_AT] |= _TRACED
+        self.is_measured = True
 
     def newest_record(self) -> page.Record | None:
         """The record of the step that ended last; None before there is one."""
