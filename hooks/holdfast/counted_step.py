@@ -59,7 +59,7 @@ class CountedStep:
         self._stop_listening: Callable[[], None] = lambda: None
         os.register_at_fork(after_in_child=self._stop)
 
-    def end_step(self) -> bool:
+    def end_step(self, _: int = 0) -> bool:
         """A step ends; False: there is nothing more to count, and nothing left to put away."""
         self._ended += 1
         usual, self._backwards = self._backwards, self._recorder.backwards
