@@ -35,6 +35,7 @@ BENCHMARKS = {
     "gpu-anatomy": "bench.gpu_anatomy.rows",
     "gpu-probe": "bench.gpu_probe.rows",
     "telemetry": "bench.telemetry.rows",
+    "stragglers": "bench.stragglers.rows",
 }
 """Name -> module that holds BENCHMARK; imported only when it is asked for."""
 ALL = "all"

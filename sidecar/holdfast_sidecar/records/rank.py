@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 FINISHED = 1
 """page.Ending.FINISHED, as a RankReport carries it."""
@@ -57,6 +57,12 @@ class RankReport:
     """Tokens that it says it trains on; None: it says nothing of them."""
     is_gloo_alone: bool = False
     """As for an Exit."""
+    layout: str = ""
+    """Where it stands in the parallel layout, `pp=0/2 dp=1/2 role=reader`: of each dimension where,
+    and of how many; last what its script calls its part in the job. Empty: not known."""
+    groups: list[str] = field(default_factory=list)
+    """Its first process groups, whose waits its step lines tell apart: title, digest of the members
+    and how many they are, `mesh_dp/3fa2c1/8`; an empty one where there is none."""
     stood_since_unix_s: float = 0.0
     """Of a rank that has died: its last progress, where it had been silent for too long before; 0:
     it died at work."""
