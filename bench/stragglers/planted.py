@@ -49,7 +49,7 @@ def strike(fault: Fault, parts: Columns, columns: Columns, step_us: float) -> No
     if fault.cause in (Cause.DATA_LOADING, Cause.STORAGE):
         parts["data"][who] += more
     elif fault.cause is Cause.GPU_LINK:
-        parts["transfer"][who] += more
+        parts["transfer"][who] += more * columns["tokens"][who]
     elif fault.cause is Cause.COLLECTOR:
         parts["forward"][who] += more
         columns["collector"][who] += more
@@ -57,7 +57,7 @@ def strike(fault: Fault, parts: Columns, columns: Columns, step_us: float) -> No
         columns["compiled"][who] = 1.0
         columns["lost"][who] += more
     elif fault.cause not in ELSEWHERE:
-        _grow(who, parts, more)
+        _slow_down(who, parts, fault.slowdown)
     _show(fault, who, columns)
 
 
@@ -73,8 +73,8 @@ def _show(fault: Fault, who: list[int], columns: Columns) -> None:
         columns[name][who] += 1000.0 * fault.slowdown / (1.0 + fault.slowdown + EXCHANGE)
 
 
-def _grow(who: list[int], parts: Columns, more: float) -> None:
-    """All of the computing takes longer, by `more` in sum."""
+def _slow_down(who: list[int], parts: Columns, slowdown: float) -> None:
+    """All of the computing takes longer, by that part of a usual own time where work is usual."""
     computing = sum(SHARES[name] for name in COMPUTE)
     for name in COMPUTE:
-        parts[name][who] += more * SHARES[name] / computing
+        parts[name][who] *= 1.0 + slowdown / computing

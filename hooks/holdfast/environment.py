@@ -58,6 +58,11 @@ CLAIMED = "HOLDFAST_CLAIMED"
 ATTACH = "HOLDFAST_ATTACH"
 """`1`: somebody else's launcher starts the ranks; they find their place by themselves."""
 
+ROLE = "HOLDFAST_ROLE"
+"""What kind of work this rank does, in the user's own word ("actor", "critic"): ranks are compared
+only with others of the same role. Set by the user where torch's meshes and pipelines don't say: by
+the shell, or by the script before `init_process_group`, where it differs from rank to rank."""
+
 HOOKS = "HOLDFAST_HOOKS"
 """`0` switches the hooks off in every rank."""
 

@@ -40,6 +40,7 @@ _GRADIENT = int(RecordFlag.GRADIENT)
 _WAITS_SEEN = int(RecordFlag.WAITS_SEEN)
 _WORK_REPORTED = int(RecordFlag.WORK_REPORTED)
 _WHOLE_ONLY = int(RecordFlag.WHOLE_ONLY)
+_TRACED = int(RecordFlag.TRACED)
 _LARGEST_NORM = page.LARGEST_NORM
 _INFINITE = float("inf")
 
@@ -47,6 +48,10 @@ _MOST_TOKENS = 2**40
 """Of one report: more than any step has, and 16 million of them fit the word."""
 
 _ORDER_WORDS = tuple(page.order_offset(kind) // 8 for kind in OrderKind)
+_TRACE_ORDER = _ORDER_WORDS[OrderKind.TRACE]
+NOT_HEARD = -1
+"""No order has this number; see `Recorder.on_trace`."""
+
 _RING_OFFSET, _RING_CAPACITY, _RECORD_SIZE = page.RING_OFFSET, page.RING_CAPACITY, page.RECORD_SIZE
 
 _LONGEST_US = 2**32 - 1
@@ -143,6 +148,7 @@ class Recorder:
         "_scaled_step",
         "_sequences",
         "_stretch_us",
+        "_trace_heard",
         "_words",
         "answered",
         "attempt",
@@ -155,6 +161,7 @@ class Recorder:
         "mark_ns",
         "on_phase",
         "on_step",
+        "on_trace",
         "phase",
         "reducer_slot",
         "sees_waits",
@@ -199,6 +206,10 @@ class Recorder:
         self.on_step: Callable[[int], None] | None = None
         """Told of every step that ends, before its record is made, so that it may still call
         `note_device`; must not raise."""
+        self.on_trace: Callable[[int], int] | None = None
+        """Told of a step that has ended while an order to trace is new: answers `heard` of it, or
+        NOT_HEARD to be told of the next one too; must not raise."""
+        self._trace_heard = 0
         self._sequences = [0] * len(OrderKind)
         self._orders: list[Order | None] = [None] * len(OrderKind)
         self._passed_over = 0
@@ -280,7 +291,9 @@ class Recorder:
                 self.on_phase(phase)
         if not published & _LAST_OF_A_STRETCH:
             self._sample(now_us)
-        self.is_measured = not step & self._passed_over
+        self.is_measured = not step + 1 & self._passed_over
+        if words[_TRACE_ORDER] != self._trace_heard and self.on_trace is not None:
+            self._trace_heard = self.on_trace(step)
 
     def wait_in(self, slot: int, ns: int) -> None:
         """Of the time spent communicating, this much was in the process group of this slot."""
@@ -356,6 +369,21 @@ class Recorder:
         if self._words[_ORDER_WORDS[kind]] != self._sequences[kind]:
             self._read_order(kind)
         return self._orders[kind]
+
+    def heard(self, kind: OrderKind) -> int:
+        """Which writing of this kind of order `order` has read; it grows with each."""
+        return self._sequences[kind]
+
+    def note_trace(self) -> None:
+        """The step that begins is no ordinary one: a profiler has to do with it."""
+        self._record[_FLAGS_AT] |= _TRACED
+        self.is_measured = True
+
+    def newest_record(self) -> page.Record | None:
+        """The record of the step that ended last; None before there is one."""
+        index = (self._published - 1) % _RING_CAPACITY
+        start = _RING_OFFSET + index * _RECORD_SIZE
+        return page.parse_record(bytes(self._memory[start : start + _RECORD_SIZE]))
 
     def reply(self, reply: Reply, kind: OrderKind = OrderKind.CHECKPOINT) -> None:
         """Tell the sidecar how far this rank got with an order."""

@@ -44,6 +44,9 @@ class Recording(Protocol):
     def add_flag(self, flag: Flag, /) -> None:
         """Say a fact about this process."""
 
+    def note_trace(self) -> None:
+        """Say that a profiler has to do with the step that is run."""
+
 
 class Unwatched:
     """A process without Holdfast around it: nothing is recorded, nothing is asked."""
@@ -82,6 +85,9 @@ class Unwatched:
 
     def add_flag(self, flag: Flag, /) -> None:
         """Kept nowhere."""
+
+    def note_trace(self) -> None:
+        """Nobody looks."""
 
 
 def recording() -> Recording:

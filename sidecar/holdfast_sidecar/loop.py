@@ -241,6 +241,7 @@ class Loop:
             self._rest(took_s)
         self.deeds.conclude(self.coordination.orders())
         self.farewell.say(self.attention.dead_ranks())
+        self.deeds.traces.close()
         self.death_watch.close()
         self.machine.close()
         self.peers.close()
@@ -309,6 +310,7 @@ class Loop:
         heeded = obeyed(orders) if self.is_attached else orders
         self.deeds.act(heeded, self.attention.histories, now_s)
         self.deeds.bundles.follow(orders, machine, self.deeds.pages.held())
+        traced = self.deeds.traces.follow(orders.trace, self.deeds.pages.held(), now_s)
         self.checkpoint_outcomes.see(orders)
         saved = self.saved_parts.follow(orders.checkpoint, self.attention.looks())
         snapshot = self.snapshots.follow(orders, self.attention.looks(), now_s)
@@ -330,6 +332,7 @@ class Loop:
             where_ranks_stood=self.deeds.evidence.kept.where_ranks_stood,
             bundles=self.deeds.bundles.bundles,
             saved=saved,
+            traced=traced,
             snapshot=snapshot,
             metrics_address=self.metrics_address,
             echo_address=self.echo.address,

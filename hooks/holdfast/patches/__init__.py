@@ -9,17 +9,17 @@ from __future__ import annotations
 
 from holdfast.patches import (
     backward,
-    collectives,
     collector,
+    communication,
     compiling,
     data,
     devices,
     gradients,
-    group,
+    layout,
     optimizer,
     saves,
+    traces,
     transfers,
-    waiting,
     workers,
 )
 
@@ -30,11 +30,11 @@ PATCHES = (
     ("data", data.install),
     ("workers", workers.install),
     ("transfers", transfers.install),
-    ("collectives", collectives.install),
-    ("waiting", waiting.install),
-    ("group", group.install),
+    ("communication", communication.install),
+    ("layout", layout.install),
     ("compiling", compiling.install),
+    ("devices", devices.install),
+    ("traces", traces.install),
     ("garbage collector", collector.install),
     ("saves", saves.install),
-    ("devices", devices.install),
 )

@@ -25,8 +25,8 @@ ones what lies far out is telling, with heavy ones it is not."""
 
 USUAL_REACH = 1.75
 
-FEWEST_FRAMES = 4
-"""Before anything is said: a hiccup and its echo fill two or three."""
+FEWEST_FRAMES = 5
+"""Before anything is said: a long hiccup and its echo fill up to four."""
 
 FEWEST_HEALTHY = 100
 """Frames of healthy ranks, before their tails are known."""

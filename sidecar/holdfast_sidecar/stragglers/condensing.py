@@ -19,7 +19,7 @@ job may take a snapshot in each of its steps, and by default it takes 2 % of the
 
 _WAITS_SEEN = int(RecordFlag.WAITS_SEEN)
 _WORK_REPORTED = int(RecordFlag.WORK_REPORTED)
-_WHOLE_ONLY = int(RecordFlag.WHOLE_ONLY)
+_NOT_ORDINARY = int(RecordFlag.WHOLE_ONLY | RecordFlag.TRACED)
 """As numbers: a flag's own operators take ten times as long, and this is done for every step."""
 _PARTS = 7
 _means_us: Callable[[Record], tuple[float, ...]] = attrgetter(
@@ -76,7 +76,7 @@ def _by_device(records: Sequence[Record], ordinary: Sequence[Record]) -> list[in
 
 def is_ordinary(record: Record) -> bool:
     """Whether its parts were measured, and it did next to nothing that comes rarely."""
-    return not record.flags & _WHOLE_ONLY and not is_rare(record)
+    return not record.flags & _NOT_ORDINARY and not is_rare(record)
 
 
 def is_rare(record: Record) -> bool:

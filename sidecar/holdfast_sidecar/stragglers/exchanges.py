@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 from holdfast_sidecar.records.steps import StepLine
 from holdfast_sidecar.stragglers.frame import Frame
@@ -42,6 +43,9 @@ thousand groups and heavy tails, chance does not do that."""
 
 MAD_TO_SIGMA = 1.4826
 
+LINGERS = 0.5
+"""What was slow stays so down to half of that."""
+
 WORK_FOLLOWS = 0.5
 """Of what the exchange grew by, the own work of its members: then there is more to exchange."""
 
@@ -68,15 +72,17 @@ class SlowExchange:
         return self.exchange_us - self.usual_us
 
 
+Newest = tuple[int, int, float, float]
+"""After which step and up to which, the exchange, the work."""
+
+
 @dataclass
 class _Past:
     """What is remembered of one group."""
 
     exchanges: deque[float] = field(default_factory=lambda: deque(maxlen=PAST_FRAMES))
     works: deque[float] = field(default_factory=lambda: deque(maxlen=PAST_FRAMES))
-    newest: deque[tuple[int, int, float, float]] = field(
-        default_factory=lambda: deque(maxlen=NEW_FRAMES)
-    )
+    newest: deque[Newest] = field(default_factory=lambda: deque(maxlen=NEW_FRAMES))
     """(after_step, step, exchange, work) of frames that are too new to be the past."""
     usual: float = 0.0
     deviation: float = 0.0
@@ -104,9 +110,26 @@ class _Past:
     def is_known(self) -> bool:
         return len(self.exchanges) >= LEARNT_FRAMES
 
-    def latest(self) -> list[tuple[int, int, float, float]]:
+    def least(self, step_us: float) -> float | None:
+        """What a slow one takes at least; None while too little is known."""
+        if not self.is_known:
+            return None
+        beyond = max((TIMES - 1) * self.usual, LEAST_OF_STEP * step_us, DEVIATIONS * self.deviation)
+        return self.usual + (beyond if self.since_step is None else LINGERS * beyond)
+
+    def stands_out(self, latest: Sequence[Newest], least: float) -> bool:
+        """Whether all of these do, and not for more work."""
+        if not all(one[2] > least for one in latest):
+            return False
+        if not self.is_known:
+            return True
+        grown = statistics.median(one[2] for one in latest) / max(1.0, self.usual) - 1
+        work = statistics.median(one[3] for one in latest) / max(1.0, self.work) - 1
+        return grown <= 0 or work < WORK_FOLLOWS * grown
+
+    def latest(self) -> list[Newest]:
         """The newest frames, as many as make `NEW_STEPS`; empty while there are too few."""
-        chosen: list[tuple[int, int, float, float]] = []
+        chosen: list[Newest] = []
         for one in reversed(self.newest):
             chosen.append(one)
             if len(chosen) >= 2 and chosen[0][1] - chosen[-1][0] >= NEW_STEPS:
@@ -139,7 +162,10 @@ class Exchanges:
             learns = not late_ones or late_ones.isdisjoint(circle.ranks)
             past.take(frame.after_step, frame.step, exchange, work, learns)
         step_us = _step_us(frame)
-        kin = _by_kin([circle for circle, _, _ in measured], self._pasts)
+        kin = {
+            of: statistics.median(ones) if len(ones) > SIBLINGS else 0.0
+            for of, ones in _by_kin(measured).items()
+        }
         found = (self._judge(circle, step_us, kin) for circle, _, _ in measured)
         self._known = {circle.digest: circle for circle, _, _ in measured}
         return tuple(one for one in found if one is not None)
@@ -154,20 +180,16 @@ class Exchanges:
         )
 
     def _judge(
-        self, circle: Circle, step_us: float, kin: Mapping[object, list[float]]
+        self, circle: Circle, step_us: float, kin: Mapping[object, float]
     ) -> SlowExchange | None:
         past = self._pasts[circle.digest]
-        latest = past.latest()
-        if not latest:
-            return None
-        against = "its own past"
-        usual, deviation = past.usual, past.deviation
-        is_slow = past.is_known and _stands_out(latest, past, step_us)
-        if not is_slow:
+        against, least = "its own past", past.least(step_us)
+        usual = past.usual
+        if least is None or past.newest[-1][2] <= least:
             usual, against = _of_siblings(circle, past, kin), "groups that do the same"
-            least = max(TIMES_SIBLINGS * usual, usual + LEAST_OF_STEP * step_us)
-            is_slow = usual > 0 and all(one[2] > least + deviation for one in latest)
-        if not is_slow:
+            least = max(TIMES_SIBLINGS * usual, usual + LEAST_OF_STEP * step_us) + past.deviation
+        latest = past.latest() if usual > 0 and past.newest[-1][2] > least else []
+        if not latest or not past.stands_out(latest, least):
             past.since_step = None
             return None
         if past.since_step is None:
@@ -187,43 +209,28 @@ class Exchanges:
 
 
 def _measure(circle: Circle, frame: Frame) -> tuple[Circle, float, float] | None:
-    """Its exchange and its members' middle own time; None when a member told nothing: it may have
-    been the last one."""
-    lines = frame.lines
+    """Its exchange, and the own time of two of its members as a measure of how much there is to do;
+    None when a member told nothing: it may have been the last one."""
     if not circle.is_whole:
         return None
     try:
-        told = [(lines[rank], slot) for rank, slot in circle.members]
+        lines = circle.fetch(frame.lines)
     except KeyError:
         return None
-    exchange = min(line[WAITS + slot] for line, slot in told)
+    slot = circle.slot
+    if slot is not None:
+        exchange = min(map(_WAITS[slot], lines))
+    else:
+        told = zip(lines, circle.members, strict=True)
+        exchange = min(_WAITS[at](line) for line, (_, at) in told)
     if exchange <= 0:
         return None
-    own = [line.own_us for line, _ in told[:: max(1, len(told) // 16)]]
-    return circle, float(exchange), float(statistics.median(own))
+    return circle, float(exchange), float(lines[0].own_us + lines[-1].own_us)
 
 
-WAITS = StepLine._fields.index("wait_1")
-"""Where a line's waits begin."""
-
-
-def _stands_out(latest: list[tuple[int, int, float, float]], past: _Past, step_us: float) -> bool:
-    least = max(
-        TIMES * past.usual,
-        past.usual + LEAST_OF_STEP * step_us,
-        past.usual + DEVIATIONS * past.deviation,
-    )
-    if past.since_step is not None:
-        least = past.usual + LINGERS * (least - past.usual)
-    if not all(one[2] > least for one in latest):
-        return False
-    grown = statistics.median(one[2] for one in latest) / max(1.0, past.usual) - 1
-    work = statistics.median(one[3] for one in latest) / max(1.0, past.work) - 1
-    return work < WORK_FOLLOWS * grown
-
-
-LINGERS = 0.5
-"""What was slow stays so down to half of that."""
+_WAITS = tuple(
+    itemgetter(StepLine._fields.index(name)) for name in ("wait_1", "wait_2", "wait_3", "wait_4")
+)
 
 
 def _is_as_ever(past: _Past) -> bool:
@@ -237,11 +244,11 @@ def _is_as_ever(past: _Past) -> bool:
 AS_EVER = 0.4
 
 
-def _by_kin(circles: Iterable[Circle], pasts: Mapping[str, _Past]) -> dict[object, list[float]]:
+def _by_kin(measured: Iterable[tuple[Circle, float, float]]) -> dict[object, list[float]]:
     """Kin -> their exchanges now."""
     found: dict[object, list[float]] = {}
-    for circle in circles:
-        found.setdefault(circle.kin, []).append(pasts[circle.digest].newest[-1][2])
+    for circle, exchange, _ in measured:
+        found.setdefault(circle.kin, []).append(exchange)
     return found
 
 
@@ -249,15 +256,12 @@ SIBLINGS = 3
 """Fewer others tell nothing of what is usual."""
 
 
-def _of_siblings(circle: Circle, past: _Past, kin: Mapping[object, list[float]]) -> float:
+def _of_siblings(circle: Circle, past: _Past, kin: Mapping[object, float]) -> float:
     """The middle one of groups that do the same; 0: there are too few, or it was no slower before.
 
     A group whose own past is known was judged by it.
     """
-    others = kin.get(circle.kin, [])
-    if len(others) <= SIBLINGS:
-        return 0.0
-    usual = statistics.median(others)
+    usual = kin.get(circle.kin, 0.0)
     was_quick = past.is_known and past.usual < TIMES_SIBLINGS * usual
     return 0.0 if was_quick else usual
 

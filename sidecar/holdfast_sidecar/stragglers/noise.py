@@ -65,7 +65,7 @@ class Noise:
         self._new += len(pasts)
         known = len(self._differences)
         likeness = self.likeness
-        self._fresh.extend(past[-1] - likeness * past[-2] for past in healthy)
+        self._fresh.extend(fresh_of(past[-1], past[-2], likeness) for past in healthy)
         if known < FEWEST or self._new * 4 < known:
             return False
         self._new = 0
@@ -105,3 +105,9 @@ class Noise:
         trust = min(1.0, len(self._differences) / 200.0)
         alike = 1.0 + 4.0 * product / square
         return min(max(trust * alike + (1.0 - trust) * 0.3, 0.0), MOST_ALIKE)
+
+
+def fresh_of(excess: float, before: float, likeness: float) -> float:
+    """What is new in a frame: less what the one before told of it, and no more than of an excess
+    that lasts; where work varies, a slow rank's excess does too."""
+    return excess - likeness * (before if before < excess else excess)

@@ -52,18 +52,15 @@ class Recompilations:
 
     def take(self, lines: Iterable[StepLine]) -> None:
         """Any lines, also such as were seen before."""
-        for line in lines:
-            if self._first_step is None or line.step - line.stride < self._first_step:
-                self._note_start(line)
+        some = list(lines)
+        if self._first_step is None and some:
+            # A new leader counts from what it saw first itself.
+            self._first_step = min(line.step - line.stride for line in some)
+        for line in some:
             if line.compiled:
                 seen = self._seen.setdefault(line.rank, deque(maxlen=KEPT))
                 if not seen or line.step > seen[-1].step:
                     seen.append(line)
-
-    def _note_start(self, line: StepLine) -> None:
-        # The first lines of a new leader may be of any step: what it did not see it doesn't count.
-        start = max(0, line.step - line.stride)
-        self._first_step = start if self._first_step is None else min(self._first_step, start)
 
     def judge(self, step: int, total_us: float) -> tuple[Recompiling, ...]:
         """Those who do now."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from operator import itemgetter
 
+from holdfast_sidecar.records.steps import StepLine
 from holdfast_sidecar.stragglers.place import Place
 
 SLOTS = 4
@@ -33,6 +36,21 @@ class Circle:
     def ranks(self) -> tuple[int, ...]:
         """Who is in it."""
         return tuple(sorted(rank for rank, _ in self.members))
+
+    @cached_property
+    def fetch(self) -> Callable[[Mapping[int, StepLine]], Sequence[StepLine]]:
+        """The lines of all members in their order; KeyError where one is missing."""
+        # An itemgetter of one thing gives no tuple.
+        first = self.members[0][0]
+        if len(self.members) == 1:
+            return lambda lines: (lines[first],)
+        return itemgetter(*(rank for rank, _ in self.members))
+
+    @cached_property
+    def slot(self) -> int | None:
+        """Where all members have its waits; None where they differ."""
+        slots = {slot for _, slot in self.members}
+        return slots.pop() if len(slots) == 1 else None
 
     @property
     def is_whole(self) -> bool:

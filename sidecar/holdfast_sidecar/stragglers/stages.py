@@ -7,14 +7,15 @@ middle rank. What its ranks do not have in common is no imbalance.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from holdfast_sidecar.records.steps import StepLine
 from holdfast_sidecar.stragglers.frame import Frame
 from holdfast_sidecar.stragglers.own_time import PARTS
 from holdfast_sidecar.stragglers.place import Place
-from holdfast_sidecar.stragglers.signals import SAMPLE
 from holdfast_sidecar.stragglers.step_model import PIPELINE
+from holdfast_sidecar.stragglers.suspicion import usual_parts
 
 LEAST = 0.1
 """Beyond the mean of the others: layers are dealt out whole, so that a few percent can't be
@@ -29,6 +30,9 @@ FORGETS = 0.95
 LEAST_STEPS = 24
 """An imbalance is in the script and stays, so there is no hurry: by now a stage of one rank, whose
 steps spread by 5 %, is known to some 2 %."""
+
+MEMBERS = 16
+"""Of a stage that are looked at."""
 
 ALIKE = 0.5
 """Of its excess: more than that, the stage's ranks may not differ among themselves."""
@@ -54,15 +58,12 @@ class HeavyStage:
 @dataclass
 class _Stage:
     own_us: float = 0.0
-    parts_us: dict[str, float] = field(default_factory=dict)
     spread_us: float = 0.0
 
-    def take(self, own: float, parts: Mapping[str, float], spread: float, kept: float) -> None:
+    def take(self, own: float, spread: float, kept: float) -> None:
         kept = kept if self.own_us else 0.0
         self.own_us = kept * self.own_us + (1 - kept) * own
         self.spread_us = kept * self.spread_us + (1 - kept) * spread
-        for name, value in parts.items():
-            self.parts_us[name] = kept * self.parts_us.get(name, value) + (1 - kept) * value
 
 
 @dataclass
@@ -85,7 +86,7 @@ class Stages:
         self._read(places)
         if len(self._members) < 2:
             return None
-        if any(not line.waits_seen for line in frame.lines.values()):
+        if not all(line.waits_seen for line in self._some(frame, self._members)):
             self.unjudged = (
                 "pipeline stages: what is waited for others in the backward pass is not told apart",
             )
@@ -94,7 +95,7 @@ class Stages:
         self._take(frame, slow)
         if self._steps < LEAST_STEPS or len(self._stages) < 2:
             return None
-        return self._judge()
+        return self._judge(frame)
 
     def _read(self, places: Mapping[int, Place]) -> None:
         if places is self._places or places == self._places:
@@ -112,18 +113,23 @@ class Stages:
         if self._first_step < 0:
             self._first_step = frame.after_step + 1
         self._steps += steps
-        for stage, ranks in self._members.items():
-            some = ranks[:: max(1, len(ranks) // SAMPLE)]
-            lines = [frame.lines[r] for r in some if r in frame.lines and r not in slow]
-            if not lines:
-                continue
-            own = [float(line.own_us) for line in lines]
-            middle = statistics.median(own)
-            spread = statistics.median(abs(one - middle) for one in own)
-            parts = {name: statistics.median(getattr(ln, name) for ln in lines) for name in PARTS}
-            self._stages.setdefault(stage, _Stage()).take(middle, parts, spread, FORGETS**steps)
+        for stage in self._members:
+            own = [float(ln.own_us) for ln in self._some(frame, [stage]) if ln.rank not in slow]
+            if own:
+                middle = statistics.median(own)
+                spread = statistics.median(abs(one - middle) for one in own)
+                self._stages.setdefault(stage, _Stage()).take(middle, spread, FORGETS**steps)
 
-    def _judge(self) -> HeavyStage | None:
+    def _some(self, frame: Frame, stages: Iterable[int]) -> list[StepLine]:
+        """Lines of some ranks of these stages."""
+        return [
+            frame.lines[rank]
+            for stage in stages
+            for rank in self._members[stage][:: max(1, len(self._members[stage]) // MEMBERS)]
+            if rank in frame.lines
+        ]
+
+    def _judge(self, frame: Frame) -> HeavyStage | None:
         heaviest = max(self._stages, key=lambda stage: self._stages[stage].own_us)
         mine = self._stages[heaviest]
         others = [one for stage, one in self._stages.items() if stage != heaviest]
@@ -136,11 +142,7 @@ class Stages:
             return None
         if self._told is None or not was_told:
             self._told = (heaviest, self._first_step)
-        parts = {
-            name: mine.parts_us.get(name, 0.0)
-            - statistics.fmean(one.parts_us.get(name, 0.0) for one in others)
-            for name in PARTS
-        }
+        parts = self._parts_beyond(frame, heaviest)
         return HeavyStage(
             heaviest,
             self._members[heaviest],
@@ -152,3 +154,12 @@ class Stages:
             max(parts, key=lambda name: parts[name]),
             parts,
         )
+
+    def _parts_beyond(self, frame: Frame, heaviest: int) -> dict[str, float]:
+        """What each part takes there beyond the other stages."""
+        mine = self._some(frame, [heaviest])
+        theirs = self._some(frame, [stage for stage in self._members if stage != heaviest])
+        if not mine or not theirs:
+            return dict.fromkeys(PARTS, 0.0)
+        own, others = usual_parts(mine), usual_parts(theirs)
+        return {name: a - b for name, a, b in zip(PARTS, own, others, strict=True)}

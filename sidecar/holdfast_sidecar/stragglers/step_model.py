@@ -13,9 +13,12 @@ the time that was measured; a model that says more than was measured is scaled t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import heapq
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 
+from holdfast_sidecar.records.steps import StepLine
 from holdfast_sidecar.stragglers.frame import Frame
 from holdfast_sidecar.stragglers.place import Place
 
@@ -23,6 +26,9 @@ PIPELINE = "pp"
 REPLICAS = frozenset({"dp", "dp_replicate", "dp_shard", "fsdp", "hsdp", "data", "replicate"})
 """Dimensions whose ranks meet once a step. In all others but the pipeline they meet in each layer,
 and are one unit."""
+
+
+KNOWN_SLOWEST = 16
 
 
 @dataclass(frozen=True)
@@ -90,6 +96,8 @@ class StepModel:
     micro_batches: int | None = None
     _units: list[float] = field(default_factory=list)
     _replicas: list[float] = field(default_factory=list)
+    _slowest: list[int] = field(default_factory=list)
+    """The slowest replicas, as many as a few changes may hide."""
 
     @property
     def modelled_us(self) -> float:
@@ -108,10 +116,16 @@ class StepModel:
             number: self._take(changed.get(u, self._units[u]) for u in layout.parts[number])
             for number in replicas
         }
-        slowest = max(
-            (new.get(number, one) for number, one in enumerate(self._replicas)), default=0.0
-        )
+        slowest = max(max(new.values(), default=0.0), self._slowest_but(new))
         return self.total_us - self._scale * (self.modelled_us - slowest)
+
+    def _slowest_but(self, some: Collection[int]) -> float:
+        """Of all other replicas the slowest."""
+        for number in self._slowest:
+            if number not in some:
+                return self._replicas[number]
+        rest = (one for number, one in enumerate(self._replicas) if number not in some)
+        return max(rest, default=0.0)
 
     @property
     def _scale(self) -> float:
@@ -130,20 +144,41 @@ def pipeline_us(stages: list[float], micro_batches: int | None) -> float:
     return sum(stages) / micro_batches + (micro_batches - 1) / micro_batches * slowest
 
 
-def model(
-    frame: Frame,
-    layout: Layout,
-    own: Callable[[int], float] | None = None,
-    micro_batches: int | None = None,
-) -> StepModel:
+def own_of(lines: Mapping[int, StepLine]) -> dict[int, float]:
+    """rank -> its own work in a step, microseconds; as `StepLine.own_us`, for thousands."""
+    found = {}
+    for rank, line in lines.items():
+        data, transfer, forward, backward, optimizer, other, waits_seen = _OWN(line)
+        own = data + transfer + forward + optimizer + other
+        found[rank] = float(own + backward if waits_seen else own)
+    return found
+
+
+_OWN = itemgetter(
+    *(
+        StepLine._fields.index(name)
+        for name in ("data", "transfer", "forward", "backward", "optimizer", "other", "waits_seen")
+    )
+)
+_TOTAL = itemgetter(StepLine._fields.index("total"))
+
+
+def model(frame: Frame, layout: Layout, micro_batches: int | None = None) -> StepModel:
     """The model of a frame; ranks that told nothing of it count as having done nothing."""
     lines = frame.lines
-    times = {rank: float(line.own_us) if own is None else own(rank) for rank, line in lines.items()}
-    totals = sorted(line.total for line in lines.values())
+    times = own_of(lines)
+    totals = sorted(map(_TOTAL, lines.values()))
     total = float(totals[len(totals) // 2]) if totals else 0.0
     get = times.get
-    units = [max([get(rank, 0.0) for rank in ranks]) for ranks in layout.members]
-    replicas = [
-        pipeline_us([units[unit] for unit in parts], micro_batches) for parts in layout.parts
+    units = [
+        get(ranks[0], 0.0) if len(ranks) == 1 else max([get(rank, 0.0) for rank in ranks])
+        for ranks in layout.members
     ]
-    return StepModel(layout, times, total, micro_batches, units, replicas)
+    replicas = [
+        units[parts[0]]
+        if len(parts) == 1
+        else pipeline_us([units[unit] for unit in parts], micro_batches)
+        for parts in layout.parts
+    ]
+    slowest = heapq.nlargest(KNOWN_SLOWEST, range(len(replicas)), key=replicas.__getitem__)
+    return StepModel(layout, times, total, micro_batches, units, replicas, slowest)

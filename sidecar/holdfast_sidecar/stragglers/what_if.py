@@ -6,7 +6,7 @@ Streaming: each frame is modelled as it comes (`step_model`), with some ranks' o
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.records.slowness import Cause, WhatIf
@@ -19,6 +19,9 @@ from holdfast_sidecar.stragglers.step_model import Layout, StepModel, lay_out, m
 
 MOST_RANKS = 8
 """Whose absence is worked out one by one, the slowest first: the ninth hides behind the eighth."""
+
+LOOKED_AT_ALWAYS = 512
+"""Ranks whose work is looked at in each frame; of eight times as many, in every eighth."""
 
 LEAST_GAIN = 0.005
 """Less is not worth a line."""
@@ -56,6 +59,8 @@ class WhatIfs:
     _layout: Layout | None = None
     _accounts: dict[Key, _Account] = field(default_factory=dict)
     _work: EvenWork = field(default_factory=EvenWork)
+    _even: float | None = None
+    _turn: int = 0
 
     def follow(
         self,
@@ -71,9 +76,9 @@ class WhatIfs:
         without = self._by_rank(one, excesses)
         without |= _by_cause(one, excesses, causes or {}, exchanges)
         without |= self._by_stage(one)
-        even = self._work.follow(frame, places, {excess.rank for excess in excesses})
-        if even:
-            without["work", "even work"] = one.without(even)
+        share = self._even_share(frame, one, {excess.rank for excess in excesses})
+        if share is not None:
+            without["work", "even work"] = share * one.total_us
         self._accounts = {key: self._accounts.get(key, _Account()) for key in without}
         for key, without_us in without.items():
             self._accounts[key].take(one.total_us, without_us, steps)
@@ -83,6 +88,17 @@ class WhatIfs:
             if account.gain >= LEAST_GAIN
         ]
         return tuple(sorted(told, key=lambda one: -one.gain))
+
+    def _even_share(self, frame: Frame, one: StepModel, slow: Collection[int]) -> float | None:
+        """What a step would take with even work, as a part of what it takes; of thousands of ranks
+        it is looked at now and then, and holds until the next time."""
+        assert self._places is not None
+        self._turn -= 1
+        if self._turn <= 0:
+            self._turn = 1 + len(frame.lines) // LOOKED_AT_ALWAYS
+            even = self._work.follow(frame, self._places, slow)
+            self._even = one.without(even) / one.total_us if even and one.total_us > 0 else None
+        return self._even
 
     def read(self, frame: Frame, places: Mapping[int, Place]) -> StepModel:
         """The frame's model; the layout is worked out again when places have changed."""

@@ -70,6 +70,13 @@ def test_means_are_over_the_steps_in_which_nothing_rare_was_done() -> None:
     assert (line.lost, line.compiled) == ((50000 + 90000 + 30000) // 8, 1)
 
 
+def test_a_step_that_was_traced_makes_nobody_slow() -> None:
+    windows = Windows()
+    traced = [replace(record(12, forward=90), flags=RecordFlag.TRACED)]
+    (_, line) = take(windows, [*steps(1, 11, forward=20), *traced, *steps(13, 16, forward=20)])
+    assert (line.steps, line.forward, line.lost) == (7, 20000, 0)
+
+
 def test_a_small_snapshot_in_each_step_leaves_them_ordinary() -> None:
     windows = Windows()
     (*_, line) = take(windows, steps(1, 16, forward=20, saving=1))
