@@ -16,6 +16,9 @@ from holdfast_sidecar.stragglers.explanations import COMPUTING, Case, Explanatio
 ENOUGH = 0.5
 """Of the excess: what explains less may be true and is not why."""
 
+NEARLY = 0.7
+"""Of what the best one explains: signals are no more exact than that."""
+
 GUESSED = 0.6
 """So sure are we of a cause for which only the place of the time speaks."""
 
@@ -49,8 +52,7 @@ def name_cause(case: Case) -> Named:
 
 
 def _choose(found: Sequence[Explanation], case: Case) -> Explanation:
-    measured = [one for one in found if one.is_measured]
-    best = max(measured, key=lambda one: min(one.explains_us, case.excess_us), default=NOTHING)
+    best = _most_telling([one for one in found if one.is_measured], case)
     if best.explains_us >= ENOUGH * case.excess_us:
         return best
     guesses = [one for one in found if not one.is_measured]
@@ -58,6 +60,15 @@ def _choose(found: Sequence[Explanation], case: Case) -> Explanation:
     if guess.explains_us >= ENOUGH * (case.excess_us - best.explains_us) and guess.explains_us > 0:
         return guess
     return best if best.explains_us >= ENOUGH / 2 * case.excess_us else NOTHING
+
+
+def _most_telling(measured: Sequence[Explanation], case: Case) -> Explanation:
+    """Of those that explain nearly as much as the best the most specific, which comes first: a
+    collector at work on a busy node waits for a core as well, but it is what takes the time."""
+    explained = [min(one.explains_us, case.excess_us) for one in measured]
+    least = NEARLY * max(explained, default=0.0)
+    told = zip(measured, explained, strict=True)
+    return next((one for one, us in told if us >= least), NOTHING)
 
 
 def _sureness(best: Explanation, case: Case) -> float:

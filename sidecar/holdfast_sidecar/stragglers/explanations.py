@@ -256,14 +256,14 @@ def _beside(peers: Signals | None, signal: str) -> str:
 RULES = (
     _by_work,
     _by_collector,
-    _by_quota,
-    _by_contention,
-    _by_memory,
-    _by_clock,
+    _by_recompiling,
     _by_company,
     _by_gpu_link,
+    _by_clock,
+    _by_memory,
     _by_storage,
-    _by_recompiling,
+    _by_quota,
+    _by_contention,
     _by_part,
 )
 """The more specific the signal the earlier."""
