@@ -6,17 +6,15 @@ they come back is looked for here.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
 
-from holdfast_sidecar.records.steps import StepLine
 from holdfast_sidecar.stragglers.census import Census
+from holdfast_sidecar.stragglers.even_work import EvenWork
 from holdfast_sidecar.stragglers.frame import Frame
 from holdfast_sidecar.stragglers.place import Place
 from holdfast_sidecar.stragglers.signals import SAMPLE, Signals, middle, read
 from holdfast_sidecar.stragglers.step_model import StepModel
-from holdfast_sidecar.stragglers.work import is_uneven
 
 WITHIN_STEPS = 64
 TIMES = 6
@@ -87,49 +85,53 @@ class Bursts:
         frame: Frame,
         places: Mapping[int, Place],
         model: StepModel,
+        work: EvenWork,
         slow: Collection[int],
     ) -> tuple[Recurring, ...]:
         """Those who are slow again and again. `slow`: ranks that are so in each step, and told."""
         self._census.read(places)
         is_complete = model.own.keys() >= places.keys()
-        for ranks in self._census.by_role.values():
+        for role, ranks in self._census.by_role.items():
             told = ranks if is_complete else [rank for rank in ranks if rank in model.own]
             if len(told) >= FEWEST:
-                self._look(told, frame, model)
+                self._look(role, told, frame, model, work)
         self._forget(frame, slow)
         found = (self._judge(rank, seen, frame, places) for rank, seen in self._seen.items())
         return tuple(one for one in found if one is not None)
 
-    def _look(self, ranks: Sequence[int], frame: Frame, model: StepModel) -> None:
-        own = model.own
-        apart = max(1, len(ranks) // SAMPLE)
-        some = sorted(own[rank] for rank in ranks[::apart])
-        usual = some[len(some) // 2]
-        # The quartiles of a normal distribution lie 1.35 deviations apart.
-        sigma = (some[3 * len(some) // 4] - some[len(some) // 4]) / 1.35
-        limit = usual + max(LEAST * usual, DEVIATIONS * sigma)
+    def _look(
+        self, role: str, ranks: Sequence[int], frame: Frame, model: StepModel, work: EvenWork
+    ) -> None:
+        own, lines = model.own, frame.lines
+        some = [lines[rank] for rank in ranks[:: max(1, len(ranks) // SAMPLE)]]
+        yardstick = work.yardstick(role, some)
+        if yardstick is None:
+            return
+        usual, limit = _usual(list(map(yardstick, some)))
         if max(map(own.__getitem__, ranks)) <= limit:
             return
-        late = [rank for rank in ranks if own[rank] > limit]
+        suspects = [rank for rank in ranks if own[rank] > limit]
+        late = [rank for rank in suspects if yardstick(lines[rank]) > limit]
         # Where a quarter and more is late at once, it is nobody's burst.
-        if not late or 4 * len(late) > len(ranks) or _is_uneven(frame, [*late, *ranks[::apart]]):
+        if not late or 4 * len(late) > len(ranks):
             return
-        well = [frame.lines[rank] for rank in ranks if own[rank] <= limit]
-        peers = middle(well)
+        peers = middle([line for line in some if line.rank not in late])
+        if peers is None:
+            return
         for rank in late:
-            if peers is not None:
-                saved_us = model.total_us - model.without({rank: usual})
-                burst = Burst(
-                    frame.step,
-                    frame.step - frame.after_step,
-                    read(frame.lines[rank]),
-                    peers,
-                    own[rank],
-                    usual,
-                    max(0.0, saved_us),
-                    model.total_us - max(0.0, saved_us),
-                )
-                self._seen.setdefault(rank, deque(maxlen=WITHIN_STEPS)).append(burst)
+            mine = yardstick(lines[rank])
+            saved_us = max(0.0, model.total_us - model.without({rank: own[rank] - mine + usual}))
+            burst = Burst(
+                frame.step,
+                frame.step - frame.after_step,
+                read(lines[rank]),
+                peers,
+                mine,
+                usual,
+                saved_us,
+                model.total_us - saved_us,
+            )
+            self._seen.setdefault(rank, deque(maxlen=WITHIN_STEPS)).append(burst)
 
     def _forget(self, frame: Frame, slow: Collection[int]) -> None:
         oldest = frame.step - WITHIN_STEPS
@@ -183,14 +185,13 @@ OVERDUE = 3.0
 """Times the usual distance between two bursts: then they are over."""
 
 
-def _is_uneven(frame: Frame, ranks: Iterable[int]) -> bool:
-    """Whether more work may be why."""
-    lines = [frame.lines[rank] for rank in ranks]
-    return is_uneven(_told(lines, "tokens")) or is_uneven(_told(lines, "squares"))
-
-
-def _told(lines: Iterable[StepLine], name: str) -> list[int]:
-    return [amount for amount in map(attrgetter(name), lines) if amount > 0]
+def _usual(own: list[float]) -> tuple[float, float]:
+    """The middle one, and beyond what one of them stands out."""
+    own.sort()
+    usual = own[len(own) // 2]
+    # The quartiles of a normal distribution lie 1.35 deviations apart.
+    sigma = (own[3 * len(own) // 4] - own[len(own) // 4]) / 1.35
+    return usual, usual + max(LEAST * usual, DEVIATIONS * sigma)
 
 
 def _mean(seen: Sequence[Burst], name: str) -> float:

@@ -1,7 +1,7 @@
 """Why a rank is slow: the cause that explains most of its excess, what says so, and what to do.
 
-A signal names the cause where it explains at least half of the excess; else the part of the step
-that grew does.
+A signal names the cause where it explains half of the excess, or more than is left open; else the
+part of the step that grew does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from holdfast_sidecar.stragglers.advice import advise
 from holdfast_sidecar.stragglers.explanations import COMPUTING, Case, Explanation, explain
 
 ENOUGH = 0.5
-"""Of the excess: what explains less may be true and is not why."""
+LEAST = 0.3
+"""Of the excess: what explains less than half may be true and is not why, unless still less is left
+to explain; below a third nothing is named for it."""
 
 NEARLY = 0.7
 """Of what the best one explains: signals are no more exact than that."""
@@ -52,14 +54,16 @@ def name_cause(case: Case) -> Named:
 
 
 def _choose(found: Sequence[Explanation], case: Case) -> Explanation:
-    best = _most_telling([one for one in found if one.is_measured], case)
-    if best.explains_us >= ENOUGH * case.excess_us:
+    measured = [one for one in found if one.is_measured]
+    best = _most_telling(measured, case)
+    left_us = case.excess_us - sum(max(0.0, one.explains_us) for one in measured)
+    # Signals say less than all of it: the best counts where no more than that is left open.
+    enough_us = min(ENOUGH * case.excess_us, max(LEAST * case.excess_us, left_us))
+    if best.explains_us >= enough_us:
         return best
     guesses = [one for one in found if not one.is_measured]
     guess = max(guesses, key=lambda one: one.explains_us, default=NOTHING)
-    if guess.explains_us >= ENOUGH * (case.excess_us - best.explains_us) and guess.explains_us > 0:
-        return guess
-    return best if best.explains_us >= ENOUGH / 2 * case.excess_us else NOTHING
+    return guess if guess.explains_us >= LEAST * case.excess_us else NOTHING
 
 
 def _most_telling(measured: Sequence[Explanation], case: Case) -> Explanation:

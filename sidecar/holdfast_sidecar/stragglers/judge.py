@@ -206,8 +206,9 @@ def _others(
     step_us = model.total_us
     quick = current.exchanges.quick(exchanges) if exchanges else ()
     suspects = suspect(exchanges, quick, scene.findings)
-    recurring = current.bursts.follow(frame, scene.places, model, [e.rank for e in excesses])
-    heavy = current.stages.follow(frame, scene.places, [excess.rank for excess in excesses])
+    slow = [excess.rank for excess in excesses]
+    recurring = current.bursts.follow(frame, scene.places, model, current.what_ifs.work, slow)
+    heavy = current.stages.follow(frame, scene.places, slow)
     recompiling = current.recompilations.judge(frame.step, step_us)
     return [
         *recurring_ranks(recurring, scene.places, scene.findings, frame.step, step_us / 1e6),
