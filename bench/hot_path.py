@@ -7,6 +7,7 @@ hooks is taken off.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import os
 import shutil
@@ -37,8 +38,10 @@ Step = Callable[[], None]
 class Batches:
     """Stands for the iterator of a DataLoader, and for anything that can be held weakly."""
 
-    def __next__(self) -> None:
-        return None
+    batch: object = None
+
+    def __next__(self) -> object:
+        return self.batch
 
 
 def nothing(*_: Any, **__: Any) -> None:
@@ -50,9 +53,11 @@ def scene() -> SimpleNamespace:
     import torch
 
     class Iterator(Batches):
-        def __next__(self) -> None:
-            return None
+        def __next__(self) -> object:
+            return self.batch
 
+    ids = torch.zeros(8, 512, dtype=torch.int64)
+    Batches.batch = {"input_ids": ids, "attention_mask": ids, "labels": ids}
     norm = torch.tensor(1.5)
 
     def clip_grad_norm_(*_: Any) -> Any:
@@ -62,7 +67,7 @@ def scene() -> SimpleNamespace:
     clipping = SimpleNamespace(clip_grad_norm_=clip_grad_norm_)
     return SimpleNamespace(
         Tensor=torch.Tensor,
-        autograd=SimpleNamespace(backward=nothing),
+        autograd=SimpleNamespace(backward=nothing, Variable=torch.autograd.Variable),
         compiler=torch.compiler,
         distributed=SimpleNamespace(
             is_available=lambda: True,
@@ -75,7 +80,9 @@ def scene() -> SimpleNamespace:
         nn=SimpleNamespace(
             utils=SimpleNamespace(clip_grad_norm_=clip_grad_norm_, clip_grad=clipping)
         ),
+        empty=torch.empty,
         no_grad=torch.no_grad,
+        ones=torch.ones,
         utils=SimpleNamespace(data=loaders),
     )
 
@@ -94,17 +101,20 @@ def bare_step(torch: SimpleNamespace) -> Step:
 
 
 def hooked_step(torch: SimpleNamespace, recorder: Recorder) -> Step:
-    """One step with all hooks: data, the backward pass and its loss, clipping and its norm, the
-    optimizer, and the record. Collectives that a script calls itself come on top, each."""
+    """One step with all hooks: data and the work in it, the backward pass and its loss, clipping
+    and its norm, the optimizer, a collection of garbage, and the record. What the backward pass
+    waits for comes on top where there are peers, and so does each collective that a script calls.
+    """
     from torch.optim import optimizer as optimizers
 
     from holdfast.guard import Guard
     from holdfast.page import Word
-    from holdfast.patches import backward, data, gradients, optimizer
+    from holdfast.patches import backward, collector, data, gradients, optimizer
 
     guard = Guard(lambda: recorder.count(Word.HOOK_ERRORS))
-    for patch in (optimizer, backward, gradients, data):
+    for patch in (optimizer, backward, gradients, data, collector):
         patch.install(torch, recorder, guard)
+    collected, full = gc.callbacks.pop(), {"generation": 2}
     batches = torch.utils.data.dataloader._BaseDataLoaderIter()
     loss, hooked_backward = torch.loss, torch.autograd.backward
     clip = torch.nn.utils.clip_grad_norm_
@@ -116,6 +126,8 @@ def hooked_step(torch: SimpleNamespace, recorder: Recorder) -> Step:
     def step() -> None:
         next(batches)
         hooked_backward(loss)
+        collected("start", full)
+        collected("stop", full)
         clip(loss)
         before(stepped, (), {})
         after(stepped, (), {})
@@ -124,6 +136,38 @@ def hooked_step(torch: SimpleNamespace, recorder: Recorder) -> Step:
     assert (recorder.word(Word.STEP), recorder.word(Word.HOOK_ERRORS)) == (1, 0)
     assert recorder.word(Word.GRADIENT_STEP) == 1
     return step
+
+
+def backward_wait_us(recorder: Recorder, blocks: int) -> float:
+    """What telling the wait from the work adds to a real backward pass, all of it: medians of
+    blocks in turns, with the mark and without."""
+    import torch
+
+    from holdfast.guard import Guard
+    from holdfast.page import Phase, Word
+    from holdfast.patches.backward_wait import BackwardWait
+
+    guard = Guard(lambda: recorder.count(Word.HOOK_ERRORS))
+    wait = BackwardWait(torch, recorder, guard)
+    arm, leave = guard.wrap("arm", wait.arm, None), guard.wrap("leave", wait.leave, None)
+    leaf = torch.ones(1, requires_grad=True)
+
+    def marked() -> None:
+        loss = leaf * 1
+        previous = recorder.enter(Phase.BACKWARD)
+        arm((loss,), {})
+        loss.backward()
+        leave(previous)
+
+    def entered() -> None:
+        previous = recorder.enter(Phase.BACKWARD)
+        (leaf * 1).backward()
+        recorder.enter(previous)
+
+    marked()
+    assert recorder.word(Word.HOOK_ERRORS) == 0
+    pairs = [(_block_us(marked), _block_us(entered)) for _ in range(blocks)]
+    return statistics.median(with_ - without for with_, without in pairs)
 
 
 def collective(torch: SimpleNamespace, recorder: Recorder) -> Step:
@@ -164,6 +208,27 @@ def wrapped(step: Step, recorder: Recorder) -> Iterator[Step]:
     return (step for _ in job.steps(range(sys.maxsize)))
 
 
+def _block_us(step: Step) -> float:
+    begin = time.thread_time_ns()
+    for _ in range(BLOCK):
+        step()
+    return (time.thread_time_ns() - begin) / BLOCK / 1000
+
+
+@contextlib.contextmanager
+def sampled(every: int) -> Iterator[None]:
+    """Have the parts of every so manyth step measured: these steps alone are so short that it
+    would hardly ever be done."""
+    from holdfast import recorder
+
+    decide = recorder.sampled_every
+    recorder.sampled_every = lambda *_: every
+    try:
+        yield
+    finally:
+        recorder.sampled_every = decide
+
+
 def block_means_us(steps: Iterator[Step], blocks: int = BLOCKS) -> list[float]:
     """Mean cost of a step in each block, microseconds of this thread: not what others took."""
     means = []
@@ -178,10 +243,11 @@ def block_means_us(steps: Iterator[Step], blocks: int = BLOCKS) -> list[float]:
 
 def measure(blocks: int = BLOCKS) -> dict[str, float]:
     """The hooks' own cost per step, microseconds: of zero lines, and with the three lines' loop;
-    and what each collective that a script calls itself adds.
+    what a step costs whose parts are not measured; what each collective that a script calls itself
+    adds, and what a backward pass adds that may wait for others.
 
     Percentiles are over the means of 100-step blocks, as the goal is put; `p99_us` is the dearer
-    of the two.
+    of the first two, with one backward pass that waits.
     """
     from holdfast import process
 
@@ -189,17 +255,30 @@ def measure(blocks: int = BLOCKS) -> dict[str, float]:
         torch, recorder = scene(), new_recorder(folder / "page")
         bare = min(block_means_us(repeat(bare_step(torch)), blocks))
         step = hooked_step(torch, recorder)
-        zero_lines = block_means_us(repeat(step), blocks)
-        three_lines = block_means_us(wrapped(step, recorder), blocks)
-        collectives = block_means_us(repeat(collective(torch, recorder)), blocks // 4)
+        with sampled(every=1):
+            zero_lines = block_means_us(repeat(step), blocks)
+            three_lines = block_means_us(wrapped(step, recorder), blocks)
         process.disown()
+        torch, recorder = scene(), new_recorder(folder / "page")
+        with sampled(every=1):
+            wait_us = backward_wait_us(recorder, blocks)
+        step = hooked_step(torch, recorder)
+        with sampled(every=1 << 30):
+            passed_over = block_means_us(repeat(step), blocks)
+        collectives = block_means_us(repeat(collective(torch, recorder)), blocks // 4)
     summary = {
         **_summary("zero_lines", [mean - bare for mean in zero_lines]),
         **_summary("three_lines", [mean - bare for mean in three_lines]),
+        **_summary("passed_over", [mean - bare for mean in passed_over]),
     }
     dearer = max(summary["zero_lines_p99_us"], summary["three_lines_p99_us"])
-    each = statistics.median(collectives)
-    return {**summary, "p99_us": dearer, "collective_us": each, "blocks": float(blocks)}
+    return {
+        **summary,
+        "backward_wait_us": wait_us,
+        "p99_us": dearer + wait_us,
+        "collective_us": statistics.median(collectives),
+        "blocks": float(blocks),
+    }
 
 
 def _summary(name: str, means_us: list[float]) -> dict[str, float]:

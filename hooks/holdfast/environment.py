@@ -58,11 +58,24 @@ CLAIMED = "HOLDFAST_CLAIMED"
 ATTACH = "HOLDFAST_ATTACH"
 """`1`: somebody else's launcher starts the ranks; they find their place by themselves."""
 
+ROLE = "HOLDFAST_ROLE"
+"""What kind of work this rank does, in the user's own word ("actor", "critic"): ranks are compared
+only with others of the same role. Set by the user where torch's meshes and pipelines don't say: by
+the shell, or by the script before `init_process_group`, where it differs from rank to rank."""
+
 HOOKS = "HOLDFAST_HOOKS"
 """`0` switches the hooks off in every rank."""
 
 FLIGHT_RECORDER = "HOLDFAST_FLIGHT_RECORDER"
 """`0`: ranks don't open the socket on which torch's worker server tells of their collectives."""
+
+FLOPS = "HOLDFAST_FLOPS"
+"""`0`: no step's floating-point operations are counted; another number: what one step of each rank
+has of them."""
+
+PEAK_FLOPS = "HOLDFAST_PEAK_FLOPS"
+"""Floating-point operations that each rank's device does in a second at best; unset: by its name,
+where that is known."""
 
 REDIS_URL = "HOLDFAST_REDIS"
 REDIS_USER = "HOLDFAST_REDIS_USER"

@@ -5,27 +5,34 @@ The flight recorder names groups, and not on every backend who belongs to them.
 
 from __future__ import annotations
 
-import json
-import os
+import hashlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from holdfast.beside import write_beside
 
-def write_members(world: Any, path: Path) -> None:
-    """Write name -> title and global ranks, in the order of their ranks in the group.
 
-    world: torch's `distributed_c10d._world`, which knows the groups this rank is in.
+def write_members(world: Any, path: Path, slots: Mapping[str, int]) -> None:
+    """Write name -> title, global ranks in the order of their ranks in the group, slot, digest.
+
+    world: torch's `distributed_c10d._world`, which knows the groups this rank is in. slots: of
+    those that are timed apart, by name; the others' is null.
     """
-    groups = {
-        str(world.pg_names[group]): {
-            "title": str(getattr(group, "group_desc", "") or ""),
-            "ranks": sorted(ranks, key=ranks.__getitem__),
-        }
-        for group, ranks in dict(world.pg_group_ranks).items()
-        if group in world.pg_names
-    }
-    draft = path.with_name(path.name + ".new")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(draft, flags, 0o600), "w") as file:
-        json.dump(groups, file, separators=(",", ":"))
-    draft.replace(path)
+    groups = {}
+    for group, numbers in dict(world.pg_group_ranks).items():
+        if group in world.pg_names:
+            name = str(world.pg_names[group])
+            ranks = sorted(numbers, key=numbers.__getitem__)
+            groups[name] = {
+                "title": str(getattr(group, "group_desc", "") or ""),
+                "ranks": ranks,
+                "slot": slots.get(name),
+                "digest": digest(ranks),
+            }
+    write_beside(path, groups)
+
+
+def digest(ranks: Sequence[int]) -> str:
+    """Short, and the same on all of a group's members, whatever they call it."""
+    return hashlib.sha256(",".join(map(str, ranks)).encode()).hexdigest()[:16]

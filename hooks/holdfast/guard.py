@@ -27,10 +27,11 @@ class Guard:
         """The hook, made harmless: it answers `otherwise` when it fails or is switched off."""
         errors = 0
 
+        def switched_off(*_: Any) -> T:
+            return otherwise
+
         def guarded(*args: Any) -> T:
-            nonlocal errors
-            if errors >= LIMIT:
-                return otherwise
+            nonlocal errors, hook
             try:
                 return hook(*args)
             except Exception as error:
@@ -38,6 +39,8 @@ class Guard:
                     raise
                 errors += 1
                 self._note(name, error, errors)
+                if errors >= LIMIT:
+                    hook = switched_off
                 return otherwise
 
         return guarded

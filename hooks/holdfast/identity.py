@@ -52,6 +52,8 @@ class ProcessStatus:
     """A SIGKILL waits for the thread."""
     wait_status: int = 0
     """How the process ends, as for wait(2), once it does; 0 where that may not be read."""
+    major_faults: int = 0
+    """Pages that had to be read from storage before it could go on, all threads together."""
 
 
 def parse_stat(text: str) -> ProcessStatus:
@@ -66,6 +68,7 @@ def parse_stat(text: str) -> ProcessStatus:
         is_ending=bool(int(fields[6]) & _ENDING_FLAGS),
         is_killed=bool(int(fields[28]) & _PENDING_KILL),
         wait_status=int(fields[49]) if len(fields) > 49 else 0,
+        major_faults=int(fields[9]),
     )
 
 

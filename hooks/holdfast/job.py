@@ -11,6 +11,7 @@ import torch
 
 from holdfast import environment, termination
 from holdfast.batch_skips import parse_skips
+from holdfast.counted_step import tell_flops
 from holdfast.data_position import Feed, LoaderFeed, Position, SequenceFeed, restore_random_numbers
 from holdfast.device_numbers import PinnedCopies, Tell
 from holdfast.loop import Boundary, read_write_timeout_s
@@ -33,7 +34,11 @@ T = TypeVar("T")
 
 
 def attach(
-    *, save: SaveFunction | None = None, load: LoadFunction | None = None, **state: Any
+    *,
+    save: SaveFunction | None = None,
+    load: LoadFunction | None = None,
+    flops_per_step: float | None = None,
+    **state: Any,
 ) -> Job:
     """Name what shall survive: anything with state_dict and load_state_dict, by keyword.
 
@@ -42,10 +47,15 @@ def attach(
     Models and optimizers may be sharded (DTensor) or replicated (DDP). `save(path, step)` and
     `load(path, step)` are called on every rank, in place of or beside named state; `save` returns
     when its files are on storage. Raises CannotRegister for what can't be saved.
+    `flops_per_step`: floating-point operations of one step of this rank, for the utilisation that
+    is told; by default Holdfast counts them.
     """
     if (save is None) != (load is None):
         raise TypeError("attach: save= and load= belong together; only one of them was given")
-    return Job(Savable(register(state), save, load), recording())
+    recorder = recording()
+    if flops_per_step is not None:
+        tell_flops(recorder, flops_per_step)
+    return Job(Savable(register(state), save, load), recorder)
 
 
 class Job:
@@ -59,7 +69,7 @@ class Job:
         self._position: Position | None = None
         self._losses = _Reported(recording.report_loss)
         self._gradients = _Reported(recording.report_gradient)
-        self._tokens = _Reported(recording.report_tokens)
+        self._tokens = _Reported(lambda count, step: recording.report_work(count, 0.0, step))
         self._step = 0
         self._epoch = 0
         self._stopped = False
@@ -144,8 +154,7 @@ class Job:
         """
         self._step += 1
         self._cross(self._ready())
-        self._recording.end_step(self._step)
-        self._recording.enter(Phase.DATA)
+        self._recording.end_step(self._step, _DATA)
         return not self._stopped
 
     def end_loop(self) -> None:
@@ -161,19 +170,42 @@ class Job:
         if self._position is not None:
             restore_random_numbers(self._position)
 
-    def report(self, *, loss: Any = None, grad_norm: Any = None, tokens: Any = None) -> None:
+    def report(
+        self,
+        *,
+        loss: Any = None,
+        grad_norm: Any = None,
+        tokens: Any = None,
+        lengths: Any = None,
+    ) -> None:
         """Tell the loss of this step, the norm of its gradients, its tokens; on every rank.
 
         A number or a tensor of one. Never waits for a GPU: from there it is copied meanwhile, and
         told at a later step. Tokens are those of this rank's own part of the batch; where several
         ranks work on the same part (tensor or pipeline parallel), one of them tells it.
+
+        lengths: of the sequences in this rank's part of the batch, a list or a tensor on the host.
+        With them a rank whose sequences are long is not taken for a slow one: their sum is its
+        tokens, unless those are told too, and the sum of their squares is what attention works on.
         """
         if loss is not None:
             self._losses.tell(loss, self._step + 1)
         if grad_norm is not None:
             self._gradients.tell(grad_norm, self._step + 1)
-        if tokens is not None:
+        if lengths is not None:
+            self._tell_lengths(lengths, tokens)
+        elif tokens is not None:
             self._tokens.tell(tokens, self._step + 1)
+
+    def _tell_lengths(self, lengths: Any, tokens: Any) -> None:
+        if isinstance(lengths, torch.Tensor):
+            if not lengths.is_cpu:  # too late for the record when it arrives
+                self._tokens.tell(lengths.sum() if tokens is None else tokens, self._step + 1)
+                return
+            lengths = lengths.flatten().tolist()
+        squares = sum(float(length) * length for length in lengths)
+        count = sum(lengths) if tokens is None else float(tokens)
+        self._recording.report_work(count, squares, self._step + 1)
 
     def _run(self, feed: Feed, until: int | None, boundary: Boundary) -> Iterator[Any]:
         def position() -> Position:
@@ -196,8 +228,7 @@ class Job:
                 self._step += 1
                 goes_on = self._goes_on(boundary.cross(self._step, position))
                 # Only now: what is published as completed is also kept in a snapshot.
-                self._recording.end_step(self._step)
-                enter(_DATA)
+                self._recording.end_step(self._step, _DATA)
         finally:
             boundary.leave()
             enter(Phase.IDLE)

@@ -132,6 +132,7 @@ class RecordFlag(IntFlag):
     WAITS_SEEN = 4  # what the backward pass waited for others counts as communicating, not backward
     WORK_REPORTED = 8  # tokens and squares are the script's own word; without it: seen in its batch
     WHOLE_ONLY = 16  # the parts were not measured: all of the step is in `other_us`
+    TRACED = 32  # a profiler recorded it on request, or was made ready, which takes its time
 
 
 class Ending(IntEnum):
@@ -526,11 +527,12 @@ SOCKET_SUFFIX = ".socket"
 """Beside a page, in place of its own suffix: where torch's worker server answers for the rank."""
 
 GROUPS_SUFFIX = ".groups"
-"""Likewise: JSON, name of each process group it is in -> `title` and `ranks`."""
+"""Likewise: JSON, name of each process group it is in -> `title`, `ranks`, `digest` of them, and
+`slot` where it is one of those that are timed apart, else null."""
 
 LAYOUT_SUFFIX = ".layout"
 """Likewise: JSON, where it stands in the parallel layout: `dims`, `shape` and `coordinate` of the
-largest named device mesh, `stage` and `stages` of a pipeline."""
+largest named device mesh, `stage` and `stages` of a pipeline, `role` in the user's own word."""
 
 DEVICES_SUFFIX = ".devices"
 """Likewise: JSON, the GPUs that hold what its optimizer steps, and which process says so."""
@@ -539,6 +541,20 @@ DEVICES_SUFFIX = ".devices"
 def checkpoint_name(step: int, identifier: str) -> str:
     """Directory name of a checkpoint below the checkpoint directory; both packages use it."""
     return f"step-{step:08d}-{identifier}"
+
+
+TRACES = "traces"
+"""Folder beside a rank's stack dumps: in it one per trace order, named by its identifier."""
+
+
+def trace_name(rank: int) -> str:
+    """File name of a rank's trace: a chrome trace, packed by gzip."""
+    return f"rank-{rank}.json.gz"
+
+
+def trace_facts_name(rank: int) -> str:
+    """File name of what a rank says beside it: JSON, `parts_us` of the mean step, or `error`."""
+    return f"rank-{rank}.facts.json"
 
 
 def _text(field: bytes) -> str:

@@ -33,62 +33,138 @@ _NONFINITE_GRADIENTS = _WORDS + Word.NONFINITE_GRADIENTS
 _SCALER_SKIPS = _WORDS + Word.SCALER_SKIPS
 _FLAGS = _WORDS + Word.FLAGS
 _TOKENS = _WORDS + Word.TOKENS
+_ANATOMY_EVERY = _WORDS + Word.ANATOMY_EVERY
 
 _LOSS = int(RecordFlag.LOSS)
 _GRADIENT = int(RecordFlag.GRADIENT)
+_WAITS_SEEN = int(RecordFlag.WAITS_SEEN)
+_WORK_REPORTED = int(RecordFlag.WORK_REPORTED)
+_WHOLE_ONLY = int(RecordFlag.WHOLE_ONLY)
+_TRACED = int(RecordFlag.TRACED)
 _LARGEST_NORM = page.LARGEST_NORM
 _INFINITE = float("inf")
 
 _MOST_TOKENS = 2**40
 """Of one report: more than any step has, and 16 million of them fit the word."""
 
-# A member looked up in its enumeration costs as much as a clock: bound once, here.
-_STARTING = int(Phase.STARTING)
-_RESTORING = int(Phase.RESTORING)
-_DATA = int(Phase.DATA)
-_FORWARD = int(Phase.FORWARD)
-_BACKWARD = int(Phase.BACKWARD)
-_COMMUNICATING = int(Phase.COMMUNICATING)
-_OPTIMIZER = int(Phase.OPTIMIZER)
-_SAVING = int(Phase.SAVING)
-
 _ORDER_WORDS = tuple(page.order_offset(kind) // 8 for kind in OrderKind)
+_TRACE_ORDER = _ORDER_WORDS[OrderKind.TRACE]
+NOT_HEARD = -1
+"""No order has this number; see `Recorder.on_trace`."""
+
 _RING_OFFSET, _RING_CAPACITY, _RECORD_SIZE = page.RING_OFFSET, page.RING_CAPACITY, page.RECORD_SIZE
 
 _LONGEST_US = 2**32 - 1
-"""A duration has 32 bits in the record: 71 minutes. Longer ones are cut to it."""
+"""A duration has 32 bits in the record: 71 minutes. Longer ones are cut to it. So are counts."""
 
-_NOTHING_SPENT = (0,) * len(Phase)
-_NOTHING_MORE = (0,) * 16
+# The record being made is a list in the order of `page.RECORD_BODY`, and is packed as it is. Where
+# each thing lies in it: plain numbers, for a member of an enumeration costs as much as a clock.
+_PART = {
+    Phase.DATA: 2,
+    Phase.FORWARD: 3,
+    Phase.BACKWARD: 4,
+    Phase.COMMUNICATING: 5,
+    Phase.OPTIMIZER: 6,
+    Phase.SAVING: 7,
+    Phase.IDLE: 8,
+    Phase.FINISHED: 8,
+    Phase.TRANSFERRING: 9,
+    Phase.EVALUATING: 10,
+    Phase.COMPILING: 11,
+    Phase.STARTING: 0,  # no part of any step, and of no record: the step's number replaces it
+    Phase.RESTORING: 0,
+}
+_PARTS = tuple(_PART[phase] for phase in Phase)
+_OUTSIDE, _END, _FIRST_PART, _OTHER, _AFTER_PARTS = 0, 1, 2, 8, 12
+_LOSS_AT, _GRADIENT_AT, _FLAGS_AT, _COLLECTOR, _OVERLAPPED, _FIRST_WAIT = 12, 13, 14, 15, 16, 17
+_FIRST_DEVICE, _TOKENS_AT, _SQUARES_AT, _BACKWARDS = 21, 28, 29, 30
+_NO_PARTS: tuple[float, ...] = (0,) * (_AFTER_PARTS - _FIRST_PART)
+_NO_MORE: tuple[float, ...] = (*(0,) * (_SQUARES_AT - _FLAGS_AT), 0.0, 0)
+_NEW_RECORD = (0, 0, *_NO_PARTS, 0.0, 0.0, *_NO_MORE)
+
+_ALWAYS_MEASURED = tuple(
+    phase
+    in (
+        Phase.STARTING,
+        Phase.RESTORING,
+        Phase.COMPILING,
+        Phase.SAVING,
+        Phase.EVALUATING,
+        Phase.FINISHED,
+    )
+    for phase in Phase
+)
+"""Rare, and so long that a step which hid them would mislead."""
+_PARTS_OF_A_WHOLE = tuple(_PARTS[phase] if _ALWAYS_MEASURED[phase] else _OTHER for phase in Phase)
+"""The same for a step whose parts are not measured, but for those."""
+
 _pack_body = page.RECORD_BODY.pack
 _pack_slot = struct.Struct(f"<{page.RECORD_SIZE - 4}sI").pack_into
+
+
+STRETCH = 32
+"""Steps after which it is decided anew how many are measured."""
+_LAST_OF_A_STRETCH = STRETCH - 1
+
+MEASURED_EVERY_US = 2000
+"""Measuring all of a step takes about 10 us: half a percent of this. Shorter steps are measured so
+seldom that one of this much time is."""
+
+MOST_PASSED_OVER = 64
+"""One step of so many is measured however short they are."""
+
+
+def sampled_every(mean_us: int, every: int) -> int:
+    """The parts of every so manyth step are to be measured; a power of two, so that ranks which
+    disagree still measure the same ones. every: what it is now, which stays where either will do.
+    """
+    while every < MOST_PASSED_OVER and mean_us * every < MEASURED_EVERY_US:
+        every *= 2
+    while every > 1 and mean_us * every >= 4 * MEASURED_EVERY_US:
+        every //= 2
+    return every
+
+
+def _cut(record: list[Any]) -> None:
+    """Make what a record has no room for as large as it has; both slices are whole numbers."""
+    for first, end in ((_FIRST_PART, _AFTER_PARTS), (_COLLECTOR, _SQUARES_AT)):
+        record[first:end] = [min(max(number, 0), _LONGEST_US) for number in record[first:end]]
+    record[_SQUARES_AT] = min(record[_SQUARES_AT], _LARGEST_NORM)
 
 
 class Recorder:
     """Writes one rank's page. Time belongs to the innermost phase, so it is counted once."""
 
     __slots__ = (
-        "_boundary_ns",
         "_clock",
         "_doubles",
-        "_gradient",
-        "_loss",
-        "_mark_ns",
+        "_mark_us",
         "_memory",
-        "_news",
         "_orders",
+        "_passed_over",
         "_progress",
         "_published",
+        "_record",
         "_scaled_step",
         "_sequences",
-        "_spent_ns",
+        "_stretch_us",
+        "_trace_heard",
         "_words",
         "answered",
         "attempt",
+        "backwards_unseen",
         "gradient_is_reported",
+        "has_group",
+        "is_measured",
         "loop_is_wrapped",
         "loss_is_reported",
+        "mark_ns",
+        "on_phase",
+        "on_step",
+        "on_trace",
         "phase",
+        "reducer_slot",
+        "sees_waits",
         "thread",
     )
 
@@ -111,54 +187,164 @@ class Recorder:
         """Whether the script names its loss itself; what hooks see no longer counts then."""
         self.gradient_is_reported = False
         """The same for the gradient norm."""
-        self._loss = 0.0
-        self._gradient = 0.0
         self._scaled_step = -1
-        self._news = 0
-        """Which of them became known since the last record; see RecordFlag."""
         self._progress = 0
         self._published = 0
-        self._spent_ns = list(_NOTHING_SPENT)
+        self._record: list[Any] = list(_NEW_RECORD)
+        self.has_group = False
+        """Whether there are process groups, so that a backward pass may wait for others."""
+        self.sees_waits = False
+        """Whether what a backward pass waits for others can be told from its work."""
+        self.backwards_unseen = 0
+        """Of this step's backward passes: those of which it could not be told after all."""
+        self.reducer_slot = 0
+        """Whose wait it is that a backward pass ends in; see `wait_in`."""
+        self.is_measured = True
+        """Whether this step's parts are measured; what is not to be kept need not be taken."""
+        self.on_phase: Callable[[Phase], None] | None = None
+        """Told of every phase that is entered, for a clock of the device's; must not raise."""
+        self.on_step: Callable[[int], None] | None = None
+        """Told of every step that ends, before its record is made, so that it may still call
+        `note_device`; must not raise."""
+        self.on_trace: Callable[[int], int] | None = None
+        """Told of a step that has ended while an order to trace is new: answers `heard` of it, or
+        NOT_HEARD to be told of the next one too; must not raise."""
+        self._trace_heard = 0
         self._sequences = [0] * len(OrderKind)
         self._orders: list[Order | None] = [None] * len(OrderKind)
-        self._mark_ns = self._boundary_ns = clock()
-        self._words[_PHASE_SINCE_NS] = self._words[_BOUNDARY_NS] = self._mark_ns
+        self._passed_over = 0
+        """Steps whose numbers have one of these bits are not measured."""
+        self.mark_ns = clock()
+        """When the present phase was entered, or the step began in it."""
+        # Microseconds of moments, not of stretches: what rounding takes from one part, the next
+        # part gets, so that the parts add up.
+        self._mark_us = self._stretch_us = self.mark_ns // 1000
+        self._words[_PHASE_SINCE_NS] = self._words[_BOUNDARY_NS] = self.mark_ns
 
     def enter(self, phase: Phase) -> Phase:
-        """Leave the present phase for this one; answers the phase that was left."""
-        now = self._clock()
+        """Leave the present phase for this one; answers the phase that was left.
+
+        In a step whose parts are not measured it is said all the same which phase this is, for
+        whoever asks whether the rank hangs; since when, it is said as of the step before.
+        """
         previous = self.phase
-        self._spent_ns[previous] += now - self._mark_ns
-        self._mark_ns = now
         self.phase = phase
-        self._progress = progress = self._progress + 1
         words = self._words
-        words[_PHASE_SINCE_NS] = now
+        if self.is_measured or _ALWAYS_MEASURED[phase] or _ALWAYS_MEASURED[previous]:
+            self.mark_ns = now = self._clock()
+            now_us = now // 1000
+            part = _PARTS[previous] if self.is_measured else _PARTS_OF_A_WHOLE[previous]
+            self._record[part] += now_us - self._mark_us
+            self._mark_us = now_us
+            words[_PHASE_SINCE_NS] = now
         words[_PHASE] = phase
+        self._progress = progress = self._progress + 1
         words[_PROGRESS] = progress
+        if self.on_phase is not None:
+            self.on_phase(phase)
         return previous
 
-    def end_step(self, step: int) -> None:
+    def end_step(self, step: int, phase: Phase | None = None) -> None:
         """Publish the record of the step that ends now; `step` steps are complete with it.
 
         Starting and restoring are no part of any step: the first record begins after them.
+        phase: to be entered with it, which is quicker than after it; else the present one goes on.
         """
-        now = self._clock()
-        spent = self._spent_ns
-        spent[self.phase] += now - self._mark_ns
-        body = self._pack(step, now, spent)
-        self._mark_ns = self._boundary_ns = now
-        self._news = 0
-        spent[:] = _NOTHING_SPENT
+        if self.on_step is not None:
+            self.on_step(step)
+        self.mark_ns = now = self._clock()
+        now_us = now // 1000
+        record = self._record
+        part = _PARTS if self.is_measured else _PARTS_OF_A_WHOLE
+        record[part[self.phase]] += now_us - self._mark_us
+        self._mark_us = now_us
+        if not self.is_measured:
+            record[_FLAGS_AT] |= _WHOLE_ONLY
+        elif self.sees_waits and not self.backwards_unseen:
+            record[_FLAGS_AT] |= _WAITS_SEEN
+        record[_OUTSIDE] = step
+        record[_END] = now
+        try:
+            body = _pack_body(*record)
+        except (struct.error, OverflowError):
+            _cut(record)
+            body = _pack_body(*record)
+        record[_OUTSIDE] = 0
+        record[_FIRST_PART:_AFTER_PARTS] = _NO_PARTS
+        record[_FLAGS_AT:] = _NO_MORE
+        self.backwards_unseen = 0
         words = self._words
         published = self._published
         start = _RING_OFFSET + published % _RING_CAPACITY * _RECORD_SIZE
         _pack_slot(self._memory, start, body, zlib.crc32(body))
         # The index comes last: a reader takes only records below it. x86-64 keeps this order;
         # elsewhere the checksum catches what overtook.
-        words[_PUBLISHED] = self._published = published + 1
+        words[_PUBLISHED] = self._published = published = published + 1
         words[_STEP] = step
         words[_BOUNDARY_NS] = now
+        if phase is not None:
+            self.phase = phase
+            words[_PHASE_SINCE_NS] = now
+            words[_PHASE] = phase
+            words[_PROGRESS] = self._progress = self._progress + 1
+            if self.on_phase is not None:
+                self.on_phase(phase)
+        if not published & _LAST_OF_A_STRETCH:
+            self._sample(now_us)
+        self.is_measured = not step + 1 & self._passed_over
+        if words[_TRACE_ORDER] != self._trace_heard and self.on_trace is not None:
+            self._trace_heard = self.on_trace(step)
+
+    def wait_in(self, slot: int, ns: int) -> None:
+        """Of the time spent communicating, this much was in the process group of this slot."""
+        if 0 <= slot < page.GROUPS_TIMED and ns > 0 and self.is_measured:
+            self._record[_FIRST_WAIT + slot] += (ns + 500) // 1000
+
+    def add_overlapped(self, ns: int) -> None:
+        """So long communication was under way while this rank worked."""
+        if ns > 0 and self.is_measured:
+            self._record[_OVERLAPPED] += (ns + 500) // 1000
+
+    def add_collected(self, ns: int) -> None:
+        """So long Python's garbage collector ran, in the thread that trains."""
+        if ns > 0:
+            self._record[_COLLECTOR] += (ns + 500) // 1000
+
+    def add_backward(self) -> None:
+        """One more backward pass."""
+        self._record[_BACKWARDS] += 1
+
+    @property
+    def backwards(self) -> int:
+        """Backward passes of this step so far."""
+        return int(self._record[_BACKWARDS])
+
+    def note_device(self, parts_us: tuple[int, ...], lag: int) -> None:
+        """The six parts of the step `lag` steps before this one, on the device's own clock."""
+        self._record[_FIRST_DEVICE:_TOKENS_AT] = (*(max(part, 0) for part in parts_us), lag)
+
+    def note_work(self, tokens: int, squares: float) -> None:
+        """So much more work in this step as its batches look; what the script says counts more."""
+        record = self._record
+        if not record[_FLAGS_AT] & _WORK_REPORTED:
+            record[_TOKENS_AT] += tokens
+            record[_SQUARES_AT] += squares
+
+    def report_work(self, tokens: float, squares: float = 0.0, step: int | None = None) -> None:
+        """So many more tokens were trained on, `squares` the sum of their sequences' lengths
+        squared. What is no such number counts as none; what comes late is in no record."""
+        if not 0 <= tokens < _MOST_TOKENS:
+            return
+        words, record = self._words, self._record
+        words[_TOKENS] += int(tokens)
+        if step is not None and step != words[_STEP] + 1:
+            return
+        if not record[_FLAGS_AT] & _WORK_REPORTED:
+            record[_FLAGS_AT] |= _WORK_REPORTED
+            record[_TOKENS_AT], record[_SQUARES_AT] = 0, 0.0
+        record[_TOKENS_AT] += int(tokens)
+        if 0.0 <= squares <= _LARGEST_NORM:
+            record[_SQUARES_AT] += squares
 
     def report_loss(self, value: float, step: int | None = None) -> None:
         """The script's own loss. `step` as in `end_step`; by default the step being run."""
@@ -169,11 +355,6 @@ class Recorder:
         """The script's own norm of its gradients."""
         self.gradient_is_reported = True
         self.note_gradient(norm, step)
-
-    def report_tokens(self, count: float, step: int | None = None) -> None:
-        """So many more tokens were trained on; what is no such number counts as none."""
-        if 0 <= count < _MOST_TOKENS:
-            self._words[_TOKENS] += int(count)
 
     def scale(self) -> None:
         """The loss of the step being run was scaled: should its gradients overflow, the scaler
@@ -188,6 +369,21 @@ class Recorder:
         if self._words[_ORDER_WORDS[kind]] != self._sequences[kind]:
             self._read_order(kind)
         return self._orders[kind]
+
+    def heard(self, kind: OrderKind) -> int:
+        """Which writing of this kind of order `order` has read; it grows with each."""
+        return self._sequences[kind]
+
+    def note_trace(self) -> None:
+        """The step that begins is no ordinary one: a profiler has to do with it."""
+        self._record[_FLAGS_AT] |= _TRACED
+        self.is_measured = True
+
+    def newest_record(self) -> page.Record | None:
+        """The record of the step that ended last; None before there is one."""
+        index = (self._published - 1) % _RING_CAPACITY
+        start = _RING_OFFSET + index * _RECORD_SIZE
+        return page.parse_record(bytes(self._memory[start : start + _RECORD_SIZE]))
 
     def reply(self, reply: Reply, kind: OrderKind = OrderKind.CHECKPOINT) -> None:
         """Tell the sidecar how far this rank got with an order."""
@@ -222,6 +418,8 @@ class Recorder:
         self._words[_FLAGS] |= flag
         if flag & Flag.LOOP_WRAPPED:
             self.loop_is_wrapped = True
+        if flag & Flag.GROUP_INITIALISED:
+            self.has_group = True
 
     def say(self, words: dict[str, Any]) -> None:
         """Leave last words."""
@@ -251,8 +449,9 @@ class Recorder:
 
     def note_loss(self, value: float, step: int | None = None) -> None:
         """A loss, whoever saw it. Hooks ask `loss_is_reported` first."""
-        self._loss = self._doubles[_LOSS_BITS] = value
-        self._news |= _LOSS
+        record = self._record
+        record[_LOSS_AT] = self._doubles[_LOSS_BITS] = value
+        record[_FLAGS_AT] |= _LOSS
         words = self._words
         words[_LOSS_STEP] = words[_STEP] + 1 if step is None else step
         if value - value != 0.0:  # NaN and both infinities, and nothing else
@@ -270,74 +469,23 @@ class Recorder:
             return
         else:
             words[_NONFINITE_GRADIENTS] += 1
-        known = self._gradient
-        if self._news & _GRADIENT and (norm <= known or known != known):
+        record = self._record
+        known = record[_GRADIENT_AT]
+        if record[_FLAGS_AT] & _GRADIENT and (norm <= known or known != known):
             return  # of several in one step the largest counts, and NaN above all
         if norm > _LARGEST_NORM:
             norm = _INFINITE
-        self._gradient = self._doubles[_GRADIENT_BITS] = norm
-        self._news |= _GRADIENT
+        record[_GRADIENT_AT] = self._doubles[_GRADIENT_BITS] = norm
+        record[_FLAGS_AT] |= _GRADIENT
         words[_GRADIENT_STEP] = step
 
-    def _pack(self, step: int, now: int, spent: list[int]) -> bytes:
-        # Unpacked at once, which is quicker than ten look-ups; in the order of `Phase`.
-        (
-            starting,
-            restoring,
-            compiling,
-            data,
-            forward,
-            backward,
-            waiting,
-            optimizer,
-            saving,
-            evaluating,
-            _,
-            _,
-            transfer,
-        ) = spent
-        total = (now - self._boundary_ns - starting - restoring) // 1000
-        compiling //= 1000
-        data //= 1000
-        forward //= 1000
-        backward //= 1000
-        waiting //= 1000
-        optimizer //= 1000
-        saving //= 1000
-        evaluating //= 1000
-        transfer //= 1000
-        parts: tuple[int, ...] = (
-            data,
-            forward,
-            backward,
-            waiting,
-            optimizer,
-            saving,
-            total
-            - data
-            - forward
-            - backward
-            - waiting
-            - optimizer
-            - saving
-            - transfer
-            - evaluating
-            - compiling,
-            transfer,
-            evaluating,
-            compiling,
-        )
-        if total > _LONGEST_US:
-            parts = tuple(min(part, _LONGEST_US) for part in parts)
-        return _pack_body(
-            step,
-            now,
-            *parts,
-            self._loss,
-            self._gradient,
-            self._news,
-            *_NOTHING_MORE,
-        )
+    def _sample(self, now_us: int) -> None:
+        """Decide how many of the next steps are measured, by how long the last ones took."""
+        mean_us = (now_us - self._stretch_us) // STRETCH
+        self._stretch_us = now_us
+        every = sampled_every(mean_us, self._passed_over + 1)
+        self._passed_over = every - 1
+        self._words[_ANATOMY_EVERY] = every
 
     def _read_order(self, kind: OrderKind) -> None:
         start = page.order_offset(kind)

@@ -17,8 +17,8 @@ class Recording(Protocol):
     def enter(self, phase: Phase, /) -> Phase:
         """From now on this phase; answers the one that was left."""
 
-    def end_step(self, step: int, /) -> None:
-        """So many steps are completed."""
+    def end_step(self, step: int, phase: Phase | None = None, /) -> None:
+        """So many steps are completed; from now on this phase."""
 
     def report_loss(self, value: float, step: int | None = None, /) -> None:
         """Loss of the step that is being run."""
@@ -26,8 +26,8 @@ class Recording(Protocol):
     def report_gradient(self, norm: float, step: int | None = None, /) -> None:
         """Norm of its gradients."""
 
-    def report_tokens(self, count: float, step: int | None = None, /) -> None:
-        """Tokens of the step that is being run."""
+    def report_work(self, tokens: float, squares: float, step: int | None = None, /) -> None:
+        """Tokens of the step that is being run, and the sum of its sequences' lengths squared."""
 
     def order(self, kind: OrderKind, /) -> Order | None:
         """Newest order of this kind, if there is one."""
@@ -44,6 +44,9 @@ class Recording(Protocol):
     def add_flag(self, flag: Flag, /) -> None:
         """Say a fact about this process."""
 
+    def note_trace(self) -> None:
+        """Say that a profiler has to do with the step that is run."""
+
 
 class Unwatched:
     """A process without Holdfast around it: nothing is recorded, nothing is asked."""
@@ -54,7 +57,7 @@ class Unwatched:
         """Nobody looks."""
         return phase
 
-    def end_step(self, step: int, /) -> None:
+    def end_step(self, step: int, phase: Phase | None = None, /) -> None:
         """Nobody counts."""
 
     def report_loss(self, value: float, step: int | None = None, /) -> None:
@@ -63,7 +66,7 @@ class Unwatched:
     def report_gradient(self, norm: float, step: int | None = None, /) -> None:
         """Nobody listens."""
 
-    def report_tokens(self, count: float, step: int | None = None, /) -> None:
+    def report_work(self, tokens: float, squares: float, step: int | None = None, /) -> None:
         """Nobody counts."""
 
     def order(self, kind: OrderKind, /) -> Order | None:
@@ -82,6 +85,9 @@ class Unwatched:
 
     def add_flag(self, flag: Flag, /) -> None:
         """Kept nowhere."""
+
+    def note_trace(self) -> None:
+        """Nobody looks."""
 
 
 def recording() -> Recording:

@@ -38,7 +38,7 @@ from holdfast_sidecar.pages import Pages, RankPage
 from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.peers.node_peers import NodePeers
 from holdfast_sidecar.places import Places
-from holdfast_sidecar.probes import machine, oom
+from holdfast_sidecar.probes import layouts, machine, oom, throttling
 from holdfast_sidecar.probes.fabric import aer, tcp
 from holdfast_sidecar.probes.fabric.aer import PciProbe
 from holdfast_sidecar.probes.fabric.ports import FabricProbe
@@ -47,14 +47,19 @@ from holdfast_sidecar.probes.fabric.tcp import TcpProbe
 from holdfast_sidecar.probes.gpu_company import CompanyReader
 from holdfast_sidecar.probes.host import HostProbe
 from holdfast_sidecar.probes.launcher import watch_launcher
+from holdfast_sidecar.probes.layouts import LayoutsProbe
 from holdfast_sidecar.probes.network import NetworkProbe
 from holdfast_sidecar.probes.patience import Patient
 from holdfast_sidecar.probes.ranks import RanksProbe
 from holdfast_sidecar.probes.runner import ProbeRunner
+from holdfast_sidecar.probes.throttling import ThrottlingProbe
 from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.slowness_attention import SlownessAttention
 from holdfast_sidecar.snapshots.allocation import Allocation
 from holdfast_sidecar.snapshots.node_slots import NodeSlots
 from holdfast_sidecar.snapshots.room import RoomReader
+from holdfast_sidecar.stragglers.efficiency import EfficiencyWatch
+from holdfast_sidecar.stragglers.judge import Judge
 from holdfast_sidecar.xids.attending import XidAttention
 from holdfast_sidecar.xids.watch import KernelLog
 
@@ -128,6 +133,10 @@ def assemble(
             ),
             pci=ProbeRunner(Patient(PciProbe(trees.sys / "bus/pci/devices")), aer.EVERY_S),
             tcp=ProbeRunner(TcpProbe(lambda: pids_of(pages.held())), tcp.EVERY_S),
+            throttling=ProbeRunner(
+                ThrottlingProbe(lambda: pids_of(pages.held())), throttling.EVERY_S
+            ),
+            layouts=ProbeRunner(LayoutsProbe(pages.held), layouts.EVERY_S),
             host_parts=host.health,
             kernel=ProbeRunner(KernelLog(coordination.changed.set, trees.kernel_log), every_s=0.0),
         ),
@@ -169,8 +178,14 @@ def assemble(
             GpuWatch(CompanyReader(pages.held, own_pids(site))),
             XidAttention(site.places.xid_history),
         ),
+        slowness=SlownessAttention(site.settings.straggler, judge_all),
         attention=Attention(numbers=site.settings.numbers),
     )
+
+
+def judge_all() -> Judge:
+    """Who is slow, and how well the machine is used."""
+    return Judge(EfficiencyWatch())
 
 
 def own_pids(site: Site) -> frozenset[int]:

@@ -49,12 +49,13 @@ from holdfast_sidecar.records.gate import GateVerdict
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import TERMINAL, Plan
 from holdfast_sidecar.records.snapshot import AttemptKey, PeerOrder, SnapshotOrder, SnapshotReport
+from holdfast_sidecar.records.trace import TraceOrder
 from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.stopwatch import Stopwatch
 
 log = logging.getLogger(__name__)
 
-Fenced = TypeVar("Fenced", CheckpointOrder, SnapshotOrder, PeerOrder)
+Fenced = TypeVar("Fenced", CheckpointOrder, SnapshotOrder, PeerOrder, TraceOrder)
 
 LISTEN_S = 2.0
 """One wait of the listener: how long its thread may outlive a stop."""
@@ -312,6 +313,9 @@ class Coordinator(threading.Thread):
             hooks=dict(state.hooks),
             gate=state.gate,
             exertion=state.exertion,
+            steps=state.steps,
+            slow=state.slow,
+            traced=state.traced,
         )
         lease_s = self._settings.sidecar.lease_s
         lease, view = self._store.exchange(
@@ -343,6 +347,7 @@ class Coordinator(threading.Thread):
                 checkpoint=order,
                 snapshot=self._admitted(cluster.snapshot, plan),
                 peer=self._admitted(cluster.peer, plan),
+                trace=self._admitted(cluster.trace, plan),
                 key=_of_attempt(cluster.key, plan),
                 skipped=self._leadership.slow_checkpoint if leads else "",
                 candidate=self._candidate,
@@ -418,6 +423,7 @@ def _wanted(orders: Orders) -> tuple[object, ...]:
         orders.checkpoint,
         orders.snapshot,
         orders.peer,
+        orders.trace,
         orders.key,
         orders.store_up,
         [finding.key for finding in orders.absent],
@@ -466,6 +472,7 @@ def _news(state: LocalState) -> str:
             state.hooks,
             _saved_news(state.saved),
             _snapshot_news(state.snapshot),
+            state.traced,
             state.preempted_by,
             _gate_news(state.gate),
             state.exertion,

@@ -8,7 +8,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from holdfast_sidecar.actions.arming import arm_checkpoint, order_stop, withdraw_checkpoint
+from holdfast_sidecar.actions.arming import (
+    arm_checkpoint,
+    arm_trace,
+    order_stop,
+    withdraw_checkpoint,
+    withdraw_trace,
+)
 from holdfast_sidecar.actions.ending import end_culprits
 from holdfast_sidecar.actions.node_hooks import NodeHooks
 from holdfast_sidecar.actions.releasing import release
@@ -30,6 +36,7 @@ from holdfast_sidecar.probes.kernel_lines import read_kernel_lines
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.quarantine import HookRun
 from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.tracing.node_traces import NodeTraces
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +55,7 @@ class Deeds:
     releases_ranks: bool = False
     """No launcher of ours ends ranks that hold SIGTERM."""
     bundles: BundleKeeping = field(init=False)
+    traces: NodeTraces = field(init=False)
     hooks: NodeHooks = field(init=False)
     _record: RecordKeeping = field(init=False)
     _incident: str = ""
@@ -57,6 +65,7 @@ class Deeds:
     def __post_init__(self) -> None:
         self._record = RecordKeeping(self.places, self.settings.checkpoint.dir)
         self.hooks = NodeHooks(self.settings.nodes)
+        self.traces = NodeTraces(self.places)
         log = KernelTrees(self.settings.paths.machine_root).kernel_log
         self.bundles = BundleKeeping(
             self.node,
@@ -82,6 +91,10 @@ class Deeds:
         if orders.checkpoint is not None:
             self._run("arm_checkpoint", arm_checkpoint, orders.checkpoint, held, int(now_s * 1e9))
             self._run("withdraw_checkpoint", withdraw_checkpoint, orders.checkpoint, held)
+        if orders.store_up:  # a leader that can't be heard has not taken its order back
+            self._run("withdraw_trace", withdraw_trace, orders.trace, held)
+        if orders.trace is not None:
+            self._run("arm_trace", arm_trace, orders.trace, held, int(now_s * 1e9))
         if self.releases_ranks and self.settings.sidecar.mode == "act":
             self._run("release_ranks", release, plan, held, histories)
         if plan is None:

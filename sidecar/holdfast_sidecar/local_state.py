@@ -19,7 +19,9 @@ from holdfast_sidecar.records.gate import Exertion, GateVerdict
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.slowness import SlowStanding
 from holdfast_sidecar.records.snapshot import AttemptKey, PeerOrder, SnapshotOrder, SnapshotReport
+from holdfast_sidecar.records.trace import TracedPart, TraceOrder
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,11 @@ class LocalState:
     """See NodeReport."""
     gate: GateVerdict | None = None
     exertion: Exertion | None = None
+    steps: list[str] = field(default_factory=list)
+    """See NodeReport, as for `slow`."""
+    slow: SlowStanding | None = None
+    traced: TracedPart | None = None
+    """See NodeReport."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,7 @@ class Orders:
     checkpoint: CheckpointOrder | None = None
     snapshot: SnapshotOrder | None = None
     peer: PeerOrder | None = None
+    trace: TraceOrder | None = None
     key: AttemptKey | None = None
     """Of the plan's attempt; kept out of `view`, which is written down and shown."""
     skipped: str = ""

@@ -55,10 +55,13 @@ from holdfast_sidecar.probes.machine import MachineProbes
 from holdfast_sidecar.probes.peers import parse_peers, parse_traces
 from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.rank_reports import report_rank
+from holdfast_sidecar.readings.machine import MachineReading
+from holdfast_sidecar.readings.standing import NOWHERE
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart
+from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.snapshot import SnapshotReport
-from holdfast_sidecar.roles import read_roles
 from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.slowness_attention import OwnNode, SlownessAttention
 
 logger = logging.getLogger(__name__)
 
@@ -193,6 +196,7 @@ class Loop:
     closer_looks: CloserLooks = field(default_factory=CloserProbe)
     inquiry: Inquiries = field(default_factory=Inquiry)
     hardware: HardwareAttention = field(default_factory=HardwareAttention)
+    slowness: SlownessAttention = field(default_factory=SlownessAttention)
     cost: Cost = field(default_factory=Cost)
     gate: NodeGate = field(init=False)
     proving: Proving = field(init=False)
@@ -237,6 +241,7 @@ class Loop:
             self._rest(took_s)
         self.deeds.conclude(self.coordination.orders())
         self.farewell.say(self.attention.dead_ranks())
+        self.deeds.traces.close()
         self.death_watch.close()
         self.machine.close()
         self.peers.close()
@@ -261,6 +266,8 @@ class Loop:
         is_going_on = _is_going_on(orders, ranks.attempt)
         histories = self.attention.histories
         machine = self.hardware.follow(machine, ranks.attempt, histories, is_going_on, moment)
+        self.slowness.see(ranks.local, machine, self.hardware.gpus.ownership, moment)
+        reports = self._report(machine, moment)
         if orders.store_up or self._store_answered_s is None:
             self._store_answered_s = now_s
         of_machine = judge_machine(
@@ -284,16 +291,13 @@ class Loop:
             ranks = self._inquire(orders, ranks, moment)
             ranks = self._look_closely(ranks, moment)
             found += judge_ranks(ranks, self.settings, moment)
+            found += self.slowness.judge(orders, OwnNode(ranks.attempt, reports, found), moment)
             self._is_suspicious = is_suspicious(ranks, self.settings.stall, moment)
             self._due_in_s = due_in_s(ranks, self.settings.stall, moment)
         else:
             self._is_suspicious, self._due_in_s = False, math.inf
             self._doubts, self._traces = False, self.inquiry.follow(False, (), {}, now_s)
         is_urgent = self._note(keep_onsets(found, self._findings))
-        reports = [
-            report_rank(history, self.settings, moment, self.hardware.gpus.energy.of(rank))
-            for rank, history in self.attention.histories.items()
-        ]
         if is_urgent:
             # The others need not wait for what this node has to do about it.
             self._tell(
@@ -306,6 +310,7 @@ class Loop:
         heeded = obeyed(orders) if self.is_attached else orders
         self.deeds.act(heeded, self.attention.histories, now_s)
         self.deeds.bundles.follow(orders, machine, self.deeds.pages.held())
+        traced = self.deeds.traces.follow(orders.trace, self.deeds.pages.held(), now_s)
         self.checkpoint_outcomes.see(orders)
         saved = self.saved_parts.follow(orders.checkpoint, self.attention.looks())
         snapshot = self.snapshots.follow(orders, self.attention.looks(), now_s)
@@ -327,6 +332,7 @@ class Loop:
             where_ranks_stood=self.deeds.evidence.kept.where_ranks_stood,
             bundles=self.deeds.bundles.bundles,
             saved=saved,
+            traced=traced,
             snapshot=snapshot,
             metrics_address=self.metrics_address,
             echo_address=self.echo.address,
@@ -334,6 +340,8 @@ class Loop:
             attached=self.is_attached,
             gate=self.gate.verdict,
             exertion=exertion,
+            steps=self.slowness.steps,
+            slow=self.slowness.standing,
             hooks=dict(self.deeds.hooks.outcomes),
         )
         self.teller.tell(
@@ -343,7 +351,11 @@ class Loop:
                 findings=tuple(self._findings),
                 orders=orders,
                 machine=machine,
-                probes=(self.ranks_probe.health, *self.machine.health()),
+                probes=(
+                    self.ranks_probe.health,
+                    *self.machine.health(),
+                    *self.slowness.health(),
+                ),
                 launcher_alive=launcher_alive,
                 cost=self.cost,
                 launcher_pid=self.farewell.launcher.pid,
@@ -381,7 +393,14 @@ class Loop:
         attempt, local = self.attention.attempt, self.attention.seen_at(now_s)
         reports = {} if orders.view is None else orders.view.section(Section.NODES)
         peers = parse_peers(reports, self.node, attempt)
-        return Ranks(attempt, local, peers, roles=read_roles(orders.plan, attempt))
+        return Ranks(attempt, local, peers)
+
+    def _report(self, machine: MachineReading, moment: Moment) -> list[RankReport]:
+        energy, layouts = self.hardware.gpus.energy, machine.layouts
+        return [
+            report_rank(history, self.settings, moment, energy.of(rank), layouts.get(rank, NOWHERE))
+            for rank, history in self.attention.histories.items()
+        ]
 
     def _inquire(self, orders: Orders, ranks: Ranks, moment: Moment) -> Ranks:
         """Ask the ranks where they stand while one of them, here or elsewhere, is doubtful."""

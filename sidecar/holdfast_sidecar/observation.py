@@ -53,6 +53,10 @@ class ProcessLook:
     cpu_ticks: int
     main_thread_turns: int | None = None
     """How often the main thread got onto a CPU; None where the kernel doesn't count it."""
+    main_thread_queued_ns: int | None = None
+    """For how long it was ready to run so far, and had no CPU; None likewise."""
+    major_faults: int = 0
+    """Pages that had to be read from storage before the process could go on, so far."""
 
 
 @dataclass(frozen=True)
@@ -341,7 +345,6 @@ class PeerRank:
     step: int
     phase: str
     phase_age_s: float
-    own_s: float
     has_ended: bool
 
 
@@ -378,8 +381,6 @@ class Ranks:
     """Where ranks, here and elsewhere, stand in their collectives; only while one is doubtful."""
     arrival: Arrival | None = None
     """What that says about who keeps the others waiting."""
-    roles: Mapping[int, str] = field(default_factory=dict)
-    """rank -> its role; empty where all have the same, or it is not known."""
 
     @property
     def world_size(self) -> int:

@@ -9,6 +9,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.page import TRACES
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.home import expand
 from holdfast_sidecar.settings import PathSettings
@@ -81,6 +82,10 @@ class Places:
     def evidence(self, attempt: int) -> Path:
         """Stack dumps of this attempt's ranks."""
         return self.attempts_evidence / f"attempt-{attempt}"
+
+    def trace(self, attempt: int, identifier: str) -> Path:
+        """What this attempt's ranks traced together."""
+        return self.evidence(attempt) / TRACES / identifier
 
     @property
     def attempts_evidence(self) -> Path:

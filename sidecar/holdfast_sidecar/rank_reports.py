@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast.page import Ending, Flag, Word, uses_gloo_alone
+from holdfast.page import Ending, Flag, Word, bits_float, uses_gloo_alone
 from holdfast_sidecar.detectors.stall import stood_since_s
 from holdfast_sidecar.gpus.energy import UNMETERED, RankEnergy
 from holdfast_sidecar.observation import Moment, RankHistory, RankLook, is_finite, own_s, step_s
+from holdfast_sidecar.readings.standing import NOWHERE, Standing
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.settings import Settings
 
@@ -18,6 +19,7 @@ def report_rank(
     settings: Settings,
     moment: Moment,
     energy: RankEnergy = UNMETERED,
+    standing: Standing = NOWHERE,
 ) -> RankReport:
     """The report of one rank."""
     look, spike = history.look, history.numbers.spike
@@ -31,7 +33,7 @@ def report_rank(
         phase=look.phase.name.lower(),
         phase_age_s=round(max(0.0, moment.now_s - look.moved_s), 3),
         step_s=round(step_s(history.records, STEPS_OF_PACE), 6),
-        own_s=round(own_s(history.records, settings.straggler.steps), 6),
+        own_s=round(own_s(history.records, STEPS_OF_PACE), 6),
         loss=look.loss if is_finite(look.loss) else None,
         is_loss_finite=look.loss is None or is_finite(look.loss),
         nonfinite_losses=look.words[Word.NONFINITE],
@@ -44,6 +46,8 @@ def report_rank(
         spikes=history.numbers.spikes,
         power_w=energy.power_w,
         tokens_per_s=energy.tokens_per_s,
+        layout=standing.layout,
+        groups=list(standing.groups),
         stood_since_unix_s=0.0 if stood_s is None else moment.unix_s(stood_s),
         ending=look.words[Word.ENDING],
         alive=not look.has_died,
@@ -54,7 +58,21 @@ def report_rank(
         in_loop=look.has(Flag.LOOP_WRAPPED),
         resume_failures=look.words[Word.RESUME_FAILURES],
         is_gloo_alone=uses_gloo_alone(look.words),
+        model_flops=_amount(look.words[Word.MODEL_FLOPS]),
+        hardware_flops=_amount(look.words[Word.HARDWARE_FLOPS]),
+        peak_flops=_amount(look.words[Word.PEAK_FLOPS]),
+        memory_allocated=look.words[Word.MEMORY_ALLOCATED],
+        memory_reserved=look.words[Word.MEMORY_RESERVED],
+        memory_peak=look.words[Word.MEMORY_PEAK],
+        memory_total=look.words[Word.MEMORY_TOTAL],
+        memory_retries=look.words[Word.MEMORY_RETRIES],
     )
+
+
+def _amount(bits: int) -> float:
+    """The float64 of a word; 0 for what is no amount, which JSON couldn't say either."""
+    value = bits_float(bits)
+    return value if is_finite(value) and value > 0 else 0.0
 
 
 def _exception(look: RankLook) -> str:

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from holdfast.patches import (
     backward,
-    collectives,
+    collector,
+    communication,
     compiling,
     data,
+    devices,
     gradients,
-    group,
+    layout,
     optimizer,
-    waiting,
+    saves,
+    traces,
+    transfers,
     workers,
 )
 
@@ -25,8 +29,12 @@ PATCHES = (
     ("gradients", gradients.install),
     ("data", data.install),
     ("workers", workers.install),
-    ("collectives", collectives.install),
-    ("waiting", waiting.install),
-    ("group", group.install),
+    ("transfers", transfers.install),
+    ("communication", communication.install),
+    ("layout", layout.install),
     ("compiling", compiling.install),
+    ("devices", devices.install),
+    ("traces", traces.install),
+    ("garbage collector", collector.install),
+    ("saves", saves.install),
 )

@@ -1,7 +1,7 @@
-"""Collectives that the script or a framework calls from Python: a phase, and two counts.
+"""Collectives and messages that the script or a framework calls from Python: a phase, and counts.
 
-Not seen: what DDP's reducer and FSDP's functional collectives do below Python; it counts as
-backward or forward. Calls from other threads than the one that trains are left alone.
+Not seen here: what DDP's reducer does below Python (see `reducer`), and functional collectives
+(see `functional`). Calls from other threads than the one that trains are left alone.
 """
 
 from __future__ import annotations
@@ -9,8 +9,16 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.guard import Guard
-from holdfast.page import Phase, Word
-from holdfast.patches.timed import entering, leaving, timed
+from holdfast.patches.grouped import (
+    Arguments,
+    Begin,
+    Begun,
+    Groups,
+    beginning,
+    ending,
+    grouped,
+    read_arguments,
+)
 from holdfast.recorder import Recorder
 
 COLLECTIVES = (
@@ -37,31 +45,51 @@ COLLECTIVES = (
     "scatter_object_list",
 )
 
-POINT_TO_POINT = ("batch_isend_irecv", "recv", "recv_object_list", "send", "send_object_list")
-"""Timed but not counted: ranks rightly differ in how many of these they do."""
+POINT_TO_POINT = ("irecv", "isend", "recv", "recv_object_list", "send", "send_object_list")
+"""Not in the counts of all groups together: ranks rightly differ in how many of these they do."""
+
+ALWAYS_GO_ON = ("irecv", "isend")
+
+BATCH = "batch_isend_irecv"
+"""Names its group and its tensors in each of its messages."""
 
 
-def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
+def install(torch: Any, recorder: Recorder, guard: Guard, groups: Groups | None = None) -> None:
     """Hook what this torch has of them, under both names by which scripts import them."""
     if not torch.distributed.is_available():
         return
-    collective = (
-        entering(recorder, Phase.COMMUNICATING, Word.COLLECTIVES_ENTERED),
-        leaving(recorder, Word.COLLECTIVES_LEFT),
-    )
-    message = (entering(recorder, Phase.COMMUNICATING), leaving(recorder))
-    for names, (enter, leave) in ((COLLECTIVES, collective), (POINT_TO_POINT, message)):
+    groups = groups or Groups.of(recorder)
+    for names, counted in ((COLLECTIVES, True), (POINT_TO_POINT, False)):
         for name in names:
-            replace(torch, name, guard, enter, leave)
+            replace(torch, name, guard, groups, counted)
+    replace(torch, BATCH, guard, groups, counted=False)
 
 
-def replace(torch: Any, name: str, guard: Guard, enter: Any, leave: Any) -> None:
+def replace(torch: Any, name: str, guard: Guard, groups: Groups, counted: bool) -> None:
     """Put the timed function in both places, as one and the same object."""
     places = (torch.distributed.distributed_c10d, torch.distributed)
     function = getattr(places[0], name, None)
     if function is None:
         return
-    wrapper = timed(function, torch.compiler.is_compiling, guard, enter, leave)
+    if name == BATCH:
+        begin = of_batch(beginning(groups, Arguments(sized=0), counted))
+        starts = True
+    else:
+        arguments = read_arguments(function)
+        begin = beginning(groups, arguments, counted)
+        starts = arguments.may_go_on or name in ALWAYS_GO_ON
+    end = ending(groups, counted, starts)
+    wrapper = grouped(function, torch.compiler.is_compiling, guard, begin, end)
     for place in places:
         if getattr(place, name, None) is function:
             setattr(place, name, wrapper)
+
+
+def of_batch(begin: Begin) -> Begin:
+    """A batch of messages begins: it is in the group of its first."""
+
+    def begin_batch(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Begun | None:
+        messages = args[0] if args else kwargs["p2p_op_list"]
+        return begin((messages,), {"group": messages[0].group})
+
+    return begin_batch

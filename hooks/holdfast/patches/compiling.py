@@ -12,6 +12,7 @@ from typing import Any
 from holdfast import importing
 from holdfast.guard import Guard
 from holdfast.page import Flag, Phase
+from holdfast.patches.timed import is_training
 from holdfast.recorder import Recorder
 
 
@@ -42,15 +43,17 @@ class Compilation:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._interrupted: Phase | None = None
+        self._thread = -1
 
     def start(self) -> None:
         """The compiler starts."""
         recorder = self._recorder
-        if threading.get_ident() == recorder.thread and recorder.phase is not Phase.COMPILING:
+        if recorder.phase is not Phase.COMPILING and is_training(recorder):
             self._interrupted = recorder.enter(Phase.COMPILING)
+            self._thread = threading.get_ident()
 
     def end(self) -> None:
         """The compiler has ended."""
-        if threading.get_ident() == self._recorder.thread and self._interrupted is not None:
+        if self._interrupted is not None and threading.get_ident() == self._thread:
             self._recorder.enter(self._interrupted)
             self._interrupted = None

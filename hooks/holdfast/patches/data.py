@@ -1,17 +1,21 @@
 """Fetching a batch: a phase, and a hint at what comes next (training, evaluating, or nothing).
 
-Hooks the iterator that all of torch's own DataLoader iterators share.
+Hooks the iterator that all of torch's own DataLoader iterators share. A batch that is fetched while
+no gradients are wanted is one to evaluate on; fetching it is part of that.
 """
 
 from __future__ import annotations
 
 import functools
+import threading
 from typing import Any
 
 from holdfast.guard import Guard
 from holdfast.page import Phase
-from holdfast.patches.timed import entering
+from holdfast.patches.work import BatchWork
 from holdfast.recorder import Recorder
+
+_DATA, _FORWARD, _EVALUATING, _IDLE = Phase.DATA, Phase.FORWARD, Phase.EVALUATING, Phase.IDLE
 
 
 def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
@@ -19,32 +23,65 @@ def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
     iterator = torch.utils.data.dataloader._BaseDataLoaderIter
     fetch = iterator.__next__
     is_compiling = torch.compiler.is_compiling
-    is_grad_enabled = torch.is_grad_enabled
-    forward, evaluating = Phase.FORWARD, Phase.EVALUATING
-
-    def fetched() -> None:
-        recorder.enter(forward if is_grad_enabled() else evaluating)
-
-    enter = guard.wrap("data begins", entering(recorder, Phase.DATA), None)
-    leave_with_batch = guard.wrap("data ends", fetched, None)
-    leave_to = guard.wrap("data ends early", recorder.enter, Phase.FORWARD)
+    fetches = Fetches(torch, recorder)
+    begin = guard.wrap("data begins", fetches.begin, None)
+    end = guard.wrap("data ends", fetches.end, None)
+    end_early = guard.wrap("data ends early", fetches.end_early, None)
 
     @functools.wraps(fetch)
     def wrapper(self: Any) -> Any:
         if is_compiling():
             return fetch(self)
-        previous = enter()
+        previous = begin()
         if previous is None:
             return fetch(self)
         try:
             batch = fetch(self)
         except StopIteration:
-            leave_to(Phase.IDLE)
+            end_early(_IDLE)
             raise
         except BaseException:
-            leave_to(previous)
+            end_early(previous)
             raise
-        leave_with_batch()
+        end(previous, batch)
         return batch
 
     iterator.__next__ = wrapper
+
+
+class Fetches:
+    """One at a time: a loader may take its batches from another one."""
+
+    def __init__(self, torch: Any, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._is_grad_enabled = torch.is_grad_enabled
+        self._look = BatchWork(torch, recorder).look
+        self._is_under_way = False
+
+    def begin(self) -> Phase | None:
+        """A batch is asked for; None when that is no fetch of its own."""
+        recorder = self._recorder
+        if self._is_under_way or threading.get_ident() != recorder.thread:
+            return None
+        self._is_under_way = True
+        if not self._is_grad_enabled():
+            return recorder.enter(_EVALUATING)
+        previous = recorder.phase
+        return previous if previous is _DATA else recorder.enter(_DATA)
+
+    def end(self, previous: Phase, batch: Any) -> None:
+        """It is there."""
+        recorder = self._recorder
+        self._is_under_way = False
+        if recorder.phase is not _DATA:
+            recorder.enter(_EVALUATING)
+            return
+        if previous is not _DATA:  # else the loop around says what comes next
+            recorder.enter(_FORWARD)
+        if recorder.is_measured:
+            self._look(batch)
+
+    def end_early(self, phase: Phase) -> None:
+        """There is none."""
+        self._is_under_way = False
+        self._recorder.enter(phase)

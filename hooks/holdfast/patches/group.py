@@ -14,8 +14,10 @@ from typing import Any
 from holdfast import environment, page, process
 from holdfast.foreign_launch import find_seat
 from holdfast.group_members import write_members
+from holdfast.group_slots import GroupSlots
 from holdfast.guard import Guard
 from holdfast.page import Flag
+from holdfast.patches.grouped import Groups
 from holdfast.recorder import Recorder
 from holdfast.worker_server import open_server
 
@@ -27,17 +29,30 @@ tells of fewer groups."""
 class Telling:
     """What this rank tells of its groups, beside its page."""
 
-    def __init__(self, torch: Any, recorder: Recorder) -> None:
+    def __init__(self, torch: Any, recorder: Recorder, slots: GroupSlots) -> None:
         self._torch = torch
         self._recorder = recorder
+        self._slots = slots
+        self._told: object = None
         self._page = page_of(recorder.attempt)
         self._is_open = False
 
     def members(self) -> None:
-        """Who is in which group now."""
-        if self._page is not None and process.current() is self._recorder:
-            world = self._torch.distributed.distributed_c10d._world
-            write_members(world, self._page.with_suffix(page.GROUPS_SUFFIX))
+        """Who is in which group now, and which of them are timed apart."""
+        if self._page is None or process.current() is not self._recorder:
+            return
+        world = self._torch.distributed.distributed_c10d._world
+        slots = self._slots.of_names()
+        told = (sorted((id(group), str(name)) for group, name in world.pg_names.items()), slots)
+        # Every rank is called for every group that is made, its members or not: in a job of
+        # thousands that is hundreds of times, with thousands of ranks to write down each.
+        if told != self._told:
+            write_members(world, self._page.with_suffix(page.GROUPS_SUFFIX), slots)
+            self._told = told
+
+    def slots(self) -> None:
+        """Groups were made or ended: whose slot is whose."""
+        self._slots.follow(self._torch.distributed.distributed_c10d._world)
 
     def backends(self) -> None:
         """Whether gloo is all that its groups use, as far as this torch tells."""
@@ -60,18 +75,21 @@ def uses_gloo_alone(config: str) -> bool:
     return all(pair.rpartition(":")[2] == "gloo" for pair in str(config).split(","))
 
 
-def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
+def install(torch: Any, recorder: Recorder, guard: Guard, groups: Groups | None = None) -> None:
     """Hook the first group's initialisation, and what changes groups later."""
     if not torch.distributed.is_available():
         return
-    telling = Telling(torch, recorder)
+    slots = (groups or Groups.of(recorder)).slots
+    telling = Telling(torch, recorder, slots)
     stands = guard.wrap("group", lambda: recorder.add_flag(Flag.GROUP_INITIALISED), None)
     uses = guard.wrap("group backends", telling.backends, None)
     tells = guard.wrap("group members", telling.members, None)
+    timed = guard.wrap("group slots", telling.slots, None)
+    slots.tell = tells
     listens = guard.wrap("flight recorder", telling.listen, None)
-    _follow(torch, "init_process_group", (stands, uses, tells, listens))
+    follow(torch, "init_process_group", (stands, uses, timed, tells, listens))
     for name in CHANGES:
-        _follow(torch, name, (uses, tells))
+        follow(torch, name, (uses, timed, tells))
 
 
 def page_of(attempt: int) -> Path | None:
@@ -82,7 +100,7 @@ def page_of(attempt: int) -> Path | None:
     return Path(folder) / page.page_name(attempt, seat.local_rank)
 
 
-def _follow(torch: Any, name: str, hooks: tuple[Callable[[], None], ...]) -> None:
+def follow(torch: Any, name: str, hooks: tuple[Callable[[], None], ...]) -> None:
     """Call the hooks after torch's function, under both names by which scripts import it."""
     places = (torch.distributed.distributed_c10d, torch.distributed)
     function = getattr(places[0], name, None)

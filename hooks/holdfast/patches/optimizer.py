@@ -18,7 +18,7 @@ from holdfast.patches.group import page_of
 from holdfast.patches.timed import after
 from holdfast.recorder import Recorder
 
-_OPTIMIZER = Phase.OPTIMIZER
+_BACKWARD, _OPTIMIZER = Phase.BACKWARD, Phase.OPTIMIZER
 
 
 def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
@@ -66,6 +66,12 @@ def _breaks_the_graph_anyway(optimizer: Any) -> bool:
     return str(type(optimizer).__module__).startswith("torch.optim.")
 
 
+PATIENCE = 1000
+"""Calls of others after which the first-seen optimizer is taken to have been put aside. A model may
+have an optimizer for each of its parameters; ten times the most that ever came between is let pass
+besides."""
+
+
 class OptimizerSteps:
     """Steps are the calls of the first optimizer that was seen; others only take their time."""
 
@@ -74,36 +80,57 @@ class OptimizerSteps:
     ) -> None:
         self._recorder = recorder
         self._tell_devices = tell_devices
-        self._first: weakref.ref[Any] | None = None
+        self._first: Callable[[], Any] = lambda: None
+        self._is_new_here = True
         self._calls = 0
+        self._others = 0
+        self._most_others = 0
         self._counted = recorder.index_of(Word.OPTIMIZER_CALLS)
         self._outermost = 0
+        self._thread = -1
         self._previous = Phase.STARTING
 
     def begin(self, optimizer: Any) -> None:
         """An optimizer starts to step; one may call another inside."""
-        recorder = self._recorder
-        if self._first is None or self._first() is None:
-            is_new_here = self._first is None  # a script may make a new one for each step
-            self._first = weakref.ref(optimizer)
-            recorder.thread = threading.get_ident()  # who steps the optimizer is who trains
-            if is_new_here:
-                self._tell_devices(optimizer)
-        elif threading.get_ident() != recorder.thread:
+        recorder, thread = self._recorder, threading.get_ident()
+        first = self._first()
+        if first is None:
+            self._adopt(optimizer, thread)
+        elif thread != recorder.thread and recorder.phase is not _BACKWARD:
             return
+        elif first is not optimizer:
+            self._pass_over(optimizer)
         if recorder.phase is not _OPTIMIZER:
-            self._outermost = id(optimizer)
+            self._outermost, self._thread = id(optimizer), thread
             self._previous = recorder.enter(_OPTIMIZER)
 
     def end(self, optimizer: Any) -> None:
         """An optimizer has stepped."""
-        recorder = self._recorder
-        if threading.get_ident() != recorder.thread:
+        if threading.get_ident() != self._thread:
             return
-        if id(optimizer) == self._outermost:
-            recorder.enter(after(self._previous))
-        if self._first is not None and self._first() is optimizer:
+        recorder = self._recorder
+        phase = after(self._previous) if id(optimizer) == self._outermost else None
+        if self._first() is optimizer:
+            if self._others:
+                self._most_others, self._others = max(self._most_others, self._others), 0
             self._calls += 1
             recorder.count_at(self._counted)
             if not recorder.loop_is_wrapped:
-                recorder.end_step(self._calls)
+                recorder.end_step(self._calls, phase)
+                return
+        if phase is not None:
+            recorder.enter(phase)
+
+    def _adopt(self, optimizer: Any, thread: int) -> None:
+        """There is no first one, or no longer."""
+        self._first = weakref.ref(optimizer)
+        if self._recorder.phase is not _BACKWARD:  # else it may be in one of the engine's threads
+            self._recorder.thread = thread  # who steps the optimizer is who trains
+        if self._is_new_here:  # a script may make a new one for each step
+            self._is_new_here = False
+            self._tell_devices(optimizer)
+
+    def _pass_over(self, optimizer: Any) -> None:
+        self._others += 1
+        if self._others > PATIENCE + 10 * self._most_others:
+            self._first, self._others = weakref.ref(optimizer), 0

@@ -24,6 +24,12 @@ def after(previous: Phase) -> Phase:
     return previous if previous > _LAST_BEFORE_ANY_STEP else _FORWARD
 
 
+def is_training(recorder: Recorder) -> bool:
+    """Whether this thread trains: the one that runs the loop or, while a backward pass keeps that
+    one waiting, one of the engine's, which has a thread for each GPU."""
+    return threading.get_ident() == recorder.thread or recorder.phase is Phase.BACKWARD
+
+
 def entering(recorder: Recorder, phase: Phase, counted: Word | None = None) -> Enter:
     """Enter the phase; None when it is not to be left again: nested, or not the thread that trains.
 

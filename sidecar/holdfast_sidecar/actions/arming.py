@@ -1,4 +1,4 @@
-"""Writes orders into the pages of this node's ranks: a checkpoint or none, snapshots, stop.
+"""Writes orders into the pages of this node's ranks: a checkpoint, snapshots, a trace, stop.
 
 Only pages of the attempt that the order names get it, and each order is written once per page.
 """
@@ -13,6 +13,7 @@ from holdfast_sidecar.pages import RankPage
 from holdfast_sidecar.records.checkpoint import CheckpointOrder
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.snapshot import SnapshotOrder
+from holdfast_sidecar.records.trace import TraceOrder
 
 ALWAYS_NS = 2**63 - 1
 """The deadline of an order that stands until another replaces it."""
@@ -47,6 +48,36 @@ def withdraw_checkpoint(order: CheckpointOrder, pages: Iterable[RankPage]) -> bo
             continue
         held.write_order(dataclasses.replace(present, deadline_ns=0))
         withdrawn = True
+    return withdrawn
+
+
+def arm_trace(order: TraceOrder, pages: Iterable[RankPage], now_ns: int) -> bool:
+    """Have those ranks trace that are meant; whether any page was written. `now_ns` is
+    CLOCK_MONOTONIC."""
+    if order.state != "armed":
+        return False
+    wanted = Order(
+        kind=OrderKind.TRACE,
+        attempt=order.attempt,
+        epoch=order.epoch,
+        step=order.step,
+        deadline_ns=now_ns + int(order.deadline_s * 1e9),
+        identifier=order.identifier,
+        every=order.steps,
+    )
+    return write_to_pages(wanted, [held for held in pages if held.identity.rank in order.ranks])
+
+
+def withdraw_trace(order: TraceOrder | None, pages: Iterable[RankPage]) -> bool:
+    """Take back where it lies what is not, or no longer, to be traced; whether any page was
+    written."""
+    wanted = order.identifier if order is not None and order.state == "armed" else ""
+    withdrawn = False
+    for held in pages:
+        present = held.read_order(OrderKind.TRACE)
+        if present is not None and present.identifier != wanted and not present.is_withdrawn:
+            held.write_order(dataclasses.replace(present, deadline_ns=0))
+            withdrawn = True
     return withdrawn
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import time
 import uuid
+from typing import Any
 
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli import store_away
@@ -36,8 +37,12 @@ def ask(
     for_s: float = 0.0,
     node: str = "",
     is_forced: bool = False,
+    **more: Any,
 ) -> str:
-    """Write a request of this kind; answers its identifier. Errors as in `look_up`."""
+    """Write a request of this kind; answers its identifier. Errors as in `look_up`.
+
+    more: further fields of a Request.
+    """
     if attached_plan(look_up(found, store)) is not None:
         raise BadInput(
             f"job {found.job} is only watched here (holdfast attach): ask whoever launched it"
@@ -51,6 +56,7 @@ def ask(
         for_s=for_s,
         node=node,
         is_forced=is_forced,
+        **more,
     )
     try:
         store.report(Section.REQUESTS, request.identifier, encode(request))

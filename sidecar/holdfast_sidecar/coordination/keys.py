@@ -32,6 +32,7 @@ class Section(str, Enum):
     REQUESTS = "requests"  # [request identifier; the command line] Request; the leader removes it
     SNAPSHOT = "snapshot"  # ["current"; the leader] SnapshotOrder
     PEER = "peer"  # ["current"; the leader] PeerOrder
+    TRACE = "trace"  # ["current"; the leader] TraceOrder
     KEY = "key"  # ["current"; the leader] AttemptKey; a secret: never logged, never shown
     SETTINGS = "settings"  # ["current"; whoever comes first] Settings that all nodes must share
 

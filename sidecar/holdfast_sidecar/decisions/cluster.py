@@ -21,6 +21,7 @@ from holdfast_sidecar.records.quarantine import Quarantine
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.request import Request
 from holdfast_sidecar.records.snapshot import AttemptKey, PeerOrder, SnapshotOrder
+from holdfast_sidecar.records.trace import TraceOrder
 
 T = TypeVar("T")
 
@@ -48,6 +49,8 @@ class Cluster:
     snapshot_text: str | None = None
     peer: PeerOrder | None = None
     peer_text: str | None = None
+    trace: TraceOrder | None = None
+    trace_text: str | None = None
     key: AttemptKey | None = None
     key_text: str | None = None
     lost: Mapping[str, float] = field(default_factory=dict)
@@ -170,6 +173,8 @@ def parse_cluster(
         snapshot_text=view.section(Section.SNAPSHOT).get(CURRENT),
         peer=_current(PeerOrder, view, Section.PEER),
         peer_text=view.section(Section.PEER).get(CURRENT),
+        trace=_current(TraceOrder, view, Section.TRACE),
+        trace_text=view.section(Section.TRACE).get(CURRENT),
         key=_current(AttemptKey, view, Section.KEY),
         key_text=view.section(Section.KEY).get(CURRENT),
     )

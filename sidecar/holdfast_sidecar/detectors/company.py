@@ -59,7 +59,7 @@ def _as_peer(history: RankHistory, now_s: float) -> PeerRank:
     look = history.look
     age_s = 0.0 if look.has_died else now_s - look.moved_s
     phase = look.phase.name.lower()
-    return PeerRank(look.rank, look.step, phase, age_s, 0.0, history.has_ended_well)
+    return PeerRank(look.rank, look.step, phase, age_s, history.has_ended_well)
 
 
 def _waits(peer: PeerRank) -> bool:

@@ -14,7 +14,6 @@ from holdfast_sidecar.detectors.pci_errors import find_pci_errors
 from holdfast_sidecar.detectors.presence import find_absences
 from holdfast_sidecar.detectors.round_trips import find_slow_peers
 from holdfast_sidecar.detectors.stall import find_stalls
-from holdfast_sidecar.detectors.straggler import find_stragglers
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.observation import Moment, Ranks
 from holdfast_sidecar.readings.machine import MachineReading
@@ -26,7 +25,6 @@ def judge_ranks(ranks: Ranks, settings: Settings, moment: Moment) -> list[Findin
     return [
         *find_crashes(ranks, moment),
         *settle(find_stalls(ranks, settings.stall, moment), ranks, settings.stall, moment),
-        *find_stragglers(ranks, settings.straggler, moment),
         *find_bad_numbers(ranks, settings.numbers, moment),
     ]
 

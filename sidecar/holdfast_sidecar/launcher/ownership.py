@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.page import DEVICES_SUFFIX, GROUPS_SUFFIX, SOCKET_SUFFIX
+from holdfast.page import DEVICES_SUFFIX, GROUPS_SUFFIX, LAYOUT_SUFFIX, SOCKET_SUFFIX
 from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.listing import find
@@ -98,7 +98,7 @@ def sweep_pages(shm: Path, now_unix_s: float | None = None) -> None:
     for page in shm.glob("*.page"):
         with contextlib.suppress(FileNotFoundError):
             if not is_owned(page) and now - page.stat().st_mtime > EXPIRED_S:
-                for suffix in (SOCKET_SUFFIX, GROUPS_SUFFIX, DEVICES_SUFFIX):
+                for suffix in (SOCKET_SUFFIX, GROUPS_SUFFIX, LAYOUT_SUFFIX, DEVICES_SUFFIX):
                     page.with_suffix(suffix).unlink(missing_ok=True)
                 page.unlink()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from holdfast_sidecar.control_groups import (
@@ -25,26 +25,37 @@ def read_group(proc: Path, pid: int | str) -> Group:
     memory = find_places("memory", cgroups, mounts)
     allowed = read_memory(memory, BEFORE_ANYBODY_IS_KILLED)
     limit_cpus, counts, is_unified = read_quota(_of_cpu(cgroups, mounts))
-    throttled = counts.get("throttled_usec" if is_unified else "throttled_time")
     return Group(
         memory_limit_bytes=allowed.limit_bytes,
         memory_used_bytes=allowed.used_bytes,
         cpu_limit=limit_cpus,
         periods=counts.get("nr_periods"),
         throttled_periods=counts.get("nr_throttled"),
-        throttled_s=None if throttled is None else throttled / (1e6 if is_unified else 1e9),
+        throttled_s=parse_throttled(counts, is_unified),
         memory_stalled_10s_ratio=_read_stalls(memory),
     )
 
 
 def read_quota(places: Sequence[Place]) -> tuple[float | None, dict[str, int], bool]:
     """(cores, counts of cpu.stat, whether those are of version 2) of the tightest quota."""
+    found = find_quota(places)
+    if found is None:
+        return None, {}, True
+    cores, place = found
+    return cores, read_counts(place.directory / "cpu.stat"), place.is_unified
+
+
+def find_quota(places: Sequence[Place]) -> tuple[float, Place] | None:
+    """(cores, where) of the tightest quota; None: these groups have none."""
     found = [(_quota(place), place) for place in places]
     limited = [(quota, place) for quota, place in found if quota is not None]
-    if not limited:
-        return None, {}, True
-    quota, place = min(limited, key=lambda pair: pair[0])
-    return quota, read_counts(place.directory / "cpu.stat"), place.is_unified
+    return min(limited, key=lambda pair: pair[0]) if limited else None
+
+
+def parse_throttled(counts: Mapping[str, int], is_unified: bool) -> float | None:
+    """Seconds that the group was throttled so far, from its cpu.stat; None: it doesn't tell."""
+    throttled = counts.get("throttled_usec" if is_unified else "throttled_time")
+    return None if throttled is None else throttled / (1e6 if is_unified else 1e9)
 
 
 def parse_quota(cpu_max: str) -> float | None:

@@ -14,6 +14,7 @@ from holdfast_sidecar.readings.host import HostReading
 from holdfast_sidecar.readings.kernel import KernelReading
 from holdfast_sidecar.readings.machine import MachineReading, ProbeHealth
 from holdfast_sidecar.readings.network import NetworkReading
+from holdfast_sidecar.readings.standing import Standing
 
 EVERY_S = 5.0
 """Often enough for a scrape every 15 s, rare enough to cost nothing."""
@@ -36,6 +37,8 @@ class MachineProbes:
     tcp: ProbeRunner[TcpReading] | None = None
     kernel: ProbeRunner[KernelReading] | None = None
     gpu_events: ProbeRunner[GpuEvents] | None = None
+    throttling: ProbeRunner[dict[int, float]] | None = None
+    layouts: ProbeRunner[dict[int, Standing]] | None = None
     host_parts: Callable[[], tuple[ProbeHealth, ...]] = tuple
     """How the parts of the host with rhythms of their own fare."""
 
@@ -50,12 +53,17 @@ class MachineProbes:
             pci=_read(self.pci, now_s),
             tcp=_read(self.tcp, now_s),
             kernel=_read(self.kernel, now_s),
+            throttled_s={} if self.throttling is None else self.throttling.read(now_s) or {},
+            layouts={} if self.layouts is None else self.layouts.read(now_s) or {},
             failing=tuple(health for health in self.health() if not health.is_up),
         )
 
     def health(self) -> tuple[ProbeHealth, ...]:
         """How each of them fares."""
-        optional = (self.fabric, self.pci, self.tcp, self.kernel, self.gpu_events)
+        optional = (
+            *(self.fabric, self.pci, self.tcp, self.kernel, self.gpu_events),
+            *(self.throttling, self.layouts),
+        )
         return (
             self.host.health,
             *self.host_parts(),

@@ -56,7 +56,6 @@ def _peer(rank: Mapping[str, Any]) -> PeerRank:
         step=int(rank["step"]),
         phase=str(rank["phase"]),
         phase_age_s=float(rank["phase_age_s"]),
-        own_s=float(rank["own_s"]),
         has_ended=rank.get("ending", 0) == FINISHED
         or (not rank.get("alive", True) and rank.get("exit_code") == 0),
     )

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast import page
 from holdfast.identity import ProcessStatus, parse_stat
@@ -113,7 +113,10 @@ def _read_status(held: RankPage, directory: str) -> ProcessStatus | None:
 
 
 def _read_process(status: ProcessStatus, directory: str) -> ProcessLook:
-    return ProcessLook(status.state, status.cpu_ticks, _read_turns(f"{directory}/schedstat"))
+    turns = _read_turns(f"{directory}/schedstat")
+    return ProcessLook(
+        status.state, status.cpu_ticks, turns.taken, turns.queued_ns, status.major_faults
+    )
 
 
 def _who(held: RankPage) -> tuple[int, int]:
@@ -128,16 +131,25 @@ def _read_process_status(directory: str) -> ProcessStatus | None:
         return None
 
 
-def _read_turns(file: str) -> int | None:
-    """How often a thread was put on a CPU so far; None where the kernel doesn't say."""
+class Turns(NamedTuple):
+    """A thread's on the CPUs, so far; None where the kernel doesn't say."""
+
+    taken: int | None = None
+    queued_ns: int | None = None
+    """For how long it was ready to run, and had none."""
+
+
+def _read_turns(file: str) -> Turns:
     try:
         return parse_turns(read_text(file))
     except OSError:
-        return None
+        return Turns()
 
 
-def parse_turns(text: str) -> int | None:
-    """Third field of schedstat: number of timeslices run. A kernel without the count says 0."""
+def parse_turns(text: str) -> Turns:
+    """Second and third field of schedstat: time in the queue, timeslices run. A kernel without the
+    counts says 0."""
     fields = text.split()
-    turns = int(fields[2]) if len(fields) == 3 else 0
-    return turns or None
+    if len(fields) != 3 or fields[2] == "0":
+        return Turns()
+    return Turns(int(fields[2]), int(fields[1]))

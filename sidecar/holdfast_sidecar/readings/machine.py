@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.kernel_events import KernelEvents
@@ -12,6 +13,7 @@ from holdfast_sidecar.readings.host import HostReading
 from holdfast_sidecar.readings.kernel import KernelReading
 from holdfast_sidecar.readings.network import NetworkReading
 from holdfast_sidecar.readings.round_trips import RoundTrips
+from holdfast_sidecar.readings.standing import Standing
 from holdfast_sidecar.readings.xids import XidReading
 
 
@@ -45,3 +47,7 @@ class MachineReading:
     kernel: KernelReading | None = None
     xids: XidReading = field(default_factory=XidReading)
     gpu_events: GpuEvents | None = None
+    throttled_s: Mapping[int, float] = field(default_factory=dict)
+    """Of the ranks that are under a CPU quota: for how long it kept them from running so far."""
+    layouts: Mapping[int, Standing] = field(default_factory=dict)
+    """Of the ranks that say where they stand in the job."""

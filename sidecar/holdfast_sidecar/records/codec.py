@@ -10,6 +10,7 @@ from functools import cache, lru_cache
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from holdfast_sidecar.findings import Finding
+from holdfast_sidecar.records.slowness import Slowness
 
 T = TypeVar("T")
 
@@ -48,9 +49,9 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
         inner = _reader(next(arg for arg in get_args(kind) if arg is not type(None)))
         return lambda value: None if value is None else inner(value)
     if get_origin(kind) is list:
-        if get_args(kind)[0] is Finding:
-            return lambda value: [one for each in value if (one := _known(each)) is not None]
         item = _reader(get_args(kind)[0])
+        if get_args(kind)[0] in (Finding, Slowness):
+            return lambda value: [one for each in value if (one := _known(item, each)) is not None]
         return lambda value: [item(each) for each in value]
     if get_origin(kind) is dict:
         item = _reader(get_args(kind)[1])
@@ -62,11 +63,11 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
     return lambda value: value
 
 
-def _known(value: Any) -> Finding | None:
-    """A finding; None of a kind, or with a remedy, that only newer sidecars know: the rest of what
-    their nodes say, that they live above all, is understood."""
+def _known(read: Callable[[Any], Any], value: Any) -> Any:
+    """A finding, or who is slow; None of a kind, cause or remedy that only newer sidecars know: the
+    rest of what their nodes say, that they live above all, is understood."""
     try:
-        return cast("Finding", _reader(Finding)(value))
+        return read(value)
     except ValueError:
         return None
 

@@ -9,7 +9,9 @@ from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.records.checkpoint import SavedPart
 from holdfast_sidecar.records.gate import Exertion, GateVerdict
 from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.slowness import SlowStanding
 from holdfast_sidecar.records.snapshot import SnapshotReport
+from holdfast_sidecar.records.trace import TracedPart
 from holdfast_sidecar.settings import CheckpointSettings
 
 
@@ -67,6 +69,12 @@ class NodeReport:
     gate: GateVerdict | None = None
     exertion: Exertion | None = None
     """The newest test that this node was put to."""
+    steps: list[str] = field(default_factory=list)
+    """What its ranks' latest steps were like, several lines a rank; see `records.steps`."""
+    traced: TracedPart | None = None
+    """What became of the trace that is ordered, on this node; None: none is, or not here."""
+    slow: SlowStanding | None = None
+    """Who is slow and why: from the leader alone, and of its own ranks while the store is away."""
 
     @property
     def candidate(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 FINISHED = 1
 """page.Ending.FINISHED, as a RankReport carries it."""
@@ -57,9 +57,31 @@ class RankReport:
     """Tokens that it says it trains on; None: it says nothing of them."""
     is_gloo_alone: bool = False
     """As for an Exit."""
+    layout: str = ""
+    """Where it stands in the parallel layout, `pp=0/2 dp=1/2 role=reader`: of each dimension where,
+    and of how many; last what its script calls its part in the job. Empty: not known."""
+    groups: list[str] = field(default_factory=list)
+    """Its first process groups, whose waits its step lines tell apart: title, digest of the members
+    and how many they are, `mesh_dp/3fa2c1/8`; an empty one where there is none."""
     stood_since_unix_s: float = 0.0
     """Of a rank that has died: its last progress, where it had been silent for too long before; 0:
     it died at work."""
+    model_flops: float = 0.0
+    """Of one of its steps, recomputing left out; 0: not known."""
+    hardware_flops: float = 0.0
+    """The same with what activation checkpointing computes again."""
+    peak_flops: float = 0.0
+    """A second, what its device could do at best; 0: not known."""
+    memory_allocated: int = 0
+    """Bytes of its device that tensors hold."""
+    memory_reserved: int = 0
+    """Bytes that torch's allocator holds, tensors included."""
+    memory_peak: int = 0
+    """The most that was reserved in this attempt, bytes."""
+    memory_total: int = 0
+    """Bytes that its device has; 0: it trains on none, or nothing is known of it."""
+    memory_retries: int = 0
+    """So often the allocator had to give back what it kept before it found room."""
 
     @property
     def has_finished(self) -> bool:

@@ -58,7 +58,7 @@ class EvenWork:
         work = [_work(line, squares) for line in lines]
         found: dict[int, float] = {}
         if fit.is_ready:
-            expected = [fit.expects(*amount) for amount in work]
+            expected = fit.expected([tokens for tokens, _ in work], [square for _, square in work])
             mean = sum(expected) / len(expected)
             found = {
                 line.rank: line.own_us + _compute_us(line) * (mean / max(1.0, one) - 1.0)

@@ -47,7 +47,7 @@ class Stage:
         inherited = {key: value for key, value in os.environ.items() if "HOLDFAST" not in key}
         return {
             **inherited,
-            **attachment.worker_environment({}),
+            **attachment.worker_environment(inherited),
             environment.PAGE_DIR: str(self.pages),
             environment.EVIDENCE_DIR: str(self.evidence),
             environment.JOB: "job",
@@ -81,8 +81,8 @@ class Stage:
         self.started.append(process)
         return process
 
-    def end(self, process: subprocess.Popen[str]) -> Outcome:
-        out, err = process.communicate(timeout=TIMEOUT_S)
+    def end(self, process: subprocess.Popen[str], timeout_s: float = TIMEOUT_S) -> Outcome:
+        out, err = process.communicate(timeout=timeout_s)
         return Outcome(process.returncode, out, err)
 
     def run(self, text: str, env: dict[str, str] | None = None) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from pathlib import Path
@@ -74,6 +75,12 @@ def test_who_holds_its_gil_is_named_by_what_all_tell_and_so_is_one_that_is_stopp
         "1": Members("mesh_tp", (0, 1)),
     }
     assert list(read_members(page_of(stage, 2).with_suffix(page.GROUPS_SUFFIX))) == ["0"]
+    told = [
+        json.loads(page_of(stage, rank).with_suffix(page.GROUPS_SUFFIX).read_text())["1"]
+        for rank in (0, 1)
+    ]
+    assert told[0] == told[1]
+    assert (told[0]["slot"], len(told[0]["digest"])) == (1, 16)
     stage.wait_until(lambda: _waiting(stage) == {0, 2})
     held = judge(ask_all(stage, 3), set(), 3)
     assert held is not None

@@ -10,14 +10,17 @@ from tests.unit.pretend_pages import write_page
 from holdfast.page import OrderKind
 from holdfast_sidecar.actions.arming import (
     arm_checkpoint,
+    arm_trace,
     order_snapshots,
     order_stop,
     withdraw_checkpoint,
+    withdraw_trace,
 )
 from holdfast_sidecar.pages import Pages
 from holdfast_sidecar.records.checkpoint import CheckpointOrder
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.snapshot import SnapshotOrder
+from holdfast_sidecar.records.trace import TraceOrder
 
 ORDER = CheckpointOrder("c1", 2, 5, 400, "/checkpoints/step-400-c1", "armed", 120.0)
 
@@ -140,3 +143,46 @@ def test_with_fewer_than_two_slots_no_rank_takes_snapshots(
     order = pages.held()[0].read_order(OrderKind.SNAPSHOT)
     assert order is not None
     assert (order.every, order.slots) == (every, slots)
+
+
+TRACE = TraceOrder("t1", 2, 5, 400, 3, "armed", 60.0, "r1", ranks=[1])
+
+
+def traces(pages: Pages) -> list[tuple[str, bool] | None]:
+    orders = [held.read_order(OrderKind.TRACE) for held in pages.held()]
+    return [None if order is None else (order.identifier, order.is_withdrawn) for order in orders]
+
+
+def test_a_trace_is_ordered_of_the_ranks_that_are_meant_alone(pages: Pages) -> None:
+    assert arm_trace(TRACE, pages.held(), now_ns=1_000)
+    assert not arm_trace(TRACE, pages.held(), now_ns=2_000)
+    assert traces(pages) == [None, ("t1", False)]
+    order = pages.held()[1].read_order(OrderKind.TRACE)
+    assert order is not None
+    assert (order.step, order.every, order.deadline_ns) == (400, 3, 60_000_001_000)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"attempt": 1}, {"attempt": 3}, {"epoch": 4}, {"state": "void"}, {"state": "taken"}],
+    ids=["an earlier attempt", "a later attempt", "a stale epoch", "void", "taken"],
+)
+def test_a_stale_trace_is_refused(pages: Pages, changes: dict[str, object]) -> None:
+    stale = dataclasses.replace(TRACE, **changes)  # type: ignore[arg-type]
+    assert not arm_trace(stale, pages.held(), now_ns=0)
+    assert traces(pages) == [None, None]
+
+
+@pytest.mark.parametrize(
+    "now",
+    [None, dataclasses.replace(TRACE, state="void"), dataclasses.replace(TRACE, identifier="t2")],
+    ids=["gone", "void", "another"],
+)
+def test_a_trace_that_is_no_longer_ordered_is_taken_back_once(
+    pages: Pages, now: TraceOrder | None
+) -> None:
+    arm_trace(TRACE, pages.held(), now_ns=0)
+    assert not withdraw_trace(TRACE, pages.held())
+    assert withdraw_trace(now, pages.held())
+    assert traces(pages) == [None, ("t1", True)]
+    assert not withdraw_trace(now, pages.held())

@@ -15,9 +15,18 @@ from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.gate import GateVerdict
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.slowness import (
+    Cause,
+    Efficiency,
+    Slowness,
+    SlowStanding,
+    WhatIf,
+)
 from holdfast_sidecar.records.snapshot import SnapshotReport
 from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.settings import CheckpointSettings
+
+SLOW = Slowness([0], "a", "", Cause.LINK, "communicating", 0.3, 0.9, 4, 1.0, True, 0.2, 1.0)
 
 FULL = NodeReport(
     node="a",
@@ -27,7 +36,21 @@ FULL = NodeReport(
     floor_epoch=2,
     attempt=1,
     launcher_alive=True,
-    ranks=[RankReport(0, 0, 11, 5, "forward", 0.25, 0.5, 0.4, loss=1.5)],
+    ranks=[
+        RankReport(
+            0,
+            0,
+            11,
+            5,
+            "forward",
+            0.25,
+            0.5,
+            0.4,
+            loss=1.5,
+            layout="dp=0/2",
+            groups=["mesh_dp/3fa2c1/2"],
+        )
+    ],
     findings=[Finding(Kind.LINK_DOWN, "a", 1.0, 0.9, evidence=["lost"], remedy=Remedy.REPLACE)],
     traces=[RankTrace(0, groups={"world": 2}, messages_to=[1])],
     bundles={"x": "host:/x"},
@@ -35,6 +58,17 @@ FULL = NodeReport(
     snapshot=SnapshotReport(held={"0": [5, 4]}, copied_for={"p": "copied"}),
     checkpoint=CheckpointSettings(),
     gate=GateVerdict("unfit", ["a reason"], 3.0, gpus=None),
+    steps=["0 8 8 8 1000"],
+    slow=SlowStanding(
+        attempt=1,
+        step=8,
+        judged_ranks=2,
+        at_unix_s=5.0,
+        slow=[SLOW],
+        what_ifs=[WhatIf("rank 0", "rank", 0.2, 1.0)],
+        lost_s={"link": 1.0},
+        efficiency=Efficiency(mfu=0.4),
+    ),
 )
 
 

@@ -145,7 +145,5 @@ def moment(now_s: float, awake_since_s: float = float("-inf")) -> Moment:
     return Moment(now_s, 1_000_000.0 + now_s, "a", awake_since_s)
 
 
-def peer(
-    rank: int, phase: str = "communicating", age_s: float = 5.0, own_s: float = 0.0
-) -> PeerRank:
-    return PeerRank(rank, 10, phase, age_s, own_s, has_ended=False)
+def peer(rank: int, phase: str = "communicating", age_s: float = 5.0) -> PeerRank:
+    return PeerRank(rank, 10, phase, age_s, has_ended=False)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import page
+from holdfast.group_slots import GroupSlots
 from holdfast.page import Flag, Word
 from holdfast.patches.group import Telling, uses_gloo_alone
 from holdfast.recorder import Recorder
@@ -32,7 +33,8 @@ def flags_of(**world: Any) -> int:
     memory = bytearray(page.PAGE_SIZE)
     c10d = SimpleNamespace(_world=SimpleNamespace(**world))
     torch = SimpleNamespace(distributed=SimpleNamespace(distributed_c10d=c10d))
-    Telling(torch, Recorder(memory, attempt=0)).backends()
+    recorder = Recorder(memory, attempt=0)
+    Telling(torch, recorder, GroupSlots(recorder)).backends()
     return page.parse_words(bytes(memory))[Word.FLAGS]
 
 

@@ -28,6 +28,12 @@ def test_one_that_lives_does_not() -> None:
     assert (status.is_ending, status.is_killed, status.wait_status) == (False, False, 0)
 
 
+def test_pages_read_from_storage_are_counted() -> None:
+    fields = TRAINING.split()
+    fields[11] = "17"
+    assert (parse_stat(TRAINING).major_faults, parse_stat(" ".join(fields)).major_faults) == (0, 17)
+
+
 def test_a_sigkill_that_waits_is_seen() -> None:
     fields = TRAINING.split()
     fields[30] = str(1 << 8)

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import page
 from holdfast.page import Ending, Flag, Order, OrderKind, Phase, RecordFlag, Reply, ReplyState, Word
-from holdfast.recorder import Recorder
+from holdfast.recorder import STRETCH, Recorder, sampled_every
 
 US = 1000
 
@@ -107,6 +107,106 @@ def test_a_phase_is_seen_with_its_start_and_every_change_is_progress(
     assert recorder.word(Word.PROGRESS) == before + 1
 
 
+def test_a_step_may_end_and_a_phase_begin_in_one_moment(
+    recorder: Recorder, memory: bytearray, clock: Clock
+) -> None:
+    recorder.enter(Phase.OPTIMIZER)
+    clock.spend(10)
+    recorder.end_step(1, Phase.DATA)
+    clock.spend(5)
+    recorder.end_step(2)
+    first, second = records(memory)
+    assert (first.optimizer_us, first.total_us) == (10, 10)
+    assert (second.data_us, second.total_us) == (5, 5)
+    assert recorder.word(Word.PHASE) == recorder.phase == Phase.DATA
+    assert recorder.word(Word.PHASE_SINCE_NS) == first.end_ns
+    assert recorder.word(Word.PROGRESS) == 2
+
+
+def run_steps(recorder: Recorder, clock: Clock, count: int, us: int) -> None:
+    for _ in range(count):
+        recorder.enter(Phase.FORWARD)
+        clock.spend(us // 2)
+        recorder.enter(Phase.BACKWARD)
+        recorder.wait_in(0, 7 * US)
+        recorder.add_overlapped(7 * US)
+        clock.spend(us // 2)
+        recorder.end_step(recorder.word(Word.STEP) + 1)
+
+
+def test_of_steps_too_short_to_measure_each_only_some_are_and_the_others_say_so(
+    recorder: Recorder, memory: bytearray, clock: Clock
+) -> None:
+    recorder.sees_waits = True
+    run_steps(recorder, clock, 4 * STRETCH, us=500)
+    assert recorder.word(Word.ANATOMY_EVERY) == 4
+    newest = records(memory)[-STRETCH:]
+    measured = [record for record in newest if not record.flags & RecordFlag.WHOLE_ONLY]
+    whole = [record for record in newest if record.flags & RecordFlag.WHOLE_ONLY]
+    assert {record.step % 4 for record in measured} == {0}
+    assert len(measured) == STRETCH // 4
+    assert {(r.forward_us, r.backward_us, r.other_us, r.waits_us[0]) for r in measured} == {
+        (250, 250, 0, 7)
+    }
+    assert all(record.flags & RecordFlag.WAITS_SEEN for record in measured)
+    assert {(r.total_us, r.other_us, r.waits_us[0], r.overlapped_us) for r in whole} == {
+        (500, 500, 0, 0)
+    }
+    assert not any(record.flags & RecordFlag.WAITS_SEEN for record in whole)
+
+
+def test_when_steps_grow_longer_each_is_measured_again(recorder: Recorder, clock: Clock) -> None:
+    run_steps(recorder, clock, 4 * STRETCH, us=20)
+    assert recorder.word(Word.ANATOMY_EVERY) == 64
+    run_steps(recorder, clock, 2 * STRETCH, us=50_000)
+    assert recorder.word(Word.ANATOMY_EVERY) == 1
+    assert recorder.is_measured
+
+
+def test_a_step_that_is_not_measured_hides_neither_its_phase_nor_what_is_rare(
+    recorder: Recorder, memory: bytearray, clock: Clock
+) -> None:
+    run_steps(recorder, clock, 4 * STRETCH, us=200)
+    assert not recorder.is_measured
+    progress = recorder.word(Word.PROGRESS)
+    clock.spend(30)
+    recorder.enter(Phase.OPTIMIZER)
+    assert recorder.word(Word.PHASE) == Phase.OPTIMIZER
+    assert recorder.word(Word.PROGRESS) == progress + 1
+    for phase, us in ((Phase.RESTORING, 9000), (Phase.COMPILING, 400), (Phase.SAVING, 500)):
+        before = recorder.enter(phase)
+        clock.spend(us)
+        recorder.enter(before)
+        clock.spend(10)
+    recorder.enter(Phase.EVALUATING)
+    clock.spend(600)
+    recorder.end_step(recorder.word(Word.STEP) + 1)
+    record = records(memory)[-1]
+    assert record.flags & RecordFlag.WHOLE_ONLY
+    assert (record.compiling_us, record.saving_us, record.evaluating_us) == (400, 500, 600)
+    assert (record.other_us, record.total_us) == (60, 1560)
+
+
+@pytest.mark.parametrize(
+    ("mean_us", "every", "then"),
+    [
+        (2000, 1, 1),
+        (1999, 1, 2),
+        (500, 1, 4),
+        (500, 4, 4),
+        (1900, 4, 4),  # where either will do it stays: a mean that wavers changes nothing
+        (2000, 4, 2),
+        (100_000, 64, 1),
+        (1, 1, 64),
+        (0, 64, 64),
+    ],
+)
+def test_how_many_steps_are_measured_follows_how_long_they_are(
+    mean_us: int, every: int, then: int
+) -> None:
+    assert sampled_every(mean_us, every) == then
+
+
 def test_a_step_ends_in_the_middle_of_a_phase_without_restarting_it(
     recorder: Recorder, memory: bytearray, clock: Clock
 ) -> None:
@@ -149,9 +249,92 @@ def test_a_loss_is_in_the_record_of_its_step_only(recorder: Recorder, memory: by
     assert recorder.word(Word.LOSS_STEP) == 1
 
 
+def test_what_is_counted_beside_the_phases_is_in_the_record_of_its_step_only(
+    recorder: Recorder, memory: bytearray
+) -> None:
+    recorder.sees_waits = True
+    recorder.wait_in(0, 5 * US)
+    recorder.wait_in(3, 7 * US)
+    recorder.wait_in(0, 6 * US)
+    recorder.wait_in(4, 99 * US)  # a group that is not timed
+    recorder.wait_in(-1, 99 * US)
+    recorder.add_overlapped(8 * US)
+    recorder.add_collected(9 * US)
+    recorder.note_device((1, 2, 3, -4, 5, 2**40), lag=2)
+    recorder.note_work(100, 3.0)
+    recorder.note_work(20, 1.5)
+    recorder.add_backward()
+    recorder.add_backward()
+    recorder.end_step(1)
+    recorder.end_step(2)
+    first, second = records(memory)
+    assert (first.waits_us, first.overlapped_us, first.collector_us) == ((11, 0, 0, 7), 8, 9)
+    assert (first.device_us, first.device_lag) == ((1, 2, 3, 0, 5, 2**32 - 1), 2)
+    assert (first.tokens, first.squares, first.backwards) == (120, 4.5, 2)
+    assert first.flags == second.flags == RecordFlag.WAITS_SEEN
+    assert (second.waits_us, second.overlapped_us, second.collector_us) == ((0,) * 4, 0, 0)
+    assert (second.device_us, second.device_lag) == ((0,) * 6, 0)
+    assert (second.tokens, second.squares, second.backwards) == (0, 0.0, 0)
+
+
+def test_whoever_keeps_a_devices_clock_hears_of_phases_and_of_steps_before_their_record(
+    recorder: Recorder, memory: bytearray
+) -> None:
+    heard: list[object] = []
+    recorder.on_phase = heard.append
+
+    def read(step: int) -> None:
+        heard.append(step)
+        recorder.note_device((1, 2, 3, 4, 5, 6), lag=1)
+
+    recorder.on_step = read
+    recorder.enter(Phase.BACKWARD)
+    recorder.end_step(7)
+    assert heard == [Phase.BACKWARD, 7]
+    assert records(memory)[0].device_us == (1, 2, 3, 4, 5, 6)
+
+
+def test_a_backward_pass_whose_waits_were_not_seen_is_not_said_to_be_own_work(
+    recorder: Recorder, memory: bytearray
+) -> None:
+    recorder.sees_waits = True
+    recorder.backwards_unseen = 1
+    recorder.end_step(1)
+    recorder.end_step(2)
+    assert [record.flags for record in records(memory)] == [0, RecordFlag.WAITS_SEEN]
+
+
+def test_reported_work_replaces_what_its_batches_looked_like(
+    recorder: Recorder, memory: bytearray
+) -> None:
+    recorder.note_work(100, 3.0)
+    recorder.report_work(64, 9.0)
+    recorder.report_work(16, 1.0)
+    recorder.note_work(100, 3.0)
+    recorder.end_step(1)
+    recorder.report_work(7, 2.0, step=1)  # from a GPU, a step late
+    recorder.end_step(2)
+    first, second = records(memory)
+    assert (first.tokens, first.squares, first.flags) == (80, 10.0, RecordFlag.WORK_REPORTED)
+    assert (second.tokens, second.flags) == (0, 0)
+    assert recorder.word(Word.TOKENS) == 87
+
+
+def test_more_work_than_a_record_can_say_is_cut_and_not_refused(
+    recorder: Recorder, memory: bytearray
+) -> None:
+    recorder.note_work(2**39, 1e300)
+    recorder.end_step(1)
+    recorder.report_work(2**39, math.nan)
+    recorder.end_step(2)
+    first, second = records(memory)
+    assert (first.tokens, first.squares) == (2**32 - 1, pytest.approx(page.LARGEST_NORM))
+    assert (second.tokens, second.squares) == (2**32 - 1, 0.0)
+
+
 def test_tokens_add_up_and_what_is_no_number_of_them_counts_as_none(recorder: Recorder) -> None:
     for count in (4096, 4096.0, 0, math.nan, math.inf, -5, 1e300, 2**64):
-        recorder.report_tokens(count)
+        recorder.report_work(count)
     assert recorder.word(Word.TOKENS) == 8192
 
 

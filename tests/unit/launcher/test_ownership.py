@@ -125,7 +125,7 @@ def test_a_glance_at_the_lock_keeps_nobody_out(paths: PathSettings) -> None:
 
 def test_a_page_whose_rank_lives_is_not_swept(paths: PathSettings) -> None:
     owned = own_node(paths, "job", "a")
-    for suffix in ("page", "socket", "groups"):
+    for suffix in ("page", "socket", "groups", "layout", "devices"):
         (owned.places.shm / f"attempt-0-local-0.{suffix}").write_bytes(b"x")
     now = owned.places.shm.stat().st_mtime
     sweep_pages(owned.places.shm, now + EXPIRED_S - 60)

@@ -11,7 +11,7 @@ from tests.unit.pretend_pages import NOBODY, publish, set_word, write_page
 
 from holdfast import page
 from holdfast_sidecar.pages import Pages, RankPage
-from holdfast_sidecar.probes.ranks import RanksProbe, parse_turns
+from holdfast_sidecar.probes.ranks import RanksProbe, Turns, parse_turns
 
 
 @pytest.fixture
@@ -179,9 +179,9 @@ def test_a_directory_that_is_not_there_has_no_ranks(tmp_path: Path) -> None:
 
 
 def test_turns_of_a_kernel_that_does_not_count_are_unknown() -> None:
-    assert parse_turns("33360513 58337 32\n") == 32
-    assert parse_turns("0 0 0\n") is None
-    assert parse_turns("") is None
+    assert parse_turns("33360513 58337 32\n") == Turns(taken=32, queued_ns=58337)
+    assert parse_turns("0 0 0\n") == Turns()
+    assert parse_turns("") == Turns()
 
 
 def test_what_a_rank_said_last_is_seen_without_secrets(tmp_path: Path) -> None:

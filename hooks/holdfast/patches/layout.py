@@ -1,0 +1,119 @@
+"""Where this rank stands in the parallel layout, as far as the script lets torch know.
+
+The largest device mesh whose dimensions have names, the pipeline stages that it holds, and the role
+that the user gave it in HOLDFAST_ROLE, at the latest before `init_process_group`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from holdfast import environment, importing, page, process
+from holdfast.beside import write_beside
+from holdfast.guard import Guard
+from holdfast.patches.group import follow, page_of
+from holdfast.recorder import Recorder
+
+MESHES = "torch.distributed.device_mesh"
+STAGES = "torch.distributed.pipelining.stage"
+
+
+class Layout:
+    """What is known so far, and told beside the page whenever more is."""
+
+    def __init__(self, recorder: Recorder, path: Path | None) -> None:
+        self._recorder = recorder
+        self._path = path
+        self._size = (0, 0)
+        self._told: dict[str, Any] = {
+            "dims": [],
+            "shape": [],
+            "coordinate": [],
+            "stage": None,
+            "stages": None,
+            "role": "",
+        }
+
+    def forget(self) -> None:
+        """Remove what a rank told that had this page before."""
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+    def role(self) -> None:
+        """The user's own word for what this rank does."""
+        role = os.environ.get(environment.ROLE, "")
+        if role != self._told["role"]:
+            self._told["role"] = role
+            self._tell()
+
+    def mesh(self, mesh: Any) -> None:
+        """A mesh was made. Of those with names the largest counts, and of equal ones that with
+        more dimensions: FSDP and slices make further ones, and flattened ones hide what is what.
+        """
+        names = getattr(mesh, "mesh_dim_names", None)
+        if not names:
+            return
+        size = (int(mesh.size()), len(names))
+        coordinate = mesh.get_coordinate()
+        if coordinate is None or size <= self._size:
+            return
+        self._size = size
+        self._told.update(
+            dims=[str(name) for name in names],
+            shape=[int(length) for length in mesh.shape],
+            coordinate=[int(place) for place in coordinate],
+        )
+        self._tell()
+
+    def stage(self, stage: Any) -> None:
+        """A pipeline stage was made; of several that one rank holds the first counts."""
+        index, known = int(stage.stage_index), self._told["stage"]
+        if known is None or index < known:
+            self._told.update(stage=index, stages=int(stage.num_stages))
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._path is not None and process.current() is self._recorder:
+            write_beside(self._path, self._told)
+
+
+def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
+    """Hook where meshes and pipeline stages are made, once their modules are imported."""
+    place = page_of(recorder.attempt)
+    path = None if place is None else place.with_suffix(page.LAYOUT_SUFFIX)
+    layout = Layout(recorder, path)
+    guard.run("layout", layout.forget)
+    role = guard.wrap("role", layout.role, None)
+    role()
+    if torch.distributed.is_available():
+        follow(torch, "init_process_group", (role,))
+    is_compiling = torch.compiler.is_compiling
+    for module, name, hook in (
+        (MESHES, "DeviceMesh", guard.wrap("mesh", layout.mesh, None)),
+        (STAGES, "_PipelineStageBase", guard.wrap("pipeline stage", layout.stage, None)),
+    ):
+        hooking = functools.partial(follow_made, module, name, is_compiling, hook)
+        importing.once(module, functools.partial(guard.run, name, hooking))
+
+
+def follow_made(
+    module: str, name: str, is_compiling: Callable[[], bool], hook: Callable[[Any], None]
+) -> None:
+    """Call the hook with every object of this class once it is made."""
+    made = getattr(sys.modules[module], name, None)
+    if made is None:
+        return
+    initialise = made.__init__
+
+    @functools.wraps(initialise)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
+        initialise(self, *args, **kwargs)
+        if not is_compiling():
+            hook(self)
+
+    made.__init__ = wrapper

@@ -1,0 +1,40 @@
+"""What the script saves by itself: `torch.save` and torch's distributed checkpoints, as a phase.
+
+Of an asynchronous save only what the loop is kept by.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from holdfast import importing
+from holdfast.guard import Guard
+from holdfast.page import Phase
+from holdfast.patches.timed import entering, leaving, timed
+from holdfast.recorder import Recorder
+
+DISTRIBUTED = "torch.distributed.checkpoint"
+SAVER = "torch.distributed.checkpoint.state_dict_saver"
+NAMES = ("save", "async_save", "save_state_dict")
+
+
+def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
+    """Hook what saves, under each name by which scripts import it; the rest once it is imported."""
+    enter, leave = entering(recorder, Phase.SAVING), leaving(recorder)
+
+    def replace(name: str, *places: Any) -> None:
+        function = getattr(places[0], name, None)
+        if function is None:
+            return
+        wrapper = timed(function, torch.compiler.is_compiling, guard, enter, leave)
+        for place in places:
+            if getattr(place, name, None) is function:
+                setattr(place, name, wrapper)
+
+    def replace_distributed() -> None:
+        for name in NAMES:
+            replace(name, sys.modules[SAVER], sys.modules[DISTRIBUTED])
+
+    replace("save", torch.serialization, torch)
+    importing.once(DISTRIBUTED, lambda: guard.run("saves", replace_distributed))

@@ -1,0 +1,91 @@
+"""The same steps of several ranks, side by side: the parts of the step, and its operators. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holdfast_sidecar.records.trace import TracedRank
+
+PARTS = (
+    "data",
+    "transfer",
+    "forward",
+    "backward",
+    "communicating",
+    "optimizer",
+    "evaluating",
+    "compiling",
+    "other",
+)
+"""In the order of a step; others, of newer ranks, follow."""
+
+LEAST_US = 10.0
+"""A smaller difference between two ranks is no news: the clock and the caches do as much."""
+
+MOST_OPERATORS = 12
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one thing took each of the ranks, microseconds of the mean step. None: not known."""
+
+    name: str
+    us: tuple[float | None, ...]
+
+    @property
+    def difference_us(self) -> float:
+        """By how much the first rank took longer than the second; 0 where there is none."""
+        if len(self.us) < 2 or self.us[0] is None or self.us[1] is None:
+            return 0.0
+        return self.us[0] - self.us[1]
+
+
+def parts(traced: Sequence[TracedRank]) -> list[Row]:
+    """Part by part, then the whole step; parts that no rank spent a moment in are left out."""
+    known = {part for one in traced for part, us in one.parts_us.items() if us}
+    ordered = [*(part for part in PARTS if part in known), *sorted(known - {*PARTS})]
+    if not ordered:
+        return []
+    rows = [
+        Row(part, tuple(one.parts_us.get(part, 0) if one.parts_us else None for one in traced))
+        for part in ordered
+    ]
+    whole = tuple(sum(one.parts_us.values()) if one.parts_us else None for one in traced)
+    return [*rows, Row("step", whole)]
+
+
+def operators(traced: Sequence[TracedRank]) -> list[Row]:
+    """Those whose time differs most between the first two, largest difference first.
+
+    One that a rank does not tell is among its cheapest: it counts as none there.
+    """
+    tables = [{one.name: one.self_us for one in each.operators} for each in traced]
+    names = {name for table in tables for name in table}
+    rows = [
+        Row(name, tuple(table.get(name, 0.0) if table else None for table in tables))
+        for name in sorted(names)
+    ]
+    if len(traced) > 1:
+        rows = [row for row in rows if abs(row.difference_us) >= LEAST_US]
+        rows.sort(key=lambda row: -abs(row.difference_us))
+    else:
+        rows.sort(key=lambda row: -(row.us[0] or 0.0))
+    return rows[:MOST_OPERATORS]
+
+
+def verdict(traced: Sequence[TracedRank]) -> str:
+    """In one sentence where the first rank's own time goes beyond the second's; empty: nowhere."""
+    own = [row for row in parts(traced)[:-1] if row.name != "communicating"]
+    worst = max(own, key=lambda row: row.difference_us, default=None)
+    if worst is None or worst.difference_us < LEAST_US:
+        return ""
+    slow, peer = traced[0].rank, traced[1].rank
+    said = f"rank {slow} takes {worst.difference_us / 1e3:.1f} ms longer than rank {peer}"
+    dearest = max(operators(traced), key=lambda row: row.difference_us, default=None)
+    if dearest is None or dearest.difference_us < LEAST_US:
+        return f"{said} in {worst.name}"
+    return (
+        f"{said} in {worst.name}; of all that it runs, most of it goes to:"
+        f" {dearest.name} ({dearest.difference_us / 1e3:+.1f} ms)"
+    )

@@ -1,0 +1,185 @@
+"""This node's part of a trace: follows its ranks, reads what they say of it, has it summed up.
+
+Summing up takes a child of its own, which is asked about and never waited for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from holdfast.page import OrderKind, ReplyState, parse_reply, trace_facts_name, trace_name
+from holdfast_sidecar.pages import RankPage
+from holdfast_sidecar.places import NAME, Places
+from holdfast_sidecar.records.trace import OperatorTime, TracedPart, TracedRank, TraceOrder
+
+log = logging.getLogger(__name__)
+
+SUM_UP_S = 60.0
+"""A trace of 256 MiB takes half of it on an idle core."""
+
+KEPT = 8
+"""Traces of an attempt that stay on this node's disk, the newest; the others give way."""
+
+
+@dataclass
+class Reading:
+    """A child that sums up a file."""
+
+    process: subprocess.Popen[bytes]
+    until_s: float
+
+
+@dataclass
+class NodeTraces:
+    """Answers at every tick how far this node's ranks are."""
+
+    places: Places
+    _part: TracedPart | None = None
+    _readings: dict[int, Reading] = field(default_factory=dict)
+
+    def follow(
+        self, order: TraceOrder | None, held: Iterable[RankPage], now_s: float
+    ) -> TracedPart | None:
+        """This node's part of `order` as of now; None without one, or when no rank here is meant.
+
+        What came of it stays told until the order is gone, also when its ranks are.
+        """
+        # The identifier comes off the wire and becomes a directory.
+        if order is None or not NAME.fullmatch(order.identifier):
+            self.close()
+            self._part = None
+            return None
+        if self._part is None or self._part.identifier != order.identifier:
+            self.close()
+            self._part = TracedPart(order.identifier)
+            self._make_room(order)
+        known = {one.rank: one for one in self._part.ranks}
+        for one in held:
+            if one.identity.attempt == order.attempt and one.identity.rank in order.ranks:
+                before = known.get(one.identity.rank, TracedRank(one.identity.rank))
+                known[before.rank] = self._look(order, before, one)
+        told = [self._sum_up(order, known[rank], now_s) for rank in sorted(known)]
+        self._part = replace(self._part, ranks=told)
+        return self._part if told else None
+
+    def close(self) -> None:
+        """End the children."""
+        for reading in self._readings.values():
+            _end(reading.process)
+        self._readings.clear()
+
+    def _look(self, order: TraceOrder, before: TracedRank, held: RankPage) -> TracedRank:
+        reply = parse_reply(held.read(), OrderKind.TRACE)
+        if reply is None or reply.identifier != order.identifier:
+            return before
+        state = reply.state.name.lower()
+        if state == before.state:
+            return before
+        folder = self.places.trace(order.attempt, order.identifier)
+        facts = _read_facts(folder / trace_facts_name(before.rank))
+        if reply.state is not ReplyState.SAVED:
+            return replace(before, state=state, error=str(facts.get("error", "")))
+        return replace(
+            before,
+            state=state,
+            host=socket.gethostname(),
+            path=str(folder / trace_name(before.rank)),
+            size_bytes=reply.size_bytes,
+            kept_s=round(reply.duration_ns / 1e9, 6),
+            parts_us=_parts(facts),
+        )
+
+    def _sum_up(self, order: TraceOrder, one: TracedRank, now_s: float) -> TracedRank:
+        if one.state != "saved" or one.is_summed_up or one.rank not in order.compared:
+            return one
+        reading = self._readings.get(one.rank)
+        if reading is None:
+            try:
+                self._readings[one.rank] = Reading(_start(Path(one.path)), now_s + SUM_UP_S)
+            except OSError as error:
+                return replace(one, is_summed_up=True, error=f"not summed up: {error}")
+            return one
+        if reading.process.poll() is None:
+            if now_s < reading.until_s:
+                return one
+            _end(reading.process)
+        answer = _read_answer(reading.process)
+        del self._readings[one.rank]
+        return replace(
+            one,
+            is_summed_up=True,
+            operators=_operators(answer),
+            error=str(answer.get("error", "")),
+        )
+
+    def _make_room(self, order: TraceOrder) -> None:
+        """Remove the oldest traces of this attempt."""
+        root = self.places.trace(order.attempt, order.identifier).parent
+        with contextlib.suppress(OSError):
+            kept = [path for path in root.iterdir() if path.is_dir() and not path.is_symlink()]
+            kept.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+            for old in kept[KEPT - 1 :]:
+                shutil.rmtree(old, ignore_errors=True)
+
+
+def _command(path: Path) -> list[str]:
+    return [sys.executable, "-m", "holdfast_sidecar.tracing", str(path)]
+
+
+def _start(path: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        _command(path),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+
+
+def _read_answer(process: subprocess.Popen[bytes]) -> Mapping[str, Any]:
+    """What it said; its few kilobytes fit the pipe, so that it never waits for us."""
+    if process.stdout is None or process.stdout.closed:
+        return {"error": f"not summed up within {SUM_UP_S:g} s"}
+    with process.stdout as stream:
+        answer = _parse(stream.read())
+    return answer or {"error": f"not summed up: its process ended with {process.returncode}"}
+
+
+def _read_facts(path: Path) -> Mapping[str, Any]:
+    try:
+        return _parse(path.read_bytes())
+    except OSError:
+        return {}
+
+
+def _parse(text: bytes) -> Mapping[str, Any]:
+    try:
+        facts = json.loads(text)
+    except ValueError:
+        return {}
+    return facts if isinstance(facts, dict) else {}
+
+
+def _parts(facts: Mapping[str, Any]) -> dict[str, int]:
+    parts = facts.get("parts_us")
+    return {str(part): int(us) for part, us in parts.items()} if isinstance(parts, dict) else {}
+
+
+def _operators(answer: Mapping[str, Any]) -> list[OperatorTime]:
+    return [OperatorTime(**one) for one in answer.get("operators", [])]

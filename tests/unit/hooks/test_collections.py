@@ -1,0 +1,88 @@
+"""What the garbage collector takes of the thread that trains."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast import page
+from holdfast.guard import Guard
+from holdfast.page import Word
+from holdfast.patches import collector
+from holdfast.patches.collector import Collections
+from holdfast.recorder import Recorder
+
+
+class Scene:
+    """A recorder, and collections that a test times."""
+
+    def __init__(self) -> None:
+        self.now_ns = 1000
+        self.memory = bytearray(page.PAGE_SIZE)
+        self.recorder = Recorder(self.memory, attempt=0)
+        self.collections = Collections(self.recorder, lambda: self.now_ns)
+
+    def collect(self, us: int) -> None:
+        self.collections.tell("start")
+        self.now_ns += us * 1000
+        self.collections.tell("stop")
+
+    def collected_us(self) -> int:
+        self.recorder.end_step(1)
+        (*_, (_, record)) = page.parse_records(bytes(self.memory), 0)
+        return record.collector_us
+
+
+@pytest.fixture
+def scene() -> Scene:
+    return Scene()
+
+
+@pytest.fixture
+def listening(scene: Scene) -> Iterator[Scene]:
+    guard = Guard(lambda: scene.recorder.count(Word.HOOK_ERRORS))
+    collector.install(None, scene.recorder, guard)
+    yield scene
+    gc.callbacks.pop()
+
+
+def test_collections_add_up_in_their_step(scene: Scene) -> None:
+    scene.collect(30)
+    scene.collect(12)
+    assert scene.collected_us() == 42
+    assert scene.collected_us() == 0
+
+
+def test_one_in_another_thread_or_without_a_start_counts_nothing(scene: Scene) -> None:
+    thread = threading.Thread(target=scene.collect, args=(30,))
+    thread.start()
+    thread.join()
+    scene.collections.tell("stop")
+    assert scene.collected_us() == 0
+
+
+def test_the_real_collector_is_heard_but_for_its_youngest_generation(listening: Scene) -> None:
+    told: list[str] = []
+    tell = Collections.tell
+    try:
+        Collections.tell = lambda self, moment: told.append(moment)  # type: ignore[method-assign]
+        recorder = listening.recorder
+        collector.install(None, recorder, Guard(lambda: recorder.count(Word.HOOK_ERRORS)))
+        gc.callbacks.pop(-2)
+        gc.collect(0)
+        assert told == []
+        gc.collect(2)
+    finally:
+        Collections.tell = tell  # type: ignore[method-assign]
+    assert told == ["start", "stop"]
+
+
+def test_a_full_collection_takes_time_that_is_told(listening: Scene) -> None:
+    made = [[[] for _ in range(100)] for _ in range(1000)]
+    gc.collect()
+    assert made
+    assert listening.collected_us() > 100
+    assert listening.recorder.word(Word.HOOK_ERRORS) == 0

@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast_sidecar.records.rank import FINISHED, RankReport
+from holdfast_sidecar.stragglers.place import Group
+from holdfast_sidecar.stragglers.places import find_places
+
+
+def rank(number: int, **told: Any) -> RankReport:
+    return RankReport(number, 0, 100, 8, "backward", 0.1, 0.1, 0.1, **told)
+
+
+def test_ranks_stand_on_the_node_that_reports_them() -> None:
+    groups = ["default_pg/ff/4", "", "mesh_dp/aa/2", ""]
+    told = {"a": [rank(0, layout="dp=0/2 tp=0/2", groups=groups)], "b": [rank(1)]}
+    places = find_places(told, {})
+    assert (places[0].node, places[0].coordinate["dp"], places[0].shape["tp"]) == ("a", 0, 2)
+    assert places[0].groups == (Group("default_pg", "ff", 4), None, Group("mesh_dp", "aa", 2), None)
+    assert (places[1].node, places[1].role, dict(places[1].coordinate)) == ("b", "", {})
+
+
+def test_of_one_role_are_those_of_whom_launcher_script_and_pipeline_say_the_same() -> None:
+    layouts = {
+        0: "pp=0/2 dp=0/2",
+        1: "pp=0/2 dp=1/2",
+        2: "pp=1/2 dp=0/2",
+        3: "pp=0/1 dp=1/2",
+        4: "role=evaluator",
+        5: "pp=1/2 role=trainer",
+    }
+    told = {"a": [rank(number, layout=text) for number, text in layouts.items()]}
+    roles = {number: place.role for number, place in find_places(told, {3: "spare"}).items()}
+    assert roles == {
+        0: "pp 0",
+        1: "pp 0",
+        2: "pp 1",
+        3: "spare",
+        4: "evaluator",
+        5: "trainer, pp 1",
+    }
+
+
+def test_ranks_that_are_gone_or_done_have_no_place() -> None:
+    told = {"a": [rank(0, alive=False), rank(1, ending=FINISHED), rank(2)]}
+    assert set(find_places(told, {})) == {2}
