@@ -11,6 +11,7 @@ from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.slowness import Efficiency, Slowness, SlowStanding, WhatIf
 from holdfast_sidecar.records.steps import StepLine
+from holdfast_sidecar.stragglers.bursts import Bursts
 from holdfast_sidecar.stragglers.compilers import compilers
 from holdfast_sidecar.stragglers.detector import Detector
 from holdfast_sidecar.stragglers.exchanges import Exchanges, SlowExchange
@@ -21,7 +22,7 @@ from holdfast_sidecar.stragglers.heavy_stages import heavy_stages
 from holdfast_sidecar.stragglers.place import Place
 from holdfast_sidecar.stragglers.recompiling import Recompilations
 from holdfast_sidecar.stragglers.slow_links import slow_links
-from holdfast_sidecar.stragglers.slow_ranks import slow_ranks
+from holdfast_sidecar.stragglers.slow_ranks import recurring_ranks, slow_ranks
 from holdfast_sidecar.stragglers.stages import Stages
 from holdfast_sidecar.stragglers.step_model import StepModel
 from holdfast_sidecar.stragglers.suspect_nodes import suspect
@@ -61,6 +62,7 @@ class _Attempt:
     detector: Detector = field(default_factory=Detector)
     exchanges: Exchanges = field(default_factory=Exchanges)
     hearing: Hearing = field(default_factory=Hearing)
+    bursts: Bursts = field(default_factory=Bursts)
     stages: Stages = field(default_factory=Stages)
     recompilations: Recompilations = field(default_factory=Recompilations)
     what_ifs: WhatIfs = field(default_factory=WhatIfs)
@@ -200,13 +202,16 @@ def _others(
     exchanges: Sequence[SlowExchange],
     excesses: Sequence[Excess],
 ) -> list[Trouble]:
-    """What is no single rank's: links, stages, the compiler."""
+    """What no rank does in each step: bursts, links, stages, the compiler."""
     step_us = model.total_us
     quick = current.exchanges.quick(exchanges) if exchanges else ()
     suspects = suspect(exchanges, quick, scene.findings)
-    heavy = current.stages.follow(frame, scene.places, [excess.rank for excess in excesses])
+    slow = [excess.rank for excess in excesses]
+    recurring = current.bursts.follow(frame, scene.places, model, current.what_ifs.work, slow)
+    heavy = current.stages.follow(frame, scene.places, slow)
     recompiling = current.recompilations.judge(frame.step, step_us)
     return [
+        *recurring_ranks(recurring, scene.places, scene.findings, frame.step, step_us / 1e6),
         *slow_links(suspects, scene.places, frame.step, step_us / 1e6),
         *heavy_stages(heavy, frame, scene.places, scene.findings, model),
         *compilers(recompiling, scene.places, frame.step, step_us),
