@@ -291,7 +291,7 @@ class Recorder:
                 self.on_phase(phase)
         if not published & _LAST_OF_A_STRETCH:
             self._sample(now_us)
-        self.is_measured = not step & self._passed_over
+        self.is_measured = not step + 1 & self._passed_over
         if words[_TRACE_ORDER] != self._trace_heard and self.on_trace is not None:
             self._trace_heard = self.on_trace(step)
 
@@ -375,8 +375,9 @@ class Recorder:
         return self._sequences[kind]
 
     def note_trace(self) -> None:
-        """The step that is run is no ordinary one: a profiler has to do with it."""
+        """The step that begins is no ordinary one: a profiler has to do with it."""
         self._record[_FLAGS_AT] |= _TRACED
+        self.is_measured = True
 
     def newest_record(self) -> page.Record | None:
         """The record of the step that ended last; None before there is one."""

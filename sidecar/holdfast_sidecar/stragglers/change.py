@@ -21,6 +21,12 @@ NEWEST = 9
 """Frames of which the median says whether it is still slow: an odd number that a lull of four
 can't turn."""
 
+LEARNS = 0.005
+"""Of what is usual for a rank, per frame: some hundred frames make it."""
+
+MOST_USUAL = 0.02
+"""However long a rank was slow, no more than that is usual."""
+
 OVER = 0.5
 """Below that part of the least excess it is over: half, so that it can't flap about the limit."""
 
@@ -43,7 +49,7 @@ class Verdict(NamedTuple):
 class Trail:
     """One rank's excesses over its peers."""
 
-    __slots__ = ("is_slow", "mild", "past", "since", "strong", "when")
+    __slots__ = ("is_slow", "mild", "past", "since", "strong", "usual", "when")
 
     def __init__(self) -> None:
         self.past: deque[float] = deque(maxlen=KEPT)
@@ -52,6 +58,8 @@ class Trail:
         self.mild = 0.0
         """Evidence, as a log likelihood ratio."""
         self.strong = 0.0
+        self.usual = 0.0
+        """What is new in its frames, in the mean: machines of one kind differ all their life."""
         self.is_slow = False
         self.since = (0, 0.0)
         """Where `is_slow`: the first step, and when it was told."""
@@ -71,6 +79,10 @@ class Trail:
         past = self.past
         before = past[-1] if past else 0.0
         fresh = excess - bar.likeness * (before if before < excess else excess)  # as fresh_of
+        usual = self.usual
+        if self.mild == 0.0:
+            usual = self._learn(fresh, bar.sigma)
+        fresh -= usual
         past.append(excess)
         self.when.append(when)
         half, gain, limit = bar.mild
@@ -93,6 +105,11 @@ class Trail:
             return evidence if evidence > strong else strong
         return evidence
 
+    def _learn(self, fresh: float, sigma: float) -> float:
+        usual = self.usual + LEARNS * min(max(fresh - self.usual, -sigma), sigma)
+        self.usual = usual = min(max(usual, -MOST_USUAL), MOST_USUAL)
+        return usual
+
     def look_closer(self, bar: Bar, least: float) -> float | None:
         """By how much it is slow now; None when it is not."""
         if self.is_slow:
@@ -109,7 +126,7 @@ class Trail:
             return None
         level = location(since, bar.sigma)
         error = max(bar.sigma, self._own_sigma()) * math.sqrt(bar.inflation / len(since))
-        if level < least or level < ERRORS * error:
+        if level < least or level < ERRORS * error or _wanes(since, level, bar.sigma):
             return None
         self.is_slow = True
         self.since = self.when[began]
@@ -149,3 +166,8 @@ def location(values: list[float], sigma: float) -> float:
     middle = statistics.median(values)
     low, high = middle - 2.0 * sigma, middle + 2.0 * sigma
     return sum(min(max(value, low), high) for value in values) / len(values)
+
+
+def _wanes(since: list[float], level: float, sigma: float) -> bool:
+    """Whether it is the echo of a very long step, which halves from frame to frame."""
+    return statistics.median(since[-3:]) < level / 2.0 - sigma

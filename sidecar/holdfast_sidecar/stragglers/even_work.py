@@ -42,7 +42,7 @@ class EvenWork:
         work = [(float(line.tokens), float(line.squares) if squares else 0.0) for line in lines]
         found: dict[int, float] = {}
         if fit.is_ready:
-            expected = [fit.expects(*amount) for amount in work]
+            expected = fit.expected([tokens for tokens, _ in work], [square for _, square in work])
             mean = sum(expected) / len(expected)
             found = {
                 line.rank: line.own_us + _compute_us(line) * (mean / max(1.0, one) - 1.0)

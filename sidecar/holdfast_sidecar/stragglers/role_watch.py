@@ -53,9 +53,9 @@ class RoleWatch:
         own = own_times(lines)
         if own.senseless:
             self._leave_out(own.senseless, "their times make no sense; did a clock jump?")
-        if len(own.times) == 1:
-            self._leave_out([own.times[0].rank], "nobody else has this role to compare with")
-        if len(own.times) < 2:
+        if len(own.ranks) == 1:
+            self._leave_out(own.ranks, "nobody else has this role to compare with")
+        if len(own.ranks) < 2:
             return None
         company = self._work.take(own, self._suspicions.keys())
         for ranks, why in self._work.left_out:
@@ -101,14 +101,14 @@ class RoleWatch:
         middle = statistics.median(company.scaled)
         known = self._suspicions
         self._suspicions = {rank: known.get(rank) or Suspicion() for rank in noticed}
+        works = company.works()
         for place, rank in enumerate(company.ranks):
             if rank in noticed:
                 by_work = company.by_work[place] if company.by_work else 0.0
-                work = company.work[place] if company.work else 1.0
-                self._suspicions[rank].take(
-                    company.lines[place], company.own[place], middle * (1.0 + by_work), usual
-                )
-                self._suspicions[rank].take_work(work, by_work)
+                expected = middle * (1.0 + by_work)
+                suspicion = self._suspicions[rank]
+                suspicion.take(company.lines[place], company.own[place], expected, usual)
+                suspicion.take_work(works[place], by_work)
 
     def _look_closer(self, rank: int, frame: Frame, now_s: float, least: float, peers: int) -> None:
         slow = self._times.judge(rank, least, frame.step, now_s)

@@ -49,10 +49,21 @@ class WorkFit:
         """Whether times can be told from work."""
         return self._seen >= ENOUGH and any(self._factors)
 
-    def expects(self, tokens: float, squares: float) -> float:
-        """Microseconds for that much work."""
+    def expected(self, tokens: Sequence[float], squares: Sequence[float]) -> list[float]:
+        """Microseconds for so much work each."""
         a, b, c = self._factors
-        return a + b * tokens + c * squares
+        if c == 0.0:
+            return [max(a + b * count, 1.0) for count in tokens]
+        return [
+            max(a + b * count + c * square, 1.0)
+            for count, square in zip(tokens, squares, strict=True)
+        ]
+
+    def choose(self, places: Sequence[int]) -> Sequence[int]:
+        """Those of which the times are wanted in this frame."""
+        step = -(-len(places) // SAMPLE) or 1
+        self._turn = (self._turn + 1) % step
+        return places[self._turn :: step]
 
     def take(self, rows: Sequence[Row]) -> None:
         """One frame's work and times, of ranks that are not slow."""
@@ -60,9 +71,7 @@ class WorkFit:
             return
         if not self._scale[0]:
             self._scale = (rows[0][0] or 1.0, rows[0][1] or 1.0)
-        step = -(-len(rows) // SAMPLE)
-        self._turn = (self._turn + 1) % step
-        self._add(rows[self._turn :: step])
+        self._add(rows)
         self._solve()
 
     def _add(self, rows: Sequence[Row]) -> None:
@@ -86,7 +95,9 @@ class WorkFit:
         """Less for those far from the fit, measured by how the whole frame lies to it."""
         if not self.is_ready:
             return [1.0] * len(rows)
-        ratios = [time / max(self.expects(tokens, squares), 1.0) for tokens, squares, time in rows]
+        tokens, squares, times = zip(*rows, strict=True)
+        expected = self.expected(tokens, squares)
+        ratios = [time / usual for time, usual in zip(times, expected, strict=True)]
         middle = sorted(ratios)[len(ratios) // 2] or 1.0
         away = [abs(ratio / middle - 1.0) for ratio in ratios]
         typical = 1.4826 * sorted(away)[len(away) // 2]

@@ -49,7 +49,8 @@ def test_a_script_is_recorded_without_a_line_changed(stage) -> None:
         parts = (record.data_us, record.forward_us, record.backward_us, record.optimizer_us)
         assert min(parts) > 0
         assert sum(parts) + record.other_us + record.compiling_us == record.total_us
-        assert record.flags == RecordFlag.LOSS
+        assert record.flags == RecordFlag.LOSS | RecordFlag.WAITS_SEEN
+        assert record.backwards == 1
     assert repr(records[-1].loss) == ended.out.split()[0]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import page
 from holdfast.page import Flag, Phase, Word
-from holdfast.patches.optimizer import OptimizerSteps
+from holdfast.patches.optimizer import PATIENCE, OptimizerSteps
 from holdfast.recorder import Recorder
 
 
@@ -85,6 +85,44 @@ def test_a_step_that_raised_does_not_confuse_the_next_one(recorder: Recorder) ->
     step(steps, optimizer)
     assert recorder.phase is Phase.FORWARD
     assert recorder.word(Word.STEP) == 1
+
+
+def test_an_optimizer_that_is_kept_but_never_steps_again_gives_its_place_up(
+    recorder: Recorder,
+) -> None:
+    steps, first, second = OptimizerSteps(recorder), Optimizer(), Optimizer()
+    step(steps, first)
+    for _ in range(PATIENCE + 1):
+        step(steps, second)
+    assert recorder.word(Word.STEP) == 2
+    step(steps, second)
+    step(steps, first)
+    assert recorder.word(Word.STEP) == 3
+
+
+def test_one_optimizer_for_each_parameter_makes_a_step_where_the_first_of_them_does(
+    recorder: Recorder,
+) -> None:
+    steps, optimizers = OptimizerSteps(recorder), [Optimizer() for _ in range(900)]
+    for _ in range(3):
+        for optimizer in optimizers:
+            step(steps, optimizer)
+    assert recorder.word(Word.STEP) == 3
+
+
+def test_inside_a_backward_pass_an_optimizer_may_step_in_a_thread_of_the_engines(
+    recorder: Recorder,
+) -> None:
+    steps, optimizer = OptimizerSteps(recorder), Optimizer()
+    trains = recorder.thread
+    for _ in range(2):
+        recorder.enter(Phase.BACKWARD)
+        engine = threading.Thread(target=step, args=(steps, optimizer))
+        engine.start()
+        engine.join()
+        assert recorder.phase is Phase.BACKWARD
+    assert recorder.thread == trains
+    assert recorder.word(Word.STEP) == 2
 
 
 def test_the_thread_that_steps_first_is_the_one_that_trains(recorder: Recorder) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import page
 from holdfast.page import Ending, Flag, Order, OrderKind, Phase, RecordFlag, Reply, ReplyState, Word
-from holdfast.recorder import Recorder
+from holdfast.recorder import STRETCH, Recorder, sampled_every
 
 US = 1000
 
@@ -105,6 +105,106 @@ def test_a_phase_is_seen_with_its_start_and_every_change_is_progress(
     assert recorder.word(Word.PHASE) == Phase.DATA
     assert recorder.word(Word.PHASE_SINCE_NS) == clock.now_ns
     assert recorder.word(Word.PROGRESS) == before + 1
+
+
+def test_a_step_may_end_and_a_phase_begin_in_one_moment(
+    recorder: Recorder, memory: bytearray, clock: Clock
+) -> None:
+    recorder.enter(Phase.OPTIMIZER)
+    clock.spend(10)
+    recorder.end_step(1, Phase.DATA)
+    clock.spend(5)
+    recorder.end_step(2)
+    first, second = records(memory)
+    assert (first.optimizer_us, first.total_us) == (10, 10)
+    assert (second.data_us, second.total_us) == (5, 5)
+    assert recorder.word(Word.PHASE) == recorder.phase == Phase.DATA
+    assert recorder.word(Word.PHASE_SINCE_NS) == first.end_ns
+    assert recorder.word(Word.PROGRESS) == 2
+
+
+def run_steps(recorder: Recorder, clock: Clock, count: int, us: int) -> None:
+    for _ in range(count):
+        recorder.enter(Phase.FORWARD)
+        clock.spend(us // 2)
+        recorder.enter(Phase.BACKWARD)
+        recorder.wait_in(0, 7 * US)
+        recorder.add_overlapped(7 * US)
+        clock.spend(us // 2)
+        recorder.end_step(recorder.word(Word.STEP) + 1)
+
+
+def test_of_steps_too_short_to_measure_each_only_some_are_and_the_others_say_so(
+    recorder: Recorder, memory: bytearray, clock: Clock
+) -> None:
+    recorder.sees_waits = True
+    run_steps(recorder, clock, 4 * STRETCH, us=500)
+    assert recorder.word(Word.ANATOMY_EVERY) == 4
+    newest = records(memory)[-STRETCH:]
+    measured = [record for record in newest if not record.flags & RecordFlag.WHOLE_ONLY]
+    whole = [record for record in newest if record.flags & RecordFlag.WHOLE_ONLY]
+    assert {record.step % 4 for record in measured} == {0}
+    assert len(measured) == STRETCH // 4
+    assert {(r.forward_us, r.backward_us, r.other_us, r.waits_us[0]) for r in measured} == {
+        (250, 250, 0, 7)
+    }
+    assert all(record.flags & RecordFlag.WAITS_SEEN for record in measured)
+    assert {(r.total_us, r.other_us, r.waits_us[0], r.overlapped_us) for r in whole} == {
+        (500, 500, 0, 0)
+    }
+    assert not any(record.flags & RecordFlag.WAITS_SEEN for record in whole)
+
+
+def test_when_steps_grow_longer_each_is_measured_again(recorder: Recorder, clock: Clock) -> None:
+    run_steps(recorder, clock, 4 * STRETCH, us=20)
+    assert recorder.word(Word.ANATOMY_EVERY) == 64
+    run_steps(recorder, clock, 2 * STRETCH, us=50_000)
+    assert recorder.word(Word.ANATOMY_EVERY) == 1
+    assert recorder.is_measured
+
+
+def test_a_step_that_is_not_measured_hides_neither_its_phase_nor_what_is_rare(
+    recorder: Recorder, memory: bytearray, clock: Clock
+) -> None:
+    run_steps(recorder, clock, 4 * STRETCH, us=200)
+    assert not recorder.is_measured
+    progress = recorder.word(Word.PROGRESS)
+    clock.spend(30)
+    recorder.enter(Phase.OPTIMIZER)
+    assert recorder.word(Word.PHASE) == Phase.OPTIMIZER
+    assert recorder.word(Word.PROGRESS) == progress + 1
+    for phase, us in ((Phase.RESTORING, 9000), (Phase.COMPILING, 400), (Phase.SAVING, 500)):
+        before = recorder.enter(phase)
+        clock.spend(us)
+        recorder.enter(before)
+        clock.spend(10)
+    recorder.enter(Phase.EVALUATING)
+    clock.spend(600)
+    recorder.end_step(recorder.word(Word.STEP) + 1)
+    record = records(memory)[-1]
+    assert record.flags & RecordFlag.WHOLE_ONLY
+    assert (record.compiling_us, record.saving_us, record.evaluating_us) == (400, 500, 600)
+    assert (record.other_us, record.total_us) == (60, 1560)
+
+
+@pytest.mark.parametrize(
+    ("mean_us", "every", "then"),
+    [
+        (2000, 1, 1),
+        (1999, 1, 2),
+        (500, 1, 4),
+        (500, 4, 4),
+        (1900, 4, 4),  # where either will do it stays: a mean that wavers changes nothing
+        (2000, 4, 2),
+        (100_000, 64, 1),
+        (1, 1, 64),
+        (0, 64, 64),
+    ],
+)
+def test_how_many_steps_are_measured_follows_how_long_they_are(
+    mean_us: int, every: int, then: int
+) -> None:
+    assert sampled_every(mean_us, every) == then
 
 
 def test_a_step_ends_in_the_middle_of_a_phase_without_restarting_it(

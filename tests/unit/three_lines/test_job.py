@@ -196,7 +196,7 @@ def test_skips_that_can_not_be_read_are_left_out(monkeypatch, text):
 
 def test_a_loss_and_a_gradient_norm_are_told_apart_or_together(monkeypatch):
     told = []
-    for name in ("loss", "gradient", "tokens"):
+    for name in ("loss", "gradient", "work"):
         monkeypatch.setattr(
             Unwatched, f"report_{name}", lambda self, *seen, name=name: told.append((name, *seen))
         )
@@ -204,6 +204,20 @@ def test_a_loss_and_a_gradient_norm_are_told_apart_or_together(monkeypatch):
     for _ in job.steps(range(2)):
         job.report(loss=torch.tensor(0.5), grad_norm=2)
         job.report(grad_norm=torch.tensor([3.0]), tokens=4096)
-    first = [("loss", 0.5, 1), ("gradient", 2.0, 1), ("gradient", 3.0, 1), ("tokens", 4096, 1)]
+    first = [("loss", 0.5, 1), ("gradient", 2.0, 1), ("gradient", 3.0, 1), ("work", 4096, 0.0, 1)]
     assert told[:4] == first
-    assert told[4:] == [(*one[:2], 2) for one in first]
+    assert told[4:] == [(*one[:-1], 2) for one in first]
+
+
+@pytest.mark.parametrize(
+    "lengths", [[3, 5], (3, 5), torch.tensor([3, 5]), torch.tensor([[3], [5]])]
+)
+def test_lengths_of_sequences_are_told_as_tokens_and_squares(monkeypatch, lengths):
+    told = []
+    monkeypatch.setattr(Unwatched, "report_work", lambda self, *seen: told.append(seen))
+    job = holdfast.attach()
+    for _ in job.steps(range(1)):
+        job.report(lengths=lengths)
+        job.report(lengths=lengths, tokens=torch.tensor(6))
+        job.report(lengths=[])
+    assert told == [(8, 34.0, 1), (6.0, 34.0, 1), (0, 0, 1)]
