@@ -34,6 +34,7 @@ BENCHMARKS = {
     "detection": "bench.detection.rows",
     "gpu-probe": "bench.gpu_probe.rows",
     "telemetry": "bench.telemetry.rows",
+    "stragglers": "bench.stragglers.rows",
 }
 """Name -> module that holds BENCHMARK; imported only when it is asked for."""
 ALL = "all"

@@ -69,6 +69,14 @@ HOOKS = "HOLDFAST_HOOKS"
 FLIGHT_RECORDER = "HOLDFAST_FLIGHT_RECORDER"
 """`0`: ranks don't open the socket on which torch's worker server tells of their collectives."""
 
+FLOPS = "HOLDFAST_FLOPS"
+"""`0`: no step's floating-point operations are counted; another number: what one step of each rank
+has of them."""
+
+PEAK_FLOPS = "HOLDFAST_PEAK_FLOPS"
+"""Floating-point operations that each rank's device does in a second at best; unset: by its name,
+where that is known."""
+
 REDIS_URL = "HOLDFAST_REDIS"
 REDIS_USER = "HOLDFAST_REDIS_USER"
 REDIS_PASSWORD = "HOLDFAST_REDIS_PASSWORD"  # noqa: S105 - a name, not a secret

@@ -11,6 +11,7 @@ import torch
 
 from holdfast import environment, termination
 from holdfast.batch_skips import parse_skips
+from holdfast.counted_step import tell_flops
 from holdfast.data_position import Feed, LoaderFeed, Position, SequenceFeed, restore_random_numbers
 from holdfast.device_numbers import PinnedCopies, Tell
 from holdfast.loop import Boundary, read_write_timeout_s
@@ -33,7 +34,11 @@ T = TypeVar("T")
 
 
 def attach(
-    *, save: SaveFunction | None = None, load: LoadFunction | None = None, **state: Any
+    *,
+    save: SaveFunction | None = None,
+    load: LoadFunction | None = None,
+    flops_per_step: float | None = None,
+    **state: Any,
 ) -> Job:
     """Name what shall survive: anything with state_dict and load_state_dict, by keyword.
 
@@ -42,10 +47,15 @@ def attach(
     Models and optimizers may be sharded (DTensor) or replicated (DDP). `save(path, step)` and
     `load(path, step)` are called on every rank, in place of or beside named state; `save` returns
     when its files are on storage. Raises CannotRegister for what can't be saved.
+    `flops_per_step`: floating-point operations of one step of this rank, for the utilisation that
+    is told; by default Holdfast counts them.
     """
     if (save is None) != (load is None):
         raise TypeError("attach: save= and load= belong together; only one of them was given")
-    return Job(Savable(register(state), save, load), recording())
+    recorder = recording()
+    if flops_per_step is not None:
+        tell_flops(recorder, flops_per_step)
+    return Job(Savable(register(state), save, load), recorder)
 
 
 class Job:

@@ -314,6 +314,11 @@ class Recorder:
         """One more backward pass."""
         self._record[_BACKWARDS] += 1
 
+    @property
+    def backwards(self) -> int:
+        """Backward passes of this step so far."""
+        return int(self._record[_BACKWARDS])
+
     def note_device(self, parts_us: tuple[int, ...], lag: int) -> None:
         """The six parts of the step `lag` steps before this one, on the device's own clock."""
         self._record[_FIRST_DEVICE:_TOKENS_AT] = (*(max(part, 0) for part in parts_us), lag)

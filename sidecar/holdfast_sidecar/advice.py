@@ -155,6 +155,10 @@ _BY_CAUSE = {
     ),
     "stop": ("nothing is broken: when it is started again it resumes from what was saved",),
     "nonfinite": ("look at the batch and the learning rate of that step",),
+    "straggler": (
+        "look at the node for what is named above: `holdfast node return` lets it in again, which "
+        "a test (`holdfast nodes test`) should come before",
+    ),
     "spike": ("look at the batches of those steps; a spike that heals needs nothing",),
 }
 

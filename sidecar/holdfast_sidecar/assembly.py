@@ -58,6 +58,8 @@ from holdfast_sidecar.slowness_attention import SlownessAttention
 from holdfast_sidecar.snapshots.allocation import Allocation
 from holdfast_sidecar.snapshots.node_slots import NodeSlots
 from holdfast_sidecar.snapshots.room import RoomReader
+from holdfast_sidecar.stragglers.efficiency import EfficiencyWatch
+from holdfast_sidecar.stragglers.judge import Judge
 from holdfast_sidecar.xids.attending import XidAttention
 from holdfast_sidecar.xids.watch import KernelLog
 
@@ -176,9 +178,14 @@ def assemble(
             GpuWatch(CompanyReader(pages.held, own_pids(site))),
             XidAttention(site.places.xid_history),
         ),
-        slowness=SlownessAttention(site.settings.straggler),
+        slowness=SlownessAttention(site.settings.straggler, judge_all),
         attention=Attention(numbers=site.settings.numbers),
     )
+
+
+def judge_all() -> Judge:
+    """Who is slow, and how well the machine is used."""
+    return Judge(EfficiencyWatch())
 
 
 def own_pids(site: Site) -> frozenset[int]:

@@ -12,7 +12,13 @@ from collections.abc import Callable, Mapping
 from holdfast_sidecar.checkpoint_orders import CheckpointOrders, Storage
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease, Store
-from holdfast_sidecar.decisions import checkpointing, precaution, preemption, shipping
+from holdfast_sidecar.decisions import (
+    checkpointing,
+    precaution,
+    preemption,
+    replacing,
+    shipping,
+)
 from holdfast_sidecar.decisions.choosing import is_about_numbers
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.outcome import Circumstances
@@ -220,6 +226,7 @@ class CheckpointKeeping:
         due = self._is_due(cluster, plan, order, last_step, circumstances)
         if not asked_by and newcomers(cluster, plan) and not _saved_to_grow(order, plan):
             asked_by = "grow"
+        asked_by = asked_by or replacing.asks_to_save(cluster, plan, circumstances)
         foretold = None
         if not asked_by:
             if order is not None and self._orders.is_worth_another_try(order):

@@ -1,6 +1,7 @@
 """What this node last knew of its job, on disk: how it stood, how far it came, where it saves.
 
-For `status` and `checkpoint list` once the job and its own server are gone. Incidents: `chronicle`.
+For `status`, `report` and `checkpoint list` once the job and its own server are gone. Incidents:
+`chronicle`.
 """
 
 from __future__ import annotations
@@ -8,15 +9,17 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.listing import find
+from holdfast_sidecar.performance_seen import losses_of, see, shortened, summed
 from holdfast_sidecar.places import JOB_RECORD, Places
 from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.performance import Losses, Performance
 from holdfast_sidecar.records.plan import TERMINAL, Plan
 
 
@@ -34,6 +37,12 @@ class JobRecord:
     """Empty: none was set."""
     interrupted_by: str = ""
     """Signal for which a launcher of the attempt left; empty: none did."""
+    began_unix_s: float = 0.0
+    """When the run began, as its plan has it; 0: not known."""
+    performance: Performance | None = None
+    """How its steps went when somebody last said so, which may have been in the run before."""
+    losses_before: Losses = field(default_factory=Losses)
+    """What runs before this one lost, as far as this node knows of them."""
 
     @property
     def was_interrupted(self) -> bool:
@@ -88,6 +97,10 @@ class RecordKeeping:
         self._checkpoint_dir = checkpoint_dir
         self._seen: JobRecord | None = None
         self._written: JobRecord | None = None
+        """The newest that was written, without its performance: that changes with its steps."""
+        self._kept: JobRecord | None = None
+        """What stands on disk; of an earlier run at first."""
+        self._is_read = False
 
     def keep(
         self,
@@ -104,13 +117,65 @@ class RecordKeeping:
         is_recent = now_s < self._written_s + STEPS_EVERY_S
         if is_recent and not is_last and _differ_in_step_only(self._written, record):
             return False
+        self._write(self._with_performance(record, sections, nodes))
+        self._written, self._written_s = record, now_s
+        return True
+
+    def _with_performance(
+        self,
+        record: JobRecord,
+        sections: Mapping[Section, Mapping[str, str]],
+        nodes: Mapping[str, NodeReport] | None,
+    ) -> JobRecord:
+        if not self._is_read:
+            found = _read(self._places.job_record)
+            self._kept, self._is_read = None if found is None else found[0], True
+        return following(self._kept, record, performance_in(sections, nodes))
+
+    def _write(self, record: JobRecord) -> None:
         path = self._places.job_record
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         temporary = path.with_suffix(".new")
         temporary.write_text(encode(record))
         temporary.replace(path)
-        self._written, self._written_s = record, now_s
-        return True
+        self._kept = record
+
+
+def performance_in(
+    sections: Mapping[Section, Mapping[str, str]], nodes: Mapping[str, NodeReport] | None
+) -> Performance | None:
+    """How the steps go by what was read; None while nobody has judged them."""
+    plan = decode(Plan, sections.get(Section.PLAN, {}).get(CURRENT, ""))
+    if plan is None:
+        return None
+    texts = sections.get(Section.NODES, {}).values() if nodes is None else ()
+    decoded = (decode(NodeReport, text) for text in texts)
+    reports = [*(nodes or {}).values(), *(one for one in decoded if one is not None)]
+    seen = see(plan, reports, "")
+    return None if seen.standing is None else shortened(seen)
+
+
+def following(
+    before: JobRecord | None, record: JobRecord, performance: Performance | None
+) -> JobRecord:
+    """The record with how its steps went: as was last known, while this run tells nothing yet; and
+    with what runs before it lost."""
+    if before is None:
+        return dataclasses.replace(record, performance=performance)
+    return dataclasses.replace(
+        record,
+        performance=performance or before.performance,
+        losses_before=losses_before(before, record.began_unix_s),
+    )
+
+
+def losses_before(kept: JobRecord, began_unix_s: float) -> Losses:
+    """What runs lost before the one that began then, by what was kept last."""
+    performance = kept.performance
+    is_same_run = kept.began_unix_s == began_unix_s
+    if is_same_run or performance is None or performance.began_unix_s != kept.began_unix_s:
+        return kept.losses_before
+    return summed(kept.losses_before, losses_of(performance))
 
 
 def newest_record(
@@ -142,6 +207,7 @@ def newest_record(
         message=plan.message,
         checkpoint_dir=checkpoint_dir,
         interrupted_by=next((one.left_for for one in leavers if one and one.left_for), ""),
+        began_unix_s=plan.began_unix_s,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from holdfast_sidecar.checkpoint_keeping import CheckpointKeeping
 from holdfast_sidecar.checkpoint_orders import Storage
@@ -19,8 +19,10 @@ from holdfast_sidecar.decisions import preemption
 from holdfast_sidecar.decisions.beginning import is_fresh
 from holdfast_sidecar.decisions.cluster import UNRESPONSIVE_FACTOR, Cluster
 from holdfast_sidecar.decisions.draining import RETURN
+from holdfast_sidecar.decisions.endurance import Endurance, Spell
 from holdfast_sidecar.decisions.leader import decide
 from holdfast_sidecar.decisions.outcome import Circumstances, Outcome, Write
+from holdfast_sidecar.decisions.replacing import own_standing
 from holdfast_sidecar.decisions.watching import preemption_of
 from holdfast_sidecar.desk.asked_storage import Unanswered
 from holdfast_sidecar.outlook import Outlook
@@ -64,6 +66,7 @@ class Leadership:
         self._peers = PeerKeeping(store, settings, new_identifier)
         self._traces = TraceKeeping(store, settings, new_identifier)
         self._outlook = Outlook(storage)
+        self._endurance = Endurance()
         self._forming = False
         self.waiting = ""
 
@@ -99,6 +102,7 @@ class Leadership:
             evidence_for_s=self._watch.elapsed("evidence", in_evidence, now),
             new_identifier=self._new_identifier(),
             leader=lease.candidate,
+            slow=self._slow_for(lease, cluster, now),
             majority=self._settings.redis.url.partition(":")[0].endswith("+sentinel"),
         )
         self._checkpoints.follow_writing(lease, cluster, now)
@@ -135,6 +139,12 @@ class Leadership:
             self._keep_peers(lease, cluster, now)
             self._keep_traces(lease, cluster, now)
         self._forget_requests(lease, cluster)
+
+    def _slow_for(self, lease: Lease, cluster: Cluster, now: float) -> Mapping[str, Spell]:
+        plan = cluster.plan
+        standing = None if plan is None else own_standing(cluster, plan, lease.candidate)
+        attempt = -1 if plan is None else plan.attempt
+        return self._endurance.follow(standing, f"{lease.epoch} {attempt}", now)
 
     def _will_ask(self, lease: Lease, cluster: Cluster) -> bool:
         """Whether an attempt is to be opened for which storage has to be asked."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.page import Ending, Flag, Word, uses_gloo_alone
+from holdfast.page import Ending, Flag, Word, bits_float, uses_gloo_alone
 from holdfast_sidecar.detectors.stall import stood_since_s
 from holdfast_sidecar.gpus.energy import UNMETERED, RankEnergy
 from holdfast_sidecar.observation import Moment, RankHistory, RankLook, is_finite, own_s, step_s
@@ -58,7 +58,21 @@ def report_rank(
         in_loop=look.has(Flag.LOOP_WRAPPED),
         resume_failures=look.words[Word.RESUME_FAILURES],
         is_gloo_alone=uses_gloo_alone(look.words),
+        model_flops=_amount(look.words[Word.MODEL_FLOPS]),
+        hardware_flops=_amount(look.words[Word.HARDWARE_FLOPS]),
+        peak_flops=_amount(look.words[Word.PEAK_FLOPS]),
+        memory_allocated=look.words[Word.MEMORY_ALLOCATED],
+        memory_reserved=look.words[Word.MEMORY_RESERVED],
+        memory_peak=look.words[Word.MEMORY_PEAK],
+        memory_total=look.words[Word.MEMORY_TOTAL],
+        memory_retries=look.words[Word.MEMORY_RETRIES],
     )
+
+
+def _amount(bits: int) -> float:
+    """The float64 of a word; 0 for what is no amount, which JSON couldn't say either."""
+    value = bits_float(bits)
+    return value if is_finite(value) and value > 0 else 0.0
 
 
 def _exception(look: RankLook) -> str:

@@ -80,6 +80,10 @@ class PolicySettings:
     """Of all nodes, two at least, that may be outside at a time without a person's word: more than
     a tenth hardly fail each by themselves, but for what they share (a driver, a switch, an image),
     which is no better on the nodes that are left."""
+    replace_slow_after_s: float = 600.0
+    """A node that has been slow for so long, for a reason that stays with it, gives its place to a
+    spare at a checkpoint, once the job has lost as much by it as a restart costs; 0: never. What
+    slows computing passes within some ten minutes, if it does (Greyhound, ATC '25)."""
     stuck_limit: int = 3
     """After so many failures in a row without a step that had not been made before, the job goes
     back behind the state that it resumed from, if there is a good checkpoint before."""
@@ -103,6 +107,8 @@ class ModeSettings:
     """A link that a node lost for good: the attempt that needs it is ended."""
     host: str = ""
     """A machine whose own memory fails: the attempt that runs on it is ended."""
+    straggler: str = ""
+    """A node that is slow for long: a spare takes its place at a checkpoint."""
     quarantine: str = ""
     """A node that is blamed again and again, or whose hardware is ill: it is kept outside."""
 
@@ -326,6 +332,15 @@ class HostSettings:
 
 
 @dataclass(frozen=True)
+class CostSettings:
+    """What lost time costs, so that it can be told in money too."""
+
+    per_gpu_hour: float = 0.0
+    """Of one rank's device for an hour, everything included; 0: it isn't told in money."""
+    currency: str = "USD"
+
+
+@dataclass(frozen=True)
 class PathSettings:
     """Where files go."""
 
@@ -359,4 +374,5 @@ class Settings:
     gpu: GpuSettings = field(default_factory=GpuSettings)
     fabric: FabricSettings = field(default_factory=FabricSettings)
     host: HostSettings = field(default_factory=HostSettings)
+    cost: CostSettings = field(default_factory=CostSettings)
     paths: PathSettings = field(default_factory=PathSettings)

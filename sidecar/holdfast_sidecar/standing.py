@@ -15,9 +15,11 @@ from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions import precaution
 from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.decisions.pausing import too_few_without
+from holdfast_sidecar.decisions.replacing import STRAGGLER
 from holdfast_sidecar.decisions.restart import PLANNED
 from holdfast_sidecar.decisions.saving_first import can_be_saved
 from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.performance_seen import heard
 from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry
 from holdfast_sidecar.records.codec import decode
@@ -27,6 +29,7 @@ from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import TERMINAL, Member, Pause, Plan
 from holdfast_sidecar.records.quarantine import HookRun, Quarantine
 from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.slowness import SlowStanding
 from holdfast_sidecar.records.snapshot import SnapshotOrder
 from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.span import span
@@ -134,6 +137,8 @@ class Standing:
     stepless_since_unix_s: float = 0.0
     """When the attempt was opened in which no rank has made a step yet; 0: one has, or it is not
     known."""
+    slow: SlowStanding | None = None
+    """Who is slow, as the leader last said; None: it has said nothing, or the job is over."""
 
     @property
     def is_healthy(self) -> bool:
@@ -220,6 +225,15 @@ def judge(job: str, before: View, after: View) -> Standing:
         suggestion="" if plan is None or _is_over(plan) else _suggestion(plan, after),
         exit_code=0 if plan is None else plan.exit_code,
         stepless_since_unix_s=0.0 if plan is None else _stepless_since_unix_s(plan, nodes, after),
+        slow=_slow(plan, reports, after.lease.candidate),
+    )
+
+
+def _slow(plan: Plan | None, reports: list[NodeReport], leader: str) -> SlowStanding | None:
+    """Of the attempt under way: what slowed an earlier one may be gone."""
+    found = None if plan is None or _is_over(plan) else heard(reports, leader)
+    return (
+        found if found is not None and plan is not None and found.attempt == plan.attempt else None
     )
 
 
@@ -253,7 +267,8 @@ def _suggestion(plan: Plan, view: View) -> str:
         return ""
     who = whom(found.culprit_node, found.culprit_ranks)
     cluster, node = parse_cluster(view), found.culprit_node
-    can_go = bool(found.remedy and node) and not too_few_without(cluster, plan, node)
+    blames_node = bool(node) and (bool(found.remedy) or found.cause == STRAGGLER)
+    can_go = blames_node and not too_few_without(cluster, plan, node)
     without = f" --without {node}" if can_go else ""
     unsaved = "" if can_be_saved(found, cluster, plan) else " --no-save"
     return f"`holdfast restart{unsaved}{without}`, for the {name_cause(found.cause)} of {who}"

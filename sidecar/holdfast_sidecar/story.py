@@ -196,7 +196,7 @@ def describe_cause(cause: str) -> str:
 
 def name_cause(cause: str) -> str:
     """The cause as a noun: `the crash of rank 3`, `the ill GPU of rank 3`."""
-    return {"gpu": "ill GPU", "link": "lost link", "host": "failing memory"}.get(cause, cause)
+    return _NOUNS.get(cause, cause)
 
 
 def describe_decision(decided: str) -> str:
@@ -223,6 +223,13 @@ def whom(node: str, ranks: list[int], cause: str = "") -> str:
     return f"rank{'s' * (len(ranks) > 1)} {listed}" + (f" on node {node}" if node else "")
 
 
+_NOUNS = {
+    "gpu": "ill GPU",
+    "link": "lost link",
+    "host": "failing memory",
+    "straggler": "slowness",
+}
+
 WITHOUT = "without the node"
 _HOW = {"without_node": WITHOUT, "roll_back": "from further back"}
 
@@ -236,6 +243,7 @@ _CAUSES = {
     "gpu": "a GPU is ill",
     "link": "a node lost a link",
     "host": "the memory of a node fails",
+    "straggler": "a node is slow, and a spare would be faster",
     "node_lost": "a node is gone",
     "node_left": "a node left on its own account",
     "agent_restarted": "a launcher came back as a new process",

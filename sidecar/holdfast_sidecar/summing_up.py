@@ -23,6 +23,7 @@ _DID = {
     "node_left": "left on its own account",
     "agent_restarted": "got a new launcher",
     "preempted": "was asked to go",
+    "straggler": "slowed the job",
     "nonfinite": "computed numbers that are not finite",
     "spike": "computed numbers far from what they had been",
 }

@@ -13,11 +13,13 @@ from holdfast.patches import (
     communication,
     compiling,
     data,
+    devices,
     gradients,
     layout,
     optimizer,
     saves,
     traces,
+    transfers,
     workers,
 )
 
@@ -27,10 +29,12 @@ PATCHES = (
     ("gradients", gradients.install),
     ("data", data.install),
     ("workers", workers.install),
+    ("transfers", transfers.install),
     ("communication", communication.install),
     ("layout", layout.install),
     ("compiling", compiling.install),
+    ("devices", devices.install),
+    ("traces", traces.install),
     ("garbage collector", collector.install),
     ("saves", saves.install),
-    ("traces", traces.install),
 )

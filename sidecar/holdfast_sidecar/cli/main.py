@@ -18,7 +18,8 @@ from holdfast_sidecar.bad_input import BadInput
 COMMANDS = {
     "run": "Start a training script on this node as torchrun would, and keep it running.",
     "status": "Show a job: its attempt, leader, nodes, ranks, findings, last checkpoint.",
-    "explain": "Tell the story of an incident: what happened, who, how sure, what it cost.",
+    "explain": "Tell the story of an incident, or (--slow) who slows the job and why.",
+    "report": "Tell how well a job does: MFU, tokens, where a step's time goes, what was lost.",
     "trace": "Profile the same step of a slow rank and a healthy one, and set them side by side.",
     "incidents": "List the incidents of a job, or of all jobs here.",
     "checkpoint": "Ask for a checkpoint now; list and verify those there are.",

@@ -12,9 +12,13 @@ from holdfast_sidecar.records.incident import WITHHELD, Incident
 from holdfast_sidecar.records.plan import TERMINAL, Pause
 from holdfast_sidecar.records.quarantine import DONE, HookRun, Quarantine
 from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.slow_words import brief
 from holdfast_sidecar.span import span
 from holdfast_sidecar.standing import SnapshotStanding, Standing
 from holdfast_sidecar.story import lost_s, whom
+
+SLOW_SHOWN = 3
+"""Of those who are slow; a switch or a rack may slow dozens."""
 
 
 def page(standing: Standing, now_unix_s: float) -> str:
@@ -72,6 +76,7 @@ def _heading(standing: Standing, now_unix_s: float) -> Iterator[str]:
     if standing.stepless_since_unix_s:
         yield f"starting    no rank has made a step yet, for {_since(standing, now_unix_s)}"
     yield from _arranged(standing, now_unix_s)
+    yield from _slow(standing)
     if standing.order is not None:
         yield f"saving      at step {standing.order.step}"
     if standing.snapshots is not None:
@@ -83,6 +88,17 @@ def _heading(standing: Standing, now_unix_s: float) -> Iterator[str]:
         yield f"checkpoint  step {saved.step}, {facts}, {saved.path}"
     if standing.incident is not None:
         yield f"incident    {_incident(standing.incident, now_unix_s)}"
+
+
+def _slow(standing: Standing) -> Iterator[str]:
+    """Who slows the others, those first without whom most would be gained."""
+    known = [] if standing.slow is None else standing.slow.slow
+    for one in sorted(known, key=lambda one: -one.gain)[:SLOW_SHOWN]:
+        passing = "" if one.is_persistent else " (it may pass)"
+        yield f"slow        {paint(brief(one), DOUBTFUL)}{passing}"
+    if known:
+        more = f"{len(known) - SLOW_SHOWN} more; " if len(known) > SLOW_SHOWN else ""
+        yield f"            {more}why: holdfast explain --slow {standing.job}"
 
 
 def _since(standing: Standing, now_unix_s: float) -> str:

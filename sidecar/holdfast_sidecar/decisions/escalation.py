@@ -21,9 +21,11 @@ from holdfast_sidecar.decisions.keeping_out import (
     without_ill,
     without_lemon,
     without_others,
+    without_slow,
 )
 from holdfast_sidecar.decisions.lemon import WITHOUT_NODE, ran_out_of_memory
 from holdfast_sidecar.decisions.pausing import RESTART
+from holdfast_sidecar.decisions.replacing import STRAGGLER
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.settings import PolicySettings, Settings
@@ -48,6 +50,10 @@ def find_way(
 ) -> Way | restart.Stop:
     """The lowest rung that may help. `cap`: see `restart.decide`."""
     policy = settings.policy
+    if incident.cause == STRAGGLER:
+        # Its budget was asked before the attempt was ended: nobody stops a job because it is slow.
+        way = Way(incident, 0.0, list(plan.outside))
+        return without_slow(way, cluster, settings, now_unix_s)
     earlier = [i for i in cluster.incidents.values() if i.identifier != incident.identifier]
     verdict = restart.decide(incident, earlier, plan.restarts, cap, policy, now_unix_s)
     if isinstance(verdict, restart.Stop):

@@ -17,6 +17,7 @@ OF_CAUSE = {
     "gpu": "gpu",
     "link": "link",
     "host": "host",
+    "straggler": "straggler",
     "quarantine": "quarantine",
 }
 """Cause -> name of the fault in the settings. What ends ranks by itself (a crash, a lost node) is

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.endurance import Spell
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import Candidate, Plan
@@ -51,6 +53,8 @@ class Circumstances:
     """A fresh identifier for an incident, should one be needed."""
     leader: str = ""
     """The candidate that decides."""
+    slow: Mapping[str, Spell] = field(default_factory=dict)
+    """Nodes that have been slow without a break, as this leader saw it."""
     majority: bool = False
     """Behind Sentinel more than half of the attempt's nodes must be here to decide about others."""
 

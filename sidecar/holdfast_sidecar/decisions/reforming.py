@@ -40,12 +40,12 @@ from holdfast_sidecar.decisions.outcome import (
 from holdfast_sidecar.decisions.own_words import are_programs_own
 from holdfast_sidecar.decisions.pausing import why_paused
 from holdfast_sidecar.decisions.quarantine import bearable
+from holdfast_sidecar.decisions.replacing import cap
 from holdfast_sidecar.decisions.signature import sign
 from holdfast_sidecar.records.agent import Exit
 from holdfast_sidecar.records.incident import WITHHELD, Incident
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.quarantine import Quarantine
-from holdfast_sidecar.settings import Settings
 
 
 def await_evidence(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome:
@@ -95,7 +95,7 @@ def reform(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcom
     if known is not None and _is_news(incident, known):
         return Outcome((amend(cluster, incident),))
     settings, now = circumstances.settings, circumstances.now_unix_s
-    way = find_way(cluster, plan, incident, settings, _cap(cluster, settings), now)
+    way = find_way(cluster, plan, incident, settings, cap(cluster, settings.policy), now)
     if isinstance(way, restart.Stop):
         refused = stopped(plan, circumstances, way.exit_code, way.message)
         if way.outside is not None:
@@ -293,8 +293,3 @@ def step_reached(cluster: Cluster, plan: Plan, incident: Incident) -> int:
         for step in agent.steps.values()
     ]
     return min(steps, default=incident.step_reached)
-
-
-def _cap(cluster: Cluster, settings: Settings) -> int:
-    caps = [a.max_restarts for a in cluster.agents.values() if a.max_restarts is not None]
-    return min(caps) if caps else settings.policy.max_restarts

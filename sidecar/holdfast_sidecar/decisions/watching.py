@@ -9,6 +9,7 @@ from holdfast_sidecar.decisions import (
     hardware,
     interruption,
     preemption,
+    replacing,
     withholding,
 )
 from holdfast_sidecar.decisions.blame import in_short, is_of_script
@@ -197,7 +198,7 @@ def _crash(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incide
 
 def _trouble(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident | None:
     """What ranks that live are ended for: their hardware is ill (they may compute on, wrongly), one
-    hangs, or the numbers of all are wrong."""
+    hangs, the numbers of all are wrong, or a spare would be faster than a node."""
     ill = [one for one in hardware.unanswered(cluster, plan) if one.mode == "act"]
     began_s = hardware.began_unix_s(cluster, plan)
     if (fault := hardware.name_fault(ill, plan, began_s)) is not None:
@@ -206,9 +207,9 @@ def _trouble(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Inci
         return hang
     settings = circumstances.settings
     diverged = find_divergence(cluster, plan, settings, circumstances.now_unix_s)
-    if diverged is None or mode_of_job(settings, diverged.cause) != "act":
-        return None
-    return diverged
+    if diverged is not None and mode_of_job(settings, diverged.cause) == "act":
+        return diverged
+    return replacing.due(cluster, plan, circumstances)
 
 
 def _hang(cluster: Cluster, plan: Plan) -> Incident | None:

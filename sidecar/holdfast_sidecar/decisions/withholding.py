@@ -17,6 +17,8 @@ from holdfast_sidecar.decisions.divergence import find_divergence, find_left_alo
 from holdfast_sidecar.decisions.hardware import OF_HARDWARE, began_unix_s, name_fault, unanswered
 from holdfast_sidecar.decisions.modes import mode_of_job, mode_on
 from holdfast_sidecar.decisions.outcome import Circumstances, Write, amend
+from holdfast_sidecar.decisions.replacing import STRAGGLER, incident_of
+from holdfast_sidecar.decisions.replacing import find as find_replacement
 from holdfast_sidecar.decisions.restart import PLANNED
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.records.codec import encode
@@ -44,22 +46,25 @@ def acting_findings(cluster: Cluster, plan: Plan) -> list[tuple[Finding, str]]:
 def record(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> tuple[Write, ...]:
     """Open an incident for a fault that nothing is done about; close it once that is over.
 
-    Ranks that hang, hardware that is ill and numbers that are wrong are told apart: a job may live
-    with the latter two for long, and hang meanwhile.
+    Ranks that hang, hardware that is ill, numbers that are wrong and nodes that are slow are told
+    apart: a job may live with all but the first for long, and hang meanwhile.
     """
     ill = _withheld_fault(cluster, plan, circumstances)
     hang = _withheld_hang(cluster, plan, circumstances)
     numbers = _withheld_numbers(cluster, plan, circumstances)
+    slow = _withheld_slowness(cluster, plan, circumstances)
     known = [i for i in _of_attempt(cluster, plan) if not i.ended_unix_s or i.went_over_into]
     of_numbers = [i for i in known if i.cause in ABOUT_NUMBERS]
     of_hardware = [i for i in known if i.cause in OF_HARDWARE]
-    of_hangs = [i for i in known if i.cause not in ABOUT_NUMBERS | OF_HARDWARE]
+    of_slowness = [i for i in known if i.cause == STRAGGLER]
+    of_hangs = [i for i in known if i.cause not in ABOUT_NUMBERS | OF_HARDWARE | {STRAGGLER}]
     # One at a time, as there is one new name; the next round has another.
     now = circumstances.now_unix_s
     return (
         _follow(cluster, plan, hang, of_hangs, now)
         or _follow(cluster, plan, ill, of_hardware, now)
         or _follow(cluster, plan, numbers, of_numbers, now)
+        or _follow(cluster, plan, slow, of_slowness, now)
     )
 
 
@@ -136,6 +141,17 @@ def _withheld_numbers(
     if (found := find_left_alone(cluster, plan, settings, now)) is not None:
         return _incident(cluster, plan, found, LEFT_ALONE, circumstances)
     return None
+
+
+def _withheld_slowness(
+    cluster: Cluster, plan: Plan, circumstances: Circumstances
+) -> Incident | None:
+    """A slow node whose place a spare would take, and does not."""
+    mode = _mode(plan, mode_of_job(circumstances.settings, STRAGGLER))
+    found = None if mode == "act" else find_replacement(cluster, plan, circumstances)
+    if found is None:
+        return None
+    return _incident(cluster, plan, incident_of(found, plan), mode, circumstances)
 
 
 def _mode(plan: Plan, mode: str) -> str:

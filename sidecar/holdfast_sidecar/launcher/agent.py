@@ -44,6 +44,7 @@ from holdfast_sidecar.launcher.rank_pages import (
 from holdfast_sidecar.launcher.rank_process import ranks_started_by, signals_handled_by, start_cold
 from holdfast_sidecar.launcher.rendezvous import HoldfastRendezvous, JobStopped
 from holdfast_sidecar.launcher.seating import announce, assign_workers, context_for
+from holdfast_sidecar.launcher.slowness_news import SlownessNews
 from holdfast_sidecar.launcher.spare import Spare
 from holdfast_sidecar.launcher.standby import Standby
 from holdfast_sidecar.launcher.standing import Standing, while_running
@@ -90,6 +91,7 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         self._course = Course(-1)
         self._checkpoint_news = CheckpointNews()
         self._pause_news = PauseNews()
+        self._slowness_news = SlownessNews()
         self._backing: Backing | None = None
 
     def _invoke_run(self, role: str = "default") -> RunResult:
@@ -240,11 +242,14 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         """One node speaks for all."""
         handler = self._rendezvous_handler
         assert handler.assignment is not None
-        if handler.assignment.member.node_rank > 0:
+        speaks = handler.assignment.member.node_rank == 0
+        handler.watch.hears_slowness = speaks
+        if not speaks:
             return
         news = (
             self._checkpoint_news.line(handler.watch.checkpoint),
             self._pause_news.line(handler.watch.plan),
+            self._slowness_news.line(handler.watch.standing),
         )
         for line in filter(None, news):
             logger.warning("%s", line)

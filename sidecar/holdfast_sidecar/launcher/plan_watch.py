@@ -9,18 +9,21 @@ import contextlib
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from holdfast_sidecar.coordination.exchange_guard import ExchangeGuard
 from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
+from holdfast_sidecar.performance_seen import heard
 from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.checkpoint import CheckpointOrder
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.gate import GateVerdict
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.slowness import SlowStanding
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +31,10 @@ T = TypeVar("T")
 
 WATCHED = (Section.PLAN, Section.ENDPOINTS, Section.CHECKPOINT)
 """What an agent follows; reading all reports at each news would cost n nodes n² of them."""
+
+SLOW_EVERY_S = 10.0
+"""How often who is slow is looked up where that is told: it is said once it has lasted for minutes,
+and one launcher of a job reads all reports for it."""
 
 RETRY_S = 0.2
 """Pause before a store that is away is asked again; recovery should not wait for more."""
@@ -42,6 +49,10 @@ class PlanWatch:
         self._view: View | None = None
         self._plan: Plan | None = None
         self._plan_text = ""
+        self._standing: SlowStanding | None = None
+        self._standing_due_s = 0.0
+        self.hears_slowness = False
+        """Whether `standing` is to be looked up."""
         self._is_up = True
         self._guard = ExchangeGuard(logger)
         self._stopping = threading.Event()
@@ -77,6 +88,11 @@ class PlanWatch:
         """The newest order to save."""
         text = "" if self._view is None else self._view.section(Section.CHECKPOINT).get(CURRENT, "")
         return decode(CheckpointOrder, text)
+
+    @property
+    def standing(self) -> SlowStanding | None:
+        """Who is slow, as the leader said a moment ago; None where it is not looked up."""
+        return self._standing
 
     @property
     def is_up(self) -> bool:
@@ -131,7 +147,16 @@ class PlanWatch:
 
     def _follow(self) -> None:
         self._take(self._store.read(WATCHED))
+        if self.hears_slowness and time.monotonic() >= self._standing_due_s:
+            self._standing_due_s = time.monotonic() + SLOW_EVERY_S
+            self._standing = self._read_standing()
         self._store.wait(self._look_every_s)
+
+    def _read_standing(self) -> SlowStanding | None:
+        view = self._store.read((Section.NODES,))
+        reports = (decode(NodeReport, text) for text in view.section(Section.NODES).values())
+        told = [report for report in reports if report is not None]
+        return heard(told, view.lease.candidate)
 
     def _take(self, view: View) -> None:
         text = view.section(Section.PLAN).get(CURRENT)

@@ -16,6 +16,7 @@ from holdfast_sidecar.metrics.gpu_entries import ENERGY, GPUS
 from holdfast_sidecar.metrics.host_entries import HOST
 from holdfast_sidecar.metrics.network_entries import NETWORK
 from holdfast_sidecar.metrics.nvml_entries import NVML
+from holdfast_sidecar.metrics.slowness_entries import EFFICIENCY, MEMORY, SLOWNESS
 from holdfast_sidecar.metrics.xid_entries import XIDS
 
 SIDECAR = (
@@ -226,7 +227,8 @@ RANKS = (
         "rank_phase_seconds_total",
         "seconds",
         (*RANK, "phase"),
-        "Time of completed steps by phase, of this attempt, as far as this sidecar saw it.",
+        "Time of completed steps by phase, of this attempt, as far as this sidecar saw it; saving,"
+        " evaluating, compiling and transfer are absent before they first occur.",
     ),
     gauge("rank_loss", "", RANK, "The newest reported loss."),
     counter("rank_nonfinite_losses_total", "", RANK, "Losses that were NaN or Inf."),
@@ -317,11 +319,14 @@ CATALOGUE: tuple[Entry, ...] = (
     *SIDECAR,
     *COORDINATION,
     *JOB_WIDE,
+    *SLOWNESS,
+    *EFFICIENCY,
     *BLAMES,
     *CHECKPOINTS,
     *PEER_COPIES,
     *SNAPSHOTS,
     *RANKS,
+    *MEMORY,
     *FINDINGS,
     *GATE,
     *HOST,

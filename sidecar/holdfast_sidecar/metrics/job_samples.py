@@ -10,15 +10,17 @@ from holdfast_sidecar.decisions.quarantine import is_kept_out
 from holdfast_sidecar.metrics.blame_samples import draw_blames
 from holdfast_sidecar.metrics.checkpoint_samples import draw_checkpoints
 from holdfast_sidecar.metrics.samples import Sample, Told
+from holdfast_sidecar.metrics.slowness_samples import draw_slowness
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.records.incident import WITHHELD, Incident
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.standing import attached_plan
 from holdfast_sidecar.story import lost_s
 
 STATES = ("running", "evidence", "ended", "done", "stopped")
 
-CAUSES = ("crash", "hang", "stall", "data_stall", "node_lost", "gpu", "link", "host")
+CAUSES = ("crash", "hang", "stall", "data_stall", "node_lost", "gpu", "link", "host", "straggler")
 """Counted from 0; other causes appear with their first incident."""
 
 
@@ -34,6 +36,8 @@ def draw_job(picture: Picture, told: Told) -> Iterator[Sample]:
         yield from told("node_last_heartbeat_timestamp_seconds", seen_unix_s, node=node)
     if cluster.plan is not None:
         yield from _draw_plan(cluster, cluster.plan, told)
+    if (plan := cluster.plan or attached_plan(picture.orders.view)) is not None:
+        yield from draw_slowness(cluster, plan, leader, told)
     yield from _draw_incidents(list(cluster.incidents.values()), told)
     yield from draw_blames(cluster, picture.policy, picture.moment.now_unix_s, told)
     yield from draw_checkpoints(picture, cluster, told)

@@ -8,11 +8,16 @@ from collections.abc import Iterator
 from holdfast.page import ReplyState, Word
 from holdfast_sidecar.metrics.gpu_samples import draw_energy
 from holdfast_sidecar.metrics.samples import Sample, Told
+from holdfast_sidecar.metrics.slowness_samples import draw_memory
 from holdfast_sidecar.observation import RankHistory, is_finite, own_s, step_s
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.rank_reports import STEPS_OF_PACE
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
+RARE = frozenset({"saving", "evaluating", "compiling", "transfer"})
+"""Most ranks never do these: four series each, of thousands, that would be 0 for ever."""
 
 
 def draw_ranks(picture: Picture, told: Told) -> Iterator[Sample]:
@@ -38,7 +43,8 @@ def _draw_rank(history: RankHistory, picture: Picture, told: Told) -> Iterator[S
     yield from told("rank_step_seconds", step_s(history.records, STEPS_OF_PACE) or None)
     yield from told("rank_own_seconds", own_s(history.records, STEPS_OF_PACE) or None)
     for phase, total_s in history.phase_totals.items():
-        yield from told("rank_phase_seconds_total", total_s, phase=phase)
+        if total_s or phase not in RARE:
+            yield from told("rank_phase_seconds_total", total_s, phase=phase)
     yield from told("rank_loss", look.loss if is_finite(look.loss) else None)
     yield from told("rank_nonfinite_losses_total", words[Word.NONFINITE])
     norm = look.gradient_norm
@@ -53,6 +59,7 @@ def _draw_rank(history: RankHistory, picture: Picture, told: Told) -> Iterator[S
     if look.reply is not None and look.reply.state in (ReplyState.SAVED, ReplyState.COPIED):
         yield from told("rank_checkpoint_seconds", look.reply.duration_ns / 1e9)
         yield from told("rank_checkpoint_bytes", look.reply.size_bytes)
+    yield from draw_memory(look, told)
     yield from draw_energy(picture.gpus.energy.of(look.rank), look.tokens, told)
     cpu_ticks = None if look.process is None else look.process.cpu_ticks
     yield from told("rank_cpu_seconds_total", None if cpu_ticks is None else cpu_ticks * TICK_S)

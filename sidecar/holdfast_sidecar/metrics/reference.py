@@ -17,15 +17,19 @@ from holdfast_sidecar.metrics.gpu_entries import ENERGY, GPUS
 from holdfast_sidecar.metrics.host_entries import HOST
 from holdfast_sidecar.metrics.network_entries import NETWORK
 from holdfast_sidecar.metrics.nvml_entries import NVML
+from holdfast_sidecar.metrics.slowness_entries import EFFICIENCY, MEMORY, SLOWNESS
 from holdfast_sidecar.metrics.xid_entries import XIDS
 
 SECTIONS: tuple[tuple[str, Sequence[Entry]], ...] = (
     ("The whole job", catalogue.JOB_WIDE),
+    ("Who is slow", SLOWNESS),
+    ("How well the job does", EFFICIENCY),
     ("Blames", BLAMES),
     ("Checkpoints", catalogue.CHECKPOINTS),
     ("Copies on other nodes", catalogue.PEER_COPIES),
     ("Snapshots", catalogue.SNAPSHOTS),
     ("Ranks", catalogue.RANKS),
+    ("Memory of the ranks' devices", MEMORY),
     ("Findings", catalogue.FINDINGS),
     ("Coordination", catalogue.COORDINATION),
     ("Health gate", GATE),

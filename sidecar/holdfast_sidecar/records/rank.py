@@ -66,6 +66,22 @@ class RankReport:
     stood_since_unix_s: float = 0.0
     """Of a rank that has died: its last progress, where it had been silent for too long before; 0:
     it died at work."""
+    model_flops: float = 0.0
+    """Of one of its steps, recomputing left out; 0: not known."""
+    hardware_flops: float = 0.0
+    """The same with what activation checkpointing computes again."""
+    peak_flops: float = 0.0
+    """A second, what its device could do at best; 0: not known."""
+    memory_allocated: int = 0
+    """Bytes of its device that tensors hold."""
+    memory_reserved: int = 0
+    """Bytes that torch's allocator holds, tensors included."""
+    memory_peak: int = 0
+    """The most that was reserved in this attempt, bytes."""
+    memory_total: int = 0
+    """Bytes that its device has; 0: it trains on none, or nothing is known of it."""
+    memory_retries: int = 0
+    """So often the allocator had to give back what it kept before it found room."""
 
     @property
     def has_finished(self) -> bool:

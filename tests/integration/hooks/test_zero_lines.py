@@ -43,10 +43,12 @@ def test_a_script_is_recorded_without_a_line_changed(stage) -> None:
     assert stage.word(Word.FLAGS) & Flag.TORCH_IMPORTED
     records = stage.records()
     assert [record.step for record in records] == list(range(1, 21))
+    counted = records.pop(3)  # its operations, so that its parts are not measured
+    assert counted.flags == RecordFlag.LOSS | RecordFlag.WHOLE_ONLY
     for record in records:
         parts = (record.data_us, record.forward_us, record.backward_us, record.optimizer_us)
         assert min(parts) > 0
-        assert sum(parts) + record.other_us == record.total_us
+        assert sum(parts) + record.other_us + record.compiling_us == record.total_us
         assert record.flags == RecordFlag.LOSS | RecordFlag.WAITS_SEEN
         assert record.backwards == 1
     assert repr(records[-1].loss) == ended.out.split()[0]

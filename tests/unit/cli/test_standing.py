@@ -1,7 +1,9 @@
 import dataclasses
+import json
 from typing import Any
 
 import pytest
+from tests.unit.telling import slow_job
 
 from holdfast_sidecar.cli.nodes import words
 from holdfast_sidecar.cli.standing_page import page
@@ -201,6 +203,27 @@ def test_snapshots_are_told_in_one_line(order: SnapshotOrder, newest: int, line:
     told = page(judge("j", found, View(found.lease, "s", sections)), 10.0)
     assert [text[12:] for text in told.splitlines() if text.startswith("snapshots")] == (
         [line] if line else []
+    )
+
+
+def test_who_slows_the_job_is_told_in_one_line() -> None:
+    slow = dataclasses.replace(slow_job.STANDING, attempt=0)
+    told = NodeReport("a", "i", 0, 0, 0, 0, True, ranks=[RANK], slow=slow)
+    before, after = (view(beat, plan(), a={"report": told}) for beat in (1, 2))
+    standing = judge("j", before, after)
+    assert (
+        "slow        rank 5 on b, +31 % since step 1200: cpu_quota; the job would be 18 % faster "
+        "without it\n            why: holdfast explain --slow j\n"
+    ) in page(standing, 10.0)
+    plain = json.loads(json.dumps(dataclasses.asdict(standing)))
+    assert plain["slow"]["slow"][0]["cause"] == "cpu_quota"
+    later = plan(attempt=1)
+    before, after = (view(beat, later, a={"report": told}) for beat in (1, 2))
+    assert judge("j", before, after).slow is None
+    over = plan("done")
+    assert (
+        judge("j", view(1, over, a={"report": told}), view(2, over, a={"report": told})).slow
+        is None
     )
 
 

@@ -31,6 +31,7 @@ from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import Candidate, Plan
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.request import Request
+from holdfast_sidecar.records.slowness import SlowStanding
 from holdfast_sidecar.records.snapshot import SnapshotReport
 from holdfast_sidecar.settings import (
     CheckpointSettings,
@@ -190,6 +191,8 @@ class SimulatedNode:
     gate: GateVerdict | None = None
     """What its sidecar says of it; None: nothing."""
     awaits_gate: bool = False
+    judges: Callable[[float], SlowStanding | None] = lambda now: None
+    """What its sidecar says of who is slow, should it lead."""
     told_step_s: float = STEP_S
     """What its ranks say a step takes; 0 while they don't know yet."""
 
@@ -369,6 +372,7 @@ class SimulatedNode:
             evidence_for=self.evidence_for,
             saved=self.saved,
             gate=self.gate,
+            slow=self.judges(now),
             snapshot=SnapshotReport(
                 self.attempt,
                 slots=3,

@@ -9,7 +9,7 @@ import math
 import pytest
 from tests.unit.detectors.scene import history, look, moment, steps
 
-from holdfast.page import Flag, Record, RecordFlag, Word
+from holdfast.page import Flag, Record, RecordFlag, Word, float_bits
 from holdfast_sidecar.attention import Attention
 from holdfast_sidecar.checkpoint_outcomes import CheckpointOutcomes
 from holdfast_sidecar.coordination.keys import Section
@@ -118,6 +118,29 @@ def test_a_rank_uses_gloo_alone_when_it_has_groups_and_none_uses_another(
     seen = dataclasses.replace(seen, words=tuple(words))
     report = report_rank(history(seen), Settings(), moment(1.0))
     assert report.is_gloo_alone is is_alone
+
+
+def test_what_a_rank_computes_and_holds_is_reported_from_its_page() -> None:
+    words = {
+        Word.MODEL_FLOPS: float_bits(6e12),
+        Word.HARDWARE_FLOPS: float_bits(8e12),
+        Word.PEAK_FLOPS: float_bits(math.nan),
+        Word.MEMORY_ALLOCATED: 5,
+        Word.MEMORY_RESERVED: 6,
+        Word.MEMORY_PEAK: 7,
+        Word.MEMORY_TOTAL: 8,
+        Word.MEMORY_RETRIES: 1,
+    }
+    seen = look(1.0)
+    held = list(seen.words)
+    for word, value in words.items():
+        held[word] = value
+    seen = dataclasses.replace(seen, words=tuple(held))
+    report = report_rank(history(seen), Settings(), moment(1.0))
+    assert (report.model_flops, report.hardware_flops, report.peak_flops) == (6e12, 8e12, 0.0)
+    assert (report.memory_allocated, report.memory_reserved, report.memory_peak) == (5, 6, 7)
+    assert (report.memory_total, report.memory_retries) == (8, 1)
+    json.loads(encode(report), parse_constant=lambda name: pytest.fail(name))
 
 
 def test_histories_stay_bounded() -> None:

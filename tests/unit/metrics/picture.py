@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from tests.unit.detectors import scene
 from tests.unit.detectors.scene import history, look, moment, steps
+from tests.unit.telling import slow_job
 
 from holdfast.page import Phase, Reply, ReplyState, Word, float_bits
 from holdfast_sidecar.checkpoint_outcomes import CheckpointTally
@@ -76,13 +77,23 @@ PLAN = Plan(
 )
 
 
+STANDING = replace(
+    slow_job.STANDING,
+    attempt=3,
+    slow=[replace(slow_job.SLOW, ranks=[1])],
+    efficiency=replace(slow_job.EFFICIENCY, bubble_share=0.07),
+)
+
+
 def rank_report(rank: int, step: int) -> RankReport:
     pace = {"power_w": 500.0, "tokens_per_s": 2000.0}
     return RankReport(rank, 0, 9, step, "forward", 0.1, 0.05, 0.03, **pace)
 
 
 def node_report(node: str, rank: int, step: int) -> str:
-    return encode(NodeReport(node, "x", 1, 3, 4, 3, True, ranks=[rank_report(rank, step)]))
+    slow = STANDING if node == "a" else None
+    ranks = [rank_report(rank, step)]
+    return encode(NodeReport(node, "x", 1, 3, 4, 3, True, ranks=ranks, slow=slow))
 
 
 def agent(node: str, state: str) -> str:
@@ -254,6 +265,14 @@ NUMBER_WORDS = {
     Word.TOKENS: 6000,
 }
 
+MEMORY_WORDS = {
+    Word.MEMORY_ALLOCATED: 4000,
+    Word.MEMORY_RESERVED: 5000,
+    Word.MEMORY_PEAK: 6000,
+    Word.MEMORY_TOTAL: 8000,
+    Word.MEMORY_RETRIES: 2,
+}
+
 
 def with_words(look: RankLook, values: Mapping[Word, int]) -> RankLook:
     """A look whose page says this, too."""
@@ -279,7 +298,7 @@ def picture(is_leader: bool = True, machine: MachineReading | None = None) -> Pi
     )
     return Picture(
         moment=moment(10.0),
-        ranks=ranks(history(with_words(rank, {**SNAPSHOT_WORDS, **NUMBER_WORDS}))),
+        ranks=ranks(history(with_words(rank, {**SNAPSHOT_WORDS, **NUMBER_WORDS, **MEMORY_WORDS}))),
         fitness=Fitness((Trouble("gpus", "1 of 2 are there"),), {"room": "no host"}),
         findings=(Finding(Kind.STALL, "a", 9.0, 0.6, [0], acts=True),),
         orders=Orders(

@@ -11,8 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.detectors.scene import history, look
+from tests.unit.detectors.scene import history, look, steps
 from tests.unit.metrics.picture import PLAN, VIEW, picture, ranks
+from tests.unit.telling.slow_job import QUIET
 
 from holdfast.page import Phase
 from holdfast_sidecar.bad_input import BadInput
@@ -22,11 +23,13 @@ from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.metrics.catalogue import CATALOGUE
 from holdfast_sidecar.metrics.drawing import draw
 from holdfast_sidecar.metrics.exporter import Exporter
+from holdfast_sidecar.metrics.rank_samples import RARE
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.slowness import Cause
 from holdfast_sidecar.records.snapshot import SnapshotReport
 
 GOLDEN = Path(__file__).with_name("golden.prom")
@@ -86,7 +89,10 @@ def test_what_is_not_known_is_absent() -> None:
 
 
 def rank_names(shown: Picture) -> set[str]:
-    return {sample.name for sample in draw(shown, "job") if "rank" in sample.labels}
+    """What this node tells of its own ranks; who is slow the leader says, wherever that is."""
+    of_job = {entry.name for entry in CATALOGUE if entry.leader_only}
+    told = (sample.name for sample in draw(shown, "job") if "rank" in sample.labels)
+    return set(told) - of_job
 
 
 def test_ranks_that_a_later_attempt_has_elsewhere_are_not_told_here() -> None:
@@ -135,6 +141,53 @@ def test_counters_start_at_zero_before_the_first_event() -> None:
     samples = [s for s in draw(quiet, "job") if s.name == "holdfast_findings_total"]
     assert len(samples) > 5
     assert {s.value for s in samples} == {0.0}
+
+
+def slow_series(shown: Picture) -> dict[str, float]:
+    about = ("job_slow", "rank_slow", "_mfu_", "_memory_", "job_watched")
+    return {s.name: s.value for s in draw(shown, "job") if any(one in s.name for one in about)}
+
+
+def test_what_is_judged_of_an_attempt_that_is_over_is_counted_and_not_shown() -> None:
+    """Nobody has judged the new attempt's steps yet; what was lost before stays lost."""
+    told = slow_series(picture())
+    assert told["holdfast_rank_slowdown_ratio"] == 0.31
+    assert told["holdfast_job_mfu_ratio"] == 0.382
+    later = {Section.PLAN: {"current": encode(replace(PLAN, attempt=4))}}
+    shown = picture()
+    view = replace(VIEW, sections={**VIEW.sections, **later})
+    after = slow_series(replace(shown, orders=replace(shown.orders, view=view)))
+    assert set(told) - set(after) == {
+        "holdfast_job_slow_ranks",
+        "holdfast_job_slowdown_gain_ratio",
+        "holdfast_rank_slowdown_ratio",
+        "holdfast_job_mfu_ratio",
+    }
+
+
+def test_every_cause_of_slowness_is_counted_from_zero_and_nobody_slow_is_no_series() -> None:
+    quiet = encode(NodeReport("a", "x", 1, 3, 4, 3, True, slow=replace(QUIET, attempt=3)))
+    view = replace(VIEW, sections={**VIEW.sections, Section.NODES: {"a": quiet}})
+    shown = replace(picture(), orders=replace(picture().orders, view=view))
+    samples = [s for s in draw(shown, "job") if s.name == "holdfast_job_slowed_seconds_total"]
+    assert {s.labels["cause"]: s.value for s in samples} == {cause.value: 0.0 for cause in Cause}
+    told = slow_series(shown)
+    assert told["holdfast_job_slow_ranks"] == 0
+    assert "holdfast_rank_slowdown_ratio" not in told
+
+
+def test_parts_of_a_step_that_a_rank_never_had_are_no_series() -> None:
+    def parts(shown: Picture) -> set[str]:
+        return {
+            s.labels["phase"]
+            for s in draw(shown, "job")
+            if s.name == "holdfast_rank_phase_seconds_total"
+        }
+
+    assert parts(picture()).isdisjoint(RARE)
+    assert "forward" in parts(picture())
+    rank = look(10.0, Phase.BACKWARD, step=45, records=steps(2, forward=30, saving=4))
+    assert "saving" in parts(replace(picture(), ranks=ranks(history(rank))))
 
 
 def test_while_redis_is_away_the_node_is_still_told() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.unit.detectors.scene import identity, look, record
 
-from holdfast.page import Record, RecordFlag
+from holdfast.page import Record, RecordFlag, Word
 from holdfast_sidecar.records.steps import StepLine, parse
 from holdfast_sidecar.stragglers.load import Counts, Surroundings
 from holdfast_sidecar.stragglers.windows import Windows
@@ -116,6 +116,67 @@ def test_work_that_is_no_number_is_not_known() -> None:
     odd = [replace(one, squares=float("inf")) for one in steps(1, 16, forward=20)]
     (*_, line) = take(Windows(), odd)
     assert line.squares == 0
+
+
+def test_where_a_device_was_timed_its_clock_divides_the_step() -> None:
+    host = steps(1, 15, other=20)
+    timed = replace(
+        record(16, other=20),
+        device_us=(1000, 4000, 8000, 6000, 1000, 0),
+        device_lag=3,
+        waits_us=(7, 0, 0, 0),
+    )
+    (_, line) = take(Windows(), [*host, timed])
+    assert (line.total, line.transfer, line.forward, line.backward) == (20000, 1000, 4000, 8000)
+    assert (line.communicating, line.optimizer, line.other, line.waits_seen) == (6000, 1000, 0, 1)
+    assert line.own_us == 14000
+    (_, line) = take(Windows(), [*host, replace(timed, device_lag=0)])
+    assert (line.other, line.waits_seen) == (20000, 0)
+
+
+def on_gpu(first: int, last: int, every: int = 8, at: int = 6) -> list[Record]:
+    """Of each so manyth step, three quarters are forward by the device's clock."""
+    device_us = (0, 90000, 0, 30000, 0, 0)
+    return [
+        replace(one, device_us=device_us, device_lag=1) if (one.step - 1 - at) % every == 0 else one
+        for one in steps(first, last, other=120)
+    ]
+
+
+def test_blocks_are_as_long_as_from_one_step_that_a_device_timed_to_the_next() -> None:
+    windows = Windows()
+    lines = take(windows, on_gpu(1, 12))
+    assert windows.stride == 1
+    assert {line.steps for line in lines if line.step != 7} == {0}
+    lines = take(windows, on_gpu(13, 48))
+    assert windows.stride == 8
+    assert ends(line for line in lines if line.steps)[-3:] == [(32, 8, 8), (40, 8, 8), (48, 8, 8)]
+    assert {line.forward for line in lines if line.stride == 8} == {90000}
+    rarer = take(windows, on_gpu(49, 200, every=32))
+    assert windows.stride == 32
+    assert {line.forward for line in rarer if line.stride == 32} == {90000}
+
+
+def test_a_block_in_which_no_step_was_timed_by_the_device_tells_of_none() -> None:
+    windows = Windows()
+    take(windows, on_gpu(1, 64))
+    lines = take(windows, [*steps(65, 72, other=120), *on_gpu(73, 80)])
+    assert ends(lines) == [(72, 8, 0), (80, 8, 8)]
+    assert lines[0].own_us == 0
+
+
+def test_a_rank_that_trains_on_a_gpu_is_waited_for_until_its_clock_is_known() -> None:
+    def words(records: Sequence[Record]) -> list[StepLine]:
+        told = list(look(1.0).words)
+        told[Word.MEMORY_TOTAL] = 80 << 30
+        seen = replace(look(1.0, records=tuple(records)), words=tuple(told))
+        return windows.follow([seen], {}, {})
+
+    windows = Windows()
+    assert words(steps(1, 10, other=120)) == []
+    assert words(on_gpu(11, 16, at=12))[0].step == 4
+    windows = Windows()
+    assert len(words(steps(1, 12, other=120))) == 9
 
 
 def test_the_stride_waits_for_the_first_steps_and_their_lines_are_not_lost() -> None:

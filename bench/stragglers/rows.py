@@ -1,0 +1,32 @@
+"""The rows of `bench stragglers`: sections, each with rows, tasks and figures of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bench.benchmark import Benchmark, Sample, Task
+from bench.figures import Figure
+from bench.stragglers import aggregate, detection
+
+SECTIONS = (
+    detection.SECTION,
+    aggregate.SECTION,
+)
+
+
+def tasks(quick: bool) -> list[Task]:
+    """Everything to measure."""
+    return [task for section in SECTIONS for task in section.tasks(quick)]
+
+
+def figures(samples: Sequence[Sample]) -> list[Figure]:
+    """What the samples come to."""
+    return [figure for section in SECTIONS for figure in section.figures(samples)]
+
+
+BENCHMARK = Benchmark(
+    name="stragglers",
+    rows=tuple(row for section in SECTIONS for row in section.rows),
+    tasks=tasks,
+    figures=figures,
+)

@@ -1,0 +1,191 @@
+"""Which step's operations are counted, and the words that say how many they are.
+
+One step of an attempt, after what only its first ones do: caches fill, DDP makes its buckets anew,
+compilers compile. While it runs, every operation passes through Python once more, so it takes about
+as long as a slow step; nothing else ever pays. The script may say its number itself.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from holdfast import environment
+from holdfast.device_peaks import HALF, kind_of, peak_flops
+from holdfast.guard import Guard
+from holdfast.page import Phase, Word, float_bits
+from holdfast.recorder import Recorder
+from holdfast.recording import Recording
+
+if TYPE_CHECKING:
+    from holdfast.flops import FlopCount
+
+log = logging.getLogger(__name__)
+
+COUNTED = 4
+"""The first step that may be counted: DDP is settled by the third, and so are lazy states."""
+
+TRIES = 8
+"""Steps that turn out not to be ordinary until none is counted: a script that evaluates after every
+step, say, or that keeps a mode of its own open over their ends."""
+
+_NOT_TRAINING = frozenset({Phase.EVALUATING, Phase.IDLE, Phase.RESTORING, Phase.FINISHED})
+
+
+class CountedStep:
+    """Told of the ends of steps until one is counted."""
+
+    def __init__(
+        self,
+        torch: Any,
+        recorder: Recorder,
+        guard: Guard,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        self._torch = torch
+        self._recorder = recorder
+        self._on_phase = guard.wrap("flops", self.enter, None)
+        self._environ = environ
+        self._ended = 0
+        self._backwards = 0
+        self._tries = 0
+        self._count: FlopCount | None = None
+        self._thread = 0
+        self._stop_listening: Callable[[], None] = lambda: None
+        os.register_at_fork(after_in_child=self._take_off)
+
+    def end_step(self) -> bool:
+        """A step ends; False: whatever there was to count is counted."""
+        self._ended += 1
+        usual, self._backwards = self._backwards, self._recorder.backwards
+        if self._count is not None and self._finish(usual):
+            return False
+        if self._ended < COUNTED - 1:
+            return True
+        if self._ended == COUNTED - 1 and self._is_said():
+            return False
+        self._tries += 1
+        if self._tries > TRIES:
+            return False
+        self._begin()
+        return True
+
+    def enter(self, phase: Phase) -> None:
+        """A phase begins. What is no training ends the counting, and this step's is void."""
+        # The step is as slow as the counting makes it: its parts are nobody's measure.
+        self._recorder.is_measured = False
+        if phase in _NOT_TRAINING and self._count is not None:
+            self._count.is_over = True
+            self._take_off()
+
+    def _is_said(self) -> bool:
+        """Whether nothing is to be counted: it is switched off, or the number is known."""
+        said = float(self._environ.get(environment.FLOPS) or "nan")
+        if said == said and not self._recorder.word(Word.MODEL_FLOPS):
+            tell_flops(self._recorder, said)
+        told = bool(self._recorder.word(Word.MODEL_FLOPS))
+        if told:
+            cuda = self._torch.cuda
+            device = self._torch.device("cuda") if cuda.is_initialized() else None
+            self._tell_peak(device, HALF)
+        return told or said == 0
+
+    def _begin(self) -> None:
+        modes = self._torch._C
+        if modes._len_torch_dispatch_stack() or _is_capturing(self._torch):
+            return  # somebody else's mode may be closed before ours; the next step, perhaps
+        previous = self._recorder.enter(Phase.COMPILING)  # torch's formulas are loaded: no work
+        try:
+            from holdfast.flops import FlopCount
+
+            count = FlopCount(self._torch, lambda: self._recorder.phase)
+        finally:
+            self._recorder.enter(previous)
+        self._stop_listening = _listen_for_replays(self._torch, count)
+        self._recorder.on_phase = self._on_phase
+        self._thread = threading.get_ident()
+        self._count = count
+        modes._push_on_torch_dispatch_stack(count)
+
+    def _finish(self, usual: int) -> bool:
+        """Whether that was it. A step that a loss scaler passes over is no step: what was computed
+        for it would count for the next one, and that one's backward passes show it."""
+        count = self._count
+        assert count is not None
+        was_whole = not count.is_over and self._recorder.backwards == usual
+        count.is_over = True
+        self._take_off()
+        self._count = None
+        if count.failure:
+            log.warning("holdfast: the operations of a step are not counted: %s", count.failure)
+            return True
+        if not was_whole:
+            return False
+        tell_flops(self._recorder, count.model, count.hardware)
+        if count.by_kind:
+            kind, device = max(count.by_kind, key=count.by_kind.__getitem__)
+            self._tell_peak(device, kind_of(self._torch, kind))
+        return True
+
+    def _take_off(self) -> None:
+        """Off the stack of modes, from below those that were put there since."""
+        count, modes = self._count, self._torch._C
+        if count is None or self._thread != threading.get_ident():
+            return
+        self._recorder.on_phase = None
+        self._stop_listening()
+        self._stop_listening = lambda: None
+        above: list[Any] = []
+        while modes._len_torch_dispatch_stack():
+            mode = modes._pop_torch_dispatch_stack(None)
+            if mode is count:
+                break
+            above.append(mode)
+        for mode in reversed(above):
+            modes._push_on_torch_dispatch_stack(mode)
+        self._thread = 0
+
+    def _tell_peak(self, device: Any, kind: str) -> None:
+        said = float(self._environ.get(environment.PEAK_FLOPS) or 0)
+        name = ""
+        if not said and device is not None and device.type == "cuda":
+            name = self._torch.cuda.get_device_name(device)
+        self._recorder.set_word(Word.PEAK_FLOPS, float_bits(said or peak_flops(name, kind)))
+
+
+def tell_flops(recorder: Recording, model: float, hardware: float | None = None) -> None:
+    """So many operations has one step of this rank; what is no such number is not told."""
+    hardware = model if hardware is None else hardware
+    if 0 < model <= hardware < float("inf"):
+        recorder.set_word(Word.MODEL_FLOPS, float_bits(model))
+        recorder.set_word(Word.HARDWARE_FLOPS, float_bits(hardware))
+
+
+def _is_capturing(torch: Any) -> bool:
+    cuda = torch.cuda
+    return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
+
+
+def _listen_for_replays(torch: Any, count: FlopCount) -> Callable[[], None]:
+    """Notice a CUDA graph that is replayed, whose operations nobody sees; answers how to stop."""
+    graph = getattr(torch.cuda, "CUDAGraph", None)
+    replay = getattr(graph, "replay", None)
+    if graph is None or replay is None:
+        return lambda: None
+
+    @functools.wraps(replay)
+    def wrapper(self: Any) -> Any:
+        count.is_over = True
+        count.failure = "a CUDA graph was replayed, and what is in it can't be seen"
+        return replay(self)
+
+    def stop() -> None:
+        if graph.replay is wrapper:
+            graph.replay = replay
+
+    graph.replay = wrapper
+    return stop

@@ -1,0 +1,143 @@
+"""The floating-point operations of one rank, counted as torch dispatches them.
+
+By the formulas of `torch.utils.flop_counter`, and unlike its own mode: a tensor that is spread over
+ranks (DTensor) is broken down first, so only this rank's part of it counts; and what activation
+checkpointing computes again is told apart. Which step is counted, `counted_step` decides.
+
+Not seen: what a CUDA graph replays, kernels that torch.compile writes for matrix products itself
+(max-autotune), and libraries that call theirs past torch. Of causal attention the whole square
+counts, as is the custom.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch.utils import flop_counter
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from holdfast.page import Phase
+
+OUTSIDE = frozenset({Phase.SAVING, Phase.EVALUATING, Phase.IDLE, Phase.RESTORING, Phase.FINISHED})
+"""What is computed in these is no part of a training step."""
+
+UNCOUNTED = re.compile(r"attn|attention|gemm|matmul|rnn|(grouped|int|pack)_mm")
+"""Names of operations that are a large part of a step wherever they occur. Where there is no
+formula for one, the sum would be far too small: then none is told."""
+
+_NO_BACKWARD = -1
+
+
+def formulas(torch: Any) -> dict[Any, Callable[..., Any]]:
+    """Operation -> what gives its count; also those that torch leaves out: attention on the CPU,
+    and the products of experts."""
+    found = dict(flop_counter.flop_registry)
+    attention = "_scaled_dot_product_flash_attention_for_cpu"
+    for name, formula in (
+        (attention, getattr(flop_counter, "sdpa_flop", None)),
+        (f"{attention}_backward", getattr(flop_counter, "sdpa_backward_flop", None)),
+        ("_grouped_mm", _grouped),
+        ("_scaled_grouped_mm", _grouped),
+    ):
+        packet = getattr(torch.ops.aten, name, None)
+        if packet is not None and formula is not None:
+            found.setdefault(packet, formula)
+    return found
+
+
+def _grouped(first: Any, second: Any, *_: Any, **__: Any) -> int:
+    """Of whichever is not split into groups by a dimension, the groups share a dimension."""
+    groups = first.shape[0] if first.dim() == second.dim() == 3 else 1
+    return int(2 * groups * first.shape[-2] * first.shape[-1] * second.shape[-1])
+
+
+class _Pass:
+    """One backward pass, or what lies outside of any."""
+
+    def __init__(self) -> None:
+        self.flops = 0
+        self.with_grad = 0
+        """Of them: while the recording of gradients was on."""
+        self.is_plain = False
+        """Something ran without that recording, so the pass isn't one that can itself be
+        differentiated; whatever switches it on in between computes a part of the forward again."""
+
+
+class FlopCount(TorchDispatchMode):  # type: ignore[misc]
+    """Counts what is dispatched while it is on the stack of modes. It alters nothing."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, torch: Any, phase: Callable[[], Phase]) -> None:
+        super().__init__()
+        self._formulas = formulas(torch)
+        self._tensor = torch.Tensor
+        self._plain = torch.Tensor.__torch_dispatch__
+        self._is_grad_enabled = torch.is_grad_enabled
+        self._backward_pass = torch._C._current_graph_task_id
+        self._phase = phase
+        self._passes: defaultdict[int, _Pass] = defaultdict(_Pass)
+        self._optimizer_flops = 0
+        self.by_kind: defaultdict[tuple[Any, Any], int] = defaultdict(int)
+        """Kind of number, and device -> operations on it."""
+        self.is_over = False
+        """Nothing counts any more."""
+        self.failure = ""
+        """What could not be counted, so that the sum would be too small."""
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Compiled code goes on running as it is, which also keeps its numbers what they are."""
+        return True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Count the operation and do it."""
+        if not self.is_over and any(kind.__torch_dispatch__ != self._plain for kind in types):
+            return NotImplemented  # that kind of tensor dispatches its own parts again
+        out = func(*args, **(kwargs or {}))
+        if not self.is_over:
+            try:
+                self._see(func, args, kwargs or {}, out)
+            except Exception as error:
+                self.is_over = True
+                self.failure = f"{func}: {type(error).__name__}: {error}"
+        return out
+
+    @property
+    def hardware(self) -> int:
+        """All operations."""
+        return self._optimizer_flops + sum(one.flops for one in self._passes.values())
+
+    @property
+    def model(self) -> int:
+        """Those that the model needs: neither computed again nor the optimizer's own."""
+        return sum(
+            one.flops - (one.with_grad if one.is_plain and number != _NO_BACKWARD else 0)
+            for number, one in self._passes.items()
+        )
+
+    def _see(self, func: Any, args: Any, kwargs: Mapping[str, Any], out: Any) -> None:
+        phase = self._phase()
+        if phase in OUTSIDE:
+            return
+        records_gradients = self._is_grad_enabled()
+        passed = self._passes[self._backward_pass()]
+        passed.is_plain = passed.is_plain or not records_gradients
+        formula = self._formulas.get(getattr(func, "_overloadpacket", func))
+        if formula is None:
+            if UNCOUNTED.search(str(func)):
+                raise LookupError("torch has no formula for it")
+            return
+        flops = int(formula(*args, **kwargs, out_val=out))
+        first = next((one for one in args if isinstance(one, self._tensor)), None)
+        self.by_kind[getattr(first, "dtype", None), getattr(first, "device", None)] += flops
+        if phase is Phase.OPTIMIZER:
+            self._optimizer_flops += flops
+        else:
+            passed.flops += flops
+            passed.with_grad += flops if records_gradients else 0

@@ -1,0 +1,96 @@
+"""How well a job's steps go, from its store; from what this machine kept where that is gone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast_sidecar.cli import store_away
+from holdfast_sidecar.cli.finding_the_job import FoundJob, find_job
+from holdfast_sidecar.cli.recollection import AWAY, from_memory
+from holdfast_sidecar.configuration import Effective
+from holdfast_sidecar.coordination.store import View
+from holdfast_sidecar.decisions.cluster import parse_cluster
+from holdfast_sidecar.job_record import JobRecord, losses_before, newest_ended, read_record
+from holdfast_sidecar.performance_seen import see
+from holdfast_sidecar.places import state_root
+from holdfast_sidecar.records.performance import Losses, Performance
+from holdfast_sidecar.records.plan import TERMINAL
+from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.slow_words import Price
+from holdfast_sidecar.standing import attached_plan, exists
+
+
+@dataclass(frozen=True)
+class Recalled:
+    """A job's performance. `remark` says when it is this machine's memory only."""
+
+    job: str
+    performance: Performance | None
+    """None: nothing was ever told of its steps."""
+    is_over: bool
+    before: Losses = field(default_factory=Losses)
+    """Of runs before this one, as far as this machine kept them."""
+    remark: str = ""
+    is_of_earlier_run: bool = False
+    """Of this run nothing is known yet: what is told is of the one before."""
+
+
+def recall_performance(effective: Effective, job: str | None) -> Recalled:
+    """Raises what `find_job` and the store do where nothing was kept here either."""
+    root = state_root(effective.settings.paths)
+    try:
+        found = find_job(effective, job)
+        view = store_away.read_view(found)
+        if not exists(view):
+            raise store_away.unknown(found)
+    except AWAY as error:
+        state = newest_ended(root) if job is None else root / job
+        kept = None if state is None else read_record(state)
+        if state is None or kept is None:
+            raise
+        return _remembered(state, kept[0], from_memory(state.name, error))
+    return _live(found, view)
+
+
+@dataclass(frozen=True)
+class NoPrice:
+    """Nobody said what a GPU costs."""
+
+    per_gpu_hour: float = 0.0
+    currency: str = ""
+
+
+def price_in(settings: Settings) -> Price:
+    """What a GPU costs, as was set."""
+    return getattr(settings, "cost", None) or NoPrice()
+
+
+def _live(found: FoundJob, view: View) -> Recalled:
+    cluster = parse_cluster(view)
+    plan = cluster.plan or attached_plan(view)
+    kept = read_record(found.state)
+    record = None if kept is None else kept[0]
+    if plan is None:
+        return Recalled(found.job, None, is_over=False)
+    seen = see(plan, list(cluster.nodes.values()), view.lease.candidate)
+    is_over = plan.state in TERMINAL
+    before = Losses() if record is None else losses_before(record, plan.began_unix_s)
+    if seen.standing is None and record is not None and record.performance is not None:
+        # A new leader has judged nothing yet, or this run has only begun.
+        return Recalled(
+            found.job,
+            record.performance,
+            is_over,
+            before,
+            is_of_earlier_run=record.performance.began_unix_s != plan.began_unix_s,
+        )
+    return Recalled(found.job, seen, is_over, before)
+
+
+def _remembered(state: Path, record: JobRecord, remark: str) -> Recalled:
+    performance = record.performance
+    is_earlier = performance is not None and performance.began_unix_s != record.began_unix_s
+    return Recalled(
+        state.name, performance, True, record.losses_before, remark, is_of_earlier_run=is_earlier
+    )

@@ -1,0 +1,248 @@
+"""How well a job does, as a page for people and as data for scripts. Pure, except that paint looks
+at the terminal."""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from holdfast_sidecar.cli.performance_recall import Recalled
+from holdfast_sidecar.cli.rank_bars import OWN, WIDTH
+from holdfast_sidecar.cli.slow_page import NOT_JUDGED
+from holdfast_sidecar.cli.table import BAD, paint, size, table
+from holdfast_sidecar.performance_seen import SHOWN, lines_of, losses_of, median_us, shortened
+from holdfast_sidecar.records.performance import Losses, Performance, RankSteps
+from holdfast_sidecar.records.slowness import Efficiency
+from holdfast_sidecar.records.steps import StepLine
+from holdfast_sidecar.slow_words import Price, gpu_hours, money, percent
+from holdfast_sidecar.span import span
+
+PARTS = {
+    "data": "data",
+    "transfer": "to the device",
+    "forward": "forward",
+    "backward": "backward",
+    "communicating": "communicating",
+    "optimizer": "optimizer",
+    "other": "other",
+    "lost": "saving, evaluating, compiling",
+}
+"""Field of a StepLine -> what people call it. `lost` is per step over all of them."""
+
+SHARES = {
+    "communication_share": "communication",
+    "data_share": "data",
+    "bubble_share": "bubble",
+}
+
+LITTLE_ROOM = 0.05
+"""Of a device: below it one longer sequence may end the job. torch's allocator asks for blocks of
+2 to 20 MiB and more, and gives back what it keeps before it gives up, which costs steps."""
+
+CAUSES_SHOWN = 12
+
+
+def page(recalled: Recalled, now_unix_s: float, price: Price) -> str:
+    """All that is known of how well the job does."""
+    performance = recalled.performance
+    if performance is None:
+        return f"job {recalled.job}: {NOT_JUDGED}"
+    lines = list(lines_of(performance.ranks).values())
+    parts = [
+        "\n".join(_heading(recalled, performance, now_unix_s)),
+        "\n".join(_where_it_goes(lines)),
+        _memory(performance),
+        _lost(recalled, performance, price),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def plain(recalled: Recalled, price: Price) -> dict[str, Any]:
+    """The same for scripts."""
+    performance = recalled.performance
+    standing = None if performance is None else performance.standing
+    efficiency = None if standing is None else standing.efficiency
+    ranks = [] if performance is None else performance.ranks
+    lines = list(lines_of(ranks).values())
+    world_size = 0 if performance is None else performance.world_size
+    return {
+        "job": recalled.job,
+        "is_over": recalled.is_over,
+        "is_of_earlier_run": recalled.is_of_earlier_run,
+        "world_size": world_size,
+        "efficiency": None if efficiency is None else dataclasses.asdict(efficiency),
+        "median_step_us": {part: median_us(lines, part) for part in ("total", *PARTS)},
+        "memory": [plain_memory(rank) for rank in ranks if rank.memory_total],
+        "lost": _plain_lost(losses_of(performance), world_size, price),
+        "lost_before": _plain_lost(recalled.before, world_size, price),
+        "per_gpu_hour": price.per_gpu_hour,
+        "currency": price.currency,
+    }
+
+
+def plain_memory(rank: RankSteps) -> dict[str, Any]:
+    """One rank's device, with what is left at its worst and what the allocator keeps unused."""
+    return {
+        "rank": rank.rank,
+        "node": rank.node,
+        "total_bytes": rank.memory_total,
+        "allocated_bytes": rank.memory_allocated,
+        "reserved_bytes": rank.memory_reserved,
+        "peak_bytes": rank.memory_peak,
+        "headroom_bytes": headroom(rank),
+        "fragmentation": fragmentation(rank),
+        "retries": rank.memory_retries,
+    }
+
+
+def headroom(rank: RankSteps) -> int:
+    """Bytes that were left of its device when it needed most."""
+    return max(rank.memory_total - max(rank.memory_peak, rank.memory_reserved), 0)
+
+
+def fragmentation(rank: RankSteps) -> float:
+    """Of what the allocator holds, the part that no tensor is in."""
+    if not rank.memory_reserved:
+        return 0.0
+    return max(1 - rank.memory_allocated / rank.memory_reserved, 0.0)
+
+
+def _heading(recalled: Recalled, performance: Performance, now_unix_s: float) -> Iterator[str]:
+    standing = performance.standing
+    which = ", the run before this one" if recalled.is_of_earlier_run else ""
+    yield f"job {recalled.job}: {performance.world_size:,} ranks{which}"
+    if standing is None:
+        yield NOT_JUDGED
+        return
+    ago = span(max(now_unix_s - standing.at_unix_s, 0.0))
+    yield _line(
+        "watched", f"{span(standing.watched_s)} of steps, up to step {standing.step:,}, {ago} ago"
+    )
+    yield from _efficiency(standing.efficiency or Efficiency())
+    for line in [*(standing.efficiency.unknown if standing.efficiency else []), *standing.unjudged]:
+        yield from _wrapped("not known", line)
+
+
+def _efficiency(one: Efficiency) -> Iterator[str]:
+    if one.step_s is not None:
+        yield _line("step", span(one.step_s))
+    if one.tokens_per_s is not None:
+        yield _line("tokens/s", f"{one.tokens_per_s:,.0f}")
+    if one.mfu is not None:
+        hardware = "" if one.hfu is None else f", HFU {one.hfu:.1%}"
+        yield _line("MFU", f"{one.mfu:.1%}{hardware}")
+    for field, name in SHARES.items():
+        share = getattr(one, field)
+        if share is not None:
+            yield _line(name, f"{percent(share)} of a step")
+    if one.scaling is not None:
+        yield _line("scaling", f"{percent(one.scaling)} of the throughput of the first steps")
+
+
+def _where_it_goes(lines: Collection[StepLine]) -> Iterator[str]:
+    if not lines:
+        return
+    total = median_us(lines, "total")
+    parts = {part: median_us(lines, part) for part in PARTS}
+    longest = max(parts.values()) or 1.0
+    yield f"where a step's time goes (the middle of {len(lines):,} ranks, {span(total / 1e6)})"
+    for part, name in PARTS.items():
+        if parts[part]:
+            yield _part(name, parts[part], longest, total)
+    if overlapped := median_us(lines, "overlapped"):
+        yield f"besides, {span(overlapped / 1e6)} of communication behind the computing"
+    if collector := median_us(lines, "collector"):
+        yield f"in it {span(collector / 1e6)} of Python's garbage collector"
+    if not all(line.waits_seen for line in lines):
+        yield "backward holds waiting for others, too: their reducers can't be watched here"
+
+
+def _part(name: str, microseconds: float, longest: float, total: float) -> str:
+    bar = OWN * max(1, round(WIDTH * microseconds / longest))
+    share = percent(microseconds / total) if total else "-"
+    return f"{name:<30}{bar:<{WIDTH}}  {span(microseconds / 1e6):>8}  {share:>6}"
+
+
+def _memory(performance: Performance) -> str:
+    having = [rank for rank in shortened(performance).ranks if rank.memory_total]
+    if not having:
+        return ""
+    rows = [
+        [
+            str(rank.rank),
+            rank.node,
+            size(rank.memory_allocated),
+            size(rank.memory_reserved),
+            f"{size(rank.memory_peak)} of {size(rank.memory_total)}",
+            _room(rank),
+            percent(fragmentation(rank)),
+            str(rank.memory_retries),
+        ]
+        for rank in having[:SHOWN]
+    ]
+    headings = ["rank", "node", "tensors", "reserved", "peak", "left", "fragmented", "retries"]
+    return table(headings, rows)
+
+
+def _room(rank: RankSteps) -> str:
+    left = headroom(rank)
+    return paint(size(left), BAD) if left < LITTLE_ROOM * rank.memory_total else size(left)
+
+
+def _lost(recalled: Recalled, performance: Performance, price: Price) -> str:
+    """By cause and by rank: of this run, and of those before it."""
+    now, ranks = losses_of(performance), performance.world_size
+    parts = [
+        _table("lost to", now.by_cause, now.watched_s, ranks, price),
+        _table("lost by", now.by_rank, now.watched_s, ranks, price),
+        _table(
+            "in runs before, to",
+            recalled.before.by_cause,
+            recalled.before.watched_s,
+            ranks,
+            price,
+        ),
+    ]
+    told = "\n\n".join(filter(None, parts))
+    return told or ("nothing was lost to slowness so far" if now.watched_s else "")
+
+
+def _table(head: str, lost: Mapping[str, float], watched_s: float, ranks: int, price: Price) -> str:
+    dearest = sorted(lost.items(), key=lambda one: -one[1])
+    rows = [
+        [
+            f"rank {name}" if name[:1].isdigit() else name,
+            span(seconds),
+            percent(seconds / watched_s) if watched_s else "-",
+            f"{gpu_hours(seconds, ranks):,.2f}",
+            *([] if (paid := money(seconds, ranks, price)) is None else [f"{paid:,.2f}"]),
+        ]
+        for name, seconds in dearest[:CAUSES_SHOWN]
+        if seconds > 0
+    ]
+    if not rows:
+        return ""
+    headings = [head, "time", "of the steps", "GPU hours"]
+    return table(headings + [price.currency] * (price.per_gpu_hour > 0), rows)
+
+
+def _plain_lost(lost: Losses, ranks: int, price: Price) -> dict[str, Any]:
+    total_s = sum(lost.by_cause.values())
+    return {
+        "watched_s": lost.watched_s,
+        "total_s": total_s,
+        "gpu_hours": gpu_hours(total_s, ranks),
+        "money": money(total_s, ranks, price),
+        "by_cause_s": lost.by_cause,
+        "by_rank_s": lost.by_rank,
+    }
+
+
+def _line(head: str, text: str) -> str:
+    return f"{head:<15}{text}"
+
+
+def _wrapped(head: str, text: str) -> list[str]:
+    return textwrap.wrap(text, width=100, initial_indent=f"{head:<15}", subsequent_indent=" " * 15)

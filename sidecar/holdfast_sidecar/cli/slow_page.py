@@ -1,0 +1,146 @@
+"""Who is slow and why, as a page for people and as data for scripts. Pure, except that paint looks
+at the terminal."""
+
+from __future__ import annotations
+
+import dataclasses
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from holdfast_sidecar import slow_words
+from holdfast_sidecar.cli.performance_recall import Recalled
+from holdfast_sidecar.cli.rank_bars import bars
+from holdfast_sidecar.cli.table import BAD, GOOD, paint
+from holdfast_sidecar.records.performance import Performance
+from holdfast_sidecar.records.slowness import Slowness, SlowStanding
+from holdfast_sidecar.slow_words import Price, gpu_hours, money, percent
+from holdfast_sidecar.span import span
+
+WIDTH = 100
+
+EVIDENCE_SHOWN = 6
+
+WHAT_IFS_SHOWN = 8
+
+NAMED = 4
+"""In the first line; below it stands everyone."""
+
+NOT_JUDGED = (
+    "nobody has judged this job's steps yet: that takes some ten steps of every rank, and the hooks"
+    " in them (`holdfast doctor`)"
+)
+
+
+def page(recalled: Recalled, now_unix_s: float, price: Price) -> str:
+    """All that is known of who is slow."""
+    performance = recalled.performance
+    standing = None if performance is None else performance.standing
+    if performance is None or standing is None:
+        picture = "" if performance is None else bars(performance)
+        told = f"job {recalled.job}: {NOT_JUDGED}"
+        return "\n\n".join(filter(None, [told, picture]))
+    parts = [
+        _verdict(recalled, standing, now_unix_s),
+        *("\n".join(_one(one, performance, now_unix_s, price)) for one in standing.slow),
+        "\n".join(_what_ifs(standing, performance, price)),
+        "\n".join(_line("not judged", line) for line in standing.unjudged),
+        bars(performance),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def plain(recalled: Recalled, price: Price) -> dict[str, Any]:
+    """The same for scripts."""
+    performance = recalled.performance
+    standing = None if performance is None else performance.standing
+    world_size = 0 if performance is None else performance.world_size
+    lost = [] if standing is None else [_price(one, world_size, price) for one in standing.slow]
+    return {
+        "job": recalled.job,
+        "is_over": recalled.is_over,
+        "is_of_earlier_run": recalled.is_of_earlier_run,
+        "is_anybody_slow": bool(lost),
+        "costs": lost,
+        "per_gpu_hour": price.per_gpu_hour,
+        "currency": price.currency,
+        "world_size": world_size,
+        "standing": None if standing is None else dataclasses.asdict(standing),
+        "steps": [] if performance is None else [vars(one) for one in performance.ranks],
+    }
+
+
+def _price(one: Slowness, ranks: int, price: Price) -> dict[str, Any]:
+    return {
+        "who": slow_words.who(one),
+        "lost_s": one.lost_s,
+        "gpu_hours": gpu_hours(one.lost_s, ranks),
+        "money": money(one.lost_s, ranks, price),
+    }
+
+
+def _verdict(recalled: Recalled, standing: SlowStanding, now_unix_s: float) -> str:
+    ago = span(max(now_unix_s - standing.at_unix_s, 0.0))
+    told = paint(_who_is_slow(standing.slow), BAD if standing.slow else GOOD)
+    which = "the run before this one, " if recalled.is_of_earlier_run else ""
+    watched = (
+        f"{which}{standing.judged_ranks:,} ranks compared up to step {standing.step:,} of attempt"
+        f" {standing.attempt}, {span(standing.watched_s)} of steps in all, judged {ago} ago"
+    )
+    return "\n".join([f"job {recalled.job}: {told}", *_wrapped("watched", watched)])
+
+
+def _who_is_slow(slow: Sequence[Slowness]) -> str:
+    """`rank 5 on b is slow`, `2 are slow: rank 5 on b, rank 9 on c`."""
+    if not slow:
+        return "nobody is slow"
+    if len(slow) == 1:
+        return f"{slow_words.who(slow[0])} is slow" + " (it may pass)" * (not slow[0].is_persistent)
+    names = ", ".join(slow_words.who(one) for one in slow[:NAMED]) + ", …" * (len(slow) > NAMED)
+    passing = sum(not one.is_persistent for one in slow)
+    return f"{len(slow)} are slow: {names}" + f" ({passing} of them may pass)" * bool(passing)
+
+
+def _one(one: Slowness, performance: Performance, now_unix_s: float, price: Price) -> Iterator[str]:
+    lasting = "" if one.is_persistent else ", which may pass"
+    yield paint(f"{slow_words.who(one)}: {percent(one.slowdown)} slower{lasting}", BAD)
+    ago = span(max(now_unix_s - one.since_unix_s, 0.0))
+    peers = f"the others of role {one.role}" if one.role else "all others"
+    where = f" in the process group {one.group}" * bool(one.group)
+    in_part = f"; the time goes into: {one.part}{where}" * bool(one.part)
+    yield _line("compared", f"with {peers}{in_part}")
+    yield _line("since", f"step {one.since_step:,}, {ago} ago")
+    words = slow_words.CAUSES.get(one.cause, one.cause.value)
+    yield _line("cause", f"{one.cause.value}: {words} ({one.confidence:.0%} sure)")
+    for line in one.evidence[:EVIDENCE_SHOWN]:
+        yield from _wrapped("because", line)
+    if one.advice:
+        yield from _wrapped("next", one.advice)
+    gain = slow_words.gained(one) or "the job hardly waits for it"
+    yield _line("costs", gain)
+    if one.lost_s > 0:
+        yield _line("lost", slow_words.cost(one.lost_s, performance.world_size, price))
+
+
+def _what_ifs(standing: SlowStanding, performance: Performance, price: Price) -> Iterator[str]:
+    """What would make it how much faster, and what everything together has cost."""
+    worth = [one for one in standing.what_ifs if one.gain >= slow_words.LEAST_GAIN]
+    for number, one in enumerate(worth[:WHAT_IFS_SHOWN]):
+        head = "this job would be " if not number else ""
+        lost = f" ({span(one.lost_s)} so far)" if one.lost_s >= 1 else ""
+        yield _line("what if" if not number else "", f"{head}{slow_words.if_only(one)}{lost}")
+    total_s = sum(standing.lost_s.values())
+    if total_s >= 1:
+        share = f" ({percent(total_s / standing.watched_s)})" if standing.watched_s else ""
+        cost = slow_words.cost(total_s, performance.world_size, price)
+        yield _line("in all", f"{cost}{share}; for what: holdfast report")
+
+
+def _line(head: str, text: str) -> str:
+    return f"{head:<12}{text}"
+
+
+def _wrapped(head: str, text: str) -> list[str]:
+    return textwrap.wrap(
+        text, width=WIDTH, initial_indent=f"{head:<12}", subsequent_indent=" " * 12
+    )

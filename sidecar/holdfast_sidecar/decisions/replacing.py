@@ -1,0 +1,265 @@
+"""Whether a slow node gives its place to a spare: only when it has been slow for long, for a reason
+that stays with it, and when the job has lost as much by it as the restart will cost.
+
+To act then is the rule for renting or buying skis: nobody knows how long the job still runs, and
+who buys once the rents come to the price never pays more than twice what hindsight would. Pure.
+"""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from enum import Enum
+
+from holdfast_sidecar.decisions import quarantine, restart
+from holdfast_sidecar.decisions.admission import verdict_on
+from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.endurance import CARRIED, Spell
+from holdfast_sidecar.decisions.formation import alike, natural_order
+from holdfast_sidecar.decisions.losses import agent_of
+from holdfast_sidecar.decisions.modes import mode_of_job
+from holdfast_sidecar.decisions.outcome import Circumstances
+from holdfast_sidecar.decisions.pausing import too_few_without
+from holdfast_sidecar.decisions.saving_first import can_be_saved
+from holdfast_sidecar.decisions.schedule import cost_of
+from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.quarantine import Quarantine
+from holdfast_sidecar.records.slowness import Slowness, SlowStanding
+from holdfast_sidecar.settings import PolicySettings
+from holdfast_sidecar.slow_words import CAUSES, gained, percent
+from holdfast_sidecar.span import span
+
+STRAGGLER = "straggler"
+"""Cause of the incident that it becomes."""
+
+SURE = 0.9
+"""Of who it is and why: one wrong in ten is as much as anybody would restart for."""
+
+JUDGEMENTS = 10
+"""So often it must have been judged slow, however long the steps are: as many as it takes to call
+a rank slow at all, once more."""
+
+LEAST_GAIN = 0.05
+"""Healthy nodes differ by 1 to 5 %: below that the spare may be as slow."""
+
+ASSUMED_RESTART_S = 120.0
+"""What a restart takes as long as this job has had none: imports, groups, state, the first steps.
+Small jobs need seconds; FT-HSDP (arXiv 2602.00277) reports 200 s at 16,000 GPUs."""
+
+MEASURED = 3
+"""The newest restarts that its cost is the median of."""
+
+FRESH_S = 30.0
+"""A checkpoint older than this is not gone back to for the sake of speed: what was done since would
+be done again."""
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """Who goes, for whom, and why it is worth it."""
+
+    slow: Slowness
+    spare: str
+    lasted_s: float
+    restart_s: float
+
+    @property
+    def asked_by(self) -> str:
+        """The name by which its checkpoint is asked for."""
+        return f"{STRAGGLER}:{self.slow.node}"
+
+
+class Saved(Enum):
+    """How far the checkpoint is that a replacement waits for."""
+
+    NO = "no"
+    UNDER_WAY = "under way"
+    YES = "yes"
+    FAILED = "failed"
+
+
+def own_standing(cluster: Cluster, plan: Plan, leader: str) -> SlowStanding | None:
+    """What this leader's sidecar says of the attempt under way."""
+    told = (node.slow for node in cluster.nodes.values() if node.candidate == leader)
+    standing = next(told, None)
+    is_current = standing is not None and standing.attempt == plan.attempt
+    return standing if is_current and plan.state == "running" else None
+
+
+def find(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Replacement | None:
+    """The node that a spare should take the place of; whether that may be done is for the mode."""
+    standing = own_standing(cluster, plan, circumstances.leader)
+    if standing is None or not circumstances.slow:
+        return None
+    policy, restart_s = circumstances.settings.policy, restart_cost_s(cluster)
+    members = {member.node for member in plan.members}
+    for one in sorted(standing.slow, key=lambda one: -one.gain):
+        spell = circumstances.slow.get(one.node)
+        if one.node not in members or obstacle(one, spell, restart_s, policy):
+            continue
+        spares = find_spares(cluster, plan, one.node)
+        if spares and not _hindrance(cluster, plan, one, circumstances):
+            assert spell is not None
+            return Replacement(one, spares[0].node, spell.lasted_s, restart_s)
+    return None
+
+
+def obstacle(one: Slowness, spell: Spell | None, restart_s: float, policy: PolicySettings) -> str:
+    """Why its node is not replaced for this slowness, whoever waits; empty: it should be."""
+    after_s = policy.replace_slow_after_s
+    if after_s <= 0:
+        return "policy.replace_slow_after_s is 0"
+    if not one.node or one.cause not in CARRIED:
+        return f"another node is no help against {one.cause.value}"
+    if not one.is_persistent:
+        return "it may pass"
+    if one.confidence < SURE:
+        return f"only {one.confidence:.0%} sure"
+    if one.gain < LEAST_GAIN:
+        return f"the job would be only {percent(one.gain)} faster"
+    if spell is None or spell.judgements < JUDGEMENTS or spell.lasted_s < after_s:
+        return f"not seen for {span(after_s)} yet"
+    lost_s = waited_s(one, spell)
+    if lost_s < restart_s:
+        return f"it cost {span(lost_s)} so far, a restart costs {span(restart_s)}"
+    return ""
+
+
+def waited_s(one: Slowness, spell: Spell) -> float:
+    """What the job lost by it meanwhile: faster by `gain` is shorter by gain / (1 + gain)."""
+    return spell.lasted_s * one.gain / (1 + one.gain)
+
+
+def restart_cost_s(cluster: Cluster) -> float:
+    """What a planned restart costs this job: from the end of an attempt until all ranks step in the
+    next, and what a checkpoint keeps the loop."""
+    known = sorted(
+        (i for i in cluster.incidents.values() if i.recovered_unix_s and i.ended_unix_s),
+        key=lambda incident: incident.detected_unix_s,
+    )
+    took = [i.recovered_unix_s - i.ended_unix_s for i in known if i.decided == "restart"]
+    down_s = statistics.median(took[-MEASURED:]) if took else ASSUMED_RESTART_S
+    saving = cost_of(cluster.ledger.values())
+    return down_s + (0.0 if saving is None else saving.blocked_s)
+
+
+def find_spares(cluster: Cluster, plan: Plan, node: str) -> list[AgentReport]:
+    """Nodes that wait, could sit in this one's place, and that their health gates find fit."""
+    seated = [agent for m in plan.members if (agent := agent_of(cluster, m)) is not None]
+    wanted = next((agent for agent in seated if agent.node == node), None)
+    members = {member.node for member in plan.members}
+    if wanted is None:
+        return []
+    waiting = [
+        agent
+        for agent in alike(cluster.joining(), seated)
+        if agent.node not in members and agent.slots == wanted.slots and _has_passed(agent, cluster)
+    ]
+    return sorted(waiting, key=lambda agent: natural_order(agent.node))
+
+
+def _has_passed(agent: AgentReport, cluster: Cluster) -> bool:
+    """A stopgap or an unchecked node may be worse than one that is slow."""
+    if agent.node in cluster.unfit or agent.node in cluster.unchecked:
+        return False
+    verdict = verdict_on(agent, cluster)
+    return verdict is None or verdict.state == "fit"
+
+
+def _hindrance(cluster: Cluster, plan: Plan, one: Slowness, circumstances: Circumstances) -> str:
+    """Why the job can't go on without this node now, or may not be restarted again."""
+    settings, now = circumstances.settings, circumstances.now_unix_s
+    agent = cluster.agents[one.node]
+    part = quarantine.part_of(agent, cluster.agents.values())
+    new = Quarantine(part, one.node, now, now)
+    share = settings.policy.quarantine_share
+    too_much = quarantine.is_too_much(plan.outside, new, cluster.agents.values(), share)
+    if why := too_few_without(cluster, plan, one.node) or too_much:
+        return why
+    if (mode := mode_of_job(settings, "quarantine")) != "act":
+        return f"the mode for keeping a node outside is {mode}"
+    verdict = restart.decide(
+        Incident("", plan.attempt, STRAGGLER),
+        cluster.incidents.values(),
+        plan.restarts,
+        cap(cluster, settings.policy),
+        settings.policy,
+        now,
+    )
+    # What would need a pause first is no gain.
+    is_free = isinstance(verdict, restart.Restart) and not verdict.pause_s
+    return "" if is_free else "the budget of restarts for it is used up"
+
+
+def cap(cluster: Cluster, policy: PolicySettings) -> int:
+    """Most restarts of the run, as launchers were told or the settings say; -1: none but the
+    budget."""
+    caps = [a.max_restarts for a in cluster.agents.values() if a.max_restarts is not None]
+    return min(caps) if caps else policy.max_restarts
+
+
+def acted_on(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Replacement | None:
+    """As `find`, where it may be done and the job can be saved before."""
+    if mode_of_job(circumstances.settings, STRAGGLER) != "act" or plan.pause is not None:
+        return None
+    found = find(cluster, plan, circumstances)
+    if found is None or not can_be_saved(incident_of(found, plan), cluster, plan):
+        return None
+    return found
+
+
+def how_saved(found: Replacement, cluster: Cluster, plan: Plan, now_unix_s: float) -> Saved:
+    """How far its checkpoint is; one that came to nothing is tried again after the next one."""
+    order = cluster.checkpoint
+    is_own = order is not None and found.asked_by in order.answers
+    if order is None or not is_own or order.attempt != plan.attempt or order.came_too_late:
+        return Saved.NO
+    if order.state in ("armed", "writing"):
+        return Saved.UNDER_WAY
+    if order.state != "complete":
+        return Saved.FAILED
+    entry = cluster.ledger.get(order.identifier)
+    if entry is None:
+        return Saved.UNDER_WAY
+    return Saved.YES if now_unix_s - entry.at_unix_s <= FRESH_S else Saved.NO
+
+
+def asks_to_save(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> str:
+    """The name by which a checkpoint is wanted for a replacement; empty: none is."""
+    found = acted_on(cluster, plan, circumstances)
+    if found is None:
+        return ""
+    is_wanted = how_saved(found, cluster, plan, circumstances.now_unix_s) is Saved.NO
+    return found.asked_by if is_wanted else ""
+
+
+def due(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident | None:
+    """The incident for which the attempt is ended now: the job is saved, and all else holds."""
+    found = acted_on(cluster, plan, circumstances)
+    if found is None:
+        return None
+    saved = how_saved(found, cluster, plan, circumstances.now_unix_s)
+    return incident_of(found, plan) if saved is Saved.YES else None
+
+
+def incident_of(found: Replacement, plan: Plan) -> Incident:
+    """It begins when something is done about it: its cost is that of the restart, not of the
+    slowness, which is told as such."""
+    one = found.slow
+    words = CAUSES.get(one.cause, one.cause.value)
+    said = f"{percent(one.slowdown)} slower than its peers since step {one.since_step}: {words}"
+    worth = (
+        f"slow without a break for {span(found.lasted_s)}; {gained(one)}, and a restart costs"
+        f" {span(found.restart_s)}; node {found.spare} waits to take its place"
+    )
+    return Incident(
+        "",
+        plan.attempt,
+        STRAGGLER,
+        one.node,
+        list(one.ranks),
+        one.confidence,
+        evidence=[said, *one.evidence, worth],
+    )

@@ -1,0 +1,114 @@
+"""Slowness in words: who, by how much, why, what it costs. Pure."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from holdfast_sidecar.records.slowness import Cause, Slowness, WhatIf
+from holdfast_sidecar.span import span
+
+
+class Price(Protocol):
+    """What a GPU costs; settings.CostSettings is one."""
+
+    @property
+    def per_gpu_hour(self) -> float:
+        """For an hour; 0: nobody said."""
+
+    @property
+    def currency(self) -> str:
+        """Of that number."""
+
+
+CAUSES = {
+    Cause.GPU_CLOCK: "heat or a brake holds its GPU's clock down",
+    Cause.GPU_POWER: "a power cap holds its GPU's clock down",
+    Cause.GPU_LINK: "its GPU's PCIe or NVLink is narrower or slower than it could be",
+    Cause.GPU_SHARED: "another process computes on the same GPU",
+    Cause.COMPUTE: "what it computes takes longer, and nothing that is watched explains it",
+    Cause.CPU_QUOTA: "its control group's CPU quota is used up",
+    Cause.CPU_CONTENTION: "others want the same CPU cores",
+    Cause.MEMORY_PRESSURE: "host memory is short: pages are read from storage again and again",
+    Cause.COLLECTOR: "Python's garbage collector",
+    Cause.DATA_LOADING: "its batches come late",
+    Cause.STORAGE: "the storage that it reads from is slow",
+    Cause.LINK: "a network link or card is slow",
+    Cause.UNEVEN_WORK: "it is given more to do than the others",
+    Cause.PIPELINE: "its pipeline stage has more to do than the others",
+    Cause.RECOMPILATION: "torch.compile starts over again and again",
+    Cause.UNKNOWN: "nothing that is watched explains it",
+}
+
+NOT_WITHOUT = {
+    Cause.UNEVEN_WORK: "with even work",
+    Cause.PIPELINE: "with even stages",
+}
+"""What would make the job faster where nobody is to be left out."""
+
+LEAST_GAIN = 0.005
+"""Below half a percent the job would be as fast without."""
+
+
+def who(one: Slowness) -> str:
+    """`rank 5 on b`, `ranks 4, 5 on b`, `node b`, as far as it is known."""
+    listed = ", ".join(map(str, one.ranks[:8])) + ", …" * (len(one.ranks) > 8)
+    ranks = f"rank{'s' * (len(one.ranks) > 1)} {listed}" if one.ranks else ""
+    if not one.node:
+        return ranks or "somebody"
+    return f"{ranks} on {one.node}" if ranks else f"node {one.node}"
+
+
+def brief(one: Slowness) -> str:
+    """`rank 5 on b, +31 % since step 1200: cpu_quota; the job would be 18 % faster without it`."""
+    return f"{who(one)}, +{percent(one.slowdown)} since step {one.since_step}: {_why(one)}"
+
+
+def _why(one: Slowness) -> str:
+    gain = gained(one)
+    return f"{one.cause.value}; {gain}" if gain else one.cause.value
+
+
+def gained(one: Slowness) -> str:
+    """What the job would gain; empty: nothing to speak of."""
+    if one.gain < LEAST_GAIN:
+        return ""
+    without = NOT_WITHOUT.get(one.cause, "without it")
+    return f"the job would be {percent(one.gain)} faster {without}"
+
+
+def if_only(one: WhatIf) -> str:
+    """`18 % faster without rank 5`, `6 % faster with even sequence lengths`."""
+    return f"{percent(one.gain)} faster {_without(one)}"
+
+
+def _without(one: WhatIf) -> str:
+    if one.kind == "work":
+        return "with even work (sequence lengths)"
+    if one.kind == "stage":
+        return f"with {one.what} as fast as the other stages"
+    if one.kind == "cause":
+        return f"without {one.what.replace('_', ' ')}"
+    return f"without {one.what}"
+
+
+def percent(share: float) -> str:
+    """A part of one as people say it: `31 %`; below ten with a digit more."""
+    hundredth = share * 100
+    return f"{hundredth:.0f} %" if abs(hundredth) >= 9.95 else f"{hundredth:.1f} %"
+
+
+def cost(lost_s: float, ranks: int, price: Price) -> str:
+    """`5 min 12 s of the job, 0.69 GPU hours, 1.73 USD`; money only where a price is set."""
+    paid = money(lost_s, ranks, price)
+    told = "" if paid is None else f", {paid:,.2f} {price.currency}"
+    return f"{span(lost_s)} of the job, {gpu_hours(lost_s, ranks):,.2f} GPU hours{told}"
+
+
+def money(lost_s: float, ranks: int, price: Price) -> float | None:
+    """What so much time of the job costs; None where nobody set a price."""
+    return gpu_hours(lost_s, ranks) * price.per_gpu_hour if price.per_gpu_hour > 0 else None
+
+
+def gpu_hours(lost_s: float, ranks: int) -> float:
+    """While the job stands, every rank does: each counts as one GPU."""
+    return lost_s * ranks / 3600

@@ -1,0 +1,63 @@
+"""Who is slow: each rank against those of its role, step after step.
+
+Never against all ranks, never on one observation, never on missing data: what can't be judged is
+told as such.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from holdfast_sidecar.records.steps import StepLine
+from holdfast_sidecar.stragglers.frame import Excess, Frame
+from holdfast_sidecar.stragglers.peers import spell_ranks
+from holdfast_sidecar.stragglers.place import Place
+from holdfast_sidecar.stragglers.role_watch import RoleWatch
+
+MOST_LINES = 8
+"""Of what can't be judged; people read them."""
+
+
+class Detector:
+    """Follows the frames of one attempt."""
+
+    def __init__(self) -> None:
+        self._roles: dict[str, RoleWatch] = {}
+        self._unjudged: list[str] = []
+
+    @property
+    def unjudged(self) -> tuple[str, ...]:
+        """What could not be judged in the newest frame, and why: one line each."""
+        more = len(self._unjudged) - MOST_LINES
+        if more <= 0:
+            return tuple(self._unjudged)
+        return (*self._unjudged[: MOST_LINES - 1], f"{more + 1} more of the same kind")
+
+    def follow(self, frame: Frame, places: Mapping[int, Place], now_s: float) -> tuple[Excess, ...]:
+        """All who are slow now, the slowest first."""
+        self._unjudged = []
+        if len(frame.lines) == 1:
+            self._unjudged.append("only one rank tells of its steps: nobody to compare it with")
+            return ()
+        slow: list[Excess] = []
+        for role, lines in self._by_role(frame, places).items():
+            watch = self._roles.get(role)
+            if watch is None:
+                watch = self._roles[role] = RoleWatch(role)
+            slow += watch.follow(lines, frame, now_s, len(frame.lines))
+            self._unjudged += watch.unjudged
+        return tuple(sorted(slow, key=lambda excess: (-excess.slowdown, excess.rank)))
+
+    def _by_role(self, frame: Frame, places: Mapping[int, Place]) -> Mapping[str, list[StepLine]]:
+        roles: dict[str, list[StepLine]] = defaultdict(list)
+        homeless = []
+        for rank, line in frame.lines.items():
+            place = places.get(rank)
+            if place is None:
+                homeless.append(rank)
+            else:
+                roles[place.role].append(line)
+        if homeless:
+            self._unjudged.append(f"{spell_ranks(homeless)}: their place is not known yet")
+        return roles

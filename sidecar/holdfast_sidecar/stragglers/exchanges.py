@@ -1,0 +1,283 @@
+"""Process groups whose exchange got slower, by how their members wait.
+
+Within a group the exchange itself takes what that member waited who waited least: the last to
+arrive waits for the transfer alone, the others for the last one too. That is compared with the
+group's own past, and with groups that do the same. Clocks of different nodes are never compared.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import itemgetter
+
+from holdfast_sidecar.records.steps import StepLine
+from holdfast_sidecar.stragglers.frame import Frame
+from holdfast_sidecar.stragglers.place import Place
+from holdfast_sidecar.stragglers.roll import Circle, Roll
+
+LEARNT_FRAMES = 8
+"""Frames after which a group's usual exchange is known well enough to be compared with."""
+
+PAST_FRAMES = 32
+NEW_FRAMES = 5
+NEW_STEPS = 8
+"""So many steps in a row, in two frames at least and five at most, are slower: what is over before
+is a burst in the network that others' traffic makes all day, and a verdict comes in ten steps."""
+
+TIMES = 1.3
+"""So much slower than usual: rings share a card with other groups' traffic, and a fifth more or
+less is what a busy network does by itself."""
+
+TIMES_SIBLINGS = 1.6
+"""Than those that do the same, where it has been so from the start: their paths differ too."""
+
+LEAST_OF_STEP = 0.03
+"""Of a step, what it must cost: nobody looks for a cable over less."""
+
+DEVIATIONS = 6.0
+"""Of its own past (MAD, as of a normal distribution), on each of those frames in a row: with a
+thousand groups and heavy tails, chance does not do that."""
+
+MAD_TO_SIGMA = 1.4826
+
+LINGERS = 0.5
+"""What was slow stays so down to half of that."""
+
+WORK_FOLLOWS = 0.5
+"""Of what the exchange grew by, the own work of its members: then there is more to exchange."""
+
+
+@dataclass(frozen=True)
+class SlowExchange:
+    """A process group whose members wait longer than they did, though none comes late."""
+
+    group: str
+    digest: str
+    slowdown: float
+    """Of the exchange: 1.5 is two and a half times as long as usual."""
+    since_step: int
+    ranks: tuple[int, ...]
+    nodes: frozenset[str]
+    exchange_us: float
+    usual_us: float
+    against: str = "its own past"
+    """What is usual is known from there."""
+
+    @property
+    def costs_us(self) -> float:
+        """Of each step."""
+        return self.exchange_us - self.usual_us
+
+
+Newest = tuple[int, int, float, float]
+"""After which step and up to which, the exchange, the work."""
+
+
+@dataclass
+class _Past:
+    """What is remembered of one group."""
+
+    exchanges: deque[float] = field(default_factory=lambda: deque(maxlen=PAST_FRAMES))
+    works: deque[float] = field(default_factory=lambda: deque(maxlen=PAST_FRAMES))
+    newest: deque[Newest] = field(default_factory=lambda: deque(maxlen=NEW_FRAMES))
+    """(after_step, step, exchange, work) of frames that are too new to be the past."""
+    usual: float = 0.0
+    deviation: float = 0.0
+    work: float = 0.0
+    aged: int = 0
+    since_step: int | None = None
+
+    def take(self, after: int, step: int, exchange: float, work: float, learns: bool) -> None:
+        if len(self.newest) == NEW_FRAMES and learns and self.since_step is None:
+            self._age(*self.newest[0][2:])
+        self.newest.append((after, step, exchange, work))
+
+    def _age(self, exchange: float, work: float) -> None:
+        self.exchanges.append(exchange)
+        self.works.append(work)
+        self.aged += 1
+        if self.aged <= LEARNT_FRAMES or self.aged % LEARNT_FRAMES == 0:
+            self.usual = statistics.median(self.exchanges)
+            self.work = statistics.median(self.works)
+            self.deviation = MAD_TO_SIGMA * statistics.median(
+                abs(one - self.usual) for one in self.exchanges
+            )
+
+    @property
+    def is_known(self) -> bool:
+        return len(self.exchanges) >= LEARNT_FRAMES
+
+    def least(self, step_us: float) -> float | None:
+        """What a slow one takes at least; None while too little is known."""
+        if not self.is_known:
+            return None
+        beyond = max((TIMES - 1) * self.usual, LEAST_OF_STEP * step_us, DEVIATIONS * self.deviation)
+        return self.usual + (beyond if self.since_step is None else LINGERS * beyond)
+
+    def stands_out(self, latest: Sequence[Newest], least: float) -> bool:
+        """Whether all of these do, and not for more work."""
+        if not all(one[2] > least for one in latest):
+            return False
+        if not self.is_known:
+            return True
+        grown = statistics.median(one[2] for one in latest) / max(1.0, self.usual) - 1
+        work = statistics.median(one[3] for one in latest) / max(1.0, self.work) - 1
+        return grown <= 0 or work < WORK_FOLLOWS * grown
+
+    def latest(self) -> list[Newest]:
+        """The newest frames, as many as make `NEW_STEPS`; empty while there are too few."""
+        chosen: list[Newest] = []
+        for one in reversed(self.newest):
+            chosen.append(one)
+            if len(chosen) >= 2 and chosen[0][1] - chosen[-1][0] >= NEW_STEPS:
+                return chosen
+        return chosen if len(chosen) == NEW_FRAMES else []
+
+
+@dataclass
+class Exchanges:
+    """Follows all groups of an attempt."""
+
+    unjudged: tuple[str, ...] = ()
+    _roll: Roll = field(default_factory=Roll)
+    _pasts: dict[str, _Past] = field(default_factory=dict)
+    _known: dict[str, Circle] = field(default_factory=dict)
+
+    def follow(
+        self, frame: Frame, places: Mapping[int, Place], late: Collection[int] = ()
+    ) -> tuple[SlowExchange, ...]:
+        """Those that are slow now. `late`: ranks known to be slow themselves; while one is, a group
+        of it learns nothing of what is usual."""
+        circles = self._roll.read(places)
+        if len(self._pasts) > len(circles):
+            self._pasts = {c.digest: p for c in circles if (p := self._pasts.get(c.digest))}
+        measured = [one for circle in circles if (one := _measure(circle, frame)) is not None]
+        self.unjudged = tuple(_missing(circles, {circle.digest for circle, _, _ in measured}))
+        late_ones = frozenset(late)
+        for circle, exchange, work in measured:
+            past = self._pasts.setdefault(circle.digest, _Past())
+            learns = not late_ones or late_ones.isdisjoint(circle.ranks)
+            past.take(frame.after_step, frame.step, exchange, work, learns)
+        step_us = _step_us(frame)
+        kin = {
+            of: statistics.median(ones) if len(ones) > SIBLINGS else 0.0
+            for of, ones in _by_kin(measured).items()
+        }
+        found = (self._judge(circle, step_us, kin) for circle, _, _ in measured)
+        self._known = {circle.digest: circle for circle, _, _ in measured}
+        return tuple(one for one in found if one is not None)
+
+    def quick(self, slow: Iterable[SlowExchange]) -> tuple[Circle, ...]:
+        """Groups that were measured and found as quick as ever."""
+        slow_ones = {one.digest for one in slow}
+        return tuple(
+            circle
+            for digest, circle in self._known.items()
+            if digest not in slow_ones and _is_as_ever(self._pasts[digest])
+        )
+
+    def _judge(
+        self, circle: Circle, step_us: float, kin: Mapping[object, float]
+    ) -> SlowExchange | None:
+        past = self._pasts[circle.digest]
+        against, least = "its own past", past.least(step_us)
+        usual = past.usual
+        if least is None or past.newest[-1][2] <= least:
+            usual, against = _of_siblings(circle, past, kin), "groups that do the same"
+            least = max(TIMES_SIBLINGS * usual, usual + LEAST_OF_STEP * step_us) + past.deviation
+        latest = past.latest() if usual > 0 and past.newest[-1][2] > least else []
+        if not latest or not past.stands_out(latest, least):
+            past.since_step = None
+            return None
+        if past.since_step is None:
+            past.since_step = latest[-1][0] + 1
+        exchange = statistics.median(one[2] for one in latest)
+        return SlowExchange(
+            circle.name,
+            circle.digest,
+            exchange / max(1.0, usual) - 1,
+            past.since_step,
+            circle.ranks,
+            circle.nodes,
+            exchange,
+            usual,
+            against,
+        )
+
+
+def _measure(circle: Circle, frame: Frame) -> tuple[Circle, float, float] | None:
+    """Its exchange, and the own time of two of its members as a measure of how much there is to do;
+    None when a member told nothing: it may have been the last one."""
+    if not circle.is_whole:
+        return None
+    try:
+        lines = circle.fetch(frame.lines)
+    except KeyError:
+        return None
+    slot = circle.slot
+    if slot is not None:
+        exchange = min(map(_WAITS[slot], lines))
+    else:
+        told = zip(lines, circle.members, strict=True)
+        exchange = min(_WAITS[at](line) for line, (_, at) in told)
+    if exchange <= 0:
+        return None
+    return circle, float(exchange), float(lines[0].own_us + lines[-1].own_us)
+
+
+_WAITS = tuple(
+    itemgetter(StepLine._fields.index(name)) for name in ("wait_1", "wait_2", "wait_3", "wait_4")
+)
+
+
+def _is_as_ever(past: _Past) -> bool:
+    latest = past.latest()
+    if not latest or not past.is_known:
+        return False
+    middle = statistics.median(one[2] for one in latest)
+    return middle < past.usual + AS_EVER * (TIMES - 1) * past.usual + 2 * past.deviation
+
+
+AS_EVER = 0.4
+
+
+def _by_kin(measured: Iterable[tuple[Circle, float, float]]) -> dict[object, list[float]]:
+    """Kin -> their exchanges now."""
+    found: dict[object, list[float]] = {}
+    for circle, exchange, _ in measured:
+        found.setdefault(circle.kin, []).append(exchange)
+    return found
+
+
+SIBLINGS = 3
+"""Fewer others tell nothing of what is usual."""
+
+
+def _of_siblings(circle: Circle, past: _Past, kin: Mapping[object, float]) -> float:
+    """The middle one of groups that do the same; 0: there are too few, or it was no slower before.
+
+    A group whose own past is known was judged by it.
+    """
+    usual = kin.get(circle.kin, 0.0)
+    was_quick = past.is_known and past.usual < TIMES_SIBLINGS * usual
+    return 0.0 if was_quick else usual
+
+
+def _step_us(frame: Frame) -> float:
+    """How long a step takes; all ranks' take equally long, so that a few tell it."""
+    lines = list(frame.lines.values())
+    some = lines[:: max(1, len(lines) // 16)]
+    return float(statistics.median(line.total for line in some)) if some else 0.0
+
+
+def _missing(circles: Iterable[Circle], measured: Collection[str]) -> Iterable[str]:
+    partial = [c for c in circles if c.digest not in measured and not c.is_whole]
+    if partial:
+        names = sorted({circle.name for circle in partial})
+        yield (
+            f"links of {', '.join(names[:3])}: not all members tell of themselves, and who is "
+            "missing may be the last to arrive"
+        )

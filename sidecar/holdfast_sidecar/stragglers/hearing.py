@@ -1,0 +1,138 @@
+"""What is heard of those who are slow: their signals beside those of healthy peers, frame by frame,
+and the cause that most frames agree on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from holdfast_sidecar.findings import Finding
+from holdfast_sidecar.records.slowness import Cause
+from holdfast_sidecar.records.steps import StepLine
+from holdfast_sidecar.stragglers.causes import Named, name_cause
+from holdfast_sidecar.stragglers.explanations import Case
+from holdfast_sidecar.stragglers.frame import Excess, Frame
+from holdfast_sidecar.stragglers.place import Place
+from holdfast_sidecar.stragglers.signals import (
+    SAMPLE,
+    Signals,
+    blend,
+    middle,
+    read,
+    strongest,
+)
+from holdfast_sidecar.stragglers.witness import hear
+
+FORGETS = 0.9
+"""Of the votes that frames gave, kept per frame: some ten make the verdict."""
+
+OUTVOTES = 1.5
+"""A cause that has so many times the votes of the one that was told takes its place: two that are
+nearly alike don't take turns."""
+
+FEWEST_MATES = 2
+"""Healthy ranks on the same node, before their being well speaks for the node."""
+
+
+@dataclass
+class _File:
+    """Of one slow rank."""
+
+    own: Signals | None = None
+    peers: Signals | None = None
+    votes: dict[Cause, float] = field(default_factory=dict)
+    told: Cause | None = None
+    named: dict[Cause, Named] = field(default_factory=dict)
+    """Cause -> as it was named last."""
+
+    def vote(self, named: Named) -> Named:
+        """The verdict after one more frame."""
+        self.votes = {cause: FORGETS * votes for cause, votes in self.votes.items()}
+        self.votes[named.cause] = self.votes.get(named.cause, 0.0) + 1.0
+        self.named[named.cause] = named
+        most = max(self.votes, key=lambda cause: self.votes[cause])
+        if self.told is None or self.votes[most] > OUTVOTES * self.votes[self.told]:
+            self.told = most
+        return self.named[self.told]
+
+
+@dataclass
+class Hearing:
+    """Follows the slow ranks of one attempt."""
+
+    _files: dict[int, _File] = field(default_factory=dict)
+
+    def follow(
+        self,
+        frame: Frame,
+        places: Mapping[int, Place],
+        excesses: Sequence[Excess],
+        findings: Sequence[Finding],
+    ) -> dict[int, Named]:
+        """Slow rank -> its cause, as it stands now."""
+        slow = {excess.rank: excess for excess in excesses}
+        self._files = {rank: self._files.get(rank, _File()) for rank in slow}
+        if not slow:
+            return {}
+        company = _company(frame, places, slow)
+        steps = frame.step - frame.after_step
+        verdicts = {}
+        for rank, excess in slow.items():
+            place = places.get(rank, Place(rank, ""))
+            file = self._files[rank]
+            if rank in frame.lines:
+                file.own = blend(file.own, read(frame.lines[rank]), steps)
+                peers = company.healthy_beside(place)
+                if peers is not None:
+                    file.peers = blend(file.peers, peers, steps)
+            if file.own is not None:
+                witness = hear(findings, place, company.is_slow_together(place.node))
+                case = Case(excess, file.own, file.peers, witness)
+                verdicts[rank] = file.vote(name_cause(case))
+        return verdicts
+
+
+@dataclass
+class _Company:
+    """Who is well in this frame, by role and by node; worked out as it is asked for."""
+
+    lines: Mapping[int, StepLine]
+    places: Mapping[int, Place]
+    slow: Mapping[int, Excess]
+    by_role: dict[str, list[int]] = field(default_factory=dict)
+    by_node: dict[str, list[int]] = field(default_factory=dict)
+    _of_roles: dict[str, Signals | None] = field(default_factory=dict)
+    _of_nodes: dict[tuple[str, str], Signals | None] = field(default_factory=dict)
+
+    def healthy_beside(self, place: Place) -> Signals | None:
+        """The middle of its healthy peers, or of its node's where a signal is louder."""
+        if place.role not in self._of_roles:
+            healthy = self._well(self.by_role.get(place.role, ()))
+            everyone = healthy or self._well(self.lines)
+            self._of_roles[place.role] = middle(everyone)
+        key = (place.node, place.role)
+        if key not in self._of_nodes:
+            mates = self._well(self.by_node.get(place.node, ()))
+            self._of_nodes[key] = middle(mates) if len(mates) >= FEWEST_MATES else None
+        return strongest(self._of_roles[place.role], self._of_nodes[key])
+
+    def is_slow_together(self, node: str) -> bool:
+        """Whether at least half of the node's ranks are slow."""
+        ranks = self.by_node.get(node, [])
+        return 2 * sum(rank in self.slow for rank in ranks) >= len(ranks)
+
+    def _well(self, ranks: Iterable[int]) -> list[StepLine]:
+        well = [rank for rank in ranks if rank not in self.slow and rank in self.lines]
+        return [self.lines[rank] for rank in well[:: max(1, len(well) // SAMPLE)]]
+
+
+def _company(frame: Frame, places: Mapping[int, Place], slow: Mapping[int, Excess]) -> _Company:
+    company = _Company(frame.lines, places, slow)
+    roles = {places[rank].role for rank in slow if rank in places}
+    nodes = {places[rank].node for rank in slow if rank in places}
+    for rank, place in places.items():
+        if place.role in roles:
+            company.by_role.setdefault(place.role, []).append(rank)
+        if place.node in nodes:
+            company.by_node.setdefault(place.node, []).append(rank)
+    return company

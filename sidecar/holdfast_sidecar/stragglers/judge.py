@@ -1,0 +1,213 @@
+"""Who is slow and why, what it costs, what can't be judged: all of it, frame by frame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from holdfast_sidecar.findings import Finding
+from holdfast_sidecar.observation import Moment
+from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.slowness import Efficiency, Slowness, SlowStanding, WhatIf
+from holdfast_sidecar.records.steps import StepLine
+from holdfast_sidecar.stragglers.compilers import compilers
+from holdfast_sidecar.stragglers.detector import Detector
+from holdfast_sidecar.stragglers.exchanges import Exchanges, SlowExchange
+from holdfast_sidecar.stragglers.frame import Excess, Frame
+from holdfast_sidecar.stragglers.frames import Frames
+from holdfast_sidecar.stragglers.hearing import Hearing
+from holdfast_sidecar.stragglers.heavy_stages import heavy_stages
+from holdfast_sidecar.stragglers.place import Place
+from holdfast_sidecar.stragglers.recompiling import Recompilations
+from holdfast_sidecar.stragglers.slow_links import slow_links
+from holdfast_sidecar.stragglers.slow_ranks import slow_ranks
+from holdfast_sidecar.stragglers.stages import Stages
+from holdfast_sidecar.stragglers.step_model import StepModel
+from holdfast_sidecar.stragglers.suspect_nodes import suspect
+from holdfast_sidecar.stragglers.toll import Toll
+from holdfast_sidecar.stragglers.trouble import Trouble, apportion
+from holdfast_sidecar.stragglers.what_if import WhatIfs
+
+MOST_UNJUDGED = 16
+"""Lines: more is no news."""
+
+
+class Watch(Protocol):
+    """Follows how well the machine is used."""
+
+    def follow(
+        self, frame: Frame, places: Mapping[int, Place], reports: Mapping[int, RankReport]
+    ) -> Efficiency:
+        """As it stands after one more frame."""
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What is known beside the ranks' steps."""
+
+    places: Mapping[int, Place]
+    reports: Mapping[int, RankReport]
+    findings: Sequence[Finding]
+    moment: Moment
+
+
+@dataclass
+class _Attempt:
+    """What is followed within one attempt, and forgotten with it."""
+
+    number: int
+    frames: Frames = field(default_factory=Frames)
+    detector: Detector = field(default_factory=Detector)
+    exchanges: Exchanges = field(default_factory=Exchanges)
+    hearing: Hearing = field(default_factory=Hearing)
+    stages: Stages = field(default_factory=Stages)
+    recompilations: Recompilations = field(default_factory=Recompilations)
+    what_ifs: WhatIfs = field(default_factory=WhatIfs)
+
+
+class Judge:
+    """Follows the job; a new leader takes over the totals of the one before."""
+
+    def __init__(self, efficiency: Watch | None = None) -> None:
+        self._efficiency = efficiency
+        self._toll = Toll()
+        self._attempt: _Attempt | None = None
+        self._standing: SlowStanding | None = None
+
+    def resume(self, standing: SlowStanding) -> None:
+        """Go on from what another leader told last."""
+        self._toll.resume(standing)
+
+    def follow(
+        self,
+        lines: Iterable[StepLine],
+        places: Mapping[int, Place],
+        reports: Mapping[int, RankReport],
+        findings: Sequence[Finding],
+        attempt: int,
+        moment: Moment,
+    ) -> SlowStanding | None:
+        """How the job stands; None until steps of this attempt were told by all ranks."""
+        if self._attempt is None or self._attempt.number != attempt:
+            self._start(attempt)
+        current = self._attempt
+        assert current is not None
+        new = list(lines)
+        current.recompilations.take(new)
+        scene = Scene(places, reports, findings, moment)
+        for frame in current.frames.take(new, places.keys()):
+            self._standing = self._judge(current, frame, scene)
+        return self._standing
+
+    def _start(self, attempt: int) -> None:
+        """Nothing of another attempt's pace says anything of this one's."""
+        self._toll.close_others(())
+        self._attempt, self._standing = _Attempt(attempt), None
+
+    def _judge(self, current: _Attempt, frame: Frame, scene: Scene) -> SlowStanding:
+        excesses = current.detector.follow(frame, scene.places, scene.moment.now_s)
+        late = [excess.rank for excess in excesses]
+        exchanges = current.exchanges.follow(frame, scene.places, late)
+        named = current.hearing.follow(frame, scene.places, excesses, scene.findings)
+        causes = {rank: one.cause for rank, one in named.items()}
+        what_ifs = current.what_ifs.follow(frame, scene.places, excesses, causes, exchanges)
+        model = current.what_ifs.model
+        assert model is not None
+        troubles = slow_ranks(excesses, named, scene.places, model)
+        troubles += _others(current, frame, scene, model, exchanges, excesses)
+        self._charge(troubles, frame, model, scene.places)
+        return self._tell(current, frame, scene, model, troubles, what_ifs)
+
+    def _charge(
+        self,
+        troubles: Sequence[Trouble],
+        frame: Frame,
+        model: StepModel,
+        places: Mapping[int, Place],
+    ) -> None:
+        """Put the frame's lost time down to who is slow in it."""
+        steps = frame.step - frame.after_step
+        self._toll.watch(model.total_us * steps / 1e6)
+        for trouble, costs_us in zip(troubles, apportion(troubles, model), strict=True):
+            lost_s = costs_us * steps / 1e6
+            self._toll.charge(trouble.accounts, trouble.named.cause, lost_s)
+            if trouble.blames_ranks:
+                names = [f"{rank} on {places[rank].node}" for rank in trouble.ranks]
+                self._toll.charge_ranks(names, lost_s)
+        self._toll.close_others(name for trouble in troubles for name in trouble.accounts)
+
+    def _tell(
+        self,
+        current: _Attempt,
+        frame: Frame,
+        scene: Scene,
+        model: StepModel,
+        troubles: Sequence[Trouble],
+        what_ifs: Sequence[WhatIf],
+    ) -> SlowStanding:
+        slow = [self._slowness(one, frame, model, scene.moment) for one in troubles]
+        unjudged = (
+            *current.detector.unjudged,
+            *current.exchanges.unjudged,
+            *current.stages.unjudged,
+        )
+        efficiency = None
+        if self._efficiency is not None:
+            efficiency = self._efficiency.follow(frame, scene.places, scene.reports)
+        return SlowStanding(
+            attempt=current.number,
+            step=frame.step,
+            judged_ranks=len(frame.lines),
+            at_unix_s=scene.moment.now_unix_s,
+            slow=sorted(slow, key=lambda one: (-one.gain, one.key)),
+            what_ifs=list(what_ifs),
+            unjudged=list(unjudged[:MOST_UNJUDGED]),
+            watched_s=round(self._toll.watched_s, 6),
+            lost_s=self._toll.by_cause,
+            lost_by_rank=self._toll.by_rank,
+            efficiency=efficiency,
+        )
+
+    def _slowness(
+        self, trouble: Trouble, frame: Frame, model: StepModel, moment: Moment
+    ) -> Slowness:
+        steps = max(0, frame.step - trouble.since_step + 1)
+        return Slowness(
+            ranks=list(trouble.ranks),
+            node=trouble.node,
+            role=trouble.role,
+            cause=trouble.named.cause,
+            part=trouble.named.part,
+            slowdown=round(trouble.slowdown, 4),
+            confidence=round(trouble.confidence, 3),
+            since_step=trouble.since_step,
+            since_unix_s=moment.now_unix_s - steps * model.total_us / 1e6,
+            is_persistent=trouble.is_persistent,
+            gain=round(max(0.0, trouble.gain(model)), 4),
+            lost_s=round(self._toll.lost_s(trouble.accounts), 3),
+            evidence=list(trouble.named.evidence),
+            advice=trouble.named.advice,
+            group=trouble.group,
+        )
+
+
+def _others(
+    current: _Attempt,
+    frame: Frame,
+    scene: Scene,
+    model: StepModel,
+    exchanges: Sequence[SlowExchange],
+    excesses: Sequence[Excess],
+) -> list[Trouble]:
+    """What is no single rank's: links, stages, the compiler."""
+    step_us = model.total_us
+    quick = current.exchanges.quick(exchanges) if exchanges else ()
+    suspects = suspect(exchanges, quick, scene.findings)
+    heavy = current.stages.follow(frame, scene.places, [excess.rank for excess in excesses])
+    recompiling = current.recompilations.judge(frame.step, step_us)
+    return [
+        *slow_links(suspects, scene.places, frame.step, step_us / 1e6),
+        *heavy_stages(heavy, frame, scene.places, scene.findings, model),
+        *compilers(recompiling, scene.places, frame.step, step_us),
+    ]

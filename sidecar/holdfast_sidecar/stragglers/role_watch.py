@@ -1,0 +1,124 @@
+"""Ranks of one role, frame by frame: who takes longer than the others, and who was given more."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+
+from holdfast_sidecar.records.steps import StepLine
+from holdfast_sidecar.stragglers.change import LEAST
+from holdfast_sidecar.stragglers.frame import Excess, Frame
+from holdfast_sidecar.stragglers.own_time import own_times
+from holdfast_sidecar.stragglers.peers import others, spell_ranks
+from holdfast_sidecar.stragglers.role_work import Company, RoleWork
+from holdfast_sidecar.stragglers.series import GAP, Series
+from holdfast_sidecar.stragglers.suspicion import Suspicion, usual_parts
+
+SHARE_OF_STEP = 0.02
+"""An excess that is less than that of a step costs nobody anything."""
+
+RESTLESS = 0.25
+"""Own times that vary by that from step to step depend on something that was not told."""
+
+
+class RoleWatch:
+    """Of one role."""
+
+    def __init__(self, role: str) -> None:
+        self.role = role
+        self.unjudged: list[str] = []
+        self._work = RoleWork()
+        self._times = Series()
+        """Own time beyond the peers', work taken into account, as a part of theirs."""
+        self._amounts = Series()
+        """What more work explains, as a part of the peers' time."""
+        self._suspicions: dict[int, Suspicion] = {}
+        self._told: dict[int, tuple[int, Excess]] = {}
+        """Rank -> step of which it was last told slow, and how."""
+
+    def follow(
+        self, lines: Sequence[StepLine], frame: Frame, now_s: float, job_ranks: int
+    ) -> Iterable[Excess]:
+        """All of this role who are slow now."""
+        self.unjudged = []
+        company = self._company(lines)
+        if company is not None:
+            self._judge(company, frame, now_s, job_ranks)
+        oldest = frame.step - GAP * (frame.step - frame.after_step)
+        self._told = {rank: told for rank, told in self._told.items() if told[0] > oldest}
+        return [excess for _, excess in self._told.values()]
+
+    def _company(self, lines: Sequence[StepLine]) -> Company | None:
+        """Those who can be compared."""
+        own = own_times(lines)
+        if own.senseless:
+            self._leave_out(own.senseless, "their times make no sense; did a clock jump?")
+        if len(own.ranks) == 1:
+            self._leave_out(own.ranks, "nobody else has this role to compare with")
+        if len(own.ranks) < 2:
+            return None
+        company = self._work.take(own, self._suspicions.keys())
+        for ranks, why in self._work.left_out:
+            self._leave_out(ranks, why)
+        return company
+
+    def _leave_out(self, ranks: Sequence[int], why: str) -> None:
+        of_role = f" (role {self.role})" if self.role else ""
+        self.unjudged.append(f"{spell_ranks(ranks)}{of_role}: {why}")
+
+    def _judge(self, company: Company, frame: Frame, now_s: float, job_ranks: int) -> None:
+        peers = others(company.scaled)
+        middle, upper, lower = max(peers.middle, 1.0), peers.for_upper, peers.for_lower
+        excesses = [
+            value / (upper if value > middle else lower if value < middle else middle) - 1.0
+            for value in company.scaled
+        ]
+        steps = (frame.after_step + 1, frame.step)
+        noticed = set(self._times.follow(company.ranks, excesses, steps, now_s, job_ranks))
+        if company.by_work:
+            noticed.update(
+                self._amounts.follow(company.ranks, company.by_work, steps, now_s, job_ranks)
+            )
+        if self._times.sigma > RESTLESS:
+            self._leave_out(company.ranks, self._restless())
+            noticed.clear()
+        self._suspect(company, noticed)
+        least = max(LEAST, SHARE_OF_STEP * company.whole_us / middle)
+        for rank in noticed:
+            self._look_closer(rank, frame, now_s, least, len(company.ranks))
+
+    def _restless(self) -> str:
+        varies = f"their own times vary by {self._times.sigma:.0%} from step to step"
+        if self._work.varies:
+            return f"{varies}, more than their work explains"
+        return f"{varies}, and no size of their work is told that could explain it"
+
+    def _suspect(self, company: Company, noticed: set[int]) -> None:
+        if not noticed:
+            self._suspicions.clear()
+            return
+        usual = usual_parts(company.lines)
+        middle = statistics.median(company.scaled)
+        known = self._suspicions
+        self._suspicions = {rank: known.get(rank) or Suspicion() for rank in noticed}
+        works = company.works()
+        for place, rank in enumerate(company.ranks):
+            if rank in noticed:
+                by_work = company.by_work[place] if company.by_work else 0.0
+                expected = middle * (1.0 + by_work)
+                suspicion = self._suspicions[rank]
+                suspicion.take(company.lines[place], company.own[place], expected, usual)
+                suspicion.take_work(works[place], by_work)
+
+    def _look_closer(self, rank: int, frame: Frame, now_s: float, least: float, peers: int) -> None:
+        slow = self._times.judge(rank, least, frame.step, now_s)
+        given_more = self._amounts.judge(rank, least, frame.step, now_s)
+        if slow is None and given_more is None:
+            self._told.pop(rank, None)
+            return
+        verdict = slow or given_more
+        if verdict is not None:
+            suspicion = self._suspicions[rank]
+            slowdown = slow.level if slow else self._times.newest(rank)
+            excess = suspicion.excess(rank, self.role, verdict, slowdown, peers)
+            self._told[rank] = (frame.step, excess)

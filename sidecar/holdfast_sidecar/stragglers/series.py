@@ -1,0 +1,124 @@
+"""One measure of all ranks of a role, frame by frame: their trails, and the noise they share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from holdfast_sidecar.stragglers.bar import Bar
+from holdfast_sidecar.stragglers.change import Trail, Verdict
+from holdfast_sidecar.stragglers.noise import LOOKS_BACK, Noise
+
+WARM_UP_STEPS = 3
+"""A rank's first steps allocate, compile and rebuild buckets, each rank in its own time."""
+
+GAP = 16
+"""Frames. Who was away for longer begins anew."""
+
+NOISE_SAMPLE = 64
+"""Ranks whose differences are used, others each frame: more would make the noise no surer."""
+
+NOTICE = 0.25
+"""Part of the evidence that suffices, from which on a rank's times are kept apart: what one frame
+can bring at most, so that it begins with the first or second slow one."""
+
+
+class Series:
+    """Of one role."""
+
+    def __init__(self) -> None:
+        self.trails: dict[int, Trail] = {}
+        self.bar: Bar | None = None
+        """What evidence has to pass; None: nothing is known of the noise yet."""
+        self._noise = Noise()
+        self._fresh: dict[int, int] = {}
+        """Rank -> so many of its first frames are still to be left out."""
+        self._span = 0
+        self._turn = 0
+
+    @property
+    def sigma(self) -> float:
+        """The noise of one frame; 0: not known yet."""
+        return self._noise.sigma
+
+    def follow(
+        self,
+        ranks: Sequence[int],
+        excesses: Sequence[float],
+        steps: tuple[int, int],
+        now_s: float,
+        job_ranks: int,
+    ) -> list[int]:
+        """Take one frame of these first and last steps; the ranks to be looked at more closely."""
+        first, span = steps[0], steps[1] - steps[0] + 1
+        self._mind_span(span, job_ranks)
+        bar = self.bar
+        notice = NOTICE * bar.enough if bar else 0.0
+        trails, when = self.trails, (first, now_s)
+        noticed = []
+        for rank, excess in zip(ranks, excesses, strict=True):
+            trail = trails.get(rank)
+            if trail is None:
+                trail = self._welcome(rank)
+                if trail is None:
+                    continue
+            if bar is None:
+                trail.remember(excess, when)
+            elif trail.take(excess, when, bar) >= notice or trail.is_slow:
+                noticed.append(rank)
+        self._learn(ranks, job_ranks)
+        self._forget(first)
+        return noticed
+
+    def judge(self, rank: int, least: float, step: int, now_s: float) -> Verdict | None:
+        """Whether a rank that was noticed is slow, by at least so much."""
+        trail = self.trails.get(rank)
+        if trail is None or self.bar is None:
+            return None
+        level = trail.look_closer(self.bar, least)
+        if level is None:
+            return None
+        since_step, since_s = trail.since
+        return Verdict(level, trail.evidence, since_step, step - since_step + 1, now_s - since_s)
+
+    def newest(self, rank: int) -> float:
+        """By how much its newest frames lie above its peers'; below 0: it is quicker."""
+        trail = self.trails.get(rank)
+        return trail.newest() if trail else 0.0
+
+    def _mind_span(self, span: int, job_ranks: int) -> None:
+        if self._span and span != self._span:
+            self._noise.stretch(span / self._span)
+            if self.bar is not None:
+                self._raise_bar(job_ranks)
+        self._span = span
+
+    def _welcome(self, rank: int) -> Trail | None:
+        left = self._fresh.pop(rank, -(-WARM_UP_STEPS // self._span))
+        if left > 0:
+            self._fresh[rank] = left - 1
+            return None
+        trail = self.trails[rank] = Trail()
+        return trail
+
+    def _learn(self, ranks: Sequence[int], job_ranks: int) -> None:
+        step = -(-len(ranks) // NOISE_SAMPLE)
+        self._turn = (self._turn + 1) % step
+        trails = [self.trails.get(rank) for rank in ranks[self._turn :: step]]
+        known = [trail for trail in trails if trail is not None and len(trail.past) >= LOOKS_BACK]
+        enough = 0.75 * self.bar.enough if self.bar else math.inf
+        healthy = [trail.past for trail in known if trail.evidence < enough]
+        if self._noise.take([trail.past for trail in known], healthy):
+            self._raise_bar(job_ranks)
+
+    def _raise_bar(self, job_ranks: int) -> None:
+        noise = self._noise
+        self.bar = Bar.of(noise.sigma, noise.likeness, job_ranks, noise.healthy)
+
+    def _forget(self, first: int) -> None:
+        """Those who left, every few frames."""
+        frames = first // self._span
+        if frames % (GAP // 2) == 0:
+            oldest = first - GAP * self._span
+            for rank in [r for r, trail in self.trails.items() if trail.when[-1][0] < oldest]:
+                del self.trails[rank]

@@ -1,0 +1,165 @@
+"""Pipeline stages compared with one another: one that has more to do than the others, on all ranks.
+
+Within a stage ranks are compared by the detector; here a whole stage is, by the own time of its
+middle rank. What its ranks do not have in common is no imbalance.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from holdfast_sidecar.records.steps import StepLine
+from holdfast_sidecar.stragglers.frame import Frame
+from holdfast_sidecar.stragglers.own_time import PARTS
+from holdfast_sidecar.stragglers.place import Place
+from holdfast_sidecar.stragglers.step_model import PIPELINE
+from holdfast_sidecar.stragglers.suspicion import usual_parts
+
+LEAST = 0.1
+"""Beyond the mean of the others: layers are dealt out whole, so that a few percent can't be
+helped."""
+
+LINGERS = 0.7
+"""What was told stays so down to this part of it."""
+
+FORGETS = 0.95
+"""Of what was known, kept per step: some twenty steps make the mean."""
+
+LEAST_STEPS = 24
+"""An imbalance is in the script and stays, so there is no hurry: by now a stage of one rank, whose
+steps spread by 5 %, is known to some 2 %."""
+
+MEMBERS = 16
+"""Of a stage that are looked at."""
+
+ALIKE = 0.5
+"""Of its excess: more than that, the stage's ranks may not differ among themselves."""
+
+
+@dataclass(frozen=True)
+class HeavyStage:
+    """A stage that takes longer than the others, on all of its ranks."""
+
+    stage: int
+    ranks: tuple[int, ...]
+    slowdown: float
+    own_us: float
+    others_us: float
+    even_us: float
+    """What each stage would take if they were alike."""
+    since_step: int
+    part: str
+    parts_us: Mapping[str, float]
+    """Beyond those of the other stages."""
+
+
+@dataclass
+class _Stage:
+    own_us: float = 0.0
+    spread_us: float = 0.0
+
+    def take(self, own: float, spread: float, kept: float) -> None:
+        kept = kept if self.own_us else 0.0
+        self.own_us = kept * self.own_us + (1 - kept) * own
+        self.spread_us = kept * self.spread_us + (1 - kept) * spread
+
+
+@dataclass
+class Stages:
+    """Follows the stages of one attempt."""
+
+    unjudged: tuple[str, ...] = ()
+    _stages: dict[int, _Stage] = field(default_factory=dict)
+    _places: Mapping[int, Place] | None = None
+    _members: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    _steps: int = 0
+    _first_step: int = -1
+    _told: tuple[int, int] | None = None
+    """(stage, since which step) that was found last."""
+
+    def follow(
+        self, frame: Frame, places: Mapping[int, Place], slow: Collection[int]
+    ) -> HeavyStage | None:
+        """The heaviest stage, where it stands out. `slow`: ranks that are slow within theirs."""
+        self._read(places)
+        if len(self._members) < 2:
+            return None
+        if not all(line.waits_seen for line in self._some(frame, self._members)):
+            self.unjudged = (
+                "pipeline stages: what is waited for others in the backward pass is not told apart",
+            )
+            return None
+        self.unjudged = ()
+        self._take(frame, slow)
+        if self._steps < LEAST_STEPS or len(self._stages) < 2:
+            return None
+        return self._judge(frame)
+
+    def _read(self, places: Mapping[int, Place]) -> None:
+        if places is self._places or places == self._places:
+            return
+        self._places = dict(places)
+        members: dict[int, list[int]] = {}
+        for rank, place in places.items():
+            if PIPELINE in place.coordinate:
+                members.setdefault(place.coordinate[PIPELINE], []).append(rank)
+        self._members = {stage: tuple(sorted(ranks)) for stage, ranks in sorted(members.items())}
+        self._stages = {s: one for s, one in self._stages.items() if s in self._members}
+
+    def _take(self, frame: Frame, slow: Collection[int]) -> None:
+        steps = frame.step - frame.after_step
+        if self._first_step < 0:
+            self._first_step = frame.after_step + 1
+        self._steps += steps
+        for stage in self._members:
+            own = [float(ln.own_us) for ln in self._some(frame, [stage]) if ln.rank not in slow]
+            if own:
+                middle = statistics.median(own)
+                spread = statistics.median(abs(one - middle) for one in own)
+                self._stages.setdefault(stage, _Stage()).take(middle, spread, FORGETS**steps)
+
+    def _some(self, frame: Frame, stages: Iterable[int]) -> list[StepLine]:
+        """Lines of some ranks of these stages."""
+        return [
+            frame.lines[rank]
+            for stage in stages
+            for rank in self._members[stage][:: max(1, len(self._members[stage]) // MEMBERS)]
+            if rank in frame.lines
+        ]
+
+    def _judge(self, frame: Frame) -> HeavyStage | None:
+        heaviest = max(self._stages, key=lambda stage: self._stages[stage].own_us)
+        mine = self._stages[heaviest]
+        others = [one for stage, one in self._stages.items() if stage != heaviest]
+        others_us = statistics.fmean(one.own_us for one in others)
+        excess_us = mine.own_us - others_us
+        was_told = self._told is not None and self._told[0] == heaviest
+        least = LEAST * (LINGERS if was_told else 1.0)
+        if excess_us < least * others_us or mine.spread_us > ALIKE * excess_us:
+            self._told = None
+            return None
+        if self._told is None or not was_told:
+            self._told = (heaviest, self._first_step)
+        parts = self._parts_beyond(frame, heaviest)
+        return HeavyStage(
+            heaviest,
+            self._members[heaviest],
+            excess_us / max(1.0, others_us),
+            mine.own_us,
+            others_us,
+            statistics.fmean(one.own_us for one in self._stages.values()),
+            self._told[1],
+            max(parts, key=lambda name: parts[name]),
+            parts,
+        )
+
+    def _parts_beyond(self, frame: Frame, heaviest: int) -> dict[str, float]:
+        """What each part takes there beyond the other stages."""
+        mine = self._some(frame, [heaviest])
+        theirs = self._some(frame, [stage for stage in self._members if stage != heaviest])
+        if not mine or not theirs:
+            return dict.fromkeys(PARTS, 0.0)
+        own, others = usual_parts(mine), usual_parts(theirs)
+        return {name: a - b for name, a, b in zip(PARTS, own, others, strict=True)}

@@ -1,0 +1,184 @@
+"""How long a step takes, by what each rank does itself.
+
+Within a tensor-parallel group (and any other dimension in which ranks meet many times a step) the
+slowest rank counts. A pipeline replica takes m micro-batches through its stages: the first one
+passes through all of them, the others follow as quickly as the slowest stage lets them, so
+
+    t = (sum of stages) / m + (m - 1) / m * (slowest stage),
+
+which is (m + p - 1) / m * stage where p stages are alike, and the slowest stage where m is not
+known. Data-parallel replicas meet at the slowest. The exchange comes on top, and is what is left of
+the time that was measured; a model that says more than was measured is scaled to it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from operator import itemgetter
+
+from holdfast_sidecar.records.steps import StepLine
+from holdfast_sidecar.stragglers.frame import Frame
+from holdfast_sidecar.stragglers.place import Place
+
+PIPELINE = "pp"
+REPLICAS = frozenset({"dp", "dp_replicate", "dp_shard", "fsdp", "hsdp", "data", "replicate"})
+"""Dimensions whose ranks meet once a step. In all others but the pipeline they meet in each layer,
+and are one unit."""
+
+
+KNOWN_SLOWEST = 16
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which rank is in which unit, stage and replica."""
+
+    units: Mapping[int, int]
+    """rank -> its unit: the ranks that meet all the time."""
+    members: tuple[tuple[int, ...], ...]
+    """unit -> its ranks"""
+    replica: tuple[int, ...]
+    """unit -> its pipeline replica"""
+    stage: tuple[int, ...]
+    """unit -> its stage; 0 where there is no pipeline."""
+    parts: tuple[tuple[int, ...], ...]
+    """replica -> its units"""
+
+    @property
+    def stages(self) -> int:
+        """How many there are."""
+        return len(set(self.stage))
+
+
+def lay_out(places: Mapping[int, Place]) -> Layout:
+    """Ranks without coordinates are replicas of their own."""
+    unit_of: dict[object, int] = {}
+    replica_of: dict[object, int] = {}
+    units: dict[int, int] = {}
+    members: list[list[int]] = []
+    replica: list[int] = []
+    stage: list[int] = []
+    for rank, place in places.items():
+        at = place.coordinate
+        is_known = bool(at)
+        copy = tuple(sorted((d, c) for d, c in at.items() if d in REPLICAS)) if is_known else rank
+        here = at.get(PIPELINE, 0)
+        key = (copy, here)
+        if key not in unit_of:
+            unit_of[key] = len(members)
+            members.append([])
+            replica.append(replica_of.setdefault(copy, len(replica_of)))
+            stage.append(here)
+        units[rank] = unit_of[key]
+        members[unit_of[key]].append(rank)
+    parts: list[list[int]] = [[] for _ in replica_of]
+    for unit, number in enumerate(replica):
+        parts[number].append(unit)
+    return Layout(
+        units,
+        tuple(map(tuple, members)),
+        tuple(replica),
+        tuple(stage),
+        tuple(map(tuple, parts)),
+    )
+
+
+@dataclass(frozen=True)
+class StepModel:
+    """One frame's times in that layout. Microseconds of a step."""
+
+    layout: Layout
+    own: Mapping[int, float]
+    total_us: float
+    """As it was measured."""
+    micro_batches: int | None = None
+    _units: list[float] = field(default_factory=list)
+    _replicas: list[float] = field(default_factory=list)
+    _slowest: list[int] = field(default_factory=list)
+    """The slowest replicas, as many as a few changes may hide."""
+
+    @property
+    def modelled_us(self) -> float:
+        """What own times say, without the exchange."""
+        return max(self._replicas, default=0.0)
+
+    def without(self, own: Mapping[int, float]) -> float:
+        """What a step would take if these ranks took so long themselves."""
+        layout = self.layout
+        changed: dict[int, float] = {}
+        for unit in {layout.units[rank] for rank in own if rank in layout.units}:
+            times = (own.get(r, self.own.get(r, 0.0)) for r in layout.members[unit])
+            changed[unit] = max(times, default=0.0)
+        replicas = {layout.replica[unit] for unit in changed}
+        new = {
+            number: self._take(changed.get(u, self._units[u]) for u in layout.parts[number])
+            for number in replicas
+        }
+        slowest = max(max(new.values(), default=0.0), self._slowest_but(new))
+        return self.total_us - self._scale * (self.modelled_us - slowest)
+
+    def _slowest_but(self, some: Collection[int]) -> float:
+        """Of all other replicas the slowest."""
+        for number in self._slowest:
+            if number not in some:
+                return self._replicas[number]
+        rest = (one for number, one in enumerate(self._replicas) if number not in some)
+        return max(rest, default=0.0)
+
+    @property
+    def _scale(self) -> float:
+        modelled = self.modelled_us
+        return min(1.0, self.total_us / modelled) if modelled > 0 else 0.0
+
+    def _take(self, stages: Iterable[float]) -> float:
+        return pipeline_us(list(stages), self.micro_batches)
+
+
+def pipeline_us(stages: list[float], micro_batches: int | None) -> float:
+    """How long a replica takes with these times of its stages, each for all micro-batches."""
+    slowest = max(stages, default=0.0)
+    if micro_batches is None or len(stages) < 2:
+        return slowest
+    return sum(stages) / micro_batches + (micro_batches - 1) / micro_batches * slowest
+
+
+def own_of(lines: Mapping[int, StepLine]) -> dict[int, float]:
+    """rank -> its own work in a step, microseconds; as `StepLine.own_us`, for thousands."""
+    found = {}
+    for rank, line in lines.items():
+        data, transfer, forward, backward, optimizer, other, waits_seen = _OWN(line)
+        own = data + transfer + forward + optimizer + other
+        found[rank] = float(own + backward if waits_seen else own)
+    return found
+
+
+_OWN = itemgetter(
+    *(
+        StepLine._fields.index(name)
+        for name in ("data", "transfer", "forward", "backward", "optimizer", "other", "waits_seen")
+    )
+)
+_TOTAL = itemgetter(StepLine._fields.index("total"))
+
+
+def model(frame: Frame, layout: Layout, micro_batches: int | None = None) -> StepModel:
+    """The model of a frame; ranks that told nothing of it count as having done nothing."""
+    lines = frame.lines
+    times = own_of(lines)
+    totals = sorted(map(_TOTAL, lines.values()))
+    total = float(totals[len(totals) // 2]) if totals else 0.0
+    get = times.get
+    units = [
+        get(ranks[0], 0.0) if len(ranks) == 1 else max([get(rank, 0.0) for rank in ranks])
+        for ranks in layout.members
+    ]
+    replicas = [
+        units[parts[0]]
+        if len(parts) == 1
+        else pipeline_us([units[unit] for unit in parts], micro_batches)
+        for parts in layout.parts
+    ]
+    slowest = heapq.nlargest(KNOWN_SLOWEST, range(len(replicas)), key=replicas.__getitem__)
+    return StepModel(layout, times, total, micro_batches, units, replicas, slowest)

@@ -1,0 +1,89 @@
+"""What slowness cost so far: seconds of the whole job, by cause and by rank, over all attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from holdfast_sidecar.records.slowness import Cause, SlowStanding
+
+RANKS_KEPT = 64
+RANKS_TOLD = 16
+"""The dearest: a job of thousands tells a few lines and no page."""
+
+
+@dataclass
+class _Account:
+    """One trouble that is going on. Its cause may turn out to be another one."""
+
+    cause: Cause
+    lost_s: float = 0.0
+
+
+@dataclass
+class Toll:
+    """Adds up; what is over is closed under the cause it was last put down to."""
+
+    watched_s: float = 0.0
+    _closed: dict[str, float] = field(default_factory=dict)
+    _by_rank: dict[str, float] = field(default_factory=dict)
+    _open: dict[str, _Account] = field(default_factory=dict)
+
+    def resume(self, standing: SlowStanding) -> None:
+        """Go on from what another leader told last, whichever attempt it was."""
+        self.watched_s = standing.watched_s
+        self._closed = dict(standing.lost_s)
+        self._by_rank = dict(standing.lost_by_rank)
+        self._open = {}
+
+    def watch(self, lasted_s: float) -> None:
+        """A frame lasted so long."""
+        self.watched_s += lasted_s
+
+    def charge(self, accounts: Collection[str], cause: Cause, lost_s: float) -> None:
+        """Put so much more down to that cause, shared by these accounts."""
+        for name in accounts:
+            account = self._open.setdefault(name, _Account(cause))
+            account.cause = cause
+            account.lost_s += lost_s / len(accounts)
+
+    def charge_ranks(self, ranks: Collection[str], lost_s: float) -> None:
+        """Ranks, as people know them, share so much more."""
+        for name in ranks:
+            self._by_rank[name] = self._by_rank.get(name, 0.0) + lost_s / len(ranks)
+        if len(self._by_rank) > 2 * RANKS_KEPT:
+            self._by_rank = dict(_dearest(self._by_rank, RANKS_KEPT))
+
+    def lost_s(self, accounts: Iterable[str]) -> float:
+        """What these cost since they were opened."""
+        return sum(self._open[name].lost_s for name in accounts if name in self._open)
+
+    def close_others(self, going_on: Iterable[str]) -> None:
+        """All but these are over."""
+        kept = set(going_on)
+        for name in [name for name in self._open if name not in kept]:
+            account = self._open.pop(name)
+            cause = account.cause.value
+            self._closed[cause] = self._closed.get(cause, 0.0) + account.lost_s
+
+    @property
+    def by_cause(self) -> dict[str, float]:
+        """Cause -> seconds, the dearest first."""
+        sums = dict(self._closed)
+        for account in self._open.values():
+            cause = account.cause.value
+            sums[cause] = sums.get(cause, 0.0) + account.lost_s
+        return _rounded(_dearest(sums, len(Cause)))
+
+    @property
+    def by_rank(self) -> dict[str, float]:
+        """`rank on node` -> seconds, the dearest few."""
+        return _rounded(_dearest(self._by_rank, RANKS_TOLD))
+
+
+def _dearest(sums: Mapping[str, float], most: int) -> list[tuple[str, float]]:
+    return sorted(sums.items(), key=lambda item: -item[1])[:most]
+
+
+def _rounded(sums: Iterable[tuple[str, float]]) -> dict[str, float]:
+    return {name: round(lost, 6) for name, lost in sums if lost > 0}

@@ -1,0 +1,74 @@
+"""What slows the job, in one shape: slow ranks, a slow link, a heavy stage, recompiling ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from holdfast_sidecar.stragglers.causes import Named
+from holdfast_sidecar.stragglers.step_model import StepModel
+
+PERSISTS_STEPS = 30
+PERSISTS_S = 30.0
+"""A link, a stage or a compiler that has been slow for both is not about to pass."""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """One of them, as one frame shows it."""
+
+    ranks: tuple[int, ...]
+    node: str
+    role: str
+    named: Named
+    slowdown: float
+    confidence: float
+    since_step: int
+    is_persistent: bool
+    accounts: tuple[str, ...]
+    """Under which its cost is added up: the same from frame to frame, whoever joins it."""
+    quick: Mapping[int, float] = field(default_factory=dict)
+    """rank -> its own time, microseconds of a step, if it were as quick as it should be."""
+    costs_us: float = 0.0
+    """Of each step, beside what ranks do themselves."""
+    extra_us: float = 0.0
+    """The same, beyond what was measured: in steps that are not ordinary ones."""
+    group: str = ""
+    blames_ranks: bool = True
+    """Whether it is its ranks' own doing; else they merely show it."""
+
+    def gain(self, model: StepModel) -> float:
+        """So much faster the job would be without it, as a part of one."""
+        takes = model.total_us + self.extra_us
+        without = model.without(self.quick) - self.costs_us
+        return takes / without - 1 if without > 0 else 0.0
+
+
+def lasts(since_step: int, step: int, step_s: float) -> bool:
+    """Whether it has been so for long."""
+    steps = step - since_step + 1
+    return steps >= PERSISTS_STEPS and steps * step_s >= PERSISTS_S
+
+
+def apportion(troubles: Sequence[Trouble], model: StepModel) -> list[float]:
+    """What a step takes longer for each of them, microseconds.
+
+    Two that are equally slow cost nothing each, as the other one is still there, but much together:
+    what all of them cost is shared out by how slow each is.
+    """
+    quick: dict[int, float] = {}
+    for trouble in troubles:
+        for rank, own in trouble.quick.items():
+            quick[rank] = min(own, quick.get(rank, own))
+    together = max(0.0, model.total_us - model.without(quick))
+    weights = [_slowest(trouble, model) for trouble in troubles]
+    whole = sum(weights)
+    return [
+        (together * weight / whole if whole > 0 else 0.0) + trouble.costs_us + trouble.extra_us
+        for trouble, weight in zip(troubles, weights, strict=True)
+    ]
+
+
+def _slowest(trouble: Trouble, model: StepModel) -> float:
+    own = model.own
+    return max((own.get(rank, us) - us for rank, us in trouble.quick.items()), default=0.0)

@@ -1,0 +1,227 @@
+"""`holdfast explain --slow` and `holdfast report`, as pages and as data."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from tests.unit.telling.slow_job import PLAN, QUIET, SLOW, STANDING, line, nodes
+
+from holdfast_sidecar.cli import report_page, slow_page
+from holdfast_sidecar.cli.main import cli
+from holdfast_sidecar.cli.performance_recall import NoPrice, Recalled
+from holdfast_sidecar.cli.rank_bars import bars
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.job_record import RecordKeeping, read_record
+from holdfast_sidecar.performance_seen import see
+from holdfast_sidecar.places import Places
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.performance import Losses, Performance, RankSteps
+from holdfast_sidecar.records.slowness import SlowStanding
+from holdfast_sidecar.records.steps import spell
+
+GIB = 2**30
+DEAR = NoPrice(2.5, "EUR")
+NOW = 5000.0
+
+
+def recalled(standing: SlowStanding | None = STANDING, **given: int) -> Recalled:
+    return Recalled("chargpt", see(PLAN, nodes(standing, **given), "a/i"), is_over=False)
+
+
+def test_who_is_slow_is_told_with_cause_evidence_advice_and_cost() -> None:
+    told = slow_page.page(recalled(), NOW, DEAR)
+    assert told.splitlines()[0] == "job chargpt: rank 5 on b is slow"
+    for words in (
+        "7 ranks compared up to step 2,048 of attempt 0, 1 h of steps in all, judged 10.0 s ago",
+        "rank 5 on b: 31 % slower",
+        "with the others of role pp=0; the time goes into: forward",
+        "step 1,200, 16 min 40 s ago",
+        "cpu_quota: its control group's CPU quota is used up (95% sure)",
+        "its control group was throttled for 28 % of the time",
+        "raise the quota (cpu.max) of the pod",
+        "the job would be 18 % faster without it",
+        "6 min of the job, 0.80 GPU hours, 2.00 EUR",
+        "this job would be 18 % faster without rank 5 (6 min so far)",
+        "6.0 % faster with even work (sequence lengths) (2 min so far)",
+        "6 min 36 s of the job, 0.88 GPU hours, 2.20 EUR (11 %)",
+        "not judged  rank 7: no other rank has its role",
+    ):
+        assert words in told, told
+    assert "stage 2" not in told  # it would gain nothing
+    assert max(map(len, told.splitlines())) <= 100
+
+
+def test_the_slow_rank_is_the_one_that_waits_least_in_the_picture() -> None:
+    picture = bars(see(PLAN, nodes(), "a/i"))
+    head, *rows = picture.splitlines()
+    assert head.startswith("steps 2,033 to 2,048, means: █ own work  ░ waiting for others")
+    assert len(rows) == 8
+    slow = next(row for row in rows if "<- slow" in row)
+    assert slow.startswith("rank 5  b  ")
+    assert slow.count("░") == min(row.count("░") for row in rows)
+    assert "142 ms own, 10 ms waiting" in slow
+    assert rows[0].count("█") == round(40 * 100 / 152)
+    assert {row.count("█") + row.count("░") for row in rows} == {40}
+
+
+def test_where_waiting_hides_in_the_backward_pass_the_picture_says_so() -> None:
+    hidden = [
+        RankSteps(rank, "a", spell(line(rank, waits_seen=0, communicating=0, backward=60000)))
+        for rank in range(2)
+    ]
+    head, row, _ = bars(Performance(1.0, 2, STANDING, hidden)).splitlines()
+    assert "▒ backward, in which waiting can't be told apart" in head
+    assert "▒" in row
+    assert "0 ms waiting" in row
+
+
+def test_of_thousands_the_slowest_are_drawn_and_the_others_summed_up() -> None:
+    ranks = [
+        RankSteps(rank, "a", spell(line(rank, forward=80000 + 10 * rank, communicating=0)))
+        for rank in range(4096)
+    ]
+    rows = bars(Performance(1.0, 4096, STANDING, ranks)).splitlines()
+    assert len(rows) == 34
+    assert rows[-1].startswith("and 4,064 more; of all 4,096: 100 ms to 141 ms own, in the middle ")
+
+
+def test_nobody_slow_says_so_with_what_was_watched() -> None:
+    told = slow_page.page(recalled(QUIET), NOW, NoPrice())
+    assert told.startswith("job chargpt: nobody is slow\nwatched     7 ranks compared")
+    assert "slow\n" not in told.partition("\n")[2]
+
+
+def test_a_job_that_nobody_judged_says_what_that_takes() -> None:
+    told = slow_page.page(recalled(None), NOW, NoPrice())
+    assert "nobody has judged this job's steps yet" in told
+    assert "rank 5" in told  # the picture is there all the same
+    assert "nobody has judged" in report_page.page(recalled(None), NOW, NoPrice())
+    assert "nobody has judged" in slow_page.page(Recalled("j", None, False), NOW, NoPrice())
+
+
+def test_what_may_pass_is_told_apart_from_what_lasts() -> None:
+    passing = dataclasses.replace(SLOW, is_persistent=False)
+    one = dataclasses.replace(STANDING, slow=[passing])
+    assert "rank 5 on b is slow (it may pass)" in slow_page.page(recalled(one), NOW, NoPrice())
+    both = dataclasses.replace(STANDING, slow=[SLOW, passing])
+    assert "2 are slow: rank 5 on b, rank 5 on b (1 of them may pass)" in slow_page.page(
+        recalled(both), NOW, NoPrice()
+    )
+
+
+def test_scripts_get_the_same_with_prices() -> None:
+    told = json.loads(json.dumps(slow_page.plain(recalled(), DEAR)))
+    assert told["is_anybody_slow"]
+    assert told["costs"] == [
+        {"who": "rank 5 on b", "lost_s": 360.0, "gpu_hours": 0.8, "money": 2.0}
+    ]
+    assert told["standing"]["slow"][0]["cause"] == "cpu_quota"
+    assert len(told["steps"]) == 8
+    assert json.loads(json.dumps(slow_page.plain(recalled(None), NoPrice())))["standing"] is None
+
+
+def test_a_report_tells_how_well_the_machines_are_used_and_where_a_step_goes() -> None:
+    memory = {
+        "memory_total": 80 * GIB,
+        "memory_peak": 78 * GIB,
+        "memory_reserved": 60 * GIB,
+        "memory_allocated": 45 * GIB,
+        "memory_retries": 3,
+    }
+    told = report_page.page(recalled(**memory), NOW, DEAR)
+    for words in (
+        "job chargpt: 8 ranks",
+        "MFU            38.2%, HFU 41.0%",
+        "tokens/s       512,300",
+        "communication  12 % of a step",
+        "scaling        82 % of the throughput of the first steps",
+        "not known      bubbles: the job has no pipeline stages",
+        "where a step's time goes (the middle of 8 ranks, 152 ms)",
+        "78.0 GiB of 80.0 GiB  2.0 GiB",
+        "25 %",
+    ):
+        assert words in told, told
+    rows = [row.split() for row in told.splitlines()]
+    assert ["cpu_quota", "6", "min", "10", "%", "0.80", "2.00"] in rows
+    assert any(row[:4] == ["rank", "5", "on", "b"] for row in rows)
+    assert next(row for row in rows if row[:1] == ["forward"])[-1] == "%"
+
+
+def test_what_earlier_runs_lost_is_told_apart() -> None:
+    before = Losses(100.0, {"link": 50.0}, {})
+    one = dataclasses.replace(recalled(), before=before)
+    told = report_page.page(one, NOW, NoPrice())
+    assert "in runs before, to" in told
+    plain = report_page.plain(one, NoPrice(2.0, "USD"))
+    assert plain["lost_before"]["total_s"] == 50.0
+    assert plain["lost"]["money"] == pytest.approx(396 * 8 / 3600 * 2)
+    assert plain["memory"] == []
+    assert plain["median_step_us"]["forward"] == 80000
+
+
+def seen_by(plan: object, standing: SlowStanding | None) -> dict[Section, dict[str, str]]:
+    reports = {one.node: encode(one) for one in nodes(standing)}
+    return {Section.PLAN: {"current": encode(plan)}, Section.NODES: reports}
+
+
+def kept(home: Path, *runs: tuple[object, SlowStanding | None]) -> None:
+    """Each a sidecar of its own, as in runs of one job after another on this node."""
+    for plan, standing in runs:
+        places = Places(shm=home, state=home / "chargpt" / "a")
+        RecordKeeping(places, "").keep(seen_by(plan, standing), is_last=True)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOLDFAST_SET_PATHS_STATE_DIR", str(tmp_path))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("HOLDFAST_JOB", raising=False)
+    return tmp_path
+
+
+DONE = dataclasses.replace(PLAN, state="done")
+
+
+def test_both_are_told_after_the_end_from_what_this_machine_kept(home: Path) -> None:
+    kept(home, (DONE, STANDING))
+    slow = CliRunner().invoke(cli, ["explain", "--slow", "chargpt"])
+    assert slow.exit_code == 0, slow.output
+    assert "this is what is kept here of job 'chargpt'" in slow.output
+    assert "rank 5 on b: 31 % slower" in slow.output
+    assert "rank 5  b  " in slow.output
+    told = CliRunner().invoke(cli, ["report", "chargpt", "--json"])
+    assert told.exit_code == 0, told.output
+    plain = json.loads(told.output[told.output.index("{") :])
+    assert plain["efficiency"]["mfu"] == 0.382
+    assert plain["is_over"]
+    assert CliRunner().invoke(cli, ["report", "never-was"]).exit_code == 3
+
+
+def test_the_next_run_begins_with_what_the_one_before_lost(home: Path) -> None:
+    again = dataclasses.replace(PLAN, attempt=1, began_unix_s=9000.0)
+    kept(home, (DONE, STANDING), (again, None))
+    told = CliRunner().invoke(cli, ["report", "chargpt"]).output
+    assert "the run before this one" in told
+    third = dataclasses.replace(PLAN, attempt=2, began_unix_s=9900.0)
+    kept(home, (third, dataclasses.replace(STANDING, attempt=2, lost_s={"link": 7.0})))
+    found = read_record(home / "chargpt")
+    assert found is not None
+    record = found[0]
+    assert record.losses_before.by_cause == {"cpu_quota": 360.0, "collector": 36.0}
+    assert record.performance is not None
+    assert record.performance.standing is not None
+    assert record.performance.standing.lost_s == {"link": 7.0}
+
+
+def test_a_sidecar_that_is_started_anew_keeps_what_was_known(home: Path) -> None:
+    kept(home, (PLAN, STANDING), (PLAN, None))
+    found = read_record(home / "chargpt")
+    assert found is not None
+    assert found[0].performance is not None
+    assert found[0].performance.standing == STANDING
+    assert found[0].losses_before == Losses()

@@ -1,0 +1,320 @@
+"""A node that is slow for long gives its place to a spare: when it does, and when it must not."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from simulated_job import SimulatedJob
+
+from holdfast_sidecar.coordination.memory_store import MemoryStore
+from holdfast_sidecar.decisions import replacing
+from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.endurance import LATE_S, Endurance, Spell
+from holdfast_sidecar.decisions.lemon import WITHOUT_NODE
+from holdfast_sidecar.records.checkpoint import LedgerEntry
+from holdfast_sidecar.records.gate import GateVerdict
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.slowness import Cause, Slowness, SlowStanding
+from holdfast_sidecar.settings import ModeSettings, PolicySettings
+from holdfast_sidecar.standing import judge
+from holdfast_sidecar.story import tell
+from holdfast_sidecar.summing_up import sum_up
+
+SLOW = Slowness(
+    ranks=[2],
+    node="n1",
+    role="",
+    cause=Cause.GPU_CLOCK,
+    part="forward",
+    slowdown=0.5,
+    confidence=0.95,
+    since_step=40,
+    since_unix_s=900.0,
+    is_persistent=True,
+    gain=0.4,
+    lost_s=30.0,
+    evidence=["its GPU runs at 60 % of its clock (thermal slowdown)"],
+)
+LONG = Spell(0.0, 900.0, 500)
+POLICY = PolicySettings()
+
+
+@pytest.mark.parametrize(
+    ("slow", "spell", "policy", "why"),
+    [
+        ({}, LONG, {}, ""),
+        ({}, LONG, {"replace_slow_after_s": 0.0}, "policy.replace_slow_after_s is 0"),
+        ({"is_persistent": False}, LONG, {}, "it may pass"),
+        ({"confidence": 0.89}, LONG, {}, "only 89% sure"),
+        ({"node": ""}, LONG, {}, "another node is no help against gpu_clock"),
+        ({"gain": 0.04}, LONG, {}, "the job would be only 4.0 % faster"),
+        ({}, None, {}, "not seen for 10 min yet"),
+        ({}, Spell(0.0, 599.0, 500), {}, "not seen for 10 min yet"),
+        ({}, Spell(0.0, 900.0, 9), {}, "not seen for 10 min yet"),
+        ({}, Spell(0.0, 0.0, 1), {"replace_slow_after_s": 0.001}, "not seen for 1 ms yet"),
+        ({"gain": 0.1}, LONG, {}, "it cost 1 min 22 s so far, a restart costs 2 min"),
+        ({"gain": 0.1}, Spell(0.0, 1400.0, 500), {}, ""),
+    ],
+)
+def test_a_slow_node_is_replaced_only_when_all_speaks_for_it(
+    slow: dict[str, object], spell: Spell | None, policy: dict[str, float], why: str
+) -> None:
+    one = dataclasses.replace(SLOW, **slow)  # type: ignore[arg-type]
+    settings = dataclasses.replace(POLICY, **policy)  # type: ignore[arg-type]
+    assert replacing.obstacle(one, spell, 120.0, settings) == why
+
+
+CARRIED = {
+    "gpu_clock",
+    "gpu_power",
+    "gpu_link",
+    "gpu_shared",
+    "compute",
+    "cpu_contention",
+    "memory_pressure",
+    "link",
+}
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_only_what_stays_with_a_node_is_a_reason(cause: Cause) -> None:
+    one = dataclasses.replace(SLOW, cause=cause)
+    assert (replacing.obstacle(one, LONG, 120.0, POLICY) == "") == (cause.value in CARRIED)
+
+
+def test_a_restart_costs_what_the_last_ones_took_and_a_checkpoint() -> None:
+    assert replacing.restart_cost_s(Cluster()) == replacing.ASSUMED_RESTART_S
+    done = {
+        str(took): Incident(
+            str(took),
+            0,
+            "crash",
+            detected_unix_s=100.0 + took,
+            decided="restart",
+            ended_unix_s=100.0,
+            recovered_unix_s=100.0 + took,
+        )
+        for took in (90.0, 10.0, 30.0, 20.0)
+    }
+    saved = LedgerEntry("c", "/c", 1, 0, 1, "", "complete", 9, 4, 1.0, blocked_s=2.0, write_s=9.0)
+    # The newest three: 20, 30 and 90 s.
+    assert replacing.restart_cost_s(Cluster(incidents=done, ledger={"c": saved})) == 32.0
+
+
+def standing(at: float, *slow: Slowness, attempt: int = 0) -> SlowStanding:
+    return SlowStanding(attempt, 100, 4, at, slow=list(slow))
+
+
+def test_slowness_lasts_from_its_first_judgement_to_its_newest() -> None:
+    watch = Endurance()
+    for second in range(4):
+        spells = watch.follow(standing(1000.0 + second, SLOW), "1 0", 10.0 + second)
+    assert spells == {"n1": Spell(10.0, 13.0, 4)}
+    for second in range(9):  # nobody judges anew: it grows no older
+        spells = watch.follow(standing(1003.0, SLOW), "1 0", 14.0 + second)
+    assert spells["n1"].lasted_s == 3.0
+
+
+@pytest.mark.parametrize(
+    ("then", "led", "later"),
+    [
+        (standing(1005.0), "1 0", 1.0),
+        (None, "1 0", 1.0),
+        (standing(1005.0, dataclasses.replace(SLOW, cause=Cause.UNEVEN_WORK)), "1 0", 1.0),
+        (standing(1005.0, SLOW), "2 0", 1.0),
+        (standing(1005.0, SLOW), "1 1", 1.0),
+        (standing(1005.0, SLOW), "1 0", LATE_S + 1),
+    ],
+    ids=["nobody slow", "no word", "another cause", "a new lease", "a new attempt", "slept"],
+)
+def test_a_break_begins_it_anew(then: SlowStanding | None, led: str, later: float) -> None:
+    watch = Endurance()
+    for second in range(5):
+        watch.follow(standing(1000.0 + second, SLOW), "1 0", 10.0 + second)
+    watch.follow(then, led, 14.0 + later)
+    spells = watch.follow(standing(1006.0, SLOW), led, 15.0 + later)
+    assert spells["n1"].lasted_s <= 1.0
+
+
+def slow_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spares: int = 1, **options: object
+) -> SimulatedJob:
+    """Its node n1 is slow in every attempt that it is in, as whoever leads judges each tick."""
+    monkeypatch.setattr(replacing, "ASSUMED_RESTART_S", 1.0)
+    policy = PolicySettings(replace_slow_after_s=5.0, quarantine_share=1.0)
+    given = {"policy": policy, "registered": True} | options
+    job = SimulatedJob(tmp_path, nodes=2, spares=spares, **given)  # type: ignore[arg-type]
+
+    def judged(now: float) -> SlowStanding | None:
+        plan = job.plan
+        if plan is None or plan.state != "running":
+            return None
+        seats = {member.node: member for member in plan.members}
+        slow = [dataclasses.replace(SLOW, ranks=[seats["n1"].first_rank])] if "n1" in seats else []
+        return standing(now, *slow, attempt=plan.attempt)
+
+    for node in job.nodes.values():
+        node.judges = judged
+    job.run_until(lambda: job.is_running(0))
+    return job
+
+
+def members(job: SimulatedJob) -> list[str]:
+    assert job.plan is not None
+    return [member.node for member in job.plan.members]
+
+
+def test_a_spare_takes_its_place_at_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = slow_job(tmp_path, monkeypatch)
+    began = job.now
+    job.run_until(lambda: job.is_running(1))
+    assert 5.0 < job.now - began < 12.0
+    assert members(job) == ["n0", "n2"]
+    (incident,) = job.incidents()
+    assert (incident.cause, incident.culprit_node, incident.culprit_ranks) == (
+        "straggler",
+        "n1",
+        [2],
+    )
+    assert incident.escalation == WITHOUT_NODE
+    assert {"n0", "n1"} <= set(incident.kept_by)
+    assert job.plan is not None
+    (one,) = job.plan.outside
+    assert (one.node, one.incident) == ("n1", incident.identifier)
+    assert one.evidence[0] == (
+        "50 % slower than its peers since step 40: heat or a brake holds its GPU's clock down"
+    )
+    assert one.until_unix_s == pytest.approx(job.now + 86400, abs=5)
+    assert (job.plan.restarts, job.plan.message.partition(":")[0]) == (1, "straggler on node n1")
+    (saved,) = job.storage.held.values()
+    assert saved.requested_by == "straggler:n1"
+    assert job.nodes["n0"].resumed == saved.step
+    job.run(20)
+    assert job.is_running(1)
+    story = tell(job.incidents()[0])
+    assert story.is_over
+    assert sum_up(story).startswith("Rank 2 on node n1 slowed the job: 50 % slower than its peers")
+    assert "restarted without the node, from step" in sum_up(story)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"spares": 0},
+        {"policy": PolicySettings(replace_slow_after_s=0.0, quarantine_share=1.0)},
+        {"policy": PolicySettings(replace_slow_after_s=600.0, quarantine_share=1.0)},
+        {"policy": PolicySettings(replace_slow_after_s=5.0, quarantine_share=1.0, budget=0)},
+        {"policy": PolicySettings(replace_slow_after_s=5.0, max_restarts=0)},
+        {"modes": ModeSettings(quarantine="observe")},
+        {"registered": False},
+    ],
+    ids=[
+        "no spare",
+        "never",
+        "not for long enough",
+        "no budget",
+        "no restart left",
+        "nobody may be kept outside",
+        "nothing to save",
+    ],
+)
+def test_else_the_job_goes_on_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, object]
+) -> None:
+    job = slow_job(tmp_path, monkeypatch, **options)  # type: ignore[arg-type]
+    job.run(15)
+    assert job.is_running(0)
+    assert job.incidents() == []
+    assert job.storage.held == {}
+
+
+def test_an_unfit_spare_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = slow_job(tmp_path, monkeypatch)
+    job.nodes["n2"].gate = GateVerdict("unfit", ["gpus: 0 of 8 are there"], job.now)
+    job.run(15)
+    assert job.is_running(0)
+    job.nodes["n2"].gate = GateVerdict("fit", [], job.now)
+    job.run_until(lambda: job.is_running(1))
+    assert members(job) == ["n0", "n2"]
+
+
+def test_one_observation_is_never_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = slow_job(tmp_path, monkeypatch)
+    once = standing(job.now, SLOW)
+    for node in job.nodes.values():
+        node.judges = lambda now: once
+    job.run(30)
+    assert job.is_running(0)
+
+
+def test_who_leads_anew_watches_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = slow_job(tmp_path, monkeypatch)
+    job.run(4)
+    store = MemoryStore(job.server)
+    before = store.read().lease
+    store.resign(before.candidate)
+    began = job.now
+    job.run(1)
+    assert store.read().lease.epoch > before.epoch
+    job.run_until(lambda: job.is_running(1))
+    assert job.now - began > 5.0
+
+
+@pytest.mark.parametrize("mode", ["suggest", "observe"])
+def test_where_it_may_not_be_done_it_is_on_record_until_it_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    job = slow_job(tmp_path, monkeypatch, modes=ModeSettings(straggler=mode))
+    job.run(15)
+    assert job.is_running(0)
+    (incident,) = job.incidents()
+    assert (incident.cause, incident.decided) == ("straggler", mode)
+    assert incident.evidence[-1] == f"would have restarted the job, but the mode is {mode}"
+    view = MemoryStore(job.server).read()
+    suggested = judge("j", view, view).suggestion
+    assert suggested == (
+        "`holdfast restart --without n1`, for the slowness of rank 2 on node n1"
+        if mode == "suggest"
+        else ""
+    )
+    for node in job.nodes.values():
+        node.judges = lambda now: standing(now)
+    job.run(1)
+    (incident,) = job.incidents()
+    assert incident.recovered_unix_s
+
+
+def test_a_checkpoint_that_came_too_late_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = slow_job(tmp_path, monkeypatch)
+    job.misses = 1
+    job.run_until(lambda: job.is_running(1))
+    assert members(job) == ["n0", "n2"]
+
+
+def test_without_a_checkpoint_nobody_is_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = slow_job(tmp_path, monkeypatch, snapshots=True)
+    for node in job.nodes.values():
+        node.breaks = "No space left on device"
+    job.run(15)
+    assert job.is_running(0)
+    assert job.storage.held == {}
+
+
+def test_while_somebody_works_on_it_nothing_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = slow_job(tmp_path, monkeypatch)
+    job.ask("p", "pause", for_s=20.0)
+    job.run(15)
+    assert job.is_running(0)
+    assert [incident.decided for incident in job.incidents()] == ["paused"]
+    job.run_until(lambda: job.is_running(1))
+    assert members(job) == ["n0", "n2"]

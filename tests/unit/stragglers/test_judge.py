@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from bench.stragglers.scenario import Fault, Layout, Scenario
+from bench.stragglers.simulated_job import SimulatedJob
+from tests.unit.stragglers.simulated import EIGHT
+
+from holdfast_sidecar.findings import Finding
+from holdfast_sidecar.observation import Moment
+from holdfast_sidecar.records.slowness import Cause, SlowStanding
+from holdfast_sidecar.stragglers.judge import Judge
+
+ONSET = 41
+STEP_S = 0.92
+
+
+def watch(
+    scenario: Scenario,
+    steps: int,
+    judge: Judge | None = None,
+    attempt: int = 0,
+    findings: Sequence[Finding] = (),
+) -> dict[int, SlowStanding]:
+    """Step -> how the job stands then."""
+    judge = judge or Judge()
+    job = SimulatedJob(scenario)
+    places, told = job.places(), {}
+    for step, lines in enumerate(job.steps(steps), start=1):
+        moment = Moment(step * STEP_S, 1e9 + step * STEP_S, "node0")
+        standing = judge.follow(lines, places, {}, findings, attempt, moment)
+        if standing is not None:
+            told[standing.step] = standing
+    return told
+
+
+def fault(cause: Cause, *ranks: int, slowdown: float = 0.3, until: int = 1 << 30) -> Scenario:
+    return Scenario(7, EIGHT, faults=(Fault(cause, ranks, slowdown, ONSET, until),))
+
+
+def test_who_why_since_when_and_at_what_cost() -> None:
+    told = watch(fault(Cause.CPU_QUOTA, 3), ONSET + 30)
+    (slow,) = told[ONSET + 30].slow
+    assert (slow.ranks, slow.node, slow.cause) == ([3], "node0", Cause.CPU_QUOTA)
+    assert abs(slow.slowdown - 0.3) < 0.05
+    assert abs(slow.since_step - ONSET) <= 2
+    assert abs(slow.gain - 0.2) < 0.05
+    assert any("quota" in text for text in slow.evidence)
+    assert slow.advice
+    standing = told[ONSET + 30]
+    assert standing.lost_s["cpu_quota"] == pytest.approx(slow.lost_s, abs=0.01)
+    assert standing.lost_by_rank["3 on node0"] == pytest.approx(slow.lost_s, abs=0.01)
+    # 0.2 s of each step since it was found
+    assert 0.2 * 20 < slow.lost_s < 0.26 * 30
+
+
+def test_a_healthy_job_is_called_slow_by_nobody() -> None:
+    told = watch(Scenario(5, Layout(4, 2, 2), sigma=0.04, evaluates_every=25), 300)
+    assert not any(standing.slow for standing in told.values())
+    newest = told[max(told)]
+    assert newest.lost_s == {}
+    assert newest.watched_s > 200
+    assert newest.judged_ranks == 16
+
+
+def test_what_has_passed_is_told_no_more_and_stays_in_the_sum() -> None:
+    until = ONSET + 30
+    told = watch(fault(Cause.DATA_LOADING, 2, until=until), until + 30)
+    assert told[until - 1].slow
+    newest = told[max(told)]
+    assert newest.slow == []
+    assert newest.lost_s["data_loading"] > 3
+    later = {step: one.lost_s for step, one in told.items() if step > until + 20}
+    assert len({str(lost) for lost in later.values()}) == 1
+
+
+def test_a_new_attempt_begins_anew_and_keeps_the_sums() -> None:
+    judge = Judge()
+    first = watch(fault(Cause.COMPUTE, 3), ONSET + 30, judge)
+    lost = first[max(first)].lost_s["compute"]
+    second = watch(Scenario(8, EIGHT), 20, judge, attempt=1)
+    newest = second[max(second)]
+    assert newest.slow == []
+    assert newest.attempt == 1
+    assert newest.lost_s["compute"] == pytest.approx(lost, abs=0.001)
+    assert newest.watched_s > first[max(first)].watched_s
+
+
+def test_nothing_is_told_of_an_attempt_before_its_first_steps() -> None:
+    judge = Judge()
+    watch(Scenario(8, EIGHT), 20, judge)
+    assert judge.follow([], {}, {}, [], 1, Moment(99.0, 1e9, "a")) is None
+
+
+def test_a_new_leader_takes_over_the_sums() -> None:
+    told = watch(fault(Cause.COMPUTE, 3), ONSET + 30)
+    before = told[max(told)]
+    judge = Judge()
+    judge.resume(before)
+    after = watch(Scenario(9, EIGHT), 20, judge)
+    newest = after[max(after)]
+    assert newest.lost_s == before.lost_s
+    assert newest.watched_s > before.watched_s
+
+
+def test_ranks_of_a_host_that_is_short_of_cores_are_one_trouble() -> None:
+    layout = Layout(dp=16, ranks_per_node=4)
+    scenario = Scenario(3, layout, faults=(Fault(Cause.CPU_CONTENTION, (4, 5, 6, 7), 0.4, ONSET),))
+    told = watch(scenario, ONSET + 25)
+    (slow,) = told[ONSET + 25].slow
+    assert slow.ranks == [4, 5, 6, 7]
+    assert slow.node == "node1"
+    assert slow.gain > 0.2
+
+
+def test_a_slow_link_of_one_world_wide_group_names_the_link_and_nobody() -> None:
+    scenario = Scenario(4, EIGHT, faults=(Fault(Cause.LINK, (0, 1), 0.4, ONSET),))
+    told = watch(Scenario(4, Layout(8, ranks_per_node=2), faults=scenario.faults), ONSET + 25)
+    (slow,) = told[ONSET + 25].slow
+    assert (slow.cause, slow.node, slow.ranks) == (Cause.LINK, "", list(range(8)))
+    assert slow.group == "mesh_dp"
+    assert slow.part == "communicating"
+
+
+def test_a_stage_with_more_to_do_is_a_pipeline_out_of_balance() -> None:
+    layout = Layout(dp=4, pp=2)
+    stage = tuple(range(4, 8))
+    told = watch(Scenario(4, layout, faults=(Fault(Cause.PIPELINE, stage, 0.4, 1),)), 40)
+    (slow,) = told[40].slow
+    assert (slow.cause, slow.ranks, slow.role) == (Cause.PIPELINE, list(stage), "pp=1")
+    assert {one.what for one in told[40].what_ifs} == {"stage 1"}
+    assert told[40].lost_by_rank == {}
+
+
+def test_more_work_than_others_is_uneven_work_and_no_slow_rank() -> None:
+    told = watch(fault(Cause.UNEVEN_WORK, 5, slowdown=0.4), ONSET + 40)
+    (slow,) = told[ONSET + 40].slow
+    assert slow.cause is Cause.UNEVEN_WORK
+    assert abs(slow.slowdown - 0.4) < 0.1
+
+
+def test_a_cause_stays_what_it_was_found_to_be() -> None:
+    told = watch(fault(Cause.STORAGE, *range(4)), ONSET + 60)
+    causes = [one.cause for standing in told.values() for one in standing.slow]
+    assert causes
+    assert set(causes) == {Cause.STORAGE}
+
+
+def test_one_rank_alone_is_not_judged_and_it_says_why() -> None:
+    told = watch(Scenario(3, Layout(dp=1)), 30)
+    newest = told[max(told)]
+    assert newest.slow == []
+    assert any("nobody" in text for text in newest.unjudged)

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+
+from holdfast_sidecar.records.slowness import Cause, SlowStanding
+from holdfast_sidecar.settings import CostSettings
+from holdfast_sidecar.stragglers.cost import money
+from holdfast_sidecar.stragglers.toll import RANKS_TOLD, Toll
+
+
+def test_a_cause_that_turns_out_to_be_another_takes_its_cost_along() -> None:
+    toll = Toll()
+    toll.charge(["rank 1"], Cause.COMPUTE, 2.0)
+    toll.charge(["rank 1"], Cause.GPU_CLOCK, 3.0)
+    assert toll.by_cause == {"gpu_clock": 5.0}
+    assert toll.lost_s(["rank 1"]) == 5.0
+
+
+def test_what_is_over_stays_in_the_sum() -> None:
+    toll = Toll()
+    toll.charge(["rank 1"], Cause.COMPUTE, 2.0)
+    toll.close_others([])
+    toll.charge(["rank 1"], Cause.LINK, 1.0)
+    assert toll.by_cause == {"compute": 2.0, "link": 1.0}
+    assert toll.lost_s(["rank 1"]) == 1.0
+
+
+def test_a_new_leader_goes_on_from_what_was_told_last() -> None:
+    toll = Toll()
+    toll.resume(
+        SlowStanding(
+            3, 10, 8, 0.0, watched_s=90.0, lost_s={"link": 7.0}, lost_by_rank={"1 on a": 2.0}
+        )
+    )
+    toll.watch(10.0)
+    toll.charge(["x"], Cause.LINK, 1.0)
+    toll.charge_ranks(["1 on a"], 1.0)
+    assert toll.watched_s == 100.0
+    assert toll.by_cause == {"link": 8.0}
+    assert toll.by_rank == {"1 on a": 3.0}
+
+
+def test_of_ranks_the_dearest_few_are_told_and_kept() -> None:
+    toll = Toll()
+    for rank in range(5000):
+        toll.charge_ranks([f"{rank} on a"], 1.0 + rank % 7)
+    toll.charge_ranks(["x on b"], 100.0)
+    assert len(toll.by_rank) == RANKS_TOLD
+    assert next(iter(toll.by_rank)) == "x on b"
+    assert len(toll._by_rank) <= 128
+
+
+def test_lost_time_is_money_where_a_price_is_known() -> None:
+    assert money(1800.0, 64, CostSettings(per_gpu_hour=2.5)) == pytest.approx(80.0)
+    assert money(1800.0, 64, CostSettings()) is None
