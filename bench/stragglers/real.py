@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -11,8 +12,8 @@ from bench.stragglers import real_job, real_networks, real_plan
 from bench.stragglers.real_figures import figures
 from bench.stragglers.real_job import Node, Told
 from bench.stragglers.real_names import REAL, REAL_HEALTHY, REAL_LINK
-from bench.stragglers.real_outcomes import false_alarms, of_episode
-from bench.stragglers.real_plan import OWN_S, Plan
+from bench.stragglers.real_outcomes import LINKS, false_alarms, of_episode
+from bench.stragglers.real_plan import OWN_S, Episode, Plan
 from bench.stragglers.section import Section
 from holdfast_sidecar.records.slowness import Cause
 
@@ -83,8 +84,8 @@ def link(seed: int, runs: int) -> list[Sample]:
 
         environment = {"GLOO_SOCKET_IFNAME": real_networks.INTERFACE}
         nodes = [
-            Node(side, RANKS // 2, cable.inside(side), environment)
-            for side in real_networks.ADDRESSES
+            Node(side, RANKS // 2, cable.inside(side), environment, [f"--local-addr={address}"])
+            for side, address in real_networks.ADDRESSES.items()
         ]
         told = real_job.run(plan, nodes, on_step=limit)
     return [sample(plan, told)]
@@ -115,9 +116,16 @@ def sample(plan: Plan, told: Told) -> Sample:
         "steps": last,
         "standings": len(told.standings),
         "at_unix_s": time.time(),
-        "episodes": [of_episode(one, told.standings, told.own_s) for one in plan.episodes],
+        "episodes": [of_episode(one, told.standings, _times(one, told)) for one in plan.episodes],
         "false_alarms": false_alarms(plan, told.standings),
+        "unjudged": told.standings[-1]["unjudged"] if told.standings else [],
     }
+
+
+def _times(episode: Episode, told: Told) -> Sequence[float]:
+    """What is longer while the fault lasts."""
+    is_of_all = episode.cause in LINKS
+    return told.step_s if is_of_all else told.own_s.get(episode.rank, ())
 
 
 SECTION = Section(rows=(REAL, REAL_LINK, REAL_HEALTHY), tasks=tasks, figures=figures)

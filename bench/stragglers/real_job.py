@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,9 @@ class Told:
 
     standings: list[dict[str, Any]] = field(default_factory=list)
     own_s: dict[int, list[float]] = field(default_factory=dict)
+    """rank -> what it did itself in each step."""
+    step_s: list[float] = field(default_factory=list)
+    """How long each step took, by rank 0."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ class Node:
     ranks: int
     inside: Sequence[str] = ()
     environment: dict[str, str] = field(default_factory=dict)
+    options: Sequence[str] = ()
 
 
 def run(
@@ -67,14 +72,17 @@ def run(
         try:
             for node in nodes:
                 launched.append(_start(node, nodes, server, folder, options))
-            told = Told(_watch(server, launched, plan, on_step))
+            told = Told(_watch(server, launched, plan, on_step, folder))
             _check(launched, folder)
         finally:
             for process in launched:
                 _end(process)
             server.stop()
         for path in folder.glob("own-*.json"):
-            told.own_s[int(path.stem.partition("-")[2])] = json.loads(path.read_text())
+            rank, noted = int(path.stem.partition("-")[2]), json.loads(path.read_text())
+            told.own_s[rank] = noted["own_s"]
+            if rank == 0:
+                told.step_s = [later - one for one, later in pairwise(noted["begun_s"])]
         return told
 
 
@@ -88,7 +96,7 @@ def _start(
         *(sys.executable, "-m", "holdfast_sidecar.cli.main", "run"),
         *(f"--job={JOB}", f"--node={node.name}", f"--redis={server.url}"),
         *(f"--nnodes={len(nodes)}", f"--nproc-per-node={node.ranks}"),
-        *(*BRISK, *options, str(PROGRAM)),
+        *(*BRISK, *options, *node.options, str(PROGRAM)),
     ]
     outside = ("HOLDFAST_", "PET_")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(outside)} | {
@@ -109,6 +117,7 @@ def _watch(
     launched: Sequence[subprocess.Popen[bytes]],
     plan: Plan,
     on_step: Callable[[int], None],
+    folder: Path,
 ) -> list[dict[str, Any]]:
     """Every standing that is seen, until the launchers end."""
     client, keys = server.client(), Keys(JOB)
@@ -116,11 +125,12 @@ def _watch(
     until_s = time.monotonic() + START_LIMIT_S + plan.steps * plan.own_s * 4
     while any(process.poll() is None for process in launched):
         if time.monotonic() > until_s:
+            _tell_logs(folder)
             raise NotRun(f"the job of seed {plan.seed} was not through in time")
         for text in client.hvals(keys.section(Section.NODES)):
             standing = json.loads(str(text)).get("slow")
             if standing and (not seen or standing["step"] > seen[-1]["step"]):
-                seen.append({"step": standing["step"], "slow": standing["slow"]})
+                seen.append({name: standing[name] for name in ("step", "slow", "unjudged")})
                 on_step(standing["step"])
         time.sleep(LOOK_S)
     return seen
@@ -129,9 +139,13 @@ def _watch(
 def _check(launched: Sequence[subprocess.Popen[bytes]], folder: Path) -> None:
     codes = [process.wait(30) for process in launched]
     if any(codes):
-        for log in sorted(folder.glob("*.log")):
-            print(log.read_text(errors="replace")[-4000:], file=sys.stderr)
+        _tell_logs(folder)
         raise NotRun(f"the job ended with {codes}")
+
+
+def _tell_logs(folder: Path) -> None:
+    for log in sorted(folder.glob("*.log")):
+        print(log.read_text(errors="replace")[-4000:], file=sys.stderr)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -18,10 +18,11 @@ to be well for about as long as it was slow before that is believed."""
 LINKS = ("link", "gpu_link")
 
 
-def of_episode(
-    episode: Episode, standings: Sequence[Standing], own_s: Mapping[int, Sequence[float]]
-) -> Sample:
-    """Found after how many of its steps, with which cause; None: never while it lasted."""
+def of_episode(episode: Episode, standings: Sequence[Standing], times: Sequence[float]) -> Sample:
+    """Found after how many of its steps, with which cause; None: never while it lasted.
+
+    times: what each step took, of the rank's own work, or of all where a link is slow.
+    """
     told = [
         (standing["step"], one)
         for standing in standings
@@ -34,7 +35,7 @@ def of_episode(
         "cause": episode.cause,
         "rank": episode.rank,
         "slowdown": episode.slowdown,
-        "achieved": _achieved(episode, own_s),
+        "achieved": _achieved(episode, times),
         "found_after": first,
         "told_cause": told[-1][1]["cause"] if told else None,
         "first_cause": told[0][1]["cause"] if told else None,
@@ -79,9 +80,8 @@ def _is_explained(plan: Plan, ranks: tuple[int, ...], step: int, one: Mapping[st
     return any(names(one, episode) for episode in late) or not ranks
 
 
-def _achieved(episode: Episode, own_s: Mapping[int, Sequence[float]]) -> float | None:
-    """By how much its own work took longer, as the rank itself saw it."""
-    times = own_s.get(episode.rank, ())
+def _achieved(episode: Episode, times: Sequence[float]) -> float | None:
+    """By how much longer they were meanwhile, beside those before."""
     slow = times[episode.since : episode.until]
     before = times[max(0, episode.since - 30) : episode.since]
     if not slow or not before:

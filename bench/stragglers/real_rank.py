@@ -73,14 +73,15 @@ class Rank:
         self.number = number
         self.chance = random.Random(plan.seed * 1000 + number)
         self.own_s: list[float] = [0.0] * plan.steps
+        self.begun_s: list[float] = []
         self.litter: list[list[int]] = []
         group = plan.groups.get(str(number))
         self.group = None if group is None else Path(group)
-        self.begin(0)
 
     def begin(self, step: int) -> None:
         """A step begins: what is the matter with it?"""
         self.step = step
+        self.begun_s.append(time.monotonic())
         struck = (one for one in self.plan.episodes if one.strikes(self.number, step))
         self.episode = next(struck, None)
         self.cause = "" if self.episode is None else self.episode.cause
@@ -172,7 +173,7 @@ def main() -> None:
         if plan.evaluates_every and step % plan.evaluates_every == plan.evaluates_every - 1:
             _evaluate(model, inputs)
     told = plan_file.with_name(f"own-{number}.json")
-    told.write_text(json.dumps(rank.own_s))
+    told.write_text(json.dumps({"own_s": rank.own_s, "begun_s": rank.begun_s}))
     with contextlib.suppress(RuntimeError):
         dist.destroy_process_group()
 
