@@ -34,6 +34,11 @@ MOST_UNJUDGED = 16
 """Lines: more is no news."""
 
 
+EACH_FRAME_RANKS = 1024
+"""Up to so many, efficiency is looked at in each frame; of four times as many in every fifth: it
+is no alarm, and takes as long as to find who is slow."""
+
+
 class Watch(Protocol):
     """Follows how well the machine is used."""
 
@@ -66,6 +71,9 @@ class _Attempt:
     stages: Stages = field(default_factory=Stages)
     recompilations: Recompilations = field(default_factory=Recompilations)
     what_ifs: WhatIfs = field(default_factory=WhatIfs)
+    efficiency: Efficiency | None = None
+    until_efficiency: int = 0
+    """Frames until it is looked at again."""
 
 
 class Judge:
@@ -154,9 +162,6 @@ class Judge:
             *current.exchanges.unjudged,
             *current.stages.unjudged,
         )
-        efficiency = None
-        if self._efficiency is not None:
-            efficiency = self._efficiency.follow(frame, scene.places, scene.reports)
         return SlowStanding(
             attempt=current.number,
             step=frame.step,
@@ -168,8 +173,16 @@ class Judge:
             watched_s=round(self._toll.watched_s, 6),
             lost_s=self._toll.by_cause,
             lost_by_rank=self._toll.by_rank,
-            efficiency=efficiency,
+            efficiency=self._watch_efficiency(current, frame, scene),
         )
+
+    def _watch_efficiency(self, current: _Attempt, frame: Frame, scene: Scene) -> Efficiency | None:
+        """As of this frame, or of thousands of ranks as of one of the newest few."""
+        current.until_efficiency -= 1
+        if self._efficiency is not None and current.until_efficiency <= 0:
+            current.until_efficiency = 1 + len(frame.lines) // EACH_FRAME_RANKS
+            current.efficiency = self._efficiency.follow(frame, scene.places, scene.reports)
+        return current.efficiency
 
     def _slowness(
         self, trouble: Trouble, frame: Frame, model: StepModel, moment: Moment
