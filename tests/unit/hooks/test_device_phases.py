@@ -151,6 +151,15 @@ def test_ranks_are_compared_each_tenth_of_a_second_and_each_is_sampled_as_often(
     assert every * step_ms <= 100 or every == 1
 
 
+def test_of_steps_that_the_host_measures_seldom_only_those_are_timed(rank: Rank) -> None:
+    for step in range(1, 130):
+        rank.recorder.is_measured = step % 16 == 0
+        rank.step()
+    sampled = [one.step - one.device_lag for one in rank.told]
+    assert sampled
+    assert all(step % 16 == 0 for step in sampled)
+
+
 def test_all_ranks_sample_the_same_steps_whenever_they_began(cuda: PretendCuda) -> None:
     early, late = Rank(cuda), Rank(PretendCuda())
     late.steps = 3  # of these it told another attempt
