@@ -32,7 +32,7 @@ BRISK = (
     "--set=sidecar.heartbeat_s=0.1",
     "--set=snapshot.peer=off",
 )
-"""Steps take a tenth of a second here, where those of large models take seconds: the sidecars look
+"""Steps take a fifth of a second here, where those of large models take seconds: the sidecars look
 as often in a step as they do there."""
 
 
