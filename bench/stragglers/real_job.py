@@ -32,7 +32,7 @@ BRISK = (
     "--set=sidecar.heartbeat_s=0.1",
     "--set=snapshot.peer=off",
 )
-"""Steps take a tenth of a second here, where those of large models take seconds: the sidecars look
+"""Steps take a fifth of a second here, where those of large models take seconds: the sidecars look
 as often in a step as they do there."""
 
 
@@ -45,6 +45,8 @@ class Told:
     """rank -> what it did itself in each step."""
     step_s: list[float] = field(default_factory=list)
     """How long each step took, by rank 0."""
+    saves: int = 0
+    """Checkpoints that came about."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,6 @@ class Node:
 def run(
     plan: Plan,
     nodes: Sequence[Node],
-    options: Sequence[str] = (),
     on_step: Callable[[int], None] = lambda step: None,
 ) -> Told:
     """Run the plan to its end. on_step: told how far the judging is, now and then."""
@@ -71,8 +72,9 @@ def run(
         launched: list[subprocess.Popen[bytes]] = []
         try:
             for node in nodes:
-                launched.append(_start(node, nodes, server, folder, options))
+                launched.append(_start(node, nodes, server, folder, plan))
             told = Told(_watch(server, launched, plan, on_step, folder))
+            told.saves = server.client().hlen(Keys(JOB).section(Section.LEDGER))
             _check(launched, folder)
         finally:
             for process in launched:
@@ -87,7 +89,7 @@ def run(
 
 
 def _start(
-    node: Node, nodes: Sequence[Node], server: RedisServer, folder: Path, options: Sequence[str]
+    node: Node, nodes: Sequence[Node], server: RedisServer, folder: Path, plan: Plan
 ) -> subprocess.Popen[bytes]:
     for place in ("shm", "state", "checkpoints"):
         (folder / place).mkdir(exist_ok=True)
@@ -96,7 +98,7 @@ def _start(
         *(sys.executable, "-m", "holdfast_sidecar.cli.main", "run"),
         *(f"--job={JOB}", f"--node={node.name}", f"--redis={server.url}"),
         *(f"--nnodes={len(nodes)}", f"--nproc-per-node={node.ranks}"),
-        *(*BRISK, *options, *node.options, str(PROGRAM)),
+        *(*BRISK, *_saving(plan, folder), *node.options, str(PROGRAM)),
     ]
     outside = ("HOLDFAST_", "PET_")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(outside)} | {
@@ -110,6 +112,13 @@ def _start(
         return subprocess.Popen(
             command, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True
         )
+
+
+def _saving(plan: Plan, folder: Path) -> list[str]:
+    if not plan.saves_every:
+        return []
+    where = f"--checkpoint-dir={folder / 'checkpoints'}"
+    return [where, f"--set=checkpoint.every_steps={plan.saves_every}"]
 
 
 def _watch(

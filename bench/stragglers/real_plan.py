@@ -21,7 +21,7 @@ FAULTY = 16
 HEALTHY = 40
 """Steps after it: those in which it may still be told, and some to be well in."""
 
-OWN_S = 0.1
+OWN_S = 0.2
 """What a rank does itself in a step; long beside what a shared machine keeps a sleeper waiting."""
 
 

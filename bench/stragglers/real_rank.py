@@ -12,7 +12,9 @@ import json
 import math
 import os
 import random
+import statistics
 import time
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,10 @@ BY_WORK = 1 - LOADING - COMPUTING
 """Of own time, the part that grows with the work of a step."""
 TOKENS = 4096
 PERIOD_US = 10_000
+LEAST_QUOTA_US = 1_000
+"""The kernel allows no less."""
+AMPLE_QUOTA_US = 100 * PERIOD_US
+"""A hundred cores: containers have a quota from the start, and no process uses so much."""
 LITTER = 20_000
 """Objects that a garbage collection has to look through, a millisecond; torch's own are kept out of
 it, as they would take a tenth of a second."""
@@ -74,6 +80,8 @@ class Rank:
         self.chance = random.Random(plan.seed * 1000 + number)
         self.own_s: list[float] = [0.0] * plan.steps
         self.begun_s: list[float] = []
+        self.computed_s: deque[float] = deque(maxlen=32)
+        """What computing took of late while it was well: others may want the cores, too."""
         self.litter: list[list[int]] = []
         group = plan.groups.get(str(number))
         self.group = None if group is None else Path(group)
@@ -120,7 +128,10 @@ class Rank:
         started_s, until_s = time.perf_counter(), time.thread_time() + cpu_s
         while time.thread_time() < until_s:
             pass
-        self.own_s[self.step] += time.perf_counter() - started_s
+        took_s = time.perf_counter() - started_s
+        self.own_s[self.step] += took_s
+        if not self.cause:
+            self.computed_s.append(took_s)
 
     def _collect(self, seconds: float) -> None:
         self.litter = self.litter or [[number] for number in range(LITTER)]
@@ -130,14 +141,18 @@ class Rank:
         self.own_s[self.step] += time.perf_counter() - started_s
 
     def _set_quota(self, group: Path) -> None:
-        """One by which what is computed in a step takes so much longer; none while it is well."""
-        quota_us = -1
+        """One by which what is computed in a step takes so much longer; ample while it is well.
+
+        In the last of the periods that it takes nothing is waited for.
+        """
+        quota_us = AMPLE_QUOTA_US
         if self.cause == Cause.CPU_QUOTA.value:
             cpu_s = COMPUTING * self.plan.own_s
-            quota_us = max(1000, round(PERIOD_US * cpu_s / (cpu_s + self.more_s)))
+            wanted_s = statistics.median(self.computed_s) + self.more_s + PERIOD_US / 1e6
+            quota_us = max(LEAST_QUOTA_US, round(PERIOD_US * cpu_s / wanted_s))
         unified = group / "cpu.max"
         if unified.exists():
-            unified.write_text(f"{'max' if quota_us < 0 else quota_us} {PERIOD_US}")
+            unified.write_text(f"{quota_us} {PERIOD_US}")
         else:
             (group / "cpu.cfs_quota_us").write_text(str(quota_us))
 
