@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from holdfast_sidecar import __version__
 from holdfast_sidecar.coordination.exchange_guard import ExchangeGuard
-from holdfast_sidecar.coordination.keys import ENDED_TTL_S, RUNNING_TTL_S
+from holdfast_sidecar.coordination.keys import ENDED_TTL_S, RUNNING_TTL_S, Section
 from holdfast_sidecar.coordination.own_report import OwnReport
 from holdfast_sidecar.coordination.store import (
     Bid,
@@ -45,9 +45,11 @@ from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.leadership import Leadership
 from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart
+from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.gate import GateVerdict
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import TERMINAL, Plan
+from holdfast_sidecar.records.slowness import SlowStanding
 from holdfast_sidecar.records.snapshot import AttemptKey, PeerOrder, SnapshotOrder, SnapshotReport
 from holdfast_sidecar.records.trace import TraceOrder
 from holdfast_sidecar.settings import Settings
@@ -126,6 +128,7 @@ class Coordinator(threading.Thread):
         self._lease_held: Lease | None = None
         self._guard = ExchangeGuard(log)
         self._beat = 0
+        self._inherited: SlowStanding | None = None
         self._told = ""
         self._kept_at = float("-inf")
         self._kept_for_s = 0.0
@@ -195,6 +198,8 @@ class Coordinator(threading.Thread):
         view = without_secrets(view)
         answered = now + self._clock() - began
         self._heartbeats.observe(beats(cluster), view.server, now, answered)
+        if any(one.slow for name, one in cluster.nodes.items() if name != self._identity.node):
+            self._inherited = None
         lease = self._follow_on(cluster, lease, now)
         leads = lease.candidate == self._candidate
         self._lease_held = lease if leads else None
@@ -279,6 +284,8 @@ class Coordinator(threading.Thread):
         """Report, campaign, read."""
         newest = self._newest
         state = newest.state
+        if self._beat == 0:
+            self._inherited = self._left_behind()
         self._beat += 1
         report = NodeReport(
             node=self._identity.node,
@@ -314,7 +321,7 @@ class Coordinator(threading.Thread):
             gate=state.gate,
             exertion=state.exertion,
             steps=state.steps,
-            slow=state.slow,
+            slow=state.slow or self._inherited,
             traced=state.traced,
         )
         lease_s = self._settings.sidecar.lease_s
@@ -326,6 +333,13 @@ class Coordinator(threading.Thread):
         )
         self._told = newest.news
         return self._noted(lease), view
+
+    def _left_behind(self) -> SlowStanding | None:
+        """What an earlier sidecar of this node told of who is slow: our first report takes its
+        place, and where nobody else told any, its totals go on from there."""
+        texts = self._store.read((Section.NODES,)).section(Section.NODES)
+        report = decode(NodeReport, texts.get(self._identity.node, ""))
+        return None if report is None else report.slow
 
     def _obey(
         self, cluster: Cluster, view: View, lease: Lease, absent: tuple[Finding, ...]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -15,9 +16,11 @@ from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.coordination.store import Lease
 from holdfast_sidecar.coordinator import Coordinator, NodeIdentity
 from holdfast_sidecar.fence import FenceFile
+from holdfast_sidecar.local_state import LocalState
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.slowness import SlowStanding
 from holdfast_sidecar.settings import Settings, SidecarSettings
 
 QUICK = Settings(sidecar=SidecarSettings(heartbeat_s=0.01, node_timeout_s=1.0, lease_s=30.0))
@@ -209,3 +212,40 @@ def test_the_loop_is_handed_the_reports_as_they_were_parsed(tmp_path: Path) -> N
     texts = view.section(Section.NODES)
     assert nodes == {node: decode(NodeReport, text) for node, text in texts.items()}
     assert set(nodes) == {"a", "b"}
+
+
+def slow_told(store: MemoryStore, node: str = "a") -> SlowStanding | None:
+    report = decode(NodeReport, store.read().section(Section.NODES)[node])
+    assert report is not None
+    return report.slow
+
+
+def test_a_sidecar_that_starts_again_goes_on_telling_what_was_lost_to_who_is_slow(
+    tmp_path: Path,
+) -> None:
+    store = MemoryStore(MemoryServer())
+    before = SlowStanding(0, 8, 2, 5.0, watched_s=70.0)
+    gone = NodeReport("a", "gone", 9, 0, 0, 0, True, slow=before)
+    store.report(Section.NODES, "a", encode(gone))
+    again = coordinator(tmp_path, store)
+    again.exchange(0.0, 0.0)
+    assert slow_told(store) == before
+    assert again.orders().nodes is not None
+    assert again.orders().nodes["a"].slow == before
+    judged = dataclasses.replace(before, watched_s=71.0)
+    again.tell(LocalState(True, 0, 0, slow=judged))
+    again.exchange(0.1, 0.1)
+    assert slow_told(store) == judged
+
+
+def test_what_was_left_behind_is_told_until_another_node_tells_its_own(tmp_path: Path) -> None:
+    store = MemoryStore(MemoryServer())
+    before = SlowStanding(0, 8, 2, 5.0, watched_s=70.0)
+    for node in "ab":
+        store.report(
+            Section.NODES, node, encode(NodeReport(node, "x", 9, 0, 0, 0, True, slow=before))
+        )
+    again = coordinator(tmp_path, store)
+    again.exchange(0.0, 0.0)
+    again.exchange(0.1, 0.1)
+    assert slow_told(store) is None
