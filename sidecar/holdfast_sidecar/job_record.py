@@ -144,7 +144,8 @@ class RecordKeeping:
 def performance_in(
     sections: Mapping[Section, Mapping[str, str]], nodes: Mapping[str, NodeReport] | None
 ) -> Performance | None:
-    """How the steps go by what was read; None while nobody has judged them."""
+    """How the steps go by what was read; None while nobody has judged them, and once ranks leave:
+    steps without them tell of their leaving."""
     plan = decode(Plan, sections.get(Section.PLAN, {}).get(CURRENT, ""))
     if plan is None:
         return None
@@ -152,7 +153,13 @@ def performance_in(
     decoded = (decode(NodeReport, text) for text in texts)
     reports = [*(nodes or {}).values(), *(one for one in decoded if one is not None)]
     seen = see(plan, reports, "")
-    return None if seen.standing is None else shortened(seen)
+    has_begun_to_end = any(
+        rank.ending or not rank.alive
+        for report in reports
+        if report.attempt == plan.attempt
+        for rank in report.ranks
+    )
+    return None if seen.standing is None or has_begun_to_end else shortened(seen)
 
 
 def following(

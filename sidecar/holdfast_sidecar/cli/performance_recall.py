@@ -64,8 +64,9 @@ def _live(found: FoundJob, view: View) -> Recalled:
     seen = see(plan, list(cluster.nodes.values()), view.lease.candidate)
     is_over = plan.state in TERMINAL
     before = Losses() if record is None else losses_before(record, plan.began_unix_s)
-    if seen.standing is None and record is not None and record.performance is not None:
-        # A new leader has judged nothing yet, or this run has only begun.
+    is_told = seen.standing is not None and plan.state not in TERMINAL
+    if not is_told and record is not None and record.performance is not None:
+        # A new leader has judged nothing yet, this run has only begun, or the ranks have left.
         return Recalled(
             found.job,
             record.performance,

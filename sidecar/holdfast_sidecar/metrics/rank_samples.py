@@ -16,8 +16,8 @@ from holdfast_sidecar.rank_reports import STEPS_OF_PACE
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
-RARE = frozenset({"saving", "evaluating", "compiling", "transfer"})
-"""Most ranks never do these: four series each, of thousands, that would be 0 for ever."""
+RARE = frozenset({"data", "saving", "evaluating", "compiling", "transfer"})
+"""Many ranks never do one or the other: series, of thousands of ranks, that would be 0 for ever."""
 
 
 def draw_ranks(picture: Picture, told: Told) -> Iterator[Sample]:
