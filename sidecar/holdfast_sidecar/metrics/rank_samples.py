@@ -45,6 +45,7 @@ def _draw_rank(history: RankHistory, picture: Picture, told: Told) -> Iterator[S
     for phase, total_s in history.phase_totals.items():
         if total_s or phase not in RARE:
             yield from told("rank_phase_seconds_total", total_s, phase=phase)
+    yield from told("rank_gc_seconds_total", history.collector_s)
     yield from told("rank_loss", look.loss if is_finite(look.loss) else None)
     yield from told("rank_nonfinite_losses_total", words[Word.NONFINITE])
     norm = look.gradient_norm
