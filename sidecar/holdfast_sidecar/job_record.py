@@ -14,7 +14,7 @@ from pathlib import Path
 
 from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.listing import find
-from holdfast_sidecar.performance_seen import losses_of, see, shortened, summed
+from holdfast_sidecar.performance_seen import in_brief, losses_of, summed
 from holdfast_sidecar.places import JOB_RECORD, Places
 from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.codec import decode, encode
@@ -152,14 +152,14 @@ def performance_in(
     texts = sections.get(Section.NODES, {}).values() if nodes is None else ()
     decoded = (decode(NodeReport, text) for text in texts)
     reports = [*(nodes or {}).values(), *(one for one in decoded if one is not None)]
-    seen = see(plan, reports, "")
+    seen = in_brief(plan, reports, "")
     has_begun_to_end = any(
         rank.ending or not rank.alive
         for report in reports
         if report.attempt == plan.attempt
         for rank in report.ranks
     )
-    return None if seen.standing is None or has_begun_to_end else shortened(seen)
+    return None if seen.standing is None or has_begun_to_end else seen
 
 
 def following(
