@@ -10,6 +10,7 @@ from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
 from holdfast_sidecar.decisions.divergence import NO_DIRECTORY
 from holdfast_sidecar.decisions.hardware import NO_MACHINE, OF_HARDWARE, SPARED
 from holdfast_sidecar.decisions.modes import setting_of
+from holdfast_sidecar.decisions.replacing import STRAGGLER
 from holdfast_sidecar.records.incident import LEFT_ALONE
 from holdfast_sidecar.story import WITHOUT, Story
 
@@ -244,7 +245,8 @@ def _of_hardware(story: Story) -> Iterator[str]:
 
 def _blames(story: Story) -> bool:
     """Whether it would help to end one rank."""
-    return bool(story.culprit_ranks) and story.cause not in ABOUT_NUMBERS | OF_HARDWARE
+    of_others = ABOUT_NUMBERS | OF_HARDWARE | {STRAGGLER}
+    return bool(story.culprit_ranks) and story.cause not in of_others
 
 
 def _of_cause(cause: str, reasons: str) -> Iterator[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.listing import find
-from holdfast_sidecar.performance_seen import losses_of, see, shortened, summed
+from holdfast_sidecar.performance_seen import in_brief, losses_of, summed
 from holdfast_sidecar.places import JOB_RECORD, Places
 from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.codec import decode, encode
@@ -144,15 +144,22 @@ class RecordKeeping:
 def performance_in(
     sections: Mapping[Section, Mapping[str, str]], nodes: Mapping[str, NodeReport] | None
 ) -> Performance | None:
-    """How the steps go by what was read; None while nobody has judged them."""
+    """How the steps go by what was read; None while nobody has judged them, and once ranks leave:
+    steps without them tell of their leaving."""
     plan = decode(Plan, sections.get(Section.PLAN, {}).get(CURRENT, ""))
     if plan is None:
         return None
     texts = sections.get(Section.NODES, {}).values() if nodes is None else ()
     decoded = (decode(NodeReport, text) for text in texts)
     reports = [*(nodes or {}).values(), *(one for one in decoded if one is not None)]
-    seen = see(plan, reports, "")
-    return None if seen.standing is None else shortened(seen)
+    seen = in_brief(plan, reports, "")
+    has_begun_to_end = any(
+        rank.ending or not rank.alive
+        for report in reports
+        if report.attempt == plan.attempt
+        for rank in report.ranks
+    )
+    return None if seen.standing is None or has_begun_to_end else seen
 
 
 def following(

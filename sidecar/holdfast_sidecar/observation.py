@@ -156,6 +156,8 @@ class RankHistory:
     """When the OOM killer was last seen to have taken a process of its memory cgroup."""
     phase_totals: Mapping[str, float] = field(default_factory=dict)
     """Seconds of completed steps by phase, as far as this sidecar saw them."""
+    collector_s: float = 0.0
+    """Of them: Python's garbage collector."""
     onset_step: int = -1
     """Since which step numbers have not been finite, without a break; -1: the newest are."""
     numbers: NumberHistory = field(default_factory=NumberHistory)
@@ -201,6 +203,7 @@ def follow(
         exit_code=look.exit_code if look.exit_code is not None else before.exit_code,
         oom_seen_s=look.at_s if _oom_struck(before.look, look) else before.oom_seen_s,
         phase_totals=_add_up(before.phase_totals, look.records),
+        collector_s=before.collector_s + sum(one.collector_us for one in look.records) / 1e6,
         numbers=follow_numbers(before.numbers, look.records, numbers),
         ill_numbers=ill_numbers,
         ill_seen_s=look.at_s if ill_numbers > before.ill_numbers else before.ill_seen_s,

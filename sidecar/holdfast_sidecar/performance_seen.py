@@ -19,6 +19,9 @@ from holdfast_sidecar.records.steps import StepLine, parse
 SHOWN = 32
 """Ranks that are told one by one: what fits on a screen. Of more than these the slowest are."""
 
+READ = 2 * SHOWN
+"""Ranks whose lines are read at least, where there are so many."""
+
 COMPARED = 4
 """...and among them some in the middle and at the fast end, to see the slowest beside."""
 
@@ -52,6 +55,24 @@ def see(plan: Plan, nodes: Collection[NodeReport], leader: str) -> Performance:
         heard(nodes, leader),
         sorted(ranks, key=lambda rank: rank.rank),
     )
+
+
+def in_brief(plan: Plan, nodes: Collection[NodeReport], leader: str) -> Performance:
+    """The same, of a job of thousands of ranks by the reports of a few nodes: those of the slow
+    ones, and some to compare with. Each node writes it down now and then, and reading the lines of
+    all ranks for it would cost every one of them a percent of a core."""
+    members = [node for node in nodes if node.attempt == plan.attempt]
+    standing = heard(nodes, leader)
+    slow = set(slow_ranks(standing))
+    members.sort(key=lambda node: (slow.isdisjoint(rank.rank for rank in node.ranks), node.node))
+    chosen: list[NodeReport] = []
+    for node in members:
+        if sum(len(one.ranks) for one in chosen) >= READ:
+            break
+        chosen.append(node)
+    seen = shortened(see(plan, chosen, leader))
+    known = sum(len(node.ranks) for node in members)
+    return dataclasses.replace(seen, standing=standing, left_out=known - len(seen.ranks))
 
 
 def newest_lines(texts: Iterable[str]) -> dict[int, str]:

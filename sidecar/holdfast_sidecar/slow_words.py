@@ -74,7 +74,7 @@ def _without(one: WhatIf) -> str:
     if one.kind == "stage":
         return f"with {one.what} as fast as the other stages"
     if one.kind == "cause":
-        return f"without {one.what.replace('_', ' ')}"
+        return f"were nobody slow by {one.what}"
     return f"without {one.what}"
 
 

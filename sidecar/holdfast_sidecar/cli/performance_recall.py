@@ -7,7 +7,7 @@ from pathlib import Path
 
 from holdfast_sidecar.cli import store_away
 from holdfast_sidecar.cli.finding_the_job import FoundJob, find_job
-from holdfast_sidecar.cli.recollection import AWAY, from_memory
+from holdfast_sidecar.cli.recollection import AWAY, from_memory, remember
 from holdfast_sidecar.configuration import Effective
 from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions.cluster import parse_cluster
@@ -49,7 +49,8 @@ def recall_performance(effective: Effective, job: str | None) -> Recalled:
         kept = None if state is None else read_record(state)
         if state is None or kept is None:
             raise
-        return _remembered(state, kept[0], from_memory(state.name, error))
+        is_over = remember(state.name, kept, error).is_over
+        return _remembered(state, kept[0], is_over, from_memory(state.name, error))
     return _live(found, view)
 
 
@@ -64,8 +65,9 @@ def _live(found: FoundJob, view: View) -> Recalled:
     seen = see(plan, list(cluster.nodes.values()), view.lease.candidate)
     is_over = plan.state in TERMINAL
     before = Losses() if record is None else losses_before(record, plan.began_unix_s)
-    if seen.standing is None and record is not None and record.performance is not None:
-        # A new leader has judged nothing yet, or this run has only begun.
+    is_told = seen.standing is not None and plan.state not in TERMINAL
+    if not is_told and record is not None and record.performance is not None:
+        # A new leader has judged nothing yet, this run has only begun, or the ranks have left.
         return Recalled(
             found.job,
             record.performance,
@@ -77,9 +79,9 @@ def _live(found: FoundJob, view: View) -> Recalled:
     return Recalled(found.job, seen, is_over, before, attempt=attempt)
 
 
-def _remembered(state: Path, record: JobRecord, remark: str) -> Recalled:
+def _remembered(state: Path, record: JobRecord, is_over: bool, remark: str) -> Recalled:
     performance = record.performance
     is_earlier = performance is not None and performance.began_unix_s != record.began_unix_s
     return Recalled(
-        state.name, performance, True, record.losses_before, remark, is_of_earlier_run=is_earlier
+        state.name, performance, is_over, record.losses_before, remark, is_of_earlier_run=is_earlier
     )

@@ -164,7 +164,14 @@ def _where_it_goes(lines: Collection[StepLine]) -> Iterator[str]:
 def _part(name: str, microseconds: float, longest: float, total: float) -> str:
     bar = OWN * max(1, round(WIDTH * microseconds / longest))
     share = percent(microseconds / total) if total else "-"
-    return f"{name:<30}{bar:<{WIDTH}}  {span(microseconds / 1e6):>8}  {share:>6}"
+    return f"{name:<30}{bar:<{WIDTH}}  {_short(microseconds):>8}  {share:>6}"
+
+
+def _short(microseconds: float) -> str:
+    """Parts of a step may be far below a millisecond."""
+    if microseconds < 10_000:
+        return f"{microseconds / 1e3:.2f} ms"
+    return span(microseconds / 1e6)
 
 
 def _memory(performance: Performance) -> str:

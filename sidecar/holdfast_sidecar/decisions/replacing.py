@@ -211,7 +211,8 @@ def acted_on(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Repl
 
 
 def how_saved(found: Replacement, cluster: Cluster, plan: Plan, now_unix_s: float) -> Saved:
-    """How far its checkpoint is; one that came to nothing is tried again after the next one."""
+    """How far its checkpoint is. One that came to nothing is tried again after the next one; one
+    after which nobody was replaced, as long after as it takes to find a node slow."""
     order = cluster.checkpoint
     is_own = order is not None and found.asked_by in order.answers
     if order is None or not is_own or order.attempt != plan.attempt or order.came_too_late:
@@ -226,13 +227,27 @@ def how_saved(found: Replacement, cluster: Cluster, plan: Plan, now_unix_s: floa
     return Saved.YES if now_unix_s - entry.at_unix_s <= FRESH_S else Saved.NO
 
 
+def _was_just_saved(
+    found: Replacement, cluster: Cluster, plan: Plan, circumstances: Circumstances
+) -> bool:
+    """Whether a checkpoint for it is too old already, and too young for another: a node on the
+    verge of being replaced makes no series of them."""
+    now, after_s = circumstances.now_unix_s, circumstances.settings.policy.replace_slow_after_s
+    return any(
+        found.asked_by in entry.answers and now - entry.at_unix_s < after_s
+        for entry in cluster.ledger.values()
+        if entry.attempt == plan.attempt
+    )
+
+
 def asks_to_save(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> str:
     """The name by which a checkpoint is wanted for a replacement; empty: none is."""
     found = acted_on(cluster, plan, circumstances)
     if found is None:
         return ""
     is_wanted = how_saved(found, cluster, plan, circumstances.now_unix_s) is Saved.NO
-    return found.asked_by if is_wanted else ""
+    is_again = _was_just_saved(found, cluster, plan, circumstances)
+    return found.asked_by if is_wanted and not is_again else ""
 
 
 def due(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident | None:

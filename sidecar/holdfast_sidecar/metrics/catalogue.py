@@ -227,8 +227,14 @@ RANKS = (
         "rank_phase_seconds_total",
         "seconds",
         (*RANK, "phase"),
-        "Time of completed steps by phase, of this attempt, as far as this sidecar saw it; saving,"
-        " evaluating, compiling and transfer are absent before they first occur.",
+        "Time of completed steps by phase, of this attempt, as far as this sidecar saw it; data,"
+        " saving, evaluating, compiling and transfer are absent before they first occur.",
+    ),
+    counter(
+        "rank_gc_seconds_total",
+        "seconds",
+        RANK,
+        "Of these: Python's garbage collector, whichever part it struck.",
     ),
     gauge("rank_loss", "", RANK, "The newest reported loss."),
     counter("rank_nonfinite_losses_total", "", RANK, "Losses that were NaN or Inf."),

@@ -16,8 +16,8 @@ from holdfast_sidecar.rank_reports import STEPS_OF_PACE
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
-RARE = frozenset({"saving", "evaluating", "compiling", "transfer"})
-"""Most ranks never do these: four series each, of thousands, that would be 0 for ever."""
+RARE = frozenset({"data", "saving", "evaluating", "compiling", "transfer"})
+"""Many ranks never do one or the other: series, of thousands of ranks, that would be 0 for ever."""
 
 
 def draw_ranks(picture: Picture, told: Told) -> Iterator[Sample]:
@@ -45,6 +45,7 @@ def _draw_rank(history: RankHistory, picture: Picture, told: Told) -> Iterator[S
     for phase, total_s in history.phase_totals.items():
         if total_s or phase not in RARE:
             yield from told("rank_phase_seconds_total", total_s, phase=phase)
+    yield from told("rank_gc_seconds_total", history.collector_s)
     yield from told("rank_loss", look.loss if is_finite(look.loss) else None)
     yield from told("rank_nonfinite_losses_total", words[Word.NONFINITE])
     norm = look.gradient_norm

@@ -28,7 +28,8 @@ SLOWNESS: tuple[Entry, ...] = (
             "job_slowdown_gain_ratio",
             "ratio",
             JOB,
-            "By how much the job would be faster without the one rank that slows it most.",
+            "By how much the job would be faster without the one rank that slows it most; absent"
+            " while none does.",
         )
     ),
     of_job(

@@ -38,7 +38,7 @@ def _draw_now(standing: SlowStanding, plan: Plan, told: Told) -> Iterator[Sample
     slow = {rank: one for one in standing.slow for rank in one.ranks}
     yield from told("job_slow_ranks", len(slow))
     gains = [one.gain for one in standing.what_ifs if one.kind == "rank"]
-    yield from told("job_slowdown_gain_ratio", max(gains, default=0.0))
+    yield from told("job_slowdown_gain_ratio", max(gains, default=None))
     for rank, one in sorted(slow.items()):
         node = _node_of(rank, one, plan)
         about = told.about(node=node, rank=str(rank), cause=one.cause.value)

@@ -33,8 +33,11 @@ def draw_rhythm(picture: Picture, told: Told) -> Iterator[Sample]:
 
 
 def _draw_rank(history: RankHistory, told: Told) -> Iterator[Sample]:
+    """Nothing of a rank that never asked for a slot: its script has no state to take."""
     words = history.look.words
     taken = words[Word.SNAPSHOTS_TAKEN]
+    if not (words[Word.SNAPSHOT_WANTED] or taken):
+        return
     yield from told("snapshot_taken_total", taken)
     yield from told("snapshot_skipped_total", words[Word.SNAPSHOTS_SKIPPED])
     yield from told("snapshot_blocked_seconds_total", words[Word.SNAPSHOT_BLOCKED_NS] / 1e9)

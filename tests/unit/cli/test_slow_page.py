@@ -53,6 +53,7 @@ def test_who_is_slow_is_told_with_cause_evidence_advice_and_cost() -> None:
     ):
         assert words in told, told
     assert "stage 2" not in told  # it would gain nothing
+    assert "nobody slow by cpu_quota" not in told  # that is rank 5 again
     assert max(map(len, told.splitlines())) <= 100
 
 
@@ -227,6 +228,22 @@ def test_the_next_run_begins_with_what_the_one_before_lost(home: Path) -> None:
     assert record.performance is not None
     assert record.performance.standing is not None
     assert record.performance.standing.lost_s == {"link": 7.0}
+
+
+def test_what_was_judged_while_ranks_left_is_not_what_is_kept(home: Path) -> None:
+    """The one that ended first waits for nobody any more, and who is left is compared with few."""
+    places = Places(shm=home, state=home / "chargpt" / "a")
+    keeping = RecordKeeping(places, "")
+    keeping.keep(seen_by(PLAN, STANDING), is_last=True)
+    leaving = nodes(dataclasses.replace(QUIET, judged_ranks=3), ending=1)
+    reports = {one.node: encode(one) for one in leaving}
+    sections = {Section.PLAN: {"current": encode(DONE)}, Section.NODES: reports}
+    keeping.keep(sections, is_last=True)
+    found = read_record(home / "chargpt")
+    assert found is not None
+    assert found[0].state == "done"
+    assert found[0].performance is not None
+    assert found[0].performance.standing == STANDING
 
 
 def test_a_sidecar_that_is_started_anew_keeps_what_was_known(home: Path) -> None:

@@ -318,3 +318,14 @@ def test_while_somebody_works_on_it_nothing_is_done(
     assert [incident.decided for incident in job.incidents()] == ["paused"]
     job.run_until(lambda: job.is_running(1))
     assert members(job) == ["n0", "n2"]
+
+
+def test_a_node_on_the_verge_makes_no_series_of_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time it has been saved for it, nobody is replaced after all."""
+    job = slow_job(tmp_path, monkeypatch)
+    monkeypatch.setattr(replacing, "FRESH_S", -1.0)
+    job.run(5.0 + 4 * 5.0)
+    assert job.is_running(0)
+    assert 2 <= len(job.storage.held) <= 5

@@ -152,6 +152,14 @@ def test_histories_stay_bounded() -> None:
     assert round(history.phase_totals["forward"], 3) == 5 * 50 * 0.005
 
 
+def test_what_the_collector_took_adds_up() -> None:
+    attention = Attention()
+    paused = tuple(dataclasses.replace(one, collector_us=4000) for one in steps(10, forward=5))
+    for now in range(3):
+        attention.take_in([look(float(now), records=paused)], float(now))
+    assert round(attention.histories[0].collector_s, 3) == 3 * 10 * 0.004
+
+
 def test_an_old_look_is_remembered_and_nobody_is_judged_by_it() -> None:
     attention = Attention()
     attention.take_in([look(1.0, rank=0), look(2.0, rank=1)], 2.0)

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 from tests.unit.detectors.scene import history, look, steps
-from tests.unit.metrics.picture import PLAN, VIEW, picture, ranks
+from tests.unit.metrics.picture import PLAN, VIEW, picture, ranks, with_words
 from tests.unit.telling.slow_job import QUIET
 
-from holdfast.page import Phase
+from holdfast.page import Phase, Word
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease
@@ -123,7 +123,7 @@ def test_a_loss_that_is_no_number_is_counted_and_not_shown() -> None:
 def test_before_the_first_snapshot_nothing_is_said_of_what_one_costs() -> None:
     bare = replace(
         picture(),
-        ranks=ranks(history(look(10.0))),
+        ranks=ranks(history(with_words(look(10.0), {Word.SNAPSHOT_WANTED: 4096}))),
         snapshot=SnapshotReport(3),
         orders=replace(picture().orders, snapshot=None),
     )
@@ -134,6 +134,12 @@ def test_before_the_first_snapshot_nothing_is_said_of_what_one_costs() -> None:
         "holdfast_snapshot_skipped_total": 0,
         "holdfast_snapshot_blocked_seconds_total": 0,
     }
+
+
+def test_a_rank_that_has_no_state_to_take_has_no_series_of_snapshots() -> None:
+    without = replace(picture(), ranks=ranks(history(look(10.0))))
+    assert not {name for name in rank_names(without) if "snapshot" in name}
+    assert {name for name in rank_names(picture()) if "snapshot" in name}
 
 
 def test_counters_start_at_zero_before_the_first_event() -> None:
@@ -184,7 +190,7 @@ def test_parts_of_a_step_that_a_rank_never_had_are_no_series() -> None:
             if s.name == "holdfast_rank_phase_seconds_total"
         }
 
-    assert parts(picture()).isdisjoint(RARE)
+    assert parts(picture()) & RARE == {"data"}
     assert "forward" in parts(picture())
     rank = look(10.0, Phase.BACKWARD, step=45, records=steps(2, forward=30, saving=4))
     assert "saving" in parts(replace(picture(), ranks=ranks(history(rank))))

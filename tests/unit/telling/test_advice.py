@@ -93,7 +93,12 @@ def test_what_is_not_over_or_was_given_up_comes_first() -> None:
 
 @pytest.mark.parametrize(
     ("cause", "setting"),
-    [("hang", "modes.hang"), ("data_stall", "modes.stall"), ("gpu", "modes.gpu")],
+    [
+        ("hang", "modes.hang"),
+        ("data_stall", "modes.stall"),
+        ("gpu", "modes.gpu"),
+        ("straggler", "modes.straggler"),
+    ],
 )
 @pytest.mark.parametrize("mode", ["suggest", "observe"])
 def test_what_was_withheld_names_the_setting_that_counts(
@@ -115,6 +120,12 @@ def test_numbers_that_were_left_alone_ask_for_a_person_as_long_as_they_last() ->
     assert not any("goes on" in line or "not over" in line for line in passed)
     watched = advice("nonfinite", decided="observe", recovered_unix_s=0.0)
     assert not any("end the rank" in line for line in watched)
+
+
+def test_nobody_is_told_to_end_a_rank_because_it_is_slow() -> None:
+    slow = advice("straggler", recovered_unix_s=0.0, decided="suggest")
+    assert not any("end the rank" in line for line in slow)
+    assert "holdfast nodes test" in slow[-1]
 
 
 def test_a_guess_is_called_one() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from tests.unit.telling.slow_job import PLAN, QUIET, STANDING, line, node, nodes
+from tests.unit.telling.slow_job import PLAN, QUIET, SLOW, STANDING, line, node, nodes
 
 from holdfast_sidecar.performance_seen import (
     heard,
+    in_brief,
     lines_of,
     losses_of,
     newest_lines,
@@ -65,6 +66,19 @@ def test_of_thousands_of_ranks_the_slow_ones_and_some_to_compare_with_are_kept()
     assert short.left_out == 4096 - 32
     again = shortened(short)
     assert again == short
+
+
+def test_what_is_written_down_of_a_large_job_is_read_from_a_few_of_its_nodes() -> None:
+    """Those of the slow ranks among them, wherever they are."""
+    slow = dataclasses.replace(STANDING, slow=[dataclasses.replace(SLOW, ranks=[3001])])
+    many = [node(f"n{first:04}", first) for first in range(0, 4096, 4)]
+    many[0] = dataclasses.replace(many[0], slow=slow)
+    short = in_brief(PLAN, many, "n0000/i")
+    assert len(short.ranks) == 32
+    assert 3001 in {one.rank for one in short.ranks}
+    assert short.left_out == 4096 - 32
+    assert short.standing == slow
+    assert in_brief(PLAN, nodes(), "a/i") == see(PLAN, nodes(), "a/i")
 
 
 def test_what_runs_lost_is_added_up_and_outlives_a_record() -> None:
