@@ -40,8 +40,8 @@ TOO_SURE = 24.0
 MOST_GAIN = 1.3
 """Of what normal tails of that sigma would give."""
 
-ENOUGH = 13.0
-"""Log likelihood ratio for a job of one rank. A ratio of e^13 comes about by chance once in some
+ENOUGH = 12.5
+"""Log likelihood ratio for a job of one rank. A ratio of e^12.5 comes about by chance once in some
 hundred thousand frames; with so many ranks that look for it, so much earlier."""
 
 
