@@ -18,7 +18,7 @@ GAP = 16
 SLOWLY = 8
 """Frames between two looks at what changes slowly."""
 
-NOISE_SAMPLE = 64
+NOISE_SAMPLE = 32
 """Ranks whose differences are used, others each frame: more would make the noise no surer."""
 
 NOTICE = 0.25
