@@ -12,7 +12,7 @@ from bench.stragglers.names import DETECTION, HEALTHY, SMALL
 from bench.stragglers.scenario import Layout
 from bench.stragglers.section import Section
 
-JOBS = (160, 120, 80, 40, 20, 10, 6)
+JOBS = (160, 120, 80, 40, 16, 8, 4)
 """Of each of the held-out layouts, from 8 ranks to 4,096."""
 QUICK_JOBS = (30, 20, 12, 6, 3, 2, 1)
 SMALL_JOBS = 60

@@ -89,7 +89,7 @@ AFTER = 30
 
 def with_fault(realm: Realm, layout: Layout, number: int) -> Scenario:
     """The so-manieth job in which somebody becomes slow."""
-    seed = realm.seeds[number * 10 + realm.layouts.index(layout) if layout in realm.layouts else 9]
+    seed = realm.seeds[number * 10 + (*realm.layouts, *realm.small).index(layout)]
     draw = random.Random(seed)
     since = draw.randint(*ONSET)
     faults = [

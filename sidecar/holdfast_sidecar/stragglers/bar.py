@@ -26,7 +26,10 @@ ones what lies far out is telling, with heavy ones it is not."""
 USUAL_REACH = 1.75
 
 FEWEST_FRAMES = 5
-"""Before anything is said: a long hiccup and its echo fill up to four."""
+"""Of one step each, before anything is said: a long hiccup and its echo fill up to four."""
+
+FEWEST_LONGER = 4
+"""Of several steps: the echo stays in the frame or reaches the next one."""
 
 FEWEST_HEALTHY = 100
 """Frames of healthy ranks, before their tails are known."""
@@ -40,8 +43,8 @@ TOO_SURE = 24.0
 MOST_GAIN = 1.3
 """Of what normal tails of that sigma would give."""
 
-ENOUGH = 13.0
-"""Log likelihood ratio for a job of one rank. A ratio of e^13 comes about by chance once in some
+ENOUGH = 12.5
+"""Log likelihood ratio for a job of one rank. A ratio of e^12.5 comes about by chance once in some
 hundred thousand frames; with so many ranks that look for it, so much earlier."""
 
 
@@ -55,10 +58,11 @@ class Ratio(NamedTuple):
     """A frame counts for no more than so far from the half."""
 
     @classmethod
-    def of(cls, excess: float, sigma: float, enough: float, healthy: Sequence[float]) -> Ratio:
-        """For noise of `sigma`, and what is known to come about where nobody is slow."""
+    def of(cls, excess: float, sigma: float, share: float, healthy: Sequence[float]) -> Ratio:
+        """For noise of `sigma`, and what is known to come about where nobody is slow. share: what
+        a frame may say at most."""
         gain = excess / (sigma * sigma)
-        most = enough / FEWEST_FRAMES / gain
+        most = share / gain
         if len(healthy) < FEWEST_HEALTHY:
             return cls(excess / 2.0, UNSURE * gain, min(USUAL_REACH * sigma, most))
         choices = [
@@ -105,19 +109,25 @@ class Bar(NamedTuple):
     enough: float
     """Cumulated log likelihood ratio."""
     most: float
+    fewest: int
+    """Frames."""
     mild: Ratio
     strong: Ratio | None
     """None where mild is strong."""
 
     @classmethod
-    def of(cls, sigma: float, likeness: float, ranks: int, healthy: Sequence[float]) -> Bar:
-        """For a role of a job with so many ranks."""
+    def of(
+        cls, sigma: float, likeness: float, ranks: int, healthy: Sequence[float], steps: int = 1
+    ) -> Bar:
+        """For a role of a job with so many ranks, and frames of so many steps."""
         # Whoever looks at more ranks sees more chance peaks: the bar rises with their number.
         enough = ENOUGH + math.log(max(ranks, 2))
         fresh = sigma * math.sqrt(1.0 - likeness**2)
         # What is new in every frame of a lasting excess is less by what the one before told.
         mild = max(MILD, sigma) * (1.0 - likeness)
         strong = STRONG * fresh
+        fewest = FEWEST_FRAMES if steps == 1 else FEWEST_LONGER
+        share = enough / fewest
         return cls(
             likeness,
             sigma,
@@ -125,6 +135,7 @@ class Bar(NamedTuple):
             enough,
             # So that what was slow for hours need not be quick for hours.
             3.0 * enough,
-            Ratio.of(mild, fresh, enough, healthy),
-            Ratio.of(strong, fresh, enough, healthy) if strong > 1.3 * mild else None,
+            fewest,
+            Ratio.of(mild, fresh, share, healthy),
+            Ratio.of(strong, fresh, share, healthy) if strong > 1.3 * mild else None,
         )

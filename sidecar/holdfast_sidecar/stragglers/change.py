@@ -8,7 +8,7 @@ from collections import deque
 from itertools import pairwise
 from typing import NamedTuple
 
-from holdfast_sidecar.stragglers.bar import FEWEST_FRAMES, Bar
+from holdfast_sidecar.stragglers.bar import Bar
 from holdfast_sidecar.stragglers.noise import MAD_TO_SIGMA, fresh_of
 
 LEAST = 0.05
@@ -119,11 +119,11 @@ class Trail:
             self.is_slow = False
             self.mild = self.strong = 0.0
             return None
-        if self.evidence < bar.enough or len(self.past) < FEWEST_FRAMES:
+        if self.evidence < bar.enough or len(self.past) < bar.fewest:
             return None
         began = self._began(bar)
         since = list(self.past)[began:]
-        if len(since) < FEWEST_FRAMES:
+        if len(since) < bar.fewest:
             return None
         level = location(since, bar.sigma)
         error = max(bar.sigma, self._own_sigma()) * math.sqrt(bar.inflation / len(since))
@@ -144,7 +144,7 @@ class Trail:
 
     def _began(self, bar: Bar) -> int:
         """From which frame on slow is most likely: where the sums since then are greatest."""
-        newest = statistics.median(list(self.past)[-FEWEST_FRAMES:])
+        newest = statistics.median(list(self.past)[-bar.fewest :])
         half, limit = newest / 2.0, max(newest / 2.0, bar.sigma)
         best, began, total = 0.0, len(self.past) - 1, 0.0
         for place in range(len(self.past) - 1, -1, -1):
@@ -156,7 +156,7 @@ class Trail:
     def _own_sigma(self) -> float:
         """A rank may be more restless than its peers; then more is needed to call it slow."""
         sizes = sorted(abs(after - before) for before, after in pairwise(self.past))
-        if len(sizes) < FEWEST_FRAMES:
+        if not sizes:
             return 0.0
         return MAD_TO_SIGMA * sizes[len(sizes) // 2] / math.sqrt(2.0)
 

@@ -18,7 +18,7 @@ GAP = 16
 SLOWLY = 8
 """Frames between two looks at what changes slowly."""
 
-NOISE_SAMPLE = 64
+NOISE_SAMPLE = 32
 """Ranks whose differences are used, others each frame: more would make the noise no surer."""
 
 NOTICE = 0.25
@@ -90,11 +90,11 @@ class Series:
         return trail.newest() if trail else 0.0
 
     def _mind_span(self, span: int, job_ranks: int) -> None:
-        if self._span and span != self._span:
-            self._noise.stretch(span / self._span)
+        before, self._span = self._span, span
+        if before and span != before:
+            self._noise.stretch(span / before)
             if self.bar is not None:
                 self._raise_bar(job_ranks)
-        self._span = span
 
     def _welcome(self, rank: int) -> Trail | None:
         left = self._fresh.pop(rank, -(-WARM_UP_STEPS // self._span))
@@ -116,7 +116,7 @@ class Series:
 
     def _raise_bar(self, job_ranks: int) -> None:
         noise = self._noise
-        self.bar = Bar.of(noise.sigma, noise.likeness, job_ranks, noise.healthy)
+        self.bar = Bar.of(noise.sigma, noise.likeness, job_ranks, noise.healthy, self._span)
 
     def _learn_slowly(self, first: int) -> None:
         """Every few frames: what is usual for each rank, and who left."""
