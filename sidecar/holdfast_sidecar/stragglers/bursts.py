@@ -6,11 +6,11 @@ they come back is looked for here.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.stragglers.census import Census
-from holdfast_sidecar.stragglers.even_work import EvenWork
+from holdfast_sidecar.stragglers.even_work import EvenWork, Yardstick
 from holdfast_sidecar.stragglers.frame import Frame
 from holdfast_sidecar.stragglers.place import Place
 from holdfast_sidecar.stragglers.signals import SAMPLE, Signals, middle, read
@@ -31,6 +31,13 @@ COSTS = 0.05
 MOST_BESIDE = 0.25
 """Of its own bursts, what the middle rank of its role has: where all have them, it is what they do,
 or work of a size that nobody tells."""
+
+BETWEEN_COUNTS = 0.3
+"""Of each frame without a burst, in the mean of them: some five make it."""
+
+LEAST_APART = 1.3
+"""Frames, in the mean, from one burst to the next: who is slow in more than three of four is slow
+all the time, and the detector's to judge."""
 
 FEWEST = 4
 """Ranks of a role: of fewer the middle one says little of a single frame."""
@@ -78,7 +85,11 @@ class Bursts:
     """Follows one attempt."""
 
     _seen: dict[int, deque[Burst]] = field(default_factory=dict)
+    _between: dict[int, float] = field(default_factory=dict)
+    """Rank that had bursts -> its own time in other frames, beyond its peers', as a part of it."""
     _census: Census = field(default_factory=Census)
+    _roles: dict[int, str] = field(default_factory=dict)
+    """Of those who had bursts."""
 
     def follow(
         self,
@@ -86,16 +97,15 @@ class Bursts:
         places: Mapping[int, Place],
         model: StepModel,
         work: EvenWork,
-        slow: Collection[int],
     ) -> tuple[Recurring, ...]:
-        """Those who are slow again and again. `slow`: ranks that are so in each step, and told."""
+        """Those who are slow again and again, and well between."""
         self._census.read(places)
         is_complete = model.own.keys() >= places.keys()
         for role, ranks in self._census.by_role.items():
             told = ranks if is_complete else [rank for rank in ranks if rank in model.own]
             if len(told) >= FEWEST:
                 self._look(role, told, frame, model, work)
-        self._forget(frame, slow)
+        self._forget(frame)
         found = (self._judge(rank, seen, frame, places) for rank, seen in self._seen.items())
         return tuple(one for one in found if one is not None)
 
@@ -108,6 +118,7 @@ class Bursts:
         if yardstick is None:
             return
         usual, limit = _usual(list(map(yardstick, some)))
+        self._look_between(role, frame, yardstick, usual, limit)
         if max(map(own.__getitem__, ranks)) <= limit:
             return
         suspects = [rank for rank in ranks if own[rank] > limit]
@@ -132,15 +143,30 @@ class Bursts:
                 model.total_us - saved_us,
             )
             self._seen.setdefault(rank, deque(maxlen=WITHIN_STEPS)).append(burst)
+            self._roles[rank] = role
 
-    def _forget(self, frame: Frame, slow: Collection[int]) -> None:
+    def _look_between(
+        self, role: str, frame: Frame, yardstick: Yardstick, usual: float, limit: float
+    ) -> None:
+        """How those who had bursts fare otherwise."""
+        for rank in self._seen:
+            if rank in frame.lines and self._roles.get(rank) == role:
+                own = yardstick(frame.lines[rank])
+                if own <= limit:
+                    before = self._between.get(rank, 0.0)
+                    beyond = own / max(1.0, usual) - 1.0
+                    self._between[rank] = before + BETWEEN_COUNTS * (beyond - before)
+
+    def _forget(self, frame: Frame) -> None:
         oldest = frame.step - WITHIN_STEPS
         for rank in list(self._seen):
             seen = self._seen[rank]
             while seen and seen[0].step <= oldest:
                 seen.popleft()
-            if not seen or rank in slow:
+            if not seen:
                 del self._seen[rank]
+                self._between.pop(rank, None)
+                self._roles.pop(rank, None)
 
     def _judge(
         self, rank: int, seen: Sequence[Burst], frame: Frame, places: Mapping[int, Place]
@@ -151,7 +177,9 @@ class Bursts:
         # Bursts come at any distance: the last one ends, on average, half of that before the next.
         since = seen[0].step - seen[0].steps
         apart = (seen[-1].step - seen[0].step) / (len(seen) - 1)
-        if frame.step - seen[-1].step > OVERDUE * apart:
+        is_over = frame.step - seen[-1].step > OVERDUE * apart
+        is_steady = apart < LEAST_APART * seen[-1].steps or self._between.get(rank, 0.0) > COSTS
+        if is_over or is_steady:
             return None
         steps = max(1.0, seen[-1].step - since + apart - seen[0].steps)
         lost_us = sum((one.own_us - one.peers_us) * one.steps for one in seen)

@@ -38,6 +38,8 @@ class Named:
     evidence: tuple[str, ...]
     advice: str
     part: str
+    is_measured: bool = True
+    """By a signal or a finding; else by where the time goes alone."""
 
 
 def name_cause(case: Case) -> Named:
@@ -50,6 +52,7 @@ def name_cause(case: Case) -> Named:
         tuple(_evidence(best, case)),
         advise(best.cause),
         case.main_part,
+        best.is_measured,
     )
 
 

@@ -115,12 +115,14 @@ def _by_collector(case: Case) -> Iterator[Explanation]:
 
 def _by_quota(case: Case) -> Iterator[Explanation]:
     share = case.beyond("throttled")
+    told = case.witness.quota if case.witness.is_shared_by_mates else ""
+    found_us = FOUND * case.excess_us if told else 0.0
     if share >= LEAST_SHARE:
         text = f"its cgroup's CPU quota was used up in {case.own.throttled:.0%} of the time"
         text += _beside(case.peers, "throttled")
-        yield Explanation(Cause.CPU_QUOTA, share * case.own.total, text)
-    elif case.witness.quota and case.witness.is_shared_by_mates:
-        yield Explanation(Cause.CPU_QUOTA, FOUND * case.excess_us, case.witness.quota)
+        yield Explanation(Cause.CPU_QUOTA, max(share * case.own.total, found_us), text)
+    elif told:
+        yield Explanation(Cause.CPU_QUOTA, found_us, told)
 
 
 def _by_contention(case: Case) -> Iterator[Explanation]:

@@ -31,6 +31,10 @@ OUTVOTES = 1.5
 """A cause that has so many times the votes of the one that was told takes its place: two that are
 nearly alike don't take turns."""
 
+A_GUESS_COUNTS = 0.4
+"""Of a vote. Counters are read once a second and steps may be shorter, so that the first frames of
+a slowness come before the signal that explains it."""
+
 FEWEST_MATES = 2
 """Healthy ranks on the same node, before their being well speaks for the node."""
 
@@ -49,7 +53,8 @@ class _File:
     def vote(self, named: Named) -> Named:
         """The verdict after one more frame."""
         self.votes = {cause: FORGETS * votes for cause, votes in self.votes.items()}
-        self.votes[named.cause] = self.votes.get(named.cause, 0.0) + 1.0
+        weight = 1.0 if named.is_measured else A_GUESS_COUNTS
+        self.votes[named.cause] = self.votes.get(named.cause, 0.0) + weight
         self.named[named.cause] = named
         most = max(self.votes, key=lambda cause: self.votes[cause])
         if self.told is None or self.votes[most] > OUTVOTES * self.votes[self.told]:

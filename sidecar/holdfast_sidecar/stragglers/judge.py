@@ -15,7 +15,7 @@ from holdfast_sidecar.stragglers.bursts import Bursts
 from holdfast_sidecar.stragglers.compilers import compilers
 from holdfast_sidecar.stragglers.detector import Detector
 from holdfast_sidecar.stragglers.exchanges import Exchanges, SlowExchange
-from holdfast_sidecar.stragglers.frame import Excess, Frame
+from holdfast_sidecar.stragglers.frame import Frame
 from holdfast_sidecar.stragglers.frames import Frames
 from holdfast_sidecar.stragglers.hearing import Hearing
 from holdfast_sidecar.stragglers.heavy_stages import heavy_stages
@@ -124,8 +124,14 @@ class Judge:
         what_ifs = current.what_ifs.follow(frame, scene.places, excesses, causes, exchanges)
         model = current.what_ifs.model
         assert model is not None
-        troubles = slow_ranks(excesses, named, scene.places, model)
-        troubles += _others(current, frame, scene, model, exchanges, excesses)
+        recurring = current.bursts.follow(frame, scene.places, model, current.what_ifs.work)
+        # Whose slow steps are told one by one is not told as slow in all of them.
+        apart = {one.rank for one in recurring}
+        steady = [excess for excess in excesses if excess.rank not in apart]
+        troubles = slow_ranks(steady, named, scene.places, model)
+        step_s = model.total_us / 1e6
+        troubles += recurring_ranks(recurring, scene.places, scene.findings, frame.step, step_s)
+        troubles += _others(current, frame, scene, model, exchanges, late)
         self._charge(troubles, frame, model, scene.places)
         return self._tell(current, frame, scene, model, troubles, what_ifs)
 
@@ -213,18 +219,15 @@ def _others(
     scene: Scene,
     model: StepModel,
     exchanges: Sequence[SlowExchange],
-    excesses: Sequence[Excess],
+    slow: Sequence[int],
 ) -> list[Trouble]:
-    """What no rank does in each step: bursts, links, stages, the compiler."""
+    """What is no single rank's: links, stages, the compiler."""
     step_us = model.total_us
     quick = current.exchanges.quick(exchanges) if exchanges else ()
     suspects = suspect(exchanges, quick, scene.findings)
-    slow = [excess.rank for excess in excesses]
-    recurring = current.bursts.follow(frame, scene.places, model, current.what_ifs.work, slow)
     heavy = current.stages.follow(frame, scene.places, slow)
     recompiling = current.recompilations.judge(frame.step, step_us)
     return [
-        *recurring_ranks(recurring, scene.places, scene.findings, frame.step, step_us / 1e6),
         *slow_links(suspects, scene.places, frame.step, step_us / 1e6),
         *heavy_stages(heavy, frame, scene.places, scene.findings, model),
         *compilers(recompiling, scene.places, frame.step, step_us),

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from bench.stragglers.scenario import Fault, Scenario
+from bench.stragglers.scenario import Fault, Layout, Scenario
 from tests.unit.stragglers.simulated import EIGHT
 from tests.unit.stragglers.test_judge import ONSET, watch
 
@@ -43,3 +43,30 @@ def test_batches_of_random_length_are_nobodys_bursts() -> None:
     for tells_work in (True, False):
         scenario = Scenario(11, EIGHT, lengths=0.3, tells_work=tells_work)
         assert not any(standing.slow for standing in watch(scenario, 200).values())
+
+
+def test_who_is_slow_in_each_step_has_no_bursts() -> None:
+    told = watch(
+        Scenario(3, EIGHT, sigma=0.05, faults=(Fault(Cause.COMPUTE, (5,), 0.25, ONSET),)),
+        ONSET + 60,
+    )
+    for standing in told.values():
+        assert not any(
+            "longer than its peers" in text for s in standing.slow for text in s.evidence
+        )
+    assert told[ONSET + 60].slow[0].ranks == [5]
+
+
+def test_who_is_slow_every_other_step_is_told_by_its_bursts_alone() -> None:
+    scenario = Scenario(
+        3,
+        Layout(8, 2),
+        sigma=0.04,
+        tail=0.0,
+        faults=(Fault(Cause.COLLECTOR, (5,), 0.5, ONSET, every=2),),
+    )
+    told = watch(scenario, ONSET + 40)
+    for step in range(ONSET + 15, ONSET + 40):
+        (slow,) = told[step].slow
+        assert abs(slow.slowdown - 0.5) < 0.1
+        assert slow.cause is Cause.COLLECTOR
