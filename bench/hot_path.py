@@ -138,9 +138,8 @@ def hooked_step(torch: SimpleNamespace, recorder: Recorder) -> Step:
     return step
 
 
-def backward_wait_us(recorder: Recorder, blocks: int) -> float:
-    """What telling the wait from the work adds to a real backward pass, all of it: medians of
-    blocks in turns, with the mark and without."""
+def marked_pass(recorder: Recorder) -> Step:
+    """A real backward pass, though of almost nothing, whose wait is told from its work."""
     import torch
 
     from holdfast.guard import Guard
@@ -159,13 +158,35 @@ def backward_wait_us(recorder: Recorder, blocks: int) -> float:
         loss.backward()
         leave(previous)
 
+    marked()
+    assert (recorder.word(Word.HOOK_ERRORS), recorder.backwards_unseen) == (0, 0)
+    return marked
+
+
+def both(*steps: Step) -> Step:
+    """One after the other."""
+
+    def step() -> None:
+        for part in steps:
+            part()
+
+    return step
+
+
+def backward_wait_us(recorder: Recorder, blocks: int) -> float:
+    """What telling the wait from the work adds to a real backward pass, all of it: medians of
+    blocks in turns, with the mark and without."""
+    import torch
+
+    from holdfast.page import Phase
+
+    marked, leaf = marked_pass(recorder), torch.ones(1, requires_grad=True)
+
     def entered() -> None:
         previous = recorder.enter(Phase.BACKWARD)
         (leaf * 1).backward()
         recorder.enter(previous)
 
-    marked()
-    assert recorder.word(Word.HOOK_ERRORS) == 0
     pairs = [(_block_us(marked), _block_us(entered)) for _ in range(blocks)]
     return statistics.median(with_ - without for with_, without in pairs)
 
@@ -301,7 +322,7 @@ def measure_growth(steps: int) -> dict[str, int]:
     """What this process holds more of after so many hooked steps than before them."""
     with _shared_memory() as folder:
         recorder = new_recorder(folder / "page")
-        loop = wrapped(hooked_step(scene(), recorder), recorder)
+        loop = _all_of_it(recorder)
         _run(islice(loop, WARM_UP_STEPS))
         blocks, resident = _held()
         _run(islice(loop, steps))
@@ -311,6 +332,11 @@ def measure_growth(steps: int) -> dict[str, int]:
         "blocks": blocks_after - blocks,
         "resident_bytes": resident_after - resident,
     }
+
+
+def _all_of_it(recorder: Recorder) -> Iterator[Step]:
+    passes = marked_pass(recorder)
+    return wrapped(both(hooked_step(scene(), recorder), passes), recorder)
 
 
 def _run(steps: Iterable[Step]) -> None:
@@ -347,7 +373,7 @@ def _run_steps(steps: int) -> None:
     """Run hooked steps between two calls of getppid, which nothing else here makes."""
     with _shared_memory() as folder:
         recorder = new_recorder(folder / "page")
-        loop = wrapped(hooked_step(scene(), recorder), recorder)
+        loop = _all_of_it(recorder)
         for step in islice(loop, BLOCK):
             step()
         os.getppid()
