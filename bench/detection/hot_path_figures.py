@@ -18,7 +18,10 @@ def hot_path_figures(samples: Sequence[Sample]) -> list[Figure]:
     """All hooks of a step on a CPU, with the three lines around it."""
     found = [sample for sample in samples if sample["row"] == HOT_PATH]
     worst = [sample["p99_us"] for sample in found if "p99_us" in sample]
+    dear = [sample["sampled_p99_us"] for sample in found if "sampled_p99_us" in sample]
     usual = [sample["three_lines_median_us"] for sample in found if "p99_us" in sample]
+    passed = [sample["passed_over_median_us"] for sample in found if "p99_us" in sample]
+    waits = [sample["backward_wait_us"] for sample in found if "p99_us" in sample]
     each = [sample["collective_us"] for sample in found if "collective_us" in sample]
     calls = [s["system_calls_per_step"] for s in found if "system_calls_per_step" in s]
     blocks = [abs(sample["blocks"]) for sample in found if "resident_bytes" in sample]
@@ -27,7 +30,10 @@ def hot_path_figures(samples: Sequence[Sample]) -> list[Figure]:
     return [
         # The middle round: what else the machine did in one of them is not the hooks' doing.
         at_most(f"{name}, p99 of 100-step means", "us", _middle(worst), 10.0, worst),
-        middle(f"{name}, median", "us", usual),
+        at_most(f"{name}, all parts measured, p99 of the same", "us", _middle(dear), 20.0, dear),
+        middle(f"{name}, all parts measured, median without peers", "us", usual),
+        middle("hot path: step whose parts are not measured, median", "us", passed),
+        middle("hot path: each backward pass that may wait for peers", "us", waits),
         middle("hot path: each collective that a script calls itself", "us", each),
         exactly("hot path: system calls per step", "calls", max(calls, default=None), 0),
         at_most(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from holdfast.patches import (
     backward,
+    buffers,
     collector,
     communication,
     compiling,
@@ -26,6 +27,7 @@ from holdfast.patches import (
 PATCHES = (
     ("optimizer", optimizer.install),
     ("backward", backward.install),
+    ("buffers", buffers.install),
     ("gradients", gradients.install),
     ("data", data.install),
     ("workers", workers.install),

@@ -58,13 +58,22 @@ class BackwardWait:
 
     def arm(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """A backward pass is about to start; False when its wait will not be seen."""
-        if self._queue is None or _is_compiled():
+        if self._queue is None or (_COMPILED in sys.modules and _is_compiled()):
             return False
-        roots = args[0] if args else kwargs.get("tensors")
-        nodes = self._nodes(roots)
         self._is_queued = self._is_waiting = False
+        if len(args) == 1 or (len(args) == 4 and not (args[2] or args[3])):
+            root = args[0]  # as `Tensor.backward` calls it: the way of almost every pass
+            if type(root) is self._tensor and not (kwargs and _keeps_its_graph((), kwargs)):
+                node = root.grad_fn
+                if node is not None:
+                    node._register_hook_dict(self._carrier)
+                return node is not None
+        return self._arm_any(args, kwargs)
+
+    def _arm_any(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        nodes = self._nodes(args[0] if args else kwargs.get("tensors"))
         if _keeps_its_graph(args, kwargs):  # which may be gone through for ever
-            self._handles = [node.register_prehook(self._graph_begins) for node in nodes]
+            self._handles += [node.register_prehook(self._graph_begins) for node in nodes]
         else:
             for node in nodes:
                 node._register_hook_dict(self._carrier)
@@ -115,5 +124,4 @@ def _keeps_its_graph(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
 
 def _is_compiled() -> bool:
     """Whether the graph itself is compiled before it runs: hooks would become part of it."""
-    module = sys.modules.get(_COMPILED)
-    return module is not None and bool(getattr(module, "compiled_autograd_enabled", False))
+    return bool(getattr(sys.modules[_COMPILED], "compiled_autograd_enabled", False))
