@@ -32,6 +32,7 @@ BENCHMARKS = {
     "launch": "bench.launch.rows",
     "checkpoint": "bench.checkpoint.rows",
     "detection": "bench.detection.rows",
+    "gpu-anatomy": "bench.gpu_anatomy.rows",
     "gpu-probe": "bench.gpu_probe.rows",
     "telemetry": "bench.telemetry.rows",
     "stragglers": "bench.stragglers.rows",

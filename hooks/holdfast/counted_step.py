@@ -10,13 +10,13 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from holdfast import environment
 from holdfast.device_peaks import HALF, kind_of, peak_flops
 from holdfast.guard import Guard
+from holdfast.mode_stack import ModeStack
 from holdfast.page import Phase, Word, float_bits
 from holdfast.recorder import Recorder
 from holdfast.recording import Recording
@@ -50,27 +50,31 @@ class CountedStep:
         self._recorder = recorder
         self._on_phase = guard.wrap("flops", self.enter, None)
         self._environ = environ
+        self._modes = ModeStack(torch)
         self._ended = 0
-        self._backwards = 0
         self._tries = 0
+        self._backwards = 0
         self._count: FlopCount | None = None
-        self._thread = 0
+        self._is_done = False
         self._stop_listening: Callable[[], None] = lambda: None
-        os.register_at_fork(after_in_child=self._take_off)
+        os.register_at_fork(after_in_child=self._stop)
 
-    def end_step(self) -> bool:
-        """A step ends; False: whatever there was to count is counted."""
+    def end_step(self, _: int = 0) -> bool:
+        """A step ends; False: there is nothing more to count, and nothing left to put away."""
         self._ended += 1
         usual, self._backwards = self._backwards, self._recorder.backwards
-        if self._count is not None and self._finish(usual):
+        if self._count is not None:
+            self._judge(self._count, usual)
+            if not self._stop():
+                return True
+            self._count = None
+        if self._is_done or self._tries >= TRIES:
             return False
         if self._ended < COUNTED - 1:
             return True
-        if self._ended == COUNTED - 1 and self._is_said():
+        if self._ended == COUNTED - 1 and (self._is_said() or not self._modes.is_usable):
             return False
         self._tries += 1
-        if self._tries > TRIES:
-            return False
         self._begin()
         return True
 
@@ -80,7 +84,7 @@ class CountedStep:
         self._recorder.is_measured = False
         if phase in _NOT_TRAINING and self._count is not None:
             self._count.is_over = True
-            self._take_off()
+            self._stop()
 
     def _is_said(self) -> bool:
         """Whether nothing is to be counted: it is switched off, or the number is known."""
@@ -95,9 +99,6 @@ class CountedStep:
         return told or said == 0
 
     def _begin(self) -> None:
-        modes = self._torch._C
-        if modes._len_torch_dispatch_stack() or _is_capturing(self._torch):
-            return  # somebody else's mode may be closed before ours; the next step, perhaps
         previous = self._recorder.enter(Phase.COMPILING)  # torch's formulas are loaded: no work
         try:
             from holdfast.flops import FlopCount
@@ -105,49 +106,34 @@ class CountedStep:
             count = FlopCount(self._torch, lambda: self._recorder.phase)
         finally:
             self._recorder.enter(previous)
-        self._stop_listening = _listen_for_replays(self._torch, count)
-        self._recorder.on_phase = self._on_phase
-        self._thread = threading.get_ident()
-        self._count = count
-        modes._push_on_torch_dispatch_stack(count)
+        if self._modes.put(count):
+            self._count = count
+            self._stop_listening = _listen_for_replays(self._torch, count)
+            self._recorder.on_phase = self._on_phase
 
-    def _finish(self, usual: int) -> bool:
-        """Whether that was it. A step that a loss scaler passes over is no step: what was computed
-        for it would count for the next one, and that one's backward passes show it."""
-        count = self._count
-        assert count is not None
-        was_whole = not count.is_over and self._recorder.backwards == usual
+    def _judge(self, count: FlopCount, usual: int) -> None:
+        """Tell what was counted, of a step that was whole. One that a loss scaler passes over is no
+        step: what was computed for it would count for the next one, whose backward passes show it.
+        """
+        is_whole = not count.is_over and self._recorder.backwards == usual
         count.is_over = True
-        self._take_off()
-        self._count = None
-        if count.failure:
+        if count.failure and not self._is_done:
+            self._is_done = True
             log.warning("holdfast: the operations of a step are not counted: %s", count.failure)
-            return True
-        if not was_whole:
-            return False
-        tell_flops(self._recorder, count.model, count.hardware)
-        if count.by_kind:
-            kind, device = max(count.by_kind, key=count.by_kind.__getitem__)
-            self._tell_peak(device, kind_of(self._torch, kind))
-        return True
+        elif is_whole:
+            self._is_done = True
+            tell_flops(self._recorder, count.model, count.hardware)
+            if count.by_kind:
+                kind, device = max(count.by_kind, key=count.by_kind.__getitem__)
+                self._tell_peak(device, kind_of(self._torch, kind))
 
-    def _take_off(self) -> None:
-        """Off the stack of modes, from below those that were put there since."""
-        count, modes = self._count, self._torch._C
-        if count is None or self._thread != threading.get_ident():
-            return
-        self._recorder.on_phase = None
+    def _stop(self) -> bool:
+        """Leave training as it was; False: not all of it yet, and what is left lets all pass."""
+        if self._recorder.on_phase is self._on_phase:
+            self._recorder.on_phase = None
         self._stop_listening()
         self._stop_listening = lambda: None
-        above: list[Any] = []
-        while modes._len_torch_dispatch_stack():
-            mode = modes._pop_torch_dispatch_stack(None)
-            if mode is count:
-                break
-            above.append(mode)
-        for mode in reversed(above):
-            modes._push_on_torch_dispatch_stack(mode)
-        self._thread = 0
+        return self._modes.take_off()
 
     def _tell_peak(self, device: Any, kind: str) -> None:
         said = float(self._environ.get(environment.PEAK_FLOPS) or 0)
@@ -163,11 +149,6 @@ def tell_flops(recorder: Recording, model: float, hardware: float | None = None)
     if 0 < model <= hardware < float("inf"):
         recorder.set_word(Word.MODEL_FLOPS, float_bits(model))
         recorder.set_word(Word.HARDWARE_FLOPS, float_bits(hardware))
-
-
-def _is_capturing(torch: Any) -> bool:
-    cuda = torch.cuda
-    return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
 
 
 def _listen_for_replays(torch: Any, count: FlopCount) -> Callable[[], None]:

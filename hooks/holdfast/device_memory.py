@@ -26,7 +26,7 @@ class DeviceMemory:
         self._device = -1
         self._next_ns = 0
 
-    def end_step(self) -> bool:
+    def end_step(self, _: int = 0) -> bool:
         """A step ends; False: there is no such memory."""
         now_ns = self._clock()
         if now_ns < self._next_ns:

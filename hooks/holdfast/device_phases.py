@@ -28,8 +28,12 @@ SAMPLES = 4
 
 ALLOWED_NS = 2_500
 """Per step and on average. What the hooks pay on a CPU takes about 7 of the 10 us that a step's
-anatomy may cost. An event takes 1 to 2 us to record by published figures, and about half of that to
-read: at eight borders one step in eight is sampled."""
+anatomy may cost. By published figures an event takes 1 to 2 us to record and about half of that to
+read: with eight borders, one short step in eight is sampled."""
+
+ALLOWED_SHARE = 0.001
+"""Of longer steps: half of what all of Holdfast may take from a step's throughput, and so much that
+every tenth of a second is looked into, as often as ranks are compared."""
 
 MOST_EVERY = 64
 
@@ -72,12 +76,20 @@ class _Sample:
         return bool(self.events[self.count - 1].query())
 
     def read(self) -> tuple[int, ...]:
-        """Microseconds of each part."""
+        """Microseconds of each part, and of what is none."""
         spent_ms = [0.0] * (_LEFT_OUT + 1)
         for number in range(self.count - 1):
             begin, end = self.events[number], self.events[number + 1]
             spent_ms[self.parts[number]] += begin.elapsed_time(end)
-        return tuple(round(each * 1000) for each in spent_ms[:_LEFT_OUT])
+        return tuple(round(each * 1000) for each in spent_ms)
+
+
+def every_so_many(price_ns: int, step_us: float) -> int:
+    """How seldom steps are to be sampled of which one costs so much and takes so long."""
+    allowed_ns, every = max(ALLOWED_NS, step_us * 1000 * ALLOWED_SHARE), 1
+    while every < MOST_EVERY and price_ns > allowed_ns * every:
+        every *= 2
+    return every
 
 
 class DevicePhases:
@@ -100,15 +112,17 @@ class DevicePhases:
         self._made = 0
         self._under_way: deque[_Sample] = deque()
         self._part = _LEFT_OUT
+        self._ended = 0
         self._step = 0
-        self._next = FIRST - 1
         self.every = 8
-        """Each so manyth step is timed."""
+        """Steps are timed whose number is a multiple of this power of two: the same on all ranks,
+        or at least some of them."""
 
-    def end_step(self) -> bool:
+    def end_step(self, step: int) -> bool:
         """A step ends; False: this rank does not train on such a device."""
-        self._step = step = self._step + 1
-        is_due = step >= self._next
+        self._step = step
+        self._ended += 1
+        is_due = not (step + 1) % self.every and self._ended >= FIRST - 1
         if self._sample is None and not self._under_way and not is_due:
             return True
         if not self._cuda.is_initialized():
@@ -139,7 +153,6 @@ class DevicePhases:
             return  # the device is far behind: the next step, perhaps
         sample.step, sample.count = self._step + 1, 0
         self._sample = sample
-        self._next = self._step + self.every
         self._part = _PART_OF[self._recorder.phase]
         sample.record(self._part, stream)
         self._recorder.on_phase = self._on_phase
@@ -158,6 +171,11 @@ class DevicePhases:
         sample.price_ns += self._clock() - began
 
     def _close(self, sample: _Sample) -> None:
+        if not self._recorder.is_measured:
+            # What its backward passes waited for was not looked for, and would pass for own work.
+            self._drop()
+            self.every = min(2 * self.every, MOST_EVERY)
+            return
         began = self._clock()
         sample.record(_LEFT_OUT, self._stream)
         sample.price_ns += self._clock() - began
@@ -179,16 +197,11 @@ class DevicePhases:
         lag = self._step - sample.step
         if lag < 1 or not sample.is_complete:
             return
-        self._recorder.note_device(sample.read(), lag)
+        spent_us = sample.read()
+        self._recorder.note_device(spent_us[:_LEFT_OUT], lag)
         self._under_way.popleft()
         self._free.append(sample)
-        self._adapt(sample.price_ns + self._clock() - began)
-
-    def _adapt(self, price_ns: int) -> None:
-        """Sample as often as the price of the newest sample allows."""
-        self.every = 1
-        while self.every < MOST_EVERY and price_ns > ALLOWED_NS * self.every:
-            self.every *= 2
+        self.every = every_so_many(sample.price_ns + self._clock() - began, sum(spent_us))
 
     def _forget(self) -> None:
         self._free.clear()

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from holdfast.guard import Guard
 from holdfast.recorder import Recorder
 
-Listener = Callable[[], bool]
-"""Called before the step's record is made; answers whether it wants to hear of the next one."""
+Listener = Callable[[int], bool]
+"""Told which step ends, before its record is made; answers whether it wants to hear of the next."""
 
 
 class StepEnds:
@@ -26,7 +26,7 @@ class StepEnds:
 
     def _tell(self, step: int) -> None:
         for listener in tuple(self._listeners):
-            if not listener():
+            if not listener(step):
                 self._listeners.remove(listener)
         if not self._listeners:
             self._recorder.on_step = None

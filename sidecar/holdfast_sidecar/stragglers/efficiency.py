@@ -43,6 +43,8 @@ class _Seen:
 
     step_s: float
     tokens_per_s: float | None
+    work_per_s: float | None
+    """Tokens, or elements of batches: they compare with themselves alone."""
     communication: float | None
     data: float
     bubble: float | None
@@ -106,9 +108,11 @@ def _see(
     # don't move the median of many.
     sees_waits = 2 * sum(line.waits_seen for line in lines) > len(lines) or ranks < 2
     waits = statistics.median(line.communicating / line.total for line in lines)
+    work = sum(line.tokens for line in lines) if len(lines) >= ranks else 0
     seen = _Seen(
         step_s=step_s,
         tokens_per_s=None if tokens is None else tokens / step_s,
+        work_per_s=work / step_s if work else None,
         communication=waits if sees_waits else None,
         data=statistics.median(line.data / line.total for line in lines),
         bubble=bubble,
@@ -150,10 +154,10 @@ def _left_out(count: int, ranks: int) -> str:
 
 
 def _scaling(first: Sequence[_Seen], newest: Sequence[_Seen]) -> float | None:
-    """Throughput now against the beginning: in tokens where both are known, else in steps."""
+    """Throughput now against the beginning: of work where both are known, else of steps."""
     if len(first) < FIRST_FRAMES:
         return None
-    before, now = (_median(seen.tokens_per_s for seen in some) for some in (first, newest))
+    before, now = (_median(seen.work_per_s for seen in some) for some in (first, newest))
     if before and now:
         return now / before
     return statistics.median(seen.step_s for seen in first) / statistics.median(

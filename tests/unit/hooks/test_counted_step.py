@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from tests.unit.hooks.small_transformer import MODEL_FLOPS, Transformer, batch, loss_of
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 import holdfast
@@ -273,6 +274,70 @@ def test_an_operation_whose_formula_fails_is_done_all_the_same(
     rank = Rank()
     rank.train(product)
     assert (rank.told(), rank.listens, rank.errors) == (0.0, False, 0)
+
+
+def test_a_script_whose_whole_step_is_compiled_goes_on_and_none_is_counted() -> None:
+    rank = Rank()
+    weights = torch.ones(4, 4, requires_grad=True)
+    optimizer = torch.optim.SGD([weights], lr=0.1)
+    end_step = torch.compiler.disable(rank.end_step)
+
+    @torch.compile(backend="eager")
+    def step() -> None:
+        (torch.ones(3, 4) @ weights).sum().backward()
+        optimizer.step()
+        end_step()
+
+    for _ in range(COUNTED + TRIES + 2):
+        step()
+        optimizer.zero_grad()
+    assert (rank.told(), rank.listens, rank.errors) == (0.0, False, 0)
+
+
+def test_counting_that_began_outside_of_something_compiled_is_put_away_outside_of_it() -> None:
+    rank = Rank()
+    rank.train(product, COUNTED - 1)
+    end_step = torch.compiler.disable(rank.end_step)
+
+    @torch.compile(backend="eager")
+    def step() -> torch.Tensor:
+        made = torch.ones(3, 4) @ torch.ones(4, 5)
+        end_step()
+        return made + 1
+
+    rank.recorder.add_backward()
+    step()
+    assert (rank.told(), rank.listens) == (PRODUCT, True)
+    assert torch._C._len_torch_dispatch_stack() == 1
+    rank.end_step()
+    assert (rank.told(), rank.listens) == (PRODUCT, False)
+    assert torch.ones(2).add(1).tolist() == [2.0, 2.0]
+
+
+def test_steps_that_end_inside_of_backward_passes_are_left_alone() -> None:
+    rank = Rank()
+    weights = torch.ones(4, 4, requires_grad=True)
+    optimizer = torch.optim.SGD([weights], lr=0.1)
+
+    def update(_: torch.Tensor) -> None:
+        optimizer.step()
+        optimizer.zero_grad()
+        rank.end_step()
+
+    weights.register_post_accumulate_grad_hook(update)
+    for _ in range(COUNTED + TRIES + 2):
+        (torch.ones(3, 4) @ weights).sum().backward()
+    assert (rank.told(), rank.listens, rank.errors) == (0.0, False, 0)
+
+
+def test_an_older_torch_that_can_not_be_listened_to_safely_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delattr(TorchDispatchMode, "supports_higher_order_operators")
+    rank = Rank()
+    depths = []
+    rank.train(lambda: depths.append(torch._C._len_torch_dispatch_stack()), 6)
+    assert (rank.told(), rank.listens, depths) == (0.0, False, [0] * 6)
 
 
 def test_where_torch_has_no_formula_for_much_of_the_step_none_is_told_rather_than_too_few() -> None:

@@ -6,7 +6,14 @@ import pytest
 from tests.unit.hooks.pretend_cuda import PretendCuda, Stream
 
 from holdfast import page
-from holdfast.device_phases import ALLOWED_NS, FIRST, MARKS, SAMPLES, DevicePhases
+from holdfast.device_phases import (
+    ALLOWED_NS,
+    FIRST,
+    MARKS,
+    SAMPLES,
+    DevicePhases,
+    every_so_many,
+)
 from holdfast.guard import Guard
 from holdfast.page import Phase, Record
 from holdfast.recorder import Recorder
@@ -24,6 +31,7 @@ class Rank:
         clock = lambda: int(cuda.now_us * 1000)  # noqa: E731
         self.recorder = Recorder(self.memory, attempt=0, clock=clock)
         self.phases = DevicePhases(cuda, self.recorder, Guard(self._err), clock)
+        self.phases.every = 1
         self.steps = 0
         self.recorder.enter(Phase.DATA)
 
@@ -37,7 +45,7 @@ class Rank:
         self.cuda.pass_time(host_us)
         self.recorder.enter(Phase.FORWARD)
         self.steps += 1
-        listens = self.phases.end_step()
+        listens = self.phases.end_step(self.steps)
         self.recorder.end_step(self.steps)
         self.recorder.enter(Phase.DATA)
         return listens
@@ -65,7 +73,7 @@ def rank(cuda: PretendCuda) -> Rank:
 def test_a_steps_parts_come_by_the_devices_clock_with_a_later_steps_record(rank: Rank) -> None:
     rank.run(FIRST)
     assert rank.told == []
-    rank.run(2)
+    rank.run(1)
     (told,) = rank.told
     assert (told.step - told.device_lag, told.device_lag) == (FIRST, 1)
     assert told.device_us == (0, 300, 600, 0, 100, 0)
@@ -109,16 +117,15 @@ def test_waiting_for_others_and_moving_a_batch_are_parts_of_their_own(rank: Rank
 
 
 def test_only_sampled_steps_record_events(rank: Rank, cuda: PretendCuda) -> None:
-    rank.run(FIRST - 1)
-    before = cuda.recorded
-    rank.run(1)
-    assert cuda.recorded > before
+    recorded = {}
+    for step in range(1, 26):
+        rank.phases.every = 8
+        before = cuda.recorded
+        rank.step()
+        recorded[step] = cuda.recorded - before
+    # The first event of a sample is recorded where the step before ends.
+    assert [step for step, events in recorded.items() if events] == [7, 8, 15, 16, 23, 24]
     assert rank.recorder.on_phase is None
-    before = cuda.recorded
-    rank.phases.every = 8
-    rank.phases._next = rank.steps + 8
-    rank.run(7)
-    assert cuda.recorded == before
 
 
 def test_how_often_follows_from_what_it_costs(rank: Rank, cuda: PretendCuda) -> None:
@@ -131,6 +138,38 @@ def test_how_often_follows_from_what_it_costs(rank: Rank, cuda: PretendCuda) -> 
     rank.run(80)
     paid_us = cuda.now_us - before_us - 1000 * (rank.steps - before_steps)
     assert paid_us / 80 * 1000 <= ALLOWED_NS
+
+
+@pytest.mark.parametrize(
+    ("price_us", "step_ms", "every"),
+    [(20, 0.1, 8), (20, 1, 8), (20, 10, 2), (20, 100, 1), (60, 1, 32), (60, 30, 2), (999, 1, 64)],
+)
+def test_ranks_are_compared_each_tenth_of_a_second_and_each_is_sampled_as_often(
+    price_us: int, step_ms: float, every: int
+) -> None:
+    assert every_so_many(price_us * 1000, step_ms * 1000) == every
+    assert every * step_ms <= 100 or every == 1
+
+
+def test_of_steps_that_the_host_measures_seldom_only_those_are_timed(rank: Rank) -> None:
+    for step in range(1, 130):
+        rank.recorder.is_measured = step % 16 == 0
+        rank.step()
+    sampled = [one.step - one.device_lag for one in rank.told]
+    assert sampled
+    assert all(step % 16 == 0 for step in sampled)
+
+
+def test_all_ranks_sample_the_same_steps_whenever_they_began(cuda: PretendCuda) -> None:
+    early, late = Rank(cuda), Rank(PretendCuda())
+    late.steps = 3  # of these it told another attempt
+    for rank in (early, late):
+        rank.phases.every = 8
+        while rank.steps < 17:
+            rank.step()
+            rank.phases.every = 8
+    sampled = [{one.step - one.device_lag for one in rank.told} for rank in (early, late)]
+    assert sampled == [{8, 16}, {16}]
 
 
 def test_a_step_with_more_borders_than_there_is_room_for_is_not_timed(
@@ -148,7 +187,6 @@ def test_a_step_with_more_borders_than_there_is_room_for_is_not_timed(
 def test_a_device_that_is_far_behind_loses_samples_and_overwrites_none(
     rank: Rank, cuda: PretendCuda
 ) -> None:
-    rank.phases.every = 1
     rank.run(FIRST + 20, host_us=1)
     before = cuda.recorded
     rank.run(5, host_us=1)

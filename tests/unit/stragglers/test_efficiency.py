@@ -149,10 +149,11 @@ def test_scaling_is_throughput_now_against_the_beginning() -> None:
     assert follow(watch, 125_000, 8, step=100).scaling == pytest.approx(0.8)
 
 
-def test_by_tokens_where_they_are_known_so_that_longer_steps_of_more_work_are_no_loss() -> None:
+@pytest.mark.parametrize("work_reported", [0, 1])
+def test_longer_steps_of_more_work_are_no_loss(work_reported: int) -> None:
     watch = EfficiencyWatch()
-    follow(watch, 100_000, FIRST_FRAMES, step=1, tokens=1000, work_reported=1)
-    found = follow(watch, 200_000, 8, step=100, tokens=2000, work_reported=1)
+    follow(watch, 100_000, FIRST_FRAMES, step=1, tokens=1000, work_reported=work_reported)
+    found = follow(watch, 200_000, 8, step=100, tokens=2000, work_reported=work_reported)
     assert found.scaling == pytest.approx(1.0)
 
 

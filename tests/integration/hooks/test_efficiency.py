@@ -1,0 +1,67 @@
+"""How well a real rank uses its machine, from its page to what is told of the job."""
+
+from __future__ import annotations
+
+import dataclasses
+from statistics import median
+
+import pytest
+from tests.integration.hooks.test_flops import BEGIN, LOOP
+from tests.unit.detectors.scene import history, look, moment
+from tests.unit.hooks.small_transformer import MODEL_FLOPS
+
+from holdfast import page
+from holdfast.page import RecordFlag
+from holdfast_sidecar.rank_reports import report_rank
+from holdfast_sidecar.records.slowness import Efficiency
+from holdfast_sidecar.records.steps import StepLine
+from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.stragglers.efficiency import NO_PEAK, EfficiencyWatch
+from holdfast_sidecar.stragglers.frame import Frame
+from holdfast_sidecar.stragglers.place import Place
+
+pytestmark = pytest.mark.torch
+
+PEAK = 1e11
+"""Of one core, roughly."""
+
+NOTHING = StepLine(*[0] * len(StepLine._fields))
+
+
+def judge(stage) -> tuple[Efficiency, float]:
+    """The efficiency of the only rank, and what a step took it, seconds."""
+    seen = dataclasses.replace(look(1.0), words=page.parse_words(stage.read()))
+    report = report_rank(history(seen), Settings(), moment(1.0))
+    measured = [one for one in stage.records() if not one.flags & RecordFlag.WHOLE_ONLY]
+    step_us = median(one.total_us for one in measured)
+    line = NOTHING._replace(steps=len(measured), total=round(step_us), waits_seen=1)
+    frame = Frame(0, 1, {0: line})
+    return EfficiencyWatch().follow(frame, {0: Place(0, "a")}, {0: report}), step_us / 1e6
+
+
+def test_the_utilisation_of_a_real_job_is_that_of_the_formula(stage) -> None:
+    env = stage.environment(HOLDFAST_PEAK_FLOPS=str(PEAK))
+    ended = stage.run(BEGIN + LOOP.format(passes=1), env)
+    assert ended.code == 0, ended.err
+    found, step_s = judge(stage)
+    assert found.mfu == pytest.approx(MODEL_FLOPS / step_s / PEAK, rel=0.05)
+    assert found.hfu == found.mfu
+
+
+def test_what_is_computed_again_uses_the_hardware_and_is_no_use_to_the_model(stage) -> None:
+    env = stage.environment(HOLDFAST_PEAK_FLOPS=str(PEAK))
+    again = BEGIN.replace("Transformer()", "Transformer(reentrant=False)")
+    ended = stage.run(again + LOOP.format(passes=1), env)
+    assert ended.code == 0, ended.err
+    found, step_s = judge(stage)
+    assert found.mfu == pytest.approx(MODEL_FLOPS / step_s / PEAK, rel=0.05)
+    assert found.hfu is not None
+    assert found.hfu > 1.15 * found.mfu
+
+
+def test_without_a_peak_nothing_is_made_up(stage) -> None:
+    ended = stage.run(BEGIN + LOOP.format(passes=1))
+    assert ended.code == 0, ended.err
+    found, _ = judge(stage)
+    assert (found.mfu, found.hfu) == (None, None)
+    assert NO_PEAK in found.unknown
