@@ -85,14 +85,18 @@ class Job:
             assert ended.code == 0, ended.err
             assert self.stage.word(Word.HOOK_ERRORS, rank) == 0, ended.err
 
-    def typical(self, rank: int, part: Callable[[Record], float]) -> float:
-        """Median over the steps after the first two, in which connections are made."""
+    def settled(self, rank: int) -> list[Record]:
+        """Its steps after the first two, in which connections are made."""
         records = [record for record in self.stage.records(rank) if record.step > 2]
         assert len(records) == STEPS - 2
-        return statistics.median(map(part, records))
+        return records
+
+    def typical(self, rank: int, part: Callable[[Record], float]) -> float:
+        return statistics.median(map(part, self.settled(rank)))
 
     def own_s(self) -> list[float]:
-        return [self.typical(rank, own_of) for rank in range(self.world)]
+        """At the least: what the script made it sleep, and not what else this machine did."""
+        return [min(map(own_of, self.settled(rank))) for rank in range(self.world)]
 
     def waits_us(self, rank: int) -> list[float]:
         """In each slot."""

@@ -128,6 +128,30 @@ def test_awaited_later_it_counts_in_its_group_and_overlaps_until_then(scene: Sce
     assert (record.communicating_us, record.overlapped_us) == (36, 50)
 
 
+def test_what_it_waits_meanwhile_for_another_is_no_overlap(scene: Scene) -> None:
+    work = scene.all_reduce(tensor(1), 0, async_op=True)
+    scene.now_us += 5
+    scene.all_reduce(tensor(1), 30)
+    scene.now_us += 6
+    scene.wait(work, 0)
+    assert scene.record().overlapped_us == 11
+
+
+def test_at_the_end_of_a_backward_pass_that_waits_already_it_is_known_in_which_group(
+    scene: Scene,
+) -> None:
+    enter, waits = scene.recorder.enter, Phase.COMMUNICATING
+    enter(waits)
+    scene.now_us += 3
+    scene.all_reduce(tensor(8), 20, scene.pair)
+    assert scene.recorder.phase is waits
+    scene.now_us += 4
+    enter(Phase.FORWARD)
+    record = scene.record()
+    assert (record.communicating_us, record.waits_us) == (27, (0, 20, 0, 0))
+    assert scene.words(Word.SENT_BYTES_2) == (8,)
+
+
 def test_an_error_is_the_scripts_own_and_leaves_the_phase(scene: Scene) -> None:
     with pytest.raises(ValueError, match="planted"):
         scene.all_reduce(ValueError("planted"), 6)
