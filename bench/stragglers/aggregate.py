@@ -1,11 +1,14 @@
 """What it costs the leader to judge 4,096 ranks, a record a second each: reading lines as they
-stand in reports, putting them together, judging. Processor time per simulated second."""
+stand in the reports of 512 nodes, putting them together, judging who is slow, why, and what it
+costs. Processor time per simulated second, the decoding of reports left out: they are read anyhow.
+"""
 
 from __future__ import annotations
 
 import resource
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from bench.benchmark import Sample, Task
@@ -14,65 +17,94 @@ from bench.stragglers.names import AGGREGATE
 from bench.stragglers.scenario import Fault, Layout, Scenario
 from bench.stragglers.section import Section
 from bench.stragglers.simulated_job import SimulatedJob
+from holdfast_sidecar.observation import Moment
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.slowness import Cause
-from holdfast_sidecar.records.steps import spell
-from holdfast_sidecar.stragglers.detector import Detector
-from holdfast_sidecar.stragglers.frames import Frames
-from holdfast_sidecar.stragglers.unread import Unread
+from holdfast_sidecar.records.steps import StepLine, spell
+from holdfast_sidecar.slowness_judging import Judging
+from holdfast_sidecar.stragglers.efficiency import EfficiencyWatch
+from holdfast_sidecar.stragglers.judge import Judge
+from holdfast_sidecar.stragglers.place import Place
 
 RANKS = Layout(dp=64, tp=8, pp=8)
 LINES_KEPT = 4
 """A report repeats each rank's latest few lines."""
 WARM_UP_S = 20
 MEASURED_S = 60
-SLOW = Fault(Cause.COMPUTE, (777,), 0.3, since=WARM_UP_S + 10)
+ATTEMPT = 0
+CASES = {
+    "even work": Scenario(7, RANKS, tail=4.0),
+    "work varies": Scenario(8, RANKS, tail=4.0, lengths=0.4),
+    "one is slow": Scenario(
+        9, RANKS, tail=4.0, faults=(Fault(Cause.COMPUTE, (777,), 0.3, since=WARM_UP_S - 10),)
+    ),
+}
 
 
-@dataclass
-class Spent:
-    """Processor seconds."""
-
-    reading: float = 0.0
-    judging: float = 0.0
-
-
-def measure(lengths: float) -> list[Sample]:
-    """A minute of a job whose work varies by `lengths`, after a warm-up."""
-    scenario = Scenario(7, RANKS, tail=4.0, lengths=lengths, faults=(SLOW,))
-    job, unread, frames, detector = SimulatedJob(scenario), Unread(), Frames(), Detector()
-    places, spent = job.places(), Spent()
-    expected, reports = frozenset(places), {rank: list[str]() for rank in places}
-    found = 0
+def measure(name: str) -> list[Sample]:
+    """A minute of a job, after a warm-up."""
+    job = SimulatedJob(CASES[name])
+    judging = Judging(lambda: Judge(EfficiencyWatch()))
+    judging.turn_to(ATTEMPT)
+    reports, spent, told = _reports(job.places()), 0.0, 0
     for second, lines in enumerate(job.steps(WARM_UP_S + MEASURED_S)):
-        for line in lines:
-            reports[line.rank] = [*reports[line.rank][1 - LINES_KEPT :], spell(line)]
-        if second == WARM_UP_S:
-            spent = Spent()
+        reports = _with_lines(reports, lines)
+        moment = Moment(float(second), 1.7e9 + second, "leader")
         started = time.process_time()
-        read = [line for texts in reports.values() for line in unread.take(texts)]
-        now = time.process_time()
-        spent.reading += now - started
-        for frame in frames.take(read, expected):
-            found += bool(detector.follow(frame, places, float(second)))
-        spent.judging += time.process_time() - now
+        judging.gathering.hear_others(reports, "leader", ATTEMPT)
+        judging.gathering.look({})
+        standing = judging.follow(moment)
+        if second >= WARM_UP_S:
+            spent += time.process_time() - started
+            told += bool(standing and standing.slow)
+    judged = judging.standing.step if judging.standing else 0
+    if judged != WARM_UP_S + MEASURED_S:
+        raise AssertionError(f"only {judged} steps were judged")
     return [
         {
-            "lengths": lengths,
-            "core_percent": 100.0 * (spent.reading + spent.judging) / MEASURED_S,
-            "reading_percent": 100.0 * spent.reading / MEASURED_S,
-            "seconds_in_which_it_was_told": found,
+            "case": name,
+            "core_percent": 100.0 * spent / MEASURED_S,
+            "seconds_with_somebody_slow": told,
             "mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         }
     ]
 
 
+def _reports(places: Mapping[int, Place]) -> dict[str, NodeReport]:
+    ranks: dict[str, list[RankReport]] = {}
+    for place in places.values():
+        layout = " ".join(f"{d}={at}/{place.shape[d]}" for d, at in place.coordinate.items())
+        groups = [f"{g.title}/{g.digest}/{g.size}" if g else "" for g in place.groups]
+        report = RankReport(
+            place.rank, 0, 1, 0, "backward", 0.0, 1.0, 0.8, layout=layout, groups=groups
+        )
+        ranks.setdefault(place.node, []).append(report)
+    return {
+        node: NodeReport(node, "", 0, 0, 0, attempt=ATTEMPT, launcher_alive=True, ranks=of_node)
+        for node, of_node in ranks.items()
+    }
+
+
+def _with_lines(
+    reports: Mapping[str, NodeReport], lines: Sequence[StepLine]
+) -> dict[str, NodeReport]:
+    """Each node's report a second later."""
+    texts = {line.rank: spell(line) for line in lines}
+    told = {}
+    for node, report in reports.items():
+        ranks = [rank.rank for rank in report.ranks]
+        kept = report.steps[-(LINES_KEPT - 1) * len(ranks) :]
+        told[node] = replace(report, steps=[*kept, *(texts[rank] for rank in ranks)])
+    return told
+
+
 def tasks(quick: bool) -> list[Task]:
-    """With even and with varying work."""
-    rounds = 1 if quick else 3
+    """Each case."""
     return [
-        Task(AGGREGATE, f"{AGGREGATE} {name} {n}", partial(measure, lengths))
-        for n in range(rounds)
-        for name, lengths in (("even", 0.0), ("varying", 0.4))
+        Task(AGGREGATE, f"{AGGREGATE} {name} {number}", partial(measure, name))
+        for number in range(1 if quick else 3)
+        for name in CASES
     ]
 
 

@@ -122,6 +122,13 @@ DOUBLED = (
 )
 """Of which a little may come with another trouble."""
 
+EVERY = {
+    Cause.RECOMPILATION: (2, 3, 5),
+    Cause.COLLECTOR: (1, 1, 2, 4),
+    Cause.DATA_LOADING: (1, 1, 2, 4),
+}
+"""So many steps lie between two strikes, where it need not be each one."""
+
 TOLD_BY_FINDING = (Cause.GPU_POWER, Cause.GPU_SHARED)
 """What a clock shows is the same as with heat, or as with nothing: only its detector knows."""
 
@@ -147,7 +154,7 @@ def _faults(
         return (Fault(cause, ranks, slowdown, since),), ""
     if cause is Cause.STORAGE or (cause in OF_NODES and chance.random() < 0.4):
         return (Fault(cause, mates, slowdown, since),), node
-    every = chance.choice((2, 3, 5)) if cause is Cause.RECOMPILATION else 1
+    every = chance.choice(EVERY.get(cause, (1,)))
     return (Fault(cause, (rank,), slowdown, since, every=every),), node
 
 

@@ -7,13 +7,15 @@ from functools import partial
 
 from bench.benchmark import Sample, Task
 from bench.stragglers.cause_cases import CAUSES, HELD_OUT, Case, draw
+from bench.stragglers.cause_figures import cause_figures
 from bench.stragglers.cause_names import CAUSES_ROW, NOBODY
 from bench.stragglers.noisy_job import NoisyJob
+from bench.stragglers.section import Section
 from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.records.slowness import Cause, Slowness, SlowStanding
 from holdfast_sidecar.stragglers.judge import Judge
 
-CASES = 40
+CASES = 60
 QUICK_CASES = 6
 
 
@@ -72,3 +74,6 @@ def _strangers(others: Sequence[Slowness], case: Case) -> list[Slowness]:
     """Those that are said of ranks which are well."""
     sick = {rank for fault in case.scenario.faults for rank in fault.ranks}
     return [one for one in others if not sick & set(one.ranks)]
+
+
+SECTION = Section((CAUSES_ROW,), tasks, cause_figures)

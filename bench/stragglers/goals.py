@@ -98,7 +98,6 @@ def aggregate(samples: Sequence[Sample]) -> list[Figure]:
             CORE_PERCENT,
             percent,
         ),
-        middle("of it reading", "% of a core", [float(s["reading_percent"]) for s in of_row]),
         middle("the same: memory", "MiB", [float(s["mib"]) for s in of_row]),
     ]
 

@@ -94,7 +94,7 @@ class NoisyJob(SimulatedJob):
 
     def _show(self, fault: Fault, columns: Columns) -> None:
         who = list(fault.ranks)
-        more = fault.slowdown * self.scenario.step_us * self.case.tells
+        more = fault.slowdown * self.scenario.step_us * fault.every * self.case.tells
         share = 1000 * more / float(columns["total"].max())
         about = float(self._chance.lognormal(0.0, JITTER))
         if fault.cause is Cause.CPU_QUOTA:

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 
 from bench.benchmark import Benchmark, Sample, Task
 from bench.figures import Figure
-from bench.stragglers import aggregate, detection
+from bench.stragglers import aggregate, causes, detection, real, trace_price
 
 SECTIONS = (
     detection.SECTION,
+    causes.SECTION,
     aggregate.SECTION,
+    real.SECTION,
+    trace_price.SECTION,
 )
 
 

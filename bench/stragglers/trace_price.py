@@ -16,6 +16,7 @@ from bench.figures import NOT_RUN, Figure, middle
 from bench.interval import median_interval
 from bench.launch.child import run_child
 from bench.launch.hooks_paired import rank_environment
+from bench.stragglers.section import Section
 
 TRACE_PRICE = "trace-price"
 PAIRS = 30
@@ -59,6 +60,8 @@ def figures(samples: Sequence[Sample]) -> list[Figure]:
         middle("its file, a step", "KiB", [one["bytes"] / steps / 1024 for one in told]),
     ]
 
+
+SECTION = Section(rows=(TRACE_PRICE,), tasks=tasks, figures=figures)
 
 if __name__ == "__main__":
     for figure in figures([{"row": TRACE_PRICE, **one} for one in measure()]):

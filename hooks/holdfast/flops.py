@@ -20,6 +20,7 @@ from typing import Any
 from torch.utils import flop_counter
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from holdfast.guard import Guard
 from holdfast.page import Phase
 
 OUTSIDE = frozenset({Phase.SAVING, Phase.EVALUATING, Phase.IDLE, Phase.RESTORING, Phase.FINISHED})
@@ -92,6 +93,7 @@ class FlopCount(TorchDispatchMode):  # type: ignore[misc]
         """Nothing counts any more."""
         self.failure = ""
         """What could not be counted, so that the sum would be too small."""
+        self._look = Guard(self._give_up).wrap("count of operations", self._see, None)
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
@@ -106,11 +108,7 @@ class FlopCount(TorchDispatchMode):  # type: ignore[misc]
             return NotImplemented  # that kind of tensor dispatches its own parts again
         out = func(*args, **(kwargs or {}))
         if not self.is_over:
-            try:
-                self._see(func, args, kwargs or {}, out)
-            except Exception as error:
-                self.is_over = True
-                self.failure = f"{func}: {type(error).__name__}: {error}"
+            self._look(func, args, kwargs or {}, out)
         return out
 
     @property
@@ -129,6 +127,10 @@ class FlopCount(TorchDispatchMode):  # type: ignore[misc]
             # others need at most its two derivatives, attention a half more (its scores again).
             needed = min(needed, 2 * forward.flops + forward.attention // 2)
         return forward.flops + needed
+
+    def _give_up(self) -> None:
+        self.is_over = True
+        self.failure = "one of them has a form that is not known"
 
     def _see(self, func: Any, args: Any, kwargs: Mapping[str, Any], out: Any) -> None:
         phase = self._phase()

@@ -306,8 +306,9 @@ class Recorder:
             self._record[_OVERLAPPED] += (ns + 500) // 1000
 
     def add_collected(self, ns: int) -> None:
-        """So long Python's garbage collector ran, in the thread that trains."""
-        if ns > 0:
+        """So long Python's garbage collector ran, in the thread that trains. Starting and restoring
+        are no part of a step, and neither is this while they last."""
+        if ns > 0 and _PARTS[self.phase] != _OUTSIDE:
             self._record[_COLLECTOR] += (ns + 500) // 1000
 
     def add_backward(self) -> None:

@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from holdfast_sidecar.records.slowness import Cause, Slowness, WhatIf
+from holdfast_sidecar.settings import CostSettings
 from holdfast_sidecar.span import span
-
-
-class Price(Protocol):
-    """What a GPU costs; settings.CostSettings is one."""
-
-    @property
-    def per_gpu_hour(self) -> float:
-        """For an hour; 0: nobody said."""
-
-    @property
-    def currency(self) -> str:
-        """Of that number."""
-
+from holdfast_sidecar.stragglers.cost import money
 
 CAUSES = {
     Cause.GPU_CLOCK: "heat or a brake holds its GPU's clock down",
@@ -97,16 +84,11 @@ def percent(share: float) -> str:
     return f"{hundredth:.0f} %" if abs(hundredth) >= 9.95 else f"{hundredth:.1f} %"
 
 
-def cost(lost_s: float, ranks: int, price: Price) -> str:
+def cost(lost_s: float, ranks: int, price: CostSettings) -> str:
     """`5 min 12 s of the job, 0.69 GPU hours, 1.73 USD`; money only where a price is set."""
     paid = money(lost_s, ranks, price)
     told = "" if paid is None else f", {paid:,.2f} {price.currency}"
     return f"{span(lost_s)} of the job, {gpu_hours(lost_s, ranks):,.2f} GPU hours{told}"
-
-
-def money(lost_s: float, ranks: int, price: Price) -> float | None:
-    """What so much time of the job costs; None where nobody set a price."""
-    return gpu_hours(lost_s, ranks) * price.per_gpu_hour if price.per_gpu_hour > 0 else None
 
 
 def gpu_hours(lost_s: float, ranks: int) -> float:

@@ -1,7 +1,7 @@
 """Collectives and messages that the script or a framework calls from Python: a phase, and counts.
 
 Not seen here: what DDP's reducer does below Python (see `reducer`), and functional collectives
-(see `functional`). Calls from other threads than the one that trains are left alone.
+(see `functional`). Calls from threads that the training does not wait for are left alone.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def install(torch: Any, recorder: Recorder, guard: Guard, groups: Groups | None 
     """Hook what this torch has of them, under both names by which scripts import them."""
     if not torch.distributed.is_available():
         return
-    groups = groups or Groups.of(recorder)
+    groups = groups or Groups.of(recorder, torch)
     for names, counted in ((COLLECTIVES, True), (POINT_TO_POINT, False)):
         for name in names:
             replace(torch, name, guard, groups, counted)

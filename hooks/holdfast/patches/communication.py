@@ -21,6 +21,6 @@ PARTS = (
 
 def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
     """Hook them, each for itself: one that fails leaves the others."""
-    groups = Groups.of(recorder)
+    groups = Groups.of(recorder, torch)
     for name, install_part in PARTS:
         guard.run(name, partial(install_part, torch, recorder, guard, groups))

@@ -7,7 +7,6 @@ communicating. A compiled graph calls what lies below them, and is timed as a wh
 from __future__ import annotations
 
 import sys
-import threading
 from typing import Any
 
 from holdfast import importing
@@ -19,6 +18,7 @@ from holdfast.patches.grouped import (
     Begun,
     End,
     Groups,
+    bytes_of,
     ending,
     grouped,
     read_arguments,
@@ -46,7 +46,7 @@ WAIT = "wait_tensor"
 
 def install(torch: Any, recorder: Recorder, guard: Guard, groups: Groups | None = None) -> None:
     """Hook them once they are imported; many scripts never do."""
-    shared = groups or Groups.of(recorder)
+    shared = groups or Groups.of(recorder, torch)
     importing.once(
         MODULE, lambda: guard.run("functional collectives", lambda: _hook(torch, guard, shared))
     )
@@ -87,7 +87,7 @@ class Results:
         if isinstance(told, (list, tuple)):
             return sum(map(self.size, told))
         tensor = getattr(told, "elem", told)
-        return int(tensor.nbytes) if type(tensor) in self._plain else 0
+        return bytes_of(tensor) if type(tensor) in self._plain else 0
 
 
 def group_of(told: Any) -> Any:
@@ -105,7 +105,7 @@ def beginning(groups: Groups, results: Results, arguments: Arguments, gathers: b
     recorder, slots, underway = groups.recorder, groups.slots, groups.underway
 
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Begun | None:
-        if is_elsewhere(groups):
+        if is_none_of_ours(groups):
             return None
         underway.is_inside = True
         given, group_at, sized_at = len(args), arguments.group, arguments.sized
@@ -141,7 +141,7 @@ def awaiting(groups: Groups, results: Results) -> Begin:
     recorder, underway = groups.recorder, groups.underway
 
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Begun | None:
-        if is_elsewhere(groups):
+        if is_none_of_ours(groups):
             return None
         underway.is_inside = True
         key = results.key(args[0] if args else kwargs.get("tensor"))
@@ -151,12 +151,11 @@ def awaiting(groups: Groups, results: Results) -> Begin:
     return begin
 
 
-def is_elsewhere(groups: Groups) -> bool:
+def is_none_of_ours(groups: Groups) -> bool:
     """Whether this call is part of another, of a compilation, or of another thread."""
-    recorder = groups.recorder
-    phase = recorder.phase
+    phase = groups.recorder.phase
     return (
         (phase is Phase.COMMUNICATING and groups.underway.is_inside)
         or phase is Phase.COMPILING
-        or threading.get_ident() != recorder.thread
+        or groups.is_elsewhere()
     )

@@ -43,7 +43,8 @@ class Telling:
             return
         world = self._torch.distributed.distributed_c10d._world
         slots = self._slots.of_names()
-        told = (sorted((id(group), str(name)) for group, name in world.pg_names.items()), slots)
+        names = [(id(group), world.pg_names.get(group)) for group in world.pg_group_ranks]
+        told = (names, slots)
         # Every rank is called for every group that is made, its members or not: in a job of
         # thousands that is hundreds of times, with thousands of ranks to write down each.
         if told != self._told:
@@ -79,7 +80,7 @@ def install(torch: Any, recorder: Recorder, guard: Guard, groups: Groups | None 
     """Hook the first group's initialisation, and what changes groups later."""
     if not torch.distributed.is_available():
         return
-    slots = (groups or Groups.of(recorder)).slots
+    slots = (groups or Groups.of(recorder, torch)).slots
     telling = Telling(torch, recorder, slots)
     stands = guard.wrap("group", lambda: recorder.add_flag(Flag.GROUP_INITIALISED), None)
     uses = guard.wrap("group backends", telling.backends, None)

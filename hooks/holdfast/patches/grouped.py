@@ -64,13 +64,13 @@ def read_arguments(function: Callable[..., Any], sized: tuple[str, ...] = SIZED)
 
 
 def bytes_of(told: Any) -> int:
-    """Of a tensor, of tensors in lists, of messages that carry one each."""
+    """Of a tensor, of tensors in lists, of messages that carry one each; a sparse one has none."""
     if type(told) in (list, tuple):
         return sum(map(bytes_of, told))
     try:
-        size: int = told.nbytes
-    except AttributeError:
-        size = getattr(getattr(told, "tensor", None), "nbytes", 0)
+        size: int = getattr(told, "tensor", told).nbytes
+    except (AttributeError, RuntimeError):
+        return 0
     return size
 
 
@@ -81,11 +81,21 @@ class Groups:
     recorder: Recorder
     slots: GroupSlots
     underway: Underway
+    graph_task: Callable[[], int]
+    """Which backward pass this thread is at work for; -1: none."""
 
     @classmethod
-    def of(cls, recorder: Recorder) -> Groups:
+    def of(cls, recorder: Recorder, torch: Any = None) -> Groups:
         """Of a rank that has no groups yet."""
-        return cls(recorder, GroupSlots(recorder), Underway(recorder))
+        graph_task = getattr(getattr(torch, "_C", None), "_current_graph_task_id", lambda: -1)
+        return cls(recorder, GroupSlots(recorder), Underway(recorder), graph_task)
+
+    def is_elsewhere(self) -> bool:
+        """Whether this thread does nothing that the training waits for: neither the one that trains
+        nor, while that one waits for its backward pass, one of the engine's for a GPU."""
+        return threading.get_ident() != self.recorder.thread and (
+            self.recorder.phase is not Phase.BACKWARD or self.graph_task() < 0
+        )
 
 
 Begin = Callable[[tuple[Any, ...], dict[str, Any]], "Begun | None"]
@@ -93,13 +103,13 @@ End = Callable[[Begun, Any], None]
 
 
 def beginning(groups: Groups, arguments: Arguments, counted: bool) -> Begin:
-    """Enter the phase; None when it is not to be left again: nested, or not the thread that trains.
+    """Enter the phase; None when it is not to be left again: nested, or in another thread.
 
     What FSDP calls at the end of a backward pass, where the pass itself counts as communicating
     already (see `backward_wait`), is not nested: its group is known better.
     The order of the tests is their price. counted: in the words that tell of all groups together.
     """
-    underway = groups.underway
+    underway, is_elsewhere = groups.underway, groups.is_elsewhere
     recorder, slots, known = groups.recorder, groups.slots, groups.slots.known
     own_thread, communicating = threading.get_ident, Phase.COMMUNICATING
     group_at, sized_at, name = arguments.group, arguments.sized, arguments.sized_name
@@ -111,7 +121,7 @@ def beginning(groups: Groups, arguments: Arguments, counted: bool) -> Begin:
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Begun | None:
         if recorder.phase is communicating and underway.is_inside:
             return None
-        if own_thread() != recorder.thread:
+        if own_thread() != recorder.thread and is_elsewhere():
             return None
         underway.is_inside = True
         given = len(args)
@@ -125,7 +135,7 @@ def beginning(groups: Groups, arguments: Arguments, counted: bool) -> Begin:
             if told is not None:
                 try:
                     size = told.nbytes
-                except AttributeError:
+                except (AttributeError, RuntimeError):
                     size = bytes_of(told)
                 sent[slot] = size = sent[slot] + size
                 set_word(SENT[slot], size)

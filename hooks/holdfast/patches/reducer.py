@@ -52,7 +52,7 @@ def install(torch: Any, recorder: Recorder, guard: Guard, groups: Groups | None 
     reducer = getattr(torch.distributed, "Reducer", None)
     if parallel is None or not hasattr(reducer, PREPARES):
         return
-    watch = Watch(recorder, groups or Groups.of(recorder))
+    watch = Watch(recorder, groups or Groups.of(recorder, torch))
     is_compiling = torch.compiler.is_compiling
     _after(parallel, "__init__", is_compiling, guard.wrap("DDP is made", watch.made, None))
     _after(reducer, PREPARES, is_compiling, guard.wrap("DDP prepares", watch.prepares, None))
@@ -68,12 +68,13 @@ class Watch:
 
     def made(self, module: Any) -> None:
         """A model was wrapped."""
-        group, tell = module.process_group, getattr(module, "_get_ddp_logging_data", None)
-        if tell is None:
+        group, reducer = module.process_group, getattr(module, "reducer", None)
+        tell = getattr(module, "_get_ddp_logging_data", None)
+        if tell is None or reducer is None:  # it has none when all of it is reduced by hooks
             return
         sending = Sending(id(group), weakref.WeakMethod(tell))
         sending.look()
-        self._sendings[id(module.reducer)] = sending
+        self._sendings[id(reducer)] = sending
         slot = self._slots.slot(group)
         if slot >= 0:
             self._recorder.reducer_slot = slot

@@ -17,7 +17,7 @@ def install(torch: Any, recorder: Recorder, guard: Guard, groups: Groups | None 
     work = getattr(torch.distributed, "Work", None)
     if work is None:
         return
-    groups = groups or Groups.of(recorder)
+    groups = groups or Groups.of(recorder, torch)
     work.wait = grouped(
         work.wait,
         torch.compiler.is_compiling,
@@ -35,7 +35,7 @@ def awaiting(groups: Groups) -> Begin:
     def begin(args: tuple[Any, ...], _: dict[str, Any]) -> Begun | None:
         if recorder.phase is communicating and underway.is_inside:
             return None
-        if own_thread() != recorder.thread:
+        if own_thread() != recorder.thread and groups.is_elsewhere():
             return None
         underway.is_inside = True
         previous = recorder.enter(communicating)

@@ -15,7 +15,7 @@ from holdfast import environment
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli import slow_page
 from holdfast_sidecar.cli.kept_here import bundles, failures
-from holdfast_sidecar.cli.performance_recall import price_in, recall_performance
+from holdfast_sidecar.cli.performance_recall import recall_performance
 from holdfast_sidecar.cli.recollection import choose, evidence_files, recall, remark
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.story_page import page, plain
@@ -89,7 +89,7 @@ def _explain_slow(effective: Effective, job: str | None, as_json: bool) -> None:
     recalled = recall_performance(effective, job)
     if recalled.remark:
         click.echo(f"holdfast: {recalled.remark}", err=True)
-    price = price_in(effective.settings)
+    price = effective.settings.cost
     if as_json:
         click.echo(json.dumps(slow_page.plain(recalled, price), indent=2))
     else:

@@ -16,8 +16,6 @@ from holdfast_sidecar.performance_seen import see
 from holdfast_sidecar.places import state_root
 from holdfast_sidecar.records.performance import Losses, Performance
 from holdfast_sidecar.records.plan import TERMINAL
-from holdfast_sidecar.settings import Settings
-from holdfast_sidecar.slow_words import Price
 from holdfast_sidecar.standing import attached_plan, exists
 
 
@@ -32,6 +30,8 @@ class Recalled:
     before: Losses = field(default_factory=Losses)
     """Of runs before this one, as far as this machine kept them."""
     remark: str = ""
+    attempt: int = -1
+    """The one under way; -1: none is."""
     is_of_earlier_run: bool = False
     """Of this run nothing is known yet: what is told is of the one before."""
 
@@ -53,19 +53,6 @@ def recall_performance(effective: Effective, job: str | None) -> Recalled:
     return _live(found, view)
 
 
-@dataclass(frozen=True)
-class NoPrice:
-    """Nobody said what a GPU costs."""
-
-    per_gpu_hour: float = 0.0
-    currency: str = ""
-
-
-def price_in(settings: Settings) -> Price:
-    """What a GPU costs, as was set."""
-    return getattr(settings, "cost", None) or NoPrice()
-
-
 def _live(found: FoundJob, view: View) -> Recalled:
     cluster = parse_cluster(view)
     plan = cluster.plan or attached_plan(view)
@@ -73,6 +60,7 @@ def _live(found: FoundJob, view: View) -> Recalled:
     record = None if kept is None else kept[0]
     if plan is None:
         return Recalled(found.job, None, is_over=False)
+    attempt = -1 if plan.state in TERMINAL else plan.attempt
     seen = see(plan, list(cluster.nodes.values()), view.lease.candidate)
     is_over = plan.state in TERMINAL
     before = Losses() if record is None else losses_before(record, plan.began_unix_s)
@@ -83,9 +71,10 @@ def _live(found: FoundJob, view: View) -> Recalled:
             record.performance,
             is_over,
             before,
+            attempt=attempt,
             is_of_earlier_run=record.performance.began_unix_s != plan.began_unix_s,
         )
-    return Recalled(found.job, seen, is_over, before)
+    return Recalled(found.job, seen, is_over, before, attempt=attempt)
 
 
 def _remembered(state: Path, record: JobRecord, remark: str) -> Recalled:

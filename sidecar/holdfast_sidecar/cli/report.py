@@ -9,7 +9,7 @@ import click
 
 from holdfast import environment
 from holdfast_sidecar.cli import report_page
-from holdfast_sidecar.cli.performance_recall import price_in, recall_performance
+from holdfast_sidecar.cli.performance_recall import recall_performance
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.configuration import Effective
 
@@ -35,7 +35,7 @@ def report(effective: Effective, name: str | None, job: str | None, as_json: boo
     recalled = recall_performance(effective, name or job)
     if recalled.remark:
         click.echo(f"holdfast: {recalled.remark}", err=True)
-    price = price_in(effective.settings)
+    price = effective.settings.cost
     if as_json:
         click.echo(json.dumps(report_page.plain(recalled, price), indent=2))
     else:

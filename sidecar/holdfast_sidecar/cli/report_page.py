@@ -16,8 +16,10 @@ from holdfast_sidecar.performance_seen import SHOWN, lines_of, losses_of, median
 from holdfast_sidecar.records.performance import Losses, Performance, RankSteps
 from holdfast_sidecar.records.slowness import Efficiency
 from holdfast_sidecar.records.steps import StepLine
-from holdfast_sidecar.slow_words import Price, gpu_hours, money, percent
+from holdfast_sidecar.settings import CostSettings
+from holdfast_sidecar.slow_words import gpu_hours, percent
 from holdfast_sidecar.span import span
+from holdfast_sidecar.stragglers.cost import money
 
 PARTS = {
     "data": "data",
@@ -44,7 +46,7 @@ LITTLE_ROOM = 0.05
 CAUSES_SHOWN = 12
 
 
-def page(recalled: Recalled, now_unix_s: float, price: Price) -> str:
+def page(recalled: Recalled, now_unix_s: float, price: CostSettings) -> str:
     """All that is known of how well the job does."""
     performance = recalled.performance
     if performance is None:
@@ -59,7 +61,7 @@ def page(recalled: Recalled, now_unix_s: float, price: Price) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def plain(recalled: Recalled, price: Price) -> dict[str, Any]:
+def plain(recalled: Recalled, price: CostSettings) -> dict[str, Any]:
     """The same for scripts."""
     performance = recalled.performance
     standing = None if performance is None else performance.standing
@@ -121,7 +123,7 @@ def _heading(recalled: Recalled, performance: Performance, now_unix_s: float) ->
         "watched", f"{span(standing.watched_s)} of steps, up to step {standing.step:,}, {ago} ago"
     )
     yield from _efficiency(standing.efficiency or Efficiency())
-    for line in [*(standing.efficiency.unknown if standing.efficiency else []), *standing.unjudged]:
+    for line in standing.efficiency.unknown if standing.efficiency else []:
         yield from _wrapped("not known", line)
 
 
@@ -191,7 +193,7 @@ def _room(rank: RankSteps) -> str:
     return paint(size(left), BAD) if left < LITTLE_ROOM * rank.memory_total else size(left)
 
 
-def _lost(recalled: Recalled, performance: Performance, price: Price) -> str:
+def _lost(recalled: Recalled, performance: Performance, price: CostSettings) -> str:
     """By cause and by rank: of this run, and of those before it."""
     now, ranks = losses_of(performance), performance.world_size
     parts = [
@@ -209,7 +211,9 @@ def _lost(recalled: Recalled, performance: Performance, price: Price) -> str:
     return told or ("nothing was lost to slowness so far" if now.watched_s else "")
 
 
-def _table(head: str, lost: Mapping[str, float], watched_s: float, ranks: int, price: Price) -> str:
+def _table(
+    head: str, lost: Mapping[str, float], watched_s: float, ranks: int, price: CostSettings
+) -> str:
     dearest = sorted(lost.items(), key=lambda one: -one[1])
     rows = [
         [
@@ -228,7 +232,7 @@ def _table(head: str, lost: Mapping[str, float], watched_s: float, ranks: int, p
     return table(headings + [price.currency] * (price.per_gpu_hour > 0), rows)
 
 
-def _plain_lost(lost: Losses, ranks: int, price: Price) -> dict[str, Any]:
+def _plain_lost(lost: Losses, ranks: int, price: CostSettings) -> dict[str, Any]:
     total_s = sum(lost.by_cause.values())
     return {
         "watched_s": lost.watched_s,

@@ -14,8 +14,10 @@ from holdfast_sidecar.cli.rank_bars import bars
 from holdfast_sidecar.cli.table import BAD, GOOD, paint
 from holdfast_sidecar.records.performance import Performance
 from holdfast_sidecar.records.slowness import Slowness, SlowStanding
-from holdfast_sidecar.slow_words import Price, gpu_hours, money, percent
+from holdfast_sidecar.settings import CostSettings
+from holdfast_sidecar.slow_words import gpu_hours, percent
 from holdfast_sidecar.span import span
+from holdfast_sidecar.stragglers.cost import money
 
 WIDTH = 100
 
@@ -32,7 +34,7 @@ NOT_JUDGED = (
 )
 
 
-def page(recalled: Recalled, now_unix_s: float, price: Price) -> str:
+def page(recalled: Recalled, now_unix_s: float, price: CostSettings) -> str:
     """All that is known of who is slow."""
     performance = recalled.performance
     standing = None if performance is None else performance.standing
@@ -44,13 +46,13 @@ def page(recalled: Recalled, now_unix_s: float, price: Price) -> str:
         _verdict(recalled, standing, now_unix_s),
         *("\n".join(_one(one, performance, now_unix_s, price)) for one in standing.slow),
         "\n".join(_what_ifs(standing, performance, price)),
-        "\n".join(_line("not judged", line) for line in standing.unjudged),
+        "\n".join(row for line in standing.unjudged for row in _wrapped("not judged", line)),
         bars(performance),
     ]
     return "\n\n".join(part for part in parts if part)
 
 
-def plain(recalled: Recalled, price: Price) -> dict[str, Any]:
+def plain(recalled: Recalled, price: CostSettings) -> dict[str, Any]:
     """The same for scripts."""
     performance = recalled.performance
     standing = None if performance is None else performance.standing
@@ -70,7 +72,7 @@ def plain(recalled: Recalled, price: Price) -> dict[str, Any]:
     }
 
 
-def _price(one: Slowness, ranks: int, price: Price) -> dict[str, Any]:
+def _price(one: Slowness, ranks: int, price: CostSettings) -> dict[str, Any]:
     return {
         "who": slow_words.who(one),
         "lost_s": one.lost_s,
@@ -82,6 +84,8 @@ def _price(one: Slowness, ranks: int, price: Price) -> dict[str, Any]:
 def _verdict(recalled: Recalled, standing: SlowStanding, now_unix_s: float) -> str:
     ago = span(max(now_unix_s - standing.at_unix_s, 0.0))
     told = paint(_who_is_slow(standing.slow), BAD if standing.slow else GOOD)
+    if recalled.attempt > standing.attempt:
+        told = f"attempt {recalled.attempt} is too young to judge; in the one before: {told}"
     which = "the run before this one, " if recalled.is_of_earlier_run else ""
     watched = (
         f"{which}{standing.judged_ranks:,} ranks compared up to step {standing.step:,} of attempt"
@@ -101,7 +105,9 @@ def _who_is_slow(slow: Sequence[Slowness]) -> str:
     return f"{len(slow)} are slow: {names}" + f" ({passing} of them may pass)" * bool(passing)
 
 
-def _one(one: Slowness, performance: Performance, now_unix_s: float, price: Price) -> Iterator[str]:
+def _one(
+    one: Slowness, performance: Performance, now_unix_s: float, price: CostSettings
+) -> Iterator[str]:
     lasting = "" if one.is_persistent else ", which may pass"
     yield paint(f"{slow_words.who(one)}: {percent(one.slowdown)} slower{lasting}", BAD)
     ago = span(max(now_unix_s - one.since_unix_s, 0.0))
@@ -122,7 +128,9 @@ def _one(one: Slowness, performance: Performance, now_unix_s: float, price: Pric
         yield _line("lost", slow_words.cost(one.lost_s, performance.world_size, price))
 
 
-def _what_ifs(standing: SlowStanding, performance: Performance, price: Price) -> Iterator[str]:
+def _what_ifs(
+    standing: SlowStanding, performance: Performance, price: CostSettings
+) -> Iterator[str]:
     """What would make it how much faster, and what everything together has cost."""
     worth = [one for one in standing.what_ifs if one.gain >= slow_words.LEAST_GAIN]
     for number, one in enumerate(worth[:WHAT_IFS_SHOWN]):

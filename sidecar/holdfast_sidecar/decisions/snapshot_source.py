@@ -74,7 +74,7 @@ def _by_fetching(
 
     Copies are of one common step; a rank whose own slots have gone past it needs its copy, too.
     """
-    sources = {rank: _sources(reports, rank) for rank in home}
+    sources = {rank: _sources(reports, rank, node) for rank, node in home.items()}
     common = _common(home, {rank: set(steps) for rank, steps in sources.items()})
     if not common:
         return None
@@ -87,11 +87,12 @@ def _by_fetching(
     return Candidate(NAME, "", step, tier=NAME, fetches=fetches)
 
 
-def _sources(reports: Mapping[str, SnapshotReport], rank: int) -> dict[int, str]:
-    """Step -> a node that can give this rank's part of it."""
+def _sources(reports: Mapping[str, SnapshotReport], rank: int, home: str) -> dict[int, str]:
+    """Step -> a node that can give this rank's part of it: where it runs, or one that listens."""
     return {
         step: node
         for node, report in sorted(reports.items())
+        if node == home or report.peer_address
         for step in (*report.held.get(str(rank), ()), *report.copies.get(str(rank), ()))
     }
 

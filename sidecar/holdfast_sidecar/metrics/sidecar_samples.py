@@ -16,6 +16,8 @@ from holdfast_sidecar.readings.machine import MachineReading
 ACTIONS = (
     "arm_checkpoint",
     "withdraw_checkpoint",
+    "arm_trace",
+    "withdraw_trace",
     "arm_peer",
     "order_snapshots",
     "order_stop",

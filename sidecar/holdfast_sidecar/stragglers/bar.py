@@ -34,11 +34,14 @@ FEWEST_HEALTHY = 100
 UNSURE = 0.7
 """Of the gain, as long as they are not: tails were never so heavy that it took more."""
 
+TOO_SURE = 24.0
+"""Frames. The gain that few of them give is too high by about that over their number."""
+
 MOST_GAIN = 1.3
 """Of what normal tails of that sigma would give."""
 
-ENOUGH = 12.5
-"""Log likelihood ratio for a job of one rank. A ratio of e^12.5 comes about by chance once in some
+ENOUGH = 13.0
+"""Log likelihood ratio for a job of one rank. A ratio of e^13 comes about by chance once in some
 hundred thousand frames; with so many ranks that look for it, so much earlier."""
 
 
@@ -62,7 +65,9 @@ class Ratio(NamedTuple):
             _calibrated(cls(excess / 2.0, gain, min(reach * sigma, most)), excess, healthy)
             for reach in REACHES
         ]
-        return max(choices)[1]
+        # Few frames hold few of the tails.
+        _, best = max(choices)
+        return best._replace(gain=best.gain * (1.0 - TOO_SURE / len(healthy)))
 
 
 def _calibrated(ratio: Ratio, excess: float, healthy: Sequence[float]) -> tuple[float, Ratio]:

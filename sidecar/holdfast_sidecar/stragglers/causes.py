@@ -1,7 +1,7 @@
 """Why a rank is slow: the cause that explains most of its excess, what says so, and what to do.
 
-A signal names the cause where it explains at least half of the excess; else the part of the step
-that grew does.
+A signal names the cause where it explains half of the excess, or more than is left open; else the
+part of the step that grew does.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ from holdfast_sidecar.stragglers.advice import advise
 from holdfast_sidecar.stragglers.explanations import COMPUTING, Case, Explanation, explain
 
 ENOUGH = 0.5
-"""Of the excess: what explains less may be true and is not why."""
+LEAST = 0.3
+"""Of the excess: what explains less than half may be true and is not why, unless still less is left
+to explain; below a third nothing is named for it."""
+
+NEARLY = 0.7
+"""Of what the best one explains: signals are no more exact than that."""
 
 GUESSED = 0.6
 """So sure are we of a cause for which only the place of the time speaks."""
@@ -50,14 +55,24 @@ def name_cause(case: Case) -> Named:
 
 def _choose(found: Sequence[Explanation], case: Case) -> Explanation:
     measured = [one for one in found if one.is_measured]
-    best = max(measured, key=lambda one: min(one.explains_us, case.excess_us), default=NOTHING)
-    if best.explains_us >= ENOUGH * case.excess_us:
+    best = _most_telling(measured, case)
+    left_us = case.excess_us - sum(max(0.0, one.explains_us) for one in measured)
+    # Signals say less than all of it: the best counts where no more than that is left open.
+    enough_us = min(ENOUGH * case.excess_us, max(LEAST * case.excess_us, left_us))
+    if best.explains_us >= enough_us:
         return best
     guesses = [one for one in found if not one.is_measured]
     guess = max(guesses, key=lambda one: one.explains_us, default=NOTHING)
-    if guess.explains_us >= ENOUGH * (case.excess_us - best.explains_us) and guess.explains_us > 0:
-        return guess
-    return best if best.explains_us >= ENOUGH / 2 * case.excess_us else NOTHING
+    return guess if guess.explains_us >= LEAST * case.excess_us else NOTHING
+
+
+def _most_telling(measured: Sequence[Explanation], case: Case) -> Explanation:
+    """Of those that explain nearly as much as the best the most specific, which comes first: a
+    collector at work on a busy node waits for a core as well, but it is what takes the time."""
+    explained = [min(one.explains_us, case.excess_us) for one in measured]
+    least = NEARLY * max(explained, default=0.0)
+    told = zip(measured, explained, strict=True)
+    return next((one for one, us in told if us >= least), NOTHING)
 
 
 def _sureness(best: Explanation, case: Case) -> float:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from holdfast_sidecar.stragglers.bar import FEWEST_FRAMES, Bar
-from holdfast_sidecar.stragglers.noise import MAD_TO_SIGMA
+from holdfast_sidecar.stragglers.noise import MAD_TO_SIGMA, fresh_of
 
 LEAST = 0.05
 """Machines of one kind differ by a few percent all their life; what is less is nobody's fault."""
@@ -21,8 +21,8 @@ NEWEST = 9
 """Frames of which the median says whether it is still slow: an odd number that a lull of four
 can't turn."""
 
-LEARNS = 0.005
-"""Of what is usual for a rank, per frame: some hundred frames make it."""
+LEARNS = 0.03
+"""Of what is usual for a rank, every time it learns: some thirty make it."""
 
 MOST_USUAL = 0.02
 """However long a rank was slow, no more than that is usual."""
@@ -79,36 +79,37 @@ class Trail:
         past = self.past
         before = past[-1] if past else 0.0
         fresh = excess - bar.likeness * (before if before < excess else excess)  # as fresh_of
-        usual = self.usual
-        if self.mild == 0.0:
-            usual = self._learn(fresh, bar.sigma)
-        fresh -= usual
+        fresh -= self.usual
         past.append(excess)
         self.when.append(when)
         half, gain, limit = bar.mild
         beyond = fresh - half
-        if beyond > limit:
-            beyond = limit
-        elif beyond < -limit:
-            beyond = -limit
+        beyond = limit if beyond > limit else -limit if beyond < -limit else beyond
         evidence = self.mild + gain * beyond
-        self.mild = evidence = 0.0 if evidence < 0.0 else min(evidence, bar.most)
-        if bar.strong is not None:
-            half, gain, limit = bar.strong
-            beyond = fresh - half
-            if beyond > limit:
-                beyond = limit
-            elif beyond < -limit:
-                beyond = -limit
-            strong = self.strong + gain * beyond
-            self.strong = strong = 0.0 if strong < 0.0 else min(strong, bar.most)
-            return evidence if evidence > strong else strong
-        return evidence
+        if evidence <= 0.0:
+            self.mild = evidence = 0.0
+        else:
+            self.mild = evidence = min(evidence, bar.most)
+        if bar.strong is None:
+            return evidence
+        half, gain, limit = bar.strong
+        beyond = fresh - half
+        beyond = limit if beyond > limit else -limit if beyond < -limit else beyond
+        strong = self.strong + gain * beyond
+        if strong <= 0.0:
+            self.strong = 0.0
+            return evidence
+        self.strong = strong = min(strong, bar.most)
+        return evidence if evidence > strong else strong
 
-    def _learn(self, fresh: float, sigma: float) -> float:
-        usual = self.usual + LEARNS * min(max(fresh - self.usual, -sigma), sigma)
-        self.usual = usual = min(max(usual, -MOST_USUAL), MOST_USUAL)
-        return usual
+    def learn(self, bar: Bar) -> None:
+        """What is usual for this rank; now and then, while little speaks against it."""
+        # Were frames left out that speak against it a little, the usual would come out too small.
+        if self.evidence > bar.enough / 2.0 or len(self.past) < 2:
+            return
+        away = fresh_of(self.past[-1], self.past[-2], bar.likeness) - self.usual
+        usual = self.usual + LEARNS * min(max(away, -bar.sigma), bar.sigma)
+        self.usual = min(max(usual, -MOST_USUAL), MOST_USUAL)
 
     def look_closer(self, bar: Bar, least: float) -> float | None:
         """By how much it is slow now; None when it is not."""

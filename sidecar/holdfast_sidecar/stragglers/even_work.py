@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from statistics import fmean
 
 from holdfast_sidecar.records.steps import StepLine
 from holdfast_sidecar.stragglers.frame import Frame
 from holdfast_sidecar.stragglers.place import Place
 from holdfast_sidecar.stragglers.work import WorkFit, is_uneven
+
+Yardstick = Callable[[StepLine], float]
+"""A line's own time, had it had as much work as the others of its role."""
 
 
 @dataclass
@@ -34,23 +39,50 @@ class EvenWork:
                 found.update(self._even_out(role, lines, slow))
         return found
 
+    def yardstick(self, role: str, lines: Sequence[StepLine]) -> Yardstick | None:
+        """What makes own times of a role comparable, by a choice of its lines: as they are where
+        work is even; None where it varies and what it costs is not known."""
+        if not _varies(lines):
+            return _as_it_is
+        fit = self._fits.get(role)
+        if fit is None or not fit.is_ready or any(line.tokens <= 0 for line in lines):
+            return None
+        return partial(_scaled, fit, fmean(_expected(fit, lines)))
+
     def _even_out(
         self, role: str, lines: Sequence[StepLine], slow: Collection[int]
     ) -> dict[int, float]:
         fit = self._fits.setdefault(role, WorkFit())
-        squares = all(line.squares > 0 for line in lines)
-        work = [(float(line.tokens), float(line.squares) if squares else 0.0) for line in lines]
         found: dict[int, float] = {}
         if fit.is_ready:
-            expected = fit.expected([tokens for tokens, _ in work], [square for _, square in work])
-            mean = sum(expected) / len(expected)
+            expected = _expected(fit, lines)
+            mean = fmean(expected)
             found = {
-                line.rank: line.own_us + _compute_us(line) * (mean / max(1.0, one) - 1.0)
+                line.rank: line.own_us + _compute_us(line) * (mean / one - 1.0)
                 for line, one in zip(lines, expected, strict=True)
             }
-        rows = zip(lines, work, strict=True)
-        fit.take([(*w, float(_compute_us(ln))) for ln, w in rows if ln.rank not in slow])
+        chosen = [lines[place] for place in fit.choose(range(len(lines)))]
+        fit.take(
+            [
+                (float(line.tokens), float(line.squares), float(_compute_us(line)))
+                for line in chosen
+                if line.rank not in slow
+            ]
+        )
         return found
+
+
+def _as_it_is(line: StepLine) -> float:
+    return float(line.own_us)
+
+
+def _scaled(fit: WorkFit, mean: float, line: StepLine) -> float:
+    (expected,) = _expected(fit, [line])
+    return line.own_us + _compute_us(line) * (mean / expected - 1.0)
+
+
+def _expected(fit: WorkFit, lines: Sequence[StepLine]) -> list[float]:
+    return fit.expected([line.tokens for line in lines], [line.squares for line in lines])
 
 
 def _compute_us(line: StepLine) -> int:

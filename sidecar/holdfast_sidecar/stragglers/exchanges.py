@@ -90,12 +90,13 @@ class _Past:
     aged: int = 0
     since_step: int | None = None
 
-    def take(self, after: int, step: int, exchange: float, work: float, learns: bool) -> None:
-        if len(self.newest) == NEW_FRAMES and learns and self.since_step is None:
-            self._age(*self.newest[0][2:])
-        self.newest.append((after, step, exchange, work))
+    def take(self, new: Newest, learns: bool) -> None:
+        if learns and self.since_step is None and len(self.newest) == NEW_FRAMES:
+            self._age(self.newest[0])
+        self.newest.append(new)
 
-    def _age(self, exchange: float, work: float) -> None:
+    def _age(self, old: Newest) -> None:
+        _, _, exchange, work = old
         self.exchanges.append(exchange)
         self.works.append(work)
         self.aged += 1
@@ -110,11 +111,9 @@ class _Past:
     def is_known(self) -> bool:
         return len(self.exchanges) >= LEARNT_FRAMES
 
-    def least(self, step_us: float) -> float | None:
-        """What a slow one takes at least; None while too little is known."""
-        if not self.is_known:
-            return None
-        beyond = max((TIMES - 1) * self.usual, LEAST_OF_STEP * step_us, DEVIATIONS * self.deviation)
+    def least(self, least_us: float) -> float:
+        """What a slow one takes at least; `least_us`: what it must cost."""
+        beyond = max((TIMES - 1) * self.usual, least_us, DEVIATIONS * self.deviation)
         return self.usual + (beyond if self.since_step is None else LINGERS * beyond)
 
     def stands_out(self, latest: Sequence[Newest], least: float) -> bool:
@@ -144,7 +143,8 @@ class Exchanges:
     unjudged: tuple[str, ...] = ()
     _roll: Roll = field(default_factory=Roll)
     _pasts: dict[str, _Past] = field(default_factory=dict)
-    _known: dict[str, Circle] = field(default_factory=dict)
+    _measured: list[tuple[Circle, float, float]] = field(default_factory=list)
+    """In the newest frame."""
 
     def follow(
         self, frame: Frame, places: Mapping[int, Place], late: Collection[int] = ()
@@ -156,39 +156,48 @@ class Exchanges:
             self._pasts = {c.digest: p for c in circles if (p := self._pasts.get(c.digest))}
         measured = [one for circle in circles if (one := _measure(circle, frame)) is not None]
         self.unjudged = tuple(_missing(circles, {circle.digest for circle, _, _ in measured}))
-        late_ones = frozenset(late)
+        after, step, pasts, late_ones = frame.after_step, frame.step, self._pasts, frozenset(late)
         for circle, exchange, work in measured:
-            past = self._pasts.setdefault(circle.digest, _Past())
+            past = pasts.get(circle.digest)
+            if past is None:
+                past = pasts[circle.digest] = _Past()
             learns = not late_ones or late_ones.isdisjoint(circle.ranks)
-            past.take(frame.after_step, frame.step, exchange, work, learns)
+            past.take((after, step, exchange, work), learns)
         step_us = _step_us(frame)
         kin = {
             of: statistics.median(ones) if len(ones) > SIBLINGS else 0.0
             for of, ones in _by_kin(measured).items()
         }
-        found = (self._judge(circle, step_us, kin) for circle, _, _ in measured)
-        self._known = {circle.digest: circle for circle, _, _ in measured}
-        return tuple(one for one in found if one is not None)
+        self._measured = measured
+        least_us = LEAST_OF_STEP * step_us
+        return tuple(
+            slow
+            for circle, exchange, _ in measured
+            if (slow := self._judge(circle, exchange, least_us, kin)) is not None
+        )
 
     def quick(self, slow: Iterable[SlowExchange]) -> tuple[Circle, ...]:
         """Groups that were measured and found as quick as ever."""
         slow_ones = {one.digest for one in slow}
         return tuple(
             circle
-            for digest, circle in self._known.items()
-            if digest not in slow_ones and _is_as_ever(self._pasts[digest])
+            for circle, _, _ in self._measured
+            if circle.digest not in slow_ones and _is_as_ever(self._pasts[circle.digest])
         )
 
     def _judge(
-        self, circle: Circle, step_us: float, kin: Mapping[object, float]
+        self, circle: Circle, newest: float, least_us: float, kin: Mapping[object, float]
     ) -> SlowExchange | None:
         past = self._pasts[circle.digest]
-        against, least = "its own past", past.least(step_us)
-        usual = past.usual
-        if least is None or past.newest[-1][2] <= least:
+        against, usual = "its own past", past.usual
+        least = past.least(least_us) if past.is_known else None
+        if least is None or newest <= least:
             usual, against = _of_siblings(circle, past, kin), "groups that do the same"
-            least = max(TIMES_SIBLINGS * usual, usual + LEAST_OF_STEP * step_us) + past.deviation
-        latest = past.latest() if usual > 0 and past.newest[-1][2] > least else []
+            least = max(TIMES_SIBLINGS * usual, usual + least_us) + past.deviation
+        if usual <= 0 or newest <= least:
+            past.since_step = None
+            return None
+        latest = past.latest()
         if not latest or not past.stands_out(latest, least):
             past.since_step = None
             return None

@@ -124,8 +124,8 @@ def _by_quota(case: Case) -> Iterator[Explanation]:
 
 
 def _by_contention(case: Case) -> Iterator[Explanation]:
-    # A kernel that counts a used up quota as waiting for a core counts it twice.
-    share = case.beyond("queued") - max(0.0, case.beyond("throttled"))
+    # Some kernels count a used up quota as waiting for a core too; the quota is asked for first.
+    share = case.beyond("queued")
     if share >= LEAST_SHARE:
         text = f"it waited for a free core {case.own.queued:.0%} of the time"
         text += _beside(case.peers, "queued")
@@ -256,14 +256,14 @@ def _beside(peers: Signals | None, signal: str) -> str:
 RULES = (
     _by_work,
     _by_collector,
-    _by_quota,
-    _by_contention,
-    _by_memory,
-    _by_clock,
+    _by_recompiling,
     _by_company,
     _by_gpu_link,
+    _by_clock,
+    _by_memory,
     _by_storage,
-    _by_recompiling,
+    _by_quota,
+    _by_contention,
     _by_part,
 )
 """The more specific the signal the earlier."""

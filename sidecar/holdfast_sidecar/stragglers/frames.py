@@ -56,17 +56,20 @@ class Frames:
 
     def _sort_in(self, lines: Iterable[StepLine], ranks: Collection[int]) -> None:
         blocks, closed, span = self._blocks, self._closed_up_to, self._span
+        block, last = None, (0, 0)
         for line in lines:
             step, stride = line.step, line.stride
-            if step <= closed or line.rank not in ranks or not _is_whole(step, stride):
+            if step <= closed or line.rank not in ranks:
                 continue
-            if stride > span:
-                self._change_span(stride)
-                blocks, span = self._blocks, stride
-            end = step if stride == span else -(-step // span) * span
-            block = blocks.get(end)
-            if block is None:
-                block = self._open(end)
+            # Lines of the same steps come in a row.
+            if block is None or (step, stride) != last:
+                if not _is_whole(step, stride):
+                    continue
+                if stride > span:
+                    self._change_span(stride)
+                    blocks, span = self._blocks, stride
+                end = -(-step // span) * span
+                block, last = blocks.get(end) or self._open(end), (step, stride)
             block.add(line)
 
     def _open(self, end: int) -> Block:

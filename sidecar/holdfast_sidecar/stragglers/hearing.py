@@ -10,6 +10,7 @@ from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.records.slowness import Cause
 from holdfast_sidecar.records.steps import StepLine
 from holdfast_sidecar.stragglers.causes import Named, name_cause
+from holdfast_sidecar.stragglers.census import Census
 from holdfast_sidecar.stragglers.explanations import Case
 from holdfast_sidecar.stragglers.frame import Excess, Frame
 from holdfast_sidecar.stragglers.place import Place
@@ -61,6 +62,7 @@ class Hearing:
     """Follows the slow ranks of one attempt."""
 
     _files: dict[int, _File] = field(default_factory=dict)
+    _census: Census = field(default_factory=Census)
 
     def follow(
         self,
@@ -74,7 +76,8 @@ class Hearing:
         self._files = {rank: self._files.get(rank, _File()) for rank in slow}
         if not slow:
             return {}
-        company = _company(frame, places, slow)
+        self._census.read(places)
+        company = _Company(frame.lines, slow, self._census.by_role, self._census.by_node)
         steps = frame.step - frame.after_step
         verdicts = {}
         for rank, excess in slow.items():
@@ -97,10 +100,9 @@ class _Company:
     """Who is well in this frame, by role and by node; worked out as it is asked for."""
 
     lines: Mapping[int, StepLine]
-    places: Mapping[int, Place]
     slow: Mapping[int, Excess]
-    by_role: dict[str, list[int]] = field(default_factory=dict)
-    by_node: dict[str, list[int]] = field(default_factory=dict)
+    by_role: Mapping[str, list[int]]
+    by_node: Mapping[str, list[int]]
     _of_roles: dict[str, Signals | None] = field(default_factory=dict)
     _of_nodes: dict[tuple[str, str], Signals | None] = field(default_factory=dict)
 
@@ -124,15 +126,3 @@ class _Company:
     def _well(self, ranks: Iterable[int]) -> list[StepLine]:
         well = [rank for rank in ranks if rank not in self.slow and rank in self.lines]
         return [self.lines[rank] for rank in well[:: max(1, len(well) // SAMPLE)]]
-
-
-def _company(frame: Frame, places: Mapping[int, Place], slow: Mapping[int, Excess]) -> _Company:
-    company = _Company(frame.lines, places, slow)
-    roles = {places[rank].role for rank in slow if rank in places}
-    nodes = {places[rank].node for rank in slow if rank in places}
-    for rank, place in places.items():
-        if place.role in roles:
-            company.by_role.setdefault(place.role, []).append(rank)
-        if place.node in nodes:
-            company.by_node.setdefault(place.node, []).append(rank)
-    return company

@@ -11,6 +11,7 @@ from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.slowness import Efficiency, Slowness, SlowStanding, WhatIf
 from holdfast_sidecar.records.steps import StepLine
+from holdfast_sidecar.stragglers.bursts import Bursts
 from holdfast_sidecar.stragglers.compilers import compilers
 from holdfast_sidecar.stragglers.detector import Detector
 from holdfast_sidecar.stragglers.exchanges import Exchanges, SlowExchange
@@ -21,7 +22,7 @@ from holdfast_sidecar.stragglers.heavy_stages import heavy_stages
 from holdfast_sidecar.stragglers.place import Place
 from holdfast_sidecar.stragglers.recompiling import Recompilations
 from holdfast_sidecar.stragglers.slow_links import slow_links
-from holdfast_sidecar.stragglers.slow_ranks import slow_ranks
+from holdfast_sidecar.stragglers.slow_ranks import recurring_ranks, slow_ranks
 from holdfast_sidecar.stragglers.stages import Stages
 from holdfast_sidecar.stragglers.step_model import StepModel
 from holdfast_sidecar.stragglers.suspect_nodes import suspect
@@ -31,6 +32,11 @@ from holdfast_sidecar.stragglers.what_if import WhatIfs
 
 MOST_UNJUDGED = 16
 """Lines: more is no news."""
+
+
+EACH_FRAME_RANKS = 1024
+"""Up to so many, efficiency is looked at in each frame; of four times as many in every fifth: it
+is no alarm, and takes as long as to find who is slow."""
 
 
 class Watch(Protocol):
@@ -61,9 +67,13 @@ class _Attempt:
     detector: Detector = field(default_factory=Detector)
     exchanges: Exchanges = field(default_factory=Exchanges)
     hearing: Hearing = field(default_factory=Hearing)
+    bursts: Bursts = field(default_factory=Bursts)
     stages: Stages = field(default_factory=Stages)
     recompilations: Recompilations = field(default_factory=Recompilations)
     what_ifs: WhatIfs = field(default_factory=WhatIfs)
+    efficiency: Efficiency | None = None
+    until_efficiency: int = 0
+    """Frames until it is looked at again."""
 
 
 class Judge:
@@ -152,9 +162,6 @@ class Judge:
             *current.exchanges.unjudged,
             *current.stages.unjudged,
         )
-        efficiency = None
-        if self._efficiency is not None:
-            efficiency = self._efficiency.follow(frame, scene.places, scene.reports)
         return SlowStanding(
             attempt=current.number,
             step=frame.step,
@@ -166,8 +173,16 @@ class Judge:
             watched_s=round(self._toll.watched_s, 6),
             lost_s=self._toll.by_cause,
             lost_by_rank=self._toll.by_rank,
-            efficiency=efficiency,
+            efficiency=self._watch_efficiency(current, frame, scene),
         )
+
+    def _watch_efficiency(self, current: _Attempt, frame: Frame, scene: Scene) -> Efficiency | None:
+        """As of this frame, or of thousands of ranks as of one of the newest few."""
+        current.until_efficiency -= 1
+        if self._efficiency is not None and current.until_efficiency <= 0:
+            current.until_efficiency = 1 + len(frame.lines) // EACH_FRAME_RANKS
+            current.efficiency = self._efficiency.follow(frame, scene.places, scene.reports)
+        return current.efficiency
 
     def _slowness(
         self, trouble: Trouble, frame: Frame, model: StepModel, moment: Moment
@@ -200,13 +215,16 @@ def _others(
     exchanges: Sequence[SlowExchange],
     excesses: Sequence[Excess],
 ) -> list[Trouble]:
-    """What is no single rank's: links, stages, the compiler."""
+    """What no rank does in each step: bursts, links, stages, the compiler."""
     step_us = model.total_us
     quick = current.exchanges.quick(exchanges) if exchanges else ()
     suspects = suspect(exchanges, quick, scene.findings)
-    heavy = current.stages.follow(frame, scene.places, [excess.rank for excess in excesses])
+    slow = [excess.rank for excess in excesses]
+    recurring = current.bursts.follow(frame, scene.places, model, current.what_ifs.work, slow)
+    heavy = current.stages.follow(frame, scene.places, slow)
     recompiling = current.recompilations.judge(frame.step, step_us)
     return [
+        *recurring_ranks(recurring, scene.places, scene.findings, frame.step, step_us / 1e6),
         *slow_links(suspects, scene.places, frame.step, step_us / 1e6),
         *heavy_stages(heavy, frame, scene.places, scene.findings, model),
         *compilers(recompiling, scene.places, frame.step, step_us),

@@ -72,11 +72,14 @@ class Meter:
 def load_between(before: Counts, after: Counts) -> Load:
     """What the process alone is responsible for, or suffers from."""
     span_s = after.at_s - before.at_s
+    throttled_s = _grown(before.throttled_s, after.throttled_s)
+    # Whoever is throttled stands in the queue as well, though not for want of a CPU.
+    queued_s = _grown(before.queued_s, after.queued_s) - throttled_s
     return Load(
         cpu_permille=max(0, round(1000 * (after.cpu_s - before.cpu_s) / span_s)),
-        queued_permille=_permille(_grown(before.queued_s, after.queued_s) / span_s),
+        queued_permille=_permille(queued_s / span_s),
         # The kernel adds up the throttled time of all CPUs on which the group ran.
-        throttled_permille=_permille(_grown(before.throttled_s, after.throttled_s) / span_s),
+        throttled_permille=_permille(throttled_s / span_s),
         faults_per_s=max(0, round((after.major_faults - before.major_faults) / span_s)),
     )
 

@@ -66,7 +66,7 @@ class Noise:
         known = len(self._differences)
         likeness = self.likeness
         self._fresh.extend(fresh_of(past[-1], past[-2], likeness) for past in healthy)
-        if known < FEWEST or self._new * 4 < known:
+        if known < FEWEST or self._new * 3 < known:
             return False
         self._new = 0
         self._estimate()

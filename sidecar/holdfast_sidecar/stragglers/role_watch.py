@@ -52,7 +52,9 @@ class RoleWatch:
         """Those who can be compared."""
         own = own_times(lines)
         if own.senseless:
-            self._leave_out(own.senseless, "their times make no sense; did a clock jump?")
+            self._leave_out(
+                own.senseless, f"{_whose(own.senseless)} times make no sense; did a clock jump?"
+            )
         if len(own.ranks) == 1:
             self._leave_out(own.ranks, "nobody else has this role to compare with")
         if len(own.ranks) < 2:
@@ -122,3 +124,7 @@ class RoleWatch:
             slowdown = slow.level if slow else self._times.newest(rank)
             excess = suspicion.excess(rank, self.role, verdict, slowdown, peers)
             self._told[rank] = (frame.step, excess)
+
+
+def _whose(ranks: Sequence[int]) -> str:
+    return "its" if len(ranks) == 1 else "their"

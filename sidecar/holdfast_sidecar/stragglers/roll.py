@@ -32,7 +32,7 @@ class Circle:
         """How people know it."""
         return self.title or f"group {self.digest[:8]}"
 
-    @property
+    @cached_property
     def ranks(self) -> tuple[int, ...]:
         """Who is in it."""
         return tuple(sorted(rank for rank, _ in self.members))
@@ -52,7 +52,7 @@ class Circle:
         slots = {slot for _, slot in self.members}
         return slots.pop() if len(slots) == 1 else None
 
-    @property
+    @cached_property
     def is_whole(self) -> bool:
         """Whether all of its members are known."""
         return len(self.members) == self.size

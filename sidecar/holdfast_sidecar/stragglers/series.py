@@ -15,6 +15,9 @@ WARM_UP_STEPS = 3
 GAP = 16
 """Frames. Who was away for longer begins anew."""
 
+SLOWLY = 8
+"""Frames between two looks at what changes slowly."""
+
 NOISE_SAMPLE = 64
 """Ranks whose differences are used, others each frame: more would make the noise no surer."""
 
@@ -67,7 +70,7 @@ class Series:
             elif trail.take(excess, when, bar) >= notice or trail.is_slow:
                 noticed.append(rank)
         self._learn(ranks, job_ranks)
-        self._forget(first)
+        self._learn_slowly(first)
         return noticed
 
     def judge(self, rank: int, least: float, step: int, now_s: float) -> Verdict | None:
@@ -115,10 +118,13 @@ class Series:
         noise = self._noise
         self.bar = Bar.of(noise.sigma, noise.likeness, job_ranks, noise.healthy)
 
-    def _forget(self, first: int) -> None:
-        """Those who left, every few frames."""
-        frames = first // self._span
-        if frames % (GAP // 2) == 0:
-            oldest = first - GAP * self._span
-            for rank in [r for r, trail in self.trails.items() if trail.when[-1][0] < oldest]:
-                del self.trails[rank]
+    def _learn_slowly(self, first: int) -> None:
+        """Every few frames: what is usual for each rank, and who left."""
+        if first // self._span % SLOWLY:
+            return
+        oldest = first - GAP * self._span
+        for rank in [r for r, trail in self.trails.items() if trail.when[-1][0] < oldest]:
+            del self.trails[rank]
+        if self.bar is not None:
+            for trail in self.trails.values():
+                trail.learn(self.bar)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from holdfast_sidecar.records.steps import StepLine
 from holdfast_sidecar.stragglers.own_time import PARTS
 
-SAMPLE = 64
+SAMPLE = 32
 """Peers whose middle is taken: the middle of so many is within a few percent of that of thousands,
 whichever way the signal is spread."""
 

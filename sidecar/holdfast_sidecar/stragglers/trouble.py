@@ -33,12 +33,16 @@ class Trouble:
     """Of each step, beside what ranks do themselves."""
     extra_us: float = 0.0
     """The same, beyond what was measured: in steps that are not ordinary ones."""
+    known_gain: float | None = None
+    """Where no single frame shows it."""
     group: str = ""
     blames_ranks: bool = True
     """Whether it is its ranks' own doing; else they merely show it."""
 
     def gain(self, model: StepModel) -> float:
         """So much faster the job would be without it, as a part of one."""
+        if self.known_gain is not None:
+            return self.known_gain
         takes = model.total_us + self.extra_us
         without = model.without(self.quick) - self.costs_us
         return takes / without - 1 if without > 0 else 0.0

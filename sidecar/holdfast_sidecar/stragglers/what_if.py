@@ -58,7 +58,7 @@ class WhatIfs:
     _places: Mapping[int, Place] | None = None
     _layout: Layout | None = None
     _accounts: dict[Key, _Account] = field(default_factory=dict)
-    _work: EvenWork = field(default_factory=EvenWork)
+    work: EvenWork = field(default_factory=EvenWork)
     _even: float | None = None
     _turn: int = 0
 
@@ -96,7 +96,7 @@ class WhatIfs:
         self._turn -= 1
         if self._turn <= 0:
             self._turn = 1 + len(frame.lines) // LOOKED_AT_ALWAYS
-            even = self._work.follow(frame, self._places, slow)
+            even = self.work.follow(frame, self._places, slow)
             self._even = one.without(even) / one.total_us if even and one.total_us > 0 else None
         return self._even
 

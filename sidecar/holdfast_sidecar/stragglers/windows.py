@@ -55,7 +55,6 @@ class RankWindow:
     """It holds memory of one: its steps may be timed by its clock."""
     heard: int = 0
     """Its records."""
-    _warm_up: int = WARM_UP_STEPS
     _block: list[Record] = field(default_factory=list)
     _ends: int = 0
     """Last step of the block that is open."""
@@ -63,9 +62,8 @@ class RankWindow:
     def hear(self, records: Sequence[Record]) -> Sequence[Record]:
         """Those of these new records that count."""
         self.rhythm.hear(records)
+        counted = records[max(0, WARM_UP_STEPS - self.heard) :]
         self.heard += len(records)
-        counted = records[min(self._warm_up, len(records)) :]
-        self._warm_up -= len(records) - len(counted)
         self.pace_us.extend(record.total_us for record in counted if not is_rare(record))
         return counted
 

@@ -1,8 +1,9 @@
 """Ranks for the tests here; which life they lead is their first argument.
 
 `endless` trains until told to finish, without a line of Holdfast, `alone` without its peers too;
-`resumable` has the three lines; `broken` fails at the same step each time; `worker` starts helpers
-of every kind and imports torch only for those it was asked for.
+`resumable` has the three lines, `lagging` too, and one rank that becomes slow; `broken` fails at
+the same step each time; `worker` starts helpers of every kind and imports torch only for those it
+was asked for.
 """
 
 import hashlib
@@ -123,6 +124,34 @@ def resumable(until, pause_s):
     for _, value in sorted(model.state_dict().items()):
         digest.update(value.numpy().tobytes())
     say(f"weights-{RANK}", digest.hexdigest())
+
+
+def lagging(node):
+    """Twice as long in forward on this node's first rank, once that is said."""
+    torch = joined()
+    import holdfast
+
+    class Tired(torch.nn.Linear):
+        def forward(self, inputs):
+            place = os.environ["HOLDFAST_NODE"], os.environ["LOCAL_RANK"]
+            is_tired = place == (node, "0") and said("tired")
+            time.sleep(0.08 if is_tired else 0.04)
+            return super().forward(inputs)
+
+    model = torch.nn.parallel.DistributedDataParallel(Tired(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    job = holdfast.attach(model=model, optimizer=optimizer)
+    say(f"start-{ATTEMPT}-{RANK}", str(job.resume()))
+    for _ in job.steps(range(10**6)):
+        optimizer.zero_grad()
+        loss = model(torch.randn(4, 4)).square().mean()
+        loss.backward()
+        optimizer.step()
+        job.report(loss=loss)
+        told = torch.tensor([float(said("finish"))])
+        torch.distributed.all_reduce(told, torch.distributed.ReduceOp.MAX)
+        if told[0]:
+            break
 
 
 def broken():

@@ -140,7 +140,6 @@ def test_fully_sharded_the_others_wait_in_its_mesh(job: Job) -> None:
     job.run(FSDP, world=2, slow=1)
     assert job.waits_us(0)[0] > WAITED_US
     assert job.communicating_us(0) == pytest.approx(sum(job.waits_us(0)), abs=1000)
-    assert job.communicating_us(1) < WAITED_US
     assert job.singles_out(1)
     assert job.layout(1) == {
         "dims": ["dp"],

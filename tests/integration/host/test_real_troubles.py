@@ -17,7 +17,10 @@ from holdfast_sidecar.detectors.host import find_host_troubles
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.probes.host import HostProbe
+from holdfast_sidecar.probes.ranks import parse_turns
+from holdfast_sidecar.probes.throttling import ThrottlingProbe
 from holdfast_sidecar.settings import HostSettings
+from holdfast_sidecar.stragglers.load import Counts, Meter, Surroundings
 
 pytestmark = [
     pytest.mark.root,
@@ -127,3 +130,23 @@ def test_a_rank_that_its_quota_keeps_waiting_is_found_throttled(group: Path) -> 
         rank.wait()
     assert len(found) == 1
     assert found[0].evidence[0].startswith("the CPU quota of 0.1 cores was used up in ")
+
+
+def test_a_ranks_own_line_tells_its_quota_from_a_queue_for_the_cores(group: Path) -> None:
+    meter, rank = Meter(), subprocess.Popen([sys.executable, "-c", BUSY])
+    probe = ThrottlingProbe(lambda: {0: rank.pid})
+    try:
+        (group / "cgroup.procs").write_text(str(rank.pid))
+        began_s = time.monotonic()
+        for _ in range(2):
+            at_s = time.monotonic()
+            queued_ns = parse_turns(Path(f"/proc/{rank.pid}/schedstat").read_text()).queued_ns or 0
+            throttled_s = probe.read(at_s).get(0)
+            meter.note(Counts(at_s, at_s - began_s, queued_ns / 1e9, throttled_s))
+            time.sleep(2.0)
+    finally:
+        rank.kill()
+        rank.wait()
+    load = meter.read(Surroundings())
+    assert load.throttled_permille > 500
+    assert load.queued_permille < 1000 - load.throttled_permille + 50

@@ -12,7 +12,7 @@ from tests.unit.telling.slow_job import PLAN, QUIET, SLOW, STANDING, line, nodes
 
 from holdfast_sidecar.cli import report_page, slow_page
 from holdfast_sidecar.cli.main import cli
-from holdfast_sidecar.cli.performance_recall import NoPrice, Recalled
+from holdfast_sidecar.cli.performance_recall import Recalled
 from holdfast_sidecar.cli.rank_bars import bars
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.job_record import RecordKeeping, read_record
@@ -22,9 +22,10 @@ from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.performance import Losses, Performance, RankSteps
 from holdfast_sidecar.records.slowness import SlowStanding
 from holdfast_sidecar.records.steps import spell
+from holdfast_sidecar.settings import CostSettings
 
 GIB = 2**30
-DEAR = NoPrice(2.5, "EUR")
+DEAR = CostSettings(2.5, "EUR")
 NOW = 5000.0
 
 
@@ -90,26 +91,34 @@ def test_of_thousands_the_slowest_are_drawn_and_the_others_summed_up() -> None:
 
 
 def test_nobody_slow_says_so_with_what_was_watched() -> None:
-    told = slow_page.page(recalled(QUIET), NOW, NoPrice())
+    told = slow_page.page(recalled(QUIET), NOW, CostSettings())
     assert told.startswith("job chargpt: nobody is slow\nwatched     7 ranks compared")
     assert "slow\n" not in told.partition("\n")[2]
 
 
 def test_a_job_that_nobody_judged_says_what_that_takes() -> None:
-    told = slow_page.page(recalled(None), NOW, NoPrice())
+    told = slow_page.page(recalled(None), NOW, CostSettings())
     assert "nobody has judged this job's steps yet" in told
     assert "rank 5" in told  # the picture is there all the same
-    assert "nobody has judged" in report_page.page(recalled(None), NOW, NoPrice())
-    assert "nobody has judged" in slow_page.page(Recalled("j", None, False), NOW, NoPrice())
+    assert "nobody has judged" in report_page.page(recalled(None), NOW, CostSettings())
+    assert "nobody has judged" in slow_page.page(Recalled("j", None, False), NOW, CostSettings())
 
 
 def test_what_may_pass_is_told_apart_from_what_lasts() -> None:
     passing = dataclasses.replace(SLOW, is_persistent=False)
     one = dataclasses.replace(STANDING, slow=[passing])
-    assert "rank 5 on b is slow (it may pass)" in slow_page.page(recalled(one), NOW, NoPrice())
+    assert "rank 5 on b is slow (it may pass)" in slow_page.page(recalled(one), NOW, CostSettings())
     both = dataclasses.replace(STANDING, slow=[SLOW, passing])
     assert "2 are slow: rank 5 on b, rank 5 on b (1 of them may pass)" in slow_page.page(
-        recalled(both), NOW, NoPrice()
+        recalled(both), NOW, CostSettings()
+    )
+
+
+def test_who_was_slow_in_an_attempt_that_is_over_is_not_said_to_be_slow_now() -> None:
+    one = dataclasses.replace(recalled(), attempt=1)
+    told = slow_page.page(one, NOW, DEAR).splitlines()[0]
+    assert told == (
+        "job chargpt: attempt 1 is too young to judge; in the one before: rank 5 on b is slow"
     )
 
 
@@ -121,7 +130,9 @@ def test_scripts_get_the_same_with_prices() -> None:
     ]
     assert told["standing"]["slow"][0]["cause"] == "cpu_quota"
     assert len(told["steps"]) == 8
-    assert json.loads(json.dumps(slow_page.plain(recalled(None), NoPrice())))["standing"] is None
+    assert (
+        json.loads(json.dumps(slow_page.plain(recalled(None), CostSettings())))["standing"] is None
+    )
 
 
 def test_a_report_tells_how_well_the_machines_are_used_and_where_a_step_goes() -> None:
@@ -154,9 +165,9 @@ def test_a_report_tells_how_well_the_machines_are_used_and_where_a_step_goes() -
 def test_what_earlier_runs_lost_is_told_apart() -> None:
     before = Losses(100.0, {"link": 50.0}, {})
     one = dataclasses.replace(recalled(), before=before)
-    told = report_page.page(one, NOW, NoPrice())
+    told = report_page.page(one, NOW, CostSettings())
     assert "in runs before, to" in told
-    plain = report_page.plain(one, NoPrice(2.0, "USD"))
+    plain = report_page.plain(one, CostSettings(2.0))
     assert plain["lost_before"]["total_s"] == 50.0
     assert plain["lost"]["money"] == pytest.approx(396 * 8 / 3600 * 2)
     assert plain["memory"] == []

@@ -26,6 +26,7 @@ def node(name: str, held: Steps | None = None, copies: Steps | None = None) -> N
         slots=3,
         held={str(rank): list(steps) for rank, steps in (held or {}).items()},
         copies={str(rank): list(steps) for rank, steps in (copies or {}).items()},
+        peer_address="127.0.0.1:1",
     )
     return NodeReport(name, "s", 1, 3, 7, 3, True, snapshot=snapshot)
 
@@ -116,6 +117,20 @@ def test_the_newest_step_that_every_rank_can_get_is_taken() -> None:
     candidate = found(job, A, C)
     assert candidate is not None
     assert (candidate.step, candidate.fetches) == (8, {"2": "c", "3": "a"})
+
+
+def test_what_a_node_gives_to_nobody_is_not_waited_for() -> None:
+    """Copies are switched off: the slots of a node that is left out stay where they are."""
+
+    def silent(report: NodeReport) -> NodeReport:
+        assert report.snapshot is not None
+        snapshot = dataclasses.replace(report.snapshot, peer_address="")
+        return dataclasses.replace(report, snapshot=snapshot)
+
+    ran = (node("a", {0: [9], 1: [9]}), node("b", {2: [9], 3: [9]}))
+    assert found(cluster(*ran, node("c")), A, C) is not None
+    assert found(cluster(*map(silent, ran), node("c")), A, C) is None
+    assert found(cluster(*map(silent, ran)), A, B) is not None
 
 
 def test_copies_that_died_with_their_node_are_none() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import page
 from holdfast.guard import Guard
-from holdfast.page import Word
+from holdfast.page import Phase, Word
 from holdfast.patches import collector
 from holdfast.patches.collector import Collections
 from holdfast.recorder import Recorder
@@ -23,6 +23,7 @@ class Scene:
         self.now_ns = 1000
         self.memory = bytearray(page.PAGE_SIZE)
         self.recorder = Recorder(self.memory, attempt=0)
+        self.recorder.enter(Phase.FORWARD)
         self.collections = Collections(self.recorder, lambda: self.now_ns)
 
     def collect(self, us: int) -> None:
@@ -53,6 +54,13 @@ def test_collections_add_up_in_their_step(scene: Scene) -> None:
     scene.collect(30)
     scene.collect(12)
     assert scene.collected_us() == 42
+    assert scene.collected_us() == 0
+
+
+def test_one_while_the_rank_starts_or_restores_is_no_part_of_a_step(scene: Scene) -> None:
+    for phase in (Phase.STARTING, Phase.RESTORING):
+        scene.recorder.enter(phase)
+        scene.collect(30)
     assert scene.collected_us() == 0
 
 

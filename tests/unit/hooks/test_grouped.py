@@ -48,7 +48,9 @@ class Scene:
         self.recorder = Recorder(self.memory, 0, lambda: self.now_us * US)
         self.recorder.enter(Phase.FORWARD)
         self.recorder.end_step(0)
-        self.groups = Groups.of(self.recorder)
+        self.task = -1
+        c = SimpleNamespace(_current_graph_task_id=lambda: self.task)
+        self.groups = Groups.of(self.recorder, SimpleNamespace(_C=c))
         self.guard = Guard(lambda: self.recorder.count(Word.HOOK_ERRORS))
         self.default, self.pair = Group(), Group()
         ranks = {0: 0, 1: 1}
@@ -149,6 +151,19 @@ def test_one_inside_another_in_another_thread_or_traced_is_the_plain_call(scene:
     assert scene.record().waits_us == (8, 0, 0, 0)
 
 
+def test_a_thread_of_the_engine_is_at_work_for_the_one_that_waits_for_its_backward_pass(
+    scene: Scene,
+) -> None:
+    scene.recorder.thread = -1
+    scene.recorder.enter(Phase.BACKWARD)
+    scene.all_reduce(tensor(5), 3)
+    scene.task = 0
+    scene.all_reduce(tensor(5), 4)
+    scene.recorder.enter(Phase.FORWARD)
+    scene.all_reduce(tensor(5), 6)
+    assert scene.record().waits_us == (4, 0, 0, 0)
+
+
 def test_messages_of_a_batch_are_in_the_group_that_they_name(scene: Scene) -> None:
     def batch(p2p_op_list: list[Any]) -> list[Work]:
         scene.now_us += 1
@@ -180,6 +195,14 @@ def test_its_size_is_that_of_the_larger_side(scene: Scene) -> None:
     scene.hooked(barrier)()
     assert scene.words(Word.COLLECTIVES_1, Word.SENT_BYTES_1) == (3, 42)
     assert bytes_of([parts, (tensor(1), None, "text")]) == 22
+
+    class Sparse:
+        @property
+        def nbytes(self) -> int:
+            raise RuntimeError("nbytes is not defined for sparse tensors")
+
+    scene.all_reduce(Sparse(), 0)
+    assert scene.words(Word.COLLECTIVES_1, Word.SENT_BYTES_1) == (4, 42)
     assert scene.record().waits_us == (0, 0, 0, 0)
 
 

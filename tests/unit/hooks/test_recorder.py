@@ -258,6 +258,7 @@ def test_what_is_counted_beside_the_phases_is_in_the_record_of_its_step_only(
     recorder.wait_in(0, 6 * US)
     recorder.wait_in(4, 99 * US)  # a group that is not timed
     recorder.wait_in(-1, 99 * US)
+    recorder.enter(Phase.FORWARD)
     recorder.add_overlapped(8 * US)
     recorder.add_collected(9 * US)
     recorder.note_device((1, 2, 3, -4, 5, 2**40), lag=2)

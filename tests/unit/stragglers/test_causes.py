@@ -97,6 +97,23 @@ def test_a_quota_that_counts_as_waiting_for_a_core_too_is_still_the_quota() -> N
     assert verdict.cause is Cause.CPU_QUOTA
 
 
+def test_a_collector_that_waits_for_a_core_is_still_the_collector() -> None:
+    verdict = named("forward", collector=200_000, queued_permille=230)
+    assert verdict.cause is Cause.COLLECTOR
+
+
+def test_a_core_that_is_waited_for_beside_a_small_quota_is_contention() -> None:
+    verdict = named("forward", queued_permille=200, throttled_permille=60)
+    assert verdict.cause is Cause.CPU_CONTENTION
+
+
+def test_a_signal_that_explains_more_than_is_left_open_is_the_cause() -> None:
+    # 45 % and 15 % of it: what is left is less than the first.
+    verdict = named("forward", collector=108_000, queued_permille=36)
+    assert verdict.cause is Cause.COLLECTOR
+    assert named("forward", collector=60_000).cause is Cause.COMPUTE
+
+
 def test_pages_of_a_mapped_data_set_are_storage_and_no_want_of_memory() -> None:
     assert named("data", faults_per_s=900).cause is Cause.STORAGE
     short = Witness(memory="memory.high is reached")

@@ -8,9 +8,9 @@ QUIET = Surroundings()
 def test_a_line_says_what_kept_its_process_since_the_line_before() -> None:
     meter = Meter()
     meter.note(Counts(10.0, 100.0, 3.0, 7.0, 40))
-    meter.note(Counts(12.0, 101.0, 3.5, 7.5, 60))
-    assert meter.read(QUIET) == Load(500, 250, 250, 10)
-    meter.note(Counts(14.0, 105.0, 3.5, 7.5, 60))
+    meter.note(Counts(12.0, 101.0, 3.5, 7.2, 60))
+    assert meter.read(QUIET) == Load(500, 150, 100, 10)
+    meter.note(Counts(14.0, 105.0, 3.5, 7.2, 60))
     assert meter.read(Surroundings(storage=0.31, clock=0.5)) == Load(2000, 0, 0, 0, 310, 500)
 
 
@@ -41,6 +41,13 @@ def test_another_control_groups_counts_are_no_throttling_and_many_cpus_no_more_t
     assert meter.read(QUIET).throttled_permille == 0
     meter.note(Counts(14.0, 100.0, 0.0, 9.0))
     assert meter.read(QUIET).throttled_permille == 1000
+
+
+def test_who_is_throttled_stands_in_no_queue() -> None:
+    meter = Meter()
+    meter.note(Counts(10.0, 100.0, 0.0, 0.0))
+    meter.note(Counts(12.0, 100.2, 1.8, 1.8))
+    assert meter.read(QUIET) == Load(100, 0, 900)
 
 
 def test_a_clock_that_stands_nearly_still_is_not_an_unknown_one() -> None:

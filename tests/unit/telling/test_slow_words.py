@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 from tests.unit.telling.slow_job import SLOW
 
-from holdfast_sidecar.cli.performance_recall import NoPrice
 from holdfast_sidecar.records.slowness import Cause, WhatIf
+from holdfast_sidecar.settings import CostSettings
 from holdfast_sidecar.slow_words import CAUSES, brief, cost, if_only, percent, who
 
 
@@ -54,8 +54,8 @@ def test_every_cause_has_words() -> None:
 
 
 def test_time_is_worth_what_was_said_a_gpu_costs() -> None:
-    assert cost(360.0, 8, NoPrice(2.5, "USD")) == "6 min of the job, 0.80 GPU hours, 2.00 USD"
-    assert cost(360.0, 8, NoPrice()) == "6 min of the job, 0.80 GPU hours"
+    assert cost(360.0, 8, CostSettings(2.5)) == "6 min of the job, 0.80 GPU hours, 2.00 USD"
+    assert cost(360.0, 8, CostSettings()) == "6 min of the job, 0.80 GPU hours"
 
 
 def test_shares_are_said_with_a_digit_more_where_they_are_small() -> None:
