@@ -12,6 +12,7 @@ counts, as is the custom.
 from __future__ import annotations
 
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -28,6 +29,8 @@ OUTSIDE = frozenset({Phase.SAVING, Phase.EVALUATING, Phase.IDLE, Phase.RESTORING
 UNCOUNTED = re.compile(r"attn|attention|gemm|matmul|rnn|(grouped|int|pack)_mm")
 """Names of operations that are a large part of a step wherever they occur. Where there is no
 formula for one, the sum would be far too small: then none is told."""
+
+ATTENTION = re.compile(r"attn|attention")
 
 _NO_BACKWARD = -1
 
@@ -60,6 +63,8 @@ class _Pass:
 
     def __init__(self) -> None:
         self.flops = 0
+        self.attention = 0
+        """Of them: of its fused kernels."""
         self.with_grad = 0
         """Of them: while the recording of gradients was on."""
         self.is_plain = False
@@ -114,10 +119,14 @@ class FlopCount(TorchDispatchMode):  # type: ignore[misc]
     @property
     def model(self) -> int:
         """Those that the model needs: neither computed again nor the optimizer's own."""
-        return sum(
-            one.flops - (one.with_grad if one.is_plain and number != _NO_BACKWARD else 0)
-            for number, one in self._passes.items()
-        )
+        forward = self._passes[_NO_BACKWARD]
+        backward = [one for number, one in self._passes.items() if number != _NO_BACKWARD]
+        needed = sum(one.flops - one.with_grad if one.is_plain else one.flops for one in backward)
+        if _has_compiled() and all(one.is_plain for one in backward):
+            # A compiled backward pass computes again with nothing to tell it by. Of a product two
+            # others need at most its two derivatives, attention a half more (its scores again).
+            needed = min(needed, 2 * forward.flops + forward.attention // 2)
+        return forward.flops + needed
 
     def _give_up(self) -> None:
         self.is_over = True
@@ -130,6 +139,8 @@ class FlopCount(TorchDispatchMode):  # type: ignore[misc]
         records_gradients = self._is_grad_enabled()
         passed = self._passes[self._backward_pass()]
         passed.is_plain = passed.is_plain or not records_gradients
+        if str(func) in _IN_RANDOM_STATE:
+            func, args, out = _unpacked(str(func), args, out)
         formula = self._formulas.get(getattr(func, "_overloadpacket", func))
         if formula is None:
             if UNCOUNTED.search(str(func)):
@@ -142,4 +153,22 @@ class FlopCount(TorchDispatchMode):  # type: ignore[misc]
             self._optimizer_flops += flops
         else:
             passed.flops += flops
+            passed.attention += flops if ATTENTION.search(str(func)) else 0
             passed.with_grad += flops if records_gradients else 0
+
+
+_IN_RANDOM_STATE = ("run_and_save_rng_state", "run_with_rng_state")
+"""As compiled checkpointing calls what may draw random numbers, attention above all."""
+
+
+def _unpacked(name: str, args: Any, out: Any) -> tuple[Any, Any, Any]:
+    """The operation itself, what it was given, and what it answered."""
+    if name == "run_and_save_rng_state":
+        return args[0], args[1:], out[1]
+    return args[1], args[2:], out
+
+
+def _has_compiled() -> bool:
+    """Whether torch.compile made anything that runs."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return bool(dynamo is not None and dynamo.counters["frames"]["ok"])

@@ -102,6 +102,20 @@ def test_what_activation_checkpointing_computes_again_is_the_hardwares_alone(
     assert again.told(Word.HARDWARE_FLOPS) > 1.15 * again.told()
 
 
+def test_so_is_what_a_compiled_backward_pass_computes_again() -> None:
+    plain, again = Rank(), Rank()
+    plain.train(training(Transformer()))
+    model = Transformer(reentrant=False)
+    model.compile(backend="aot_eager")
+    try:
+        again.train(training(model))
+    finally:
+        torch._dynamo.reset()
+        torch._dynamo.utils.counters.clear()
+    assert again.told() == pytest.approx(plain.told(), rel=0.01)
+    assert again.told(Word.HARDWARE_FLOPS) > 1.15 * again.told()
+
+
 def test_a_gradient_that_is_differentiated_itself_is_not_taken_for_something_computed_again() -> (
     None
 ):
