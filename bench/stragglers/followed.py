@@ -90,6 +90,7 @@ def _outline(scenario: Scenario) -> Sample:
         "seed": scenario.seed,
         "layout": f"dp{layout.dp} tp{layout.tp} pp{layout.pp}",
         "ranks": layout.ranks,
+        "role": layout.dp * layout.tp,
         "sigma": round(scenario.sigma, 4),
         "tail": scenario.tail,
         "memory": scenario.memory,

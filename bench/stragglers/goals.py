@@ -29,7 +29,7 @@ def detection(samples: Sequence[Sample]) -> list[Figure]:
 
 def _found(samples: Sequence[Sample]) -> list[Figure]:
     of_row = [s for s in samples if s["row"] == DETECTION and "slow" in s]
-    slow = [{**one, "memory": s["memory"]} for s in of_row for one in s["slow"]]
+    slow = [{**one, "memory": s["memory"], "role": s["role"]} for s in of_row for one in s["slow"]]
     allowed = [one for one in slow if needed(one) <= STEPS]
     plain = [one for one in slow if one["needed"] <= STEPS]
     told = sum(one["found_after"] is not None for one in slow)
@@ -47,7 +47,7 @@ def _found(samples: Sequence[Sample]) -> list[Figure]:
         middle("simulated, steps until a slow rank is found", "steps", after),
         middle("the same, p98", "steps", [percentile(after, 0.98)] if after else []),
         middle(
-            "found in <= 10 steps, steps taken as independent though they are not",
+            "found in <= 10 steps, steps taken as independent and peers as without noise",
             "share",
             _one(_soon(plain)),
         ),
@@ -56,14 +56,18 @@ def _found(samples: Sequence[Sample]) -> list[Figure]:
 
 
 def needed(one: Sample) -> float:
-    """Steps that the statistics need: n >= (6.9 sigma / d)^2, sigma being that of a mean times the
-    root of n, which is the larger the more neighbouring steps are alike."""
-    return float(one["needed"] * (1.0 + one["memory"]) / (1.0 - one["memory"]))
+    """Steps that the statistics need: n >= (6.9 sigma / d)^2.
+
+    Sigma is that of a mean times the root of n, which is the larger the more neighbouring steps
+    are alike; and of a comparison, whose other side is a mean of the other ranks of the role.
+    """
+    alike = (1.0 + one["memory"]) / (1.0 - one["memory"])
+    return float(one["needed"] * alike * (1.0 + 1.0 / (one["role"] - 1)))
 
 
 def _small(samples: Sequence[Sample]) -> list[Figure]:
     of_row = [s for s in samples if s["row"] == SMALL and "slow" in s]
-    slow = [{**one, "memory": s["memory"]} for s in of_row for one in s["slow"]]
+    slow = [{**one, "memory": s["memory"], "role": s["role"]} for s in of_row for one in s["slow"]]
     allowed = [one for one in slow if needed(one) <= STEPS]
     told = sum(one["found_after"] is not None for one in slow)
     wrong = sum(len(s["false"]) for s in of_row)

@@ -12,11 +12,14 @@ def slow(after: int | None, needed: float = 1.0) -> dict[str, Any]:
     return {"found_after": after, "needed": needed, "slowdown": 0.1, "told": after and 0.11}
 
 
-def job(*ranks: dict[str, Any], false: int = 0, memory: float = 0.0) -> dict[str, Any]:
+def job(
+    *ranks: dict[str, Any], false: int = 0, memory: float = 0.0, role: int = 512
+) -> dict[str, Any]:
     return {
         "row": DETECTION,
         "mode": "full",
         "memory": memory,
+        "role": role,
         "slow": list(ranks),
         "false": [[0, 1]] * false,
     }
@@ -54,6 +57,7 @@ def test_a_slow_rank_that_was_found_late_or_never_counts_against_it() -> None:
 def test_what_the_statistics_do_not_allow_within_ten_steps_is_not_counted() -> None:
     assert met([job(slow(5), slow(None, needed=10.1))], SOON) is True
     assert met([job(slow(5), slow(None, needed=8.0), memory=0.3)], SOON) is True
+    assert met([job(slow(5), slow(None, needed=8.0), role=4)], SOON) is True
     assert met([job(slow(5), slow(None, needed=8.0))], SOON) is False
 
 
