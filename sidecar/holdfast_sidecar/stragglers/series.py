@@ -12,6 +12,9 @@ from holdfast_sidecar.stragglers.noise import LOOKS_BACK, Noise
 WARM_UP_STEPS = 3
 """A rank's first steps allocate, compile and rebuild buckets, each rank in its own time."""
 
+AWAY = 2
+"""Frames that a rank misses when it starts anew; one is missed for a step that compiles."""
+
 GAP = 16
 """Frames. Who was away for longer begins anew."""
 
@@ -36,6 +39,8 @@ class Series:
         self._noise = Noise()
         self._fresh: dict[int, int] = {}
         """Rank -> so many of its first frames are still to be left out."""
+        self._here: list[int] = []
+        """Who was in the newest frame."""
         self._span = 0
         self._turn = 0
 
@@ -58,10 +63,12 @@ class Series:
         bar = self.bar
         notice = NOTICE * bar.enough if bar else 0.0
         trails, when = self.trails, (first, now_s)
+        self._greet(ranks, first)
+        fresh = self._fresh
         noticed = []
         for rank, excess in zip(ranks, excesses, strict=True):
             trail = trails.get(rank)
-            if trail is None:
+            if trail is None or (fresh and rank in fresh):
                 trail = self._welcome(rank)
                 if trail is None:
                     continue
@@ -101,8 +108,17 @@ class Series:
         if left > 0:
             self._fresh[rank] = left - 1
             return None
-        trail = self.trails[rank] = Trail()
-        return trail
+        return self.trails.setdefault(rank, Trail())
+
+    def _greet(self, ranks: Sequence[int], first: int) -> None:
+        """Who is back after two frames or more may have started anew."""
+        if ranks == self._here:
+            return
+        for rank in set(ranks).difference(self._here):
+            trail = self.trails.get(rank)
+            if trail is not None and trail.when[-1][0] <= first - (AWAY + 1) * self._span:
+                self._fresh[rank] = -(-WARM_UP_STEPS // self._span)
+        self._here = list(ranks)
 
     def _learn(self, ranks: Sequence[int], job_ranks: int) -> None:
         step = -(-len(ranks) // NOISE_SAMPLE)

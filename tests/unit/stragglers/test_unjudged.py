@@ -133,6 +133,12 @@ def test_ranks_that_come_and_go_are_not_blamed_for_their_first_steps() -> None:
         assert not blamed(follow(restless, 200))
 
 
+def test_a_rank_that_is_back_within_two_steps_may_have_started_anew() -> None:
+    for seed in range(8):
+        away = ((0, 60, 62), (1, 80, 83))
+        assert not blamed(follow(Scenario(seed, EIGHT, sigma=0.045, restarts=away), 110))
+
+
 def test_who_comes_back_slow_is_found_again() -> None:
     away = Scenario(
         3,
