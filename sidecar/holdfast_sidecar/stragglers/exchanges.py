@@ -19,7 +19,7 @@ from holdfast_sidecar.stragglers.place import Place
 from holdfast_sidecar.stragglers.roll import Circle, Roll
 
 TIMES_SIBLINGS = 1.6
-"""So much slower than those that do the same, where it has been so from the start: their paths differ too."""
+"""So much slower than those that do the same, where it was so from the start: paths differ too."""
 
 LEAST_OF_STEP = 0.03
 """Of a step, what it must cost: nobody looks for a cable over less."""
