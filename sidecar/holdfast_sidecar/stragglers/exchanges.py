@@ -8,46 +8,21 @@ group's own past, and with groups that do the same. Clocks of different nodes ar
 from __future__ import annotations
 
 import statistics
-from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 
 from holdfast_sidecar.records.steps import StepLine
+from holdfast_sidecar.stragglers.exchange_history import TIMES, ExchangeHistory
 from holdfast_sidecar.stragglers.frame import Frame
 from holdfast_sidecar.stragglers.place import Place
 from holdfast_sidecar.stragglers.roll import Circle, Roll
 
-LEARNT_FRAMES = 8
-"""Frames after which a group's usual exchange is known well enough to be compared with."""
-
-PAST_FRAMES = 32
-NEW_FRAMES = 5
-NEW_STEPS = 8
-"""So many steps in a row, in two frames at least and five at most, are slower: what is over before
-is a burst in the network that others' traffic makes all day, and a verdict comes in ten steps."""
-
-TIMES = 1.3
-"""So much slower than usual: rings share a card with other groups' traffic, and a fifth more or
-less is what a busy network does by itself."""
-
 TIMES_SIBLINGS = 1.6
-"""Than those that do the same, where it has been so from the start: their paths differ too."""
+"""So much slower than those that do the same, where it was so from the start: paths differ too."""
 
 LEAST_OF_STEP = 0.03
 """Of a step, what it must cost: nobody looks for a cable over less."""
-
-DEVIATIONS = 6.0
-"""Of its own past (MAD, as of a normal distribution), on each of those frames in a row: with a
-thousand groups and heavy tails, chance does not do that."""
-
-MAD_TO_SIGMA = 1.4826
-
-LINGERS = 0.5
-"""What was slow stays so down to half of that."""
-
-WORK_FOLLOWS = 0.5
-"""Of what the exchange grew by, the own work of its members: then there is more to exchange."""
 
 
 @dataclass(frozen=True)
@@ -72,77 +47,13 @@ class SlowExchange:
         return self.exchange_us - self.usual_us
 
 
-Newest = tuple[int, int, float, float]
-"""After which step and up to which, the exchange, the work."""
-
-
-@dataclass
-class _Past:
-    """What is remembered of one group."""
-
-    exchanges: deque[float] = field(default_factory=lambda: deque(maxlen=PAST_FRAMES))
-    works: deque[float] = field(default_factory=lambda: deque(maxlen=PAST_FRAMES))
-    newest: deque[Newest] = field(default_factory=lambda: deque(maxlen=NEW_FRAMES))
-    """(after_step, step, exchange, work) of frames that are too new to be the past."""
-    usual: float = 0.0
-    deviation: float = 0.0
-    work: float = 0.0
-    aged: int = 0
-    since_step: int | None = None
-
-    def take(self, new: Newest, learns: bool) -> None:
-        if learns and self.since_step is None and len(self.newest) == NEW_FRAMES:
-            self._age(self.newest[0])
-        self.newest.append(new)
-
-    def _age(self, old: Newest) -> None:
-        _, _, exchange, work = old
-        self.exchanges.append(exchange)
-        self.works.append(work)
-        self.aged += 1
-        if self.aged <= LEARNT_FRAMES or self.aged % LEARNT_FRAMES == 0:
-            self.usual = statistics.median(self.exchanges)
-            self.work = statistics.median(self.works)
-            self.deviation = MAD_TO_SIGMA * statistics.median(
-                abs(one - self.usual) for one in self.exchanges
-            )
-
-    @property
-    def is_known(self) -> bool:
-        return len(self.exchanges) >= LEARNT_FRAMES
-
-    def least(self, least_us: float) -> float:
-        """What a slow one takes at least; `least_us`: what it must cost."""
-        beyond = max((TIMES - 1) * self.usual, least_us, DEVIATIONS * self.deviation)
-        return self.usual + (beyond if self.since_step is None else LINGERS * beyond)
-
-    def stands_out(self, latest: Sequence[Newest], least: float) -> bool:
-        """Whether all of these do, and not for more work."""
-        if not all(one[2] > least for one in latest):
-            return False
-        if not self.is_known:
-            return True
-        grown = statistics.median(one[2] for one in latest) / max(1.0, self.usual) - 1
-        work = statistics.median(one[3] for one in latest) / max(1.0, self.work) - 1
-        return grown <= 0 or work < WORK_FOLLOWS * grown
-
-    def latest(self) -> list[Newest]:
-        """The newest frames, as many as make `NEW_STEPS`; empty while there are too few."""
-        chosen: list[Newest] = []
-        for one in reversed(self.newest):
-            chosen.append(one)
-            if len(chosen) >= 2 and chosen[0][1] - chosen[-1][0] >= NEW_STEPS:
-                return chosen
-        return chosen if len(chosen) == NEW_FRAMES else []
-
-
 @dataclass
 class Exchanges:
     """Follows all groups of an attempt."""
 
     unjudged: tuple[str, ...] = ()
     _roll: Roll = field(default_factory=Roll)
-    _pasts: dict[str, _Past] = field(default_factory=dict)
+    _pasts: dict[str, ExchangeHistory] = field(default_factory=dict)
     _measured: list[tuple[Circle, float, float]] = field(default_factory=list)
     """In the newest frame."""
 
@@ -160,7 +71,7 @@ class Exchanges:
         for circle, exchange, work in measured:
             past = pasts.get(circle.digest)
             if past is None:
-                past = pasts[circle.digest] = _Past()
+                past = pasts[circle.digest] = ExchangeHistory()
             learns = not late_ones or late_ones.isdisjoint(circle.ranks)
             past.take((after, step, exchange, work), learns)
         step_us = _step_us(frame)
@@ -242,7 +153,7 @@ _WAITS = tuple(
 )
 
 
-def _is_as_ever(past: _Past) -> bool:
+def _is_as_ever(past: ExchangeHistory) -> bool:
     latest = past.latest()
     if not latest or not past.is_known:
         return False
@@ -265,7 +176,7 @@ SIBLINGS = 3
 """Fewer others tell nothing of what is usual."""
 
 
-def _of_siblings(circle: Circle, past: _Past, kin: Mapping[object, float]) -> float:
+def _of_siblings(circle: Circle, past: ExchangeHistory, kin: Mapping[object, float]) -> float:
     """The middle one of groups that do the same; 0: there are too few, or it was no slower before.
 
     A group whose own past is known was judged by it.

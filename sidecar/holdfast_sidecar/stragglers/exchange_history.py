@@ -1,0 +1,100 @@
+"""What is remembered of one process group's exchanges: its usual one, and the newest."""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+LEARNT_FRAMES = 8
+"""Frames after which a group's usual exchange is known well enough to be compared with."""
+
+PAST_FRAMES = 32
+
+NEW_FRAMES = 5
+
+NEW_STEPS = 8
+"""So many steps in a row, in two frames at least and five at most, are slower: what is over before
+is a burst in the network that others' traffic makes all day, and a verdict comes in ten steps."""
+
+TIMES = 1.3
+"""So much slower than usual: rings share a card with other groups' traffic, and a fifth more or
+less is what a busy network does by itself."""
+
+DEVIATIONS = 6.0
+"""Of its own past (MAD, as of a normal distribution), on each of those frames in a row: with a
+thousand groups and heavy tails, chance does not do that."""
+
+MAD_TO_SIGMA = 1.4826
+
+LINGERS = 0.5
+"""What was slow stays so down to half of that."""
+
+WORK_FOLLOWS = 0.5
+"""Of what the exchange grew by, the own work of its members: then there is more to exchange."""
+
+Newest = tuple[int, int, float, float]
+"""After which step and up to which, the exchange, the work."""
+
+
+@dataclass
+class ExchangeHistory:
+    """Of one group."""
+
+    exchanges: deque[float] = field(default_factory=lambda: deque(maxlen=PAST_FRAMES))
+    works: deque[float] = field(default_factory=lambda: deque(maxlen=PAST_FRAMES))
+    newest: deque[Newest] = field(default_factory=lambda: deque(maxlen=NEW_FRAMES))
+    """(after_step, step, exchange, work) of frames that are too new to be the past."""
+    usual: float = 0.0
+    deviation: float = 0.0
+    work: float = 0.0
+    aged: int = 0
+    since_step: int | None = None
+
+    def take(self, new: Newest, learns: bool) -> None:
+        """One more frame. `learns`: whether what leaves the newest becomes the past."""
+        if learns and self.since_step is None and len(self.newest) == NEW_FRAMES:
+            self._age(self.newest[0])
+        self.newest.append(new)
+
+    def _age(self, old: Newest) -> None:
+        _, _, exchange, work = old
+        self.exchanges.append(exchange)
+        self.works.append(work)
+        self.aged += 1
+        if self.aged <= LEARNT_FRAMES or self.aged % LEARNT_FRAMES == 0:
+            self.usual = statistics.median(self.exchanges)
+            self.work = statistics.median(self.works)
+            self.deviation = MAD_TO_SIGMA * statistics.median(
+                abs(one - self.usual) for one in self.exchanges
+            )
+
+    @property
+    def is_known(self) -> bool:
+        """Whether there is a past to compare with."""
+        return len(self.exchanges) >= LEARNT_FRAMES
+
+    def least(self, least_us: float) -> float:
+        """What a slow one takes at least; `least_us`: what it must cost."""
+        beyond = max((TIMES - 1) * self.usual, least_us, DEVIATIONS * self.deviation)
+        return self.usual + (beyond if self.since_step is None else LINGERS * beyond)
+
+    def stands_out(self, latest: Sequence[Newest], least: float) -> bool:
+        """Whether all of these do, and not for more work."""
+        if not all(one[2] > least for one in latest):
+            return False
+        if not self.is_known:
+            return True
+        grown = statistics.median(one[2] for one in latest) / max(1.0, self.usual) - 1
+        work = statistics.median(one[3] for one in latest) / max(1.0, self.work) - 1
+        return grown <= 0 or work < WORK_FOLLOWS * grown
+
+    def latest(self) -> list[Newest]:
+        """The newest frames, as many as make `NEW_STEPS`; empty while there are too few."""
+        chosen: list[Newest] = []
+        for one in reversed(self.newest):
+            chosen.append(one)
+            if len(chosen) >= 2 and chosen[0][1] - chosen[-1][0] >= NEW_STEPS:
+                return chosen
+        return chosen if len(chosen) == NEW_FRAMES else []
