@@ -50,9 +50,16 @@ def page(recalled: Recalled, now_unix_s: float, price: CostSettings) -> str:
         *("\n".join(_one(one, performance, now_unix_s, price)) for one in standing.slow),
         "\n".join(_what_ifs(standing, performance, price)),
         "\n".join(row for line in standing.unjudged for row in _wrapped("not judged", line)),
-        bars(performance),
+        bars(_of_now(recalled, performance, standing)),
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _of_now(recalled: Recalled, performance: Performance, standing: SlowStanding) -> Performance:
+    """The steps of the attempt under way: who was slow in the one before may be on another node."""
+    if recalled.attempt <= standing.attempt:
+        return performance
+    return dataclasses.replace(performance, standing=dataclasses.replace(standing, slow=[]))
 
 
 def plain(recalled: Recalled, price: CostSettings) -> dict[str, Any]:

@@ -117,8 +117,9 @@ def test_what_may_pass_is_told_apart_from_what_lasts() -> None:
 
 def test_who_was_slow_in_an_attempt_that_is_over_is_not_said_to_be_slow_now() -> None:
     one = dataclasses.replace(recalled(), attempt=1)
-    told = slow_page.page(one, NOW, DEAR).splitlines()[0]
-    assert told == (
+    told = slow_page.page(one, NOW, DEAR)
+    assert "<- slow" not in told
+    assert told.splitlines()[0] == (
         "job chargpt: attempt 1 is too young to judge; in the one before: rank 5 on b is slow"
     )
 
