@@ -56,8 +56,8 @@ def test_a_slow_rank_that_was_found_late_or_never_counts_against_it() -> None:
 
 def test_what_the_statistics_do_not_allow_within_ten_steps_is_not_counted() -> None:
     assert met([job(slow(5), slow(None, needed=10.1))], SOON) is True
-    assert met([job(slow(5), slow(None, needed=8.0), memory=0.3)], SOON) is True
-    assert met([job(slow(5), slow(None, needed=8.0), role=4)], SOON) is True
+    assert met([job(slow(5), slow(None, needed=8.0), memory=0.3)], SOON) is False
+    assert met([job(slow(5), slow(None, needed=8.0), role=4)], SOON) is False
     assert met([job(slow(5), slow(None, needed=8.0))], SOON) is False
 
 
