@@ -228,7 +228,7 @@ def _others(
     heavy = current.stages.follow(frame, scene.places, slow)
     recompiling = current.recompilations.judge(frame.step, step_us)
     return [
-        *slow_links(suspects, scene.places, frame.step, step_us / 1e6),
+        *slow_links(suspects, frame, scene.places, step_us / 1e6),
         *heavy_stages(heavy, frame, scene.places, scene.findings, model),
         *compilers(recompiling, scene.places, frame.step, step_us),
     ]

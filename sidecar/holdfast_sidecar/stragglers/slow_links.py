@@ -7,16 +7,30 @@ from collections.abc import Iterable, Mapping
 from holdfast_sidecar.records.slowness import Cause
 from holdfast_sidecar.stragglers.advice import UNKNOWN_LINK, advise
 from holdfast_sidecar.stragglers.causes import Named
+from holdfast_sidecar.stragglers.frame import Frame
 from holdfast_sidecar.stragglers.place import Place
 from holdfast_sidecar.stragglers.suspect_nodes import Suspect
 from holdfast_sidecar.stragglers.trouble import Trouble, lasts
 
 
 def slow_links(
-    suspects: Iterable[Suspect], places: Mapping[int, Place], step: int, step_s: float
+    suspects: Iterable[Suspect], frame: Frame, places: Mapping[int, Place], step_s: float
 ) -> list[Trouble]:
-    """One for each that is suspected. Where nobody can be named, it is about all members."""
-    return [_of_one(one, places, step, step_s) for one in suspects]
+    """One for each that is suspected. Where nobody can be named, it is about all members.
+
+    Ranks of one node that compute on its processors have no link between them: what their
+    exchanges take is the processors' time, and theirs alone to be short of.
+    """
+    return [
+        _of_one(one, places, frame.step, step_s)
+        for one in suspects
+        if not one.is_inside or _has_device(one, frame)
+    ]
+
+
+def _has_device(suspect: Suspect, frame: Frame) -> bool:
+    members = {rank for one in suspect.slow for rank in one.ranks}
+    return any(frame.lines[rank].clock_permille for rank in members if rank in frame.lines)
 
 
 def _of_one(suspect: Suspect, places: Mapping[int, Place], step: int, step_s: float) -> Trouble:

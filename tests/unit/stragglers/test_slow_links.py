@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import pytest
+
+from holdfast_sidecar.records.slowness import Cause
+from holdfast_sidecar.records.steps import FIELDS, StepLine
+from holdfast_sidecar.stragglers.exchanges import SlowExchange
+from holdfast_sidecar.stragglers.frame import Frame
+from holdfast_sidecar.stragglers.place import Place
+from holdfast_sidecar.stragglers.slow_links import slow_links
+from holdfast_sidecar.stragglers.suspect_nodes import suspect
+
+PLACES = {0: Place(0, "a"), 1: Place(1, "a")}
+
+
+def frame(clock_permille: int) -> Frame:
+    nothing = StepLine._make([0] * FIELDS)
+    lines = {rank: nothing._replace(rank=rank, clock_permille=clock_permille) for rank in PLACES}
+    return Frame(49, 50, lines)
+
+
+@pytest.mark.parametrize(("clock_permille", "told"), [(980, [Cause.GPU_LINK]), (0, [])])
+def test_only_ranks_with_devices_have_a_link_within_their_node(
+    clock_permille: int, told: list[Cause]
+) -> None:
+    slow = SlowExchange("1", "1", 1.0, 41, (0, 1), frozenset({"a"}), 40_000, 20_000)
+    troubles = slow_links(suspect([slow], [], []), frame(clock_permille), PLACES, 0.1)
+    assert [trouble.named.cause for trouble in troubles] == told
