@@ -291,12 +291,14 @@ class Loop:
             ranks = self._inquire(orders, ranks, moment)
             ranks = self._look_closely(ranks, moment)
             found += judge_ranks(ranks, self.settings, moment)
-            found += self.slowness.judge(orders, OwnNode(ranks.attempt, reports, found), moment)
             self._is_suspicious = is_suspicious(ranks, self.settings.stall, moment)
             self._due_in_s = due_in_s(ranks, self.settings.stall, moment)
         else:
             self._is_suspicious, self._due_in_s = False, math.inf
             self._doubts, self._traces = False, self.inquiry.follow(False, (), {}, now_s)
+        attempt = _attempt_under_way(orders, ranks.attempt)
+        own = OwnNode(attempt, reports if ranks.attempt == attempt else [], found)
+        found += self.slowness.judge(orders, own, moment)
         is_urgent = self._note(keep_onsets(found, self._findings))
         if is_urgent:
             # The others need not wait for what this node has to do about it.
@@ -457,6 +459,17 @@ class Loop:
         interval_s = min(usual_s, max(SOONEST_LOOK_S, self._due_in_s + SOONEST_LOOK_S))
         self.coordination.changed.wait(max(0.0, interval_s - took_s))
         self.coordination.changed.clear()
+
+
+def _attempt_under_way(orders: Orders, attempt: int) -> int:
+    """The job's, whether or not ranks of it are here: who leads may be a spare. -1: none is.
+
+    attempt: that of the ranks which are here.
+    """
+    plan = orders.plan
+    if plan is not None and plan.attempt > attempt:
+        attempt = plan.attempt
+    return attempt if _is_going_on(orders, attempt) else -1
 
 
 def _is_going_on(orders: Orders, attempt: int) -> bool:

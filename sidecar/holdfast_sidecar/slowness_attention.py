@@ -31,7 +31,9 @@ class OwnNode:
     """What this node has to say of itself, beside its lines."""
 
     attempt: int
+    """The one to be judged; -1: none is under way."""
     ranks: Sequence[RankReport]
+    """Those that are in it: none where this node is a spare, or was put outside."""
     findings: Sequence[Finding]
 
 
@@ -77,7 +79,7 @@ class SlownessAttention:
         if orders.is_leader and not self._leads:
             self._judging, self._leads = None, True
         judging = self._judging or self._begin(self.make_judge, nodes)
-        if judging.turn_to(own.attempt):
+        if judging.turn_to(own.attempt) and own.ranks:
             judging.gathering.add(line for text in self.steps if (line := parse(text)) is not None)
         self._gather(judging, orders, own, moment.node)
         self.standing = judging.follow(moment)
@@ -97,7 +99,8 @@ class SlownessAttention:
 
     def _gather(self, judging: Judging, orders: Orders, own: OwnNode, node: str) -> None:
         gathering = judging.gathering
-        gathering.add(self._fresh)
+        if own.ranks:
+            gathering.add(self._fresh)
         gathering.hear(node, own.ranks, own.findings)
         if not orders.store_up:
             gathering.hear_others({}, node, own.attempt)

@@ -92,6 +92,7 @@ class Node:
         self.attention = SlownessAttention(settings or StragglerSettings(), twin.make)
         self.step = 0
         self.attempt = 0
+        self.ranks = [rank(0)]
 
     def tick(self, now_s: float, orders: Orders, steps: int = 1) -> list[Finding]:
         moment = Moment(now_s, 1000.0 + now_s, "a")
@@ -102,7 +103,7 @@ class Node:
         seen = replace(look(now_s, records=records), identity=identity(0, 2, self.attempt))
         ranks = {0: history(seen)}
         self.attention.see(ranks, MachineReading(), Ownership(), moment)
-        return self.attention.judge(orders, OwnNode(self.attempt, [rank(0)], []), moment)
+        return self.attention.judge(orders, OwnNode(self.attempt, self.ranks, []), moment)
 
 
 def test_who_leads_judges_all_nodes_and_tells_it_as_findings() -> None:
@@ -215,6 +216,18 @@ def test_an_attempt_is_judged_from_its_own_first_lines_on() -> None:
     assert twin.attempts == [0, 1]
     assert sorted(set(twin.given[1])) == [(0, step) for step in range(4, 9)]
     assert twin.places == [{0}, {0}]
+
+
+def test_who_leads_and_has_no_rank_in_the_attempt_judges_the_others() -> None:
+    twin = Twin()
+    node = Node(twin)
+    node.tick(1.0, LEADER, steps=8)
+    node.attempt, node.ranks = 1, []
+    text = next(iter(node.attention.steps))
+    theirs = "1" + text[1:]
+    node.tick(2.5, replace(LEADER, nodes={"b": other(attempt=1, steps=[theirs])}), steps=0)
+    assert (twin.attempts, twin.places[1:]) == ([0, 1], [{1}])
+    assert twin.given[1:] == [[(1, 4)]]
 
 
 def test_a_judge_that_fails_is_replaced_and_takes_no_tick_with_it() -> None:

@@ -18,8 +18,11 @@ from holdfast_sidecar.loop import Loop
 from holdfast_sidecar.probes.layouts import LayoutsProbe
 from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.readings.host import Pressure
-from holdfast_sidecar.records.steps import parse
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.steps import FIELDS, StepLine, parse, spell
 
+LINE = StepLine._make([0] * FIELDS)._replace(rank=3, step=8, stride=1, steps=1)
 LEADER = Orders(is_leader=True, store_up=True, nodes={}, lease=Lease(1, "a/i"))
 
 
@@ -72,3 +75,19 @@ def test_a_judge_that_fails_is_a_probe_that_does(loop: Loop, tmp_path: Path) -> 
     probes = loop.teller.pictures[-1].probes  # type: ignore[attr-defined]
     assert [(one.name, one.is_up) for one in probes][-1] == ("slowness", False)
     assert loop.cost.failed_ticks == 0
+
+
+def test_who_leads_judges_though_it_has_no_rank_in_the_attempt(loop: Loop) -> None:  # noqa: F811
+    training_rank_of_b = NodeReport("b", "i", 1, 0, 0, 2, True, steps=[spell(LINE)])
+    assert isinstance(loop.coordination, Coordination)
+    loop.coordination.agreed = replace(
+        LEADER, plan=Plan(2, 1, "running"), nodes={"b": training_rank_of_b}
+    )
+    twin = Twin([standing(slow(3), attempt=2)])
+    loop.slowness.make_judge = twin.make
+    loop.tick(6.0, 1006.0)
+    assert (twin.attempts, twin.given) == ([2], [[(3, 8)]])
+    assert [f.ranks for f in told(loop).findings if f.kind is Kind.STRAGGLER] == [[3]]
+    loop.coordination.agreed = replace(loop.coordination.agreed, plan=Plan(2, 1, "ended"))
+    loop.tick(7.0, 1007.0)
+    assert Kind.STRAGGLER not in {finding.kind for finding in told(loop).findings}
