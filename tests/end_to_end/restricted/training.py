@@ -25,8 +25,10 @@ def train(crashes):
     job = holdfast.attach(model=model, optimizer=optimizer)
     start = job.resume()
     for step in job.steps(range(start, steps), until=steps):
-        if crashes and attempt == 0 and rank == 1 and step == FATAL_STEP:
-            os._exit(7)
+        if crashes and attempt == 0 and step == FATAL_STEP:
+            distributed.barrier()  # that many steps are completed on both
+            if rank == 1:
+                os._exit(7)
         optimizer.zero_grad()
         model(torch.ones(2, 4)).mean().backward()
         optimizer.step()

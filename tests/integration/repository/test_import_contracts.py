@@ -24,8 +24,8 @@ PLANTED = {
         "sidecar/holdfast_sidecar/actions/planted.py",
         "import holdfast.planted",
     ),
-    "detectors, decisions and what GPU readings mean are pure": (
-        "sidecar/holdfast_sidecar/decisions/planted.py",
+    "detectors, decisions, stragglers and what GPU readings mean are pure": (
+        "sidecar/holdfast_sidecar/stragglers/planted.py",
         "def answer() -> None:\n    import socket",
     ),
     "probes, actions and coordination share records, and don't know each other": (
