@@ -23,6 +23,7 @@ from bench.stragglers.real_plan import Plan
 from holdfast_sidecar.coordination.keys import Keys, Section
 
 PROGRAM = Path(__file__).with_name("real_rank.py")
+ROOT = Path(__file__).parents[2]
 JOB = "slow"
 LOOK_S = 0.02
 START_LIMIT_S = 60.0
@@ -106,6 +107,8 @@ def _start(
         "HOLDFAST_SET_PATHS_SHM_DIR": str(folder / "shm"),
         "HOLDFAST_SET_PATHS_STATE_DIR": str(folder / "state"),
         "OMP_NUM_THREADS": "1",
+        # The program asks this package for its plan, from wherever the benchmark was started.
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
         **node.environment,
     }
     with (folder / f"{node.name}.log").open("wb") as log:
