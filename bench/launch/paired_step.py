@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 
+from bench.stepped_model import make_model
 from holdfast import attachment, process
 from holdfast.page import Word
 
@@ -63,18 +63,7 @@ class Switch:
 
 
 def main(pairs: int, steps_per_block: int) -> None:
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    dist.init_process_group("gloo")
-    model = DistributedDataParallel(
-        torch.nn.Sequential(
-            torch.nn.Linear(256, 1024),
-            torch.nn.ReLU(),
-            torch.nn.Linear(1024, 1024),
-            torch.nn.ReLU(),
-            torch.nn.Linear(1024, 10),
-        )
-    )
+    model = make_model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.001)
     samples = torch.utils.data.TensorDataset(torch.randn(4096, 256))
     switch = Switch(attachment.arm)

@@ -8,9 +8,8 @@ import time
 from collections.abc import Iterator
 
 import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 
+from bench.stepped_model import make_model
 from holdfast import attachment, page, process
 from holdfast.page import Order, OrderKind, ReplyState
 from holdfast.recorder import Recorder
@@ -48,18 +47,7 @@ def reply_to(recorder: Recorder, identifier: str) -> page.Reply:
 
 def make_steps() -> Iterator[int]:
     """How long each step took, nanoseconds: of the model that `bench launch` steps as well."""
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    dist.init_process_group("gloo")
-    model = DistributedDataParallel(
-        torch.nn.Sequential(
-            torch.nn.Linear(256, 1024),
-            torch.nn.ReLU(),
-            torch.nn.Linear(1024, 1024),
-            torch.nn.ReLU(),
-            torch.nn.Linear(1024, 10),
-        )
-    )
+    model = make_model()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.001)
     inputs = torch.randn(32, 256)
     while True:

@@ -538,6 +538,20 @@ DEVICES_SUFFIX = ".devices"
 """Likewise: JSON, the GPUs that hold what its optimizer steps, and which process says so."""
 
 
+TRACED_PARTS = (
+    "data",
+    "transfer",
+    "forward",
+    "backward",
+    "communicating",
+    "optimizer",
+    "evaluating",
+    "compiling",
+    "other",
+)
+"""Of a traced step, in its order; without saving, as which the price of the trace counts."""
+
+
 def checkpoint_name(step: int, identifier: str) -> str:
     """Directory name of a checkpoint below the checkpoint directory; both packages use it."""
     return f"step-{step:08d}-{identifier}"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from holdfast.page import (
+    TRACED_PARTS,
     TRACES,
     Order,
     OrderKind,
@@ -26,19 +27,6 @@ from holdfast.page import (
     trace_name,
 )
 from holdfast.recording import Recording
-
-PARTS = (
-    "data",
-    "transfer",
-    "forward",
-    "backward",
-    "communicating",
-    "optimizer",
-    "evaluating",
-    "compiling",
-    "other",
-)
-"""Of a traced step; without saving, in which the price of the trace itself is counted."""
 
 
 class Profiler(Protocol):
@@ -225,7 +213,7 @@ def mean_parts(records: list[Record]) -> dict[str, int]:
     measured = [record for record in records if not record.flags & RecordFlag.WHOLE_ONLY]
     return {
         part: sum(getattr(record, f"{part}_us") for record in measured) // len(measured)
-        for part in PARTS
+        for part in TRACED_PARTS
         if measured
     }
 

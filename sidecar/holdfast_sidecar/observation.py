@@ -317,8 +317,12 @@ def step_s(records: tuple[Record, ...], steps: int) -> float:
 
 
 def own_s(records: tuple[Record, ...], steps: int) -> float:
-    """Median own time of the last `steps` steps; 0 when there is none."""
-    return _median(records, steps, own_of)
+    """Median own time of the last `steps` steps whose parts were measured; 0 when there is none.
+
+    Of the others only the whole is known, waiting included.
+    """
+    measured = tuple(one for one in records if not one.flags & RecordFlag.WHOLE_ONLY)
+    return _median(measured, steps, own_of)
 
 
 def own_of(record: Record) -> float:

@@ -5,20 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from holdfast.page import TRACED_PARTS
 from holdfast_sidecar.records.trace import TracedRank
-
-PARTS = (
-    "data",
-    "transfer",
-    "forward",
-    "backward",
-    "communicating",
-    "optimizer",
-    "evaluating",
-    "compiling",
-    "other",
-)
-"""In the order of a step; others, of newer ranks, follow."""
 
 LEAST_US = 10.0
 """A smaller difference between two ranks is no news: the clock and the caches do as much."""
@@ -44,7 +32,8 @@ class Row:
 def parts(traced: Sequence[TracedRank]) -> list[Row]:
     """Part by part, then the whole step; parts that no rank spent a moment in are left out."""
     known = {part for one in traced for part, us in one.parts_us.items() if us}
-    ordered = [*(part for part in PARTS if part in known), *sorted(known - {*PARTS})]
+    # In the order of a step; others, of newer ranks, follow.
+    ordered = [*(p for p in TRACED_PARTS if p in known), *sorted(known - {*TRACED_PARTS})]
     if not ordered:
         return []
     rows = [
