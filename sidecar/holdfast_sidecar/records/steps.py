@@ -80,6 +80,10 @@ class StepLine(NamedTuple):
 
 FIELDS = len(StepLine._fields)
 
+LARGEST = 1 << 64
+"""Of all numbers together, which is the cheapest to ask: a page's words have 64 bits, so that what
+is beyond was said by no rank, and a float may not hold it."""
+
 
 def spell(line: StepLine) -> str:
     """The line as it stands in the store."""
@@ -92,4 +96,6 @@ def parse(text: str) -> StepLine | None:
         numbers = list(map(int, text.split()))
     except ValueError:
         return None
-    return StepLine(*numbers[:FIELDS]) if len(numbers) >= FIELDS else None
+    if len(numbers) < FIELDS or abs(sum(numbers)) > LARGEST:
+        return None
+    return StepLine(*numbers[:FIELDS])

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from holdfast_sidecar.records.steps import StepLine
 from holdfast_sidecar.stragglers.frame import Excess, Frame
+from holdfast_sidecar.stragglers.own_time import own_times
 from holdfast_sidecar.stragglers.peers import spell_ranks
 from holdfast_sidecar.stragglers.place import Place
 from holdfast_sidecar.stragglers.role_watch import RoleWatch
@@ -25,6 +26,8 @@ class Detector:
     def __init__(self) -> None:
         self._roles: dict[str, RoleWatch] = {}
         self._unjudged: list[str] = []
+        self.senseless: set[int] = set()
+        """Ranks of whose newest times nothing is to be concluded, by nobody."""
 
     @property
     def unjudged(self) -> tuple[str, ...]:
@@ -36,9 +39,10 @@ class Detector:
 
     def follow(self, frame: Frame, places: Mapping[int, Place], now_s: float) -> tuple[Excess, ...]:
         """All who are slow now, the slowest first."""
-        self._unjudged = []
+        self._unjudged, self.senseless = [], set()
         if len(frame.lines) == 1:
             self._unjudged.append("only one rank tells of its steps: nobody to compare it with")
+            self.senseless.update(own_times(list(frame.lines.values())).senseless)
             return ()
         slow: list[Excess] = []
         for role, lines in self._by_role(frame, places).items():
@@ -47,6 +51,7 @@ class Detector:
                 watch = self._roles[role] = RoleWatch(role)
             slow += watch.follow(lines, frame, now_s, len(frame.lines))
             self._unjudged += watch.unjudged
+            self.senseless.update(watch.senseless)
         return tuple(sorted(slow, key=lambda excess: (-excess.slowdown, excess.rank)))
 
     def _by_role(self, frame: Frame, places: Mapping[int, Place]) -> Mapping[str, list[StepLine]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.records.steps import StepLine
@@ -17,6 +17,13 @@ class Frame:
     lines: Mapping[int, StepLine]
     """rank -> its means over the frame; ranks that told nothing of it, or had no ordinary step in
     it, are left out."""
+
+    def without(self, ranks: Collection[int]) -> Frame:
+        """The same, had these told nothing."""
+        if not ranks:
+            return self
+        lines = {rank: line for rank, line in self.lines.items() if rank not in ranks}
+        return Frame(self.after_step, self.step, lines)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from holdfast_sidecar.stragglers.frame import Frame
 from holdfast_sidecar.stragglers.frames import Frames
 from holdfast_sidecar.stragglers.hearing import Hearing
 from holdfast_sidecar.stragglers.heavy_stages import heavy_stages
+from holdfast_sidecar.stragglers.own_time import alike
 from holdfast_sidecar.stragglers.place import Place
 from holdfast_sidecar.stragglers.recompiling import Recompilations
 from holdfast_sidecar.stragglers.slow_links import slow_links
@@ -117,14 +118,16 @@ class Judge:
 
     def _judge(self, current: _Attempt, frame: Frame, scene: Scene) -> SlowStanding:
         excesses = current.detector.follow(frame, scene.places, scene.moment.now_s)
+        frame = frame.without(current.detector.senseless)
+        compared = alike(frame)
         late = [excess.rank for excess in excesses]
         exchanges = current.exchanges.follow(frame, scene.places, late)
-        named = current.hearing.follow(frame, scene.places, excesses, scene.findings)
+        named = current.hearing.follow(compared, scene.places, excesses, scene.findings)
         causes = {rank: one.cause for rank, one in named.items()}
-        what_ifs = current.what_ifs.follow(frame, scene.places, excesses, causes, exchanges)
+        what_ifs = current.what_ifs.follow(compared, scene.places, excesses, causes, exchanges)
         model = current.what_ifs.model
         assert model is not None
-        recurring = current.bursts.follow(frame, scene.places, model, current.what_ifs.work)
+        recurring = current.bursts.follow(compared, scene.places, model, current.what_ifs.work)
         # Whose slow steps are told one by one is not told as slow in all of them.
         apart = {one.rank for one in recurring}
         steady = [excess for excess in excesses if excess.rank not in apart]

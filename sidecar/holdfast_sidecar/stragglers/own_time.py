@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
 from holdfast_sidecar.records.steps import StepLine
+from holdfast_sidecar.stragglers.frame import Frame
 
 LONGEST_US = 3_600_000_000
 """An hour for one step: no step, but a clock that was set."""
@@ -35,7 +36,7 @@ class OwnTimes(NamedTuple):
 
 def own_times(lines: Sequence[StepLine]) -> OwnTimes:
     """Own times that cover the same parts of a step for all of them."""
-    with_backward = all(map(_waits_seen, lines))
+    with_backward = see_waits(lines)
     ranks, own_us, compute_us, kept, senseless, totals = [], [], [], [], [], []
     for line in lines:
         data, transfer, forward, backward, optimizer, other, total, rank = _measured(line)
@@ -57,3 +58,19 @@ def own_times(lines: Sequence[StepLine]) -> OwnTimes:
     totals.sort()
     whole_us = float(totals[len(totals) // 2]) if totals else 0.0
     return OwnTimes(ranks, own_us, compute_us, kept, whole_us, senseless)
+
+
+def see_waits(lines: Iterable[StepLine]) -> bool:
+    """Whether all of them tell what they wait for in the backward pass from their work."""
+    return all(map(_waits_seen, lines))
+
+
+def alike(frame: Frame) -> Frame:
+    """The frame with own times that cover the same parts for all ranks: where one can't tell what
+    it waits for in its backward pass, nobody's backward pass is own time. Else all others would
+    seem to take longer than it does."""
+    lines = frame.lines
+    if see_waits(lines.values()):
+        return frame
+    covered = {rank: line._replace(waits_seen=0) for rank, line in lines.items()}
+    return Frame(frame.after_step, frame.step, covered)

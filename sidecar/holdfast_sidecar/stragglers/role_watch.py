@@ -27,6 +27,8 @@ class RoleWatch:
     def __init__(self, role: str) -> None:
         self.role = role
         self.unjudged: list[str] = []
+        self.senseless: Sequence[int] = ()
+        """Ranks whose newest times make no sense."""
         self._work = RoleWork()
         self._times = Series()
         """Own time beyond the peers', work taken into account, as a part of theirs."""
@@ -51,6 +53,7 @@ class RoleWatch:
     def _company(self, lines: Sequence[StepLine]) -> Company | None:
         """Those who can be compared."""
         own = own_times(lines)
+        self.senseless = own.senseless
         if own.senseless:
             self._leave_out(
                 own.senseless, f"{_whose(own.senseless)} times make no sense; did a clock jump?"

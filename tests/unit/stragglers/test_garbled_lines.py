@@ -1,0 +1,61 @@
+"""Nobody is ever blamed on lines that are missing, late, twice there or without sense."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+from bench.stragglers.scenario import Layout, Scenario
+from bench.stragglers.simulated_job import SimulatedJob
+from tests.unit.stragglers.garbled import Garbled, blamed, waits_unseen
+
+from holdfast_sidecar.observation import Moment
+from holdfast_sidecar.records.slowness import SlowStanding
+from holdfast_sidecar.records.steps import FIELDS, StepLine, parse
+from holdfast_sidecar.stragglers.judge import Judge
+
+Told = Callable[[StepLine], StepLine]
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_healthy_job_is_blamed_for_nothing_however_its_lines_come(seed: int) -> None:
+    assert blamed(Garbled(seed).follow(150)) == []
+
+
+def follow(scenario: Scenario, steps: int, told: Told) -> list[SlowStanding]:
+    job, judge = SimulatedJob(scenario), Judge()
+    places, standings = job.places(), []
+    for step, lines in enumerate(job.steps(steps), start=1):
+        moment = Moment(float(step), 1e9 + step, "node0")
+        standing = judge.follow(map(told, lines), places, {}, (), 0, moment)
+        standings += [] if standing is None else [standing]
+    return standings
+
+
+@pytest.mark.parametrize("told", ["9" * 400, "-" + "9" * 400, "9" * 5000, "nan", "inf", "1e3", ""])
+def test_a_line_with_a_number_that_no_page_can_hold_is_none(told: str) -> None:
+    assert parse(" ".join([told, *["1"] * (FIELDS - 1)])) is None
+    assert parse(" ".join([str((1 << 63) - 1), *["1"] * (FIELDS - 1)])) is not None
+
+
+@pytest.mark.parametrize("seed", [4, 6, 7])
+def test_who_can_tell_waiting_from_work_is_not_slower_than_who_cannot(seed: int) -> None:
+    chance = random.Random(seed)
+
+    def told(line: StepLine) -> StepLine:
+        return waits_unseen(line) if chance.random() < 0.9 else line
+
+    assert not any(one.slow for one in follow(Scenario(seed, Layout(8)), 200, told))
+
+
+def test_times_without_sense_are_told_and_move_nobody_elses_figures() -> None:
+    def told(line: StepLine) -> StepLine:
+        jumps = line.step == 30 and line.rank in (4, 5, 6)
+        return line._replace(forward=10**12) if jumps else line
+
+    standings = follow(Scenario(3, Layout(4, 1, 2)), 60, told)
+    assert not any(one.slow for one in standings)
+    assert "ranks 4, 5 and 6 (role pp=1): their times make no sense; did a clock jump?" in {
+        line for one in standings for line in one.unjudged
+    }
