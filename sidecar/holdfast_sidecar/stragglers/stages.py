@@ -31,6 +31,16 @@ LEAST_STEPS = 24
 """An imbalance is in the script and stays, so there is no hurry: by now a stage of one rank, whose
 steps spread by 5 %, is known to some 2 %."""
 
+LEAST_FRAMES = 12
+"""...and so many, where frames are longer: never on one observation."""
+
+MOST_OF_FRAME = 0.2
+"""Of the mean, however many steps a frame has, once there are several."""
+
+MOST_ABOVE = 1.3
+"""Times the mean, as which a frame counts at most: a long hiccup, or one rank of a stage telling
+alone, is no imbalance."""
+
 MEMBERS = 16
 """Of a stage that are looked at."""
 
@@ -59,11 +69,14 @@ class HeavyStage:
 class _Stage:
     own_us: float = 0.0
     spread_us: float = 0.0
+    frames: int = 0
 
     def take(self, own: float, spread: float, kept: float) -> None:
-        kept = kept if self.own_us else 0.0
-        self.own_us = kept * self.own_us + (1 - kept) * own
-        self.spread_us = kept * self.spread_us + (1 - kept) * spread
+        self.frames += 1
+        share = max(1 / self.frames, min(1 - kept, MOST_OF_FRAME))
+        own = min(own, MOST_ABOVE * self.own_us) if self.frames > 1 else own
+        self.own_us += share * (own - self.own_us)
+        self.spread_us += share * (spread - self.spread_us)
 
 
 @dataclass
@@ -93,7 +106,8 @@ class Stages:
             return None
         self.unjudged = ()
         self._take(frame, slow)
-        if self._steps < LEAST_STEPS or len(self._stages) < 2:
+        known = [one for one in self._stages.values() if one.frames >= LEAST_FRAMES]
+        if self._steps < LEAST_STEPS or not len(known) == len(self._stages) >= 2:
             return None
         return self._judge(frame)
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pytest
 from tests.unit.stragglers.parallel import frame, laid_out
 
 from holdfast_sidecar.stragglers.frame import Frame
@@ -38,6 +39,17 @@ def test_stages_that_differ_by_little_are_even() -> None:
 
 def test_nothing_is_said_of_stages_after_a_few_steps() -> None:
     assert follow(EVEN | {6: 140, 7: 140}, steps=10) is None
+
+
+@pytest.mark.parametrize("at", [1, 2, 40])
+@pytest.mark.parametrize("span", [1, 64])
+def test_one_frame_makes_no_stage_heavy(at: int, span: int) -> None:
+    stages = Stages()
+    for number in range(1, 60):
+        own = EVEN | ({6: 300, 7: 300} if number == at else {})
+        lines = frame(own, number * span).lines
+        one = Frame((number - 1) * span, number * span, lines)
+        assert stages.follow(one, PLACES, ()) is None
 
 
 def test_stages_are_not_judged_where_waiting_hides_in_the_backward() -> None:
