@@ -1,4 +1,4 @@
-"""For how long nodes have been slow without a break, as one leader saw it with its own clock.
+"""For how long nodes have been slow without a break, as one leader saw it, and what that cost.
 
 A new leader begins anew, and so does one that was stopped for a while: nobody is replaced for what
 was not seen.
@@ -33,16 +33,26 @@ LATE_S = 10.0
 
 @dataclass(frozen=True)
 class Spell:
-    """A node's slowness, seconds of the leader's clock; `newest_s`: judged last."""
+    """A node's slowness, as far as it was judged."""
 
-    since_s: float
-    newest_s: float
-    judgements: int
+    lasted_s: float = 0.0
+    """Of the steps in which it was slow, from end to end: what the job did between them, an
+    evaluation or a pause of an hour, is no slowness, and a standing that nobody renews grows no
+    older."""
+    lost_s: float = 0.0
+    """What the job lost by it meanwhile."""
+    judgements: int = 0
 
     @property
-    def lasted_s(self) -> float:
-        """From the first judgement to the newest: a standing that nobody renews grows no older."""
-        return self.newest_s - self.since_s
+    def gain(self) -> float:
+        """So much faster the job would have been without it, over all of it."""
+        rest_s = self.lasted_s - self.lost_s
+        return self.lost_s / rest_s if rest_s > 0 else 0.0
+
+    def longer(self, seen_s: float, gain: float) -> Spell:
+        """One judgement later. Faster by `gain` is shorter by gain / (1 + gain)."""
+        lost_s = seen_s * gain / (1 + gain)
+        return Spell(self.lasted_s + seen_s, self.lost_s + lost_s, self.judgements + 1)
 
 
 class Endurance:
@@ -53,6 +63,7 @@ class Endurance:
         self._led = ""
         self._asked_s = float("-inf")
         self._judged_unix_s = 0.0
+        self._watched_s = 0.0
 
     def follow(self, standing: SlowStanding | None, led: str, now_s: float) -> Mapping[str, Spell]:
         """Node -> its spell so far. `led`: whose lease, which attempt; another one begins anew."""
@@ -63,12 +74,24 @@ class Endurance:
             self._spells = {}
         elif standing.at_unix_s != self._judged_unix_s:
             self._judged_unix_s = standing.at_unix_s
-            slow = {one.node for one in standing.slow if one.node and one.cause in CARRIED}
-            self._spells = {node: self._again(node, now_s) for node in sorted(slow)}
+            seen_s = max(0.0, standing.watched_s - self._watched_s)
+            self._watched_s = standing.watched_s
+            self._spells = self._longer(_gains(standing), seen_s)
         return dict(self._spells)
 
-    def _again(self, node: str, now_s: float) -> Spell:
-        known = self._spells.get(node)
-        if known is None:
-            return Spell(now_s, now_s, 1)
-        return Spell(known.since_s, now_s, known.judgements + 1)
+    def _longer(self, gains: Mapping[str, float], seen_s: float) -> dict[str, Spell]:
+        """Before the first judgement it was not watched."""
+        known = self._spells
+        return {
+            node: known[node].longer(seen_s, gain) if node in known else Spell(judgements=1)
+            for node, gain in gains.items()
+        }
+
+
+def _gains(standing: SlowStanding) -> dict[str, float]:
+    """Slow node -> what the job would gain without the worst of what stays with it."""
+    gains: dict[str, float] = {}
+    for one in standing.slow:
+        if one.node and one.cause in CARRIED:
+            gains[one.node] = max(one.gain, gains.get(one.node, 0.0))
+    return gains

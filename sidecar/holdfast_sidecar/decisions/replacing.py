@@ -1,28 +1,20 @@
-"""Whether a slow node gives its place to a spare: only when it has been slow for long, for a reason
-that stays with it, and when the job has lost as much by it as the restart will cost.
-
-To act then is the rule for renting or buying skis: nobody knows how long the job still runs, and
-who buys once the rents come to the price never pays more than twice what hindsight would. Pure.
+"""When a slow node gives its place to a spare, and for what incident: at a checkpoint, once that is
+worth it (`worth_replacing`), a spare waits (`spares`) and the job can go on without the node. Pure.
 """
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import dataclass
 from enum import Enum
 
 from holdfast_sidecar.decisions import quarantine, restart
-from holdfast_sidecar.decisions.admission import verdict_on
 from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.decisions.endurance import CARRIED, Spell
-from holdfast_sidecar.decisions.formation import alike, natural_order
-from holdfast_sidecar.decisions.losses import agent_of
 from holdfast_sidecar.decisions.modes import mode_of_job
 from holdfast_sidecar.decisions.outcome import Circumstances
 from holdfast_sidecar.decisions.pausing import too_few_without
 from holdfast_sidecar.decisions.saving_first import can_be_saved
-from holdfast_sidecar.decisions.schedule import cost_of
-from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.decisions.spares import find_spares
+from holdfast_sidecar.decisions.worth_replacing import obstacle, restart_cost_s
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.quarantine import Quarantine
@@ -33,23 +25,6 @@ from holdfast_sidecar.span import span
 
 STRAGGLER = "straggler"
 """Cause of the incident that it becomes."""
-
-SURE = 0.9
-"""Of who it is and why: one wrong in ten is as much as anybody would restart for."""
-
-JUDGEMENTS = 10
-"""So often it must have been judged slow, however long the steps are: as many as it takes to call
-a rank slow at all, once more."""
-
-LEAST_GAIN = 0.05
-"""Healthy nodes differ by 1 to 5 %: below that the spare may be as slow."""
-
-ASSUMED_RESTART_S = 120.0
-"""What a restart takes as long as this job has had none: imports, groups, state, the first steps.
-Small jobs need seconds; FT-HSDP (arXiv 2602.00277) reports 200 s at 16,000 GPUs."""
-
-MEASURED = 3
-"""The newest restarts that its cost is the median of."""
 
 FRESH_S = 30.0
 """A checkpoint older than this is not gone back to for the sake of speed: what was done since would
@@ -106,68 +81,6 @@ def find(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Replacem
     return None
 
 
-def obstacle(one: Slowness, spell: Spell | None, restart_s: float, policy: PolicySettings) -> str:
-    """Why its node is not replaced for this slowness, whoever waits; empty: it should be."""
-    after_s = policy.replace_slow_after_s
-    if after_s <= 0:
-        return "policy.replace_slow_after_s is 0"
-    if not one.node or one.cause not in CARRIED:
-        return f"another node is no help against {one.cause.value}"
-    if not one.is_persistent:
-        return "it may pass"
-    if one.confidence < SURE:
-        return f"only {one.confidence:.0%} sure"
-    if one.gain < LEAST_GAIN:
-        return f"the job would be only {percent(one.gain)} faster"
-    if spell is None or spell.judgements < JUDGEMENTS or spell.lasted_s < after_s:
-        return f"not seen for {span(after_s)} yet"
-    lost_s = waited_s(one, spell)
-    if lost_s < restart_s:
-        return f"it cost {span(lost_s)} so far, a restart costs {span(restart_s)}"
-    return ""
-
-
-def waited_s(one: Slowness, spell: Spell) -> float:
-    """What the job lost by it meanwhile: faster by `gain` is shorter by gain / (1 + gain)."""
-    return spell.lasted_s * one.gain / (1 + one.gain)
-
-
-def restart_cost_s(cluster: Cluster) -> float:
-    """What a planned restart costs this job: from the end of an attempt until all ranks step in the
-    next, and what a checkpoint keeps the loop."""
-    known = sorted(
-        (i for i in cluster.incidents.values() if i.recovered_unix_s and i.ended_unix_s),
-        key=lambda incident: incident.detected_unix_s,
-    )
-    took = [i.recovered_unix_s - i.ended_unix_s for i in known if i.decided == "restart"]
-    down_s = statistics.median(took[-MEASURED:]) if took else ASSUMED_RESTART_S
-    saving = cost_of(cluster.ledger.values())
-    return down_s + (0.0 if saving is None else saving.blocked_s)
-
-
-def find_spares(cluster: Cluster, plan: Plan, node: str) -> list[AgentReport]:
-    """Nodes that wait, could sit in this one's place, and that their health gates find fit."""
-    seated = [agent for m in plan.members if (agent := agent_of(cluster, m)) is not None]
-    wanted = next((agent for agent in seated if agent.node == node), None)
-    members = {member.node for member in plan.members}
-    if wanted is None:
-        return []
-    waiting = [
-        agent
-        for agent in alike(cluster.joining(), seated)
-        if agent.node not in members and agent.slots == wanted.slots and _has_passed(agent, cluster)
-    ]
-    return sorted(waiting, key=lambda agent: natural_order(agent.node))
-
-
-def _has_passed(agent: AgentReport, cluster: Cluster) -> bool:
-    """A stopgap or an unchecked node may be worse than one that is slow."""
-    if agent.node in cluster.unfit or agent.node in cluster.unchecked:
-        return False
-    verdict = verdict_on(agent, cluster)
-    return verdict is None or verdict.state == "fit"
-
-
 def _hindrance(cluster: Cluster, plan: Plan, one: Slowness, circumstances: Circumstances) -> str:
     """Why the job can't go on without this node now, or may not be restarted again."""
     settings, now = circumstances.settings, circumstances.now_unix_s
@@ -175,6 +88,8 @@ def _hindrance(cluster: Cluster, plan: Plan, one: Slowness, circumstances: Circu
     part = quarantine.part_of(agent, cluster.agents.values())
     new = Quarantine(part, one.node, now, now)
     share = settings.policy.quarantine_share
+    if earlier := _replaced_before(cluster, plan, one):
+        return f"node {earlier} was slow in its place, too"
     too_much = quarantine.is_too_much(plan.outside, new, cluster.agents.values(), share)
     if why := too_few_without(cluster, plan, one.node) or too_much:
         return why
@@ -191,6 +106,20 @@ def _hindrance(cluster: Cluster, plan: Plan, one: Slowness, circumstances: Circu
     # What would need a pause first is no gain.
     is_free = isinstance(verdict, restart.Restart) and not verdict.pause_s
     return "" if is_free else "the budget of restarts for it is used up"
+
+
+def _replaced_before(cluster: Cluster, plan: Plan, one: Slowness) -> str:
+    """A node of this run that was replaced for these ranks; empty: none was. Ranks that are slow
+    wherever they run are slow for what they do, and no third node would help."""
+    return next(
+        (
+            i.culprit_node
+            for i in cluster.incidents.values()
+            if i.cause == STRAGGLER and i.decided == "restart" and i.culprit_node != one.node
+            if i.detected_unix_s >= plan.began_unix_s and {*i.culprit_ranks} & {*one.ranks}
+        ),
+        "",
+    )
 
 
 def cap(cluster: Cluster, policy: PolicySettings) -> int:

@@ -9,10 +9,11 @@ import pytest
 from simulated_job import SimulatedJob
 
 from holdfast_sidecar.coordination.memory_store import MemoryStore
-from holdfast_sidecar.decisions import replacing
+from holdfast_sidecar.decisions import replacing, worth_replacing
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.endurance import LATE_S, Endurance, Spell
 from holdfast_sidecar.decisions.lemon import WITHOUT_NODE
+from holdfast_sidecar.decisions.worth_replacing import obstacle, restart_cost_s
 from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.gate import GateVerdict
 from holdfast_sidecar.records.incident import Incident
@@ -37,7 +38,13 @@ SLOW = Slowness(
     lost_s=30.0,
     evidence=["its GPU runs at 60 % of its clock (thermal slowdown)"],
 )
-LONG = Spell(0.0, 900.0, 500)
+
+
+def seen(lasted_s: float, gain: float = 0.4, judgements: int = 500) -> Spell:
+    return dataclasses.replace(Spell().longer(lasted_s, gain), judgements=judgements)
+
+
+LONG = seen(900.0)
 POLICY = PolicySettings()
 
 
@@ -49,13 +56,14 @@ POLICY = PolicySettings()
         ({"is_persistent": False}, LONG, {}, "it may pass"),
         ({"confidence": 0.89}, LONG, {}, "only 89% sure"),
         ({"node": ""}, LONG, {}, "another node is no help against gpu_clock"),
-        ({"gain": 0.04}, LONG, {}, "the job would be only 4.0 % faster"),
         ({}, None, {}, "not seen for 10 min yet"),
-        ({}, Spell(0.0, 599.0, 500), {}, "not seen for 10 min yet"),
-        ({}, Spell(0.0, 900.0, 9), {}, "not seen for 10 min yet"),
-        ({}, Spell(0.0, 0.0, 1), {"replace_slow_after_s": 0.001}, "not seen for 1 ms yet"),
-        ({"gain": 0.1}, LONG, {}, "it cost 1 min 22 s so far, a restart costs 2 min"),
-        ({"gain": 0.1}, Spell(0.0, 1400.0, 500), {}, ""),
+        ({}, seen(599.0), {}, "not seen for 10 min yet"),
+        ({}, seen(900.0, judgements=9), {}, "not seen for 10 min yet"),
+        ({}, seen(0.0, judgements=1), {"replace_slow_after_s": 0.001}, "not seen for 1 ms yet"),
+        ({}, seen(9000.0, 0.04), {}, "the job would be only 4.0 % faster"),
+        ({}, seen(900.0, 0.1), {}, "it cost 1 min 22 s so far, a restart costs 2 min"),
+        ({}, seen(1400.0, 0.1), {}, ""),
+        ({"gain": 0.01}, seen(1400.0, 0.1), {}, ""),
     ],
 )
 def test_a_slow_node_is_replaced_only_when_all_speaks_for_it(
@@ -63,7 +71,7 @@ def test_a_slow_node_is_replaced_only_when_all_speaks_for_it(
 ) -> None:
     one = dataclasses.replace(SLOW, **slow)  # type: ignore[arg-type]
     settings = dataclasses.replace(POLICY, **policy)  # type: ignore[arg-type]
-    assert replacing.obstacle(one, spell, 120.0, settings) == why
+    assert obstacle(one, spell, 120.0, settings) == why
 
 
 CARRIED = {
@@ -81,11 +89,11 @@ CARRIED = {
 @pytest.mark.parametrize("cause", Cause)
 def test_only_what_stays_with_a_node_is_a_reason(cause: Cause) -> None:
     one = dataclasses.replace(SLOW, cause=cause)
-    assert (replacing.obstacle(one, LONG, 120.0, POLICY) == "") == (cause.value in CARRIED)
+    assert (obstacle(one, LONG, 120.0, POLICY) == "") == (cause.value in CARRIED)
 
 
 def test_a_restart_costs_what_the_last_ones_took_and_a_checkpoint() -> None:
-    assert replacing.restart_cost_s(Cluster()) == replacing.ASSUMED_RESTART_S
+    assert restart_cost_s(Cluster()) == worth_replacing.ASSUMED_RESTART_S
     done = {
         str(took): Incident(
             str(took),
@@ -100,21 +108,42 @@ def test_a_restart_costs_what_the_last_ones_took_and_a_checkpoint() -> None:
     }
     saved = LedgerEntry("c", "/c", 1, 0, 1, "", "complete", 9, 4, 1.0, blocked_s=2.0, write_s=9.0)
     # The newest three: 20, 30 and 90 s.
-    assert replacing.restart_cost_s(Cluster(incidents=done, ledger={"c": saved})) == 32.0
+    assert restart_cost_s(Cluster(incidents=done, ledger={"c": saved})) == 32.0
 
 
 def standing(at: float, *slow: Slowness, attempt: int = 0) -> SlowStanding:
-    return SlowStanding(attempt, 100, 4, at, slow=list(slow))
+    """All the time until then the job made steps."""
+    return SlowStanding(attempt, 100, 4, at, slow=list(slow), watched_s=at - 900.0)
 
 
 def test_slowness_lasts_from_its_first_judgement_to_its_newest() -> None:
     watch = Endurance()
     for second in range(4):
         spells = watch.follow(standing(1000.0 + second, SLOW), "1 0", 10.0 + second)
-    assert spells == {"n1": Spell(10.0, 13.0, 4)}
+    assert spells["n1"] == Spell(3.0, pytest.approx(3.0 * 0.4 / 1.4), 4)  # type: ignore[arg-type]
+    assert spells["n1"].gain == pytest.approx(0.4)
     for second in range(9):  # nobody judges anew: it grows no older
         spells = watch.follow(standing(1003.0, SLOW), "1 0", 14.0 + second)
     assert spells["n1"].lasted_s == 3.0
+
+
+def test_an_hour_of_evaluating_is_no_slowness() -> None:
+    watch = Endurance()
+    watch.follow(standing(1000.0, SLOW), "1 0", 10.0)
+    for second in range(3600):
+        watch.follow(standing(1000.0, SLOW), "1 0", 10.0 + second)
+    goes_on = dataclasses.replace(standing(4600.0, SLOW), watched_s=101.0)
+    assert watch.follow(goes_on, "1 0", 3610.0)["n1"].lasted_s == 1.0
+
+
+def test_what_it_cost_is_not_taken_from_the_newest_frame_alone() -> None:
+    watch = Endurance()
+    mild, strong = (dataclasses.replace(SLOW, gain=gain) for gain in (0.01, 0.5))
+    for second in range(600):
+        watch.follow(standing(1000.0 + second, mild), "1 0", float(second))
+    spell = watch.follow(standing(1600.0, strong), "1 0", 600.0)["n1"]
+    assert spell.lost_s == pytest.approx(599 * 0.01 / 1.01 + 1 * 0.5 / 1.5)
+    assert spell.gain < 0.02
 
 
 @pytest.mark.parametrize(
@@ -142,7 +171,7 @@ def slow_job(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spares: int = 1, **options: object
 ) -> SimulatedJob:
     """Its node n1 is slow in every attempt that it is in, as whoever leads judges each tick."""
-    monkeypatch.setattr(replacing, "ASSUMED_RESTART_S", 1.0)
+    monkeypatch.setattr(worth_replacing, "ASSUMED_RESTART_S", 1.0)
     policy = PolicySettings(replace_slow_after_s=5.0, quarantine_share=1.0)
     given = {"policy": policy, "registered": True} | options
     job = SimulatedJob(tmp_path, nodes=2, spares=spares, **given)  # type: ignore[arg-type]
@@ -249,6 +278,28 @@ def test_one_observation_is_never_enough(tmp_path: Path, monkeypatch: pytest.Mon
         node.judges = lambda now: once
     job.run(30)
     assert job.is_running(0)
+
+
+def test_ranks_that_are_slow_on_the_spare_too_are_moved_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is what they do, and not the node: the two nodes would take turns."""
+    job = slow_job(tmp_path, monkeypatch, spares=2)
+
+    def judged(now: float) -> SlowStanding | None:
+        plan = job.plan
+        if plan is None or plan.state != "running":
+            return None
+        on = next(member.node for member in plan.members if member.first_rank == 2)
+        return standing(now, dataclasses.replace(SLOW, node=on), attempt=plan.attempt)
+
+    for node in job.nodes.values():
+        node.judges = judged
+    job.run_until(lambda: job.is_running(1))
+    assert members(job) == ["n0", "n2"]
+    job.run(30)
+    assert job.is_running(1)
+    assert members(job) == ["n0", "n2"]
 
 
 def test_who_leads_anew_watches_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
