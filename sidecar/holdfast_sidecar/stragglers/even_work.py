@@ -10,7 +10,7 @@ from statistics import fmean
 from holdfast_sidecar.records.steps import StepLine
 from holdfast_sidecar.stragglers.frame import Frame
 from holdfast_sidecar.stragglers.place import Place
-from holdfast_sidecar.stragglers.work import WorkFit, is_uneven
+from holdfast_sidecar.stragglers.work import WorkFit, is_uneven, of_one_source
 
 Yardstick = Callable[[StepLine], float]
 """A line's own time, had it had as much work as the others of its role."""
@@ -29,12 +29,13 @@ class EvenWork:
         empty while that is not known. `slow` ones teach nothing of what work costs."""
         by_role: dict[str, list[StepLine]] = {}
         for rank, line in frame.lines.items():
-            if line.tokens > 0 and rank in places:
+            if rank in places:
                 by_role.setdefault(places[rank].role, []).append(line)
         if len(self._fits) > len(by_role):
             self._fits = {role: fit for role, fit in self._fits.items() if role in by_role}
         found: dict[int, float] = {}
-        for role, lines in by_role.items():
+        for role, all_lines in by_role.items():
+            lines = [line for line in of_one_source(all_lines) if line.tokens > 0]
             if len(lines) > 1 and _varies(lines):
                 found.update(self._even_out(role, lines, slow))
         return found
@@ -42,6 +43,7 @@ class EvenWork:
     def yardstick(self, role: str, lines: Sequence[StepLine]) -> Yardstick | None:
         """What makes own times of a role comparable, by a choice of its lines: as they are where
         work is even; None where it varies and what it costs is not known."""
+        lines = of_one_source(lines)
         if not _varies(lines):
             return _as_it_is
         fit = self._fits.get(role)
@@ -93,4 +95,4 @@ def _compute_us(line: StepLine) -> int:
 
 def _varies(lines: Sequence[StepLine]) -> bool:
     squares = [line.squares for line in lines if line.squares > 0]
-    return is_uneven([line.tokens for line in lines]) or is_uneven(squares)
+    return is_uneven([line.tokens for line in lines if line.tokens > 0]) or is_uneven(squares)

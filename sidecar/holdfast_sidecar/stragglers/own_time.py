@@ -27,7 +27,7 @@ class OwnTimes(NamedTuple):
     own: list[int]
     compute: list[int]
     """Of it what grows with the work: all but waiting for data and what is not known."""
-    lines: list[StepLine]
+    lines: Sequence[StepLine]
     whole_us: float
     """A step of the median rank, from end to end."""
     senseless: list[int]

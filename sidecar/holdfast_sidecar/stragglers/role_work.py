@@ -9,7 +9,7 @@ from operator import itemgetter
 
 from holdfast_sidecar.records.steps import StepLine
 from holdfast_sidecar.stragglers.own_time import OwnTimes
-from holdfast_sidecar.stragglers.work import WorkFit, is_uneven
+from holdfast_sidecar.stragglers.work import WorkFit, is_uneven, of_one_source
 
 LASTS = 256
 """Frames. Work that was even for so long is even again, and needs no sizes told."""
@@ -68,6 +68,7 @@ class RoleWork:
     def take(self, times: OwnTimes, suspects: Collection[int]) -> Company | None:
         """One frame of two ranks or more; `suspects` teach nothing of what work costs."""
         self.left_out = []
+        times = times._replace(lines=of_one_source(times.lines))
         tokens = list(map(_tokens_of, times.lines))
         squares = list(map(_squares_of, times.lines))
         told = [count for count in tokens if count > 0]

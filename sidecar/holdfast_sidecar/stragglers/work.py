@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
+from operator import itemgetter
+
+from holdfast_sidecar.records.steps import StepLine
 
 Row = tuple[float, float, float]
 """Tokens, squares, microseconds."""
@@ -141,6 +144,23 @@ def _least_squares(
     for column, term in enumerate(terms):
         found[term] = rows[column][size] / rows[column][column]
     return None if min(found) < 0 else (found[0], found[1], found[2])
+
+
+def of_one_source(lines: Sequence[StepLine]) -> Sequence[StepLine]:
+    """The lines with sizes that can be compared: what scripts report is of another unit than what
+    is seen in batches, so that where both are told the work of the fewer ranks is not known. Often
+    one rank reports for all."""
+    reported = sum(map(_is_reported, lines))
+    if not 0 < reported < len(lines):
+        return lines
+    usual = int(2 * reported > len(lines))
+    return [
+        line if line.work_reported == usual else line._replace(tokens=0, squares=0)
+        for line in lines
+    ]
+
+
+_is_reported = itemgetter(StepLine._fields.index("work_reported"))
 
 
 def is_uneven(amounts: Sequence[float]) -> bool:

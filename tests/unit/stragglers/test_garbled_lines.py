@@ -6,12 +6,12 @@ import random
 from collections.abc import Callable
 
 import pytest
-from bench.stragglers.scenario import Layout, Scenario
+from bench.stragglers.scenario import Fault, Layout, Scenario
 from bench.stragglers.simulated_job import SimulatedJob
 from tests.unit.stragglers.garbled import Garbled, blamed, waits_unseen
 
 from holdfast_sidecar.observation import Moment
-from holdfast_sidecar.records.slowness import SlowStanding
+from holdfast_sidecar.records.slowness import Cause, SlowStanding
 from holdfast_sidecar.records.steps import FIELDS, StepLine, parse
 from holdfast_sidecar.stragglers.judge import Judge
 
@@ -47,6 +47,18 @@ def test_who_can_tell_waiting_from_work_is_not_slower_than_who_cannot(seed: int)
         return waits_unseen(line) if chance.random() < 0.9 else line
 
     assert not any(one.slow for one in follow(Scenario(seed, Layout(8)), 200, told))
+
+
+@pytest.mark.parametrize("since", [1, 41])
+def test_who_alone_reports_the_size_of_the_work_was_not_given_more(since: int) -> None:
+    def told(line: StepLine) -> StepLine:
+        sizes = (65536, 1) if line.rank == 0 else (1024, 0)
+        return line._replace(tokens=sizes[0], squares=0, work_reported=sizes[1])
+
+    slow = Fault(Cause.CPU_QUOTA, (0,), 0.3, since)
+    standings = follow(Scenario(7, Layout(8), tells_work=False, faults=(slow,)), 80, told)
+    assert [one.cause for one in standings[-1].slow] == [Cause.CPU_QUOTA]
+    assert not any(one.kind == "work" for one in standings[-1].what_ifs)
 
 
 def test_times_without_sense_are_told_and_move_nobody_elses_figures() -> None:
