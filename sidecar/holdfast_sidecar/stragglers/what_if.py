@@ -73,8 +73,10 @@ class WhatIfs:
         """What is worth telling now, the largest gain first."""
         one = self.model = self.read(frame, places)
         steps = frame.step - frame.after_step
-        without = self._by_rank(one, excesses)
-        without |= _by_cause(one, excesses, causes or {}, exchanges)
+        slowest = sorted(excesses, key=lambda e: e.peers_us - e.own_us)[:MOST_RANKS]
+        without = {("rank", f"rank {e.rank}"): one.without(as_its_peers(one, e)) for e in slowest}
+        ranks = {e.rank for e in slowest}
+        without |= _by_cause(one, excesses, causes or {}, exchanges, ranks)
         without |= self._by_stage(one)
         share = self._even_share(frame, one, {excess.rank for excess in excesses})
         if share is not None:
@@ -105,10 +107,6 @@ class WhatIfs:
         if self._layout is None or (places is not self._places and places != self._places):
             self._places, self._layout = dict(places), lay_out(places)
         return model(frame, self._layout)
-
-    def _by_rank(self, one: StepModel, excesses: Sequence[Excess]) -> dict[Key, float]:
-        slowest = sorted(excesses, key=lambda e: e.peers_us - e.own_us)[:MOST_RANKS]
-        return {("rank", f"rank {e.rank}"): one.without(as_its_peers(one, e)) for e in slowest}
 
     def _by_stage(self, one: StepModel) -> dict[Key, float]:
         """The slowest stage as quick as the mean of all: its work is not gone, but shared out."""
@@ -148,13 +146,19 @@ def _by_cause(
     excesses: Sequence[Excess],
     causes: Mapping[int, Cause],
     exchanges: Sequence[SlowExchange],
+    told: set[int],
 ) -> dict[Key, float]:
     by_cause: dict[Cause, dict[int, float]] = {}
     for excess in excesses:
         cause = causes.get(excess.rank)
         if cause is not None:
             by_cause.setdefault(cause, {}).update(as_its_peers(one, excess))
-    found = {("cause", cause.value): one.without(own) for cause, own in by_cause.items()}
+    # A cause of one rank is told as that rank.
+    found = {
+        ("cause", cause.value): one.without(own)
+        for cause, own in by_cause.items()
+        if len(own) > 1 or not told.issuperset(own)
+    }
     costs = max((exchange.costs_us for exchange in exchanges), default=0.0)
     if costs > 0:
         key = ("cause", Cause.LINK.value)

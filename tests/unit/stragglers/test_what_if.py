@@ -33,6 +33,12 @@ def test_of_two_slow_ranks_neither_alone_makes_a_difference_and_both_do() -> Non
     assert gains(told) == {"cpu_quota": 0.25}
 
 
+def test_a_cause_of_one_rank_is_told_as_that_rank() -> None:
+    own, causes = {0: 130, 1: 100, 2: 100, 3: 100}, {0: Cause.COMPUTE}
+    told = WhatIfs().follow(frame(own, 1, 150), laid_out(dp=4), [excess(0, 130, 100)], causes)
+    assert gains(told) == {"rank 0": 0.25}
+
+
 def test_a_stage_that_has_more_to_do_is_shared_out_over_the_others() -> None:
     what_ifs, places = WhatIfs(), laid_out(dp=2, pp=4)
     own = dict.fromkeys(range(8), 100.0) | {6: 140.0, 7: 140.0}
