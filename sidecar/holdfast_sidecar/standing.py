@@ -202,6 +202,8 @@ def judge(job: str, before: View, after: View) -> Standing:
     findings = [one for report in reports if report.node in living for one in report.findings]
     order = decode(CheckpointOrder, after.section(Section.CHECKPOINT).get(CURRENT, ""))
     waiting = next((r.waiting for r in reports if r.candidate == after.lease.candidate), "")
+    slow = _slow(plan, reports, after.lease.candidate)
+    lasting = [finding for finding in findings if not _may_pass(finding, slow)]
     return Standing(
         job=job,
         state=_state(plan, waiting),
@@ -217,7 +219,7 @@ def judge(job: str, before: View, after: View) -> Standing:
         order=order if order and order.state in ("armed", "writing") else None,
         checkpoint=newest_checkpoint(after),
         incident=newest_incident(after),
-        trouble=list(_trouble(plan, nodes, findings, waiting, after)),
+        trouble=list(_trouble(plan, nodes, lasting, waiting, after)),
         snapshots=None if plan is None or _is_over(plan) else _snapshots(plan, reports, after),
         pause=None if plan is None or _is_over(plan) else plan.pause,
         outside=[] if plan is None else list(plan.outside),
@@ -225,7 +227,7 @@ def judge(job: str, before: View, after: View) -> Standing:
         suggestion="" if plan is None or _is_over(plan) else _suggestion(plan, after),
         exit_code=0 if plan is None else plan.exit_code,
         stepless_since_unix_s=0.0 if plan is None else _stepless_since_unix_s(plan, nodes, after),
-        slow=_slow(plan, reports, after.lease.candidate),
+        slow=slow,
     )
 
 
@@ -235,6 +237,15 @@ def _slow(plan: Plan | None, reports: list[NodeReport], leader: str) -> SlowStan
     return (
         found if found is not None and plan is not None and found.attempt == plan.attempt else None
     )
+
+
+def _may_pass(finding: Finding, slow: SlowStanding | None) -> bool:
+    """Whether it is about somebody slow who may be quick again in a moment: it is shown, marked as
+    such, and nobody need get up for it."""
+    if finding.kind is not Kind.STRAGGLER or slow is None:
+        return False
+    about = [one for one in slow.slow if (one.node, one.ranks) == (finding.node, finding.ranks)]
+    return bool(about) and not any(one.is_persistent for one in about)
 
 
 def newest_checkpoint(view: View) -> LedgerEntry | None:

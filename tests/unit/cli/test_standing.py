@@ -161,6 +161,23 @@ def test_what_asks_for_something_or_foretells_worse_is_trouble(ill: Finding) -> 
     assert judged(plan(), a={"report": report}) == [f"{ill.kind.value} on a"]
 
 
+def test_a_slowness_that_may_pass_is_shown_and_no_trouble() -> None:
+    found = Finding(Kind.STRAGGLER, "b", 0.0, 0.9, [5])
+    passing = dataclasses.replace(slow_job.SLOW, is_persistent=False)
+    other = dataclasses.replace(slow_job.SLOW, node="c", ranks=[9])
+    for slow, trouble in (
+        ([passing], []),
+        ([passing, other], []),
+        ([slow_job.SLOW], ["straggler on b"]),
+        ([], ["straggler on b"]),
+    ):
+        told = dataclasses.replace(slow_job.STANDING, slow=slow)
+        report = NodeReport("a", "i", 0, 0, 0, 0, True, ranks=[RANK], findings=[found], slow=told)
+        given = {"report": report}
+        standing = judge("j", view(1, plan(), a=given), view(2, plan(), a=given))
+        assert (standing.trouble, standing.findings) == (trouble, [found])
+
+
 def test_many_findings_of_one_kind_are_one_line_of_trouble() -> None:
     ill = [
         Finding(Kind.GPU_FAULT, "a", 0.0, 0.9, what=f"xid {n}", remedy=Remedy.RESET_GPU)
