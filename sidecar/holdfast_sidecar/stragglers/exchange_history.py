@@ -34,6 +34,10 @@ LINGERS = 0.5
 WORK_FOLLOWS = 0.5
 """Of what the exchange grew by, the own work of its members: then there is more to exchange."""
 
+BARED = 0.5
+"""Of what the exchange grew by, what its members' own work became shorter: smaller batches hide less
+of it behind the computing, and the wire is as quick as it was."""
+
 Newest = tuple[int, int, float, float]
 """After which step and up to which, the exchange, the work."""
 
@@ -86,9 +90,12 @@ class ExchangeHistory:
             return False
         if not self.is_known:
             return True
-        grown = statistics.median(one[2] for one in latest) / max(1.0, self.usual) - 1
-        work = statistics.median(one[3] for one in latest) / max(1.0, self.work) - 1
-        return grown <= 0 or work < WORK_FOLLOWS * grown
+        exchange = statistics.median(one[2] for one in latest)
+        work = statistics.median(one[3] for one in latest)
+        grown, more_work = exchange / max(1.0, self.usual) - 1, work / max(1.0, self.work) - 1
+        # The work is that of two members.
+        is_bared = (self.work - work) / 2 > BARED * (exchange - self.usual)
+        return grown <= 0 or (more_work < WORK_FOLLOWS * grown and not is_bared)
 
     def latest(self) -> list[Newest]:
         """The newest frames, as many as make `NEW_STEPS`; empty while there are too few."""

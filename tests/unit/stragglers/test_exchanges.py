@@ -32,6 +32,17 @@ def test_a_rank_that_comes_late_makes_nobodys_link_slow() -> None:
     assert not any(told.values())
 
 
+def test_what_smaller_batches_no_longer_hide_is_no_slow_link() -> None:
+    exchanges, places = Exchanges(), grouped(NODES, ALL)
+    for step in range(1, 80):
+        smaller, bared = (150_000, 60_000) if step >= ONSET else (0, 0)
+        lines = {
+            rank: line(rank, step, forward=280_000 - smaller, wait_1=20_000 + bared)
+            for rank in places
+        }
+        assert not exchanges.follow(Frame(step - 1, step, lines), places)
+
+
 def test_one_slow_step_says_nothing_of_a_link() -> None:
     told = exchange(grouped(NODES, ALL), 80, lambda step, group: 400_000 if step % 20 == 0 else 0)
     assert not any(told.values())
