@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.unit.detectors.scene import history, identity, look, record
+from tests.unit.telling.slow_job import SLOW, slow
 
 from holdfast_sidecar.coordination.store import Lease
 from holdfast_sidecar.findings import Finding, Kind
@@ -17,20 +18,11 @@ from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.slowness import Cause, Slowness, SlowStanding
+from holdfast_sidecar.records.slowness import Slowness, SlowStanding
 from holdfast_sidecar.records.steps import StepLine, parse
 from holdfast_sidecar.settings import StragglerSettings
 from holdfast_sidecar.slowness_attention import OwnNode, SlownessAttention
 from holdfast_sidecar.stragglers.place import Place
-
-
-def slow(*ranks: int, **changes: Any) -> Slowness:
-    one = Slowness(
-        *(list(ranks), "b", "", Cause.CPU_QUOTA, "forward", 0.3, 0.9, 4, 50.0, False, 0.2, 1.0),
-        evidence=["the quota was used up"],
-        advice="raise it",
-    )
-    return replace(one, **changes)
 
 
 @dataclass
@@ -115,8 +107,8 @@ def test_who_leads_judges_all_nodes_and_tells_it_as_findings() -> None:
     orders = replace(LEADER, nodes={"b": other(steps=theirs)})
     (finding,) = node.tick(1.0, orders, steps=8)
     assert (finding.kind, finding.node, finding.ranks) == (Kind.STRAGGLER, "b", [1])
-    assert (finding.what, finding.since_unix_s, finding.acts) == ("cpu_quota", 50.0, False)
-    assert finding.evidence == ["the quota was used up", "raise it"]
+    assert (finding.what, finding.since_unix_s, finding.acts) == ("cpu_quota", 4000.0, False)
+    assert finding.evidence == [*SLOW.evidence, SLOW.advice]
     assert sorted(set(twin.given[0])) == [(r, step) for r in (0, 1) for step in range(4, 9)]
     assert twin.places == [{0, 1}]
     assert node.attention.standing == standing(slow(1))

@@ -35,8 +35,8 @@ WORK_FOLLOWS = 0.5
 """Of what the exchange grew by, the own work of its members: then there is more to exchange."""
 
 BARED = 0.5
-"""Of what the exchange grew by, what its members' own work became shorter: smaller batches hide less
-of it behind the computing, and the wire is as quick as it was."""
+"""Of what the exchange grew by, what its members' own work became shorter: smaller batches hide
+less of it behind the computing, and the wire is as quick as it was."""
 
 Newest = tuple[int, int, float, float]
 """After which step and up to which, the exchange, the work."""

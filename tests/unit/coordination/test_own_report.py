@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+from tests.unit.telling.slow_job import SLOW
+
 from holdfast_sidecar.collective_trace import RankTrace
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.own_report import OwnReport
@@ -16,17 +18,13 @@ from holdfast_sidecar.records.gate import GateVerdict
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.slowness import (
-    Cause,
     Efficiency,
-    Slowness,
     SlowStanding,
     WhatIf,
 )
 from holdfast_sidecar.records.snapshot import SnapshotReport
 from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.settings import CheckpointSettings
-
-SLOW = Slowness([0], "a", "", Cause.LINK, "communicating", 0.3, 0.9, 4, 1.0, True, 0.2, 1.0)
 
 FULL = NodeReport(
     node="a",

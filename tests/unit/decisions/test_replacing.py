@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from simulated_job import SimulatedJob
+from tests.unit.telling.slow_job import slow
 
 from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.decisions import replacing, worth_replacing
@@ -23,19 +24,13 @@ from holdfast_sidecar.standing import judge
 from holdfast_sidecar.story import tell
 from holdfast_sidecar.summing_up import sum_up
 
-SLOW = Slowness(
-    ranks=[2],
+SLOW = slow(
+    2,
     node="n1",
-    role="",
     cause=Cause.GPU_CLOCK,
-    part="forward",
     slowdown=0.5,
-    confidence=0.95,
     since_step=40,
-    since_unix_s=900.0,
-    is_persistent=True,
     gain=0.4,
-    lost_s=30.0,
     evidence=["its GPU runs at 60 % of its clock (thermal slowdown)"],
 )
 

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+from tests.unit.telling import slow_job
 
 from holdfast_sidecar.decisions.tracing import (
     Choice,
@@ -24,7 +25,7 @@ from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.request import Request
-from holdfast_sidecar.records.slowness import Cause, Slowness, SlowStanding
+from holdfast_sidecar.records.slowness import SlowStanding
 from holdfast_sidecar.records.trace import TracedPart, TracedRank, TraceOrder
 
 PLAN = Plan(2, 1, "running", [Member("a", "i", 0, 0, 2), Member("b", "i", 1, 2, 2)], 4)
@@ -42,10 +43,7 @@ FOUR = ranks(0.05, 0.051, 0.08, 0.049)
 
 
 def standing(*slow: tuple[list[int], float]) -> SlowStanding:
-    found = [
-        Slowness(named, "a", "", Cause.CPU_QUOTA, "forward", by, 0.9, 50, 0.0, True, 0.1, 1.0)
-        for named, by in slow
-    ]
+    found = [slow_job.slow(*named, slowdown=by) for named, by in slow]
     return SlowStanding(2, 99, 4, 0.0, found)
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 
+from tests.unit.telling.slow_job import slow
+
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.slowness import Cause, Slowness, SlowStanding
+from holdfast_sidecar.records.slowness import SlowStanding
 from holdfast_sidecar.remedy import Remedy
 
 
@@ -31,17 +33,14 @@ def test_what_is_no_finding_at_all_is_no_report() -> None:
 
 
 def test_a_standing_is_read_without_whom_only_newer_leaders_can_name_a_cause_for() -> None:
-    slow = [
-        Slowness([rank], "a", "", Cause.LINK, "forward", 0.3, 0.9, 4, 1.0, True, 0.2, 1.0)
-        for rank in (0, 1)
-    ]
-    standing = SlowStanding(1, 8, 2, 5.0, slow)
+    both = [slow(0), slow(1)]
+    standing = SlowStanding(1, 8, 2, 5.0, both)
     told = json.loads(encode(NodeReport("a", "i", 7, 1, 1, 1, True, slow=standing)))
     told["slow"]["slow"][0]["cause"] = "a_cause_to_come"
     report = decode(NodeReport, json.dumps(told))
     assert report is not None
     assert report.slow is not None
-    assert report.slow.slow == slow[1:]
+    assert report.slow.slow == both[1:]
 
 
 def test_a_report_of_a_sidecar_that_knows_nothing_of_slowness_is_read() -> None:

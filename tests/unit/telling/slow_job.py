@@ -28,6 +28,12 @@ SLOW = Slowness(
     advice="raise the quota (cpu.max) of the pod",
 )
 
+
+def slow(*ranks: int, **changes: Any) -> Slowness:
+    """The same trouble of these ranks, but for what `changes` says."""
+    return dataclasses.replace(SLOW, ranks=list(ranks), **changes)
+
+
 EFFICIENCY = Efficiency(
     mfu=0.382,
     hfu=0.41,
