@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bench.stragglers.scenario import Layout, Scenario
@@ -29,6 +30,7 @@ class Garbled:
     seed: int
     judge: Judge = field(default_factory=lambda: Judge(EfficiencyWatch()))
     now_s: float = 1000.0
+    changes_leader: bool = True
     _late: list[tuple[int, StepLine]] = field(default_factory=list)
     _away: dict[int, int] = field(default_factory=dict)
 
@@ -90,7 +92,7 @@ class Garbled:
         return line
 
     def _change_leader(self, standing: SlowStanding) -> None:
-        if self.chance.random() < 0.01:
+        if self.changes_leader and self.chance.random() < 0.01:
             self.judge = Judge(EfficiencyWatch())
             self.judge.resume(standing)
 
@@ -104,3 +106,20 @@ def waits_unseen(line: StepLine) -> StepLine:
 def blamed(standings: Iterator[SlowStanding]) -> list[Slowness]:
     """All who were ever called slow."""
     return [one for standing in standings for one in standing.slow]
+
+
+def remembered(thing: object, seen: set[int] | None = None) -> int:
+    """How many values somebody holds, at whatever depth."""
+    seen = set() if seen is None else seen
+    if id(thing) in seen or isinstance(thing, (str, bytes, int, float, type(None))):
+        return 1
+    seen.add(id(thing))
+    parts: list[object] = []
+    if isinstance(thing, Mapping):
+        parts += [*thing.keys(), *thing.values()]
+    elif isinstance(thing, (list, tuple, set, frozenset, deque)):
+        parts += thing
+    slots = [name for kind in type(thing).__mro__ for name in getattr(kind, "__slots__", ())]
+    parts += [getattr(thing, name) for name in slots if hasattr(thing, name)]
+    parts += getattr(thing, "__dict__", {}).values()
+    return 1 + sum(remembered(part, seen) for part in parts)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from bench.stragglers.scenario import Fault, Layout, Scenario
 from bench.stragglers.simulated_job import SimulatedJob
-from tests.unit.stragglers.garbled import Garbled, blamed, waits_unseen
+from tests.unit.stragglers.garbled import Garbled, blamed, remembered, waits_unseen
 
 from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.records.slowness import Cause, SlowStanding
@@ -21,6 +21,13 @@ Told = Callable[[StepLine], StepLine]
 @pytest.mark.parametrize("seed", range(24))
 def test_a_healthy_job_is_blamed_for_nothing_however_its_lines_come(seed: int) -> None:
     assert blamed(Garbled(seed).follow(150)) == []
+
+
+def test_a_judge_remembers_no_more_of_a_long_job_than_of_a_short_one() -> None:
+    job = Garbled(5, changes_leader=False)
+    steps = enumerate(job.follow(1500))
+    held = [remembered(job.judge) for number, _ in steps if number % 100 == 99]
+    assert max(held[9:]) < 1.15 * max(held[4:9])
 
 
 def follow(scenario: Scenario, steps: int, told: Told) -> list[SlowStanding]:
