@@ -1,6 +1,8 @@
-"""Scenarios drawn from a seed: those for tuning and those for the report have nothing in common.
+"""Scenarios drawn from a seed: those for tuning and those for the report have little in common.
 
-Neither a seed, nor a layout, nor a tail, memory or slowdown beyond the goal's own 10 %.
+Neither a seed, nor a tail, a rate of hiccups, a slowdown beyond the goal's own 10 %, nor, where
+somebody is slow, a layout. Once a job of the report was looked at to mend the detector, its seeds
+are spent, and all move on: those from one million on are, for an alarm in a healthy job.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ TUNING = Realm(
 )
 
 HELD_OUT = Realm(
-    seeds=range(1_000_000, 2_000_000),
+    seeds=range(2_000_000, 3_000_000),
     layouts=(
         Layout(4, 2),
         Layout(2, 2, 2),
