@@ -9,6 +9,12 @@ def test_columns_are_aligned_and_numbers_stand_to_the_right() -> None:
     assert text == "node  step\na        9\nlong  1234"
 
 
+def test_differences_are_numbers_too() -> None:
+    assert table(["ms", "by"], [["9.00", "+12.10"], ["1.00", "-0.31"]]) == (
+        "  ms      by\n9.00  +12.10\n1.00   -0.31"
+    )
+
+
 def test_an_empty_table_is_its_headings() -> None:
     assert table(["a", "b"], []) == "a  b"
 
