@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 import textwrap
@@ -11,6 +12,10 @@ MOST = 100
 
 LEAST = 50
 """Below it names and figures leave no room for anything; the terminal may fold the lines then."""
+
+_KEPT = "\N{NO-BREAK SPACE}"
+_A_UNIT = re.compile(r"(?<=\d) (?=(?:ms|s|min|h|d)\b|%)")
+"""A number and its unit stay together."""
 
 BAR, LEAST_BAR = 40, 8
 
@@ -29,11 +34,12 @@ def bar_width(taken: int) -> int:
 
 def wrapped(head: str, text: str, indent: int) -> list[str]:
     """Lines of a page that begin with a word of their own; the text stands below itself."""
-    return textwrap.wrap(
-        text,
+    lines = textwrap.wrap(
+        _A_UNIT.sub(_KEPT, text),
         width=columns(),
         initial_indent=f"{head:<{indent}}",
         subsequent_indent=" " * indent,
         break_long_words=False,
         break_on_hyphens=False,
     )
+    return [line.replace(_KEPT, " ") for line in lines]

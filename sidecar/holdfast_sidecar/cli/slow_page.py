@@ -33,8 +33,8 @@ NAMED = 4
 """In the first line; below it stands everyone."""
 
 NOT_JUDGED = (
-    "nobody has judged this job's steps yet: that takes some ten steps of every rank, and the hooks"
-    " in them (`holdfast doctor`)"
+    "nobody has judged this job's steps yet: that takes some ten steps of every rank, the hooks in"
+    " them (`holdfast doctor`), and that `straggler.enabled` is on"
 )
 
 
