@@ -9,7 +9,7 @@ from functools import partial
 
 from bench.benchmark import NotRun, Sample, Task
 from bench.stragglers import real_job, real_networks, real_plan
-from bench.stragglers.real_figures import HEALTHY_STEPS, figures
+from bench.stragglers.real_figures import figures
 from bench.stragglers.real_job import Node, Told
 from bench.stragglers.real_names import REAL, REAL_HEALTHY, REAL_LINK
 from bench.stragglers.real_outcomes import LINKS, false_alarms, of_episode
@@ -36,6 +36,7 @@ LINK_RUNS = 10
 ACROSS = 1.5
 """Of a gradient, what crosses the cable in one direction: a ring of four sends 2 x 3/4 of it."""
 
+HEALTHY_STEPS = 10_000
 QUICK_HEALTHY_STEPS = 600
 HEALTHY_OWN_S = 0.05
 

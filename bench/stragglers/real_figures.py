@@ -11,7 +11,7 @@ from bench.results import FULL
 from bench.stragglers.real_names import REAL, REAL_HEALTHY, REAL_LINK
 
 WITHIN_STEPS = 10
-HEALTHY_STEPS = 10_000
+LEAST_HEALTHY_STEPS = 10_000
 LEAST_RECALL = LEAST_PRECISION = 0.98
 LEAST_RIGHT_CAUSES = 0.95
 STRONG = 0.3
@@ -90,7 +90,7 @@ def _healthy(samples: Sequence[Sample]) -> list[Figure]:
     told = float(alarms) if samples else None
     return [
         exactly("real, alarms in healthy steps", "alarms", told, 0.0),
-        at_least("real, healthy steps", "steps", float(steps), HEALTHY_STEPS)
+        at_least("real, healthy steps", "steps", float(steps), LEAST_HEALTHY_STEPS)
         if samples and all(one.get("mode") == FULL for one in samples)
         else middle("real, healthy steps", "steps", [float(steps)] if samples else []),
     ]
