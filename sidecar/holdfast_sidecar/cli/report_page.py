@@ -17,7 +17,7 @@ from holdfast_sidecar.records.performance import Losses, Performance, RankSteps
 from holdfast_sidecar.records.slowness import Efficiency
 from holdfast_sidecar.records.steps import StepLine
 from holdfast_sidecar.settings import CostSettings
-from holdfast_sidecar.slow_words import gpu_hours, percent
+from holdfast_sidecar.slow_words import gpu_hours, hours_of, percent
 from holdfast_sidecar.span import span
 from holdfast_sidecar.stragglers.cost import money
 
@@ -213,26 +213,27 @@ def _room(rank: RankSteps) -> str:
 
 def _lost(recalled: Recalled, performance: Performance, price: CostSettings) -> str:
     """By cause and by rank: of this run, and of those before it."""
-    now, ranks = losses_of(performance), performance.world_size
+    now, before = losses_of(performance), recalled.before
     parts = [
-        _table("lost to", now.by_cause, now.watched_s, ranks, price),
-        _table("lost by", now.by_rank, now.watched_s, ranks, price),
-        _table(
-            "in runs before, to",
-            recalled.before.by_cause,
-            recalled.before.watched_s,
-            ranks,
-            price,
-        ),
+        _table(head, lost, watched_s, performance, price)
+        for head, lost, watched_s in (
+            ("lost to", now.by_cause, now.watched_s),
+            ("lost by", now.by_rank, now.watched_s),
+            ("in runs before, to", before.by_cause, before.watched_s),
+        )
     ]
     told = "\n\n".join(filter(None, parts))
     return told or ("nothing was lost to slowness so far" if now.watched_s else "")
 
 
 def _table(
-    head: str, lost: Mapping[str, float], watched_s: float, ranks: int, price: CostSettings
+    head: str,
+    lost: Mapping[str, float],
+    watched_s: float,
+    performance: Performance,
+    price: CostSettings,
 ) -> str:
-    dearest = sorted(lost.items(), key=lambda one: -one[1])
+    dearest, ranks = sorted(lost.items(), key=lambda one: -one[1]), performance.world_size
     rows = [
         [
             f"rank {name}" if name[:1].isdigit() else name,
@@ -246,7 +247,7 @@ def _table(
     ]
     if not rows:
         return ""
-    headings = [head, "time", "of the steps", "GPU hours"]
+    headings = [head, "time", "of the steps", hours_of(performance, price)]
     return table(headings + [price.currency] * (price.per_gpu_hour > 0), rows)
 
 

@@ -146,7 +146,7 @@ def _one(
     gain = slow_words.gained(one) or "the job hardly waits for it"
     yield _line("costs", gain)
     if one.lost_s > 0:
-        yield _line("lost", slow_words.cost(one.lost_s, performance.world_size, price))
+        yield _line("lost", slow_words.cost(one.lost_s, performance, price))
 
 
 def _what_ifs(
@@ -161,7 +161,7 @@ def _what_ifs(
     total_s = sum(standing.lost_s.values())
     if total_s >= 1:
         share = f" ({percent(total_s / standing.watched_s)})" if standing.watched_s else ""
-        cost = slow_words.cost(total_s, performance.world_size, price)
+        cost = slow_words.cost(total_s, performance, price)
         yield _line("in all", f"{cost}{share}; for what: holdfast report")
 
 
