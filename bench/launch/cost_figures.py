@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from bench.benchmark import Sample
 from bench.figures import Figure, at_most, exactly, middle
-from bench.launch.names import BARE, HOLDFAST, NVRX, TORCHRUN
+from bench.launch.names import BARE, HOLDFAST, HOOKS_PAIRED, NVRX, TORCHRUN
 from bench.launch.selection import of, values
 
 
@@ -28,16 +28,21 @@ def hooks_figures(samples: Sequence[Sample]) -> list[Figure]:
     """The hooks' own cost, their system calls, and what a real step notices of them."""
     cost = values(samples, "hooks-cost", HOLDFAST, "p99_us")
     calls = values(samples, "hooks-cost", HOLDFAST, "system_calls_per_step")
-    ends = ("lower_percent", "percent", "upper_percent")
-    paired = of(samples, "hooks-paired", HOLDFAST)
-    interval = [paired[-1][end] for end in ends] if paired else []
     tight = "hooks: own cost per step in a tight loop, p99 of 100-step means"
-    real = "hooks: on/off of a real step, upper bound of the 95 % interval"
     return [
         at_most(tight, "us", max(cost, default=None), 10, cost),
         exactly("hooks: system calls per step", "calls", max(calls, default=None), 0),
-        at_most(real, "%", max(interval, default=None), 1, interval),
+        paired_figure(samples),
     ]
+
+
+def paired_figure(samples: Sequence[Sample]) -> Figure:
+    """What a real step notices of the hooks at the most."""
+    ends = ("lower_percent", "percent", "upper_percent")
+    paired = of(samples, HOOKS_PAIRED, HOLDFAST)
+    interval = [paired[-1][end] for end in ends] if paired else []
+    real = "hooks: on/off of a real step, upper bound of the 95 % interval"
+    return at_most(real, "%", max(interval, default=None), 1, interval)
 
 
 def sidecar_figures(samples: Sequence[Sample]) -> list[Figure]:

@@ -10,6 +10,8 @@ BARE = "no launcher"
 
 CONTESTANTS = (TORCHRUN, TORCHRUN_OWN_STORE, NVRX, HOLDFAST)
 
+HOOKS_PAIRED = "hooks-paired"
+
 ADAMW = "adamw"
 SGD = "sgd"
 

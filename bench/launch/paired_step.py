@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 import time
@@ -9,7 +10,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from bench.stepped_model import make_model
 from holdfast import attachment, process
@@ -23,31 +23,21 @@ class Switch:
 
     def __init__(self, attach: Callable[[], None]) -> None:
         from torch.optim import optimizer
-        from torch.utils.data import dataloader
 
-        self._owners: tuple[Any, ...] = (
-            torch,
-            torch.autograd,
-            torch.Tensor,
-            dist,
-            dist.distributed_c10d,
-            dataloader._BaseDataLoaderIter,
-            torch.optim.Optimizer,
-        )
         self._hooks = (
             optimizer._global_optimizer_pre_hooks,
             optimizer._global_optimizer_post_hooks,
         )
-        before = [dict(vars(owner)) for owner in self._owners]
-        hooks_before = [dict(hooks) for hooks in self._hooks]
+        before = [(owner, dict(vars(owner))) for owner in owners()]
+        hooks_before, self._collector_off = [dict(hooks) for hooks in self._hooks], [*gc.callbacks]
         attach()
         self._changes = [
             (owner, name, was[name], value)
-            for owner, was in zip(self._owners, before, strict=True)
+            for owner, was in before
             for name, value in list(vars(owner).items())
-            if name in was and was[name] is not value
+            if name in was and was[name] is not value and callable(value)
         ]
-        self._hooks_on = [dict(hooks) for hooks in self._hooks]
+        self._hooks_on, self._collector_on = [dict(hooks) for hooks in self._hooks], [*gc.callbacks]
         self._hooks_off = hooks_before
         if not self._changes or self._hooks_on == self._hooks_off:
             raise SystemExit("attaching changed nothing in torch")
@@ -60,6 +50,22 @@ class Switch:
         for hooks, content in zip(self._hooks, wanted, strict=True):
             hooks.clear()
             hooks.update(content)
+        gc.callbacks[:] = self._collector_on if on else self._collector_off
+
+
+def owners() -> list[Any]:
+    """All modules of torch that are loaded, and their classes: a list by hand grows old, and what
+    it lacks would be paid with hooks off as well."""
+    modules = [
+        module for name, module in list(sys.modules.items()) if name.partition(".")[0] == "torch"
+    ]
+    classes = {
+        value
+        for module in modules
+        for value in list(vars(module).values())
+        if issubclass(type(value), type) and str(value.__module__).partition(".")[0] == "torch"
+    }
+    return [*modules, *classes]
 
 
 def main(pairs: int, steps_per_block: int) -> None:

@@ -15,7 +15,7 @@ from bench.launch import hooks_cost, hooks_paired, per_step, rendezvous, sidecar
 from bench.launch.contestants import HOLDFAST, NVRX, TORCHRUN, TORCHRUN_OWN_STORE, Contestant
 from bench.launch.faults import NODE_REPLACED, NODE_SHRUNK, SIGKILL, SIGSTOP, Fault
 from bench.launch.goals import figures
-from bench.launch.names import ADAMW, SGD
+from bench.launch.names import ADAMW, HOOKS_PAIRED, SGD
 from bench.launch.recovery import Case, measure, measure_staggered
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ def tasks(quick: bool) -> list[Task]:
         *_kills(ADAMW, quick),
         *_kills(SGD, quick),
         _one("hooks-cost", hooks_cost.measure),
-        _one("hooks-paired", hooks_paired.measure),
+        _one(HOOKS_PAIRED, hooks_paired.measure),
         _one("sidecar", sidecar_cost.measure),
         *_rendezvous(quick),
         *_disturbances(SIGSTOP, quick, waited_out=(TORCHRUN, TORCHRUN_OWN_STORE)),
@@ -137,7 +137,7 @@ BENCHMARK = Benchmark(
     rows=(
         SIGKILL.row,
         "hooks-cost",
-        "hooks-paired",
+        HOOKS_PAIRED,
         "sidecar",
         "rendezvous-2",
         "rendezvous-64",

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 
 from bench.benchmark import Sample
 from bench.figures import Figure, at_least, exactly, middle
+from bench.results import FULL
 from bench.stragglers.real_names import REAL, REAL_HEALTHY, REAL_LINK
 
 WITHIN_STEPS = 10
+LEAST_HEALTHY_STEPS = 10_000
 LEAST_RECALL = LEAST_PRECISION = 0.98
 LEAST_RIGHT_CAUSES = 0.95
 STRONG = 0.3
@@ -88,7 +90,9 @@ def _healthy(samples: Sequence[Sample]) -> list[Figure]:
     told = float(alarms) if samples else None
     return [
         exactly("real, alarms in healthy steps", "alarms", told, 0.0),
-        Figure("real, healthy steps", float(steps) if samples else None, "steps"),
+        at_least("real, healthy steps", "steps", float(steps), LEAST_HEALTHY_STEPS)
+        if samples and all(one.get("mode") == FULL for one in samples)
+        else middle("real, healthy steps", "steps", [float(steps)] if samples else []),
     ]
 
 

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from bench.benchmark import Benchmark, Sample, Task
 from bench.figures import Figure
-from bench.stragglers import aggregate, causes, detection, real, trace_price
+from bench.stragglers import aggregate, causes, detection, own_price, real, trace_price
 
 SECTIONS = (
     detection.SECTION,
     causes.SECTION,
     aggregate.SECTION,
+    own_price.SECTION,
     real.SECTION,
     trace_price.SECTION,
 )

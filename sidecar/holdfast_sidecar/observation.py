@@ -274,17 +274,22 @@ PHASES_OF_A_STEP = (
 )
 """What a record splits a step into."""
 
+UNSPLIT = "unsplit"
+"""Steps of which only the whole was measured, since they are short: none of it is `other`."""
+
 _split: Callable[[Record], tuple[int, ...]] = attrgetter(*(f"{p}_us" for p in PHASES_OF_A_STEP))
+_WHOLE_ONLY = int(RecordFlag.WHOLE_ONLY)
 
 
 def _add_up(totals: Mapping[str, float], records: tuple[Record, ...]) -> Mapping[str, float]:
     if not records:
-        return totals or dict.fromkeys(PHASES_OF_A_STEP, 0.0)
-    sums_us = map(sum, zip(*map(_split, records), strict=True))
-    return {
-        phase: totals.get(phase, 0.0) + sum_us / 1e6
-        for phase, sum_us in zip(PHASES_OF_A_STEP, sums_us, strict=True)
-    }
+        return totals or dict.fromkeys((*PHASES_OF_A_STEP, UNSPLIT), 0.0)
+    sums_us = dict(
+        zip(PHASES_OF_A_STEP, map(sum, zip(*map(_split, records), strict=True)), strict=True)
+    )
+    sums_us[UNSPLIT] = sum(one.other_us for one in records if one.flags & _WHOLE_ONLY)
+    sums_us["other"] -= sums_us[UNSPLIT]
+    return {phase: totals.get(phase, 0.0) + sum_us / 1e6 for phase, sum_us in sums_us.items()}
 
 
 def _since(before: float | None, is_so: bool, at_s: float) -> float | None:

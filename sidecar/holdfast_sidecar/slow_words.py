@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast_sidecar.records.performance import Performance
 from holdfast_sidecar.records.slowness import Cause, Slowness, WhatIf
 from holdfast_sidecar.settings import CostSettings
 from holdfast_sidecar.span import span
@@ -84,11 +85,19 @@ def percent(share: float) -> str:
     return f"{hundredth:.0f} %" if abs(hundredth) >= 9.95 else f"{hundredth:.1f} %"
 
 
-def cost(lost_s: float, ranks: int, price: CostSettings) -> str:
+def cost(lost_s: float, performance: Performance, price: CostSettings) -> str:
     """`5 min 12 s of the job, 0.69 GPU hours, 1.73 USD`; money only where a price is set."""
+    ranks = performance.world_size
     paid = money(lost_s, ranks, price)
     told = "" if paid is None else f", {paid:,.2f} {price.currency}"
-    return f"{span(lost_s)} of the job, {gpu_hours(lost_s, ranks):,.2f} GPU hours{told}"
+    hours = f"{gpu_hours(lost_s, ranks):,.2f} {hours_of(performance, price)}"
+    return f"{span(lost_s)} of the job, {hours}{told}"
+
+
+def hours_of(performance: Performance, price: CostSettings) -> str:
+    """An hour of a rank is a GPU's only where one was seen, or somebody pays for it."""
+    has_devices = any(rank.memory_total for rank in performance.ranks)
+    return "GPU hours" if has_devices or price.per_gpu_hour > 0 else "rank hours"
 
 
 def gpu_hours(lost_s: float, ranks: int) -> float:

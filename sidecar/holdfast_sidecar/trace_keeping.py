@@ -43,14 +43,28 @@ class TraceKeeping:
         self._settings = settings
         self._new_identifier = new_identifier
         self._watch = Stopwatch()
+        self._asked_s: dict[str, float] = {}
+        """Request -> when it was first seen here."""
 
     def keep(self, lease: Lease, cluster: Cluster, plan: Plan, now: float) -> None:
         """Bring the traces that were asked for one step further. `now` is monotonic seconds."""
         order = cluster.trace
+        self._forget_unwaited(lease, cluster, "" if order is None else order.request, now)
         if order is not None and order.state == "armed":
             self._follow(lease, cluster, plan, order, now)
         elif order is None or self._is_read(lease, cluster, order, now):
             self._consider(lease, cluster, plan)
+
+    def _forget_unwaited(self, lease: Lease, cluster: Cluster, served: str, now: float) -> None:
+        """Whoever was killed while waiting took nothing back: no ranks shall be traced for them
+        when the job gets to it."""
+        asked = {name: one for name, one in cluster.requests.items() if one.kind == TRACE}
+        self._asked_s = {name: self._asked_s.get(name, now) for name in asked}
+        for name, request in asked.items():
+            waits_s = tracing.patience_s(request) + UNREAD_S
+            if name != served and now - self._asked_s[name] > waits_s:
+                known = cluster.request_texts[name]
+                self._store.order(lease, Section.REQUESTS, name, None, known)
 
     def _follow(
         self, lease: Lease, cluster: Cluster, plan: Plan, order: TraceOrder, now: float

@@ -61,6 +61,8 @@ def explain(
       scp $(holdfast explain --bundle) desk:
     """
     if slow:
+        if bundle:
+            raise BadInput("--slow has no bundle: that is of an incident")
         _explain_slow(effective, incident or job, as_json)
         return
     record = recall(effective, job)

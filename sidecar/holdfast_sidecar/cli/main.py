@@ -7,6 +7,7 @@ Subcommands live in modules of their own, imported only when used: `holdfast --h
 from __future__ import annotations
 
 import importlib
+import io
 import sys
 from typing import Any, NoReturn
 
@@ -69,6 +70,10 @@ class Commands(click.Group):
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         """Run, and leave: 2 for what the person can mend, else what the command said."""
         extra["standalone_mode"] = False
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                # A terminal may lack a sign of ours, as a bar's: that is no reason to say nothing.
+                stream.reconfigure(errors="replace")
         try:
             code = super().main(*args, **extra)
         except (BadInput, click.ClickException) as error:

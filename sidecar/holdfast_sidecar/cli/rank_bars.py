@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Collection, Mapping
 
+from holdfast_sidecar.cli.columns import bar_width, wrapped
 from holdfast_sidecar.cli.table import BAD, paint
 from holdfast_sidecar.performance_seen import SHOWN, lines_of, shortened, slow_ranks
 from holdfast_sidecar.records.performance import Performance
@@ -16,9 +17,6 @@ from holdfast_sidecar.records.steps import StepLine
 from holdfast_sidecar.span import span
 
 OWN, UNCLEAR, WAIT = "█", "▒", "░"
-
-WIDTH = 40
-"""Columns of the longest bar: with names and figures beside it a line is below a hundred."""
 
 
 def bars(performance: Performance) -> str:
@@ -44,7 +42,7 @@ def heading(lines: Collection[StepLine]) -> str:
     signs = f"{OWN} own work  {WAIT} waiting for others"
     if not all(one.waits_seen for one in lines):
         signs += f"  {UNCLEAR} backward, in which waiting can't be told apart"
-    return f"{steps}: {signs}"
+    return "\n".join(wrapped("", f"{steps}: {signs}", 0))
 
 
 def parts_of(line: StepLine) -> tuple[int, int, int]:
@@ -59,24 +57,29 @@ def _rows(
     longest = max(sum(parts_of(line)) for line in lines.values()) or 1
     wide_rank = max(len(str(rank)) for rank in lines)
     wide_node = max(len(nodes[rank]) for rank in lines)
-    rows = []
+    names = {rank: f"rank {rank:>{wide_rank}}  {nodes[rank]:<{wide_node}}" for rank in lines}
+    figures = {rank: _figures(line, rank in slow) for rank, line in lines.items()}
+    taken = len("rank   " + "    ") + wide_rank + wide_node + max(map(len, figures.values()))
+    width, rows = bar_width(taken), []
     for rank, line in sorted(lines.items()):
-        name = f"rank {rank:>{wide_rank}}  {nodes[rank]:<{wide_node}}"
-        own, unclear, wait = parts_of(line)
-        bar = _bar((own, unclear, wait), longest)
-        figures = f"{span(own / 1e6)} own, {span(wait / 1e6)} waiting"
-        mark = "  <- slow" if rank in slow else ""
-        row = f"{name}  {bar:<{WIDTH}}  {figures}{mark}"
-        rows.append(paint(row, BAD) if mark else row)
+        bar = _bar(parts_of(line), longest, width)
+        row = f"{names[rank]}  {bar:<{width}}  {figures[rank]}"
+        rows.append(paint(row, BAD) if rank in slow else row)
     return rows
 
 
-def _bar(parts: tuple[int, int, int], longest: int) -> str:
+def _figures(line: StepLine, is_slow: bool) -> str:
+    own, _, wait = parts_of(line)
+    mark = "  <- slow" if is_slow else ""
+    return f"{span(own / 1e6)} own, {span(wait / 1e6)} waiting{mark}"
+
+
+def _bar(parts: tuple[int, int, int], longest: int, width: int) -> str:
     """Each sign ends where its sum does, so that rounding does not add up."""
     text, total = "", 0
     for part, sign in zip(parts, (OWN, UNCLEAR, WAIT), strict=True):
         total += part
-        text += sign * (round(WIDTH * total / longest) - len(text))
+        text += sign * (round(width * total / longest) - len(text))
     return text
 
 

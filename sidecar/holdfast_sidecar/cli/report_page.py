@@ -4,12 +4,12 @@ at the terminal."""
 from __future__ import annotations
 
 import dataclasses
-import textwrap
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from holdfast_sidecar.cli.columns import bar_width, wrapped
 from holdfast_sidecar.cli.performance_recall import Recalled
-from holdfast_sidecar.cli.rank_bars import OWN, WIDTH
+from holdfast_sidecar.cli.rank_bars import OWN
 from holdfast_sidecar.cli.slow_page import NOT_JUDGED
 from holdfast_sidecar.cli.table import BAD, paint, size, table
 from holdfast_sidecar.performance_seen import SHOWN, lines_of, losses_of, median_us, shortened
@@ -17,7 +17,7 @@ from holdfast_sidecar.records.performance import Losses, Performance, RankSteps
 from holdfast_sidecar.records.slowness import Efficiency
 from holdfast_sidecar.records.steps import StepLine
 from holdfast_sidecar.settings import CostSettings
-from holdfast_sidecar.slow_words import gpu_hours, percent
+from holdfast_sidecar.slow_words import gpu_hours, hours_of, percent
 from holdfast_sidecar.span import span
 from holdfast_sidecar.stragglers.cost import money
 
@@ -44,6 +44,11 @@ LITTLE_ROOM = 0.05
 2 to 20 MiB and more, and gives back what it keeps before it gives up, which costs steps."""
 
 CAUSES_SHOWN = 12
+
+INDENT = 15
+
+FIGURES = 48
+"""Columns of a part's name, of its time and of its share."""
 
 
 def page(recalled: Recalled, now_unix_s: float, price: CostSettings) -> str:
@@ -73,6 +78,10 @@ def plain(recalled: Recalled, price: CostSettings) -> dict[str, Any]:
         "job": recalled.job,
         "is_over": recalled.is_over,
         "is_of_earlier_run": recalled.is_of_earlier_run,
+        "attempt": recalled.attempt,
+        "remark": recalled.remark,
+        "step": None if standing is None else standing.step,
+        "at_unix_s": None if standing is None else standing.at_unix_s,
         "world_size": world_size,
         "efficiency": None if efficiency is None else dataclasses.asdict(efficiency),
         "median_step_us": {part: median_us(lines, part) for part in ("total", *PARTS)},
@@ -114,7 +123,8 @@ def fragmentation(rank: RankSteps) -> float:
 def _heading(recalled: Recalled, performance: Performance, now_unix_s: float) -> Iterator[str]:
     standing = performance.standing
     which = ", the run before this one" if recalled.is_of_earlier_run else ""
-    yield f"job {recalled.job}: {performance.world_size:,} ranks{which}"
+    over = ", over" if recalled.is_over and not recalled.is_of_earlier_run else ""
+    yield f"job {recalled.job}: {performance.world_size:,} ranks{which}{over}"
     if standing is None:
         yield NOT_JUDGED
         return
@@ -162,9 +172,10 @@ def _where_it_goes(lines: Collection[StepLine]) -> Iterator[str]:
 
 
 def _part(name: str, microseconds: float, longest: float, total: float) -> str:
-    bar = OWN * max(1, round(WIDTH * microseconds / longest))
+    width = bar_width(FIGURES)
+    bar = OWN * max(1, round(width * microseconds / longest))
     share = percent(microseconds / total) if total else "-"
-    return f"{name:<30}{bar:<{WIDTH}}  {_short(microseconds):>8}  {share:>6}"
+    return f"{name:<30}{bar:<{width}}  {_short(microseconds):>8}  {share:>6}"
 
 
 def _short(microseconds: float) -> str:
@@ -202,26 +213,27 @@ def _room(rank: RankSteps) -> str:
 
 def _lost(recalled: Recalled, performance: Performance, price: CostSettings) -> str:
     """By cause and by rank: of this run, and of those before it."""
-    now, ranks = losses_of(performance), performance.world_size
+    now, before = losses_of(performance), recalled.before
     parts = [
-        _table("lost to", now.by_cause, now.watched_s, ranks, price),
-        _table("lost by", now.by_rank, now.watched_s, ranks, price),
-        _table(
-            "in runs before, to",
-            recalled.before.by_cause,
-            recalled.before.watched_s,
-            ranks,
-            price,
-        ),
+        _table(head, lost, watched_s, performance, price)
+        for head, lost, watched_s in (
+            ("lost to", now.by_cause, now.watched_s),
+            ("lost by", now.by_rank, now.watched_s),
+            ("in runs before, to", before.by_cause, before.watched_s),
+        )
     ]
     told = "\n\n".join(filter(None, parts))
     return told or ("nothing was lost to slowness so far" if now.watched_s else "")
 
 
 def _table(
-    head: str, lost: Mapping[str, float], watched_s: float, ranks: int, price: CostSettings
+    head: str,
+    lost: Mapping[str, float],
+    watched_s: float,
+    performance: Performance,
+    price: CostSettings,
 ) -> str:
-    dearest = sorted(lost.items(), key=lambda one: -one[1])
+    dearest, ranks = sorted(lost.items(), key=lambda one: -one[1]), performance.world_size
     rows = [
         [
             f"rank {name}" if name[:1].isdigit() else name,
@@ -235,7 +247,7 @@ def _table(
     ]
     if not rows:
         return ""
-    headings = [head, "time", "of the steps", "GPU hours"]
+    headings = [head, "time", "of the steps", hours_of(performance, price)]
     return table(headings + [price.currency] * (price.per_gpu_hour > 0), rows)
 
 
@@ -252,8 +264,8 @@ def _plain_lost(lost: Losses, ranks: int, price: CostSettings) -> dict[str, Any]
 
 
 def _line(head: str, text: str) -> str:
-    return f"{head:<15}{text}"
+    return "\n".join(_wrapped(head, text))
 
 
 def _wrapped(head: str, text: str) -> list[str]:
-    return textwrap.wrap(text, width=100, initial_indent=f"{head:<15}", subsequent_indent=" " * 15)
+    return wrapped(head, text, INDENT)

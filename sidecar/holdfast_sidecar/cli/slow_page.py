@@ -4,22 +4,23 @@ at the terminal."""
 from __future__ import annotations
 
 import dataclasses
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from holdfast_sidecar import slow_words
+from holdfast_sidecar.cli.columns import wrapped
 from holdfast_sidecar.cli.performance_recall import Recalled
 from holdfast_sidecar.cli.rank_bars import bars
 from holdfast_sidecar.cli.table import BAD, GOOD, paint
-from holdfast_sidecar.records.performance import Performance
+from holdfast_sidecar.records.performance import Performance, RankSteps
 from holdfast_sidecar.records.slowness import Slowness, SlowStanding, WhatIf
+from holdfast_sidecar.records.steps import parse
 from holdfast_sidecar.settings import CostSettings
 from holdfast_sidecar.slow_words import gpu_hours, percent
 from holdfast_sidecar.span import span
 from holdfast_sidecar.stragglers.cost import money
 
-WIDTH = 100
+INDENT = 12
 
 EVIDENCE_SHOWN = 6
 
@@ -32,8 +33,8 @@ NAMED = 4
 """In the first line; below it stands everyone."""
 
 NOT_JUDGED = (
-    "nobody has judged this job's steps yet: that takes some ten steps of every rank, and the hooks"
-    " in them (`holdfast doctor`)"
+    "nobody has judged this job's steps yet: that takes some ten steps of every rank, the hooks in"
+    " them (`holdfast doctor`), and that `straggler.enabled` is on"
 )
 
 
@@ -72,14 +73,23 @@ def plain(recalled: Recalled, price: CostSettings) -> dict[str, Any]:
         "job": recalled.job,
         "is_over": recalled.is_over,
         "is_of_earlier_run": recalled.is_of_earlier_run,
+        "attempt": recalled.attempt,
+        "remark": recalled.remark,
         "is_anybody_slow": bool(lost),
         "costs": lost,
         "per_gpu_hour": price.per_gpu_hour,
         "currency": price.currency,
         "world_size": world_size,
         "standing": None if standing is None else dataclasses.asdict(standing),
-        "steps": [] if performance is None else [vars(one) for one in performance.ranks],
+        "steps": [] if performance is None else [_steps(one) for one in performance.ranks],
     }
+
+
+def _steps(one: RankSteps) -> dict[str, Any]:
+    """A rank with the means of its newest steps by name; None where it told none."""
+    told = vars(one).copy()
+    line = parse(told.pop("line"))
+    return told | {"means": None if line is None else line._asdict() | {"own": line.own_us}}
 
 
 def _price(one: Slowness, ranks: int, price: CostSettings) -> dict[str, Any]:
@@ -101,7 +111,8 @@ def _verdict(recalled: Recalled, standing: SlowStanding, now_unix_s: float) -> s
         f"{which}{standing.judged_ranks:,} ranks compared up to step {standing.step:,} of attempt"
         f" {standing.attempt}, {span(standing.watched_s)} of steps in all, judged {ago} ago"
     )
-    return "\n".join([f"job {recalled.job}: {told}", *_wrapped("watched", watched)])
+    job = f"{recalled.job} is over; last judged" if recalled.is_over else recalled.job
+    return "\n".join([f"job {job}: {told}", *_wrapped("watched", watched)])
 
 
 def _who_is_slow(slow: Sequence[Slowness]) -> str:
@@ -135,7 +146,7 @@ def _one(
     gain = slow_words.gained(one) or "the job hardly waits for it"
     yield _line("costs", gain)
     if one.lost_s > 0:
-        yield _line("lost", slow_words.cost(one.lost_s, performance.world_size, price))
+        yield _line("lost", slow_words.cost(one.lost_s, performance, price))
 
 
 def _what_ifs(
@@ -150,7 +161,7 @@ def _what_ifs(
     total_s = sum(standing.lost_s.values())
     if total_s >= 1:
         share = f" ({percent(total_s / standing.watched_s)})" if standing.watched_s else ""
-        cost = slow_words.cost(total_s, performance.world_size, price)
+        cost = slow_words.cost(total_s, performance, price)
         yield _line("in all", f"{cost}{share}; for what: holdfast report")
 
 
@@ -164,10 +175,8 @@ def _worth_telling(what_ifs: Sequence[WhatIf]) -> Iterator[WhatIf]:
 
 
 def _line(head: str, text: str) -> str:
-    return f"{head:<12}{text}"
+    return "\n".join(_wrapped(head, text))
 
 
 def _wrapped(head: str, text: str) -> list[str]:
-    return textwrap.wrap(
-        text, width=WIDTH, initial_indent=f"{head:<12}", subsequent_indent=" " * 12
-    )
+    return wrapped(head, text, INDENT)

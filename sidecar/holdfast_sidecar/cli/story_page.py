@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import textwrap
 import time
 from pathlib import Path
 from typing import Any
 
 from holdfast_sidecar.advice import advise
+from holdfast_sidecar.cli.columns import wrapped
 from holdfast_sidecar.cli.kept_here import bundles, failures, in_brief, tell_failures
 from holdfast_sidecar.cli.recollection import Recollection
 from holdfast_sidecar.cli.table import BAD, GOOD, paint, size, table
 from holdfast_sidecar.span import span
 from holdfast_sidecar.story import Story, describe_decision, tell, whom
 from holdfast_sidecar.summing_up import sum_up
-
-WIDTH = 100
-"""Columns: advice is a sentence or two, which few terminals hold in one line."""
 
 
 def page(story: Story, kept: list[tuple[Path, int]], state: Path) -> str:
@@ -45,7 +42,7 @@ def plain(story: Story) -> dict[str, Any]:
 
 
 def _next(step: str) -> str:
-    return textwrap.fill(step, width=WIDTH, initial_indent="next      ", subsequent_indent=" " * 10)
+    return "\n".join(wrapped("next", step, 10))
 
 
 def _outcome(story: Story) -> str:

@@ -45,7 +45,7 @@ def size(count: int) -> str:
 
 
 def _is_number(cell: str) -> bool:
-    return not cell or cell == "-" or cell[0].isdigit()
+    return not cell or cell == "-" or cell.lstrip("+-")[:1].isdigit()
 
 
 def _pad(cell: str, width: int, to_right: bool) -> str:

@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import shutil
-import socket
 import sys
-import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import click
 
@@ -20,7 +12,8 @@ from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.asking import ask
 from holdfast_sidecar.cli.finding_the_job import find_job
 from holdfast_sidecar.cli.settings_options import settings_options
-from holdfast_sidecar.cli.table import size, table
+from holdfast_sidecar.cli.trace_files import collect, make_folder
+from holdfast_sidecar.cli.trace_page import page, spell
 from holdfast_sidecar.cli.wishes import (
     LOST,
     Settled,
@@ -32,26 +25,14 @@ from holdfast_sidecar.cli.wishes import (
 from holdfast_sidecar.configuration import Effective, read_seconds
 from holdfast_sidecar.decisions import tracing
 from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.home import expand
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.trace import TracedRank, TraceOrder
-from holdfast_sidecar.tracing import comparison
-from holdfast_sidecar.tracing.comparison import Row
 
 MOST_STEPS = 100
 """A step of a large model makes megabytes; more of them are no better to look at."""
 
 GRACE_S = 10.0
 """So much longer than the leader, who knows better why it came to nothing."""
-
-
-@dataclass(frozen=True)
-class Collected:
-    """A rank's trace, and where it lies now."""
-
-    rank: TracedRank
-    path: str
-    """On this machine; empty: it lies on another."""
 
 
 @click.command()
@@ -64,7 +45,9 @@ class Collected:
     "--at", "at_step", default=0, metavar="STEP", help="From this step on; default: soon."
 )
 @click.option("--out", metavar="DIR", help="Put the files of this machine there, too.")
-@click.option("--timeout", default="2m", show_default=True, help="How long to wait for them.")
+@click.option(
+    "--timeout", default="2m", show_default=True, metavar="TIME", help="How long to wait for them."
+)
 @click.option("--json", "as_json", is_flag=True, help="For scripts.")
 @settings_options
 def trace(
@@ -93,7 +76,7 @@ def trace(
 
     \b
     Exit code: 0 the traces are there
-               1 they are not (the reason is printed)
+               1 not all of them are (the reason is printed)
                2 something you gave is wrong
                3 there is no such job
     """
@@ -103,9 +86,9 @@ def trace(
     if not 1 <= steps <= MOST_STEPS:
         raise BadInput(f"--steps {steps}: between 1 and {MOST_STEPS}")
     if at_step < 0 or patience_s <= 0:
-        raise BadInput("--at and --timeout can't be negative")
+        raise BadInput("--at can't be negative, and --timeout must be longer than nothing")
     ranks = parse_ranks(named)
-    folder = None if out is None else _make_folder(out)
+    folder = None if out is None else make_folder(out)
     found = find_job(effective, job)
     store = found.open_store()
     kept: list[TraceOrder] = []
@@ -129,7 +112,7 @@ def trace(
     order = kept[-1]
     collected = [collect(one, order, folder) for one in order.taken]
     click.echo(spell(order, collected) if as_json else page(found.job, order, collected))
-    sys.exit(0 if any(one.path or one.rank.path for one in collected) else 1)
+    sys.exit(0 if all(one.rank.path and not one.trouble for one in collected) else 1)
 
 
 def parse_ranks(text: str | None) -> list[int]:
@@ -192,104 +175,3 @@ def how_far(order: TraceOrder, traced: dict[int, TracedRank], cluster: Cluster) 
     ranks = {} if plan is None else cluster.ranks(plan)
     behind = min((rank.step for rank in ranks.values()), default=0)
     return f"waiting for step {order.step}: the job is at step {behind}"
-
-
-def collect(one: TracedRank, order: TraceOrder, folder: Path | None) -> Collected:
-    """Put a file of this machine into the folder that was named."""
-    source = Path(one.path)
-    if not one.path or one.host != socket.gethostname() or not source.is_file():
-        return Collected(one, "")
-    if folder is None:
-        return Collected(one, str(source))
-    target = folder / f"step-{order.step:08d}-{source.name}"
-    try:
-        link_or_copy(source, target)
-    except OSError as error:
-        raise BadInput(f"--out: {source} can't be put there: {error}") from None
-    return Collected(one, str(target))
-
-
-def link_or_copy(source: Path, target: Path) -> None:
-    """A second name for the file where that can be had; in place of what was there."""
-    draft = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        os.link(source, draft)
-    except OSError:
-        shutil.copyfile(source, draft)
-    draft.replace(target)
-    with contextlib.suppress(FileNotFoundError):
-        draft.unlink()  # two names of one file: replacing one by the other does nothing
-
-
-def page(job: str, order: TraceOrder, collected: Sequence[Collected]) -> str:
-    """For people."""
-    compared = in_order(order)
-    steps = (
-        f"{order.steps} steps from step {order.step}" if order.steps > 1 else (f"step {order.step}")
-    )
-    lines = [f"job {job}, {steps}: {order.why}", ""]
-    columns = [f"rank {one.rank}" for one in compared]
-    for title, rows in (
-        ("part of the step, ms", comparison.parts(compared)),
-        ("operator, ms of its own", comparison.operators(compared)),
-    ):
-        if rows:
-            more = ["difference"] if len(compared) > 1 else []
-            lines += [table([title, *columns, *more], [_cells(row) for row in rows]), ""]
-    if len(compared) > 1 and (told := comparison.verdict(compared)):
-        lines += [told, ""]
-    lines += [_where(one) for one in collected]
-    lines += ["", "open them in https://ui.perfetto.dev or chrome://tracing"]
-    return "\n".join(lines)
-
-
-def in_order(order: TraceOrder) -> list[TracedRank]:
-    """The ranks that are set side by side and have something to show, the slow one first."""
-    by_rank = {one.rank: one for one in order.taken if one.state == "saved"}
-    return [by_rank[rank] for rank in order.compared if rank in by_rank]
-
-
-def _cells(row: Row) -> list[str]:
-    cells = ["-" if us is None else f"{us / 1e3:.2f}" for us in row.us]
-    if len(row.us) > 1:
-        cells.append(f"{round(row.difference_us / 1e3, 2) + 0.0:+.2f}")
-    return [row.name, *cells]
-
-
-def _where(one: Collected) -> str:
-    rank = one.rank
-    if not rank.path:
-        return f"rank {rank.rank}: no trace: {rank.error or rank.state}"
-    note = f"; {rank.error}" if rank.error else ""
-    kept = f"{size(rank.size_bytes)}, its loop stood for {rank.kept_s * 1e3:.0f} ms{note}"
-    if one.path:
-        return f"rank {rank.rank}: {one.path} ({kept})"
-    return f"rank {rank.rank}: {rank.host}:{rank.path} (on another node; {kept})"
-
-
-def spell(order: TraceOrder, collected: Sequence[Collected]) -> str:
-    """For scripts."""
-    compared = in_order(order)
-    return json.dumps(
-        {
-            "step": order.step,
-            "steps": order.steps,
-            "attempt": order.attempt,
-            "why": order.why,
-            "compared": [one.rank for one in compared],
-            "parts_us": {row.name: list(row.us) for row in comparison.parts(compared)},
-            "operators_us": {row.name: list(row.us) for row in comparison.operators(compared)},
-            "ranks": [{**asdict(one.rank), "collected": one.path} for one in collected],
-            "at_unix_s": time.time(),
-        },
-        indent=2,
-    )
-
-
-def _make_folder(out: str) -> Path:
-    folder = expand(out)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(f"--out {out}: {error}") from None
-    return folder

@@ -26,6 +26,21 @@ MOST_COMPARED = 4
 """Columns that fit a terminal."""
 
 
+FILE_UNDER_WAY = frozenset({"saving", "saved"})
+"""States from which only its file, or summing that up, is still to come."""
+
+
+WHY_NOT = {
+    "none": "it never answered",
+    "armed": "it did not get to the step in time",
+    "saving": "its file was not there in time",
+    "failed": "it failed, and could not write down why (is the disk of its node full?)",
+    "void": "it was taken back",
+    "missed": "it was past the step when it heard of it",
+}
+"""State of a rank without a trace and without a word -> what that means."""
+
+
 @dataclass(frozen=True)
 class Choice:
     """Whom to trace, whom of them to set side by side, and why these."""
@@ -208,16 +223,20 @@ def judge(
         return Late(f"rank {min(late)} was past step {order.step} when it heard of it")
     is_late = armed_for_s > order.deadline_s
     told = [traced.get(rank, TracedRank(rank)) for rank in order.ranks]
-    gone = [
-        rank
-        for rank in order.ranks
-        if rank not in ranks or not ranks[rank].alive or ranks[rank].ending
-    ]
-    if not is_late and not gone and not all(_is_done(one, order) for one in told):
+    gone = [one.rank for one in told if _has_left(one, ranks.get(one.rank))]
+    awaited = [one for one in told if one.rank not in gone and not _is_done(one, order)]
+    if gone:  # the others may never get to the step without it
+        awaited = [one for one in awaited if one.state in FILE_UNDER_WAY]
+    if awaited and not is_late:
         return Pending()
     if any(one.state == "saved" for one in told):
         return Taken(tuple(told))
     return Void(_why_none(order, told, ranks, gone))
+
+
+def why_no_trace(one: TracedRank) -> str:
+    """Of a rank that has none: what it said, else what its state comes to."""
+    return one.error or WHY_NOT.get(one.state, one.state)
 
 
 def traced_ranks(order: TraceOrder, nodes: Mapping[str, NodeReport]) -> dict[int, TracedRank]:
@@ -230,6 +249,15 @@ def traced_ranks(order: TraceOrder, nodes: Mapping[str, NodeReport]) -> dict[int
         for one in part.ranks
         if one.rank in order.ranks
     }
+
+
+def _has_left(one: TracedRank, rank: RankReport | None) -> bool:
+    """Whether it ended before its trace was there; one that ends waits for its file, though."""
+    if one.state in DONE:
+        return False
+    if rank is None or not rank.alive:
+        return True
+    return rank.ending != 0 and one.state != "saving"
 
 
 def _is_done(one: TracedRank, order: TraceOrder) -> bool:
@@ -248,7 +276,12 @@ def _why_none(
         return errors[0]
     if gone:
         return f"rank {gone[0]} ended before step {order.step + order.steps}"
-    behind = min(order.ranks, key=lambda rank: (ranks[rank].step, rank))
+    if failed := [one for one in told if one.state == "failed"]:
+        return f"rank {failed[0].rank}: {why_no_trace(failed[0])}"
+    known = [rank for rank in order.ranks if rank in ranks]
+    if not known:
+        return "its ranks have left"
+    behind = min(known, key=lambda rank: (ranks[rank].step, rank))
     return (
         f"rank {behind} is at step {ranks[behind].step} and did not get to"
         f" {order.step + order.steps} within {order.deadline_s:g} s"

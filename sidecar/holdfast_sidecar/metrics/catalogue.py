@@ -228,7 +228,9 @@ RANKS = (
         "seconds",
         (*RANK, "phase"),
         "Time of completed steps by phase, of this attempt, as far as this sidecar saw it; data,"
-        " saving, evaluating, compiling and transfer are absent before they first occur.",
+        " saving, evaluating, compiling and transfer are absent before they first occur, and so is"
+        " unsplit: short steps of which only the whole is measured, so that shares are of the"
+        " others.",
     ),
     counter(
         "rank_gc_seconds_total",

@@ -9,14 +9,14 @@ from holdfast.page import ReplyState, Word
 from holdfast_sidecar.metrics.gpu_samples import draw_energy
 from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.metrics.slowness_samples import draw_memory
-from holdfast_sidecar.observation import RankHistory, is_finite, own_s, step_s
+from holdfast_sidecar.observation import UNSPLIT, RankHistory, is_finite, own_s, step_s
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.rank_reports import STEPS_OF_PACE
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
-RARE = frozenset({"data", "saving", "evaluating", "compiling", "transfer"})
+RARE = frozenset({"data", "saving", "evaluating", "compiling", "transfer", UNSPLIT})
 """Many ranks never do one or the other: series, of thousands of ranks, that would be 0 for ever."""
 
 

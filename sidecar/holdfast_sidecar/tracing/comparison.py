@@ -13,6 +13,9 @@ LEAST_US = 10.0
 
 MOST_OPERATORS = 12
 
+LEAST_SHARE = 0.5
+"""Of the difference in a part, what an operator must take of it to be called its reason."""
+
 
 @dataclass(frozen=True)
 class Row:
@@ -70,11 +73,15 @@ def verdict(traced: Sequence[TracedRank]) -> str:
     if worst is None or worst.difference_us < LEAST_US:
         return ""
     slow, peer = traced[0].rank, traced[1].rank
-    said = f"rank {slow} takes {worst.difference_us / 1e3:.1f} ms longer than rank {peer}"
-    dearest = max(operators(traced), key=lambda row: row.difference_us, default=None)
-    if dearest is None or dearest.difference_us < LEAST_US:
-        return f"{said} in {worst.name}"
-    return (
-        f"{said} in {worst.name}; of all that it runs, most of it goes to:"
-        f" {dearest.name} ({dearest.difference_us / 1e3:+.1f} ms)"
-    )
+    said = f"rank {slow} takes {_ms(worst)} ms longer than rank {peer} in {worst.name}"
+    rows = operators(traced)
+    if not rows:
+        return said
+    dearest = max(rows, key=lambda row: row.difference_us)
+    if dearest.difference_us < LEAST_SHARE * worst.difference_us:
+        return f"{said}; no operator explains it: look at Python, sleep and input between them"
+    return f"{said}; of all that it runs, most of it goes to: {dearest.name} (+{_ms(dearest)} ms)"
+
+
+def _ms(row: Row) -> str:
+    return f"{row.difference_us / 1e3:.1f}"

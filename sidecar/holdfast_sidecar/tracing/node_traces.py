@@ -178,7 +178,10 @@ def _parse(text: bytes) -> Mapping[str, Any]:
 
 def _parts(facts: Mapping[str, Any]) -> dict[str, int]:
     parts = facts.get("parts_us")
-    return {str(part): int(us) for part, us in parts.items()} if isinstance(parts, dict) else {}
+    if not isinstance(parts, dict):
+        return {}
+    # A rank wrote them: what is no number may not stop this node's loop.
+    return {str(part): us for part, us in parts.items() if isinstance(us, int)}
 
 
 def _operators(answer: Mapping[str, Any]) -> list[OperatorTime]:

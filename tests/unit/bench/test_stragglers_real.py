@@ -129,3 +129,11 @@ def test_one_alarm_of_the_healthy_misses_the_goal() -> None:
     assert by_name([well])[name].met is True
     assert by_name([well, well | {"false_alarms": [{}]}])[name].met is False
     assert by_name([])[name].met == "not run"
+
+
+def test_a_full_run_needs_its_ten_thousand_healthy_steps_and_a_quick_one_does_not() -> None:
+    well = {"row": REAL_HEALTHY, "steps": 9_999, "episodes": [], "false_alarms": []}
+    name = "real, healthy steps"
+    assert by_name([well | {"mode": "quick"}])[name].met is None
+    assert by_name([well | {"mode": "full"}])[name].met is False
+    assert by_name([well | {"mode": "full", "steps": 10_000}])[name].met is True

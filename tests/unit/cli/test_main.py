@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 
@@ -89,3 +90,15 @@ def test_exit_codes_of_commands_are_passed_on(monkeypatch: pytest.MonkeyPatch) -
 
 def test_several_lines_of_bad_input_become_one() -> None:
     assert main.one_line(BadInput("one\n  two")) == "one two"
+
+
+def test_a_terminal_without_our_signs_gets_the_rest() -> None:
+    code = "from holdfast_sidecar.cli import main; main.cli.main(['trace', '--help'])"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"--ranks N,N?" in done.stdout

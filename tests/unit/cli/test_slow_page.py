@@ -75,8 +75,8 @@ def test_where_waiting_hides_in_the_backward_pass_the_picture_says_so() -> None:
         RankSteps(rank, "a", spell(line(rank, waits_seen=0, communicating=0, backward=60000)))
         for rank in range(2)
     ]
-    head, row, _ = bars(Performance(1.0, 2, STANDING, hidden)).splitlines()
-    assert "▒ backward, in which waiting can't be told apart" in head
+    *head, row, _ = bars(Performance(1.0, 2, STANDING, hidden)).splitlines()
+    assert "▒ backward, in which waiting can't be told apart" in " ".join(head)
     assert "▒" in row
     assert "0 ms waiting" in row
 
@@ -122,6 +122,35 @@ def test_who_was_slow_in_an_attempt_that_is_over_is_not_said_to_be_slow_now() ->
     assert told.splitlines()[0] == (
         "job chargpt: attempt 1 is too young to judge; in the one before: rank 5 on b is slow"
     )
+
+
+def test_pages_fit_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("NO_COLOR", "1")
+    told = slow_page.page(recalled(), NOW, DEAR)
+    assert max(map(len, told.splitlines())) <= 60, told
+    assert "█" in told
+    first, *_ = report_page.page(recalled(), NOW, DEAR).partition("\n\nlost")
+    assert max(map(len, first.splitlines())) <= 60, first
+
+
+def test_a_job_that_is_over_is_not_said_to_have_somebody_slow_now() -> None:
+    over = dataclasses.replace(recalled(), is_over=True)
+    told = slow_page.page(over, NOW, DEAR).splitlines()[0]
+    assert told == "job chargpt is over; last judged: rank 5 on b is slow"
+    assert report_page.page(over, NOW, DEAR).startswith("job chargpt: 8 ranks, over\n")
+
+
+def test_scripts_can_read_each_ranks_steps_and_where_it_is_known_from() -> None:
+    one = dataclasses.replace(recalled(), remark="kept here", attempt=0)
+    told = json.loads(json.dumps(slow_page.plain(one, DEAR)))
+    assert told["steps"][5]["means"]["own"] == 142000
+    assert told["steps"][5]["means"]["communicating"] == 10000
+    assert "line" not in told["steps"][5]
+    report = json.loads(json.dumps(report_page.plain(one, DEAR)))
+    assert (told["remark"], told["attempt"]) == (report["remark"], report["attempt"])
+    assert (report["step"], report["at_unix_s"]) == (2048, 4990.0)
 
 
 def test_scripts_get_the_same_with_prices() -> None:

@@ -1,5 +1,6 @@
 import pytest
 
+from holdfast_sidecar.cli.columns import wrapped
 from holdfast_sidecar.cli.table import paint, size, table
 from holdfast_sidecar.span import span
 
@@ -7,6 +8,17 @@ from holdfast_sidecar.span import span
 def test_columns_are_aligned_and_numbers_stand_to_the_right() -> None:
     text = table(["node", "step"], [["a", "9"], ["long", "1234"]])
     assert text == "node  step\na        9\nlong  1234"
+
+
+def test_differences_are_numbers_too() -> None:
+    assert table(["ms", "by"], [["9.00", "+12.10"], ["1.00", "-0.31"]]) == (
+        "  ms      by\n9.00  +12.10\n1.00   -0.31"
+    )
+
+
+def test_a_number_is_not_parted_from_its_unit() -> None:
+    line, rest = wrapped("watched", "x" * 84 + " 162 ms ago", 12)
+    assert (line[-1], rest) == ("x", " " * 12 + "162 ms ago")
 
 
 def test_an_empty_table_is_its_headings() -> None:

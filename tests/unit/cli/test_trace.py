@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import shutil
 import socket
 from pathlib import Path
 from typing import Any
@@ -10,15 +13,9 @@ from typing import Any
 import pytest
 
 from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.cli.trace import (
-    Collected,
-    choose_here,
-    collect,
-    look,
-    page,
-    parse_ranks,
-    spell,
-)
+from holdfast_sidecar.cli.trace import choose_here, look, parse_ranks
+from holdfast_sidecar.cli.trace_files import Collected, collect
+from holdfast_sidecar.cli.trace_page import page, spell
 from holdfast_sidecar.cli.wishes import LOST, Settled
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.records.node import NodeReport
@@ -141,6 +138,35 @@ def test_files_of_this_machine_are_put_where_it_is_said(tmp_path: Path) -> None:
     assert collect(one, done, None).path == str(source)
     source.unlink()
     assert collect(one, done, out).path == ""
+
+
+def test_a_file_that_cannot_be_put_there_is_told_where_it_lies_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, out = tmp_path / "rank-1.json.gz", tmp_path / "out"
+    source.write_bytes(b"trace")
+    out.mkdir()
+
+    def across(*_: object) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    def full(_: Path, target: Path) -> None:
+        target.write_bytes(b"tr")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "link", across)
+    monkeypatch.setattr(shutil, "copyfile", full)
+    one, done = rank(1, path=str(source)), order("taken")
+    found = collect(one, done, out)
+    assert (found.path, [*out.iterdir()]) == (str(source), [])
+    told = page("j", done, [found])
+    assert f"it can't be put into {out}: No space left on device" in told
+
+
+def test_a_rank_that_said_nothing_is_told_in_words() -> None:
+    done = order("taken", rank(0), TracedRank(1, "armed"))
+    told = page("j", done, [collect(one, done, None) for one in done.taken])
+    assert "rank 1: no trace: it did not get to the step in time" in told
 
 
 def test_scripts_get_all_of_it() -> None:

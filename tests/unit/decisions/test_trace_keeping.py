@@ -185,6 +185,27 @@ def test_a_request_waits_while_no_ranks_step() -> None:
     assert job.request() is not None
 
 
+def test_a_request_whose_asker_was_killed_is_not_served_when_the_job_gets_to_it() -> None:
+    job = Job()
+    job.plan, steps = dataclasses.replace(job.plan, state="evidence"), job.plan
+    job.ask()
+    assert job.lead() is None
+    job.lead(60.0 + UNREAD_S - 1)
+    assert job.request() is not None
+    job.lead(2.0)
+    assert job.request() is None
+    job.plan = steps
+    assert job.lead() is None
+
+
+def test_a_refusal_that_nobody_reads_is_removed() -> None:
+    job = Job()
+    job.ask(ranks=[7])
+    job.lead()
+    job.lead(60.0 + UNREAD_S + 1)
+    assert job.request() is None
+
+
 def test_an_order_ends_with_its_attempt_and_the_request_is_told() -> None:
     job = Job()
     job.ask()

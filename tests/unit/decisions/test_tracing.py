@@ -207,6 +207,42 @@ def test_a_rank_that_ends_is_not_waited_for() -> None:
     assert verdict({}, ranks=gone) == Void("rank 2 ended before step 121")
 
 
+def test_a_rank_that_could_not_even_say_why_is_told_all_the_same() -> None:
+    mute = [TracedRank(0, "failed"), TracedRank(2, "failed")]
+    left = {0: FOUR[0], 1: FOUR[1]}
+    found = verdict(told(*mute), ranks=left)
+    assert isinstance(found, Void)
+    assert found.reason.startswith("rank 0: it failed, and could not write down why")
+
+
+ENDED = Void("rank 2 ended before step 121")
+ENDS = {"ending": 1}
+LEFT = {"alive": False}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "change", "found"),
+    [
+        (SAVED[0], TracedRank(2, "saving"), ENDS, Pending()),  # it waits for its file
+        (SAVED[0], TracedRank(2, "saving"), LEFT, Taken((SAVED[0], TracedRank(2, "saving")))),
+        (SAVED[0], TracedRank(2, "armed"), ENDS, Taken((SAVED[0], TracedRank(2, "armed")))),
+        (TracedRank(0, "saving"), TracedRank(2, "armed"), LEFT, Pending()),
+        (TracedRank(0, "saving"), SAVED[1], LEFT, Pending()),  # who has saved may leave
+        (
+            TracedRank(0, "armed"),
+            TracedRank(2, "armed"),
+            ENDS,
+            Void("rank 2 ended before step 121"),
+        ),
+    ],
+)
+def test_a_rank_that_ends_takes_no_file_from_the_others(
+    first: TracedRank, second: TracedRank, change: dict[str, Any], found: object
+) -> None:
+    seen = {**FOUR, 2: dataclasses.replace(FOUR[2], **change)}
+    assert verdict(told(first, second), ranks=seen) == found
+
+
 @pytest.mark.parametrize(
     "plan", [dataclasses.replace(PLAN, attempt=3), dataclasses.replace(PLAN, state="ended")]
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from typing import Any
 
 import pytest
 from tests.unit.detectors.scene import history, look, moment, steps
@@ -150,6 +151,21 @@ def test_histories_stay_bounded() -> None:
     history = attention.histories[0]
     assert len(history.records) == RECORDS_KEPT
     assert round(history.phase_totals["forward"], 3) == 5 * 50 * 0.005
+
+
+def test_steps_of_which_only_the_whole_is_known_are_no_other_work() -> None:
+    attention = Attention()
+    whole: dict[str, Any] = {"total_us": 9000, "other_us": 7000, "saving_us": 2000}
+    whole["flags"] = RecordFlag.WHOLE_ONLY
+    records = (
+        *steps(2, forward=5, other=1),
+        *(dataclasses.replace(one, **whole) for one in steps(3, forward=0)),
+    )
+    for now in range(2):
+        attention.take_in([look(float(now), records=records)], float(now))
+    totals = attention.histories[0].phase_totals
+    known = {phase: round(total, 3) for phase, total in totals.items() if total}
+    assert known == {"forward": 0.02, "other": 0.004, "saving": 0.012, "unsplit": 0.042}
 
 
 def test_what_the_collector_took_adds_up() -> None:

@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 from tests.unit.telling.slow_job import SLOW
 
+from holdfast_sidecar.records.performance import Performance, RankSteps
 from holdfast_sidecar.records.slowness import Cause, WhatIf
 from holdfast_sidecar.settings import CostSettings
 from holdfast_sidecar.slow_words import CAUSES, brief, cost, if_only, percent, who
@@ -53,9 +54,17 @@ def test_every_cause_has_words() -> None:
     assert set(CAUSES) == set(Cause)
 
 
+def job(memory_total: int) -> Performance:
+    return Performance(1.0, 8, None, [RankSteps(0, "a", memory_total=memory_total)])
+
+
 def test_time_is_worth_what_was_said_a_gpu_costs() -> None:
-    assert cost(360.0, 8, CostSettings(2.5)) == "6 min of the job, 0.80 GPU hours, 2.00 USD"
-    assert cost(360.0, 8, CostSettings()) == "6 min of the job, 0.80 GPU hours"
+    on_gpus, without = job(memory_total=1 << 30), job(memory_total=0)
+    paid, unpaid = CostSettings(2.5), CostSettings()
+    assert cost(360.0, on_gpus, paid) == "6 min of the job, 0.80 GPU hours, 2.00 USD"
+    assert cost(360.0, on_gpus, unpaid) == "6 min of the job, 0.80 GPU hours"
+    assert cost(360.0, without, paid) == "6 min of the job, 0.80 GPU hours, 2.00 USD"
+    assert cost(360.0, without, unpaid) == "6 min of the job, 0.80 rank hours"
 
 
 def test_shares_are_said_with_a_digit_more_where_they_are_small() -> None:

@@ -50,6 +50,15 @@ def test_the_verdict_names_the_part_and_the_operator_that_is_slow() -> None:
     assert "aten::mm (+0.5 ms)" in told
 
 
+def test_an_operator_that_takes_a_fraction_of_the_difference_is_not_called_its_reason() -> None:
+    slow = traced(1, {"forward": 91_000}, c10d_allreduce=670, aten_mm=100)
+    told = verdict([slow, traced(2, {"forward": 61_200}, c10d_allreduce=50, aten_mm=100)])
+    assert told == (
+        "rank 1 takes 29.8 ms longer than rank 2 in forward; no operator explains it: look at"
+        " Python, sleep and input between them"
+    )
+
+
 def test_waiting_for_others_is_nobodys_slowness() -> None:
     assert verdict([PEER, SLOW]) == ""
 

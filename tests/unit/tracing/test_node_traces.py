@@ -157,3 +157,9 @@ def test_of_an_attempts_traces_the_newest_stay(node: Node) -> None:
         (root / f"old{number}").mkdir(parents=True)
     node.follow()
     assert len(list(root.iterdir())) == KEPT - 1
+
+
+def test_facts_that_are_no_numbers_stop_nothing(node: Node) -> None:
+    node.write(4, TRACE, parts_us={"forward": "long", "backward": 3})
+    node.reply(4, ReplyState.SAVED)
+    assert node.rank(4).parts_us == {"backward": 3}
