@@ -38,9 +38,11 @@ class ImportWatch:
         """What the other finders answer for our module; nothing for any other."""
         if name != self._name:
             return None
-        for finder in sys.meta_path:
+        # Those before this one found nothing. Of those after it others may watch the same module.
+        place = sys.meta_path.index(self) + 1 if self in sys.meta_path else 0
+        for finder in sys.meta_path[place:]:
             find = getattr(finder, "find_spec", None)
-            if find is None or isinstance(finder, ImportWatch):
+            if find is None:
                 continue
             spec: ModuleSpec | None = find(name, path, target)
             if spec is not None:

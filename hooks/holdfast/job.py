@@ -186,7 +186,8 @@ class Job:
 
         lengths: of the sequences in this rank's part of the batch, a list or a tensor on the host.
         With them a rank whose sequences are long is not taken for a slow one: their sum is its
-        tokens, unless those are told too, and the sum of their squares is what attention works on.
+        tokens, unless those are told too (on the host), and the sum of their squares is what
+        attention works on.
         """
         if loss is not None:
             self._losses.tell(loss, self._step + 1)
@@ -204,7 +205,9 @@ class Job:
                 return
             lengths = lengths.flatten().tolist()
         squares = sum(float(length) * length for length in lengths)
-        count = sum(lengths) if tokens is None else float(tokens)
+        is_elsewhere = isinstance(tokens, torch.Tensor) and not tokens.is_cpu
+        # Tokens that lie on a GPU are not waited for: what the lengths say is near enough.
+        count = sum(lengths) if tokens is None or is_elsewhere else float(tokens)
         self._recording.report_work(count, squares, self._step + 1)
 
     def _run(self, feed: Feed, until: int | None, boundary: Boundary) -> Iterator[Any]:

@@ -21,6 +21,7 @@ from holdfast.patches import (
     saves,
     traces,
     transfers,
+    untraced,
     workers,
 )
 
@@ -35,6 +36,7 @@ PATCHES = (
     ("communication", communication.install),
     ("layout", layout.install),
     ("compiling", compiling.install),
+    ("untraced", untraced.install),
     ("devices", devices.install),
     ("traces", traces.install),
     ("garbage collector", collector.install),

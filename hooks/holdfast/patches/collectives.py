@@ -19,6 +19,7 @@ from holdfast.patches.grouped import (
     grouped,
     read_arguments,
 )
+from holdfast.patches.names import Function, replace
 from holdfast.recorder import Recorder
 
 COLLECTIVES = (
@@ -61,28 +62,22 @@ def install(torch: Any, recorder: Recorder, guard: Guard, groups: Groups | None 
     groups = groups or Groups.of(recorder, torch)
     for names, counted in ((COLLECTIVES, True), (POINT_TO_POINT, False)):
         for name in names:
-            replace(torch, name, guard, groups, counted)
-    replace(torch, BATCH, guard, groups, counted=False)
+            _hook(torch, name, guard, groups, counted)
+    _hook(torch, BATCH, guard, groups, counted=False)
 
 
-def replace(torch: Any, name: str, guard: Guard, groups: Groups, counted: bool) -> None:
-    """Put the timed function in both places, as one and the same object."""
-    places = (torch.distributed.distributed_c10d, torch.distributed)
-    function = getattr(places[0], name, None)
-    if function is None:
-        return
-    if name == BATCH:
-        begin = of_batch(beginning(groups, Arguments(sized=0), counted))
-        starts = True
-    else:
-        arguments = read_arguments(function)
-        begin = beginning(groups, arguments, counted)
-        starts = arguments.may_go_on or name in ALWAYS_GO_ON
-    end = ending(groups, counted, starts)
-    wrapper = grouped(function, torch.compiler.is_compiling, guard, begin, end)
-    for place in places:
-        if getattr(place, name, None) is function:
-            setattr(place, name, wrapper)
+def _hook(torch: Any, name: str, guard: Guard, groups: Groups, counted: bool) -> None:
+    def wrap(function: Function) -> Function:
+        if name == BATCH:
+            begin, starts = of_batch(beginning(groups, Arguments(sized=0), counted)), True
+        else:
+            arguments = read_arguments(function)
+            begin = beginning(groups, arguments, counted)
+            starts = arguments.may_go_on or name in ALWAYS_GO_ON
+        end = ending(groups, counted, starts)
+        return grouped(function, torch.compiler.is_compiling, guard, begin, end)
+
+    replace(name, (torch.distributed.distributed_c10d, torch.distributed), wrap)
 
 
 def of_batch(begin: Begin) -> Begin:

@@ -12,27 +12,27 @@ from typing import Any
 
 from holdfast.device_numbers import DeviceNumbers
 from holdfast.guard import Guard
+from holdfast.patches.names import Function, replace
 from holdfast.recorder import Recorder
 
 
 def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
     """Hook the clipping, under both names by which scripts import it."""
     utils = torch.nn.utils
-    places = (utils.clip_grad, utils)
-    clip = utils.clip_grad.clip_grad_norm_
     is_compiling = torch.compiler.is_compiling
     look = guard.wrap("gradient norm", GradientWatch(torch, recorder).look, None)
 
-    @functools.wraps(clip)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        norm = clip(*args, **kwargs)
-        if not is_compiling():
-            look(norm)
-        return norm
+    def wrap(clip: Function) -> Function:
+        @functools.wraps(clip)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            norm = clip(*args, **kwargs)
+            if not is_compiling():
+                look(norm)
+            return norm
 
-    for place in places:
-        if getattr(place, "clip_grad_norm_", None) is clip:
-            place.clip_grad_norm_ = wrapper
+        return wrapper
+
+    replace("clip_grad_norm_", (utils.clip_grad, utils), wrap)
 
 
 class GradientWatch:

@@ -18,6 +18,7 @@ from holdfast.group_slots import GroupSlots
 from holdfast.guard import Guard
 from holdfast.page import Flag
 from holdfast.patches.grouped import Groups
+from holdfast.patches.names import Function, replace
 from holdfast.recorder import Recorder
 from holdfast.worker_server import open_server
 
@@ -103,18 +104,15 @@ def page_of(attempt: int) -> Path | None:
 
 def follow(torch: Any, name: str, hooks: tuple[Callable[[], None], ...]) -> None:
     """Call the hooks after torch's function, under both names by which scripts import it."""
-    places = (torch.distributed.distributed_c10d, torch.distributed)
-    function = getattr(places[0], name, None)
-    if function is None:
-        return
 
-    @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        answer = function(*args, **kwargs)
-        for hook in hooks:
-            hook()
-        return answer
+    def wrap(function: Function) -> Function:
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            answer = function(*args, **kwargs)
+            for hook in hooks:
+                hook()
+            return answer
 
-    for place in places:
-        if getattr(place, name, None) is function:
-            setattr(place, name, wrapper)
+        return wrapper
+
+    replace(name, (torch.distributed.distributed_c10d, torch.distributed), wrap)

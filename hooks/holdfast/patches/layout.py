@@ -17,6 +17,7 @@ from holdfast import environment, importing, page, process
 from holdfast.beside import write_beside
 from holdfast.guard import Guard
 from holdfast.patches.group import follow, page_of
+from holdfast.patches.names import call_after
 from holdfast.recorder import Recorder
 
 MESHES = "torch.distributed.device_mesh"
@@ -106,14 +107,5 @@ def follow_made(
 ) -> None:
     """Call the hook with every object of this class once it is made."""
     made = getattr(sys.modules[module], name, None)
-    if made is None:
-        return
-    initialise = made.__init__
-
-    @functools.wraps(initialise)
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
-        initialise(self, *args, **kwargs)
-        if not is_compiling():
-            hook(self)
-
-    made.__init__ = wrapper
+    if made is not None:
+        call_after(made, "__init__", is_compiling, hook)

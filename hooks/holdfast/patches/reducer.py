@@ -7,7 +7,6 @@ less than is counted here. How long a backward pass waits for it is `backward`'s
 
 from __future__ import annotations
 
-import functools
 import threading
 import weakref
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from typing import Any
 from holdfast.group_slots import NO_SLOT
 from holdfast.guard import Guard
 from holdfast.patches.grouped import Groups
+from holdfast.patches.names import call_after
 from holdfast.recorder import Recorder
 
 PREPARES = "prepare_for_backward"
@@ -54,8 +54,8 @@ def install(torch: Any, recorder: Recorder, guard: Guard, groups: Groups | None 
         return
     watch = Watch(recorder, groups or Groups.of(recorder, torch))
     is_compiling = torch.compiler.is_compiling
-    _after(parallel, "__init__", is_compiling, guard.wrap("DDP is made", watch.made, None))
-    _after(reducer, PREPARES, is_compiling, guard.wrap("DDP prepares", watch.prepares, None))
+    call_after(parallel, "__init__", is_compiling, guard.wrap("DDP is made", watch.made, None))
+    call_after(reducer, PREPARES, is_compiling, guard.wrap("DDP prepares", watch.prepares, None))
 
 
 class Watch:
@@ -91,19 +91,3 @@ class Watch:
         slot = self._slots.known.get(sending.group, NO_SLOT)
         if slot >= 0:
             self._slots.count(slot, sending.size, sending.buckets)
-
-
-def _after(
-    owner: Any, name: str, is_compiling: Callable[[], bool], hook: Callable[[Any], None]
-) -> None:
-    """Call the hook with the object after this method of its class."""
-    method = getattr(owner, name)
-
-    @functools.wraps(method)
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        answer = method(self, *args, **kwargs)
-        if not is_compiling():
-            hook(self)
-        return answer
-
-    setattr(owner, name, wrapper)

@@ -11,6 +11,7 @@ from typing import Any
 from holdfast import importing
 from holdfast.guard import Guard
 from holdfast.page import Phase
+from holdfast.patches.names import Function, replace
 from holdfast.patches.timed import entering, leaving, timed
 from holdfast.recorder import Recorder
 
@@ -23,18 +24,12 @@ def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
     """Hook what saves, under each name by which scripts import it; the rest once it is imported."""
     enter, leave = entering(recorder, Phase.SAVING), leaving(recorder)
 
-    def replace(name: str, *places: Any) -> None:
-        function = getattr(places[0], name, None)
-        if function is None:
-            return
-        wrapper = timed(function, torch.compiler.is_compiling, guard, enter, leave)
-        for place in places:
-            if getattr(place, name, None) is function:
-                setattr(place, name, wrapper)
+    def wrap(function: Function) -> Function:
+        return timed(function, torch.compiler.is_compiling, guard, enter, leave)
 
-    def replace_distributed() -> None:
+    def hook_distributed() -> None:
         for name in NAMES:
-            replace(name, sys.modules[SAVER], sys.modules[DISTRIBUTED])
+            replace(name, (sys.modules[SAVER], sys.modules[DISTRIBUTED]), wrap)
 
-    replace("save", torch.serialization, torch)
-    importing.once(DISTRIBUTED, lambda: guard.run("saves", replace_distributed))
+    replace("save", (torch.serialization, torch), wrap)
+    importing.once(DISTRIBUTED, lambda: guard.run("saves", hook_distributed))

@@ -86,6 +86,8 @@ def _holds_ids(tensor: Any) -> bool:
 
 def _members(batch: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
     """Of a batch, and of what it holds itself: a pair of inputs and targets, say."""
+    if hasattr(type(batch), "__missing__"):
+        return  # to ask for what a later one lacks would put it there (defaultdict)
     if isinstance(batch, Mapping):
         pairs = list(batch.items())[:MOST_LOOKED_AT]
     elif isinstance(batch, (list, tuple)):

@@ -258,6 +258,35 @@ def test_compiling_is_a_phase_and_no_hook_breaks_a_graph(stage) -> None:
     assert found == {"steps": 3, "flag": True, "compiled_steps": 6, "errors": 0}
 
 
+def test_what_runs_between_compiled_graphs_compiles_no_hook(stage) -> None:
+    ended = stage.run(
+        """
+        import sys, warnings
+        warnings.simplefilter("error")
+        import torch
+        from holdfast import page, process
+
+        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(),
+                                             rank=0, world_size=1)
+        net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(4))
+        model = torch.nn.parallel.DistributedDataParallel(net)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+        compiled = torch.compile(model, backend="eager")
+        for _ in range(4):
+            compiled(torch.ones(2, 4)).mean().backward()
+            optimizer.step()
+
+        seen = [code() for code in torch._dynamo.convert_frame.input_codes.seen]
+        ours = {code.co_name for code in seen if code and "holdfast" in code.co_filename}
+        errors = process.current().word(page.Word.HOOK_ERRORS)
+        steps = process.current().word(page.Word.STEP)
+        print(len(seen) > 0, ours, errors, steps)
+        """
+    )
+    assert ended.code == 0, ended.err
+    assert ended.out == "True set() 0 4\n"
+
+
 def test_evaluating_is_told_from_training_and_an_empty_loader_is_idle(stage) -> None:
     ended = stage.run(
         """

@@ -58,3 +58,15 @@ def test_other_modules_and_missing_ones_are_none_of_its_business(modules: Path) 
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("planted_none")
     assert heard == []
+
+
+def test_everybody_who_watches_a_module_is_told_in_the_order_in_which_they_asked(
+    modules: Path,
+) -> None:
+    (modules / "planted_d.py").write_text("")
+    heard: list[str] = []
+    for name in ("first", "second", "third"):
+        importing.once("planted_d", lambda name=name: heard.append(name))  # type: ignore[misc]
+    importlib.import_module("planted_d")
+    assert heard == ["first", "second", "third"]
+    assert not [finder for finder in sys.meta_path if isinstance(finder, importing.ImportWatch)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections import UserDict, namedtuple
+from collections import UserDict, defaultdict, namedtuple
 from typing import Any
 
 import pytest
@@ -108,3 +108,9 @@ def test_a_tensor_without_a_shape_has_no_work() -> None:
 
 def test_only_so_many_members_are_looked_at() -> None:
     assert works([*range(100), IDS]) == [NONE]
+
+
+def test_a_batch_that_makes_what_it_is_asked_for_is_left_as_it_is() -> None:
+    first, second = defaultdict(list, ids=IDS), defaultdict(list, other=IDS)
+    works(first, second)
+    assert list(second) == ["other"]

@@ -221,3 +221,13 @@ def test_lengths_of_sequences_are_told_as_tokens_and_squares(monkeypatch, length
         job.report(lengths=lengths, tokens=torch.tensor(6))
         job.report(lengths=[])
     assert told == [(8, 34.0, 1), (6.0, 34.0, 1), (0, 0, 1)]
+
+
+def test_beside_lengths_tokens_on_a_device_are_not_waited_for(monkeypatch):
+    told = []
+    monkeypatch.setattr(Unwatched, "report_work", lambda self, *seen: told.append(seen))
+    job = holdfast.attach()
+    elsewhere = torch.ones((), device="meta")  # to read it is an error, on a GPU it is a wait
+    for _ in job.steps(range(1)):
+        job.report(lengths=[3, 5], tokens=elsewhere)
+    assert told == [(8, 34.0, 1)]
