@@ -17,6 +17,7 @@ from bench.stragglers.names import AGGREGATE
 from bench.stragglers.scenario import Fault, Layout, Scenario
 from bench.stragglers.section import Section
 from bench.stragglers.simulated_job import SimulatedJob
+from holdfast_sidecar.collecting import collect_seldom
 from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.rank import RankReport
@@ -44,6 +45,7 @@ CASES = {
 
 def measure(name: str) -> list[Sample]:
     """A minute of a job, after a warm-up."""
+    collect_seldom()  # as each sidecar does
     job = SimulatedJob(CASES[name])
     judging = Judging(lambda: Judge(EfficiencyWatch()))
     judging.turn_to(ATTEMPT)

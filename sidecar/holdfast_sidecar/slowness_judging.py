@@ -74,7 +74,7 @@ class Judging:
     def follow(self, moment: Moment) -> SlowStanding | None:
         """How the job stands, judged anew if it is time."""
         gathered = self.gathering
-        if gathered.is_new and (gathered.is_whole or moment.now_s >= self._due_s):
+        if gathered.is_new and (moment.now_s >= self._due_s or gathered.is_whole):
             self._due_s, self._moment = moment.now_s + EVERY_S, moment
             self.standing = self.runner.read(moment.now_s) or self.standing
             if not self.runner.health.is_up:

@@ -16,6 +16,7 @@ from holdfast_sidecar.actions.sweeping import remove_shared_memory
 from holdfast_sidecar.assembly import Site, assemble, coordinate, open_desk
 from holdfast_sidecar.cli.attach_console import Console
 from holdfast_sidecar.cli.attach_store import open_attached_store
+from holdfast_sidecar.collecting import collect_seldom
 from holdfast_sidecar.metrics.exporter import Exporter
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.places import places
@@ -59,6 +60,7 @@ class Attachment:
     def run(self) -> int:
         """Watch until every rank has ended, or told to leave; the exit code."""
         site, where = self.site, self.site.places
+        collect_seldom()
         signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
         foreign_launch.make_private(str(where.shm))
         lock = lock_node(where)

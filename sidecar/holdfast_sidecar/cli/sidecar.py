@@ -72,6 +72,7 @@ def _with_flags(settings: Settings, listen: str | None, mode: str | None) -> Set
 def _watch(job: str, node: str, launcher_pid: int, settings: Settings) -> None:
     from holdfast_sidecar import precedence
     from holdfast_sidecar.assembly import Site, assemble, coordinate, open_desk
+    from holdfast_sidecar.collecting import collect_seldom
     from holdfast_sidecar.coordination.connection import open_store
     from holdfast_sidecar.metrics.exporter import Exporter
     from holdfast_sidecar.places import NAME, places
@@ -82,6 +83,7 @@ def _watch(job: str, node: str, launcher_pid: int, settings: Settings) -> None:
             raise BadInput(f"{name!r} can't name a {what}: use letters, digits and . _ ~ -")
     where = places(settings.paths, job, node)
     precedence.take()
+    collect_seldom()
     # Every thread inherits the mask, so that the signals wait for the one that asks for them.
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
     site = Site(job, node, where, settings, launcher_pid)

@@ -6,6 +6,8 @@ that the lines of all ranks cover the same steps.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import NamedTuple
 
 
@@ -99,3 +101,24 @@ def parse(text: str) -> StepLine | None:
     if len(numbers) < FIELDS or abs(sum(numbers)) > LARGEST:
         return None
     return StepLine(*numbers[:FIELDS])
+
+
+_PLAIN = b"0123456789- "
+"""All that a line is written with. int() and JSON's scanner take more, each something else."""
+
+
+def parse_all(texts: Sequence[str]) -> list[StepLine]:
+    """Those of many texts that are lines, in one pass: JSON's scanner reads them at half the price
+    of number by number. What it would read otherwise than `parse` is left to that."""
+    joined = "],[".join(texts).replace(" ", ",")
+    try:
+        if " ".join(texts).encode().translate(None, _PLAIN):
+            raise ValueError
+        rows = json.loads(f"[[{joined}]]")
+    except ValueError:
+        return [line for text in texts if (line := parse(text)) is not None]
+    return [
+        StepLine._make(row[:FIELDS])
+        for row in rows
+        if len(row) >= FIELDS and abs(sum(row)) <= LARGEST
+    ]

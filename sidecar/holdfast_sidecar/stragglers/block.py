@@ -56,10 +56,9 @@ class Block:
         if sum(piece.stride for piece in pieces.values()) >= self._needed:
             self.told[line.rank] = put_together(list(pieces.values()), self.step, span)
 
-    def told_by(self, ranks: Set[int] | Collection[int]) -> bool:
+    def told_by(self, ranks: Set[int]) -> bool:
         """Whether all of them told all of it."""
-        told = self.told
-        return len(told) >= len(ranks) and all(rank in told for rank in ranks)
+        return self.told.keys() >= ranks
 
     def lines(self) -> Iterator[StepLine]:
         """All that was told, in pieces as it came."""

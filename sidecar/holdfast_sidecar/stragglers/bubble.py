@@ -12,10 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from holdfast_sidecar.records.steps import StepLine
-from holdfast_sidecar.stragglers.place import Group, Place
-
-PIPELINE = "pp"
-"""As a place calls the dimension along which stages lie."""
+from holdfast_sidecar.stragglers.place import PIPELINE, Place
 
 NO_WAITS = "bubble: what the stages wait for in their backward passes is not told from their work"
 NO_STAGE = "bubble: of some stages no rank told of the newest steps"
@@ -29,8 +26,8 @@ def bubble_share(
     count = 1
     for line in lines:
         place = places.get(line.rank)
-        if place is not None and place.shape.get(PIPELINE, 1) > 1:
-            count = place.shape[PIPELINE]
+        if place is not None and place.stages > 1:
+            count = place.stages
             stages.setdefault(place.coordinate.get(PIPELINE, 0), []).append((line, place))
     if not stages:
         return None, ""
@@ -45,16 +42,9 @@ def bubble_share(
 
 def _busy_us(ranks: Sequence[tuple[StepLine, Place]]) -> float:
     """A stage's own work, and what it waits for besides the pipeline; mean of its ranks."""
-    return sum(line.own_us + _elsewhere_us(line, place) for line, place in ranks) / len(ranks)
-
-
-def _elsewhere_us(line: StepLine, place: Place) -> int:
-    stages = place.shape[PIPELINE]
-    groups = zip(line.waits, place.groups, strict=True)
-    return sum(wait for wait, group in groups if group and not _is_pipeline(group, stages))
-
-
-def _is_pipeline(group: Group, stages: int) -> bool:
-    """Stages may also send each other messages in a group of all ranks; then it has their number
-    only where there is nothing but the pipeline."""
-    return PIPELINE in group.title or "pipe" in group.title or group.size == stages
+    busy = 0
+    for line, place in ranks:
+        busy += line.own_us
+        for waits in place.waits_elsewhere:
+            busy += line[waits]
+    return busy / len(ranks)

@@ -83,6 +83,9 @@ class Trail:
         past.append(excess)
         self.when.append(when)
         half, gain, limit = bar.mild
+        # Most ranks, most of the time: nothing speaks for it, nothing did before.
+        if fresh <= half and not self.mild and not self.strong:
+            return 0.0
         beyond = fresh - half
         beyond = limit if beyond > limit else -limit if beyond < -limit else beyond
         evidence = self.mild + gain * beyond

@@ -79,7 +79,7 @@ def _as_it_is(line: StepLine) -> float:
 
 
 def _scaled(fit: WorkFit, mean: float, line: StepLine) -> float:
-    (expected,) = _expected(fit, [line])
+    expected = fit.expected_of(line.tokens, line.squares)
     return line.own_us + _compute_us(line) * (mean / expected - 1.0)
 
 

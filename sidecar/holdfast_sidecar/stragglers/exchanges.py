@@ -145,7 +145,8 @@ def _measure(circle: Circle, frame: Frame) -> tuple[Circle, float, float] | None
         exchange = min(_WAITS[at](line) for line, (_, at) in told)
     if exchange <= 0:
         return None
-    return circle, float(exchange), float(lines[0].own_us + lines[-1].own_us)
+    first, last = circle.ends
+    return circle, float(exchange), frame.own_us[first] + frame.own_us[last]
 
 
 _WAITS = tuple(

@@ -6,15 +6,20 @@ is new is parsed, and what stays the same is answered as the same object.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.steps import StepLine, parse
+from holdfast_sidecar.records.steps import StepLine, parse_all
 from holdfast_sidecar.stragglers.place import Place
 from holdfast_sidecar.stragglers.places import find_places
+
+_stand: Callable[[RankReport], tuple[object, ...]] = attrgetter(
+    "rank", "alive", "ending", "layout", "groups"
+)
 
 
 @dataclass
@@ -34,9 +39,7 @@ class _Node:
 
     def find(self, name: str, roles: Mapping[int, str], is_forced: bool) -> bool:
         """Whether it has other places than before."""
-        stands: list[tuple[object, ...]] = [
-            (rank.rank, rank.alive, rank.ending, rank.layout, rank.groups) for rank in self.ranks
-        ]
+        stands = list(map(_stand, self.ranks))
         if stands == self.stands and not is_forced:
             return False
         self.stands, self.places = stands, find_places({name: self.ranks}, roles)
@@ -80,9 +83,11 @@ class Gathering:
 
     def add(self, lines: Iterable[StepLine]) -> None:
         """Lines that nobody has judged yet."""
+        newest = self._newest
         for line in lines:
             self._lines.append(line)
-            self._newest[line.rank] = max(line.step, self._newest.get(line.rank, -1))
+            if line.step > newest.get(line.rank, -1):
+                newest[line.rank] = line.step
 
     def look(self, roles: Mapping[int, str]) -> None:
         """Find places anew where something changed. roles: rank -> what its launcher says."""
@@ -128,10 +133,11 @@ class Gathering:
 
     def _hear(self, known: _Node, report: NodeReport) -> None:
         fresh = [text for text in report.steps if text not in known.told]
-        self.add(line for text in fresh if (line := parse(text)) is not None)
+        self.add(parse_all(fresh))
         known.ranks, known.findings = report.ranks, report.findings
         known.report, known.told, known.is_new = report, frozenset(report.steps), True
 
     def _told_by_all(self) -> int:
         """The last step that every rank has told of; -1: some told of none."""
-        return min((self._newest.get(rank, -1) for rank in self.places), default=-1)
+        newest = self._newest
+        return min([newest.get(rank, -1) for rank in self.places], default=-1)

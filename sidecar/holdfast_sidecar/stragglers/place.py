@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+
+from holdfast_sidecar.records.steps import StepLine
+
+PIPELINE = "pp"
+"""The dimension along which a pipeline's stages lie."""
+
+_WAITS = tuple(StepLine._fields.index(f"wait_{slot}") for slot in (1, 2, 3, 4))
 
 
 @dataclass(frozen=True)
@@ -31,3 +39,20 @@ class Place:
     """Dimension -> how many there are."""
     groups: tuple[Group | None, ...] = (None, None, None, None)
     """Those whose waits its lines tell apart, in their order."""
+
+    @property
+    def stages(self) -> int:
+        """Of its pipeline; 1: it is in none."""
+        return self.shape.get(PIPELINE, 1)
+
+    @cached_property
+    def waits_elsewhere(self) -> tuple[int, ...]:
+        """The fields of its lines in which it waits for others than its pipeline's stages."""
+        groups = zip(_WAITS, self.groups, strict=True)
+        return tuple(at for at, group in groups if group and not _is_pipeline(group, self.stages))
+
+
+def _is_pipeline(group: Group, stages: int) -> bool:
+    """Stages may also send each other messages in a group of all ranks; then it has their number
+    only where there is nothing but the pipeline."""
+    return PIPELINE in group.title or "pipe" in group.title or group.size == stages

@@ -47,6 +47,11 @@ class Circle:
         return itemgetter(*(rank for rank, _ in self.members))
 
     @cached_property
+    def ends(self) -> tuple[int, int]:
+        """Its first member and its last."""
+        return self.members[0][0], self.members[-1][0]
+
+    @cached_property
     def slot(self) -> int | None:
         """Where all members have its waits; None where they differ."""
         slots = {slot for _, slot in self.members}

@@ -144,30 +144,13 @@ def pipeline_us(stages: list[float], micro_batches: int | None) -> float:
     return sum(stages) / micro_batches + (micro_batches - 1) / micro_batches * slowest
 
 
-def own_of(lines: Mapping[int, StepLine]) -> dict[int, float]:
-    """rank -> its own work in a step, microseconds; as `StepLine.own_us`, for thousands."""
-    found = {}
-    for rank, line in lines.items():
-        data, transfer, forward, backward, optimizer, other, waits_seen = _OWN(line)
-        own = data + transfer + forward + optimizer + other
-        found[rank] = float(own + backward if waits_seen else own)
-    return found
-
-
-_OWN = itemgetter(
-    *(
-        StepLine._fields.index(name)
-        for name in ("data", "transfer", "forward", "backward", "optimizer", "other", "waits_seen")
-    )
-)
 _TOTAL = itemgetter(StepLine._fields.index("total"))
 
 
 def model(frame: Frame, layout: Layout, micro_batches: int | None = None) -> StepModel:
     """The model of a frame; ranks that told nothing of it count as having done nothing."""
-    lines = frame.lines
-    times = own_of(lines)
-    totals = sorted(map(_TOTAL, lines.values()))
+    times = frame.own_us
+    totals = sorted(map(_TOTAL, frame.lines.values()))
     total = float(totals[len(totals) // 2]) if totals else 0.0
     get = times.get
     units = [

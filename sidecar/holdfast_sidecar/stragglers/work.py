@@ -62,6 +62,11 @@ class WorkFit:
             for count, square in zip(tokens, squares, strict=True)
         ]
 
+    def expected_of(self, tokens: float, squares: float) -> float:
+        """The same of one."""
+        a, b, c = self._factors
+        return max(a + b * tokens if c == 0.0 else a + b * tokens + c * squares, 1.0)
+
     def choose(self, places: Sequence[int]) -> Sequence[int]:
         """Those of which the times are wanted in this frame."""
         step = -(-len(places) // SAMPLE) or 1
