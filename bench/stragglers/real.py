@@ -122,7 +122,8 @@ def sample(plan: Plan, told: Told) -> Sample:
         "at_unix_s": time.time(),
         "episodes": [of_episode(one, told.standings, _times(one, told)) for one in plan.episodes],
         "false_alarms": false_alarms(plan, told.standings),
-        "unjudged": told.standings[-1]["unjudged"] if told.standings else [],
+        # At the end ranks leave one by one, and who is left can't be judged.
+        "unjudged": told.standings[len(told.standings) // 2]["unjudged"] if told.standings else [],
     }
 
 
