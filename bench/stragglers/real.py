@@ -76,7 +76,7 @@ def link(seed: int, runs: int) -> list[Sample]:
             """One limit for an episode, as the pace was before it."""
             now = slow.at(step, time.monotonic())
             if now is not None and held[0] is None:
-                cable.limit(now.bits_per_s, now.queue_ms)
+                cable.limit(now.bits_per_s, now.queue_bytes)
             elif now is None and held[0] is not None:
                 cable.free()
             held[0] = now

@@ -19,9 +19,10 @@ ACROSS = 1.5
 PACE_STEPS = 30
 """Of the newest healthy ones: how long a step takes on this machine as it is now."""
 
-QUEUES_MS, DROPS_MS = 400, 20
-"""How long packets may wait at a limited cable before they are dropped. Either all of a gradient
-that is on its way can wait there, or most of it is sent again: links slow down in both ways."""
+QUEUES_BYTES, DROPS_BYTES = 16 << 20, 32 << 10
+"""How much may wait at a limited cable before more is dropped. Either all of a gradient that is on
+its way, or less than what the kernel lets a connection have waiting in its own node's queue (some
+100 kB here: with that much room nothing is ever dropped). Links slow down in both ways."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Limit:
     """What the cable lets through."""
 
     bits_per_s: int
-    queue_ms: int
+    queue_bytes: int
 
 
 @dataclass
@@ -51,7 +52,7 @@ class SlowCable:
         self._before = None
         more_s = self.episodes[number].slowdown * self.usual_s
         bits_per_s = round(8 * ACROSS * self.gradient_bytes / more_s)
-        return Limit(bits_per_s, DROPS_MS if drops(number) else QUEUES_MS)
+        return Limit(bits_per_s, DROPS_BYTES if drops(number) else QUEUES_BYTES)
 
     @property
     def usual_s(self) -> float:

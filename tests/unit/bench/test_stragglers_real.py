@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from bench.figures import Figure
 from bench.stragglers.real_figures import figures
-from bench.stragglers.real_links import DROPS_MS, QUEUES_MS, Limit, SlowCable
+from bench.stragglers.real_links import DROPS_BYTES, QUEUES_BYTES, Limit, SlowCable
 from bench.stragglers.real_names import REAL, REAL_HEALTHY
 from bench.stragglers.real_outcomes import TAIL, false_alarms, of_episode
 from bench.stragglers.real_plan import FAULTY, HEALTHY, WARM_UP, Episode, Plan, plan
@@ -95,7 +95,7 @@ def test_one_rank_that_is_blamed_for_a_slow_link_is_blamed_wrongly() -> None:
 def test_a_cable_is_limited_to_what_makes_a_step_of_this_machine_so_much_longer() -> None:
     cable = SlowCable((Episode("link", 1, 0.5, 10, 20), Episode("link", 0, 0.3, 30, 40)), 1_000_000)
     told = {step: cable.at(step, 0.4 * step) for step in range(45)}
-    first, second = Limit(60_000_000, QUEUES_MS), Limit(100_000_000, DROPS_MS)
+    first, second = Limit(60_000_000, QUEUES_BYTES), Limit(100_000_000, DROPS_BYTES)
     assert [told[step] for step in (9, 10, 19, 20, 29, 30, 39, 40)] == [
         *(None, first, first, None, None, second, second, None),
     ]
