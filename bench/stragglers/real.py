@@ -11,6 +11,7 @@ from bench.benchmark import NotRun, Sample, Task
 from bench.stragglers import real_job, real_networks, real_plan
 from bench.stragglers.real_figures import figures
 from bench.stragglers.real_job import Node, Told
+from bench.stragglers.real_links import Limit, SlowCable, drops
 from bench.stragglers.real_names import REAL, REAL_HEALTHY, REAL_LINK
 from bench.stragglers.real_outcomes import LINKS, false_alarms, of_episode
 from bench.stragglers.real_plan import OWN_S, Episode, Plan
@@ -33,8 +34,6 @@ WEAK_LAUNCHES = 5
 
 LINK_GRADIENT_BYTES = 1 << 20
 LINK_RUNS = 10
-ACROSS = 1.5
-"""Of a gradient, what crosses the cable in one direction: a ring of four sends 2 x 3/4 of it."""
 
 HEALTHY_STEPS = 10_000
 QUICK_HEALTHY_STEPS = 600
@@ -69,18 +68,18 @@ def link(seed: int, runs: int) -> list[Sample]:
     """Two nodes in two networks; the cable between them gets slower for a while."""
     plan = real_plan.plan(seed, RANKS, (Cause.LINK,), SLOWDOWNS, runs)
     plan = replace(plan, gradient_bytes=LINK_GRADIENT_BYTES)
+    slow = SlowCable(plan.episodes, plan.gradient_bytes)
     with real_networks.cable() as cable:
-        limited: list[bool] = [False]
+        held: list[Limit | None] = [None]
 
         def limit(step: int) -> None:
-            """A little late, by what a standing takes: the fault lasts as much longer."""
-            episode = next((e for e in plan.episodes if e.since <= step < e.until), None)
-            if episode is not None and not limited[0]:
-                more_s = episode.slowdown * plan.own_s
-                cable.limit(round(8 * ACROSS * plan.gradient_bytes / more_s))
-            elif episode is None and limited[0]:
+            """One limit for an episode, as the pace was before it."""
+            now = slow.at(step, time.monotonic())
+            if now is not None and held[0] is None:
+                cable.limit(now.bits_per_s, now.queue_bytes)
+            elif now is None and held[0] is not None:
                 cable.free()
-            limited[0] = episode is not None
+            held[0] = now
 
         environment = {"GLOO_SOCKET_IFNAME": real_networks.INTERFACE}
         nodes = [
@@ -88,7 +87,9 @@ def link(seed: int, runs: int) -> list[Sample]:
             for side, address in real_networks.ADDRESSES.items()
         ]
         told = real_job.run(plan, nodes, on_step=limit)
-    return [sample(plan, told)]
+    made = sample(plan, told)
+    made["episodes"] = [{**e, "drops": drops(n)} for n, e in enumerate(made["episodes"])]
+    return [made]
 
 
 def health(seed: int, steps: int) -> list[Sample]:
@@ -121,7 +122,8 @@ def sample(plan: Plan, told: Told) -> Sample:
         "at_unix_s": time.time(),
         "episodes": [of_episode(one, told.standings, _times(one, told)) for one in plan.episodes],
         "false_alarms": false_alarms(plan, told.standings),
-        "unjudged": told.standings[-1]["unjudged"] if told.standings else [],
+        # At the end ranks leave one by one, and who is left can't be judged.
+        "unjudged": told.standings[len(told.standings) // 2]["unjudged"] if told.standings else [],
     }
 
 

@@ -25,10 +25,10 @@ class Cable:
         """What a command is prefixed with to run there."""
         return ["ip", "netns", "exec", f"{self.mark}{side}"]
 
-    def limit(self, bits_per_s: int) -> None:
-        """From now on no more gets through, either way."""
+    def limit(self, bits_per_s: int, queue_bytes: int) -> None:
+        """From now on no more gets through, either way; what finds no room to wait is dropped."""
         for side in ADDRESSES:
-            bucket = ["burst", "16kb", "latency", "400ms"]
+            bucket = ["burst", "16kb", "limit", f"{queue_bytes}b"]
             discipline = ["root", "tbf", "rate", f"{bits_per_s}bit", *bucket]
             _run(*self.inside(side), "tc", "qdisc", "replace", "dev", INTERFACE, *discipline)
 

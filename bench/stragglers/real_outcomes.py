@@ -45,9 +45,10 @@ def of_episode(episode: Episode, standings: Sequence[Standing], times: Sequence[
 
 
 def names(one: Mapping[str, Any], episode: Episode) -> bool:
-    """Whether this slowness is about the fault's rank; of a link all its members are named."""
+    """Whether this slowness is about the fault's rank. A link has two ends, and here each node has
+    several ranks: whoever blames one rank alone for it blames it wrongly."""
     if episode.cause in LINKS:
-        return True
+        return len(one["ranks"]) > 1
     return one["ranks"] == [episode.rank]
 
 

@@ -132,10 +132,9 @@ def _one(
     lasting = "" if one.is_persistent else ", which may pass"
     yield paint(f"{slow_words.who(one)}: {percent(one.slowdown)} slower{lasting}", BAD)
     ago = span(max(now_unix_s - one.since_unix_s, 0.0))
-    peers = f"the others of role {one.role}" if one.role else "all others"
     where = f" in the process group {one.group}" * bool(one.group)
     in_part = f"; the time goes into: {one.part}{where}" * bool(one.part)
-    yield _line("compared", f"with {peers}{in_part}")
+    yield _line("compared", f"with {_with_whom(one)}{in_part}")
     yield _line("since", f"step {one.since_step:,}, {ago} ago")
     words = slow_words.CAUSES.get(one.cause, one.cause.value)
     yield _line("cause", f"{one.cause.value}: {words} ({one.confidence:.0%} sure)")
@@ -147,6 +146,12 @@ def _one(
     yield _line("costs", gain)
     if one.lost_s > 0:
         yield _line("lost", slow_words.cost(one.lost_s, performance, price))
+
+
+def _with_whom(one: Slowness) -> str:
+    if one.group:
+        return "steps in which nobody waits longer than usual in exchanges"
+    return f"the others of role {one.role}" if one.role else "all others"
 
 
 def _what_ifs(

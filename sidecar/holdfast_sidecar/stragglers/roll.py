@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
 
 from holdfast_sidecar.records.steps import StepLine
-from holdfast_sidecar.stragglers.place import Place
+from holdfast_sidecar.stragglers.place import Group, Place
 
 SLOTS = 4
 """Process groups per rank whose waits are told apart."""
+
+UNDEFINED = "undefined"
+"""What torch calls a group that the script gave no purpose."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,7 @@ class Circle:
     """One process group as the places tell it: its members, each with the slot of its own waits."""
 
     digest: str
+    """Of its members; with what tells them apart where several groups have the same ones."""
     title: str
     size: int
     members: tuple[tuple[int, int], ...]
@@ -30,7 +35,7 @@ class Circle:
     @property
     def name(self) -> str:
         """How people know it."""
-        return self.title or f"group {self.digest[:8]}"
+        return self.title if self.title not in ("", UNDEFINED) else f"group {self.digest[:8]}"
 
     @cached_property
     def ranks(self) -> tuple[int, ...]:
@@ -85,28 +90,40 @@ class Roll:
 
 def _circles(places: Mapping[int, Place]) -> list[Circle]:
     members: dict[str, list[tuple[int, int]]] = {}
-    told: dict[str, tuple[str, int]] = {}
+    told: dict[str, Group] = {}
     for rank, place in places.items():
-        for slot, group in enumerate(place.groups[:SLOTS]):
-            if group is not None and group.size > 1 and group.digest:
-                members.setdefault(group.digest, []).append((rank, slot))
-                told[group.digest] = (group.title, group.size)
-    return [_circle(digest, *told[digest], members[digest], places) for digest in sorted(members)]
+        for key, slot, group in _told_apart(place.groups[:SLOTS]):
+            members.setdefault(key, []).append((rank, slot))
+            told[key] = group
+    return [_circle(key, told[key], members[key], places) for key in sorted(members)]
+
+
+def _told_apart(groups: Sequence[Group | None]) -> Iterator[tuple[str, int, Group]]:
+    """Each group of two ranks and more under a name of its own, and its slot.
+
+    Several may have the same members: the default group, a mesh's, one that is Holdfast's own. All
+    ranks make them in the same order.
+    """
+    seen: Counter[tuple[str, str]] = Counter()
+    for slot, group in enumerate(groups):
+        if group is not None and group.size > 1 and group.digest:
+            before = seen[group.digest, group.title]
+            seen[group.digest, group.title] += 1
+            yield f"{group.digest}/{group.title}" + f"/{before}" * (before > 0), slot, group
 
 
 def _circle(
     digest: str,
-    title: str,
-    size: int,
+    group: Group,
     members: list[tuple[int, int]],
     places: Mapping[int, Place],
 ) -> Circle:
     at = [places[rank] for rank, _ in members]
     return Circle(
         digest,
-        title,
-        size,
+        group.title,
+        group.size,
         tuple(members),
         frozenset(place.node for place in at),
-        (title, size, frozenset(place.role for place in at)),
+        (group.title, group.size, frozenset(place.role for place in at)),
     )

@@ -12,6 +12,10 @@ from holdfast_sidecar.stragglers.place import Place
 from holdfast_sidecar.stragglers.suspect_nodes import Suspect
 from holdfast_sidecar.stragglers.trouble import Trouble, lasts
 
+SHORTEST = 0.1
+"""Of a step, what is left without what the exchange takes longer: they are means over different
+steps."""
+
 
 def slow_links(
     suspects: Iterable[Suspect], frame: Frame, places: Mapping[int, Place], step_s: float
@@ -49,7 +53,7 @@ def _of_one(suspect: Suspect, places: Mapping[int, Place], step: int, step_s: fl
         node=suspect.node,
         role="",
         named=Named(cause, suspect.confidence, (text, *suspect.evidence), advice, "communicating"),
-        slowdown=worst.slowdown,
+        slowdown=_slowdown(worst.costs_us, 1e6 * step_s),
         confidence=suspect.confidence,
         since_step=since,
         is_persistent=lasts(since, step, step_s),
@@ -58,3 +62,9 @@ def _of_one(suspect: Suspect, places: Mapping[int, Place], step: int, step_s: fl
         group=worst.group,
         blames_ranks=False,
     )
+
+
+def _slowdown(costs_us: float, step_us: float) -> float:
+    """By how much the step is longer, as for a slow rank. The exchange itself may take ten times as
+    long where it was short; that is told as evidence."""
+    return costs_us / max(step_us - costs_us, SHORTEST * step_us, 1.0)

@@ -20,6 +20,12 @@ BY_PATTERN = 0.9
 BY_SIGNAL = 0.85
 NOT_KNOWN = 0.5
 
+NAMED = 8
+"""Nodes, in a line."""
+
+SIGNALS = 4
+"""Lines of what nodes say of their links."""
+
 
 @dataclass(frozen=True)
 class Suspect:
@@ -93,8 +99,11 @@ def _by_signals(
         rivals = [one for one in said if _weight(one, findings) == _weight(node, findings)]
         if len(rivals) == 1:
             return Suspect(node, BY_SIGNAL, said[node], own)
-    text = f"{len(among)} nodes are in all of its slow groups, and no signal tells which one it is"
-    return Suspect("", NOT_KNOWN, (text,), tuple(slow))
+    names = f"{', '.join(among[:NAMED])}{', …' * (len(among) > NAMED)}"
+    which = "no signal tells" if not said else "signals do not agree"
+    text = f"it is a link of {names}: {which} which node's"
+    heard = [line for node in sorted(said) for line in said[node]]
+    return Suspect("", NOT_KNOWN, (text, *heard[:SIGNALS]), tuple(slow))
 
 
 def _weight(node: str, findings: Sequence[Finding]) -> tuple[int, float]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from bench.figures import Figure
 from bench.stragglers.real_figures import figures
+from bench.stragglers.real_links import DROPS_BYTES, QUEUES_BYTES, Limit, SlowCable
 from bench.stragglers.real_names import REAL, REAL_HEALTHY
 from bench.stragglers.real_outcomes import TAIL, false_alarms, of_episode
 from bench.stragglers.real_plan import FAULTY, HEALTHY, WARM_UP, Episode, Plan, plan
@@ -82,6 +83,31 @@ def test_a_rank_that_was_well_is_a_false_alarm_once_until_it_is_told_no_more() -
     ]
     alarms = [(one["step"], one["ranks"]) for one in false_alarms(PLAN, standings)]
     assert alarms == [(50, [0]), (110, [0]), (117 + TAIL, [2])]
+
+
+def test_one_rank_that_is_blamed_for_a_slow_link_is_blamed_wrongly() -> None:
+    link = Episode("link", 1, 0.5, 100, 116)
+    standings = [told(108, ([1], "storage"))]
+    assert of_episode(link, standings, [])["found_after"] is None
+    assert len(false_alarms(Plan(1, 4, 300, (link,)), standings)) == 1
+
+
+def test_a_cable_is_limited_to_what_makes_a_step_of_this_machine_so_much_longer() -> None:
+    cable = SlowCable((Episode("link", 1, 0.5, 10, 20), Episode("link", 0, 0.3, 30, 40)), 1_000_000)
+    told = {step: cable.at(step, 0.4 * step) for step in range(45)}
+    first, second = Limit(60_000_000, QUEUES_BYTES), Limit(100_000_000, DROPS_BYTES)
+    assert [told[step] for step in (9, 10, 19, 20, 29, 30, 39, 40)] == [
+        *(None, first, first, None, None, second, second, None),
+    ]
+
+
+def test_steps_of_a_limited_cable_say_nothing_of_the_usual_ones() -> None:
+    cable = SlowCable((Episode("link", 1, 0.5, 10, 20),), 1_000_000)
+    at_s = 0.0
+    for step in range(60):
+        cable.at(step, at_s)
+        at_s += 9.0 if 10 <= step < 20 else 0.4
+    assert cable.usual_s == pytest.approx(0.4)
 
 
 def test_a_slow_link_explains_all_that_is_told_of_its_members() -> None:

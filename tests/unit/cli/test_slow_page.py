@@ -20,7 +20,7 @@ from holdfast_sidecar.performance_seen import see
 from holdfast_sidecar.places import Places
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.performance import Losses, Performance, RankSteps
-from holdfast_sidecar.records.slowness import SlowStanding
+from holdfast_sidecar.records.slowness import Cause, SlowStanding
 from holdfast_sidecar.records.steps import spell
 from holdfast_sidecar.settings import CostSettings
 
@@ -55,6 +55,17 @@ def test_who_is_slow_is_told_with_cause_evidence_advice_and_cost() -> None:
     assert "stage 2" not in told  # it would gain nothing
     assert "nobody slow by cpu_quota" not in told  # that is rank 5 again
     assert max(map(len, told.splitlines())) <= 100
+
+
+def test_a_slow_link_is_told_by_its_group_and_compared_with_no_ranks() -> None:
+    link = dataclasses.replace(
+        SLOW, cause=Cause.LINK, role="", part="communicating", group="mesh_dp"
+    )
+    standing = dataclasses.replace(STANDING, slow=[link])
+    told = " ".join(slow_page.page(recalled(standing), NOW, DEAR).split())
+    assert "steps in which nobody waits longer than usual in exchanges" in told
+    assert "communicating in the process group mesh_dp" in told
+    assert "all others" not in told
 
 
 def test_the_slow_rank_is_the_one_that_waits_least_in_the_picture() -> None:

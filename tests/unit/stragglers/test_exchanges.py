@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import pytest
 from tests.unit.stragglers.exchanging import exchange, grouped
 from tests.unit.stragglers.told import line
 
 from holdfast_sidecar.stragglers.exchanges import Exchanges
 from holdfast_sidecar.stragglers.frame import Frame
-from holdfast_sidecar.stragglers.place import Group
+from holdfast_sidecar.stragglers.place import Group, Place
 
 NODES = ["a", "a", "b", "b", "c", "c", "d", "d"]
 ALL = range(8)
@@ -103,6 +104,37 @@ def test_links_of_a_group_are_not_judged_while_a_member_is_unknown() -> None:
         frame = _plain(places, step, 40_000 if step < ONSET else 400_000, 300_000)
         assert not exchanges.follow(frame, places)
     assert "not all members" in exchanges.unjudged[0]
+
+
+def with_groups_of_equal_members(title: str) -> dict[int, Place]:
+    """What a script gets that makes a second group of all ranks: their names differ, if at all."""
+    places = grouped(NODES, ALL)
+    for place in places.values():
+        first = place.groups[0]
+        assert first is not None
+        second = Group(title or first.title, first.digest, first.size)
+        object.__setattr__(place, "groups", (first, second, None, None))
+    return places
+
+
+@pytest.mark.parametrize("title", ["undefined", ""])
+def test_two_groups_of_the_same_members_are_followed_each_for_itself(title: str) -> None:
+    places, exchanges = with_groups_of_equal_members(title), Exchanges()
+    for step in range(1, ONSET + 20):
+        longer = 60_000 if step >= ONSET else 0
+        lines = {rank: line(rank, step, wait_1=20_000 + longer, wait_2=5_000) for rank in places}
+        told = exchanges.follow(Frame(step - 1, step, lines), places)
+        assert exchanges.unjudged == ()
+    (slow,) = told
+    assert (slow.group, slow.ranks) == ("group_0", tuple(ALL))
+
+
+def test_a_group_that_waits_for_nobody_keeps_no_other_of_its_members_from_being_judged() -> None:
+    places, exchanges = with_groups_of_equal_members("undefined"), Exchanges()
+    for step in range(1, ONSET + 20):
+        frame = _plain(places, step, 20_000 if step < ONSET else 80_000, 300_000)
+        told = exchanges.follow(frame, places)
+    assert [slow.group for slow in told] == ["group_0"]
 
 
 def _plain(places, step: int, wait: int, forward: int) -> Frame:

@@ -33,7 +33,7 @@ def test_groups_within_a_node_say_nothing_for_its_network() -> None:
 def test_one_group_of_all_and_no_signal_names_nobody() -> None:
     (one,) = suspect([slow("1", "a", "b", "c")], [], [])
     assert one.node == ""
-    assert "no signal" in one.evidence[0]
+    assert "a, b, c: no signal" in one.evidence[0]
 
 
 def test_where_the_pattern_leaves_several_their_own_signals_choose() -> None:
@@ -53,6 +53,14 @@ def test_two_nodes_with_the_same_signal_leave_it_open() -> None:
     told = [finding(Kind.LINK_FLAPPING, "b", "x"), finding(Kind.LINK_FLAPPING, "c", "x")]
     (one,) = suspect([slow("1", "a", "b", "c")], [], told)
     assert one.node == ""
+    assert "do not agree" in one.evidence[0]
+
+
+def test_two_nodes_that_find_each_other_slow_are_told_though_neither_is_chosen() -> None:
+    told = [finding(Kind.PEER_SLOW, "a", "b"), finding(Kind.PEER_SLOW, "b", "a")]
+    (one,) = suspect([slow("1", "a", "b")], [], told)
+    assert one.node == ""
+    assert one.evidence[1:] == ("peer_slow a", "peer_slow b")
 
 
 def test_a_signal_of_a_node_whose_other_groups_are_quick_is_not_believed() -> None:
