@@ -39,6 +39,7 @@ from holdfast_sidecar.decisions.cluster import (
     unattended_nodes,
 )
 from holdfast_sidecar.decisions.liveness import COUNTED_BEATS, Heartbeats
+from holdfast_sidecar.decisions.observing import attached_run
 from holdfast_sidecar.decisions.succession import is_taken, why_gone
 from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.findings import Finding
@@ -361,7 +362,7 @@ class Coordinator(threading.Thread):
                 checkpoint=order,
                 snapshot=self._admitted(cluster.snapshot, plan),
                 peer=self._admitted(cluster.peer, plan),
-                trace=self._admitted(cluster.trace, plan),
+                trace=self._admitted(cluster.trace, plan or attached_run(cluster)),
                 key=_of_attempt(cluster.key, plan),
                 skipped=self._leadership.slow_checkpoint if leads else "",
                 candidate=self._candidate,

@@ -21,6 +21,7 @@ from holdfast_sidecar.decisions.cluster import UNRESPONSIVE_FACTOR, Cluster
 from holdfast_sidecar.decisions.draining import RETURN
 from holdfast_sidecar.decisions.endurance import Endurance, Spell
 from holdfast_sidecar.decisions.leader import decide
+from holdfast_sidecar.decisions.observing import attached_run
 from holdfast_sidecar.decisions.outcome import Circumstances, Outcome, Write
 from holdfast_sidecar.decisions.replacing import own_standing
 from holdfast_sidecar.decisions.watching import preemption_of
@@ -237,8 +238,9 @@ class Leadership:
             self._outlook.keep(lease, cluster, circumstances.now)
 
     def _keep_traces(self, lease: Lease, cluster: Cluster, now: float) -> None:
-        if cluster.plan is not None and cluster.plan.state not in TERMINAL:
-            self._traces.keep(lease, cluster, cluster.plan, now)
+        plan = cluster.plan or attached_run(cluster)
+        if plan is not None and plan.state not in TERMINAL:
+            self._traces.keep(lease, cluster, plan, now)
 
     def _keep_peers(self, lease: Lease, cluster: Cluster, now: float) -> None:
         if cluster.plan is not None and cluster.plan.state == "running":

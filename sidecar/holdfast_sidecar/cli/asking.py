@@ -37,13 +37,15 @@ def ask(
     for_s: float = 0.0,
     node: str = "",
     is_forced: bool = False,
+    of_watched: bool = False,
     **more: Any,
 ) -> str:
     """Write a request of this kind; answers its identifier. Errors as in `look_up`.
 
-    more: further fields of a Request.
+    of_watched: a job that is only watched can be asked for it, too. more: further fields of a
+    Request.
     """
-    if attached_plan(look_up(found, store)) is not None:
+    if attached_plan(look_up(found, store)) is not None and not of_watched:
         raise BadInput(
             f"job {found.job} is only watched here (holdfast attach): ask whoever launched it"
         )

@@ -9,7 +9,7 @@ import click
 
 from holdfast import environment
 from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.cli.asking import ask
+from holdfast_sidecar.cli.asking import ask, look_up
 from holdfast_sidecar.cli.finding_the_job import find_job
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.trace_files import collect, make_folder
@@ -24,7 +24,8 @@ from holdfast_sidecar.cli.wishes import (
 )
 from holdfast_sidecar.configuration import Effective, read_seconds
 from holdfast_sidecar.decisions import tracing
-from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
+from holdfast_sidecar.decisions.observing import attached_run
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.trace import TracedRank, TraceOrder
 
@@ -93,10 +94,18 @@ def trace(
     store = found.open_store()
     kept: list[TraceOrder] = []
     try:
-        plan = running_plan(found, store)
+        watched = attached_run(parse_cluster(look_up(found, store)))
+        plan = watched or running_plan(found, store)
         ranks = choose_here(plan, ranks, everyone)
         request = ask(
-            found, store, "trace", for_s=patience_s, ranks=ranks, steps=steps, at_step=at_step
+            found,
+            store,
+            "trace",
+            for_s=patience_s,
+            of_watched=True,
+            ranks=ranks,
+            steps=steps,
+            at_step=at_step,
         )
         try:
             settled = follow(
@@ -157,7 +166,7 @@ def _unanswered(cluster: Cluster, request: str) -> Settled | str:
         return Settled(False, LOST)
     if waiting.refused:
         return Settled(False, waiting.refused)
-    plan = cluster.plan
+    plan = cluster.plan or attached_run(cluster)
     why = "" if plan is None else tracing.obstacle(plan, cluster.ranks(plan))
     return f"waiting: {why}" if why else "waiting for the leader, or for another trace"
 
@@ -171,7 +180,7 @@ def how_far(order: TraceOrder, traced: dict[int, TracedRank], cluster: Cluster) 
         return f"writing: {states.count('saved')} of {len(states)} files are there"
     if any(state == "saving" for state in states):
         return f"tracing step {order.step}: {states.count('saving')} of {len(states)} ranks"
-    plan = cluster.plan
+    plan = cluster.plan or attached_run(cluster)
     ranks = {} if plan is None else cluster.ranks(plan)
     behind = min((rank.step for rank in ranks.values()), default=0)
     return f"waiting for step {order.step}: the job is at step {behind}"

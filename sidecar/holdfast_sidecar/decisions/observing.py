@@ -96,6 +96,20 @@ def attached_plan(cluster: Cluster, epoch: int) -> Plan | None:
     )
 
 
+def attached_run(cluster: Cluster) -> Plan | None:
+    """The ranks of a job that somebody else launched, as the plan of a job of ours would tell of
+    them; None: it is one of ours, or none of its ranks is seen."""
+    nodes = _running(cluster) if is_attached(cluster) else []
+    if not nodes:
+        return None
+    members = [
+        Member(node.node, node.incarnation, number, 0, len(node.ranks))
+        for number, node in enumerate(nodes)
+    ]
+    ranks = sum(member.slots for member in members)
+    return Plan(nodes[0].attempt, 0, "running", members=members, world_size=ranks)
+
+
 _ONCE = ("identifier", "since_unix_s", "detected_unix_s", "step_reached", "kept_by")
 """What stays as it was when an incident was opened."""
 

@@ -31,7 +31,7 @@ FILE_UNDER_WAY = frozenset({"saving", "saved"})
 
 
 WHY_NOT = {
-    "none": "it never answered",
+    "none": "it never answered (one that is watched from outside has no hooks that could)",
     "armed": "it did not get to the step in time",
     "saving": "its file was not there in time",
     "failed": "it failed, and could not write down why (is the disk of its node full?)",

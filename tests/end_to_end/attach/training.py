@@ -17,8 +17,8 @@ def number(*names: str) -> int:
 def main() -> None:
     torch.set_num_threads(1)
     out = Path(os.environ["OUT"])
-    rank = number("OMPI_COMM_WORLD_RANK", "SLURM_PROCID")
-    size = number("OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+    rank = number("OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "RANK")
+    size = number("OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "WORLD_SIZE")
     dist.init_process_group(
         "gloo", init_method=f"file://{out / 'store'}", rank=rank, world_size=size
     )

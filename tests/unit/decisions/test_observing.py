@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.leader import decide
-from holdfast_sidecar.decisions.observing import attached_plan
+from holdfast_sidecar.decisions.observing import attached_plan, attached_run
 from holdfast_sidecar.decisions.outcome import Circumstances
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.records.agent import AgentReport
@@ -274,3 +274,13 @@ def test_without_an_open_incident_there_is_nothing_to_obey() -> None:
     assert known is not None
     over = dataclasses.replace(known, recovered_unix_s=120.0)
     assert attached_plan(dataclasses.replace(cluster, incidents=incidents(over)), epoch=1) is None
+
+
+def test_ranks_that_somebody_else_launched_are_a_run_that_can_be_asked_something() -> None:
+    nodes = {"a": node("a", attempt=1), "b": node("b", attempt=1), "old": node("old", attempt=0)}
+    run = attached_run(Cluster(nodes=nodes))
+    assert run is not None
+    assert (run.attempt, run.state, run.world_size) == (1, "running", 4)
+    assert [member.node for member in run.members] == ["a", "b"]
+    assert attached_run(Cluster(nodes={"a": node("a", ranks=(rank(0),), attached=False)})) is None
+    assert attached_run(Cluster()) is None
