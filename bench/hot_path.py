@@ -240,14 +240,14 @@ def _block_us(step: Step) -> float:
 def sampled(every: int) -> Iterator[None]:
     """Have the parts of every so manyth step measured: these steps alone are so short that it
     would hardly ever be done."""
-    from holdfast import recorder
+    from holdfast import sampling
 
-    decide = recorder.sampled_every
-    recorder.sampled_every = lambda *_: every
+    decide = sampling.sampled_every
+    sampling.sampled_every = lambda *_: every
     try:
         yield
     finally:
-        recorder.sampled_every = decide
+        sampling.sampled_every = decide
 
 
 def block_means_us(steps: Iterator[Step], blocks: int = BLOCKS) -> list[float]:

@@ -14,8 +14,31 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-from holdfast import page
+from holdfast import page, sampling
 from holdfast.page import Ending, Flag, Order, OrderKind, Phase, RecordFlag, Reply, Word
+from holdfast.record_draft import (
+    AFTER_PARTS,
+    ALWAYS_MEASURED,
+    BACKWARDS,
+    COLLECTOR,
+    END,
+    FIRST_DEVICE,
+    FIRST_PART,
+    FIRST_WAIT,
+    FLAGS_AT,
+    GRADIENT_AT,
+    LOSS_AT,
+    NEW_RECORD,
+    NO_MORE,
+    NO_PARTS,
+    OUTSIDE,
+    OVERLAPPED,
+    PARTS,
+    PARTS_OF_A_WHOLE,
+    SQUARES_AT,
+    TOKENS_AT,
+    cut,
+)
 
 _WORDS = page.WORDS_OFFSET // 8
 _PUBLISHED = _WORDS + Word.PUBLISHED
@@ -54,82 +77,10 @@ NOT_HEARD = -1
 
 _RING_OFFSET, _RING_CAPACITY, _RECORD_SIZE = page.RING_OFFSET, page.RING_CAPACITY, page.RECORD_SIZE
 
-_LONGEST_US = 2**32 - 1
-"""A duration has 32 bits in the record: 71 minutes. Longer ones are cut to it. So are counts."""
-
-# The record being made is a list in the order of `page.RECORD_BODY`, and is packed as it is. Where
-# each thing lies in it: plain numbers, for a member of an enumeration costs as much as a clock.
-_PART = {
-    Phase.DATA: 2,
-    Phase.FORWARD: 3,
-    Phase.BACKWARD: 4,
-    Phase.COMMUNICATING: 5,
-    Phase.OPTIMIZER: 6,
-    Phase.SAVING: 7,
-    Phase.IDLE: 8,
-    Phase.FINISHED: 8,
-    Phase.TRANSFERRING: 9,
-    Phase.EVALUATING: 10,
-    Phase.COMPILING: 11,
-    Phase.STARTING: 0,  # no part of any step, and of no record: the step's number replaces it
-    Phase.RESTORING: 0,
-}
-_PARTS = tuple(_PART[phase] for phase in Phase)
-_OUTSIDE, _END, _FIRST_PART, _OTHER, _AFTER_PARTS = 0, 1, 2, 8, 12
-_LOSS_AT, _GRADIENT_AT, _FLAGS_AT, _COLLECTOR, _OVERLAPPED, _FIRST_WAIT = 12, 13, 14, 15, 16, 17
-_FIRST_DEVICE, _TOKENS_AT, _SQUARES_AT, _BACKWARDS = 21, 28, 29, 30
-_NO_PARTS: tuple[float, ...] = (0,) * (_AFTER_PARTS - _FIRST_PART)
-_NO_MORE: tuple[float, ...] = (*(0,) * (_SQUARES_AT - _FLAGS_AT), 0.0, 0)
-_NEW_RECORD = (0, 0, *_NO_PARTS, 0.0, 0.0, *_NO_MORE)
-
-_ALWAYS_MEASURED = tuple(
-    phase
-    in (
-        Phase.STARTING,
-        Phase.RESTORING,
-        Phase.COMPILING,
-        Phase.SAVING,
-        Phase.EVALUATING,
-        Phase.FINISHED,
-    )
-    for phase in Phase
-)
-"""Rare, and so long that a step which hid them would mislead."""
-_PARTS_OF_A_WHOLE = tuple(_PARTS[phase] if _ALWAYS_MEASURED[phase] else _OTHER for phase in Phase)
-"""The same for a step whose parts are not measured, but for those."""
+_LAST_OF_A_STRETCH = sampling.STRETCH - 1
 
 _pack_body = page.RECORD_BODY.pack
 _pack_slot = struct.Struct(f"<{page.RECORD_SIZE - 4}sI").pack_into
-
-
-STRETCH = 32
-"""Steps after which it is decided anew how many are measured."""
-_LAST_OF_A_STRETCH = STRETCH - 1
-
-MEASURED_EVERY_US = 2000
-"""Measuring all of a step takes about 10 us: half a percent of this. Shorter steps are measured so
-seldom that one of this much time is."""
-
-MOST_PASSED_OVER = 64
-"""One step of so many is measured however short they are."""
-
-
-def sampled_every(mean_us: int, every: int) -> int:
-    """The parts of every so manyth step are to be measured; a power of two, so that ranks which
-    disagree still measure the same ones. every: what it is now, which stays where either will do.
-    """
-    while every < MOST_PASSED_OVER and mean_us * every < MEASURED_EVERY_US:
-        every *= 2
-    while every > 1 and mean_us * every >= 4 * MEASURED_EVERY_US:
-        every //= 2
-    return every
-
-
-def _cut(record: list[Any]) -> None:
-    """Make what a record has no room for as large as it has; both slices are whole numbers."""
-    for first, end in ((_FIRST_PART, _AFTER_PARTS), (_COLLECTOR, _SQUARES_AT)):
-        record[first:end] = [min(max(number, 0), _LONGEST_US) for number in record[first:end]]
-    record[_SQUARES_AT] = min(record[_SQUARES_AT], _LARGEST_NORM)
 
 
 class Recorder:
@@ -190,7 +141,7 @@ class Recorder:
         self._scaled_step = -1
         self._progress = 0
         self._published = 0
-        self._record: list[Any] = list(_NEW_RECORD)
+        self._record: list[Any] = list(NEW_RECORD)
         self.has_group = False
         """Whether there are process groups, so that a backward pass may wait for others."""
         self.sees_waits = False
@@ -230,10 +181,10 @@ class Recorder:
         previous = self.phase
         self.phase = phase
         words = self._words
-        if self.is_measured or _ALWAYS_MEASURED[phase] or _ALWAYS_MEASURED[previous]:
+        if self.is_measured or ALWAYS_MEASURED[phase] or ALWAYS_MEASURED[previous]:
             self.mark_ns = now = self._clock()
             now_us = now // 1000
-            part = _PARTS[previous] if self.is_measured else _PARTS_OF_A_WHOLE[previous]
+            part = PARTS[previous] if self.is_measured else PARTS_OF_A_WHOLE[previous]
             self._record[part] += now_us - self._mark_us
             self._mark_us = now_us
             words[_PHASE_SINCE_NS] = now
@@ -255,23 +206,23 @@ class Recorder:
         self.mark_ns = now = self._clock()
         now_us = now // 1000
         record = self._record
-        part = _PARTS if self.is_measured else _PARTS_OF_A_WHOLE
+        part = PARTS if self.is_measured else PARTS_OF_A_WHOLE
         record[part[self.phase]] += now_us - self._mark_us
         self._mark_us = now_us
         if not self.is_measured:
-            record[_FLAGS_AT] |= _WHOLE_ONLY
+            record[FLAGS_AT] |= _WHOLE_ONLY
         elif self.sees_waits and not self.backwards_unseen:
-            record[_FLAGS_AT] |= _WAITS_SEEN
-        record[_OUTSIDE] = step
-        record[_END] = now
+            record[FLAGS_AT] |= _WAITS_SEEN
+        record[OUTSIDE] = step
+        record[END] = now
         try:
             body = _pack_body(*record)
         except (struct.error, OverflowError):
-            _cut(record)
+            cut(record)
             body = _pack_body(*record)
-        record[_OUTSIDE] = 0
-        record[_FIRST_PART:_AFTER_PARTS] = _NO_PARTS
-        record[_FLAGS_AT:] = _NO_MORE
+        record[OUTSIDE] = 0
+        record[FIRST_PART:AFTER_PARTS] = NO_PARTS
+        record[FLAGS_AT:] = NO_MORE
         self.backwards_unseen = 0
         words = self._words
         published = self._published
@@ -298,38 +249,38 @@ class Recorder:
     def wait_in(self, slot: int, ns: int) -> None:
         """Of the time spent communicating, this much was in the process group of this slot."""
         if 0 <= slot < page.GROUPS_TIMED and ns > 0 and self.is_measured:
-            self._record[_FIRST_WAIT + slot] += (ns + 500) // 1000
+            self._record[FIRST_WAIT + slot] += (ns + 500) // 1000
 
     def add_overlapped(self, ns: int) -> None:
         """So long communication was under way while this rank worked."""
         if ns > 0 and self.is_measured:
-            self._record[_OVERLAPPED] += (ns + 500) // 1000
+            self._record[OVERLAPPED] += (ns + 500) // 1000
 
     def add_collected(self, ns: int) -> None:
         """So long Python's garbage collector ran, in the thread that trains. Starting and restoring
         are no part of a step, and neither is this while they last."""
-        if ns > 0 and _PARTS[self.phase] != _OUTSIDE:
-            self._record[_COLLECTOR] += (ns + 500) // 1000
+        if ns > 0 and PARTS[self.phase] != OUTSIDE:
+            self._record[COLLECTOR] += (ns + 500) // 1000
 
     def add_backward(self) -> None:
         """One more backward pass."""
-        self._record[_BACKWARDS] += 1
+        self._record[BACKWARDS] += 1
 
     @property
     def backwards(self) -> int:
         """Backward passes of this step so far."""
-        return int(self._record[_BACKWARDS])
+        return int(self._record[BACKWARDS])
 
     def note_device(self, parts_us: tuple[int, ...], lag: int) -> None:
         """The six parts of the step `lag` steps before this one, on the device's own clock."""
-        self._record[_FIRST_DEVICE:_TOKENS_AT] = (*(max(part, 0) for part in parts_us), lag)
+        self._record[FIRST_DEVICE:TOKENS_AT] = (*(max(part, 0) for part in parts_us), lag)
 
     def note_work(self, tokens: int, squares: float) -> None:
         """So much more work in this step as its batches look; what the script says counts more."""
         record = self._record
-        if not record[_FLAGS_AT] & _WORK_REPORTED:
-            record[_TOKENS_AT] += tokens
-            record[_SQUARES_AT] += squares
+        if not record[FLAGS_AT] & _WORK_REPORTED:
+            record[TOKENS_AT] += tokens
+            record[SQUARES_AT] += squares
 
     def report_work(self, tokens: float, squares: float = 0.0, step: int | None = None) -> None:
         """So many more tokens were trained on, `squares` the sum of their sequences' lengths
@@ -340,12 +291,12 @@ class Recorder:
         words[_TOKENS] += int(tokens)
         if step is not None and step != words[_STEP] + 1:
             return
-        if not record[_FLAGS_AT] & _WORK_REPORTED:
-            record[_FLAGS_AT] |= _WORK_REPORTED
-            record[_TOKENS_AT], record[_SQUARES_AT] = 0, 0.0
-        record[_TOKENS_AT] += int(tokens)
+        if not record[FLAGS_AT] & _WORK_REPORTED:
+            record[FLAGS_AT] |= _WORK_REPORTED
+            record[TOKENS_AT], record[SQUARES_AT] = 0, 0.0
+        record[TOKENS_AT] += int(tokens)
         if 0.0 <= squares <= _LARGEST_NORM:
-            record[_SQUARES_AT] += squares
+            record[SQUARES_AT] += squares
 
     def report_loss(self, value: float, step: int | None = None) -> None:
         """The script's own loss. `step` as in `end_step`; by default the step being run."""
@@ -377,7 +328,7 @@ class Recorder:
 
     def note_trace(self) -> None:
         """The step that begins is no ordinary one: a profiler has to do with it."""
-        self._record[_FLAGS_AT] |= _TRACED
+        self._record[FLAGS_AT] |= _TRACED
         self.is_measured = True
 
     def newest_record(self) -> page.Record | None:
@@ -451,8 +402,8 @@ class Recorder:
     def note_loss(self, value: float, step: int | None = None) -> None:
         """A loss, whoever saw it. Hooks ask `loss_is_reported` first."""
         record = self._record
-        record[_LOSS_AT] = self._doubles[_LOSS_BITS] = value
-        record[_FLAGS_AT] |= _LOSS
+        record[LOSS_AT] = self._doubles[_LOSS_BITS] = value
+        record[FLAGS_AT] |= _LOSS
         words = self._words
         words[_LOSS_STEP] = words[_STEP] + 1 if step is None else step
         if value - value != 0.0:  # NaN and both infinities, and nothing else
@@ -471,20 +422,20 @@ class Recorder:
         else:
             words[_NONFINITE_GRADIENTS] += 1
         record = self._record
-        known = record[_GRADIENT_AT]
-        if record[_FLAGS_AT] & _GRADIENT and (norm <= known or known != known):
+        known = record[GRADIENT_AT]
+        if record[FLAGS_AT] & _GRADIENT and (norm <= known or known != known):
             return  # of several in one step the largest counts, and NaN above all
         if norm > _LARGEST_NORM:
             norm = _INFINITE
-        record[_GRADIENT_AT] = self._doubles[_GRADIENT_BITS] = norm
-        record[_FLAGS_AT] |= _GRADIENT
+        record[GRADIENT_AT] = self._doubles[_GRADIENT_BITS] = norm
+        record[FLAGS_AT] |= _GRADIENT
         words[_GRADIENT_STEP] = step
 
     def _sample(self, now_us: int) -> None:
         """Decide how many of the next steps are measured, by how long the last ones took."""
-        mean_us = (now_us - self._stretch_us) // STRETCH
+        mean_us = (now_us - self._stretch_us) // sampling.STRETCH
         self._stretch_us = now_us
-        every = sampled_every(mean_us, self._passed_over + 1)
+        every = sampling.sampled_every(mean_us, self._passed_over + 1)
         self._passed_over = every - 1
         self._words[_ANATOMY_EVERY] = every
 

@@ -8,7 +8,8 @@ import pytest
 
 from holdfast import page
 from holdfast.page import Ending, Flag, Order, OrderKind, Phase, RecordFlag, Reply, ReplyState, Word
-from holdfast.recorder import STRETCH, Recorder, sampled_every
+from holdfast.recorder import Recorder
+from holdfast.sampling import STRETCH, sampled_every
 
 US = 1000
 
