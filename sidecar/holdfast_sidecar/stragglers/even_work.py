@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from operator import itemgetter
 from statistics import fmean
 
 from holdfast_sidecar.records.steps import StepLine
 from holdfast_sidecar.stragglers.frame import Frame
+from holdfast_sidecar.stragglers.own_time import PARTS
 from holdfast_sidecar.stragglers.place import Place
 from holdfast_sidecar.stragglers.work import WorkFit, is_uneven, of_one_source
 
@@ -60,13 +62,15 @@ class EvenWork:
             expected = _expected(fit, lines)
             mean = fmean(expected)
             found = {
-                line.rank: line.own_us + _compute_us(line) * (mean / one - 1.0)
-                for line, one in zip(lines, expected, strict=True)
+                line.rank: own + compute * (mean / one - 1.0)
+                for line, (own, compute), one in zip(
+                    lines, map(_times, lines), expected, strict=True
+                )
             }
         chosen = [lines[place] for place in fit.choose(range(len(lines)))]
         fit.take(
             [
-                (float(line.tokens), float(line.squares), float(_compute_us(line)))
+                (float(line.tokens), float(line.squares), float(_times(line)[1]))
                 for line in chosen
                 if line.rank not in slow
             ]
@@ -80,17 +84,22 @@ def _as_it_is(line: StepLine) -> float:
 
 def _scaled(fit: WorkFit, mean: float, line: StepLine) -> float:
     expected = fit.expected_of(line.tokens, line.squares)
-    return line.own_us + _compute_us(line) * (mean / expected - 1.0)
+    own, compute = _times(line)
+    return own + compute * (mean / expected - 1.0)
 
 
 def _expected(fit: WorkFit, lines: Sequence[StepLine]) -> list[float]:
     return fit.expected([line.tokens for line in lines], [line.squares for line in lines])
 
 
-def _compute_us(line: StepLine) -> int:
-    """What grows with the work."""
-    own_backward = line.backward if line.waits_seen else 0
-    return line.transfer + line.forward + own_backward + line.optimizer
+def _times(line: StepLine) -> tuple[int, int]:
+    """Its own time, and what of it grows with the work."""
+    data, transfer, forward, backward, optimizer, other, waits_seen = _parts(line)
+    compute = transfer + forward + (backward if waits_seen else 0) + optimizer
+    return compute + data + other, compute
+
+
+_parts = itemgetter(*(StepLine._fields.index(name) for name in (*PARTS, "waits_seen")))
 
 
 def _varies(lines: Sequence[StepLine]) -> bool:
