@@ -1,8 +1,8 @@
 """What the simulated detection has to reach, and what samples come to. Pure.
 
 Tuned on the scenarios of `drawn.TUNING` only; those of `drawn.HELD_OUT`, which are reported, share
-with them no seed, no layout, and none of their tails, slowdowns (beyond the 10 % of the goal
-itself) or rates of hiccups.
+with them no seed, no layout in which somebody is slow, and none of their tails, slowdowns (beyond
+the 10 % of the goal itself) or rates of hiccups.
 """
 
 from __future__ import annotations
