@@ -98,6 +98,7 @@ class Recorder:
         "_record",
         "_scaled_step",
         "_sequences",
+        "_start_goes_on",
         "_stretch_us",
         "_trace_heard",
         "_words",
@@ -139,6 +140,7 @@ class Recorder:
         self.gradient_is_reported = False
         """The same for the gradient norm."""
         self._scaled_step = -1
+        self._start_goes_on = True
         self._progress = 0
         self._published = 0
         self._record: list[Any] = list(NEW_RECORD)
@@ -152,7 +154,7 @@ class Recorder:
         """Whose wait it is that a backward pass ends in; see `wait_in`."""
         self.is_measured = True
         """Whether this step's parts are measured; what is not to be kept need not be taken."""
-        self.on_phase: Callable[[Phase], None] | None = None
+        self.on_phase: Callable[[Phase], None] | None = self._pass_over_start
         """Told of every phase that is entered, for a clock of the device's; must not raise."""
         self.on_step: Callable[[int], None] | None = None
         """Told of every step that ends, before its record is made, so that it may still call
@@ -430,6 +432,17 @@ class Recorder:
         record[GRADIENT_AT] = self._doubles[_GRADIENT_BITS] = norm
         record[FLAGS_AT] |= _GRADIENT
         words[_GRADIENT_STEP] = step
+
+    def _pass_over_start(self, phase: Phase) -> None:
+        """Told of phases until the first step is over: what is done while the rank starts or is
+        restored, a barrier say, is no part of that step either."""
+        if self._published:
+            self.on_phase = None
+        elif self._start_goes_on:
+            record = self._record
+            record[FIRST_PART:AFTER_PARTS] = NO_PARTS
+            record[COLLECTOR:FIRST_DEVICE] = (0,) * (FIRST_DEVICE - COLLECTOR)
+        self._start_goes_on = PARTS[phase] == OUTSIDE
 
     def _sample(self, now_us: int) -> None:
         """Decide how many of the next steps are measured, by how long the last ones took."""

@@ -208,6 +208,38 @@ def test_how_many_steps_are_measured_follows_how_long_they_are(
     assert sampled_every(mean_us, every) == then
 
 
+def test_what_a_rank_waits_for_others_while_it_starts_is_no_part_of_the_first_step(
+    recorder: Recorder, memory: bytearray, clock: Clock
+) -> None:
+    for starting in (Phase.STARTING, Phase.RESTORING):
+        recorder.enter(starting)
+        previous = recorder.enter(Phase.COMMUNICATING)
+        clock.spend(60_000_000)
+        recorder.add_collected(7_000)
+        recorder.enter(previous)
+        recorder.wait_in(0, 60_000_000_000)
+    recorder.add_backward()  # the pass is counted, and its loss read, before it is entered
+    recorder.note_loss(0.5)
+    for step in (1, 2):
+        recorder.enter(Phase.DATA)
+        clock.spend(10)
+        before = recorder.enter(Phase.RESTORING)
+        clock.spend(3)
+        recorder.enter(before)
+        recorder.enter(Phase.COMMUNICATING)
+        clock.spend(20)
+        recorder.enter(Phase.FORWARD)
+        recorder.wait_in(0, 20_000)
+        recorder.end_step(step)
+    told = [(one.total_us, one.waits_us[0], one.collector_us) for one in records(memory)]
+    assert told == [(20, 20, 0), (30, 20, 0)]
+    assert [(one.backwards, one.loss, one.flags) for one in records(memory)] == [
+        (1, 0.5, RecordFlag.LOSS),
+        (0, 0.5, 0),
+    ]
+    assert recorder.on_phase is None
+
+
 def test_a_step_ends_in_the_middle_of_a_phase_without_restarting_it(
     recorder: Recorder, memory: bytearray, clock: Clock
 ) -> None:
@@ -254,12 +286,12 @@ def test_what_is_counted_beside_the_phases_is_in_the_record_of_its_step_only(
     recorder: Recorder, memory: bytearray
 ) -> None:
     recorder.sees_waits = True
+    recorder.enter(Phase.FORWARD)
     recorder.wait_in(0, 5 * US)
     recorder.wait_in(3, 7 * US)
     recorder.wait_in(0, 6 * US)
     recorder.wait_in(4, 99 * US)  # a group that is not timed
     recorder.wait_in(-1, 99 * US)
-    recorder.enter(Phase.FORWARD)
     recorder.add_overlapped(8 * US)
     recorder.add_collected(9 * US)
     recorder.note_device((1, 2, 3, -4, 5, 2**40), lag=2)
