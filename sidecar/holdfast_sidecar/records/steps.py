@@ -117,8 +117,9 @@ def parse_all(texts: Sequence[str]) -> list[StepLine]:
         rows = json.loads(f"[[{joined}]]")
     except ValueError:
         return [line for text in texts if (line := parse(text)) is not None]
+    # As StepLine._make, which would count the fields once more.
     return [
-        StepLine._make(row[:FIELDS])
+        tuple.__new__(StepLine, row[:FIELDS])
         for row in rows
         if len(row) >= FIELDS and abs(sum(row)) <= LARGEST
     ]

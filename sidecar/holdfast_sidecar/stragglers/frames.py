@@ -98,7 +98,7 @@ class Frames:
     def _close(self, step: int, ranks: Collection[int]) -> Frame:
         block = self._blocks.pop(step)
         self._closed_up_to = step
-        self._absent = {rank for rank in ranks if rank not in block.told}
+        self._absent = set(ranks).difference(block.told)
         if block.coarsest < self._span:
             coarsest = max(b.coarsest for b in (block, *self._blocks.values()))
             if coarsest < self._span:
