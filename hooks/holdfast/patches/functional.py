@@ -107,11 +107,11 @@ def beginning(groups: Groups, results: Results, arguments: Arguments, gathers: b
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Begun | None:
         if is_none_of_ours(groups):
             return None
-        underway.is_inside = True
         given, group_at, sized_at = len(args), arguments.group, arguments.sized
         slot = slots.slot(group_of(args[group_at] if group_at < given else kwargs.get("group")))
         if slot >= 0:
             slots.count(slot, 0 if gathers or sized_at >= given else results.size(args[sized_at]))
+        underway.is_inside = True
         return recorder.enter(Phase.COMMUNICATING), slot
 
     return begin
@@ -143,8 +143,8 @@ def awaiting(groups: Groups, results: Results) -> Begin:
     def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Begun | None:
         if is_none_of_ours(groups):
             return None
-        underway.is_inside = True
         key = results.key(args[0] if args else kwargs.get("tensor"))
+        underway.is_inside = True
         previous = recorder.enter(Phase.COMMUNICATING)
         return previous, underway.await_(key)
 

@@ -123,7 +123,6 @@ def beginning(groups: Groups, arguments: Arguments, counted: bool) -> Begin:
             return None
         if own_thread() != recorder.thread and is_elsewhere():
             return None
-        underway.is_inside = True
         given = len(args)
         group = args[group_at] if group_at < given else kwargs.get("group")
         slot = known.get(id(group))
@@ -141,6 +140,7 @@ def beginning(groups: Groups, arguments: Arguments, counted: bool) -> Begin:
                 set_word(SENT[slot], size)
         if counted:
             count_at(entered)
+        underway.is_inside = True  # only now: nothing between may fail and leave it so
         return enter(communicating), slot
 
     return begin

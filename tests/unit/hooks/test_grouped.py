@@ -118,6 +118,15 @@ def test_its_time_count_and_bytes_are_those_of_its_group(scene: Scene) -> None:
     assert scene.words(Word.COLLECTIVES_ENTERED, Word.COLLECTIVES_LEFT) == (4, 4)
 
 
+def test_a_call_whose_hook_fails_hides_no_later_one(scene: Scene) -> None:
+    scene.recorder.enter(Phase.COMMUNICATING)  # as at the end of a backward pass
+    scene.all_reduce(SimpleNamespace(nbytes="many"), 5)
+    assert scene.recorder.word(Word.HOOK_ERRORS) == 1
+    scene.recorder.set_word(Word.HOOK_ERRORS, 0)
+    scene.all_reduce(tensor(100), 7)
+    assert scene.record().waits_us == (7, 0, 0, 0)
+
+
 def test_awaited_later_it_counts_in_its_group_and_overlaps_until_then(scene: Scene) -> None:
     work = scene.all_reduce(tensor(1), 2, group=scene.pair, async_op=True)
     scene.now_us += 50
