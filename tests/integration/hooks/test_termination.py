@@ -214,6 +214,8 @@ LOADER = """
         open("ready", "w").close()
         wait_for("go")
         assert {int(next(batches)) for _ in range(50)} == pids
+        # What an iterator waits for a worker that won't end: longer than the test does.
+        torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL = 300
 """
 
 
@@ -233,11 +235,9 @@ def test_dataloader_workers_survive_it_too_and_end_with_their_rank(
     for pid in [rank.pid, *workers, *fork_servers(rank.pid)]:
         os.kill(pid, signal.SIGTERM)
     stage.wait_until(lambda: stage.word(Word.TERMINATION_NS) > 0)
-    began_s = time.monotonic()
     (stage.folder / "go").touch()
     ended = stage.end(rank)
     assert (ended.code, ended.err) == (0, "")
-    assert time.monotonic() - began_s < 4, "an iterator waits 5 s for a worker that won't end"
     for pid in workers:
         stage.wait_until(lambda pid=pid: not os.path.exists(f"/proc/{pid}"))
 
