@@ -31,9 +31,15 @@ COUNTED = 4
 
 TRIES = 8
 """Steps that turn out not to be ordinary until none is counted: a script that evaluates after every
-step, say, or that keeps a mode of its own open over their ends."""
+step, say, or that keeps a mode of its own open over their ends. The first few are neighbours, the
+others ever farther apart: what is compiled for each new shape is compiled by the hundredth step."""
 
 _NOT_TRAINING = frozenset({Phase.EVALUATING, Phase.IDLE, Phase.RESTORING, Phase.FINISHED})
+
+
+def apart(tries: int) -> int:
+    """Steps from the last of so many tries to the next one."""
+    return int(4 ** max(0, tries - 3))
 
 
 class CountedStep:
@@ -56,6 +62,8 @@ class CountedStep:
         self._backwards = 0
         self._count: FlopCount | None = None
         self._is_done = False
+        self._next = COUNTED - 1
+        self._reason = ""
         self._stop_listening: Callable[[], None] = lambda: None
         os.register_at_fork(after_in_child=self._stop)
 
@@ -68,13 +76,17 @@ class CountedStep:
             if not self._stop():
                 return True
             self._count = None
-        if self._is_done or self._tries >= TRIES:
+        if self._is_done:
             return False
-        if self._ended < COUNTED - 1:
+        if self._tries >= TRIES:
+            self._give_up(self._reason or "none of those that were tried was an ordinary one")
+            return False
+        if self._ended < self._next:
             return True
-        if self._ended == COUNTED - 1 and (self._is_said() or not self._modes.is_usable):
+        if not self._tries and (self._is_said() or not self._modes.is_usable):
             return False
         self._tries += 1
+        self._next = self._ended + apart(self._tries)
         self._begin()
         return True
 
@@ -82,8 +94,14 @@ class CountedStep:
         """A phase begins. What is no training ends the counting, and this step's is void."""
         # The step is as slow as the counting makes it: its parts are nobody's measure.
         self._recorder.is_measured = False
-        if phase in _NOT_TRAINING and self._count is not None:
-            self._count.is_over = True
+        if self._count is None:
+            return
+        if phase is Phase.COMPILING:
+            # It must come out as it would, and what it tries out is no training. The mode stays
+            # where it is: torch puts back what the compiler found when it began.
+            self._count.let_be("torch traced or compiled in it")
+        elif phase in _NOT_TRAINING:
+            self._count.let_be("there is more than training in it")
             self._stop()
 
     def _is_said(self) -> bool:
@@ -115,17 +133,23 @@ class CountedStep:
         """Tell what was counted, of a step that was whole. One that a loss scaler passes over is no
         step: what was computed for it would count for the next one, whose backward passes show it.
         """
+        if not count.is_over and count.is_lopsided:
+            count.let_be("its forward pass ran where it can't be seen")
         is_whole = not count.is_over and self._recorder.backwards == usual
         count.is_over = True
+        self._reason = count.reason
         if count.failure and not self._is_done:
-            self._is_done = True
-            log.warning("holdfast: the operations of a step are not counted: %s", count.failure)
+            self._give_up(count.failure)
         elif is_whole:
             self._is_done = True
             tell_flops(self._recorder, count.model, count.hardware)
             if count.by_kind:
                 kind, device = max(count.by_kind, key=count.by_kind.__getitem__)
                 self._tell_peak(device, kind_of(self._torch, kind))
+
+    def _give_up(self, why: str) -> None:
+        self._is_done = True
+        log.warning("holdfast: the operations of a step are not counted: %s", why)
 
     def _stop(self) -> bool:
         """Leave training as it was; False: not all of it yet, and what is left lets all pass."""

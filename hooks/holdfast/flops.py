@@ -26,9 +26,13 @@ from holdfast.page import Phase
 OUTSIDE = frozenset({Phase.SAVING, Phase.EVALUATING, Phase.IDLE, Phase.RESTORING, Phase.FINISHED})
 """What is computed in these is no part of a training step."""
 
-UNCOUNTED = re.compile(r"attn|attention|gemm|matmul|rnn|(grouped|int|pack)_mm")
+UNCOUNTED = re.compile(
+    r"attn|attention|gemm|matmul|rnn|(grouped|int|pack)_mm"
+    r"|aten\.(_?conv|linear|bilinear|einsum|tensordot|linalg_multi_dot)"
+)
 """Names of operations that are a large part of a step wherever they occur. Where there is no
-formula for one, the sum would be far too small: then none is told."""
+formula for one, the sum would be far too small: then none is told. (Those of the second line
+reach a mode only in inference mode; elsewhere torch has broken them down by then.)"""
 
 ATTENTION = re.compile(r"attn|attention")
 
@@ -45,6 +49,8 @@ def formulas(torch: Any) -> dict[Any, Callable[..., Any]]:
         (f"{attention}_backward", getattr(flop_counter, "sdpa_backward_flop", None)),
         ("_grouped_mm", _grouped),
         ("_scaled_grouped_mm", _grouped),
+        ("linear", _product),
+        ("matmul", _product),
     ):
         packet = getattr(torch.ops.aten, name, None)
         if packet is not None and formula is not None:
@@ -56,6 +62,11 @@ def _grouped(first: Any, second: Any, *_: Any, **__: Any) -> int:
     """Of whichever is not split into groups by a dimension, the groups share a dimension."""
     groups = first.shape[0] if first.dim() == second.dim() == 3 else 1
     return int(2 * groups * first.shape[-2] * first.shape[-1] * second.shape[-1])
+
+
+def _product(first: Any, *_: Any, out_val: Any, **__: Any) -> int:
+    """Each number of the answer sums over the last dimension of what comes first."""
+    return int(2 * out_val.numel() * first.shape[-1])
 
 
 class _Pass:
@@ -82,6 +93,8 @@ class FlopCount(TorchDispatchMode):  # type: ignore[misc]
         self._formulas = formulas(torch)
         self._tensor = torch.Tensor
         self._plain = torch.Tensor.__torch_dispatch__
+        self._whole = torch._ops.HigherOrderOperator
+        self._modes_below = torch._C._len_torch_dispatch_stack
         self._is_grad_enabled = torch.is_grad_enabled
         self._backward_pass = torch._C._current_graph_task_id
         self._phase = phase
@@ -92,7 +105,9 @@ class FlopCount(TorchDispatchMode):  # type: ignore[misc]
         self.is_over = False
         """Nothing counts any more."""
         self.failure = ""
-        """What could not be counted, so that the sum would be too small."""
+        """What could not be counted, so that the sum would be too small, whichever step it is."""
+        self.reason = ""
+        """Why this step's sum means nothing, while another's may."""
         self._look = Guard(self._give_up).wrap("count of operations", self._see, None)
 
     @classmethod
@@ -104,7 +119,11 @@ class FlopCount(TorchDispatchMode):  # type: ignore[misc]
         self, func: Any, types: Any, args: Any = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Count the operation and do it."""
-        if not self.is_over and any(kind.__torch_dispatch__ != self._plain for kind in types):
+        if not self.is_over and self._modes_below():
+            # Torch traces here, by modes that lie below all others: fake tensors, functional ones,
+            # a graph's. To refuse would pass them over, for torch asks the kinds of tensors next.
+            self.let_be("torch traced or compiled in it")
+        if not self.is_over and self._dispatches_again(types):
             return NotImplemented  # that kind of tensor dispatches its own parts again
         out = func(*args, **(kwargs or {}))
         if not self.is_over:
@@ -128,6 +147,25 @@ class FlopCount(TorchDispatchMode):  # type: ignore[misc]
             needed = min(needed, 2 * forward.flops + forward.attention // 2)
         return forward.flops + needed
 
+    @property
+    def is_lopsided(self) -> bool:
+        """Whether there was a backward pass and none forward: that ran where no mode of this
+        thread is (another thread, a kernel of the compiler's own), so how much ran is not known."""
+        forward = self._passes[_NO_BACKWARD].flops
+        return not forward and any(one.flops for one in self._passes.values())
+
+    def let_be(self, reason: str) -> None:
+        """Count nothing more: whatever is dispatched passes as if this mode were not there."""
+        self.is_over = True
+        self.reason = self.reason or reason
+
+    def _dispatches_again(self, kinds: Any) -> bool:
+        try:
+            return any(kind.__torch_dispatch__ != self._plain for kind in kinds)
+        except Exception:  # a kind of the script's own whose attributes are computed
+            self.let_be("it has a kind of tensor that can't be looked into")
+            return False
+
     def _give_up(self) -> None:
         self.is_over = True
         self.failure = "one of them has a form that is not known"
@@ -142,6 +180,8 @@ class FlopCount(TorchDispatchMode):  # type: ignore[misc]
         if str(func) in _IN_RANDOM_STATE:
             func, args, out = _unpacked(str(func), args, out)
         formula = self._formulas.get(getattr(func, "_overloadpacket", func))
+        if isinstance(func, self._whole) and self._hides_much(args, formula):
+            raise LookupError("what is inside of it can't be seen")
         if formula is None:
             if UNCOUNTED.search(str(func)):
                 raise LookupError("torch has no formula for it")
@@ -155,6 +195,14 @@ class FlopCount(TorchDispatchMode):  # type: ignore[misc]
             passed.flops += flops
             passed.attention += flops if ATTENTION.search(str(func)) else 0
             passed.with_grad += flops if records_gradients else 0
+
+    def _hides_much(self, args: Any, formula: Any) -> bool:
+        """Whether an operation that is dispatched as a whole runs others unseen: those of a graph
+        or function it is given, or of tensors that would dispatch their own parts."""
+        kinds = {type(one) for one in args if isinstance(one, self._tensor)}
+        return self._dispatches_again(kinds) or (
+            formula is None and any(callable(one) for one in args)
+        )
 
 
 _IN_RANDOM_STATE = ("run_and_save_rng_state", "run_with_rng_state")
@@ -171,4 +219,4 @@ def _unpacked(name: str, args: Any, out: Any) -> tuple[Any, Any, Any]:
 def _has_compiled() -> bool:
     """Whether torch.compile made anything that runs."""
     dynamo = sys.modules.get("torch._dynamo.utils")
-    return bool(dynamo is not None and dynamo.counters["frames"]["ok"])
+    return bool(dynamo is not None and dynamo.counters.get("frames", {}).get("ok"))

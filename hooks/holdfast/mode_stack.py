@@ -51,21 +51,24 @@ class ModeStack:
         return True
 
     def take_off(self) -> bool:
-        """Take it off, from below what was put there since; whether it is off."""
+        """Take it off, from below what was put there since; whether it is off. Somebody who has
+        taken all modes off for a while, as torch does, puts it back: then it is still to be done.
+        """
         if self._held is None:
             return True
         if self._thread != threading.get_ident() or not self._may_change():
             return False
-        stack, held, self._held = self._stack, self._held, None
+        stack = self._stack
         above: list[Any] = []
-        while stack._len_torch_dispatch_stack():
+        while self._held is not None and stack._len_torch_dispatch_stack():
             mode = stack._pop_torch_dispatch_stack(None)
-            if mode is held:
-                break
-            above.append(mode)
+            if mode is self._held:
+                self._held = None
+            else:
+                above.append(mode)
         for mode in reversed(above):
             stack._push_on_torch_dispatch_stack(mode)
-        return True
+        return self._held is None
 
     def _may_change(self) -> bool:
         """Whether what is changed here stays changed. A backward pass and what torch.compile runs

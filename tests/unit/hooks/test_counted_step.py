@@ -3,64 +3,33 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
+from tests.unit.hooks.counted_rank import Rank
 from tests.unit.hooks.small_transformer import MODEL_FLOPS, Transformer, batch, loss_of
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils.flop_counter import FlopCounterMode
 
 import holdfast
 from holdfast import page
-from holdfast.counted_step import COUNTED, TRIES, CountedStep
+from holdfast.counted_step import COUNTED, TRIES, apart
 from holdfast.flops import formulas
-from holdfast.guard import Guard
-from holdfast.page import Phase, RecordFlag, Word, bits_float
-from holdfast.recorder import Recorder
+from holdfast.page import Phase, RecordFlag, Word
 
 pytestmark = pytest.mark.torch
-
-
-class Rank:
-    """A rank of this process: its steps are whatever the test does between two of their ends."""
-
-    def __init__(self, **environ: str) -> None:
-        self.errors = 0
-        self.recorder = Recorder(bytearray(page.PAGE_SIZE), attempt=0)
-        self.counted = CountedStep(torch, self.recorder, Guard(self._err), environ)
-        self.listens = True
-
-    def _err(self) -> None:
-        self.errors += 1
-
-    def end_step(self) -> None:
-        if self.listens:
-            self.listens = self.counted.end_step()
-        self.recorder.end_step(self.recorder.word(Word.STEP) + 1)
-
-    def train(self, step: Callable[[], None], steps: int = COUNTED) -> None:
-        for _ in range(steps):
-            self.recorder.add_backward()
-            step()
-            self.end_step()
-
-    def told(self, word: Word = Word.MODEL_FLOPS) -> float:
-        return bits_float(self.recorder.word(word))
-
-    @contextmanager
-    def during(self, phase: Phase) -> Iterator[None]:
-        before = self.recorder.enter(phase)
-        yield
-        self.recorder.enter(before)
 
 
 @pytest.fixture(autouse=True)
 def _the_stack_of_modes_is_left_as_it_was() -> Iterator[None]:
     yield
-    assert torch._C._len_torch_dispatch_stack() == 0
+    left = torch._C._len_torch_dispatch_stack()
+    for _ in range(left):  # a failure must not be the next test's too
+        torch._C._pop_torch_dispatch_stack(None)
+    assert left == 0
 
 
 def training(model: torch.nn.Module) -> Callable[[], None]:
@@ -72,6 +41,10 @@ def training(model: torch.nn.Module) -> Callable[[], None]:
         optimizer.step()
 
     return step
+
+
+NEVER_AGAIN = COUNTED + sum(apart(one) for one in range(1, TRIES)) + 1
+"""Steps after which none is tried any more."""
 
 
 def product(count: int = 1) -> None:
@@ -217,8 +190,72 @@ def test_a_script_whose_steps_are_never_ordinary_is_left_alone_in_the_end() -> N
         with rank.during(Phase.EVALUATING):
             product()
 
-    rank.train(step, COUNTED + TRIES)
+    rank.train(step, NEVER_AGAIN)
     assert (rank.told(), rank.listens) == (0.0, False)
+
+
+def test_the_steps_that_are_tried_lie_ever_farther_apart_and_then_it_is_said_why_none_was_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rank = Rank()
+    tried = []
+
+    def step() -> None:
+        if torch._C._len_torch_dispatch_stack():
+            tried.append(rank.recorder.word(Word.STEP) + 1)
+        with rank.during(Phase.COMPILING):
+            product()
+
+    rank.train(step, NEVER_AGAIN + 10)
+    assert tried == [4, 5, 6, 7, 11, 27, 91, 347]
+    assert (rank.told(), rank.listens, rank.errors) == (0.0, False, 0)
+    assert [one.getMessage() for one in caplog.records] == [
+        "holdfast: the operations of a step are not counted: torch traced or compiled in it"
+    ]
+
+
+def test_a_compiler_at_work_finds_the_modes_as_they_were_when_it_began() -> None:
+    rank = Rank()
+    rank.train(product, COUNTED - 1)
+    with rank.during(Phase.COMPILING):
+        assert torch._C._len_torch_dispatch_stack() == 1
+        product()
+    rank.train(product, 1)
+    assert rank.told() == 0.0
+    rank.train(product, 1)
+    assert rank.told() == PRODUCT
+
+
+def test_while_somebody_has_taken_all_modes_off_ours_stays_ours_to_take_off() -> None:
+    rank = Rank()
+    rank.train(product, COUNTED - 1)
+    with _disable_current_modes():
+        rank.recorder.add_backward()
+        product()
+        rank.end_step()
+    assert torch._C._len_torch_dispatch_stack() == 1
+    rank.train(product, 2)
+    assert torch._C._len_torch_dispatch_stack() == 0
+    assert (rank.listens, rank.errors) == (False, 0)
+
+
+def test_a_step_whose_forward_pass_ran_in_another_thread_is_not_told_as_its_backward_alone() -> (
+    None
+):
+    rank = Rank()
+    weights = torch.ones(4, 4, requires_grad=True)
+
+    def step() -> None:
+        found: list[torch.Tensor] = []
+        thread = threading.Thread(target=lambda: found.append((torch.ones(3, 4) @ weights).sum()))
+        thread.start()
+        thread.join()
+        found[0].backward()
+
+    rank.train(step)
+    assert (rank.told(), rank.listens) == (0.0, True)
+    rank.train(product, 1)
+    assert (rank.told(), rank.listens) == (PRODUCT, False)
 
 
 def test_a_script_may_count_for_itself_and_both_are_right() -> None:
@@ -253,8 +290,8 @@ def test_a_mode_of_the_script_that_is_open_at_a_steps_end_stays_open_and_closes_
 def test_while_a_mode_of_the_script_is_open_at_the_ends_of_all_steps_none_is_counted() -> None:
     rank = Rank()
     with FlopCounterMode(display=False) as own:
-        rank.train(product, COUNTED + TRIES)
-    assert own.get_total_flops() == (COUNTED + TRIES) * PRODUCT
+        rank.train(product, NEVER_AGAIN)
+    assert own.get_total_flops() == NEVER_AGAIN * PRODUCT
     assert (rank.told(), rank.listens) == (0.0, False)
 
 
@@ -302,7 +339,7 @@ def test_a_script_whose_whole_step_is_compiled_goes_on_and_none_is_counted() -> 
         optimizer.step()
         end_step()
 
-    for _ in range(COUNTED + TRIES + 2):
+    for _ in range(NEVER_AGAIN):
         step()
         optimizer.zero_grad()
     assert (rank.told(), rank.listens, rank.errors) == (0.0, False, 0)
@@ -339,7 +376,7 @@ def test_steps_that_end_inside_of_backward_passes_are_left_alone() -> None:
         rank.end_step()
 
     weights.register_post_accumulate_grad_hook(update)
-    for _ in range(COUNTED + TRIES + 2):
+    for _ in range(NEVER_AGAIN):
         (torch.ones(3, 4) @ weights).sum().backward()
     assert (rank.told(), rank.listens, rank.errors) == (0.0, False, 0)
 
