@@ -12,10 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from holdfast.page import GROUPS_TIMED
+from holdfast_sidecar.stragglers.described_groups import PIPELINE, dimensions
 from holdfast_sidecar.stragglers.place import Group
-
-PIPELINE = "pp"
-"""What the dimension along which stages lie is called here; scripts have more names for it."""
 
 _PIPELINES = frozenset({PIPELINE, "pipe", "pipeline", "pipeline_parallel", "stage", "stages"})
 
@@ -30,19 +28,29 @@ class Layout(NamedTuple):
     role: str
 
 
-def spell_layout(text: str) -> str:
-    """What a `.layout` file says; empty where it says nothing that can be understood."""
+def spell_layout(text: str, groups: str = "", rank: int = -1) -> str:
+    """What a `.layout` file says, and for want of a mesh the `.groups` file of this rank; empty
+    where they say nothing that can be understood."""
     told = _parse(text)
     try:
         sizes = list(zip(told["dims"], told["coordinate"], told["shape"], strict=True))
     except (KeyError, TypeError, ValueError):
         sizes = []
     words = [_spell(name, at, size) for name, at, size in sizes]
-    if not any(word.startswith(f"{PIPELINE}=") for word in words):
-        words += [_spell(PIPELINE, told.get("stage"), told.get("stages"))]
+    described = [_spell(*one) for one in dimensions(_parse(groups), rank)]
+    if not words:
+        words = [word for word in described if not _is_pipeline(word)]
+    if not any(map(_is_pipeline, words)):
+        # Stages that torch knows of say which they are; of a group it follows.
+        stage = _spell(PIPELINE, told.get("stage"), told.get("stages"))
+        words += [stage] if stage else [word for word in described if _is_pipeline(word)]
     role = told.get("role")
     words += [f"{_ROLE}{' '.join(role.split())}"] if isinstance(role, str) and role.strip() else []
     return " ".join(filter(None, words))
+
+
+def _is_pipeline(word: str) -> bool:
+    return word.startswith(f"{PIPELINE}=")
 
 
 def parse_layout(text: str) -> Layout:

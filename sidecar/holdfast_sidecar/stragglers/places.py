@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.stragglers.layout import PIPELINE, parse_groups, parse_layout
+from holdfast_sidecar.stragglers.described_groups import PIPELINE
+from holdfast_sidecar.stragglers.layout import parse_groups, parse_layout
 from holdfast_sidecar.stragglers.place import Place
 
 
