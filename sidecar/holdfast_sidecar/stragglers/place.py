@@ -38,6 +38,10 @@ class Place:
     groups: tuple[Group | None, ...] = (None, None, None, None)
     """Those whose waits its lines tell apart, in their order."""
 
+    is_unknown_stage: bool = False
+    """It sends to others and hears from them in each step, and nothing tells what it does of the
+    work: its role is like nobody else's."""
+
     @property
     def stages(self) -> int:
         """Of its pipeline; 1: it is in none."""

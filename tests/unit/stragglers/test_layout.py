@@ -4,9 +4,11 @@ import json
 
 import pytest
 
+from holdfast_sidecar.stragglers.chains import Messages
 from holdfast_sidecar.stragglers.layout import (
     parse_groups,
     parse_layout,
+    parse_messages,
     spell_groups,
     spell_layout,
 )
@@ -130,3 +132,30 @@ def test_a_mesh_knows_better_than_groups_but_for_the_stages_that_it_leaves_out()
 def test_groups_that_this_rank_is_not_in_and_torn_ones_place_nobody() -> None:
     assert described(7, pp=[0, 1]) == ""
     assert spell_layout("{}", '{"0":{"title":"pp"},"1":3,"2":{"title":"pp","ranks":4}}', 0) == ""
+
+
+MESSAGES = {"messages": {"after": 0, "with": [2, 0]}}
+
+
+def test_messages_are_told_where_they_may_be_those_of_stages_that_nothing_names() -> None:
+    told = described(1, MESSAGES)
+    assert told == "with=0+2 after=0"
+    assert parse_messages(told) == Messages(0, frozenset({0, 2}))
+    assert parse_layout(told) == ({}, {}, "")
+    part = described(1, MESSAGES, default_pg=[0, 1, 2, 3], dp=[1, 3])
+    assert part == "dp=0/2 with=0+2 after=0"
+
+
+def test_messages_of_ranks_whose_place_is_known_are_not_told() -> None:
+    assert described(1, MESSAGES, pp=[0, 1, 2]) == "pp=1/3"
+    assert described(1, {**MESSAGES, "stage": 1, "stages": 3}) == "pp=1/3"
+    assert described(1, {**MESSAGES, "role": "reader"}) == "role=reader"
+    whole = {"dims": ["dp", "ring"], "shape": [2, 2], "coordinate": [0, 1]}
+    assert described(1, {**MESSAGES, **whole}, default_pg=[0, 1, 2, 3]) == "dp=0/2 ring=1/2"
+
+
+@pytest.mark.parametrize("torn", [{}, 3, {"after": 1}, {"after": "x", "with": [1]}])
+def test_torn_messages_are_none(torn: object) -> None:
+    assert described(1, {"messages": torn}) == ""
+    assert parse_messages("dp=0/2") is None
+    assert parse_messages("with=x after=0") == Messages(-2, frozenset())
