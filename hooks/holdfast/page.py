@@ -532,7 +532,15 @@ GROUPS_SUFFIX = ".groups"
 
 LAYOUT_SUFFIX = ".layout"
 """Likewise: JSON, where it stands in the parallel layout: `dims`, `shape` and `coordinate` of the
-largest named device mesh, `stage` and `stages` of a pipeline, `role` in the user's own word."""
+largest named device mesh, `stage` and `stages` of a pipeline, `role` in the user's own word;
+`messages`, with whom it exchanges some in each step."""
+
+FIRST = -1
+"""In a layout's `messages` (`after` whom it hears first in each step, `with` whom it exchanges
+them), instead of a rank: it begins by sending, as a pipeline's first stage does."""
+
+UNCLEAR = -2
+"""It begins with messages in both directions, or not always alike."""
 
 DEVICES_SUFFIX = ".devices"
 """Likewise: JSON, the GPUs that hold what its optimizer steps, and which process says so."""

@@ -1,7 +1,8 @@
 """Where this rank stands in the parallel layout, as far as the script lets torch know.
 
-The largest device mesh whose dimensions have names, the pipeline stages that it holds, and the role
-that the user gave it in HOLDFAST_ROLE, at the latest before `init_process_group`.
+The largest device mesh whose dimensions have names, the pipeline stages that it holds, the role
+that the user gave it in HOLDFAST_ROLE, at the latest before `init_process_group`, and for want of
+all that with whom it exchanges messages.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Any
 from holdfast import environment, importing, page, process
 from holdfast.beside import write_beside
 from holdfast.guard import Guard
+from holdfast.neighbours import Neighbours
+from holdfast.patches import messages
 from holdfast.patches.group import follow, page_of
 from holdfast.patches.names import call_after
 from holdfast.recorder import Recorder
@@ -78,6 +81,11 @@ class Layout:
             self._told.update(stage=index, stages=int(stage.num_stages))
             self._tell()
 
+    def neighbours(self, after: int, beside: tuple[int, ...]) -> None:
+        """It exchanges messages with these in each step, and begins by hearing from `after`."""
+        self._told["messages"] = {"after": after, "with": list(beside)}
+        self._tell()
+
     def _tell(self) -> None:
         if self._path is not None and process.current() is self._recorder:
             write_beside(self._path, self._told)
@@ -93,13 +101,15 @@ def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
     role()
     if torch.distributed.is_available():
         follow(torch, "init_process_group", (role,))
+        hooking = functools.partial(messages.install, torch, recorder, guard)
+        guard.run("messages", functools.partial(hooking, Neighbours(layout.neighbours)))
     is_compiling = torch.compiler.is_compiling
     for module, name, hook in (
         (MESHES, "DeviceMesh", guard.wrap("mesh", layout.mesh, None)),
         (STAGES, "_PipelineStageBase", guard.wrap("pipeline stage", layout.stage, None)),
     ):
-        hooking = functools.partial(follow_made, module, name, is_compiling, hook)
-        importing.once(module, functools.partial(guard.run, name, hooking))
+        following = functools.partial(follow_made, module, name, is_compiling, hook)
+        importing.once(module, functools.partial(guard.run, name, following))
 
 
 def follow_made(

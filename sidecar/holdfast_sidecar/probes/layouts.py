@@ -34,19 +34,21 @@ class LayoutsProbe:
 
     def read(self, now_s: float) -> dict[int, Standing]:
         """By rank; those that say nothing are left out."""
-        self._known = {held.path: self._look_at(held.path) for held in self.held()}
+        self._known = {held.path: self._look_at(held) for held in self.held()}
         ranks = {held.identity.rank: self._known[held.path][1] for held in self.held()}
         return {rank: standing for rank, standing in ranks.items() if standing != NOWHERE}
 
-    def _look_at(self, path: Path) -> tuple[tuple[Version, Version], Standing]:
+    def _look_at(self, held: RankPage) -> tuple[tuple[Version, Version], Standing]:
+        path = held.path
         layout, groups = path.with_suffix(page.LAYOUT_SUFFIX), path.with_suffix(page.GROUPS_SUFFIX)
         versions = (_version(layout), _version(groups))
         known = self._known.get(path)
         if known is not None and known[0] == versions:
             return known
+        in_groups = read_if_any(groups, MOST_BYTES)
         standing = Standing(
-            spell_layout(read_if_any(layout, MOST_BYTES)),
-            tuple(spell_groups(read_if_any(groups, MOST_BYTES))),
+            spell_layout(read_if_any(layout, MOST_BYTES), in_groups, held.identity.rank),
+            tuple(spell_groups(in_groups)),
         )
         return versions, standing
 

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from holdfast_sidecar.records.steps import StepLine
-from holdfast_sidecar.stragglers.place import PIPELINE, Place
+from holdfast_sidecar.stragglers.described_groups import PIPELINE
+from holdfast_sidecar.stragglers.place import Place
 
 NO_WAITS = "bubble: what the stages wait for in their backward passes is not told from their work"
 NO_STAGE = "bubble: of some stages no rank told of the newest steps"

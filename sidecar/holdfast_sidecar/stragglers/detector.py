@@ -19,6 +19,11 @@ from holdfast_sidecar.stragglers.role_watch import RoleWatch
 MOST_LINES = 8
 """Of what can't be judged; people read them."""
 
+UNKNOWN_STAGE = (
+    "they send to one another in each step, and which stage of a pipeline each of them is isn't "
+    "known; name what they do with HOLDFAST_ROLE"
+)
+
 
 class Detector:
     """Follows the frames of one attempt."""
@@ -56,13 +61,19 @@ class Detector:
 
     def _by_role(self, frame: Frame, places: Mapping[int, Place]) -> Mapping[str, list[StepLine]]:
         roles: dict[str, list[StepLine]] = defaultdict(list)
-        homeless = []
+        homeless, unknown = [], []
         for rank, line in frame.lines.items():
             place = places.get(rank)
             if place is None:
                 homeless.append(rank)
+            elif place.is_unknown_stage:
+                unknown.append(line)
             else:
                 roles[place.role].append(line)
         if homeless:
             self._unjudged.append(f"{spell_ranks(homeless)}: their place is not known yet")
+        if unknown:
+            ranks = spell_ranks([line.rank for line in unknown])
+            self._unjudged.append(f"{ranks}: {UNKNOWN_STAGE}")
+            self.senseless.update(own_times(unknown).senseless)
         return roles

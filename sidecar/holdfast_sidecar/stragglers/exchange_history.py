@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import statistics
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+
+from holdfast_sidecar.stragglers.imbalance import UNSURE, Told, added_us
 
 LEARNT_FRAMES = 8
 """Frames after which a group's usual exchange is known well enough to be compared with."""
@@ -38,8 +41,12 @@ BARED = 0.5
 """Of what the exchange grew by, what its members' own work became shorter: smaller batches hide
 less of it behind the computing, and the wire is as quick as it was."""
 
-Newest = tuple[int, int, float, float]
-"""After which step and up to which, the exchange, the work."""
+LOOKED_AT = 4
+"""Every so manyth frame of the past shows how uneven its steps were."""
+
+Newest = tuple[int, int, float, float, Mapping[int, float]]
+"""After which step and up to which, the exchange, the work, the own times of all ranks (the same
+mapping in all groups' histories)."""
 
 
 @dataclass
@@ -48,8 +55,12 @@ class ExchangeHistory:
 
     exchanges: deque[float] = field(default_factory=lambda: deque(maxlen=PAST_FRAMES))
     works: deque[float] = field(default_factory=lambda: deque(maxlen=PAST_FRAMES))
+    owns: deque[Told] = field(default_factory=lambda: deque(maxlen=PAST_FRAMES))
+    looked_at: tuple[Told, ...] = ()
+    """Of them, when the usual exchange was last worked out. What is usual of them is their lower
+    quartile: when others come to be the usual ones, it changes after the exchange does."""
     newest: deque[Newest] = field(default_factory=lambda: deque(maxlen=NEW_FRAMES))
-    """(after_step, step, exchange, work) of frames that are too new to be the past."""
+    """Of frames that are too new to be the past."""
     usual: float = 0.0
     deviation: float = 0.0
     work: float = 0.0
@@ -63,13 +74,15 @@ class ExchangeHistory:
         self.newest.append(new)
 
     def _age(self, old: Newest) -> None:
-        _, _, exchange, work = old
+        after, step, exchange, work, own_us = old
         self.exchanges.append(exchange)
         self.works.append(work)
+        self.owns.append((step - after, own_us))
         self.aged += 1
         if self.aged <= LEARNT_FRAMES or self.aged % LEARNT_FRAMES == 0:
             self.usual = statistics.median(self.exchanges)
             self.work = statistics.median(self.works)
+            self.looked_at = tuple(islice(self.owns, 0, None, LOOKED_AT))
             self.deviation = MAD_TO_SIGMA * statistics.median(
                 abs(one - self.usual) for one in self.exchanges
             )
@@ -96,6 +109,21 @@ class ExchangeHistory:
         # The work is that of two members.
         is_bared = (self.work - work) / 2 > BARED * (exchange - self.usual)
         return grown <= 0 or (more_work < WORK_FOLLOWS * grown and not is_bared)
+
+    def uneven_us(self, latest: Sequence[Newest], members: Sequence[int], size: int) -> float:
+        """What these have in them at most because their steps are more uneven than they were.
+
+        Rarely asked, and only then looked up: in thousands of groups it would have its price.
+        """
+        past = sorted(added_us([one], members, size) for one in self.looked_at)
+        usual = past[len(past) // 4] if past else 0.0
+        now = max(
+            added_us(
+                [(step - after, own) for after, step, _, _, own in ones], members, size, UNSURE
+            )
+            for ones in (self.newest, latest)
+        )
+        return max(0.0, now - usual)
 
     def latest(self) -> list[Newest]:
         """The newest frames, as many as make `NEW_STEPS`; empty while there are too few."""

@@ -73,7 +73,7 @@ class Exchanges:
             if past is None:
                 past = pasts[circle.digest] = ExchangeHistory()
             learns = not late_ones or late_ones.isdisjoint(circle.ranks)
-            past.take((after, step, exchange, work), learns)
+            past.take((after, step, exchange, work, frame.own_us), learns)
         step_us = _step_us(frame)
         kin = {
             of: statistics.median(ones) if len(ones) > SIBLINGS else 0.0
@@ -112,9 +112,12 @@ class Exchanges:
         if not latest or not past.stands_out(latest, least):
             past.since_step = None
             return None
+        exchange = statistics.median(one[2] for one in latest)
+        if exchange - past.uneven_us(latest, circle.some, circle.size) <= least:
+            past.since_step = None
+            return None
         if past.since_step is None:
             past.since_step = latest[-1][0] + 1
-        exchange = statistics.median(one[2] for one in latest)
         return SlowExchange(
             circle.name,
             circle.digest,

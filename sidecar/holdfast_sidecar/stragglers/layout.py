@@ -2,24 +2,31 @@
 texts that its report carries, and back. Pure.
 
 A layout reads `pp=0/2 dp=1/2 tp=0/2 role=trainer`: of each dimension where, and of how many, then
-what the script calls its part in the job, which may have blanks in it.
+what the script calls its part in the job, which may have blanks in it. Where nothing tells which
+stage it is of a pipeline that there may be, it reads `with=0+2 after=0`: see `chains`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from holdfast.page import GROUPS_TIMED
+from holdfast.page import GROUPS_TIMED, UNCLEAR
+from holdfast_sidecar.stragglers.chains import Messages
+from holdfast_sidecar.stragglers.described_groups import PIPELINE, dimensions
 from holdfast_sidecar.stragglers.place import Group
-
-PIPELINE = "pp"
-"""What the dimension along which stages lie is called here; scripts have more names for it."""
 
 _PIPELINES = frozenset({PIPELINE, "pipe", "pipeline", "pipeline_parallel", "stage", "stages"})
 
 _ROLE = "role="
+WITH = "with="
+"""Only in layouts of ranks that may be a pipeline's stages."""
+_AFTER = "after="
+
+DEFAULT = "default_pg"
+"""What torch calls the group of all ranks."""
 
 
 class Layout(NamedTuple):
@@ -30,19 +37,68 @@ class Layout(NamedTuple):
     role: str
 
 
-def spell_layout(text: str) -> str:
-    """What a `.layout` file says; empty where it says nothing that can be understood."""
-    told = _parse(text)
+def spell_layout(text: str, groups: str = "", rank: int = -1) -> str:
+    """What a `.layout` file says, and for want of a mesh the `.groups` file of this rank; empty
+    where they say nothing that can be understood."""
+    told, in_groups = _parse(text), _parse(groups)
     try:
         sizes = list(zip(told["dims"], told["coordinate"], told["shape"], strict=True))
     except (KeyError, TypeError, ValueError):
         sizes = []
     words = [_spell(name, at, size) for name, at, size in sizes]
-    if not any(word.startswith(f"{PIPELINE}=") for word in words):
-        words += [_spell(PIPELINE, told.get("stage"), told.get("stages"))]
+    described = [_spell(*one) for one in dimensions(in_groups, rank)]
+    if not words:
+        words = [word for word in described if not _is_pipeline(word)]
+    if not any(map(_is_pipeline, words)):
+        # Stages that torch knows of say which they are; of a group it follows.
+        stage = _spell(PIPELINE, told.get("stage"), told.get("stages"))
+        words += [stage] if stage else [word for word in described if _is_pipeline(word)]
     role = told.get("role")
+    if not role and not any(map(_is_pipeline, words)) and not _is_whole(words, in_groups):
+        words += _spell_messages(told.get("messages"))
     words += [f"{_ROLE}{' '.join(role.split())}"] if isinstance(role, str) and role.strip() else []
     return " ".join(filter(None, words))
+
+
+def _is_pipeline(word: str) -> bool:
+    return word.startswith(f"{PIPELINE}=")
+
+
+def _is_whole(words: Sequence[str], groups: Mapping[str, Any]) -> bool:
+    """Whether these dimensions place each rank: then there is no pipeline that they leave out."""
+    sizes = [int(word.rpartition("/")[2]) for word in words if word]
+    ranks = [len(group["ranks"]) for group in _described(groups) if group["title"] == DEFAULT]
+    return bool(sizes) and math.prod(sizes) in ranks
+
+
+def _described(groups: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for group in groups.values():
+        if isinstance(group, dict) and isinstance(group.get("ranks"), list) and "title" in group:
+            yield group
+
+
+def _spell_messages(told: Any) -> list[str]:
+    try:
+        beside, after = sorted(map(int, told["with"])), int(told["after"])
+    except (KeyError, TypeError, ValueError):
+        return []
+    return [f"{WITH}{'+'.join(map(str, beside))}", f"{_AFTER}{after}"] if beside else []
+
+
+def parse_messages(text: str) -> Messages | None:
+    """Those of a layout as a report tells it; None where there are none, or what they could tell is
+    known."""
+    if WITH not in text:
+        return None
+    words = f" {text}".partition(f" {_ROLE}")[0].split()
+    beside = [word.removeprefix(WITH).split("+") for word in words if word.startswith(WITH)]
+    after = [word.removeprefix(_AFTER) for word in words if word.startswith(_AFTER)]
+    try:
+        return Messages(int(after[0]), frozenset(map(int, beside[0])))
+    except IndexError:
+        return None
+    except ValueError:
+        return Messages(UNCLEAR, frozenset())
 
 
 def parse_layout(text: str) -> Layout:

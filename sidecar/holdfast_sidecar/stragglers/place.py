@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from holdfast_sidecar.records.steps import StepLine
-
-PIPELINE = "pp"
-"""The dimension along which a pipeline's stages lie."""
+from holdfast_sidecar.stragglers.described_groups import PIPELINE
 
 _WAITS = tuple(StepLine._fields.index(f"wait_{slot}") for slot in (1, 2, 3, 4))
 
@@ -40,6 +38,10 @@ class Place:
     groups: tuple[Group | None, ...] = (None, None, None, None)
     """Those whose waits its lines tell apart, in their order."""
 
+    is_unknown_stage: bool = False
+    """It sends to others and hears from them in each step, and nothing tells what it does of the
+    work: its role is like nobody else's."""
+
     @property
     def stages(self) -> int:
         """Of its pipeline; 1: it is in none."""
@@ -55,4 +57,5 @@ class Place:
 def _is_pipeline(group: Group, stages: int) -> bool:
     """Stages may also send each other messages in a group of all ranks; then it has their number
     only where there is nothing but the pipeline."""
-    return PIPELINE in group.title or "pipe" in group.title or group.size == stages
+    title = group.title.casefold()
+    return PIPELINE in title or "pipe" in title or group.size == stages

@@ -11,6 +11,9 @@ from operator import itemgetter
 from holdfast_sidecar.records.steps import StepLine
 from holdfast_sidecar.stragglers.place import Group, Place
 
+SOME = 16
+"""Members of a group whose spread tells that of all."""
+
 SLOTS = 4
 """Process groups per rank whose waits are told apart."""
 
@@ -55,6 +58,11 @@ class Circle:
     def ends(self) -> tuple[int, int]:
         """Its first member and its last."""
         return self.members[0][0], self.members[-1][0]
+
+    @cached_property
+    def some(self) -> tuple[int, ...]:
+        """Members from all over it."""
+        return self.ranks[:: -(-len(self.ranks) // SOME)]
 
     @cached_property
     def slot(self) -> int | None:

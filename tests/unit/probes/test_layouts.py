@@ -58,3 +58,13 @@ def test_files_are_read_only_when_they_changed(
     write(page.with_suffix(".layout"), {"role": "reader"})
     assert probe.read(6.0) == {0: Standing("role=reader")}
     pages.close()
+
+
+def test_a_rank_without_a_mesh_stands_where_its_described_groups_say(tmp_path: Path) -> None:
+    page = write_page(tmp_path, rank=5)
+    group = {"title": "PIPELINE_MODEL_PARALLEL_GROUP", "ranks": [1, 5], "slot": 1, "digest": "ff"}
+    write(page.with_suffix(".groups"), {"1": group})
+    pages = Pages(tmp_path)
+    pages.refresh()
+    assert LayoutsProbe(pages.held).read(0.0)[5].layout == "pp=1/2"
+    pages.close()

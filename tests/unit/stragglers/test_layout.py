@@ -4,9 +4,11 @@ import json
 
 import pytest
 
+from holdfast_sidecar.stragglers.chains import Messages
 from holdfast_sidecar.stragglers.layout import (
     parse_groups,
     parse_layout,
+    parse_messages,
     spell_groups,
     spell_layout,
 )
@@ -72,3 +74,88 @@ def test_groups_are_told_in_the_order_of_their_slots() -> None:
         Group("a/b", "bb", 2),
     )
     assert parse_groups([]) == parse_groups(["x", "//", "a/b/c"]) == (None, None, None, None)
+
+
+def described(rank: int, told: dict[str, object] | None = None, **groups: list[int]) -> str:
+    """The layout of a rank in groups with these descriptions."""
+    file = {
+        str(number): {"title": title, "ranks": ranks, "slot": None, "digest": "aa"}
+        for number, (title, ranks) in enumerate(groups.items())
+    }
+    return spell_layout(json.dumps(told or {}), json.dumps(file), rank)
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "replicas", "tensors"),
+    [
+        ("pp", "dp", "tp"),
+        ("mesh_pp", "mesh_dp", "mesh_tp"),
+        (
+            "PIPELINE_MODEL_PARALLEL_GROUP",
+            "DATA_PARALLEL_GROUP_GLOO",
+            "TENSOR_MODEL_PARALLEL_GROUP",
+        ),
+        ("pipeline group", "data-parallel", "Tensor Parallel"),
+    ],
+)
+def test_groups_of_a_known_purpose_place_their_members(
+    pipeline: str, replicas: str, tensors: str
+) -> None:
+    groups = {pipeline: [1, 3, 5], replicas: [2, 3], tensors: [3]}
+    assert sorted(described(3, **groups).split()) == ["dp=1/2", "pp=1/3", "tp=0/1"]
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        *("default_pg", "undefined", "odd", "stage", "pp0", "mesh_dim_0", "data_pipeline"),
+        *("MODEL_PARALLEL_GROUP", "DATA_PARALLEL_GROUP_WITH_CP", "fsdp_reduce_scatter"),
+    ],
+)
+def test_what_a_group_of_another_name_is_for_is_not_guessed(title: str) -> None:
+    assert described(1, **{title: [0, 1, 2, 3]}) == ""
+
+
+def test_groups_of_one_purpose_that_place_a_rank_differently_say_nothing_of_it() -> None:
+    assert described(1, pp=[0, 1], PIPELINE_MODEL_PARALLEL_GROUP=[1, 2, 3]) == ""
+    assert described(1, pp=[0, 1], pp_gloo=[0, 1]) == "pp=1/2"
+
+
+def test_a_mesh_knows_better_than_groups_but_for_the_stages_that_it_leaves_out() -> None:
+    mesh = {"dims": ["data"], "shape": [2], "coordinate": [0]}
+    assert described(2, mesh, pp=[0, 2], dp=[2, 3], tp=[2, 4]) == "data=0/2 pp=1/2"
+    mesh = {"dims": ["pipe"], "shape": [4], "coordinate": [3]}
+    assert described(2, mesh, pp=[0, 2]) == "pp=3/4"
+    assert described(2, {"stage": 5, "stages": 8}, pp=[0, 2], dp=[2, 3]) == "dp=0/2 pp=5/8"
+
+
+def test_groups_that_this_rank_is_not_in_and_torn_ones_place_nobody() -> None:
+    assert described(7, pp=[0, 1]) == ""
+    assert spell_layout("{}", '{"0":{"title":"pp"},"1":3,"2":{"title":"pp","ranks":4}}', 0) == ""
+
+
+MESSAGES = {"messages": {"after": 0, "with": [2, 0]}}
+
+
+def test_messages_are_told_where_they_may_be_those_of_stages_that_nothing_names() -> None:
+    told = described(1, MESSAGES)
+    assert told == "with=0+2 after=0"
+    assert parse_messages(told) == Messages(0, frozenset({0, 2}))
+    assert parse_layout(told) == ({}, {}, "")
+    part = described(1, MESSAGES, default_pg=[0, 1, 2, 3], dp=[1, 3])
+    assert part == "dp=0/2 with=0+2 after=0"
+
+
+def test_messages_of_ranks_whose_place_is_known_are_not_told() -> None:
+    assert described(1, MESSAGES, pp=[0, 1, 2]) == "pp=1/3"
+    assert described(1, {**MESSAGES, "stage": 1, "stages": 3}) == "pp=1/3"
+    assert described(1, {**MESSAGES, "role": "reader"}) == "role=reader"
+    whole = {"dims": ["dp", "ring"], "shape": [2, 2], "coordinate": [0, 1]}
+    assert described(1, {**MESSAGES, **whole}, default_pg=[0, 1, 2, 3]) == "dp=0/2 ring=1/2"
+
+
+@pytest.mark.parametrize("torn", [{}, 3, {"after": 1}, {"after": "x", "with": [1]}])
+def test_torn_messages_are_none(torn: object) -> None:
+    assert described(1, {"messages": torn}) == ""
+    assert parse_messages("dp=0/2") is None
+    assert parse_messages("with=x after=0") == Messages(-2, frozenset())

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast_sidecar.records.rank import FINISHED, RankReport
-from holdfast_sidecar.stragglers.place import Group
+from holdfast_sidecar.stragglers.place import Group, Place
 from holdfast_sidecar.stragglers.places import find_places
 
 
@@ -44,3 +44,30 @@ def test_of_one_role_are_those_of_whom_launcher_script_and_pipeline_say_the_same
 def test_ranks_that_are_gone_or_done_have_no_place() -> None:
     told = {"a": [rank(0, alive=False), rank(1, ending=FINISHED), rank(2)]}
     assert set(find_places(told, {})) == {2}
+
+
+def chained(*layouts: str) -> list[Place]:
+    """One rank each, of layouts in this order."""
+    told = {"a": [rank(number, layout=text) for number, text in enumerate(layouts)]}
+    return list(find_places(told, {}).values())
+
+
+def test_ranks_that_pass_messages_along_a_chain_are_its_stages() -> None:
+    two_replicas = ("with=2 after=-1", "with=3 after=-1", "with=0 after=0", "with=1 after=1")
+    places = chained(*two_replicas)
+    assert [place.role for place in places] == ["pp 0", "pp 0", "pp 1", "pp 1"]
+    assert [place.stages for place in places] == [2] * 4
+
+
+def test_ranks_that_swap_messages_of_which_no_chain_follows_have_no_role_of_anothers() -> None:
+    places = chained("with=1 after=1", "with=0 after=0", "", "")
+    assert [place.is_unknown_stage for place in places] == [True, True, False, False]
+    assert len({place.role for place in places}) == 3
+    places = chained("with=1 after=-1", "", "with=9")
+    assert [place.is_unknown_stage for place in places] == [True, True, False]
+
+
+def test_what_the_script_calls_a_rank_tells_what_its_messages_do_not() -> None:
+    places = chained("with=1 after=1", "role=a with=0 after=0")
+    assert [place.is_unknown_stage for place in places] == [True, False]
+    assert places[1].role == "a with=0 after=0"

@@ -172,3 +172,14 @@ def test_what_can_not_be_judged_is_told_in_few_lines() -> None:
     detector.follow(Frame(0, 1, lines), roles, 1.0)
     assert len(detector.unjudged) == MOST_LINES
     assert detector.unjudged[-1] == "23 more of the same kind"
+
+
+def test_of_ranks_whose_stages_are_not_known_nobody_is_blamed() -> None:
+    detector = Detector()
+    where = {
+        rank: Place(rank, "a", f"stage of rank {rank}", is_unknown_stage=True) for rank in range(8)
+    }
+    assert not told_of(detector, steps(40, forward=500_000), where)
+    (why,) = detector.unjudged
+    assert why.startswith("ranks 0, 1, 2, 3, 4, 5 and 2 more: they send to one another")
+    assert "HOLDFAST_ROLE" in why
