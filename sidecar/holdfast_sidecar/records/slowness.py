@@ -41,6 +41,7 @@ class Slowness:
     """Where the time goes: data, transfer, forward, backward, optimizer, communicating, other."""
     slowdown: float
     confidence: float
+    """That it is this one; of why it is, `cause_confidence`."""
     since_step: int
     since_unix_s: float
     is_persistent: bool
@@ -53,6 +54,13 @@ class Slowness:
     advice: str = ""
     group: str = ""
     """Of a slow link: the process group in which it shows."""
+    cause_confidence: float = 0.0
+    is_guess: bool = False
+    """Nothing was measured that explains it: the cause is where the time goes."""
+    is_asleep: bool = False
+    """Its process was on no CPU meanwhile: it slept or waited for something outside."""
+    has_device: bool = False
+    """It trains on a GPU, which may be slow without a sign."""
 
     @property
     def key(self) -> tuple[str, tuple[int, ...], str]:

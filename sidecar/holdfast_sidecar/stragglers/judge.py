@@ -213,6 +213,10 @@ class Judge:
             evidence=list(trouble.named.evidence),
             advice=trouble.named.advice,
             group=trouble.group,
+            cause_confidence=trouble.named.confidence,
+            is_guess=not trouble.named.is_measured,
+            is_asleep=trouble.named.is_asleep,
+            has_device=trouble.named.has_device,
         )
 
 

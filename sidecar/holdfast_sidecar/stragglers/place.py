@@ -39,6 +39,8 @@ class Place:
     """Dimension -> how many there are."""
     groups: tuple[Group | None, ...] = (None, None, None, None)
     """Those whose waits its lines tell apart, in their order."""
+    has_device: bool = False
+    """It trains on a GPU or the like."""
 
     @property
     def stages(self) -> int:

@@ -19,7 +19,14 @@ def find_places(
 ) -> dict[int, Place]:
     """Of the ranks that are still at it. roles: rank -> what its launcher's `--role` says."""
     return {
-        rank.rank: _place(rank.rank, node, rank.layout, tuple(rank.groups), roles.get(rank.rank))
+        rank.rank: _place(
+            rank.rank,
+            node,
+            rank.layout,
+            tuple(rank.groups),
+            roles.get(rank.rank),
+            rank.memory_total > 0,
+        )
         for node, ranks in nodes.items()
         for rank in ranks
         if rank.alive and not rank.has_finished
@@ -28,7 +35,12 @@ def find_places(
 
 @lru_cache(maxsize=16384)
 def _place(
-    rank: int, node: str, layout: str, groups: tuple[str, ...], launched_as: str | None
+    rank: int,
+    node: str,
+    layout: str,
+    groups: tuple[str, ...],
+    launched_as: str | None,
+    has_device: bool,
 ) -> Place:
     """Remembered, as it hardly ever changes and is asked of thousands of ranks every second."""
     coordinate, shape, called = parse_layout(layout)
@@ -40,4 +52,5 @@ def _place(
         coordinate=coordinate,
         shape=shape,
         groups=parse_groups(list(groups)),
+        has_device=has_device,
     )

@@ -34,6 +34,8 @@ class Witness:
     is_shared_by_mates: bool = True
     """Most of its node's ranks are slow too, or it is alone there. Else what is found about the
     node as a whole slows nobody by itself: ranks beside it are well in spite of it."""
+    has_device: bool = False
+    """It trains on a GPU, which may be slow without a sign."""
 
 
 def hear(findings: Iterable[Finding], place: Place, is_shared_by_mates: bool = True) -> Witness:
@@ -58,6 +60,7 @@ def hear(findings: Iterable[Finding], place: Place, is_shared_by_mates: bool = T
         storage=_of(about, Kind.STORAGE_STALLED, Kind.STORAGE_SLOW),
         heat=_of(about, Kind.HOST_HOT),
         is_shared_by_mates=is_shared_by_mates,
+        has_device=place.has_device,
     )
 
 
