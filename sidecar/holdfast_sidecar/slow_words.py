@@ -46,6 +46,31 @@ def who(one: Slowness) -> str:
     return f"{ranks} on {one.node}" if ranks else f"node {one.node}"
 
 
+def verb(one: Slowness) -> str:
+    """`ranks 1, 3 on b` are, `rank 5 on b` is."""
+    return "are" if len(one.ranks) > 1 else "is"
+
+
+def counted(ranks: int) -> str:
+    """`1 rank`, `4,096 ranks`."""
+    return f"{ranks:,} rank{'s' * (ranks != 1)}"
+
+
+def why(one: Slowness) -> str:
+    """Its cause in words."""
+    if one.is_asleep and one.cause in (Cause.COMPUTE, Cause.UNKNOWN):
+        return "it sleeps or waits for something outside, and nothing that is watched explains it"
+    return CAUSES.get(one.cause, one.cause.value)
+
+
+def sureness(one: Slowness) -> str:
+    """`95% of who it is, 57% of why, a guess`: a rank may be slow beyond doubt, and why unclear."""
+    who_it_is = f"{one.confidence:.0%} of who it is"
+    if not one.cause_confidence:
+        return who_it_is
+    return f"{who_it_is}, {one.cause_confidence:.0%} of why" + ", a guess" * one.is_guess
+
+
 def brief(one: Slowness) -> str:
     """`rank 5 on b, +31 % since step 1200: cpu_quota; the job would be 18 % faster without it`."""
     return f"{who(one)}, +{percent(one.slowdown)} since step {one.since_step}: {_why(one)}"

@@ -244,6 +244,43 @@ def test_who_slows_the_job_is_told_in_one_line() -> None:
     )
 
 
+WHY = "it cost 40 s so far, a restart costs 2 min"
+
+
+def slow_page(**told: str) -> str:
+    slow = dataclasses.replace(slow_job.STANDING, attempt=0)
+    report = NodeReport(
+        "a", "i", 0, 0, 0, 0, True, ranks=[RANK], slow=slow, staying=told, findings=[FOUND]
+    )
+    before, after = (view(beat, plan(), a={"report": report}) for beat in (1, 2))
+    return page(judge("j", before, after), 5000.0)
+
+
+FOUND = Finding(
+    Kind.STRAGGLER, "b", 4000.0, 0.95, [5], evidence=["throttled in 28% of the time", "raise it"]
+)
+
+
+def test_why_a_slow_node_is_not_replaced_is_told_below_it() -> None:
+    told = slow_page(**{"rank 5 on b": WHY})
+    assert f"without it\n            not replaced: {WHY}\n            why: holdfast" in told
+    assert "not replaced" not in slow_page()
+
+
+def test_status_fits_a_narrow_terminal_and_is_whole_in_a_pipe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    piped = slow_page(**{"rank 5 on b": WHY})
+    assert any(line.startswith("straggler  rank 5 on node b, for ") for line in piped.splitlines())
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("NO_COLOR", "1")
+    folded = slow_page(**{"rank 5 on b": WHY})
+    assert " ".join(folded.split()) == " ".join(piped.split())
+    heading, _, _, findings = folded.split("\n\n")
+    assert max(map(len, f"{heading}\n{findings}".splitlines())) <= 60, folded
+
+
 def test_what_the_leader_waits_for_is_said_by_the_leader_alone() -> None:
     few = "waiting for the launchers of b to report"
     waits = {"report": NodeReport("a", "i", 0, 0, 0, 0, True, waiting=few)}
