@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast_sidecar.records.performance import Performance
-from holdfast_sidecar.records.slowness import Cause, Slowness, WhatIf
+from holdfast_sidecar.records.slowness import Cause, Change, Slowness, WhatIf
 from holdfast_sidecar.settings import CostSettings
 from holdfast_sidecar.span import span
 from holdfast_sidecar.stragglers.cost import money
@@ -87,6 +87,16 @@ def gained(one: Slowness) -> str:
         return ""
     without = NOT_WITHOUT.get(one.cause, "without it")
     return f"the job would be {percent(one.gain)} faster {without}"
+
+
+def changed(one: Change) -> str:
+    """That all of them take longer than they did."""
+    times = f"{one.ratio:.1f}" if one.ratio < 10 else f"{one.ratio:.0f}"
+    return (
+        f"every rank takes {times} times as long as before step {one.since_step:,}"
+        f" ({span(one.now_s)} of own work a step, {span(one.before_s)} before; most of that in"
+        f" {one.part}): what the job does has changed, or what all of them share"
+    )
 
 
 def if_only(one: WhatIf) -> str:

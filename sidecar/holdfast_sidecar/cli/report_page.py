@@ -17,7 +17,7 @@ from holdfast_sidecar.records.performance import Losses, Performance, RankSteps
 from holdfast_sidecar.records.slowness import Efficiency
 from holdfast_sidecar.records.steps import StepLine
 from holdfast_sidecar.settings import CostSettings
-from holdfast_sidecar.slow_words import counted, gpu_hours, hours_of, percent
+from holdfast_sidecar.slow_words import changed, counted, gpu_hours, hours_of, percent
 from holdfast_sidecar.span import span
 from holdfast_sidecar.stragglers.cost import money
 
@@ -71,6 +71,7 @@ def plain(recalled: Recalled, price: CostSettings) -> dict[str, Any]:
     performance = recalled.performance
     standing = None if performance is None else performance.standing
     efficiency = None if standing is None else standing.efficiency
+    change = None if standing is None else standing.change
     ranks = [] if performance is None else performance.ranks
     lines = list(lines_of(ranks).values())
     world_size = 0 if performance is None else performance.world_size
@@ -83,6 +84,7 @@ def plain(recalled: Recalled, price: CostSettings) -> dict[str, Any]:
         "step": None if standing is None else standing.step,
         "at_unix_s": None if standing is None else standing.at_unix_s,
         "world_size": world_size,
+        "change": None if change is None else dataclasses.asdict(change),
         "efficiency": None if efficiency is None else dataclasses.asdict(efficiency),
         "median_step_us": {part: median_us(lines, part) for part in ("total", *PARTS)},
         "memory": [plain_memory(rank) for rank in ranks if rank.memory_total],
@@ -133,6 +135,8 @@ def _heading(recalled: Recalled, performance: Performance, now_unix_s: float) ->
         "watched", f"{span(standing.watched_s)} of steps, up to step {standing.step:,}, {ago} ago"
     )
     yield from _efficiency(standing.efficiency or Efficiency())
+    if standing.change is not None:
+        yield _line("changed", changed(standing.change))
     for line in standing.efficiency.unknown if standing.efficiency else []:
         yield from _wrapped("not known", line)
 

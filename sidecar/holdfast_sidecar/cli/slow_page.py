@@ -49,7 +49,7 @@ def page(recalled: Recalled, now_unix_s: float, price: CostSettings) -> str:
         told = f"job {recalled.job}: {NOT_JUDGED}"
         return "\n\n".join(filter(None, [told, picture]))
     parts = [
-        _verdict(recalled, standing, now_unix_s),
+        "\n".join([_verdict(recalled, standing, now_unix_s), *_changed(standing)]),
         *("\n".join(_one(one, performance, now_unix_s, price)) for one in standing.slow),
         "\n".join(_what_ifs(standing, performance, price)),
         "\n".join(row for line in standing.unjudged for row in _wrapped("not judged", line)),
@@ -126,6 +126,11 @@ def _verdict(recalled: Recalled, standing: SlowStanding, now_unix_s: float) -> s
     )
     job = f"{recalled.job} is over; last judged" if recalled.is_over else recalled.job
     return "\n".join([f"job {job}: {told}", *_wrapped("watched", watched)])
+
+
+def _changed(standing: SlowStanding) -> list[str]:
+    change = standing.change
+    return [] if change is None else _wrapped("changed", slow_words.changed(change))
 
 
 def _who_is_slow(slow: Sequence[Slowness]) -> str:

@@ -13,7 +13,7 @@ from holdfast_sidecar.records.incident import WITHHELD, Incident
 from holdfast_sidecar.records.plan import TERMINAL, Pause
 from holdfast_sidecar.records.quarantine import DONE, HookRun, Quarantine
 from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.slow_words import brief, who
+from holdfast_sidecar.slow_words import brief, changed, who
 from holdfast_sidecar.span import span
 from holdfast_sidecar.standing import SnapshotStanding, Standing
 from holdfast_sidecar.story import lost_s, whom
@@ -81,6 +81,7 @@ def _heading(standing: Standing, now_unix_s: float) -> Iterator[str]:
         yield f"starting    no rank has made a step yet, for {_since(standing, now_unix_s)}"
     yield from _arranged(standing, now_unix_s)
     yield from _slow(standing)
+    yield from _changed(standing)
     if standing.order is not None:
         yield f"saving      at step {standing.order.step}"
     if standing.snapshots is not None:
@@ -105,6 +106,13 @@ def _slow(standing: Standing) -> Iterator[str]:
     if known:
         more = f"{len(known) - SLOW_SHOWN} more; " if len(known) > SLOW_SHOWN else ""
         yield f"            {more}why: holdfast explain --slow {standing.job}"
+
+
+def _changed(standing: Standing) -> Iterator[str]:
+    """That all of them take longer than they did: no trouble, and nobody's fault."""
+    change = None if standing.slow is None else standing.slow.change
+    if change is not None:
+        yield f"changed     {changed(change)}"
 
 
 def _since(standing: Standing, now_unix_s: float) -> str:

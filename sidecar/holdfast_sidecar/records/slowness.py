@@ -105,6 +105,20 @@ class Efficiency:
 
 
 @dataclass(frozen=True)
+class Change:
+    """All ranks take longer than they did, by their own work: the job's own change, nobody's."""
+
+    since_step: int
+    ratio: float
+    """1.8: so many times as long."""
+    before_s: float
+    """Own time of a step, mean over the ranks."""
+    now_s: float
+    part: str
+    """Where most of it goes."""
+
+
+@dataclass(frozen=True)
 class SlowStanding:
     """How the job stands, as the leader last judged it."""
 
@@ -125,3 +139,5 @@ class SlowStanding:
     lost_by_rank: dict[str, float] = field(default_factory=dict)
     """`rank on node` -> the same; the dearest few."""
     efficiency: Efficiency | None = None
+    change: Change | None = None
+    """None: all in all its steps take as long as they did."""

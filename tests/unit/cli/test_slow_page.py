@@ -20,7 +20,7 @@ from holdfast_sidecar.performance_seen import see
 from holdfast_sidecar.places import Places
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.performance import Losses, Performance, RankSteps
-from holdfast_sidecar.records.slowness import Cause, SlowStanding
+from holdfast_sidecar.records.slowness import Cause, Change, SlowStanding
 from holdfast_sidecar.records.steps import spell
 from holdfast_sidecar.settings import CostSettings
 
@@ -70,6 +70,26 @@ def test_who_sleeps_is_not_said_to_compute_and_the_cause_to_be_a_guess() -> None
     assert "sure 95% of who it is, 57% of why, a guess" in told
     (one,) = slow_page.plain(recalled(standing), DEAR)["standing"]["slow"]
     assert (one["confidence"], one["cause_confidence"], one["is_guess"]) == (0.95, 0.57, True)
+
+
+CHANGED = (
+    "changed every rank takes 1.8 times as long as before step 200 (94 ms of own work a step, 52 ms"
+    " before; most of that in forward): what the job does has changed, or what all of them share"
+)
+
+
+def test_that_all_of_them_became_slower_is_told_and_nobody_blamed() -> None:
+    change = Change(200, 1.8, 0.052, 0.094, "forward")
+    standing = dataclasses.replace(QUIET, change=change)
+    slow, report = (
+        " ".join(page.page(recalled(standing), NOW, DEAR).split())
+        for page in (slow_page, report_page)
+    )
+    assert slow.startswith("job chargpt: nobody is slow")
+    assert CHANGED in slow
+    assert CHANGED in report
+    assert report_page.plain(recalled(standing), DEAR)["change"]["ratio"] == 1.8
+    assert slow_page.plain(recalled(standing), DEAR)["standing"]["change"]["since_step"] == 200
 
 
 def test_several_ranks_are_and_one_is() -> None:

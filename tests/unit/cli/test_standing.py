@@ -17,6 +17,7 @@ from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.slowness import Change
 from holdfast_sidecar.records.snapshot import SnapshotOrder, SnapshotReport
 from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.settings import PolicySettings
@@ -265,6 +266,17 @@ def test_why_a_slow_node_is_not_replaced_is_told_below_it() -> None:
     told = slow_page(**{"rank 5 on b": WHY})
     assert f"without it\n            not replaced: {WHY}\n            why: holdfast" in told
     assert "not replaced" not in slow_page()
+
+
+def test_that_all_ranks_became_slower_is_told_and_no_trouble() -> None:
+    change = Change(200, 1.8, 0.052, 0.094, "forward")
+    slow = dataclasses.replace(slow_job.QUIET, attempt=0, change=change)
+    report = NodeReport("a", "i", 0, 0, 0, 0, True, ranks=[RANK], slow=slow)
+    standing = judge("j", *(view(beat, plan(), a={"report": report}) for beat in (1, 2)))
+    assert standing.is_healthy
+    assert "\nchanged     every rank takes 1.8 times as long as before step 200 (" in page(
+        standing, 5000.0
+    )
 
 
 def test_status_fits_a_narrow_terminal_and_is_whole_in_a_pipe(
