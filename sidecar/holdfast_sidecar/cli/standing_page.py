@@ -8,6 +8,7 @@ from holdfast_sidecar.cli.columns import folded
 from holdfast_sidecar.cli.recollection import Remembered
 from holdfast_sidecar.cli.table import BAD, DOUBTFUL, GOOD, paint, size, table
 from holdfast_sidecar.decisions.quarantine import ends_with
+from holdfast_sidecar.detectors.slowness import is_fresh
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.records.incident import WITHHELD, Incident
 from holdfast_sidecar.records.plan import TERMINAL, Pause
@@ -80,7 +81,7 @@ def _heading(standing: Standing, now_unix_s: float) -> Iterator[str]:
     if standing.stepless_since_unix_s:
         yield f"starting    no rank has made a step yet, for {_since(standing, now_unix_s)}"
     yield from _arranged(standing, now_unix_s)
-    yield from _slow(standing)
+    yield from _slow(standing, now_unix_s)
     yield from _changed(standing)
     if standing.order is not None:
         yield f"saving      at step {standing.order.step}"
@@ -95,11 +96,16 @@ def _heading(standing: Standing, now_unix_s: float) -> Iterator[str]:
         yield f"incident    {_incident(standing.incident, now_unix_s)}"
 
 
-def _slow(standing: Standing) -> Iterator[str]:
+def _slow(standing: Standing, now_unix_s: float) -> Iterator[str]:
     """Who slows the others, those first without whom most would be gained."""
-    known = [] if standing.slow is None else standing.slow.slow
+    if standing.slow is None:
+        return
+    known = standing.slow.slow
     for one in sorted(known, key=lambda one: -one.gain)[:SLOW_SHOWN]:
         passing = "" if one.is_persistent else " (it may pass)"
+        if not is_fresh(standing.slow, now_unix_s):
+            ago = span(now_unix_s - standing.slow.at_unix_s)
+            passing = f" (as of {ago} ago: no step was judged since)"
         yield f"slow        {paint(brief(one), DOUBTFUL)}{passing}"
         if stays := standing.staying.get(who(one)):
             yield f"            not replaced: {stays}"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.endurance import CARRIED, Spell
 from holdfast_sidecar.decisions.schedule import cost_of
-from holdfast_sidecar.records.slowness import Slowness
+from holdfast_sidecar.records.slowness import Cause, Slowness
 from holdfast_sidecar.settings import PolicySettings
 from holdfast_sidecar.slow_words import percent
 from holdfast_sidecar.span import span
@@ -72,7 +72,8 @@ def obstacle(
 def not_its_node(one: Slowness, beside: Beside) -> str:
     """Why another node would be no better."""
     if not one.node or one.cause not in CARRIED:
-        return f"another node is no help against {one.cause.value}"
+        against = "what nobody can explain" if one.cause is Cause.UNKNOWN else one.cause.value
+        return f"another node is no help against {against}"
     if one.is_asleep and beside.well:
         are = "the other rank on its node is" if beside.well == 1 else "other ranks on its node are"
         return f"it sleeps or waits by itself, which is not the machine's doing: {are} well"

@@ -279,6 +279,14 @@ def test_that_all_ranks_became_slower_is_told_and_no_trouble() -> None:
     )
 
 
+def test_a_standing_that_nobody_renews_says_of_when_it_is() -> None:
+    slow = dataclasses.replace(slow_job.STANDING, attempt=0)
+    report = NodeReport("a", "i", 0, 0, 0, 0, True, ranks=[RANK], slow=slow)
+    standing = judge("j", *(view(beat, plan(), a={"report": report}) for beat in (1, 2)))
+    assert "(as of 10 min 10 s ago: no step was judged since)" in page(standing, 5600.0)
+    assert "as of" not in page(standing, 5000.0)
+
+
 def test_status_fits_a_narrow_terminal_and_is_whole_in_a_pipe(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
