@@ -104,7 +104,7 @@ def is_doubtful(one: Slowness, beside: Beside) -> bool:
     """Whether it may as well be what the script does there. A GPU may be slow without a sign, and
     several ranks that are slow where nobody is well speak of what they share."""
     is_whole_node = beside.slow > 1 and not beside.well
-    return one.is_guess and not one.has_device and not is_whole_node
+    return one.is_guess and one.is_host_only and not is_whole_node
 
 
 def restart_cost_s(cluster: Cluster, start_s: float | None = None) -> float:

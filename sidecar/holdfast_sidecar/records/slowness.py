@@ -59,8 +59,8 @@ class Slowness:
     """Nothing was measured that explains it: the cause is where the time goes."""
     is_asleep: bool = False
     """Its process was on no CPU meanwhile: it slept or waited for something outside."""
-    has_device: bool = False
-    """It trains on a GPU, which may be slow without a sign."""
+    is_host_only: bool = False
+    """It computes on no GPU or the like, which could be slow without a sign."""
 
     @property
     def key(self) -> tuple[str, tuple[int, ...], str]:

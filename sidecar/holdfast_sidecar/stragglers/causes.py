@@ -45,8 +45,8 @@ class Named:
     """By a signal or a finding; else by where the time goes alone."""
     is_asleep: bool = False
     """It slept or waited, rather than computed."""
-    has_device: bool = False
-    """It trains on a GPU, which may be slow without a sign."""
+    is_host_only: bool = False
+    """It computes on no GPU or the like, which could be slow without a sign."""
 
 
 def name_cause(case: Case) -> Named:
@@ -54,16 +54,15 @@ def name_cause(case: Case) -> Named:
     found = list(explain(case))
     best = _choose(found, case)
     is_asleep = best.cause in UNEXPLAINED and case.is_asleep
-    has_device = case.witness.has_device
     return Named(
         best.cause,
         _sureness(best, case),
         tuple(_evidence(best, case)),
-        advise(best.cause, has_device, is_asleep),
+        advise(best.cause, case.witness.has_device, is_asleep),
         case.main_part,
         best.is_measured,
         is_asleep,
-        has_device,
+        case.witness.is_host_only,
     )
 
 

@@ -81,7 +81,7 @@ class Case:
     def is_asleep(self) -> bool:
         """Whether its process was on no CPU for most of it, and it has no device that could have
         worked meanwhile."""
-        if self.witness.has_device:
+        if not self.witness.is_host_only:
             return False
         return asleep.is_asleep(self.own, self.peers, self.excess_us)
 

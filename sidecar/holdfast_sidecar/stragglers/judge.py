@@ -219,7 +219,7 @@ class Judge:
             cause_confidence=trouble.named.confidence,
             is_guess=not trouble.named.is_measured,
             is_asleep=trouble.named.is_asleep,
-            has_device=trouble.named.has_device,
+            is_host_only=trouble.named.is_host_only,
         )
 
 

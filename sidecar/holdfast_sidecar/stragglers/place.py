@@ -40,7 +40,10 @@ class Place:
     groups: tuple[Group | None, ...] = (None, None, None, None)
     """Those whose waits its lines tell apart, in their order."""
     has_device: bool = False
-    """It trains on a GPU or the like."""
+    """It trains on a GPU."""
+    is_host_only: bool = False
+    """It trains on none, and all its process groups are gloo's: devices of other kinds, which
+    nobody asks here, have backends of their own."""
 
     @property
     def stages(self) -> int:

@@ -26,6 +26,7 @@ def find_places(
             tuple(rank.groups),
             roles.get(rank.rank),
             rank.memory_total > 0,
+            rank.is_gloo_alone,
         )
         for node, ranks in nodes.items()
         for rank in ranks
@@ -41,6 +42,7 @@ def _place(
     groups: tuple[str, ...],
     launched_as: str | None,
     has_device: bool,
+    is_gloo_alone: bool,
 ) -> Place:
     """Remembered, as it hardly ever changes and is asked of thousands of ranks every second."""
     coordinate, shape, called = parse_layout(layout)
@@ -53,4 +55,5 @@ def _place(
         shape=shape,
         groups=parse_groups(list(groups)),
         has_device=has_device,
+        is_host_only=is_gloo_alone and not has_device,
     )

@@ -35,7 +35,9 @@ class Witness:
     """Most of its node's ranks are slow too, or it is alone there. Else what is found about the
     node as a whole slows nobody by itself: ranks beside it are well in spite of it."""
     has_device: bool = False
-    """It trains on a GPU, which may be slow without a sign."""
+    """It trains on a GPU."""
+    is_host_only: bool = False
+    """It trains on none, nor on anything like it."""
 
 
 def hear(findings: Iterable[Finding], place: Place, is_shared_by_mates: bool = True) -> Witness:
@@ -61,6 +63,7 @@ def hear(findings: Iterable[Finding], place: Place, is_shared_by_mates: bool = T
         heat=_of(about, Kind.HOST_HOT),
         is_shared_by_mates=is_shared_by_mates,
         has_device=place.has_device,
+        is_host_only=place.is_host_only,
     )
 
 

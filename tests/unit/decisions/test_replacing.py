@@ -88,10 +88,15 @@ def test_only_what_stays_with_a_node_is_a_reason(cause: Cause) -> None:
 
 
 GUESS = dataclasses.replace(
-    SLOW, cause=Cause.COMPUTE, confidence=0.95, cause_confidence=0.57, is_guess=True
+    SLOW,
+    cause=Cause.COMPUTE,
+    confidence=0.95,
+    cause_confidence=0.57,
+    is_guess=True,
+    is_host_only=True,
 )
 ASLEEP = dataclasses.replace(GUESS, is_asleep=True)
-ON_GPU = dataclasses.replace(GUESS, has_device=True)
+ON_GPU = dataclasses.replace(GUESS, is_host_only=False)
 A_MATE, ALONE, ALL = Beside(well=1), Beside(), Beside(well=0, slow=2)
 TWICE = " (twice, as its cause is a guess)"
 

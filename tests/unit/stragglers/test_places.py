@@ -44,3 +44,16 @@ def test_of_one_role_are_those_of_whom_launcher_script_and_pipeline_say_the_same
 def test_ranks_that_are_gone_or_done_have_no_place() -> None:
     told = {"a": [rank(0, alive=False), rank(1, ending=FINISHED), rank(2)]}
     assert set(find_places(told, {})) == {2}
+
+
+def test_on_its_host_alone_is_who_has_no_gpu_and_talks_over_gloo() -> None:
+    """Other devices are not asked, but have backends of their own."""
+    ranks = [
+        rank(0, is_gloo_alone=True),
+        rank(1, is_gloo_alone=True, memory_total=2**34),
+        rank(2, memory_total=2**34),
+        rank(3),
+    ]
+    places = find_places({"a": ranks}, {})
+    assert [place.is_host_only for place in places.values()] == [True, False, False, False]
+    assert [place.has_device for place in places.values()] == [False, True, True, False]
