@@ -66,6 +66,7 @@ _WHOLE_ONLY = int(RecordFlag.WHOLE_ONLY)
 _TRACED = int(RecordFlag.TRACED)
 _LARGEST_NORM = page.LARGEST_NORM
 _INFINITE = float("inf")
+_IDLE = Phase.IDLE
 
 _MOST_TOKENS = 2**40
 """Of one report: more than any step has, and 16 million of them fit the word."""
@@ -99,6 +100,7 @@ class Recorder:
         "_scaled_step",
         "_sequences",
         "_start_goes_on",
+        "_stepped",
         "_stretch_us",
         "_trace_heard",
         "_words",
@@ -142,6 +144,8 @@ class Recorder:
         self._scaled_step = -1
         self._start_goes_on = True
         self._progress = 0
+        self._stepped = -1
+        """The progress at which an optimizer had stepped last."""
         self._published = 0
         self._record: list[Any] = list(NEW_RECORD)
         self.has_group = False
@@ -209,7 +213,8 @@ class Recorder:
         now_us = now // 1000
         record = self._record
         part = PARTS if self.is_measured else PARTS_OF_A_WHOLE
-        record[part[self.phase]] += now_us - self._mark_us
+        left = _IDLE if self._progress == self._stepped else self.phase
+        record[part[left]] += now_us - self._mark_us
         self._mark_us = now_us
         if not self.is_measured:
             record[FLAGS_AT] |= _WHOLE_ONLY
@@ -247,6 +252,16 @@ class Recorder:
         self.is_measured = not step + 1 & self._passed_over
         if words[_TRACE_ORDER] != self._trace_heard and self.on_trace is not None:
             self._trace_heard = self.on_trace(step)
+
+    def note_stepped(self) -> None:
+        """An optimizer has stepped: what lies between that and a batch, or the end of the step, is
+        no forward pass, unless another part begins before."""
+        self._stepped = self._progress
+
+    def rest_until_now(self) -> None:
+        """A batch is asked for."""
+        if self._progress == self._stepped:
+            self.phase = _IDLE
 
     def wait_in(self, slot: int, ns: int) -> None:
         """Of the time spent communicating, this much was in the process group of this slot."""

@@ -313,6 +313,7 @@ class Coordinator(threading.Thread):
             pid=self._identity.pid,
             version=__version__,
             waiting=self.waiting,
+            staying={} if self._lease_held is None else dict(self._leadership.staying),
             snapshot=state.snapshot,
             preempted_by=state.preempted_by,
             attached=state.attached,

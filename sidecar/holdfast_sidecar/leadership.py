@@ -20,10 +20,12 @@ from holdfast_sidecar.decisions.beginning import is_fresh
 from holdfast_sidecar.decisions.cluster import UNRESPONSIVE_FACTOR, Cluster
 from holdfast_sidecar.decisions.draining import RETURN
 from holdfast_sidecar.decisions.endurance import Endurance, Spell
+from holdfast_sidecar.decisions.first_start import FirstStart
 from holdfast_sidecar.decisions.leader import decide
 from holdfast_sidecar.decisions.observing import attached_run
 from holdfast_sidecar.decisions.outcome import Circumstances, Outcome, Write
 from holdfast_sidecar.decisions.replacing import own_standing
+from holdfast_sidecar.decisions.staying import why_they_stay
 from holdfast_sidecar.decisions.watching import preemption_of
 from holdfast_sidecar.desk.asked_storage import Unanswered
 from holdfast_sidecar.outlook import Outlook
@@ -69,7 +71,10 @@ class Leadership:
         self._outlook = Outlook(storage)
         self._endurance = Endurance()
         self._forming = False
+        self._first_start = FirstStart()
         self.waiting = ""
+        self.staying: Mapping[str, str] = {}
+        """Who is slow -> why its node is not replaced."""
 
     @property
     def slow_checkpoint(self) -> str:
@@ -104,12 +109,14 @@ class Leadership:
             new_identifier=self._new_identifier(),
             leader=lease.candidate,
             slow=self._slow_for(lease, cluster, now),
+            start_s=self._first_start.follow(cluster, plan, now_unix_s),
             majority=self._settings.redis.url.partition(":")[0].endswith("+sentinel"),
         )
         self._checkpoints.follow_writing(lease, cluster, now)
         self._verdicts.follow(lease, cluster)
         if self._will_ask(lease, cluster):
             self._storage.prepare()
+        self.staying = {} if plan is None else why_they_stay(cluster, plan, circumstances)
         outcome = decide(cluster, circumstances)
         if outcome.needs_candidates:
             try:

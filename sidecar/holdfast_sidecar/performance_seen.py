@@ -40,6 +40,11 @@ def heard(nodes: Iterable[NodeReport], leader: str) -> SlowStanding | None:
     return None if newest is None else newest[1]
 
 
+def staying_by(nodes: Iterable[NodeReport], leader: str) -> dict[str, str]:
+    """Who is slow -> why its node is not replaced, as the leader says."""
+    return next((dict(node.staying) for node in nodes if node.candidate == leader), {})
+
+
 def see(plan: Plan, nodes: Collection[NodeReport], leader: str) -> Performance:
     """How the run goes by these reports."""
     members = [node for node in nodes if node.attempt == plan.attempt]
@@ -54,6 +59,7 @@ def see(plan: Plan, nodes: Collection[NodeReport], leader: str) -> Performance:
         plan.world_size,
         heard(nodes, leader),
         sorted(ranks, key=lambda rank: rank.rank),
+        staying=staying_by(nodes, leader),
     )
 
 

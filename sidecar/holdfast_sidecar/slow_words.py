@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast_sidecar.records.performance import Performance
-from holdfast_sidecar.records.slowness import Cause, Slowness, WhatIf
+from holdfast_sidecar.records.slowness import Cause, Change, Slowness, WhatIf
 from holdfast_sidecar.settings import CostSettings
 from holdfast_sidecar.span import span
 from holdfast_sidecar.stragglers.cost import money
@@ -46,6 +46,31 @@ def who(one: Slowness) -> str:
     return f"{ranks} on {one.node}" if ranks else f"node {one.node}"
 
 
+def verb(one: Slowness) -> str:
+    """`ranks 1, 3 on b` are, `rank 5 on b` is."""
+    return "are" if len(one.ranks) > 1 else "is"
+
+
+def counted(ranks: int) -> str:
+    """`1 rank`, `4,096 ranks`."""
+    return f"{ranks:,} rank{'s' * (ranks != 1)}"
+
+
+def why(one: Slowness) -> str:
+    """Its cause in words."""
+    if one.is_asleep and one.cause in (Cause.COMPUTE, Cause.UNKNOWN):
+        return "it sleeps or waits for something outside, and nothing that is watched explains it"
+    return CAUSES.get(one.cause, one.cause.value)
+
+
+def sureness(one: Slowness) -> str:
+    """`95% of who it is, 57% of why, a guess`: a rank may be slow beyond doubt, and why unclear."""
+    who_it_is = f"{one.confidence:.0%} of who it is"
+    if not one.cause_confidence:
+        return who_it_is
+    return f"{who_it_is}, {one.cause_confidence:.0%} of why" + ", a guess" * one.is_guess
+
+
 def brief(one: Slowness) -> str:
     """`rank 5 on b, +31 % since step 1200: cpu_quota; the job would be 18 % faster without it`."""
     return f"{who(one)}, +{percent(one.slowdown)} since step {one.since_step}: {_why(one)}"
@@ -62,6 +87,16 @@ def gained(one: Slowness) -> str:
         return ""
     without = NOT_WITHOUT.get(one.cause, "without it")
     return f"the job would be {percent(one.gain)} faster {without}"
+
+
+def changed(one: Change) -> str:
+    """That all of them take longer than they did."""
+    times = f"{one.ratio:.1f}" if one.ratio < 10 else f"{one.ratio:.0f}"
+    return (
+        f"every rank takes {times} times as long as before step {one.since_step:,}"
+        f" ({span(one.now_s)} of own work a step, {span(one.before_s)} before; most of that in"
+        f" {one.part}): what the job does has changed, or what all of them share"
+    )
 
 
 def if_only(one: WhatIf) -> str:

@@ -83,7 +83,7 @@ class SlownessAttention:
             judging.gathering.add(line for text in self.steps if (line := parse(text)) is not None)
         self._gather(judging, orders, own, moment.node)
         self.standing = judging.follow(moment)
-        return list(find_slow(self.standing, own.attempt, self.settings))
+        return list(find_slow(self.standing, own.attempt, self.settings, moment.now_unix_s))
 
     def health(self) -> tuple[ProbeHealth, ...]:
         """How the judging fares, where it is done here."""

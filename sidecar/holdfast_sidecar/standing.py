@@ -19,7 +19,7 @@ from holdfast_sidecar.decisions.replacing import STRAGGLER
 from holdfast_sidecar.decisions.restart import PLANNED
 from holdfast_sidecar.decisions.saving_first import can_be_saved
 from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.performance_seen import heard
+from holdfast_sidecar.performance_seen import heard, staying_by
 from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry
 from holdfast_sidecar.records.codec import decode
@@ -139,6 +139,8 @@ class Standing:
     known."""
     slow: SlowStanding | None = None
     """Who is slow, as the leader last said; None: it has said nothing, or the job is over."""
+    staying: dict[str, str] = field(default_factory=dict)
+    """Who is slow -> why its node is not replaced, where policy would have it."""
 
     @property
     def is_healthy(self) -> bool:
@@ -228,6 +230,7 @@ def judge(job: str, before: View, after: View) -> Standing:
         exit_code=0 if plan is None else plan.exit_code,
         stepless_since_unix_s=0.0 if plan is None else _stepless_since_unix_s(plan, nodes, after),
         slow=slow,
+        staying=staying_by(reports, after.lease.candidate) if slow is not None else {},
     )
 
 

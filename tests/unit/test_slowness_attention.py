@@ -60,7 +60,7 @@ class Twin:
 
 
 def standing(*slow: Slowness, watched_s: float = 0.0, attempt: int = 0) -> SlowStanding:
-    return SlowStanding(attempt, 8, 2, 5.0, list(slow), watched_s=watched_s)
+    return SlowStanding(attempt, 8, 2, 1005.0, list(slow), watched_s=watched_s)
 
 
 def rank(number: int) -> RankReport:

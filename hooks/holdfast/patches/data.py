@@ -66,8 +66,10 @@ class Fetches:
         self._is_under_way = True
         if not self._is_grad_enabled():
             return recorder.enter(_EVALUATING)
-        previous = recorder.phase
-        return previous if previous is _DATA else recorder.enter(_DATA)
+        if recorder.phase is _DATA:
+            return _DATA
+        recorder.rest_until_now()
+        return recorder.enter(_DATA)
 
     def end(self, previous: Phase, batch: Any) -> None:
         """It is there."""

@@ -117,9 +117,11 @@ class OptimizerSteps:
             recorder.count_at(self._counted)
             if not recorder.loop_is_wrapped:
                 recorder.end_step(self._calls, phase)
+                recorder.note_stepped()
                 return
         if phase is not None:
             recorder.enter(phase)
+            recorder.note_stepped()
 
     def _adopt(self, optimizer: Any, thread: int) -> None:
         """There is no first one, or no longer."""

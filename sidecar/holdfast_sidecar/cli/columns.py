@@ -7,6 +7,8 @@ import shutil
 import sys
 import textwrap
 
+import click
+
 MOST = 100
 """Advice is a sentence or two, which few terminals hold in one line; longer lines read badly."""
 
@@ -32,12 +34,20 @@ def bar_width(taken: int) -> int:
     return min(max(columns() - taken, LEAST_BAR), BAR)
 
 
-def wrapped(head: str, text: str, indent: int) -> list[str]:
+def folded(line: str, indent: int) -> str:
+    """A line as it stands, or on a terminal that is narrower folded, its rest indented. Scripts
+    that read a page find whole lines."""
+    if not sys.stdout.isatty() or len(click.unstyle(line)) <= columns():
+        return line
+    return "\n".join(wrapped("", line, indent, first=""))
+
+
+def wrapped(head: str, text: str, indent: int, first: str | None = None) -> list[str]:
     """Lines of a page that begin with a word of their own; the text stands below itself."""
     lines = textwrap.wrap(
         _A_UNIT.sub(_KEPT, text),
         width=columns(),
-        initial_indent=f"{head:<{indent}}",
+        initial_indent=f"{head:<{indent}}" if first is None else first,
         subsequent_indent=" " * indent,
         break_long_words=False,
         break_on_hyphens=False,

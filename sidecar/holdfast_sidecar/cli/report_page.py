@@ -17,7 +17,7 @@ from holdfast_sidecar.records.performance import Losses, Performance, RankSteps
 from holdfast_sidecar.records.slowness import Efficiency
 from holdfast_sidecar.records.steps import StepLine
 from holdfast_sidecar.settings import CostSettings
-from holdfast_sidecar.slow_words import gpu_hours, hours_of, percent
+from holdfast_sidecar.slow_words import changed, counted, gpu_hours, hours_of, percent
 from holdfast_sidecar.span import span
 from holdfast_sidecar.stragglers.cost import money
 
@@ -71,6 +71,7 @@ def plain(recalled: Recalled, price: CostSettings) -> dict[str, Any]:
     performance = recalled.performance
     standing = None if performance is None else performance.standing
     efficiency = None if standing is None else standing.efficiency
+    change = None if standing is None else standing.change
     ranks = [] if performance is None else performance.ranks
     lines = list(lines_of(ranks).values())
     world_size = 0 if performance is None else performance.world_size
@@ -83,6 +84,7 @@ def plain(recalled: Recalled, price: CostSettings) -> dict[str, Any]:
         "step": None if standing is None else standing.step,
         "at_unix_s": None if standing is None else standing.at_unix_s,
         "world_size": world_size,
+        "change": None if change is None else dataclasses.asdict(change),
         "efficiency": None if efficiency is None else dataclasses.asdict(efficiency),
         "median_step_us": {part: median_us(lines, part) for part in ("total", *PARTS)},
         "memory": [plain_memory(rank) for rank in ranks if rank.memory_total],
@@ -124,7 +126,7 @@ def _heading(recalled: Recalled, performance: Performance, now_unix_s: float) ->
     standing = performance.standing
     which = ", the run before this one" if recalled.is_of_earlier_run else ""
     over = ", over" if recalled.is_over and not recalled.is_of_earlier_run else ""
-    yield f"job {recalled.job}: {performance.world_size:,} ranks{which}{over}"
+    yield f"job {recalled.job}: {counted(performance.world_size)}{which}{over}"
     if standing is None:
         yield NOT_JUDGED
         return
@@ -133,6 +135,8 @@ def _heading(recalled: Recalled, performance: Performance, now_unix_s: float) ->
         "watched", f"{span(standing.watched_s)} of steps, up to step {standing.step:,}, {ago} ago"
     )
     yield from _efficiency(standing.efficiency or Efficiency())
+    if standing.change is not None:
+        yield _line("changed", changed(standing.change))
     for line in standing.efficiency.unknown if standing.efficiency else []:
         yield from _wrapped("not known", line)
 
@@ -159,7 +163,7 @@ def _where_it_goes(lines: Collection[StepLine]) -> Iterator[str]:
     total = median_us(lines, "total")
     parts = {part: median_us(lines, part) for part in PARTS}
     longest = max(parts.values()) or 1.0
-    yield f"where a step's time goes (the middle of {len(lines):,} ranks, {span(total / 1e6)})"
+    yield f"where a step's time goes ({_of_whom(lines)}, {span(total / 1e6)})"
     for part, name in PARTS.items():
         if parts[part]:
             yield _part(name, parts[part], longest, total)
@@ -169,6 +173,10 @@ def _where_it_goes(lines: Collection[StepLine]) -> Iterator[str]:
         yield f"in it {span(collector / 1e6)} of Python's garbage collector"
     if not all(line.waits_seen for line in lines):
         yield "backward holds waiting for others, too: their reducers can't be watched here"
+
+
+def _of_whom(lines: Collection[StepLine]) -> str:
+    return f"the middle of {counted(len(lines))}" if len(lines) > 1 else "of 1 rank"
 
 
 def _part(name: str, microseconds: float, longest: float, total: float) -> str:

@@ -32,6 +32,8 @@ ALIKE = 0.01
 NAMED = 4
 """In the first line; below it stands everyone."""
 
+ALONE = "one rank alone, which can be compared with nobody"
+
 NOT_JUDGED = (
     "nobody has judged this job's steps yet: that takes some ten steps of every rank, the hooks in"
     " them (`holdfast doctor`), and that `straggler.enabled` is on"
@@ -40,14 +42,14 @@ NOT_JUDGED = (
 
 def page(recalled: Recalled, now_unix_s: float, price: CostSettings) -> str:
     """All that is known of who is slow."""
-    performance = recalled.performance
+    performance = _here(recalled)
     standing = None if performance is None else performance.standing
     if performance is None or standing is None:
         picture = "" if performance is None else bars(performance)
         told = f"job {recalled.job}: {NOT_JUDGED}"
         return "\n\n".join(filter(None, [told, picture]))
     parts = [
-        _verdict(recalled, standing, now_unix_s),
+        "\n".join([_verdict(recalled, standing, now_unix_s), *_changed(standing)]),
         *("\n".join(_one(one, performance, now_unix_s, price)) for one in standing.slow),
         "\n".join(_what_ifs(standing, performance, price)),
         "\n".join(row for line in standing.unjudged for row in _wrapped("not judged", line)),
@@ -63,9 +65,15 @@ def _of_now(recalled: Recalled, performance: Performance, standing: SlowStanding
     return dataclasses.replace(performance, standing=dataclasses.replace(standing, slow=[]))
 
 
+def _here(recalled: Recalled) -> Performance | None:
+    """What is kept of a job that is over says nothing of what is done next."""
+    seen = recalled.performance
+    return seen if seen is None or not recalled.is_over else dataclasses.replace(seen, staying={})
+
+
 def plain(recalled: Recalled, price: CostSettings) -> dict[str, Any]:
     """The same for scripts."""
-    performance = recalled.performance
+    performance = _here(recalled)
     standing = None if performance is None else performance.standing
     world_size = 0 if performance is None else performance.world_size
     lost = [] if standing is None else [_price(one, world_size, price) for one in standing.slow]
@@ -77,6 +85,7 @@ def plain(recalled: Recalled, price: CostSettings) -> dict[str, Any]:
         "remark": recalled.remark,
         "is_anybody_slow": bool(lost),
         "costs": lost,
+        "not_replaced": {} if performance is None else performance.staying,
         "per_gpu_hour": price.per_gpu_hour,
         "currency": price.currency,
         "world_size": world_size,
@@ -104,15 +113,24 @@ def _price(one: Slowness, ranks: int, price: CostSettings) -> dict[str, Any]:
 def _verdict(recalled: Recalled, standing: SlowStanding, now_unix_s: float) -> str:
     ago = span(max(now_unix_s - standing.at_unix_s, 0.0))
     told = paint(_who_is_slow(standing.slow), BAD if standing.slow else GOOD)
+    if standing.judged_ranks == 1 and not standing.slow:
+        told = ALONE
     if recalled.attempt > standing.attempt:
         told = f"attempt {recalled.attempt} is too young to judge; in the one before: {told}"
     which = "the run before this one, " if recalled.is_of_earlier_run else ""
     watched = (
-        f"{which}{standing.judged_ranks:,} ranks compared up to step {standing.step:,} of attempt"
+        f"{which}{slow_words.counted(standing.judged_ranks)}"
+        f"{' compared' * (standing.judged_ranks > 1)} up to step"
+        f" {standing.step:,} of attempt"
         f" {standing.attempt}, {span(standing.watched_s)} of steps in all, judged {ago} ago"
     )
     job = f"{recalled.job} is over; last judged" if recalled.is_over else recalled.job
     return "\n".join([f"job {job}: {told}", *_wrapped("watched", watched)])
+
+
+def _changed(standing: SlowStanding) -> list[str]:
+    change = standing.change
+    return [] if change is None else _wrapped("changed", slow_words.changed(change))
 
 
 def _who_is_slow(slow: Sequence[Slowness]) -> str:
@@ -120,7 +138,9 @@ def _who_is_slow(slow: Sequence[Slowness]) -> str:
     if not slow:
         return "nobody is slow"
     if len(slow) == 1:
-        return f"{slow_words.who(slow[0])} is slow" + " (it may pass)" * (not slow[0].is_persistent)
+        one = slow[0]
+        lasting = "" if one.is_persistent else " (it may pass)"
+        return f"{slow_words.who(one)} {slow_words.verb(one)} slow{lasting}"
     names = ", ".join(slow_words.who(one) for one in slow[:NAMED]) + ", …" * (len(slow) > NAMED)
     passing = sum(not one.is_persistent for one in slow)
     return f"{len(slow)} are slow: {names}" + f" ({passing} of them may pass)" * bool(passing)
@@ -136,8 +156,8 @@ def _one(
     in_part = f"; the time goes into: {one.part}{where}" * bool(one.part)
     yield _line("compared", f"with {_with_whom(one)}{in_part}")
     yield _line("since", f"step {one.since_step:,}, {ago} ago")
-    words = slow_words.CAUSES.get(one.cause, one.cause.value)
-    yield _line("cause", f"{one.cause.value}: {words} ({one.confidence:.0%} sure)")
+    yield _line("cause", f"{one.cause.value}: {slow_words.why(one)}")
+    yield _line("sure", slow_words.sureness(one))
     for line in one.evidence[:EVIDENCE_SHOWN]:
         yield from _wrapped("because", line)
     if one.advice:
@@ -146,6 +166,8 @@ def _one(
     yield _line("costs", gain)
     if one.lost_s > 0:
         yield _line("lost", slow_words.cost(one.lost_s, performance, price))
+    if stays := performance.staying.get(slow_words.who(one)):
+        yield _line("stays", f"not replaced: {stays}")
 
 
 def _with_whom(one: Slowness) -> str:

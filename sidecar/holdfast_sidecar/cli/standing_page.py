@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from holdfast_sidecar.cli.columns import folded
 from holdfast_sidecar.cli.recollection import Remembered
 from holdfast_sidecar.cli.table import BAD, DOUBTFUL, GOOD, paint, size, table
 from holdfast_sidecar.decisions.quarantine import ends_with
+from holdfast_sidecar.detectors.slowness import is_fresh
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.records.incident import WITHHELD, Incident
 from holdfast_sidecar.records.plan import TERMINAL, Pause
 from holdfast_sidecar.records.quarantine import DONE, HookRun, Quarantine
 from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.slow_words import brief
+from holdfast_sidecar.slow_words import brief, changed, who
 from holdfast_sidecar.span import span
 from holdfast_sidecar.standing import SnapshotStanding, Standing
 from holdfast_sidecar.story import lost_s, whom
+
+HEADING, FINDING = 12, 2
+"""Columns at which what is folded goes on."""
 
 SLOW_SHOWN = 3
 """Of those who are slow; a switch or a rack may slow dozens."""
@@ -24,10 +29,10 @@ SLOW_SHOWN = 3
 def page(standing: Standing, now_unix_s: float) -> str:
     """Everything `status` prints."""
     parts = [
-        "\n".join(_heading(standing, now_unix_s)),
+        "\n".join(folded(line, HEADING) for line in _heading(standing, now_unix_s)),
         _nodes(standing) if standing.nodes else "",
         _ranks(standing) if any(node.ranks for node in standing.nodes) else "",
-        "\n".join(_finding(finding, now_unix_s) for finding in standing.findings),
+        "\n".join(folded(_finding(one, now_unix_s), FINDING) for one in standing.findings),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -76,7 +81,8 @@ def _heading(standing: Standing, now_unix_s: float) -> Iterator[str]:
     if standing.stepless_since_unix_s:
         yield f"starting    no rank has made a step yet, for {_since(standing, now_unix_s)}"
     yield from _arranged(standing, now_unix_s)
-    yield from _slow(standing)
+    yield from _slow(standing, now_unix_s)
+    yield from _changed(standing)
     if standing.order is not None:
         yield f"saving      at step {standing.order.step}"
     if standing.snapshots is not None:
@@ -90,15 +96,29 @@ def _heading(standing: Standing, now_unix_s: float) -> Iterator[str]:
         yield f"incident    {_incident(standing.incident, now_unix_s)}"
 
 
-def _slow(standing: Standing) -> Iterator[str]:
+def _slow(standing: Standing, now_unix_s: float) -> Iterator[str]:
     """Who slows the others, those first without whom most would be gained."""
-    known = [] if standing.slow is None else standing.slow.slow
+    if standing.slow is None:
+        return
+    known = standing.slow.slow
     for one in sorted(known, key=lambda one: -one.gain)[:SLOW_SHOWN]:
         passing = "" if one.is_persistent else " (it may pass)"
+        if not is_fresh(standing.slow, now_unix_s):
+            ago = span(now_unix_s - standing.slow.at_unix_s)
+            passing = f" (as of {ago} ago: no step was judged since)"
         yield f"slow        {paint(brief(one), DOUBTFUL)}{passing}"
+        if stays := standing.staying.get(who(one)):
+            yield f"            not replaced: {stays}"
     if known:
         more = f"{len(known) - SLOW_SHOWN} more; " if len(known) > SLOW_SHOWN else ""
         yield f"            {more}why: holdfast explain --slow {standing.job}"
+
+
+def _changed(standing: Standing) -> Iterator[str]:
+    """That all of them take longer than they did: no trouble, and nobody's fault."""
+    change = None if standing.slow is None else standing.slow.change
+    if change is not None:
+        yield f"changed     {changed(change)}"
 
 
 def _since(standing: Standing, now_unix_s: float) -> str:
@@ -154,8 +174,8 @@ def _incident(incident: Incident, now_unix_s: float) -> str:
     if (cost := lost_s(incident)) is not None:
         how = "over by itself after" if incident.decided in WITHHELD else "recovered in"
         recovered = f"{how} {span(cost)}"
-    who = whom(incident.culprit_node, incident.culprit_ranks, incident.cause)
-    return f"{incident.cause}, {who}, {ago} ago, {recovered} (holdfast explain)"
+    culprit = whom(incident.culprit_node, incident.culprit_ranks, incident.cause)
+    return f"{incident.cause}, {culprit}, {ago} ago, {recovered} (holdfast explain)"
 
 
 def _nodes(standing: Standing) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Sequence
 
@@ -17,6 +18,7 @@ from holdfast_sidecar.cli.trace_page import page, spell
 from holdfast_sidecar.cli.wishes import (
     LOST,
     Settled,
+    at_end,
     follow,
     refuse,
     running_plan,
@@ -109,7 +111,11 @@ def trace(
         )
         try:
             settled = follow(
-                store, found, lambda seen: look(seen, request, kept), patience_s + GRACE_S
+                store,
+                found,
+                lambda seen: look(seen, request, kept),
+                patience_s + GRACE_S,
+                lambda seen: end(seen, request, kept),
             )
         finally:
             # Also when this is interrupted: nobody waits for it any more then.
@@ -158,6 +164,19 @@ def look(cluster: Cluster, request: str, kept: list[TraceOrder]) -> Settled | st
         return Settled(False, order.reason)
     traced = tracing.traced_ranks(order, cluster.nodes)
     return how_far(order, traced, cluster)
+
+
+def end(cluster: Cluster, request: str, kept: list[TraceOrder]) -> Settled | None:
+    """What the job's end makes of the request: files that are there stay; None: it goes on."""
+    ended, order = at_end(cluster), cluster.trace
+    if ended is None or order is None or order.request != request:
+        return ended
+    traced = tracing.traced_ranks(order, cluster.nodes)
+    told = order.taken or [traced.get(rank, TracedRank(rank)) for rank in order.ranks]
+    if not any(one.state == "saved" for one in told):
+        return ended
+    kept.append(dataclasses.replace(order, state="taken", taken=list(told)))
+    return Settled(True, "taken")
 
 
 def _unanswered(cluster: Cluster, request: str) -> Settled | str:

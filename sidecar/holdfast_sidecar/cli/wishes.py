@@ -44,20 +44,30 @@ def running_plan(found: FoundJob, store: Store) -> Plan:
     return plan
 
 
+def at_end(cluster: Cluster) -> Settled | None:
+    """Nothing more becomes of a wish once the job has ended."""
+    plan = cluster.plan
+    if plan is None or plan.state not in TERMINAL:
+        return None
+    return Settled(False, f"it has ended: {plan.message or plan.state}")
+
+
 def follow(
     store: Store,
     found: FoundJob,
     look: Callable[[Cluster], Settled | str],
     patience_s: float,
+    end: Callable[[Cluster], Settled | None] = at_end,
 ) -> Settled:
-    """Look again and again, and tell how far it is on a terminal."""
+    """Look again and again, and tell how far it is on a terminal. end: what the job's end makes of
+    the wish; None: it has not ended."""
     end_s = time.monotonic() + patience_s
     progress = ProgressLine(sys.stderr)
     try:
         while True:
             try:
                 view = store.read()
-                state = at_end(parse_cluster(view)) or look(parse_cluster(view))
+                state = end(parse_cluster(view)) or look(parse_cluster(view))
                 state = "waiting for a leader" if _waits(state, view.lease.candidate) else state
             except StoreUnavailable as error:
                 if found.server_is_gone():
@@ -71,14 +81,6 @@ def follow(
             store.wait(min(LOOK_S, max(end_s - time.monotonic(), 0.0)))
     finally:
         progress.close()
-
-
-def at_end(cluster: Cluster) -> Settled | None:
-    """Nothing more becomes of a wish once the job has ended."""
-    plan = cluster.plan
-    if plan is None or plan.state not in TERMINAL:
-        return None
-    return Settled(False, f"it has ended: {plan.message or plan.state}")
 
 
 def take_back(store: Store, found: FoundJob, request: str) -> None:

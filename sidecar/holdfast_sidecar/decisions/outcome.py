@@ -55,6 +55,8 @@ class Circumstances:
     """The candidate that decides."""
     slow: Mapping[str, Spell] = field(default_factory=dict)
     """Nodes that have been slow without a break, as this leader saw it."""
+    start_s: float | None = None
+    """How long the run's first start took; None: this leader did not see it."""
     majority: bool = False
     """Behind Sentinel more than half of the attempt's nodes must be here to decide about others."""
 

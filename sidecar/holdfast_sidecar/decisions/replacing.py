@@ -14,13 +14,13 @@ from holdfast_sidecar.decisions.outcome import Circumstances
 from holdfast_sidecar.decisions.pausing import too_few_without
 from holdfast_sidecar.decisions.saving_first import can_be_saved
 from holdfast_sidecar.decisions.spares import find_spares
-from holdfast_sidecar.decisions.worth_replacing import obstacle, restart_cost_s
+from holdfast_sidecar.decisions.worth_replacing import Beside, obstacle, restart_cost_s
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.quarantine import Quarantine
 from holdfast_sidecar.records.slowness import Slowness, SlowStanding
 from holdfast_sidecar.settings import PolicySettings
-from holdfast_sidecar.slow_words import CAUSES, gained, percent
+from holdfast_sidecar.slow_words import gained, percent, why
 from holdfast_sidecar.span import span
 
 STRAGGLER = "straggler"
@@ -68,20 +68,33 @@ def find(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Replacem
     standing = own_standing(cluster, plan, circumstances.leader)
     if standing is None or not circumstances.slow:
         return None
-    policy, restart_s = circumstances.settings.policy, restart_cost_s(cluster)
+    policy, restart_s = circumstances.settings.policy, price(cluster, circumstances)
     members = {member.node for member in plan.members}
     for one in sorted(standing.slow, key=lambda one: -one.gain):
         spell = circumstances.slow.get(one.node)
-        if one.node not in members or obstacle(one, spell, restart_s, policy):
+        beside = well_beside(one, standing, plan)
+        if one.node not in members or obstacle(one, spell, restart_s, policy, beside):
             continue
         spares = find_spares(cluster, plan, one.node)
-        if spares and not _hindrance(cluster, plan, one, circumstances):
+        if spares and not hindrance(cluster, plan, one, circumstances):
             assert spell is not None
             return Replacement(one, spares[0].node, spell.lasted_s, restart_s)
     return None
 
 
-def _hindrance(cluster: Cluster, plan: Plan, one: Slowness, circumstances: Circumstances) -> str:
+def price(cluster: Cluster, circumstances: Circumstances) -> float:
+    """What a restart costs, as far as this leader knows."""
+    return restart_cost_s(cluster, circumstances.start_s)
+
+
+def well_beside(one: Slowness, standing: SlowStanding, plan: Plan) -> Beside:
+    """How the other ranks of its node fare."""
+    there = {rank for m in plan.members if m.node == one.node for rank in m.ranks}
+    slow = there & {*one.ranks, *(rank for other in standing.slow for rank in other.ranks)}
+    return Beside(well=len(there - slow), slow=len(slow))
+
+
+def hindrance(cluster: Cluster, plan: Plan, one: Slowness, circumstances: Circumstances) -> str:
     """Why the job can't go on without this node now, or may not be restarted again."""
     settings, now = circumstances.settings, circumstances.now_unix_s
     agent = cluster.agents[one.node]
@@ -192,8 +205,7 @@ def incident_of(found: Replacement, plan: Plan) -> Incident:
     """It begins when something is done about it: its cost is that of the restart, not of the
     slowness, which is told as such."""
     one = found.slow
-    words = CAUSES.get(one.cause, one.cause.value)
-    said = f"{percent(one.slowdown)} slower than its peers since step {one.since_step}: {words}"
+    said = f"{percent(one.slowdown)} slower than its peers since step {one.since_step}: {why(one)}"
     worth = (
         f"slow without a break for {span(found.lasted_s)}; {gained(one)}, and a restart costs"
         f" {span(found.restart_s)}; node {found.spare} waits to take its place"

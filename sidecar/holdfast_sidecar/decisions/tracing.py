@@ -30,6 +30,9 @@ FILE_UNDER_WAY = frozenset({"saving", "saved"})
 """States from which only its file, or summing that up, is still to come."""
 
 
+WITHOUT_HOOKS = frozenset({"computing", "resting", "stopped"})
+"""Phases that are seen of processes from outside; hooks tell others."""
+
 WHY_NOT = {
     "none": "it never answered (one that is watched from outside has no hooks that could)",
     "armed": "it did not get to the step in time",
@@ -105,6 +108,11 @@ def choose(
     """Whom to trace: those that were named, else the slowest and a healthy peer of its role."""
     if unknown := sorted(set(request.ranks) - ranks.keys()):
         return Refused(f"there is no rank {unknown[0]}: the job has ranks 0 to {max(ranks)}")
+    if all(rank.phase in WITHOUT_HOOKS for rank in ranks.values()):
+        return Refused(
+            "its ranks are watched from outside alone (attach --pid): they have no hooks that"
+            " could trace a step"
+        )
     slow, peer, why = slowest_and_peer(ranks, roles, standing)
     pair = [slow] if peer is None else [slow, peer]
     if not request.ranks:
@@ -214,11 +222,11 @@ def judge(
     armed_for_s: float,
 ) -> Taken | Late | Void | Pending:
     """What became of an armed order. is_wanted: whether whoever asked still waits."""
-    if plan.attempt != order.attempt or plan.state != "running":
-        return Void("the attempt ended")
     if not is_wanted:
         return Void("nobody waits for it any more")
     traced = traced_ranks(order, nodes)
+    if plan.attempt != order.attempt or plan.state != "running":
+        return _at_end(order, traced)
     if late := [rank for rank, one in traced.items() if one.state == "missed"]:
         return Late(f"rank {min(late)} was past step {order.step} when it heard of it")
     is_late = armed_for_s > order.deadline_s
@@ -232,6 +240,13 @@ def judge(
     if any(one.state == "saved" for one in told):
         return Taken(tuple(told))
     return Void(_why_none(order, told, ranks, gone))
+
+
+def _at_end(order: TraceOrder, traced: Mapping[int, TracedRank]) -> Taken | Void:
+    """Of an attempt: files that are there outlive it."""
+    if any(one.state == "saved" for one in traced.values()):
+        return Taken(tuple(traced.get(rank, TracedRank(rank)) for rank in order.ranks))
+    return Void("the attempt ended")
 
 
 def why_no_trace(one: TracedRank) -> str:

@@ -55,6 +55,8 @@ class NodeReport:
     version: str = ""
     waiting: str = ""
     """Why the leader, if it is this sidecar, takes no step yet; empty while it need not wait."""
+    staying: dict[str, str] = field(default_factory=dict)
+    """From the leader alone: who is slow -> why its node is not replaced."""
     snapshot: SnapshotReport | None = None
     preempted_by: str = ""
     """Why this node will soon be taken away (SIGTERM, a time limit); empty: it won't."""

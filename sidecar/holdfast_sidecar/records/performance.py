@@ -44,3 +44,5 @@ class Performance:
     """All of them, or the slowest and a few to compare with."""
     left_out: int = 0
     """Ranks that are not among them."""
+    staying: dict[str, str] = field(default_factory=dict)
+    """Who is slow -> why its node is not replaced, where policy would have it."""

@@ -41,6 +41,7 @@ class Slowness:
     """Where the time goes: data, transfer, forward, backward, optimizer, communicating, other."""
     slowdown: float
     confidence: float
+    """That it is this one; of why it is, `cause_confidence`."""
     since_step: int
     since_unix_s: float
     is_persistent: bool
@@ -53,6 +54,13 @@ class Slowness:
     advice: str = ""
     group: str = ""
     """Of a slow link: the process group in which it shows."""
+    cause_confidence: float = 0.0
+    is_guess: bool = False
+    """Nothing was measured that explains it: the cause is where the time goes."""
+    is_asleep: bool = False
+    """Its process was on no CPU meanwhile: it slept or waited for something outside."""
+    is_host_only: bool = False
+    """It computes on no GPU or the like, which could be slow without a sign."""
 
     @property
     def key(self) -> tuple[str, tuple[int, ...], str]:
@@ -97,6 +105,20 @@ class Efficiency:
 
 
 @dataclass(frozen=True)
+class Change:
+    """All ranks take longer than they did, by their own work: the job's own change, nobody's."""
+
+    since_step: int
+    ratio: float
+    """1.8: so many times as long."""
+    before_s: float
+    """Own time of a step, mean over the ranks."""
+    now_s: float
+    part: str
+    """Where most of it goes."""
+
+
+@dataclass(frozen=True)
 class SlowStanding:
     """How the job stands, as the leader last judged it."""
 
@@ -117,3 +139,5 @@ class SlowStanding:
     lost_by_rank: dict[str, float] = field(default_factory=dict)
     """`rank on node` -> the same; the dearest few."""
     efficiency: Efficiency | None = None
+    change: Change | None = None
+    """None: all in all its steps take as long as they did."""

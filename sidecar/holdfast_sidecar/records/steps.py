@@ -56,7 +56,7 @@ class StepLine(NamedTuple):
     compiled: int
     """Steps of the block in which something was compiled."""
     cpu_permille: int
-    """CPU time of the process, thousandths of one core."""
+    """CPU time of the process, thousandths of one core; 0: not known."""
     queued_permille: int
     """Of the time: its main thread was ready to run, and no CPU was free for it."""
     throttled_permille: int

@@ -22,8 +22,8 @@ _ADVICE = {
         "the scheduler's own partition)"
     ),
     Cause.COMPUTE: (
-        "compare it with a peer (`holdfast trace`): the same kernels, slower, are the device's "
-        "doing (`dcgmi diag -r 3`), other kernels the script's (a branch of that rank alone)"
+        "compare it with a peer (`holdfast trace`): the same operators, slower, are the machine's "
+        "doing (its CPU's clock, its memory), other ones the script's (a branch of that rank alone)"
     ),
     Cause.CPU_QUOTA: (
         "raise the CPU limit of its container (cpu.max, resources.limits.cpu), or start fewer "
@@ -78,6 +78,21 @@ UNKNOWN_LINK = (
 """Where a link is slow and nobody can be named."""
 
 
-def advise(cause: Cause) -> str:
-    """What to do about it."""
+COMPUTE_ON_DEVICE = (
+    "compare it with a peer (`holdfast trace`): the same kernels, slower, are the device's "
+    "doing (`dcgmi diag -r 3`), other kernels the script's (a branch of that rank alone)"
+)
+
+ASLEEP = (
+    "see where it stands meanwhile (`holdfast trace`, `py-spy dump --pid`): a sleep, a lock, a "
+    "file or a call over the network that this rank alone waits for"
+)
+
+
+def advise(cause: Cause, has_device: bool = False, is_asleep: bool = False) -> str:
+    """What to do about it, on a GPU or not, where the rank computes or where it waits."""
+    if is_asleep:
+        return ASLEEP
+    if cause is Cause.COMPUTE and has_device:
+        return COMPUTE_ON_DEVICE
     return _ADVICE[cause]

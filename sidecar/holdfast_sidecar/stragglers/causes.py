@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from holdfast_sidecar.records.slowness import Cause
+from holdfast_sidecar.stragglers import asleep
 from holdfast_sidecar.stragglers.advice import advise
 from holdfast_sidecar.stragglers.explanations import COMPUTING, Case, Explanation, explain
 
@@ -26,6 +27,8 @@ GUESSED = 0.6
 
 MOST = 0.95
 
+UNEXPLAINED = (Cause.COMPUTE, Cause.UNKNOWN)
+
 NOTHING = Explanation(Cause.UNKNOWN, 0.0, "no signal explains it", is_measured=False)
 
 
@@ -40,19 +43,26 @@ class Named:
     part: str
     is_measured: bool = True
     """By a signal or a finding; else by where the time goes alone."""
+    is_asleep: bool = False
+    """It slept or waited, rather than computed."""
+    is_host_only: bool = False
+    """It computes on no GPU or the like, which could be slow without a sign."""
 
 
 def name_cause(case: Case) -> Named:
     """The cause of one slow rank."""
     found = list(explain(case))
     best = _choose(found, case)
+    is_asleep = best.cause in UNEXPLAINED and case.is_asleep
     return Named(
         best.cause,
         _sureness(best, case),
         tuple(_evidence(best, case)),
-        advise(best.cause),
+        advise(best.cause, case.witness.has_device, is_asleep),
         case.main_part,
         best.is_measured,
+        is_asleep,
+        case.witness.is_host_only,
     )
 
 
@@ -92,7 +102,7 @@ def _evidence(best: Explanation, case: Case) -> Iterator[str]:
     if mine > 0:
         usual = max(0.0, theirs) / 1e3
         yield f"{part} takes {mine / 1e3:.1f} ms of a step, its peers' {usual:.1f} ms"
-    yield best.text
+    yield asleep.told(case.own) if best is NOTHING and case.is_asleep else best.text
     share = min(1.0, best.explains_us / case.excess_us)
     if best.is_measured:
         yield f"that explains {share:.0%} of its excess"

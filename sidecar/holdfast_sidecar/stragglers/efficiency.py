@@ -34,6 +34,7 @@ NO_PEAK = (
 NO_TOKENS = "tokens: the script reports none, as job.report(tokens=...) does"
 MISSING = "tokens: not all ranks told of the newest steps"
 NO_WAITS = "communication: what backward passes wait for is not told from their work"
+NO_LOADER = "data: no batch was seen to come from a DataLoader, nor asked of a loop of Holdfast's"
 TOO_FEW = "scaling: the attempt has only begun"
 
 
@@ -46,7 +47,8 @@ class _Seen:
     work_per_s: float | None
     """Tokens, or elements of batches: they compare with themselves alone."""
     communication: float | None
-    data: float
+    data: float | None
+    """None: no batch was seen to be fetched."""
     bubble: float | None
 
 
@@ -108,16 +110,21 @@ def _see(
     # don't move the median of many.
     sees_waits = 2 * sum(line.waits_seen for line in lines) > len(lines) or ranks < 2
     waits = statistics.median(line.communicating / line.total for line in lines)
+    fetches = any(line.data for line in lines)
+    waits_for_data = (
+        statistics.median(line.data / line.total for line in lines) if fetches else None
+    )
     work = sum(line.tokens for line in lines) if len(lines) >= ranks else 0
     seen = _Seen(
         step_s=step_s,
         tokens_per_s=None if tokens is None else tokens / step_s,
         work_per_s=work / step_s if work else None,
         communication=waits if sees_waits else None,
-        data=statistics.median(line.data / line.total for line in lines),
+        data=waits_for_data,
         bubble=bubble,
     )
-    return seen, (why_no_tokens, "" if sees_waits else NO_WAITS, why_no_bubble)
+    why_no_data = NO_LOADER if waits_for_data is None else ""
+    return seen, (why_no_tokens, "" if sees_waits else NO_WAITS, why_no_data, why_no_bubble)
 
 
 def _tokens(lines: Sequence[StepLine], ranks: int) -> tuple[int | None, str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.records.slowness import Cause
+from holdfast_sidecar.stragglers import asleep
 from holdfast_sidecar.stragglers.frame import Excess
 from holdfast_sidecar.stragglers.own_time import PARTS
 from holdfast_sidecar.stragglers.signals import Signals
@@ -75,6 +76,14 @@ class Case:
     def excess_in(self, *parts: str) -> float:
         """What these parts take beyond those of its peers."""
         return sum(max(0.0, self.parts_us.get(part, 0.0)) for part in parts)
+
+    @property
+    def is_asleep(self) -> bool:
+        """Whether its process was on no CPU for most of it, and it has no device that could have
+        worked meanwhile."""
+        if not self.witness.is_host_only:
+            return False
+        return asleep.is_asleep(self.own, self.peers, self.excess_us)
 
     @property
     def main_part(self) -> str:
@@ -227,10 +236,7 @@ def _by_part(case: Case) -> Iterator[Explanation]:
         is_measured=False,
     )
     yield Explanation(
-        Cause.COMPUTE,
-        case.excess_in(*COMPUTING),
-        "no signal of its device or its host explains it",
-        is_measured=False,
+        Cause.COMPUTE, case.excess_in(*COMPUTING), _unexplained(case), is_measured=False
     )
     yield Explanation(
         Cause.LINK,
@@ -238,6 +244,13 @@ def _by_part(case: Case) -> Iterator[Explanation]:
         "it takes longer in collectives than its peers",
         is_measured=False,
     )
+
+
+def _unexplained(case: Case) -> str:
+    if case.is_asleep:
+        return asleep.told(case.own)
+    whose = "its device or its host" if case.witness.has_device else "its host"
+    return f"no signal of {whose} explains it"
 
 
 def _lies_in_data(case: Case) -> bool:

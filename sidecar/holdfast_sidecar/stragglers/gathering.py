@@ -18,7 +18,7 @@ from holdfast_sidecar.stragglers.place import Place
 from holdfast_sidecar.stragglers.places import find_places
 
 _stand: Callable[[RankReport], tuple[object, ...]] = attrgetter(
-    "rank", "alive", "ending", "layout", "groups"
+    "rank", "alive", "ending", "layout", "groups", "memory_total", "is_gloo_alone"
 )
 
 

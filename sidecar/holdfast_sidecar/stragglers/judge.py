@@ -20,6 +20,7 @@ from holdfast_sidecar.stragglers.frames import Frames
 from holdfast_sidecar.stragglers.hearing import Hearing
 from holdfast_sidecar.stragglers.heavy_stages import heavy_stages
 from holdfast_sidecar.stragglers.own_time import alike
+from holdfast_sidecar.stragglers.pace import Pace
 from holdfast_sidecar.stragglers.place import Place
 from holdfast_sidecar.stragglers.recompiling import Recompilations
 from holdfast_sidecar.stragglers.slow_links import slow_links
@@ -73,6 +74,7 @@ class _Attempt:
     recompilations: Recompilations = field(default_factory=Recompilations)
     what_ifs: WhatIfs = field(default_factory=WhatIfs)
     efficiency: Efficiency | None = None
+    pace: Pace = field(default_factory=Pace)
     until_efficiency: int = 0
     """Frames until it is looked at again."""
 
@@ -183,6 +185,7 @@ class Judge:
             lost_s=self._toll.by_cause,
             lost_by_rank=self._toll.by_rank,
             efficiency=self._watch_efficiency(current, frame, scene),
+            change=current.pace.follow(frame),
         )
 
     def _watch_efficiency(self, current: _Attempt, frame: Frame, scene: Scene) -> Efficiency | None:
@@ -213,6 +216,10 @@ class Judge:
             evidence=list(trouble.named.evidence),
             advice=trouble.named.advice,
             group=trouble.group,
+            cause_confidence=trouble.named.confidence,
+            is_guess=not trouble.named.is_measured,
+            is_asleep=trouble.named.is_asleep,
+            is_host_only=trouble.named.is_host_only,
         )
 
 

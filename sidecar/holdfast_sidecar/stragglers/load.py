@@ -76,7 +76,8 @@ def load_between(before: Counts, after: Counts) -> Load:
     # Whoever is throttled stands in the queue as well, though not for want of a CPU.
     queued_s = _grown(before.queued_s, after.queued_s) - throttled_s
     return Load(
-        cpu_permille=max(0, round(1000 * (after.cpu_s - before.cpu_s) / span_s)),
+        # None at all is told as next to none: 0 says that nobody knows.
+        cpu_permille=max(1, round(1000 * (after.cpu_s - before.cpu_s) / span_s)),
         queued_permille=_permille(queued_s / span_s),
         # The kernel adds up the throttled time of all CPUs on which the group ran.
         throttled_permille=_permille(throttled_s / span_s),

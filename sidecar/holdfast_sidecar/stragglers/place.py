@@ -37,6 +37,11 @@ class Place:
     """Dimension -> how many there are."""
     groups: tuple[Group | None, ...] = (None, None, None, None)
     """Those whose waits its lines tell apart, in their order."""
+    has_device: bool = False
+    """It trains on a GPU."""
+    is_host_only: bool = False
+    """It trains on none, and all its process groups are gloo's: devices of other kinds, which
+    nobody asks here, have backends of their own."""
 
     is_unknown_stage: bool = False
     """It sends to others and hears from them in each step, and nothing tells what it does of the

@@ -33,7 +33,14 @@ def find_places(
     get = stages.get
     return {
         rank.rank: _place(
-            rank.rank, node, rank.layout, tuple(rank.groups), roles.get(rank.rank), get(rank.rank)
+            rank.rank,
+            node,
+            rank.layout,
+            tuple(rank.groups),
+            roles.get(rank.rank),
+            get(rank.rank),
+            rank.memory_total > 0,
+            rank.is_gloo_alone,
         )
         for node, ranks in known.items()
         for rank in ranks
@@ -60,6 +67,8 @@ def _place(
     groups: tuple[str, ...],
     launched_as: str | None,
     found: Stage | None,
+    has_device: bool,
+    is_gloo_alone: bool,
 ) -> Place:
     """Remembered, as it hardly ever changes and is asked of thousands of ranks every second."""
     coordinate, shape, called = parse_layout(layout)
@@ -77,4 +86,6 @@ def _place(
         shape=shape,
         groups=parse_groups(list(groups)),
         is_unknown_stage=is_unknown,
+        has_device=has_device,
+        is_host_only=is_gloo_alone and not has_device,
     )

@@ -35,7 +35,7 @@ class Signals(NamedTuple):
     compiled: float
     """Share of steps in which something was compiled."""
     cpu: float
-    """Cores."""
+    """Cores; 0: not known."""
     queued: float
     throttled: float
     faults_per_s: float
@@ -84,7 +84,9 @@ def blend(before: Signals | None, now: Signals, steps: int) -> Signals:
     if before is None:
         return now
     kept = FORGETS**steps
-    return Signals(*(kept * b + (1 - kept) * n for b, n in zip(before, now, strict=True)))
+    mean = Signals(*(kept * b + (1 - kept) * n for b, n in zip(before, now, strict=True)))
+    # What was not known yet is no zero.
+    return mean if before.cpu > 0 else mean._replace(cpu=now.cpu)
 
 
 def strongest(peers: Signals | None, mates: Signals | None) -> Signals | None:

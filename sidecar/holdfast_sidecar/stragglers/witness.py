@@ -34,6 +34,10 @@ class Witness:
     is_shared_by_mates: bool = True
     """Most of its node's ranks are slow too, or it is alone there. Else what is found about the
     node as a whole slows nobody by itself: ranks beside it are well in spite of it."""
+    has_device: bool = False
+    """It trains on a GPU."""
+    is_host_only: bool = False
+    """It trains on none, nor on anything like it."""
 
 
 def hear(findings: Iterable[Finding], place: Place, is_shared_by_mates: bool = True) -> Witness:
@@ -58,6 +62,8 @@ def hear(findings: Iterable[Finding], place: Place, is_shared_by_mates: bool = T
         storage=_of(about, Kind.STORAGE_STALLED, Kind.STORAGE_SLOW),
         heat=_of(about, Kind.HOST_HOT),
         is_shared_by_mates=is_shared_by_mates,
+        has_device=place.has_device,
+        is_host_only=place.is_host_only,
     )
 
 

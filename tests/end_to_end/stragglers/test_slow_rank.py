@@ -25,8 +25,8 @@ PATIENCE_S = 60.0
 SLOW, SLOW_FROM = 2, 30
 FOUND_WITHIN = 10
 """Steps that the judge may see of it."""
-TELLING = 8
-"""Steps in which it becomes known here: a tick, two beats, and what a busy machine adds."""
+BUSY = 8
+"""More of them where the machine is busy, and all ranks' steps vary."""
 
 
 def reports(server: Server) -> list[NodeReport]:
@@ -48,8 +48,9 @@ def test_a_rank_that_becomes_slow_is_named_and_no_other(ground: Ground, server: 
     program = [str(TRAINING), str(SLOW), str(SLOW_FROM)]
     nodes = [ground.start(*options, f"--node={name}", *program) for name in "ab"]
     end_s = time.monotonic() + PATIENCE_S
-    told = reports(server)
+    told, unnamed_up_to = reports(server), 0
     while not (found := named(told)):
+        unnamed_up_to = judged_up_to(told)
         assert time.monotonic() < end_s, f"nobody was named by step {judged_up_to(told)}"
         time.sleep(0.05)
         told = reports(server)
@@ -59,7 +60,8 @@ def test_a_rank_that_becomes_slow_is_named_and_no_other(ground: Ground, server: 
     assert (slow.ranks, slow.part) == ([SLOW], "forward")
     assert 0.3 < slow.slowdown < 0.7
     assert abs(slow.since_step - SLOW_FROM) <= 3
-    assert standing.step <= SLOW_FROM + FOUND_WITHIN + TELLING
+    # However long a busy machine takes to tell it here.
+    assert unnamed_up_to <= SLOW_FROM + FOUND_WITHIN + BUSY
 
     (ground.folder / "out" / "finish").touch()
     assert [node.wait() for node in nodes] == [0, 0]

@@ -20,7 +20,7 @@ from holdfast_sidecar.performance_seen import see
 from holdfast_sidecar.places import Places
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.performance import Losses, Performance, RankSteps
-from holdfast_sidecar.records.slowness import Cause, SlowStanding
+from holdfast_sidecar.records.slowness import Cause, Change, SlowStanding
 from holdfast_sidecar.records.steps import spell
 from holdfast_sidecar.settings import CostSettings
 
@@ -41,7 +41,8 @@ def test_who_is_slow_is_told_with_cause_evidence_advice_and_cost() -> None:
         "rank 5 on b: 31 % slower",
         "with the others of role pp=0; the time goes into: forward",
         "step 1,200, 16 min 40 s ago",
-        "cpu_quota: its control group's CPU quota is used up (95% sure)",
+        "cpu_quota: its control group's CPU quota is used up",
+        "sure        95% of who it is, 90% of why\n",
         "its control group was throttled for 28 % of the time",
         "raise the quota (cpu.max) of the pod",
         "the job would be 18 % faster without it",
@@ -55,6 +56,66 @@ def test_who_is_slow_is_told_with_cause_evidence_advice_and_cost() -> None:
     assert "stage 2" not in told  # it would gain nothing
     assert "nobody slow by cpu_quota" not in told  # that is rank 5 again
     assert max(map(len, told.splitlines())) <= 100
+
+
+ASLEEP = dataclasses.replace(
+    SLOW, cause=Cause.COMPUTE, cause_confidence=0.57, is_guess=True, is_asleep=True
+)
+
+
+def test_who_sleeps_is_not_said_to_compute_and_the_cause_to_be_a_guess() -> None:
+    standing = dataclasses.replace(STANDING, slow=[ASLEEP])
+    told = " ".join(slow_page.page(recalled(standing), NOW, DEAR).split())
+    assert "compute: it sleeps or waits for something outside, and nothing that is" in told
+    assert "sure 95% of who it is, 57% of why, a guess" in told
+    (one,) = slow_page.plain(recalled(standing), DEAR)["standing"]["slow"]
+    assert (one["confidence"], one["cause_confidence"], one["is_guess"]) == (0.95, 0.57, True)
+
+
+CHANGED = (
+    "changed every rank takes 1.8 times as long as before step 200 (94 ms of own work a step, 52 ms"
+    " before; most of that in forward): what the job does has changed, or what all of them share"
+)
+
+
+def test_that_all_of_them_became_slower_is_told_and_nobody_blamed() -> None:
+    change = Change(200, 1.8, 0.052, 0.094, "forward")
+    standing = dataclasses.replace(QUIET, change=change)
+    slow, report = (
+        " ".join(page.page(recalled(standing), NOW, DEAR).split())
+        for page in (slow_page, report_page)
+    )
+    assert slow.startswith("job chargpt: nobody is slow")
+    assert CHANGED in slow
+    assert CHANGED in report
+    assert report_page.plain(recalled(standing), DEAR)["change"]["ratio"] == 1.8
+    assert slow_page.plain(recalled(standing), DEAR)["standing"]["change"]["since_step"] == 200
+
+
+def test_several_ranks_are_and_one_is() -> None:
+    two = dataclasses.replace(STANDING, slow=[dataclasses.replace(SLOW, ranks=[1, 3])])
+    assert "ranks 1, 3 on b are slow\n" in slow_page.page(recalled(two), NOW, DEAR)
+    alone = dataclasses.replace(QUIET, judged_ranks=1)
+    told = slow_page.page(recalled(alone), NOW, DEAR)
+    assert "watched     1 rank compared" not in told
+    assert "nobody is slow" not in told
+    assert told.startswith("job chargpt: one rank alone, which can be compared with nobody\n")
+    one = Performance(1.0, 1, alone, recalled().performance.ranks[:1])  # type: ignore[union-attr]
+    report = report_page.page(Recalled("j", one, False), NOW, DEAR)
+    assert report.startswith("job j: 1 rank\n")
+    assert "where a step's time goes (of 1 rank, 152 ms)" in report
+
+
+def test_why_a_slow_node_is_not_replaced_is_told_while_the_job_goes_on() -> None:
+    seen = recalled().performance
+    assert seen is not None
+    why = "no spare waits that could take its place"
+    stays = dataclasses.replace(seen, staying={"rank 5 on b": why})
+    told = dataclasses.replace(recalled(), performance=stays)
+    assert f"stays       not replaced: {why}" in slow_page.page(told, NOW, DEAR)
+    assert slow_page.plain(told, DEAR)["not_replaced"] == {"rank 5 on b": why}
+    over = dataclasses.replace(told, is_over=True)
+    assert "not replaced" not in slow_page.page(over, NOW, DEAR)
 
 
 def test_a_slow_link_is_told_by_its_group_and_compared_with_no_ranks() -> None:

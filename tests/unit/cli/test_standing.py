@@ -17,6 +17,7 @@ from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.slowness import Change
 from holdfast_sidecar.records.snapshot import SnapshotOrder, SnapshotReport
 from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.settings import PolicySettings
@@ -242,6 +243,62 @@ def test_who_slows_the_job_is_told_in_one_line() -> None:
         judge("j", view(1, over, a={"report": told}), view(2, over, a={"report": told})).slow
         is None
     )
+
+
+WHY = "it cost 40 s so far, a restart costs 2 min"
+
+
+def slow_page(**told: str) -> str:
+    slow = dataclasses.replace(slow_job.STANDING, attempt=0)
+    report = NodeReport(
+        "a", "i", 0, 0, 0, 0, True, ranks=[RANK], slow=slow, staying=told, findings=[FOUND]
+    )
+    before, after = (view(beat, plan(), a={"report": report}) for beat in (1, 2))
+    return page(judge("j", before, after), 5000.0)
+
+
+FOUND = Finding(
+    Kind.STRAGGLER, "b", 4000.0, 0.95, [5], evidence=["throttled in 28% of the time", "raise it"]
+)
+
+
+def test_why_a_slow_node_is_not_replaced_is_told_below_it() -> None:
+    told = slow_page(**{"rank 5 on b": WHY})
+    assert f"without it\n            not replaced: {WHY}\n            why: holdfast" in told
+    assert "not replaced" not in slow_page()
+
+
+def test_that_all_ranks_became_slower_is_told_and_no_trouble() -> None:
+    change = Change(200, 1.8, 0.052, 0.094, "forward")
+    slow = dataclasses.replace(slow_job.QUIET, attempt=0, change=change)
+    report = NodeReport("a", "i", 0, 0, 0, 0, True, ranks=[RANK], slow=slow)
+    standing = judge("j", *(view(beat, plan(), a={"report": report}) for beat in (1, 2)))
+    assert standing.is_healthy
+    assert "\nchanged     every rank takes 1.8 times as long as before step 200 (" in page(
+        standing, 5000.0
+    )
+
+
+def test_a_standing_that_nobody_renews_says_of_when_it_is() -> None:
+    slow = dataclasses.replace(slow_job.STANDING, attempt=0)
+    report = NodeReport("a", "i", 0, 0, 0, 0, True, ranks=[RANK], slow=slow)
+    standing = judge("j", *(view(beat, plan(), a={"report": report}) for beat in (1, 2)))
+    assert "(as of 10 min 10 s ago: no step was judged since)" in page(standing, 5600.0)
+    assert "as of" not in page(standing, 5000.0)
+
+
+def test_status_fits_a_narrow_terminal_and_is_whole_in_a_pipe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    piped = slow_page(**{"rank 5 on b": WHY})
+    assert any(line.startswith("straggler  rank 5 on node b, for ") for line in piped.splitlines())
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("NO_COLOR", "1")
+    folded = slow_page(**{"rank 5 on b": WHY})
+    assert " ".join(folded.split()) == " ".join(piped.split())
+    heading, _, _, findings = folded.split("\n\n")
+    assert max(map(len, f"{heading}\n{findings}".splitlines())) <= 60, folded
 
 
 def test_what_the_leader_waits_for_is_said_by_the_leader_alone() -> None:

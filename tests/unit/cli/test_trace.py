@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import json
 import os
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.cli.trace import choose_here, look, parse_ranks
+from holdfast_sidecar.cli.trace import choose_here, end, look, parse_ranks
 from holdfast_sidecar.cli.trace_files import Collected, collect
 from holdfast_sidecar.cli.trace_page import page, spell
 from holdfast_sidecar.cli.wishes import LOST, Settled
@@ -79,6 +80,17 @@ def test_what_was_taken_is_kept_and_another_requests_order_is_not() -> None:
     assert look(cluster(done), "r2", kept) == Settled(False, LOST)
     assert look(cluster(done), "r1", kept) == Settled(True, "taken")
     assert kept == [done]
+
+
+def test_files_that_are_there_outlive_the_job() -> None:
+    kept: list[TraceOrder] = []
+    over = dataclasses.replace(PLAN, state="done")
+    seen = dataclasses.replace(cluster(order(), states=("saved", "saving")), plan=over)
+    assert end(cluster(order(), states=("saved", "saved")), "r1", kept) is None
+    assert end(seen, "r1", kept) == Settled(True, "taken")
+    assert [(one.rank, one.state) for one in kept[0].taken] == [(0, "saved"), (1, "saving")]
+    none = dataclasses.replace(cluster(order(), states=("saving", "none")), plan=over)
+    assert end(none, "r1", []) == end(seen, "r2", []) == Settled(False, "it has ended: done")
 
 
 @pytest.mark.parametrize(("text", "ranks"), [(None, []), ("5", [5]), ("5,0,5", [5, 0])])

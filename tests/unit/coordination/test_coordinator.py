@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ class NoLeadership:
     """Leads nothing; notes under which leases it was asked to."""
 
     waiting = ""
+    staying: Mapping[str, str] = {}
     slow_checkpoint = ""
 
     def __init__(self, then: Callable[[], None] = lambda: None) -> None:

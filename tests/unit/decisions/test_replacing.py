@@ -14,7 +14,7 @@ from holdfast_sidecar.decisions import replacing, worth_replacing
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.endurance import LATE_S, Endurance, Spell
 from holdfast_sidecar.decisions.lemon import WITHOUT_NODE
-from holdfast_sidecar.decisions.worth_replacing import obstacle, restart_cost_s
+from holdfast_sidecar.decisions.worth_replacing import Beside, obstacle, restart_cost_s
 from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.gate import GateVerdict
 from holdfast_sidecar.records.incident import Incident
@@ -87,6 +87,64 @@ def test_only_what_stays_with_a_node_is_a_reason(cause: Cause) -> None:
     assert (obstacle(one, LONG, 120.0, POLICY) == "") == (cause.value in CARRIED)
 
 
+GUESS = dataclasses.replace(
+    SLOW,
+    cause=Cause.COMPUTE,
+    confidence=0.95,
+    cause_confidence=0.57,
+    is_guess=True,
+    is_host_only=True,
+)
+ASLEEP = dataclasses.replace(GUESS, is_asleep=True)
+ON_GPU = dataclasses.replace(GUESS, is_host_only=False)
+A_MATE, ALONE, ALL = Beside(well=1), Beside(), Beside(well=0, slow=2)
+TWICE = " (twice, as its cause is a guess)"
+
+
+@pytest.mark.parametrize(
+    ("one", "beside", "spell", "why"),
+    [
+        (
+            ASLEEP,
+            A_MATE,
+            seen(9000.0),
+            "it sleeps or waits by itself, which is not the machine's doing: the other rank on its"
+            " node is well",
+        ),
+        (ASLEEP, ALONE, seen(1300.0), ""),
+        (ASLEEP, ALL, LONG, ""),
+        (GUESS, A_MATE, LONG, f"not seen for 20 min yet{TWICE}"),
+        (
+            GUESS,
+            A_MATE,
+            seen(1300.0, 0.2),
+            f"it cost 3 min 37 s so far, a restart costs 2 min{TWICE}",
+        ),
+        (GUESS, A_MATE, seen(1300.0), ""),
+        (GUESS, ALL, LONG, ""),
+        (ON_GPU, A_MATE, LONG, ""),
+        (dataclasses.replace(SLOW, cause_confidence=0.5), A_MATE, LONG, ""),
+    ],
+    ids=[
+        "asleep beside one who is well",
+        "asleep alone",
+        "the whole node sleeps",
+        "a guess needs longer",
+        "a guess must cost more",
+        "a guess that is worth it",
+        "the whole node computes slowly",
+        "a GPU has no signal either",
+        "measured",
+    ],
+)
+def test_a_guess_needs_more_than_a_cause_that_was_measured(
+    one: Slowness, beside: Beside, spell: Spell, why: str
+) -> None:
+    # What a restart costs is lost already where nothing else is said.
+    restart_s = 120.0 if "cost" in why else 100.0
+    assert obstacle(one, spell, restart_s, POLICY, beside) == why
+
+
 def test_a_restart_costs_what_the_last_ones_took_and_a_checkpoint() -> None:
     assert restart_cost_s(Cluster()) == worth_replacing.ASSUMED_RESTART_S
     done = {
@@ -104,6 +162,10 @@ def test_a_restart_costs_what_the_last_ones_took_and_a_checkpoint() -> None:
     saved = LedgerEntry("c", "/c", 1, 0, 1, "", "complete", 9, 4, 1.0, blocked_s=2.0, write_s=9.0)
     # The newest three: 20, 30 and 90 s.
     assert restart_cost_s(Cluster(incidents=done, ledger={"c": saved})) == 32.0
+
+
+def test_before_any_restart_the_first_start_says_what_one_takes() -> None:
+    assert restart_cost_s(Cluster(), 5.0) == 10.0
 
 
 def standing(at: float, *slow: Slowness, attempt: int = 0) -> SlowStanding:
@@ -375,3 +437,78 @@ def test_a_node_on_the_verge_makes_no_series_of_checkpoints(
     job.run(5.0 + 4 * 5.0)
     assert job.is_running(0)
     assert 2 <= len(job.storage.held) <= 5
+
+
+def stays(job: SimulatedJob) -> str:
+    """What the leader says of the slow node."""
+    view = MemoryStore(job.server).read()
+    told = judge("j", view, view).staying
+    assert set(told) <= {"rank 2 on n1"}
+    return told.get("rank 2 on n1", "")
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"spares": 0}, "no spare waits that could take its place"),
+        ({"policy": PolicySettings(replace_slow_after_s=0.0, quarantine_share=1.0)}, ""),
+        (
+            {"policy": PolicySettings(replace_slow_after_s=600.0, quarantine_share=1.0)},
+            "not seen for 10 min yet",
+        ),
+        (
+            {"policy": PolicySettings(replace_slow_after_s=5.0, quarantine_share=1.0, budget=0)},
+            "the budget of restarts for it is used up",
+        ),
+        (
+            {"modes": ModeSettings(quarantine="observe")},
+            "the mode for keeping a node outside is observe",
+        ),
+        ({"modes": ModeSettings(straggler="suggest")}, "the mode for it is suggest"),
+        (
+            {"registered": False},
+            "the job can't be saved before (that takes the three lines and --checkpoint-dir)",
+        ),
+    ],
+    ids=["no spare", "never", "not for long", "no budget", "quarantine", "suggest", "unsaved"],
+)
+def test_why_a_slow_node_keeps_its_place_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, object], why: str
+) -> None:
+    job = slow_job(tmp_path, monkeypatch, **options)  # type: ignore[arg-type]
+    job.run(15)
+    assert job.is_running(0)
+    assert stays(job) == why
+
+
+def test_a_cause_that_goes_along_keeps_it_whoever_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = slow_job(tmp_path, monkeypatch)
+    uneven = dataclasses.replace(SLOW, cause=Cause.UNEVEN_WORK)
+    for node in job.nodes.values():
+        node.judges = lambda now: standing(now, uneven)
+    job.run(10)
+    assert stays(job) == "another node is no help against uneven_work"
+
+
+def test_a_rank_that_sleeps_beside_one_that_is_well_keeps_its_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = slow_job(tmp_path, monkeypatch)
+    for node in job.nodes.values():
+        node.judges = lambda now: standing(now, ASLEEP)
+    job.run(30)
+    assert job.is_running(0)
+    assert stays(job).startswith("it sleeps or waits by itself")
+
+
+def test_what_a_restart_would_cost_is_known_from_the_first_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Minutes are assumed only where nobody saw it start."""
+    job = slow_job(tmp_path, monkeypatch)
+    monkeypatch.setattr(worth_replacing, "ASSUMED_RESTART_S", 1e6)
+    began = job.now
+    job.run_until(lambda: job.is_running(1))
+    assert job.now - began < 30.0

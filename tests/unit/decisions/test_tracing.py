@@ -246,8 +246,18 @@ def test_a_rank_that_ends_takes_no_file_from_the_others(
 @pytest.mark.parametrize(
     "plan", [dataclasses.replace(PLAN, attempt=3), dataclasses.replace(PLAN, state="ended")]
 )
-def test_it_ends_with_its_attempt(plan: Plan) -> None:
-    assert verdict(told(*SAVED), plan=plan) == Void("the attempt ended")
+def test_it_ends_with_its_attempt_but_for_the_files_that_are_there(plan: Plan) -> None:
+    assert verdict({}, plan=plan) == Void("the attempt ended")
+    assert verdict(told(TracedRank(0, "saving")), plan=plan) == Void("the attempt ended")
+    assert verdict(told(*SAVED), plan=plan) == Taken(tuple(SAVED))
+    assert verdict(told(SAVED[0]), plan=plan) == Taken((SAVED[0], TracedRank(2)))
+
+
+def test_ranks_that_are_watched_from_outside_alone_are_refused_at_once() -> None:
+    seen = {rank: dataclasses.replace(one, phase="resting") for rank, one in FOUR.items()}
+    answer = choose(ASKED, seen, {}, None)
+    assert isinstance(answer, Refused)
+    assert "no hooks" in answer.reason
 
 
 def test_it_ends_when_nobody_waits_for_it_any_more() -> None:

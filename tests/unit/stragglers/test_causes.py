@@ -176,3 +176,68 @@ def test_the_louder_of_peers_and_mates_is_what_counts() -> None:
     assert both.storage == 0.4
     assert both.clock == 0.7
     assert both.forward == peers.forward
+
+
+ON_DEVICE = Witness(has_device=True)
+ON_HOST = Witness(is_host_only=True)
+
+
+@pytest.mark.parametrize(
+    ("own", "theirs"),
+    [
+        (30, 30),
+        (1, 30),
+        (640, 880),
+    ],
+    ids=["all of them sleep", "next to nothing", "peers compute"],
+)
+def test_who_used_no_cpu_meanwhile_slept_and_did_not_compute(own: int, theirs: int) -> None:
+    verdict = named("forward", {"cpu_permille": theirs}, ON_HOST, cpu_permille=own)
+    assert verdict.cause is Cause.COMPUTE
+    assert verdict.is_asleep
+    assert verdict.is_host_only
+    assert not verdict.is_measured
+    told = " ".join(verdict.evidence)
+    assert f"its process used {own / 1000:.0%} of a CPU meanwhile: it slept or waited" in told
+    assert "py-spy" in verdict.advice
+    assert "dcgmi" not in verdict.advice
+
+
+@pytest.mark.parametrize(
+    ("own", "theirs", "witness"),
+    [
+        (0, 0, ON_HOST),
+        (990, 840, ON_HOST),
+        (260, 30, ON_HOST),
+        (3200, 3000, ON_HOST),
+        (30, 30, ON_DEVICE),
+        (30, 30, Witness()),
+    ],
+    ids=[
+        "not known",
+        "computes",
+        "computes beside sleepers",
+        "with many threads",
+        "on a GPU",
+        "on something else",
+    ],
+)
+def test_who_may_have_computed_is_not_said_to_sleep(
+    own: int, theirs: int, witness: Witness
+) -> None:
+    verdict = named("forward", {"cpu_permille": theirs}, witness, cpu_permille=own)
+    assert verdict.cause is Cause.COMPUTE
+    assert not verdict.is_asleep
+    assert not any("slept" in line for line in verdict.evidence)
+
+
+def test_advice_names_a_gpus_tools_only_where_there_is_one() -> None:
+    assert "dcgmi" not in named("forward").advice
+    assert "device" not in " ".join(named("forward").evidence)
+    assert "dcgmi" in named("forward", witness=ON_DEVICE).advice
+
+
+def test_between_the_parts_sleeping_is_told_as_well() -> None:
+    verdict = named("other", witness=ON_HOST, cpu_permille=30)
+    assert (verdict.cause, verdict.is_asleep) == (Cause.UNKNOWN, True)
+    assert any("slept or waited" in line for line in verdict.evidence)

@@ -16,6 +16,7 @@ from holdfast_sidecar.stragglers.efficiency import (
     FIRST_FRAMES,
     MISSING,
     NO_FLOPS,
+    NO_LOADER,
     NO_PEAK,
     NO_STEPS,
     NO_TOKENS,
@@ -234,3 +235,12 @@ def test_thousands_of_ranks_are_no_burden() -> None:
     began_s = time.process_time()
     watch.follow(one, where, told)
     assert time.process_time() - began_s < 0.1  # a tenth of what all judging may take of a second
+
+
+def test_what_no_loader_gave_is_not_known_to_be_nothing() -> None:
+    found = judged(line(0, data=0), line(1, data=0))
+    assert found.data_share is None
+    assert NO_LOADER in found.unknown
+    some = judged(line(0, data=0), line(1, data=4000))
+    assert some.data_share is not None
+    assert NO_LOADER not in some.unknown

@@ -22,7 +22,7 @@ def test_what_was_counted_for_less_than_a_second_says_what_it_said_before() -> N
     meter.note(Counts(11.5, 101.0))
     assert meter.read(QUIET).cpu_permille == 1000
     meter.note(Counts(12.0, 101.0))
-    assert meter.read(QUIET).cpu_permille == 0
+    assert meter.read(QUIET).cpu_permille == 1  # none at all; 0 would be that nobody knows
 
 
 def test_what_nobody_counts_is_nothing() -> None:
@@ -31,7 +31,7 @@ def test_what_nobody_counts_is_nothing() -> None:
     meter.note(None)
     meter.note(Counts(10.0, 100.0, None, None))
     meter.note(Counts(12.0, 100.0, 5.0, 8.0))
-    assert meter.read(QUIET) == Load()
+    assert meter.read(QUIET) == Load(cpu_permille=1)
 
 
 def test_another_control_groups_counts_are_no_throttling_and_many_cpus_no_more_than_all() -> None:

@@ -71,3 +71,16 @@ def test_what_the_script_calls_a_rank_tells_what_its_messages_do_not() -> None:
     places = chained("with=1 after=1", "role=a with=0 after=0")
     assert [place.is_unknown_stage for place in places] == [True, False]
     assert places[1].role == "a with=0 after=0"
+
+
+def test_on_its_host_alone_is_who_has_no_gpu_and_talks_over_gloo() -> None:
+    """Other devices are not asked, but have backends of their own."""
+    ranks = [
+        rank(0, is_gloo_alone=True),
+        rank(1, is_gloo_alone=True, memory_total=2**34),
+        rank(2, memory_total=2**34),
+        rank(3),
+    ]
+    places = find_places({"a": ranks}, {})
+    assert [place.is_host_only for place in places.values()] == [True, False, False, False]
+    assert [place.has_device for place in places.values()] == [False, True, True, False]

@@ -26,6 +26,7 @@ SLOW = Slowness(
     lost_s=360.0,
     evidence=["its control group was throttled for 28 % of the time"],
     advice="raise the quota (cpu.max) of the pod",
+    cause_confidence=0.9,
 )
 
 
