@@ -32,6 +32,9 @@ ALIKE = 0.01
 NAMED = 4
 """In the first line; below it stands everyone."""
 
+STAGE = "stage "
+"""So the role of a whole stage begins, which is compared with the others."""
+
 NOT_JUDGED = (
     "nobody has judged this job's steps yet: that takes some ten steps of every rank, the hooks in"
     " them (`holdfast doctor`), and that `straggler.enabled` is on"
@@ -151,6 +154,8 @@ def _one(
 def _with_whom(one: Slowness) -> str:
     if one.group:
         return "steps in which nobody waits longer than usual in exchanges"
+    if one.role.startswith(STAGE):
+        return "the other stages"
     return f"the others of role {one.role}" if one.role else "all others"
 
 
@@ -161,7 +166,8 @@ def _what_ifs(
     worth = list(_worth_telling(standing.what_ifs))
     for number, one in enumerate(worth[:WHAT_IFS_SHOWN]):
         head = "this job would be " if not number else ""
-        lost = f" ({span(one.lost_s)} so far)" if one.lost_s >= 1 else ""
+        # What a slow rank or stage lost stands with it, as its share of what all of them lost.
+        lost = f" ({span(one.lost_s)} so far)" if one.kind == "work" and one.lost_s >= 1 else ""
         yield _line("what if" if not number else "", f"{head}{slow_words.if_only(one)}{lost}")
     total_s = sum(standing.lost_s.values())
     if total_s >= 1:

@@ -35,7 +35,7 @@ class Slowness:
     node: str
     """Empty: it is about more than one node, or none in particular."""
     role: str
-    """Whom it was compared with; empty: with all ranks."""
+    """Whom it was compared with; empty: with all ranks. `stage 1`: that stage with the others."""
     cause: Cause
     part: str
     """Where the time goes: data, transfer, forward, backward, optimizer, communicating, other."""
@@ -65,9 +65,9 @@ class WhatIf:
     """How much faster the job would be: `gain` 0.18 is 18 %."""
 
     what: str
-    """`rank 5`, `stage 2`, `even work`, `data_loading`."""
+    """`rank 5`, `stage 2`, `even stages`, `even work`, `data_loading`."""
     kind: str
-    """rank, stage, work, cause."""
+    """rank, stage, stages, work, cause."""
     gain: float
     lost_s: float
     """Seconds of the whole job that it cost so far."""

@@ -11,6 +11,9 @@ from holdfast_sidecar.records.steps import StepLine
 PIPELINE = "pp"
 """The dimension along which a pipeline's stages lie."""
 
+OF_A_MESH = "mesh_"
+"""So torch calls the groups of a DeviceMesh, with the name of the dimension behind it."""
+
 _WAITS = tuple(StepLine._fields.index(f"wait_{slot}") for slot in (1, 2, 3, 4))
 
 
@@ -55,4 +58,6 @@ class Place:
 def _is_pipeline(group: Group, stages: int) -> bool:
     """Stages may also send each other messages in a group of all ranks; then it has their number
     only where there is nothing but the pipeline."""
+    if group.title.startswith(OF_A_MESH):
+        return group.title == OF_A_MESH + PIPELINE
     return PIPELINE in group.title or "pipe" in group.title or group.size == stages

@@ -46,7 +46,7 @@ def test_who_is_slow_is_told_with_cause_evidence_advice_and_cost() -> None:
         "raise the quota (cpu.max) of the pod",
         "the job would be 18 % faster without it",
         "6 min of the job, 0.80 GPU hours, 2.00 EUR",
-        "this job would be 18 % faster without rank 5 (6 min so far)",
+        "this job would be 18 % faster without rank 5\n",
         "6.0 % faster with even work (sequence lengths) (2 min so far)",
         "6 min 36 s of the job, 0.88 GPU hours, 2.20 EUR (11 %)",
         "not judged  rank 7: no other rank has its role",

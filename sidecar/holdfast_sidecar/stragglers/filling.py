@@ -1,0 +1,71 @@
+"""How much of a step a pipeline needs to fill and to drain, by what its slowest stage waits. Pure.
+
+The slowest stage has something to do all the time but while the first micro-batch comes to it and
+the last one leaves it, which is what the other stages take for one micro-batch. What it waits in
+the pipeline is that; what it waits for others besides (gradients, shards) is not.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from holdfast_sidecar.records.steps import StepLine
+from holdfast_sidecar.stragglers.frame import Frame
+from holdfast_sidecar.stragglers.place import PIPELINE, Place
+
+MEMBERS = 16
+"""Of a stage that are looked at."""
+
+COUNTS = 0.1
+"""Of each frame: the number of micro-batches stays, the noise of a frame does not matter."""
+
+
+@dataclass
+class Filling:
+    """Follows one attempt: of the other stages' time for a step, the part that the slowest waits;
+    one by the number of micro-batches, but for what messages take."""
+
+    share: float = 0.0
+    """0: not known, or there is no pipeline."""
+    _places: Mapping[int, Place] | None = None
+    _members: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    _is_known: bool = False
+
+    def follow(self, frame: Frame, places: Mapping[int, Place]) -> float:
+        """The share after one more frame."""
+        if places is not self._places:
+            self._places, self._members = places, _by_stage(places)
+        now = self._read(frame, places) if len(self._members) > 1 else None
+        if now is not None:
+            self.share += (COUNTS if self._is_known else 1.0) * (now - self.share)
+            self._is_known = True
+        return self.share
+
+    def _read(self, frame: Frame, places: Mapping[int, Place]) -> float | None:
+        own: dict[int, float] = {}
+        waits: dict[int, float] = {}
+        for stage, ranks in self._members.items():
+            lines = [frame.lines[rank] for rank in ranks if rank in frame.lines]
+            if not lines or not all(line.waits_seen for line in lines):
+                return None
+            own[stage] = statistics.median(line.own_us for line in lines)
+            waits[stage] = statistics.median(_waits_us(ln, places[ln.rank]) for ln in lines)
+        slowest = max(own, key=lambda stage: own[stage])
+        others = sum(own.values()) - own[slowest]
+        return min(1.0, max(0.0, waits[slowest] / others)) if others > 0 else None
+
+
+def _waits_us(line: StepLine, place: Place) -> float:
+    """What it has nothing to do for, and does not wait elsewhere than in the pipeline."""
+    elsewhere = sum(line[waits] for waits in place.waits_elsewhere)
+    return float(line.total - line.own_us - elsewhere)
+
+
+def _by_stage(places: Mapping[int, Place]) -> Mapping[int, Sequence[int]]:
+    found: dict[int, list[int]] = {}
+    for rank, place in places.items():
+        if place.stages > 1:
+            found.setdefault(place.coordinate.get(PIPELINE, 0), []).append(rank)
+    return {s: ranks[:: max(1, len(ranks) // MEMBERS)] for s, ranks in found.items()}
