@@ -22,6 +22,7 @@ from holdfast.recorder import Recorder
 
 MESHES = "torch.distributed.device_mesh"
 STAGES = "torch.distributed.pipelining.stage"
+SCHEDULES = "torch.distributed.pipelining.schedules"
 
 
 class Layout:
@@ -37,6 +38,7 @@ class Layout:
             "coordinate": [],
             "stage": None,
             "stages": None,
+            "micro_batches": None,
             "role": "",
         }
 
@@ -78,6 +80,13 @@ class Layout:
             self._told.update(stage=index, stages=int(stage.num_stages))
             self._tell()
 
+    def schedule(self, schedule: Any) -> None:
+        """A pipeline's schedule was made; of several, for training and evaluating, the first one
+        counts."""
+        if self._told["micro_batches"] is None:
+            self._told["micro_batches"] = int(schedule._n_microbatches)
+            self._tell()
+
     def _tell(self) -> None:
         if self._path is not None and process.current() is self._recorder:
             write_beside(self._path, self._told)
@@ -97,6 +106,7 @@ def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
     for module, name, hook in (
         (MESHES, "DeviceMesh", guard.wrap("mesh", layout.mesh, None)),
         (STAGES, "_PipelineStageBase", guard.wrap("pipeline stage", layout.stage, None)),
+        (SCHEDULES, "_PipelineSchedule", guard.wrap("schedule", layout.schedule, None)),
     ):
         hooking = functools.partial(follow_made, module, name, is_compiling, hook)
         importing.once(module, functools.partial(guard.run, name, hooking))

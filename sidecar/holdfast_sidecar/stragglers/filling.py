@@ -1,8 +1,11 @@
-"""How much of a step a pipeline needs to fill and to drain, by what its slowest stage waits. Pure.
+"""How much of a step a pipeline needs to fill and to drain. Pure.
 
 The slowest stage has something to do all the time but while the first micro-batch comes to it and
-the last one leaves it, which is what the other stages take for one micro-batch. What it waits in
-the pipeline is that; what it waits for others besides (gradients, shards) is not.
+the last one leaves it. What it waits in the pipeline is that; what it waits for others besides
+(gradients, shards) is not. Where it is the last stage, or all backward passes come after all
+forward ones (GPipe), that is what the other stages take for one micro-batch. In 1F1B an early stage
+waits less, as the others work while it still has something to do: filling shows in full only once
+stages are even.
 """
 
 from __future__ import annotations
@@ -22,26 +25,38 @@ COUNTS = 0.1
 """Of each frame: the number of micro-batches stays, the noise of a frame does not matter."""
 
 
+PER_STAGE = 4
+"""Micro-batches that are thought of where nobody tells: from there on filling matters little, as
+the authors of GPipe (2019) put it, so that who cares for speed has as many."""
+
+
 @dataclass
 class Filling:
-    """Follows one attempt: of the other stages' time for a step, the part that the slowest waits;
-    one by the number of micro-batches, but for what messages take."""
+    """Follows one attempt: of the other stages' time, the part that the slowest waits."""
 
     share: float = 0.0
-    """0: not known, or there is no pipeline."""
+    """As it is. 0: not known, or there is no pipeline."""
+    even: float = 0.0
+    """As it would be if all stages took equally long."""
     _places: Mapping[int, Place] | None = None
     _members: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    _micro_batches: int = 0
     _is_known: bool = False
+    _is_last: bool = False
+    """The slowest stage is."""
 
-    def follow(self, frame: Frame, places: Mapping[int, Place]) -> float:
-        """The share after one more frame."""
+    def follow(self, frame: Frame, places: Mapping[int, Place]) -> None:
+        """Take one more frame."""
         if places is not self._places:
             self._places, self._members = places, _by_stage(places)
+            self._micro_batches = max((one.micro_batches for one in places.values()), default=0)
         now = self._read(frame, places) if len(self._members) > 1 else None
         if now is not None:
             self.share += (COUNTS if self._is_known else 1.0) * (now - self.share)
             self._is_known = True
-        return self.share
+            cut_into = self._micro_batches or PER_STAGE * len(self._members)
+            shows = self._is_last and not self._micro_batches
+            self.even = self.share if shows else max(self.share, 1 / cut_into)
 
     def _read(self, frame: Frame, places: Mapping[int, Place]) -> float | None:
         own: dict[int, float] = {}
@@ -53,6 +68,7 @@ class Filling:
             own[stage] = statistics.median(line.own_us for line in lines)
             waits[stage] = statistics.median(_waits_us(ln, places[ln.rank]) for ln in lines)
         slowest = max(own, key=lambda stage: own[stage])
+        self._is_last = slowest == max(own)
         others = sum(own.values()) - own[slowest]
         return min(1.0, max(0.0, waits[slowest] / others)) if others > 0 else None
 

@@ -1,8 +1,9 @@
 """Where a rank says it stands, and in which process groups: from its two small files to the short
 texts that its report carries, and back. Pure.
 
-A layout reads `pp=0/2 dp=1/2 tp=0/2 role=trainer`: of each dimension where, and of how many, then
-what the script calls its part in the job, which may have blanks in it.
+A layout reads `pp=0/2 dp=1/2 tp=0/2 micro_batches=8 role=trainer`: of each dimension where, and of
+how many; into how many micro-batches the pipeline cuts a batch; and last what the script calls its
+part in the job, which may have blanks in it.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ PIPELINE = "pp"
 
 _PIPELINES = frozenset({PIPELINE, "pipe", "pipeline", "pipeline_parallel", "stage", "stages"})
 
+_MICRO_BATCHES = "micro_batches="
+
 _ROLE = "role="
 
 
@@ -28,6 +31,8 @@ class Layout(NamedTuple):
     coordinate: Mapping[str, int]
     shape: Mapping[str, int]
     role: str
+    micro_batches: int = 0
+    """Into so many a pipeline cuts a batch; 0: not known."""
 
 
 def spell_layout(text: str) -> str:
@@ -40,6 +45,9 @@ def spell_layout(text: str) -> str:
     words = [_spell(name, at, size) for name, at, size in sizes]
     if not any(word.startswith(f"{PIPELINE}=") for word in words):
         words += [_spell(PIPELINE, told.get("stage"), told.get("stages"))]
+    micro_batches = told.get("micro_batches")
+    if isinstance(micro_batches, int) and micro_batches > 0:
+        words.append(f"{_MICRO_BATCHES}{micro_batches}")
     role = told.get("role")
     words += [f"{_ROLE}{' '.join(role.split())}"] if isinstance(role, str) and role.strip() else []
     return " ".join(filter(None, words))
@@ -48,13 +56,15 @@ def spell_layout(text: str) -> str:
 def parse_layout(text: str) -> Layout:
     """A layout as a report tells it."""
     dimensions, _, role = f" {text}".partition(f" {_ROLE}")
-    coordinate, shape = dict[str, int](), dict[str, int]()
+    coordinate, shape, micro_batches = dict[str, int](), dict[str, int](), 0
     for word in dimensions.split():
         name, _, where = word.partition("=")
         at, _, size = where.partition("/")
         if at.isdecimal() and size.isdecimal():
             coordinate[name], shape[name] = int(at), int(size)
-    return Layout(coordinate, shape, role)
+        elif f"{name}=" == _MICRO_BATCHES and where.isdecimal():
+            micro_batches = int(where)
+    return Layout(coordinate, shape, role, micro_batches)
 
 
 def spell_groups(text: str) -> list[str]:

@@ -43,6 +43,9 @@ class Place:
     groups: tuple[Group | None, ...] = (None, None, None, None)
     """Those whose waits its lines tell apart, in their order."""
 
+    micro_batches: int = 0
+    """Into so many its pipeline cuts a batch; 0: not known."""
+
     @property
     def stages(self) -> int:
         """Of its pipeline; 1: it is in none."""

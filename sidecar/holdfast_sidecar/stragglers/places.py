@@ -31,7 +31,7 @@ def _place(
     rank: int, node: str, layout: str, groups: tuple[str, ...], launched_as: str | None
 ) -> Place:
     """Remembered, as it hardly ever changes and is asked of thousands of ranks every second."""
-    coordinate, shape, called = parse_layout(layout)
+    coordinate, shape, called, micro_batches = parse_layout(layout)
     stage = f"{PIPELINE} {coordinate[PIPELINE]}" if shape.get(PIPELINE, 1) > 1 else ""
     return Place(
         rank=rank,
@@ -40,4 +40,5 @@ def _place(
         coordinate=coordinate,
         shape=shape,
         groups=parse_groups(list(groups)),
+        micro_batches=micro_batches,
     )

@@ -6,8 +6,8 @@ passes through all of them, the others follow as quickly as the slowest stage le
 
     t = f * (sum of stages) + (1 - f) * (slowest stage) with f = 1 / m,
 
-which is (m + p - 1) / m * stage where p stages are alike. Nobody tells m; what share of a step
-filling and draining takes is measured instead (`filling`), and 0 where it can't be. Data-parallel
+which is (m + p - 1) / m * stage where p stages are alike. How much less than 1 / m shows while they
+are not is measured (see `filling`); 0 where it can't be. Data-parallel
 replicas meet at the slowest. The exchange comes on top, and is what is left of the time that was
 measured; a model that says more than was measured is scaled to it.
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import heapq
 import statistics
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -96,8 +96,9 @@ class StepModel:
     total_us: float
     """As it was measured."""
     filling: float = 0.0
-    """Of what a micro-batch needs on its way through all stages, what shows in the step: the first
-    one's part of all of them."""
+    """Of what the other stages take, what shows in the step beside the slowest one's time."""
+    even_filling: float = 0.0
+    """The same if all stages took equally long."""
     _units: list[float] = field(default_factory=list)
     _replicas: list[float] = field(default_factory=list)
     _slowest: list[int] = field(default_factory=list)
@@ -117,7 +118,10 @@ class StepModel:
             changed[unit] = max(times, default=0.0)
         replicas = {layout.replica[unit] for unit in changed}
         new = {
-            number: self._take(changed.get(u, self._units[u]) for u in layout.parts[number])
+            number: self._take(
+                [self._units[u] for u in layout.parts[number]],
+                [changed.get(u, self._units[u]) for u in layout.parts[number]],
+            )
             for number in replicas
         }
         slowest = max(max(new.values(), default=0.0), self._slowest_but(new))
@@ -136,8 +140,14 @@ class StepModel:
         modelled = self.modelled_us
         return min(1.0, self.total_us / modelled) if modelled > 0 else 0.0
 
-    def _take(self, stages: Iterable[float]) -> float:
-        return pipeline_us(list(stages), self.filling)
+    def _take(self, stages: Sequence[float], changed: Sequence[float]) -> float:
+        """How long a replica takes with its stages changed: the more even they become by that, the
+        more of the filling shows."""
+        before = max(stages, default=0.0) * len(stages) - sum(stages)
+        after = max(changed, default=0.0) * len(changed) - sum(changed)
+        evened = min(1.0, max(0.0, 1.0 - after / before)) if before > 0 else 0.0
+        filling = self.filling + evened * (self.even_filling - self.filling)
+        return pipeline_us(changed, filling)
 
     def stage_times(self) -> dict[int, float]:
         """Stage -> what it takes in the middle replica; empty where there is no pipeline."""
@@ -168,13 +178,15 @@ def pipeline_us(stages: Sequence[float], filling: float) -> float:
     slowest = max(stages, default=0.0)
     if len(stages) < 2:
         return slowest
-    return filling * sum(stages) + (1 - filling) * slowest
+    return slowest + filling * (sum(stages) - slowest)
 
 
 _TOTAL = itemgetter(StepLine._fields.index("total"))
 
 
-def model(frame: Frame, layout: Layout, filling: float = 0.0) -> StepModel:
+def model(
+    frame: Frame, layout: Layout, filling: float = 0.0, even_filling: float = 0.0
+) -> StepModel:
     """The model of a frame; ranks that told nothing of it count as having done nothing."""
     times = frame.own_us
     totals = sorted(map(_TOTAL, frame.lines.values()))
@@ -191,4 +203,4 @@ def model(frame: Frame, layout: Layout, filling: float = 0.0) -> StepModel:
         for parts in layout.parts
     ]
     slowest = heapq.nlargest(KNOWN_SLOWEST, range(len(replicas)), key=replicas.__getitem__)
-    return StepModel(layout, times, total, filling, units, replicas, slowest)
+    return StepModel(layout, times, total, filling, even_filling, units, replicas, slowest)

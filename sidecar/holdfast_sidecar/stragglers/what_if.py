@@ -134,7 +134,8 @@ class WhatIfs:
         """The frame's model; the layout is worked out again when places have changed."""
         if self._layout is None or (places is not self._places and places != self._places):
             self._places, self._layout = dict(places), lay_out(places)
-        return model(frame, self._layout, self._filling.follow(frame, self._places))
+        self._filling.follow(frame, self._places)
+        return model(frame, self._layout, self._filling.share, self._filling.even)
 
 
 def key_of(trouble: Trouble) -> Key:
