@@ -44,6 +44,12 @@ is no alarm, and takes as long as to find who is slow."""
 class Watch(Protocol):
     """Follows how well the machine is used."""
 
+    def begin(self) -> None:
+        """Another attempt."""
+
+    def hear(self, lines: Iterable[StepLine]) -> None:
+        """All lines, also of steps that are in no frame."""
+
     def follow(
         self, frame: Frame, places: Mapping[int, Place], reports: Mapping[int, RankReport]
     ) -> Efficiency:
@@ -110,6 +116,8 @@ class Judge:
         assert current is not None
         new = list(lines)
         current.recompilations.take(new)
+        if self._efficiency is not None:
+            self._efficiency.hear(new)
         scene = Scene(places, reports, findings, moment)
         for frame in current.frames.take(new, places.keys()):
             self._standing = self._judge(current, frame, scene)
@@ -119,6 +127,8 @@ class Judge:
         """Nothing of another attempt's pace says anything of this one's."""
         self._toll.close_all()
         self._attempt, self._standing = _Attempt(attempt), None
+        if self._efficiency is not None:
+            self._efficiency.begin()
 
     def _judge(self, current: _Attempt, frame: Frame, scene: Scene) -> SlowStanding:
         excesses = current.detector.follow(frame, scene.places, scene.moment.now_s)

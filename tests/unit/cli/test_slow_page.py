@@ -191,7 +191,7 @@ def test_a_report_tells_how_well_the_machines_are_used_and_where_a_step_goes() -
         "MFU            38.2%, HFU 41.0%",
         "tokens/s       512,300",
         "communication  12 % of a step",
-        "scaling        82 % of the throughput of the first steps",
+        "pace           82 % of the first steps' throughput",
         "not known      bubbles: the job has no pipeline stages",
         "where a step's time goes (the middle of 8 ranks, 152 ms)",
         "78.0 GiB of 80.0 GiB  2.0 GiB",
