@@ -196,10 +196,13 @@ def _parts(parts: Mapping[str, float], total: float, ranks: int) -> Iterator[str
 
 def _most(one: Efficiency, total: float) -> Iterator[str]:
     """Where one rank spends much more than the middle one."""
-    for part, name in {**PARTS, "collector": "the garbage collector"}.items():
+    names = {**PARTS, "collector": "the garbage collector"}
+    # Who waits longest is who has least to do.
+    names.pop("communicating")
+    for part, name in names.items():
         most = one.most_us.get(part, 0.0)
         if most - one.parts_us.get(part, 0.0) > MUCH_MORE * total:
-            yield f"most of {name}: rank {one.most_rank[part]}, {_short(most)} of a step"
+            yield f"longest in {name}: rank {one.most_rank[part]}, {_short(most)} of a step"
 
 
 def _part(name: str, microseconds: float, longest: float, total: float) -> str:
