@@ -49,9 +49,11 @@ def page(recalled: Recalled, now_unix_s: float, price: CostSettings) -> str:
         picture = "" if performance is None else bars(performance)
         told = f"job {recalled.job}: {NOT_JUDGED}"
         return "\n\n".join(filter(None, [told, picture]))
+    # A job that is over is slow no longer, and nothing has been so since then.
+    as_of = standing.at_unix_s if recalled.is_over else now_unix_s
     parts = [
         _verdict(recalled, standing, now_unix_s),
-        *("\n".join(_one(one, performance, now_unix_s, price)) for one in standing.slow),
+        *("\n".join(_one(one, performance, as_of, price)) for one in standing.slow),
         "\n".join(_what_ifs(standing, performance, price)),
         "\n".join(row for line in standing.unjudged for row in _wrapped("not judged", line)),
         bars(_of_now(recalled, performance, standing)),

@@ -146,6 +146,12 @@ def test_pages_fit_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(map(len, first.splitlines())) <= 60, first
 
 
+def test_slowness_grows_no_older_once_the_job_is_over() -> None:
+    over = dataclasses.replace(recalled(), is_over=True)
+    for later in (NOW, NOW + 3600):
+        assert "step 1,200, 16 min 30 s ago" in slow_page.page(over, later, DEAR)
+
+
 def test_a_job_that_is_over_is_not_said_to_have_somebody_slow_now() -> None:
     over = dataclasses.replace(recalled(), is_over=True)
     told = slow_page.page(over, NOW, DEAR).splitlines()[0]

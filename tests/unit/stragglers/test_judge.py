@@ -196,3 +196,21 @@ def test_two_slow_ranks_are_charged_together_what_they_lost_together() -> None:
     assert sum(newest.lost_s.values()) == pytest.approx(truth, rel=0.12)
     first, second = (one.lost_s for one in newest.slow)
     assert first == pytest.approx(second, rel=0.3)
+
+
+@pytest.mark.parametrize("who_tells", [{0}, {2}, {2, 3}])
+def test_who_is_slow_stays_so_in_a_frame_of_which_its_role_tells_nothing(
+    who_tells: set[int],
+) -> None:
+    """Two roles of two ranks each: rank 1 is slow, and steps 80 to 84 are traced or saved."""
+    scenario = Scenario(7, Layout(dp=2, pp=2), faults=(Fault(Cause.COMPUTE, (1,), 0.5, 1),))
+    judge, job = Judge(), SimulatedJob(scenario)
+    slow = {}
+    for step, lines in enumerate(job.steps(90), start=1):
+        if 80 <= step < 85:
+            lines = [one if one.rank in who_tells else one._replace(steps=0) for one in lines]
+        moment = Moment(step * STEP_S, 1e9 + step * STEP_S, "node0")
+        standing = judge.follow(lines, job.places(), {}, (), 0, moment)
+        if standing is not None:
+            slow[standing.step] = [one.ranks for one in standing.slow]
+    assert {tuple(map(tuple, slow[step])) for step in range(78, 91)} == {((1,),)}
