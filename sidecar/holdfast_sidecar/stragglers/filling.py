@@ -41,6 +41,7 @@ class Filling:
     _places: Mapping[int, Place] | None = None
     _members: Mapping[int, Sequence[int]] = field(default_factory=dict)
     _micro_batches: int = 0
+    _measured: float = 0.0
     _is_known: bool = False
     _is_last: bool = False
     """The slowest stage is."""
@@ -52,11 +53,19 @@ class Filling:
             self._micro_batches = max((one.micro_batches for one in places.values()), default=0)
         now = self._read(frame, places) if len(self._members) > 1 else None
         if now is not None:
-            self.share += (COUNTS if self._is_known else 1.0) * (now - self.share)
+            self._measured += (COUNTS if self._is_known else 1.0) * (now - self._measured)
             self._is_known = True
-            cut_into = self._micro_batches or PER_STAGE * len(self._members)
-            shows = self._is_last and not self._micro_batches
-            self.even = self.share if shows else max(self.share, 1 / cut_into)
+            self._conclude()
+
+    def _conclude(self) -> None:
+        if self._micro_batches:
+            # What is waited beyond that is for messages, and stays with even stages.
+            self.even = 1 / self._micro_batches
+            self.share = min(self._measured, self.even)
+            return
+        self.share = self._measured
+        fewest = 0.0 if self._is_last else 1 / (PER_STAGE * len(self._members))
+        self.even = max(self.share, fewest)
 
     def _read(self, frame: Frame, places: Mapping[int, Place]) -> float | None:
         own: dict[int, float] = {}

@@ -30,8 +30,22 @@ def step_ms(own_ms: Sequence[float], micro_batches: int, schedule: Schedule) -> 
     return lasts(orders, times) + EXCHANGE_MS
 
 
+MESSAGES_MS = 6.0
+
+
+def test_what_messages_take_stays_with_even_stages() -> None:
+    own, even = (44, 85), (64.5, 64.5)
+    gains = told(own, 2, gpipe, messages_ms=MESSAGES_MS)
+    now, then = (step_ms(one, 2, gpipe) + MESSAGES_MS for one in (own, even))
+    assert gains["even stages"] == pytest.approx(now / then - 1, abs=0.005)
+
+
 def told(
-    own_ms: Sequence[float], micro_batches: int, schedule: Schedule, is_told: bool = True
+    own_ms: Sequence[float],
+    micro_batches: int,
+    schedule: Schedule,
+    is_told: bool = True,
+    messages_ms: float = 0.0,
 ) -> dict[str, float]:
     """What-if -> gain."""
     places = {
@@ -42,7 +56,7 @@ def told(
         )
         for rank, place in laid_out(dp=DP, pp=len(own_ms)).items()
     }
-    total = step_ms(own_ms, micro_batches, schedule)
+    total = step_ms(own_ms, micro_batches, schedule) + messages_ms
     what_ifs = WhatIfs()
     for step in range(1, 40):
         lines = {
