@@ -75,7 +75,7 @@ class WhatIfs:
     _accounts: dict[Key, _Account] = field(default_factory=dict)
     _filling: Filling = field(default_factory=Filling)
     work: EvenWork = field(default_factory=EvenWork)
-    _even: float | None = None
+    _shares: dict[Key, float] = field(default_factory=dict)
     _turn: int = 0
 
     def follow(
@@ -97,10 +97,8 @@ class WhatIfs:
             if (own := as_its_peers(one, e))
         }
         without |= _by_cause(one, excesses, causes or {}, exchanges, ranks)
-        without |= _by_stage(one)
-        share = self._even_share(frame, one, {excess.rank for excess in excesses})
-        if share is not None:
-            without["work", "even work"] = share * one.total_us
+        shares = self._by_many(frame, one, {excess.rank for excess in excesses})
+        without |= {key: share * one.total_us for key, share in shares.items()}
         takes = {key: (one.total_us, us) for key, us in without.items()}
         takes |= {key_of(it): us for it in troubles if (us := it.takes_us(one)) is not None}
         kept = {*takes, *(("rank", f"rank {rank}") for rank in ranks), *map(key_of, troubles)}
@@ -119,16 +117,20 @@ class WhatIfs:
         account = self._accounts.get(key_of(trouble))
         return 0.0 if account is None else max(0.0, account.gain)
 
-    def _even_share(self, frame: Frame, one: StepModel, slow: Collection[int]) -> float | None:
-        """What a step would take with even work, as a part of what it takes; of thousands of ranks
-        it is looked at now and then, and holds until the next time."""
+    def _by_many(self, frame: Frame, one: StepModel, slow: Collection[int]) -> Mapping[Key, float]:
+        """What a step would take if all ranks had other work, even work or that of even stages, as
+        a part of what it takes; of thousands of ranks it is looked at now and then, and holds until
+        the next time."""
         assert self._places is not None
         self._turn -= 1
         if self._turn <= 0:
             self._turn = 1 + len(frame.lines) // LOOKED_AT_ALWAYS
-            even = self.work.follow(frame, self._places, slow)
-            self._even = one.without(even) / one.total_us if even and one.total_us > 0 else None
-        return self._even
+            without = _by_stage(one)
+            if even := self.work.follow(frame, self._places, slow):
+                without["work", "even work"] = one.without(even)
+            total_us = one.total_us
+            self._shares = {key: us / total_us for key, us in without.items()} if total_us else {}
+        return self._shares
 
     def read(self, frame: Frame, places: Mapping[int, Place]) -> StepModel:
         """The frame's model; the layout is worked out again when places have changed."""
