@@ -532,7 +532,8 @@ GROUPS_SUFFIX = ".groups"
 
 LAYOUT_SUFFIX = ".layout"
 """Likewise: JSON, where it stands in the parallel layout: `dims`, `shape` and `coordinate` of the
-largest named device mesh, `stage` and `stages` of a pipeline, `role` in the user's own word."""
+largest named device mesh, `stage`, `stages` and `micro_batches` of a pipeline, `role` in the user's
+own word."""
 
 DEVICES_SUFFIX = ".devices"
 """Likewise: JSON, the GPUs that hold what its optimizer steps, and which process says so."""

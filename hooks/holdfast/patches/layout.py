@@ -1,7 +1,8 @@
 """Where this rank stands in the parallel layout, as far as the script lets torch know.
 
-The largest device mesh whose dimensions have names, the pipeline stages that it holds, and the role
-that the user gave it in HOLDFAST_ROLE, at the latest before `init_process_group`.
+The largest device mesh whose dimensions have names, the pipeline stages that it holds, into how
+many micro-batches their schedule cuts a batch, and the role that the user gave it in HOLDFAST_ROLE,
+at the latest before `init_process_group`.
 """
 
 from __future__ import annotations
