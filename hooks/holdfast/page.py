@@ -532,8 +532,8 @@ GROUPS_SUFFIX = ".groups"
 
 LAYOUT_SUFFIX = ".layout"
 """Likewise: JSON, where it stands in the parallel layout: `dims`, `shape` and `coordinate` of the
-largest named device mesh, `stage` and `stages` of a pipeline, `role` in the user's own word;
-`messages`, with whom it exchanges some in each step."""
+largest named device mesh, `stage`, `stages` and `micro_batches` of a pipeline, `role` in the user's
+own word; `messages`, with whom it exchanges some in each step."""
 
 FIRST = -1
 """In a layout's `messages` (`after` whom it hears first in each step, `with` whom it exchanges

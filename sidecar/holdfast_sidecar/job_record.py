@@ -85,6 +85,9 @@ STEPS_EVERY_S = 10.0
 so old."""
 
 
+_Read = tuple[Mapping[Section, Mapping[str, str]], Mapping[str, NodeReport] | None]
+
+
 class RecordKeeping:
     """Keeps this node's record of the job up to date."""
 
@@ -101,6 +104,9 @@ class RecordKeeping:
         self._kept: JobRecord | None = None
         """What stands on disk; of an earlier run at first."""
         self._is_read = False
+        self._working: _Read | None = None
+        """What was read last while all ranks were at it. Of that their last steps are told: what
+        was written then may be ten seconds old."""
 
     def keep(
         self,
@@ -113,24 +119,25 @@ class RecordKeeping:
         if record is None or record == self._written:
             return False
         self._seen = record
+        if not _ranks_leave(sections, nodes):
+            self._working = (sections, nodes)
         now_s = self._clock()
         is_recent = now_s < self._written_s + STEPS_EVERY_S
         if is_recent and not is_last and _differ_in_step_only(self._written, record):
             return False
-        self._write(self._with_performance(record, sections, nodes))
+        self._write(self._with_performance(record))
         self._written, self._written_s = record, now_s
         return True
 
     def _with_performance(
         self,
         record: JobRecord,
-        sections: Mapping[Section, Mapping[str, str]],
-        nodes: Mapping[str, NodeReport] | None,
     ) -> JobRecord:
         if not self._is_read:
             found = _read(self._places.job_record)
             self._kept, self._is_read = None if found is None else found[0], True
-        return following(self._kept, record, performance_in(sections, nodes))
+        performance = None if self._working is None else performance_in(*self._working)
+        return following(self._kept, record, performance)
 
     def _write(self, record: JobRecord) -> None:
         path = self._places.job_record
@@ -144,22 +151,33 @@ class RecordKeeping:
 def performance_in(
     sections: Mapping[Section, Mapping[str, str]], nodes: Mapping[str, NodeReport] | None
 ) -> Performance | None:
-    """How the steps go by what was read; None while nobody has judged them, and once ranks leave:
-    steps without them tell of their leaving."""
+    """How the steps go by what was read; None while nobody has judged them."""
     plan = decode(Plan, sections.get(Section.PLAN, {}).get(CURRENT, ""))
     if plan is None:
         return None
-    texts = sections.get(Section.NODES, {}).values() if nodes is None else ()
-    decoded = (decode(NodeReport, text) for text in texts)
-    reports = [*(nodes or {}).values(), *(one for one in decoded if one is not None)]
-    seen = in_brief(plan, reports, "")
-    has_begun_to_end = any(
+    seen = in_brief(plan, _reports(sections, nodes), "")
+    return None if seen.standing is None else seen
+
+
+def _ranks_leave(
+    sections: Mapping[Section, Mapping[str, str]], nodes: Mapping[str, NodeReport] | None
+) -> bool:
+    """Whether one has begun to: steps without it tell of its leaving."""
+    plan = decode(Plan, sections.get(Section.PLAN, {}).get(CURRENT, ""))
+    return plan is not None and any(
         rank.ending or not rank.alive
-        for report in reports
+        for report in _reports(sections, nodes)
         if report.attempt == plan.attempt
         for rank in report.ranks
     )
-    return None if seen.standing is None or has_begun_to_end else seen
+
+
+def _reports(
+    sections: Mapping[Section, Mapping[str, str]], nodes: Mapping[str, NodeReport] | None
+) -> list[NodeReport]:
+    texts = sections.get(Section.NODES, {}).values() if nodes is None else ()
+    decoded = (decode(NodeReport, text) for text in texts)
+    return [*(nodes or {}).values(), *(one for one in decoded if one is not None)]
 
 
 def following(

@@ -107,6 +107,8 @@ def if_only(one: WhatIf) -> str:
 def _without(one: WhatIf) -> str:
     if one.kind == "work":
         return "with even work (sequence lengths)"
+    if one.kind == "stages":
+        return "with even stages"
     if one.kind == "stage":
         return f"with {one.what} as fast as the other stages"
     if one.kind == "cause":

@@ -1,8 +1,8 @@
 """Where this rank stands in the parallel layout, as far as the script lets torch know.
 
-The largest device mesh whose dimensions have names, the pipeline stages that it holds, the role
-that the user gave it in HOLDFAST_ROLE, at the latest before `init_process_group`, and for want of
-all that with whom it exchanges messages.
+The largest device mesh whose dimensions have names, the pipeline stages that it holds, into how
+many micro-batches their schedule cuts a batch, the role that the user gave it in HOLDFAST_ROLE, at
+the latest before `init_process_group`, and for want of all that with whom it exchanges messages.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from holdfast.recorder import Recorder
 
 MESHES = "torch.distributed.device_mesh"
 STAGES = "torch.distributed.pipelining.stage"
+SCHEDULES = "torch.distributed.pipelining.schedules"
 
 
 class Layout:
@@ -40,6 +41,7 @@ class Layout:
             "coordinate": [],
             "stage": None,
             "stages": None,
+            "micro_batches": None,
             "role": "",
         }
 
@@ -86,6 +88,13 @@ class Layout:
         self._told["messages"] = {"after": after, "with": list(beside)}
         self._tell()
 
+    def schedule(self, schedule: Any) -> None:
+        """A pipeline's schedule was made; of several, for training and evaluating, the first one
+        counts."""
+        if self._told["micro_batches"] is None:
+            self._told["micro_batches"] = int(schedule._n_microbatches)
+            self._tell()
+
     def _tell(self) -> None:
         if self._path is not None and process.current() is self._recorder:
             write_beside(self._path, self._told)
@@ -107,6 +116,7 @@ def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
     for module, name, hook in (
         (MESHES, "DeviceMesh", guard.wrap("mesh", layout.mesh, None)),
         (STAGES, "_PipelineStageBase", guard.wrap("pipeline stage", layout.stage, None)),
+        (SCHEDULES, "_PipelineSchedule", guard.wrap("schedule", layout.schedule, None)),
     ):
         following = functools.partial(follow_made, module, name, is_compiling, hook)
         importing.once(module, functools.partial(guard.run, name, following))

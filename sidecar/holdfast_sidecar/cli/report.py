@@ -22,10 +22,10 @@ from holdfast_sidecar.configuration import Effective
 def report(effective: Effective, name: str | None, job: str | None, as_json: bool) -> None:
     """Tell how well a job uses its machines, and what slowness cost it so far.
 
-    MFU and HFU, tokens per second, the shares of communication, data and pipeline bubbles, scaling
-    against the first steps; where a step's time goes; memory of each rank's device; seconds (and
-    money, with `[cost] per_gpu_hour`) lost by cause and by rank. What is not known says why. Works
-    after the job has ended too, from what was kept here.
+    MFU and HFU, tokens per second, the shares of communication, data and pipeline bubbles, the
+    pace against the first steps; where a step's time goes; memory of each rank's device; seconds
+    (and money, with `[cost] per_gpu_hour`) lost by cause and by rank. What is not known says why.
+    Works after the job has ended too, from what was kept here.
 
     \b
       holdfast report

@@ -4,7 +4,7 @@ at the terminal."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from holdfast_sidecar.cli.columns import bar_width, wrapped
@@ -15,7 +15,6 @@ from holdfast_sidecar.cli.table import BAD, paint, size, table
 from holdfast_sidecar.performance_seen import SHOWN, lines_of, losses_of, median_us, shortened
 from holdfast_sidecar.records.performance import Losses, Performance, RankSteps
 from holdfast_sidecar.records.slowness import Efficiency
-from holdfast_sidecar.records.steps import StepLine
 from holdfast_sidecar.settings import CostSettings
 from holdfast_sidecar.slow_words import changed, counted, gpu_hours, hours_of, percent
 from holdfast_sidecar.span import span
@@ -43,6 +42,12 @@ LITTLE_ROOM = 0.05
 """Of a device: below it one longer sequence may end the job. torch's allocator asks for blocks of
 2 to 20 MiB and more, and gives back what it keeps before it gives up, which costs steps."""
 
+UNUSUAL = 0.1
+"""By that part the mean of steps may differ from the middle one before both are told."""
+
+MUCH_MORE = 0.05
+"""Of a step: as who is called slow."""
+
 CAUSES_SHOWN = 12
 
 INDENT = 15
@@ -56,10 +61,9 @@ def page(recalled: Recalled, now_unix_s: float, price: CostSettings) -> str:
     performance = recalled.performance
     if performance is None:
         return f"job {recalled.job}: {NOT_JUDGED}"
-    lines = list(lines_of(performance.ranks).values())
     parts = [
         "\n".join(_heading(recalled, performance, now_unix_s)),
-        "\n".join(_where_it_goes(lines)),
+        "\n".join(_where_it_goes(performance)),
         _memory(performance),
         _lost(recalled, performance, price),
     ]
@@ -134,16 +138,16 @@ def _heading(recalled: Recalled, performance: Performance, now_unix_s: float) ->
     yield _line(
         "watched", f"{span(standing.watched_s)} of steps, up to step {standing.step:,}, {ago} ago"
     )
-    yield from _efficiency(standing.efficiency or Efficiency())
+    yield from _efficiency(standing.efficiency or Efficiency(), standing.step)
     if standing.change is not None:
         yield _line("changed", changed(standing.change))
     for line in standing.efficiency.unknown if standing.efficiency else []:
         yield from _wrapped("not known", line)
 
 
-def _efficiency(one: Efficiency) -> Iterator[str]:
+def _efficiency(one: Efficiency, up_to: int) -> Iterator[str]:
     if one.step_s is not None:
-        yield _line("step", span(one.step_s))
+        yield _line("step", _step(one, up_to))
     if one.tokens_per_s is not None:
         yield _line("tokens/s", f"{one.tokens_per_s:,.0f}")
     if one.mfu is not None:
@@ -153,30 +157,57 @@ def _efficiency(one: Efficiency) -> Iterator[str]:
         share = getattr(one, field)
         if share is not None:
             yield _line(name, f"{percent(share)} of a step")
-    if one.scaling is not None:
-        yield _line("scaling", f"{percent(one.scaling)} of the throughput of the first steps")
+    if one.pace is not None:
+        yield _line("pace", f"{percent(one.pace)} of the first steps' throughput")
 
 
-def _where_it_goes(lines: Collection[StepLine]) -> Iterator[str]:
-    if not lines:
-        return
-    total = median_us(lines, "total")
-    parts = {part: median_us(lines, part) for part in PARTS}
-    longest = max(parts.values()) or 1.0
-    yield f"where a step's time goes ({_of_whom(lines)}, {span(total / 1e6)})"
-    for part, name in PARTS.items():
-        if parts[part]:
-            yield _part(name, parts[part], longest, total)
-    if overlapped := median_us(lines, "overlapped"):
-        yield f"besides, {span(overlapped / 1e6)} of communication behind the computing"
-    if collector := median_us(lines, "collector"):
-        yield f"in it {span(collector / 1e6)} of Python's garbage collector"
+def _step(one: Efficiency, up_to: int) -> str:
+    """A mean, and what is usual where that is something else."""
+    step_s = one.step_s or 0.0
+    steps = f", the mean of steps {one.from_step:,} to {up_to:,}" if one.from_step else ""
+    usual_s = one.usual_step_s
+    differs = usual_s is not None and abs(usual_s - step_s) > UNUSUAL * step_s
+    usual = f"; the middle one took {span(usual_s)}" if usual_s is not None and differs else ""
+    return f"{span(step_s)}{steps}{usual}"
+
+
+def _where_it_goes(performance: Performance) -> Iterator[str]:
+    """Over the same steps as what is told above, as far as somebody judged them."""
+    lines = list(lines_of(performance.ranks).values())
+    standing = performance.standing
+    one = None if standing is None else standing.efficiency
+    if one is not None and one.parts_us and one.step_s:
+        yield from _parts(one.parts_us, one.step_s * 1e6, performance.world_size)
+        yield from _most(one, one.step_s * 1e6)
+    elif lines:
+        parts = {part: median_us(lines, part) for part in (*PARTS, "overlapped", "collector")}
+        yield from _parts(parts, median_us(lines, "total"), len(lines))
     if not all(line.waits_seen for line in lines):
         yield "backward holds waiting for others, too: their reducers can't be watched here"
 
 
-def _of_whom(lines: Collection[StepLine]) -> str:
-    return f"the middle of {counted(len(lines))}" if len(lines) > 1 else "of 1 rank"
+def _parts(parts: Mapping[str, float], total: float, ranks: int) -> Iterator[str]:
+    longest = max((parts.get(part, 0.0) for part in PARTS), default=0.0) or 1.0
+    whose = f"the middle of {counted(ranks)}" if ranks > 1 else "of 1 rank"
+    yield f"where a step's time goes ({whose}, {span(total / 1e6)})"
+    for part, name in PARTS.items():
+        if parts.get(part):
+            yield _part(name, parts[part], longest, total)
+    if overlapped := parts.get("overlapped"):
+        yield f"besides, {span(overlapped / 1e6)} of communication behind the computing"
+    if collector := parts.get("collector"):
+        yield f"in it {span(collector / 1e6)} of Python's garbage collector"
+
+
+def _most(one: Efficiency, total: float) -> Iterator[str]:
+    """Where one rank spends much more than the middle one."""
+    names = {**PARTS, "collector": "the garbage collector"}
+    # Who waits longest is who has least to do.
+    names.pop("communicating")
+    for part, name in names.items():
+        most = one.most_us.get(part, 0.0)
+        if most - one.parts_us.get(part, 0.0) > MUCH_MORE * total:
+            yield f"longest in {name}: rank {one.most_rank[part]}, {_short(most)} of a step"
 
 
 def _part(name: str, microseconds: float, longest: float, total: float) -> str:

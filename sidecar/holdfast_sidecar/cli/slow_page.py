@@ -34,6 +34,9 @@ NAMED = 4
 
 ALONE = "one rank alone, which can be compared with nobody"
 
+STAGE = "stage "
+"""So the role of a whole stage begins, which is compared with the others."""
+
 NOT_JUDGED = (
     "nobody has judged this job's steps yet: that takes some ten steps of every rank, the hooks in"
     " them (`holdfast doctor`), and that `straggler.enabled` is on"
@@ -48,9 +51,11 @@ def page(recalled: Recalled, now_unix_s: float, price: CostSettings) -> str:
         picture = "" if performance is None else bars(performance)
         told = f"job {recalled.job}: {NOT_JUDGED}"
         return "\n\n".join(filter(None, [told, picture]))
+    # A job that is over is slow no longer, and nothing has been so since then.
+    as_of = standing.at_unix_s if recalled.is_over else now_unix_s
     parts = [
         "\n".join([_verdict(recalled, standing, now_unix_s), *_changed(standing)]),
-        *("\n".join(_one(one, performance, now_unix_s, price)) for one in standing.slow),
+        *("\n".join(_one(one, performance, as_of, price)) for one in standing.slow),
         "\n".join(_what_ifs(standing, performance, price)),
         "\n".join(row for line in standing.unjudged for row in _wrapped("not judged", line)),
         bars(_of_now(recalled, performance, standing)),
@@ -173,6 +178,8 @@ def _one(
 def _with_whom(one: Slowness) -> str:
     if one.group:
         return "steps in which nobody waits longer than usual in exchanges"
+    if one.role.startswith(STAGE):
+        return "the other stages"
     return f"the others of role {one.role}" if one.role else "all others"
 
 
@@ -183,7 +190,8 @@ def _what_ifs(
     worth = list(_worth_telling(standing.what_ifs))
     for number, one in enumerate(worth[:WHAT_IFS_SHOWN]):
         head = "this job would be " if not number else ""
-        lost = f" ({span(one.lost_s)} so far)" if one.lost_s >= 1 else ""
+        # What a slow rank or stage lost stands with it, as its share of what all of them lost.
+        lost = f" ({span(one.lost_s)} so far)" if one.kind == "work" and one.lost_s >= 1 else ""
         yield _line("what if" if not number else "", f"{head}{slow_words.if_only(one)}{lost}")
     total_s = sum(standing.lost_s.values())
     if total_s >= 1:

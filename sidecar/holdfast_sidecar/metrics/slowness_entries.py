@@ -87,10 +87,11 @@ EFFICIENCY: tuple[Entry, ...] = (
     ),
     of_job(
         gauge(
-            "job_scaling_ratio",
+            "job_pace_ratio",
             "ratio",
             JOB,
-            "Throughput against the attempt's first steps; 1: as fast.",
+            "Throughput of the newest steps against that of the attempt's first ones after its"
+            " warm-up; 1: as fast. It says nothing of more or fewer ranks.",
         )
     ),
 )

@@ -59,7 +59,7 @@ def _draw_efficiency(one: Efficiency, told: Told) -> Iterator[Sample]:
     yield from told("job_communication_share_ratio", one.communication_share)
     yield from told("job_data_share_ratio", one.data_share)
     yield from told("job_pipeline_bubble_ratio", one.bubble_share)
-    yield from told("job_scaling_ratio", one.scaling)
+    yield from told("job_pace_ratio", one.pace)
 
 
 def draw_memory(look: RankLook, told: Told) -> Iterator[Sample]:

@@ -35,7 +35,7 @@ class Slowness:
     node: str
     """Empty: it is about more than one node, or none in particular."""
     role: str
-    """Whom it was compared with; empty: with all ranks."""
+    """Whom it was compared with; empty: with all ranks. `stage 1`: that stage with the others."""
     cause: Cause
     part: str
     """Where the time goes: data, transfer, forward, backward, optimizer, communicating, other."""
@@ -73,9 +73,9 @@ class WhatIf:
     """How much faster the job would be: `gain` 0.18 is 18 %."""
 
     what: str
-    """`rank 5`, `stage 2`, `even work`, `data_loading`."""
+    """`rank 5`, `stage 2`, `even stages`, `even work`, `data_loading`."""
     kind: str
-    """rank, stage, work, cause."""
+    """rank, stage, stages, work, cause."""
     gain: float
     lost_s: float
     """Seconds of the whole job that it cost so far."""
@@ -83,7 +83,8 @@ class WhatIf:
 
 @dataclass(frozen=True)
 class Efficiency:
-    """How well the machine is used, over the newest steps. None: not known, and `unknown` says why.
+    """How well the machine is used, over the newest stretch of steps, from `from_step` on. None:
+    not known, and `unknown` says why.
 
     Shares are parts of one.
     """
@@ -94,13 +95,22 @@ class Efficiency:
     """The same with what activation checkpointing computes again."""
     tokens_per_s: float | None = None
     communication_share: float | None = None
-    """Of a step, exposed: the median rank waited in collectives and messages."""
+    """Of a step, exposed: the middle rank waited in collectives and messages."""
     data_share: float | None = None
     bubble_share: float | None = None
     """Of a step: pipeline stages had nothing to do."""
-    scaling: float | None = None
-    """Throughput against the attempt's first steps."""
+    pace: float | None = None
+    """Throughput of the newest steps against that of the first ones after the warm-up."""
     step_s: float | None = None
+    """What a step took in the mean, saving and evaluating in it."""
+    usual_step_s: float | None = None
+    """What the middle one took."""
+    from_step: int = 0
+    parts_us: dict[str, float] = field(default_factory=dict)
+    """Part of a step (a field of a StepLine) -> what the middle rank spent in it, in the mean."""
+    most_us: dict[str, float] = field(default_factory=dict)
+    """Part -> what that rank spent that spent most."""
+    most_rank: dict[str, int] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
 
 

@@ -7,7 +7,7 @@ told as such.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from holdfast_sidecar.records.steps import StepLine
 from holdfast_sidecar.stragglers.frame import Excess, Frame
@@ -48,16 +48,27 @@ class Detector:
         if len(frame.lines) == 1:
             self._unjudged.append("only one rank tells of its steps: nobody to compare it with")
             self.senseless.update(own_times(list(frame.lines.values())).senseless)
-            return ()
+            return self._as_told(frame, now_s, self._roles)
         slow: list[Excess] = []
-        for role, lines in self._by_role(frame, places).items():
+        by_role = self._by_role(frame, places)
+        for role, lines in by_role.items():
             watch = self._roles.get(role)
             if watch is None:
                 watch = self._roles[role] = RoleWatch(role)
             slow += watch.follow(lines, frame, now_s, len(frame.lines))
             self._unjudged += watch.unjudged
             self.senseless.update(watch.senseless)
+        # Whoever was slow is no quicker for telling nothing of a step that was traced or saved.
+        slow += self._as_told(frame, now_s, self._roles.keys() - by_role.keys())
         return tuple(sorted(slow, key=lambda excess: (-excess.slowdown, excess.rank)))
+
+    def _as_told(self, frame: Frame, now_s: float, roles: Iterable[str]) -> tuple[Excess, ...]:
+        """Those of these roles who were slow when somebody last told of them, for a while."""
+        return tuple(
+            excess
+            for role in sorted(roles)
+            for excess in self._roles[role].follow((), frame, now_s, len(frame.lines))
+        )
 
     def _by_role(self, frame: Frame, places: Mapping[int, Place]) -> Mapping[str, list[StepLine]]:
         roles: dict[str, list[StepLine]] = defaultdict(list)

@@ -37,25 +37,25 @@ def heavy_stages(
     if heavy is None:
         return []
     nodes = {places[rank].node for rank in heavy.ranks}
-    roles = {places[rank].role for rank in heavy.ranks}
     named = _why(heavy, frame, places, findings, len(nodes) == 1)
     # Layers that go elsewhere are still computed; what is wrong with a node is not.
-    usual_us = heavy.even_us if named.cause is Cause.PIPELINE else heavy.others_us
-    ratio = usual_us / max(1.0, heavy.own_us)
-    own = model.own
+    is_uneven = named.cause is Cause.PIPELINE
+    wanted = heavy.even if is_uneven else {heavy.stage: heavy.others_us / max(1.0, heavy.own_us)}
+    times = model.stage_times()
+    quick = {stage: times[stage] * ratio for stage, ratio in wanted.items() if stage in times}
     return [
         Trouble(
             ranks=heavy.ranks,
             node=nodes.pop() if len(nodes) == 1 else "",
-            role=roles.pop() if len(roles) == 1 else f"stage {heavy.stage}",
+            role=f"stage {heavy.stage}",
             named=named,
             slowdown=heavy.slowdown,
             confidence=named.confidence,
             since_step=heavy.since_step,
             is_persistent=lasts(heavy.since_step, frame.step, model.total_us / 1e6),
             accounts=(f"stage {heavy.stage}",),
-            quick={rank: own[rank] * ratio for rank in heavy.ranks if rank in own},
-            blames_ranks=named.cause is not Cause.PIPELINE,
+            quick=model.with_stages(quick),
+            blames_ranks=not is_uneven,
         )
     ]
 

@@ -11,6 +11,7 @@ from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.slowness import Efficiency, Slowness, SlowStanding, WhatIf
 from holdfast_sidecar.records.steps import StepLine
+from holdfast_sidecar.stragglers.arrears import Arrears
 from holdfast_sidecar.stragglers.bursts import Bursts
 from holdfast_sidecar.stragglers.compilers import compilers
 from holdfast_sidecar.stragglers.detector import Detector
@@ -44,6 +45,12 @@ is no alarm, and takes as long as to find who is slow."""
 class Watch(Protocol):
     """Follows how well the machine is used."""
 
+    def begin(self) -> None:
+        """Another attempt."""
+
+    def hear(self, lines: Iterable[StepLine]) -> None:
+        """All lines, also of steps that are in no frame."""
+
     def follow(
         self, frame: Frame, places: Mapping[int, Place], reports: Mapping[int, RankReport]
     ) -> Efficiency:
@@ -73,6 +80,9 @@ class _Attempt:
     stages: Stages = field(default_factory=Stages)
     recompilations: Recompilations = field(default_factory=Recompilations)
     what_ifs: WhatIfs = field(default_factory=WhatIfs)
+    arrears: Arrears = field(default_factory=Arrears)
+    watched_steps: int = 0
+    watched_s: float = 0.0
     efficiency: Efficiency | None = None
     pace: Pace = field(default_factory=Pace)
     until_efficiency: int = 0
@@ -108,6 +118,8 @@ class Judge:
         assert current is not None
         new = list(lines)
         current.recompilations.take(new)
+        if self._efficiency is not None:
+            self._efficiency.hear(new)
         scene = Scene(places, reports, findings, moment)
         for frame in current.frames.take(new, places.keys()):
             self._standing = self._judge(current, frame, scene)
@@ -115,8 +127,10 @@ class Judge:
 
     def _start(self, attempt: int) -> None:
         """Nothing of another attempt's pace says anything of this one's."""
-        self._toll.close_others(())
+        self._toll.close_all()
         self._attempt, self._standing = _Attempt(attempt), None
+        if self._efficiency is not None:
+            self._efficiency.begin()
 
     def _judge(self, current: _Attempt, frame: Frame, scene: Scene) -> SlowStanding:
         excesses = current.detector.follow(frame, scene.places, scene.moment.now_s)
@@ -126,9 +140,7 @@ class Judge:
         exchanges = current.exchanges.follow(frame, scene.places, late)
         named = current.hearing.follow(compared, scene.places, excesses, scene.findings)
         causes = {rank: one.cause for rank, one in named.items()}
-        what_ifs = current.what_ifs.follow(compared, scene.places, excesses, causes, exchanges)
-        model = current.what_ifs.model
-        assert model is not None
+        model = current.what_ifs.read(compared, scene.places)
         recurring = current.bursts.follow(compared, scene.places, model, current.what_ifs.work)
         # Whose slow steps are told one by one is not told as slow in all of them.
         apart = {one.rank for one in recurring}
@@ -137,26 +149,39 @@ class Judge:
         step_s = model.total_us / 1e6
         troubles += recurring_ranks(recurring, scene.places, scene.findings, frame.step, step_s)
         troubles += _others(current, frame, scene, model, exchanges, late)
-        self._charge(troubles, frame, model, scene.places)
+        what_ifs = current.what_ifs.follow(compared, model, steady, causes, exchanges, troubles)
+        self._charge(current, troubles, frame, model, scene.places)
         return self._tell(current, frame, scene, model, troubles, what_ifs)
 
     def _charge(
         self,
+        current: _Attempt,
         troubles: Sequence[Trouble],
         frame: Frame,
         model: StepModel,
         places: Mapping[int, Place],
     ) -> None:
-        """Put the frame's lost time down to who is slow in it."""
+        """Put the frame's lost time down to who is slow in it; of who was not known to be before,
+        also what was lost since then."""
         steps = frame.step - frame.after_step
-        self._toll.watch(model.total_us * steps / 1e6)
-        for trouble, costs_us in zip(troubles, apportion(troubles, model), strict=True):
-            lost_s = costs_us * steps / 1e6
-            self._toll.charge(trouble.accounts, trouble.named.cause, lost_s)
+        lasted_s = model.total_us * steps / 1e6
+        self._toll.watch(lasted_s)
+        current.watched_steps += steps
+        current.watched_s += lasted_s
+        opened = [
+            self._toll.open(one.accounts, one.named.cause, one.since_step) for one in troubles
+        ]
+        costs = apportion(troubles, model)
+        due = current.arrears.due(troubles, model) if any(opened) else []
+        current.arrears.note(frame, model, troubles, costs)
+        now = ((one, us * steps / 1e6) for one, us in zip(troubles, costs, strict=True))
+        for trouble, lost_s in (*due, *now):
+            self._toll.charge(trouble.accounts, lost_s)
             if trouble.blames_ranks:
                 names = [f"{rank} on {places[rank].node}" for rank in trouble.ranks]
                 self._toll.charge_ranks(names, lost_s)
-        self._toll.close_others(name for trouble in troubles for name in trouble.accounts)
+        going_on = [name for trouble in troubles for name in trouble.accounts]
+        self._toll.close_others(going_on, frame.step)
 
     def _tell(
         self,
@@ -167,7 +192,7 @@ class Judge:
         troubles: Sequence[Trouble],
         what_ifs: Sequence[WhatIf],
     ) -> SlowStanding:
-        slow = [self._slowness(one, frame, model, scene.moment) for one in troubles]
+        slow = [self._slowness(current, one, frame, model, scene.moment) for one in troubles]
         unjudged = (
             *current.detector.unjudged,
             *current.exchanges.unjudged,
@@ -197,9 +222,15 @@ class Judge:
         return current.efficiency
 
     def _slowness(
-        self, trouble: Trouble, frame: Frame, model: StepModel, moment: Moment
+        self,
+        current: _Attempt,
+        trouble: Trouble,
+        frame: Frame,
+        model: StepModel,
+        moment: Moment,
     ) -> Slowness:
-        steps = max(0, frame.step - trouble.since_step + 1)
+        since_step = self._toll.since_step(trouble.accounts)
+        steps = max(0, frame.step - since_step + 1)
         return Slowness(
             ranks=list(trouble.ranks),
             node=trouble.node,
@@ -208,10 +239,10 @@ class Judge:
             part=trouble.named.part,
             slowdown=round(trouble.slowdown, 4),
             confidence=round(trouble.confidence, 3),
-            since_step=trouble.since_step,
-            since_unix_s=moment.now_unix_s - steps * model.total_us / 1e6,
+            since_step=since_step,
+            since_unix_s=moment.now_unix_s - steps * current.watched_s / current.watched_steps,
             is_persistent=trouble.is_persistent,
-            gain=round(max(0.0, trouble.gain(model)), 4),
+            gain=round(current.what_ifs.gain(trouble), 4),
             lost_s=round(self._toll.lost_s(trouble.accounts), 3),
             evidence=list(trouble.named.evidence),
             advice=trouble.named.advice,
@@ -233,7 +264,7 @@ def _others(
 ) -> list[Trouble]:
     """What is no single rank's: links, stages, the compiler."""
     step_us = model.total_us
-    quick = current.exchanges.quick(exchanges) if exchanges else ()
+    quick = current.exchanges.quick(exchanges) if exchanges else []
     suspects = suspect(exchanges, quick, scene.findings)
     heavy = current.stages.follow(frame, scene.places, slow)
     recompiling = current.recompilations.judge(frame.step, step_us)

@@ -1,9 +1,10 @@
 """Where a rank says it stands, and in which process groups: from its two small files to the short
 texts that its report carries, and back. Pure.
 
-A layout reads `pp=0/2 dp=1/2 tp=0/2 role=trainer`: of each dimension where, and of how many, then
-what the script calls its part in the job, which may have blanks in it. Where nothing tells which
-stage it is of a pipeline that there may be, it reads `with=0+2 after=0`: see `chains`.
+A layout reads `pp=0/2 dp=1/2 tp=0/2 micro_batches=8 role=trainer`: of each dimension where, and of
+how many; into how many micro-batches the pipeline cuts a batch; and last what the script calls its
+part in the job, which may have blanks in it. Where nothing tells which stage it is of a pipeline
+that there may be, it reads `with=0+2 after=0`: see `chains`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from holdfast_sidecar.stragglers.place import Group
 
 _PIPELINES = frozenset({PIPELINE, "pipe", "pipeline", "pipeline_parallel", "stage", "stages"})
 
+_MICRO_BATCHES = "micro_batches="
+
 _ROLE = "role="
 WITH = "with="
 """Only in layouts of ranks that may be a pipeline's stages."""
@@ -35,6 +38,8 @@ class Layout(NamedTuple):
     coordinate: Mapping[str, int]
     shape: Mapping[str, int]
     role: str
+    micro_batches: int = 0
+    """Into so many a pipeline cuts a batch; 0: not known."""
 
 
 def spell_layout(text: str, groups: str = "", rank: int = -1) -> str:
@@ -56,6 +61,9 @@ def spell_layout(text: str, groups: str = "", rank: int = -1) -> str:
     role = told.get("role")
     if not role and not any(map(_is_pipeline, words)) and not _is_whole(words, in_groups):
         words += _spell_messages(told.get("messages"))
+    micro_batches = told.get("micro_batches")
+    if isinstance(micro_batches, int) and micro_batches > 0:
+        words.append(f"{_MICRO_BATCHES}{micro_batches}")
     words += [f"{_ROLE}{' '.join(role.split())}"] if isinstance(role, str) and role.strip() else []
     return " ".join(filter(None, words))
 
@@ -104,13 +112,15 @@ def parse_messages(text: str) -> Messages | None:
 def parse_layout(text: str) -> Layout:
     """A layout as a report tells it."""
     dimensions, _, role = f" {text}".partition(f" {_ROLE}")
-    coordinate, shape = dict[str, int](), dict[str, int]()
+    coordinate, shape, micro_batches = dict[str, int](), dict[str, int](), 0
     for word in dimensions.split():
         name, _, where = word.partition("=")
         at, _, size = where.partition("/")
         if at.isdecimal() and size.isdecimal():
             coordinate[name], shape[name] = int(at), int(size)
-    return Layout(coordinate, shape, role)
+        elif f"{name}=" == _MICRO_BATCHES and where.isdecimal():
+            micro_batches = int(where)
+    return Layout(coordinate, shape, role, micro_batches)
 
 
 def spell_groups(text: str) -> list[str]:

@@ -9,6 +9,9 @@ from functools import cached_property
 from holdfast_sidecar.records.steps import StepLine
 from holdfast_sidecar.stragglers.described_groups import PIPELINE
 
+OF_A_MESH = "mesh_"
+"""So torch calls the groups of a DeviceMesh, with the name of the dimension behind it."""
+
 _WAITS = tuple(StepLine._fields.index(f"wait_{slot}") for slot in (1, 2, 3, 4))
 
 
@@ -47,6 +50,9 @@ class Place:
     """It sends to others and hears from them in each step, and nothing tells what it does of the
     work: its role is like nobody else's."""
 
+    micro_batches: int = 0
+    """Into so many its pipeline cuts a batch; 0: not known."""
+
     @property
     def stages(self) -> int:
         """Of its pipeline; 1: it is in none."""
@@ -62,5 +68,7 @@ class Place:
 def _is_pipeline(group: Group, stages: int) -> bool:
     """Stages may also send each other messages in a group of all ranks; then it has their number
     only where there is nothing but the pipeline."""
+    if group.title.startswith(OF_A_MESH):
+        return group.title == OF_A_MESH + PIPELINE
     title = group.title.casefold()
     return PIPELINE in title or "pipe" in title or group.size == stages

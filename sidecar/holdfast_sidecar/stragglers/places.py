@@ -71,7 +71,7 @@ def _place(
     is_gloo_alone: bool,
 ) -> Place:
     """Remembered, as it hardly ever changes and is asked of thousands of ranks every second."""
-    coordinate, shape, called = parse_layout(layout)
+    coordinate, shape, called, micro_batches = parse_layout(layout)
     if found is not None and found is not UNKNOWN:
         coordinate = {**coordinate, PIPELINE: found.at}
         shape = {**shape, PIPELINE: found.of}
@@ -88,4 +88,5 @@ def _place(
         is_unknown_stage=is_unknown,
         has_device=has_device,
         is_host_only=is_gloo_alone and not has_device,
+        micro_batches=micro_batches,
     )

@@ -57,8 +57,8 @@ class HeavyStage:
     slowdown: float
     own_us: float
     others_us: float
-    even_us: float
-    """What each stage would take if they were alike."""
+    even: Mapping[int, float]
+    """Stage -> what it would take if they were alike, beside what it takes."""
     since_step: int
     part: str
     parts_us: Mapping[str, float]
@@ -157,13 +157,14 @@ class Stages:
         if self._told is None or not was_told:
             self._told = (heaviest, self._first_step)
         parts = self._parts_beyond(frame, heaviest)
+        even_us = statistics.fmean(one.own_us for one in self._stages.values())
         return HeavyStage(
             heaviest,
             self._members[heaviest],
             excess_us / max(1.0, others_us),
             mine.own_us,
             others_us,
-            statistics.fmean(one.own_us for one in self._stages.values()),
+            {stage: even_us / max(1.0, one.own_us) for stage, one in self._stages.items()},
             self._told[1],
             max(parts, key=lambda name: parts[name]),
             parts,

@@ -4,17 +4,19 @@ Within a tensor-parallel group (and any other dimension in which ranks meet many
 slowest rank counts. A pipeline replica takes m micro-batches through its stages: the first one
 passes through all of them, the others follow as quickly as the slowest stage lets them, so
 
-    t = (sum of stages) / m + (m - 1) / m * (slowest stage),
+    t = f * (sum of stages) + (1 - f) * (slowest stage) with f = 1 / m,
 
-which is (m + p - 1) / m * stage where p stages are alike, and the slowest stage where m is not
-known. Data-parallel replicas meet at the slowest. The exchange comes on top, and is what is left of
-the time that was measured; a model that says more than was measured is scaled to it.
+which is (m + p - 1) / m * stage where p stages are alike. How much less than 1 / m shows while they
+are not is measured (see `filling`); 0 where it can't be. Data-parallel
+replicas meet at the slowest. The exchange comes on top, and is what is left of the time that was
+measured; a model that says more than was measured is scaled to it.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Mapping
+import statistics
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -93,7 +95,10 @@ class StepModel:
     own: Mapping[int, float]
     total_us: float
     """As it was measured."""
-    micro_batches: int | None = None
+    filling: float = 0.0
+    """Of what the other stages take, what shows in the step beside the slowest one's time."""
+    even_filling: float = 0.0
+    """The same if all stages took equally long."""
     _units: list[float] = field(default_factory=list)
     _replicas: list[float] = field(default_factory=list)
     _slowest: list[int] = field(default_factory=list)
@@ -113,7 +118,10 @@ class StepModel:
             changed[unit] = max(times, default=0.0)
         replicas = {layout.replica[unit] for unit in changed}
         new = {
-            number: self._take(changed.get(u, self._units[u]) for u in layout.parts[number])
+            number: self._take(
+                [self._units[u] for u in layout.parts[number]],
+                [changed.get(u, self._units[u]) for u in layout.parts[number]],
+            )
             for number in replicas
         }
         slowest = max(max(new.values(), default=0.0), self._slowest_but(new))
@@ -132,22 +140,53 @@ class StepModel:
         modelled = self.modelled_us
         return min(1.0, self.total_us / modelled) if modelled > 0 else 0.0
 
-    def _take(self, stages: Iterable[float]) -> float:
-        return pipeline_us(list(stages), self.micro_batches)
+    def _take(self, stages: Sequence[float], changed: Sequence[float]) -> float:
+        """How long a replica takes with its stages changed: the more even they become by that, the
+        more of the filling shows."""
+        before = max(stages, default=0.0) * len(stages) - sum(stages)
+        after = max(changed, default=0.0) * len(changed) - sum(changed)
+        evened = min(1.0, max(0.0, 1.0 - after / before)) if before > 0 else 0.0
+        filling = self.filling + evened * (self.even_filling - self.filling)
+        return pipeline_us(changed, filling)
+
+    def stage_times(self) -> dict[int, float]:
+        """Stage -> what it takes in the middle replica; empty where there is no pipeline."""
+        layout = self.layout
+        if layout.stages < 2:
+            return {}
+        times: dict[int, list[float]] = {}
+        for stage, ranks in zip(layout.stage, layout.members, strict=True):
+            own = [self.own[rank] for rank in ranks if rank in self.own]
+            if own:
+                times.setdefault(stage, []).append(max(own))
+        return {stage: statistics.median(of_it) for stage, of_it in times.items()}
+
+    def with_stages(self, wanted: Mapping[int, float]) -> dict[int, float]:
+        """rank -> its own time, if these stages took so long."""
+        times = self.stage_times()
+        return {
+            rank: self.own[rank] * wanted[stage] / max(1.0, times[stage])
+            for stage, ranks in zip(self.layout.stage, self.layout.members, strict=True)
+            if stage in wanted and stage in times
+            for rank in ranks
+            if rank in self.own
+        }
 
 
-def pipeline_us(stages: list[float], micro_batches: int | None) -> float:
+def pipeline_us(stages: Sequence[float], filling: float) -> float:
     """How long a replica takes with these times of its stages, each for all micro-batches."""
     slowest = max(stages, default=0.0)
-    if micro_batches is None or len(stages) < 2:
+    if len(stages) < 2:
         return slowest
-    return sum(stages) / micro_batches + (micro_batches - 1) / micro_batches * slowest
+    return slowest + filling * (sum(stages) - slowest)
 
 
 _TOTAL = itemgetter(StepLine._fields.index("total"))
 
 
-def model(frame: Frame, layout: Layout, micro_batches: int | None = None) -> StepModel:
+def model(
+    frame: Frame, layout: Layout, filling: float = 0.0, even_filling: float = 0.0
+) -> StepModel:
     """The model of a frame; ranks that told nothing of it count as having done nothing."""
     times = frame.own_us
     totals = sorted(map(_TOTAL, frame.lines.values()))
@@ -160,8 +199,8 @@ def model(frame: Frame, layout: Layout, micro_batches: int | None = None) -> Ste
     replicas = [
         units[parts[0]]
         if len(parts) == 1
-        else pipeline_us([units[unit] for unit in parts], micro_batches)
+        else pipeline_us([units[unit] for unit in parts], filling)
         for parts in layout.parts
     ]
     slowest = heapq.nlargest(KNOWN_SLOWEST, range(len(replicas)), key=replicas.__getitem__)
-    return StepModel(layout, times, total, micro_batches, units, replicas, slowest)
+    return StepModel(layout, times, total, filling, even_filling, units, replicas, slowest)

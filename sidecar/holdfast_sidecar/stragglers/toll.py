@@ -11,41 +11,70 @@ RANKS_KEPT = 64
 RANKS_TOLD = 16
 """The dearest: a job of thousands tells a few lines and no page."""
 
+SET_ASIDE = 64
+"""Accounts that may be opened again: more are not slow at once but for a moment."""
+
 
 @dataclass
 class _Account:
     """One trouble that is going on. Its cause may turn out to be another one."""
 
     cause: Cause
+    since_step: int
     lost_s: float = 0.0
+    closed_at: int = 0
+    """The step at which nobody spoke of it any more."""
 
 
 @dataclass
 class Toll:
-    """Adds up; what is over is closed under the cause it was last put down to."""
+    """Adds up; what is over is closed under the cause it was last put down to.
+
+    Nobody speaks of a slow rank while it tells nothing, or its peers don't. What comes back and
+    began before it went was never over: its account goes on, and tells what was lost since then.
+    """
 
     watched_s: float = 0.0
     _closed: dict[str, float] = field(default_factory=dict)
     _by_rank: dict[str, float] = field(default_factory=dict)
     _open: dict[str, _Account] = field(default_factory=dict)
+    _aside: dict[str, _Account] = field(default_factory=dict)
 
     def resume(self, standing: SlowStanding) -> None:
         """Go on from what another leader told last, whichever attempt it was."""
         self.watched_s = standing.watched_s
         self._closed = dict(standing.lost_s)
         self._by_rank = dict(standing.lost_by_rank)
-        self._open = {}
+        self._open, self._aside = {}, {}
 
     def watch(self, lasted_s: float) -> None:
         """A frame lasted so long."""
         self.watched_s += lasted_s
 
-    def charge(self, accounts: Collection[str], cause: Cause, lost_s: float) -> None:
-        """Put so much more down to that cause, shared by these accounts."""
+    def open(self, accounts: Iterable[str], cause: Cause, since_step: int) -> bool:
+        """These are put down to that cause from now on; whether one of them was not before."""
+        is_new = False
         for name in accounts:
-            account = self._open.setdefault(name, _Account(cause))
+            account = self._open.get(name)
+            if account is None:
+                account = self._open[name] = self._take_back(name, cause, since_step)
+                is_new = True
             account.cause = cause
-            account.lost_s += lost_s / len(accounts)
+            account.since_step = min(account.since_step, since_step)
+        return is_new
+
+    def _take_back(self, name: str, cause: Cause, since_step: int) -> _Account:
+        aside = self._aside.pop(name, None)
+        if aside is not None and since_step < aside.closed_at:
+            return aside
+        if aside is not None:
+            self._settle(aside)
+        return _Account(cause, since_step)
+
+    def charge(self, accounts: Collection[str], lost_s: float) -> None:
+        """These, which are open, share so much more."""
+        for name in accounts:
+            self._open[name].lost_s += lost_s / len(accounts)
 
     def charge_ranks(self, ranks: Collection[str], lost_s: float) -> None:
         """Ranks, as people know them, share so much more."""
@@ -58,19 +87,34 @@ class Toll:
         """What these cost since they were opened."""
         return sum(self._open[name].lost_s for name in accounts if name in self._open)
 
-    def close_others(self, going_on: Iterable[str]) -> None:
-        """All but these are over."""
+    def since_step(self, accounts: Iterable[str]) -> int:
+        """Since when these, which are open, add up."""
+        return min(self._open[name].since_step for name in accounts)
+
+    def close_others(self, going_on: Iterable[str], step: int) -> None:
+        """Of all but these nobody speaks any more, as of this step."""
         kept = set(going_on)
         for name in [name for name in self._open if name not in kept]:
-            account = self._open.pop(name)
-            cause = account.cause.value
-            self._closed[cause] = self._closed.get(cause, 0.0) + account.lost_s
+            account = self._aside[name] = self._open.pop(name)
+            account.closed_at = step
+        while len(self._aside) > SET_ASIDE:
+            self._settle(self._aside.pop(next(iter(self._aside))))
+
+    def close_all(self) -> None:
+        """The attempt is over, and with it all that went on."""
+        for account in (*self._open.values(), *self._aside.values()):
+            self._settle(account)
+        self._open, self._aside = {}, {}
+
+    def _settle(self, account: _Account) -> None:
+        cause = account.cause.value
+        self._closed[cause] = self._closed.get(cause, 0.0) + account.lost_s
 
     @property
     def by_cause(self) -> dict[str, float]:
         """Cause -> seconds, the dearest first."""
         sums = dict(self._closed)
-        for account in self._open.values():
+        for account in (*self._open.values(), *self._aside.values()):
             cause = account.cause.value
             sums[cause] = sums.get(cause, 0.0) + account.lost_s
         return _rounded(_dearest(sums, len(Cause)))

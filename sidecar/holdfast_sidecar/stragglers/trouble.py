@@ -39,13 +39,15 @@ class Trouble:
     blames_ranks: bool = True
     """Whether it is its ranks' own doing; else they merely show it."""
 
-    def gain(self, model: StepModel) -> float:
-        """So much faster the job would be without it, as a part of one."""
+    def takes_us(self, model: StepModel) -> tuple[float, float] | None:
+        """How long a step of the job takes, and would without it; None: the frame shows nothing of
+        it, as its ranks told nothing."""
         if self.known_gain is not None:
-            return self.known_gain
-        takes = model.total_us + self.extra_us
+            return 1.0 + self.known_gain, 1.0
+        if not self.quick and not self.costs_us and not self.extra_us:
+            return None
         without = model.without(self.quick) - self.costs_us
-        return takes / without - 1 if without > 0 else 0.0
+        return model.total_us + self.extra_us, max(0.0, without)
 
 
 def lasts(since_step: int, step: int, step_s: float) -> bool:

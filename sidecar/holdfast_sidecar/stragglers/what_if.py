@@ -12,10 +12,11 @@ from dataclasses import dataclass, field
 from holdfast_sidecar.records.slowness import Cause, WhatIf
 from holdfast_sidecar.stragglers.even_work import EvenWork
 from holdfast_sidecar.stragglers.exchanges import SlowExchange
+from holdfast_sidecar.stragglers.filling import Filling
 from holdfast_sidecar.stragglers.frame import Excess, Frame
 from holdfast_sidecar.stragglers.place import Place
-from holdfast_sidecar.stragglers.signals import FORGETS
 from holdfast_sidecar.stragglers.step_model import Layout, StepModel, lay_out, model
+from holdfast_sidecar.stragglers.trouble import Trouble
 
 MOST_RANKS = 8
 """Whose absence is worked out one by one, the slowest first: the ninth hides behind the eighth."""
@@ -26,8 +27,21 @@ LOOKED_AT_ALWAYS = 512
 LEAST_GAIN = 0.005
 """Less is not worth a line."""
 
+FORGETS = 0.95
+"""Of what was known, kept per step: some twenty steps make the mean, as a single one has its noise
+and gains are what people decide by."""
+
+MOST_OF_FRAME = 0.2
+"""Of the mean, however many steps a frame has."""
+
 Key = tuple[str, str]
 """kind, what"""
+
+Takes = tuple[float, float]
+"""Microseconds of a step: as it is, and as it would be."""
+
+UNTOLD = "trouble"
+"""The kind of those that are told among the slow alone."""
 
 
 @dataclass
@@ -38,10 +52,12 @@ class _Account:
     without_us: float = 0.0
     lost_s: float = 0.0
 
-    def take(self, total_us: float, without_us: float, steps: int) -> None:
-        kept = FORGETS**steps if self.total_us else 0.0
-        self.total_us = kept * self.total_us + (1 - kept) * total_us
-        self.without_us = kept * self.without_us + (1 - kept) * without_us
+    def take(self, takes: Takes, steps: int) -> None:
+        share = min(1 - FORGETS**steps, MOST_OF_FRAME)
+        total_us, without_us = takes
+        # Both from nothing: of their ratio nothing is left of that.
+        self.total_us += share * (total_us - self.total_us)
+        self.without_us += share * (without_us - self.without_us)
         self.lost_s += max(0.0, total_us - without_us) * steps / 1e6
 
     @property
@@ -51,86 +67,106 @@ class _Account:
 
 @dataclass
 class WhatIfs:
-    """Follows one attempt."""
+    """Follows one attempt. Whoever says how much faster the job would be asks here: what is told of
+    a slow rank and what would be without it are the same number."""
 
-    model: StepModel | None = None
-    """Of the newest frame."""
     _places: Mapping[int, Place] | None = None
     _layout: Layout | None = None
     _accounts: dict[Key, _Account] = field(default_factory=dict)
+    _filling: Filling = field(default_factory=Filling)
     work: EvenWork = field(default_factory=EvenWork)
-    _even: float | None = None
+    _shares: dict[Key, float] = field(default_factory=dict)
     _turn: int = 0
 
     def follow(
         self,
         frame: Frame,
-        places: Mapping[int, Place],
+        one: StepModel,
         excesses: Sequence[Excess],
         causes: Mapping[int, Cause] | None = None,
         exchanges: Sequence[SlowExchange] = (),
+        troubles: Sequence[Trouble] = (),
     ) -> tuple[WhatIf, ...]:
-        """What is worth telling now, the largest gain first."""
-        one = self.model = self.read(frame, places)
-        steps = frame.step - frame.after_step
+        """What is worth telling after one more frame, of which `read` made that model; the largest
+        gain first."""
         slowest = sorted(excesses, key=lambda e: e.peers_us - e.own_us)[:MOST_RANKS]
-        without = {("rank", f"rank {e.rank}"): one.without(as_its_peers(one, e)) for e in slowest}
         ranks = {e.rank for e in slowest}
+        without = {
+            ("rank", f"rank {e.rank}"): one.without(own)
+            for e in slowest
+            if (own := as_its_peers(one, e))
+        }
         without |= _by_cause(one, excesses, causes or {}, exchanges, ranks)
-        without |= self._by_stage(one)
-        share = self._even_share(frame, one, {excess.rank for excess in excesses})
-        if share is not None:
-            without["work", "even work"] = share * one.total_us
-        self._accounts = {key: self._accounts.get(key, _Account()) for key in without}
-        for key, without_us in without.items():
-            self._accounts[key].take(one.total_us, without_us, steps)
+        shares = self._by_many(frame, one, {excess.rank for excess in excesses})
+        without |= {key: share * one.total_us for key, share in shares.items()}
+        takes = {key: (one.total_us, us) for key, us in without.items()}
+        takes |= {key_of(it): us for it in troubles if (us := it.takes_us(one)) is not None}
+        kept = {*takes, *(("rank", f"rank {rank}") for rank in ranks), *map(key_of, troubles)}
+        self._accounts = {key: self._accounts.get(key, _Account()) for key in sorted(kept)}
+        for key, us in takes.items():
+            self._accounts[key].take(us, frame.step - frame.after_step)
         told = [
             WhatIf(what, kind, round(account.gain, 4), round(account.lost_s, 3))
             for (kind, what), account in self._accounts.items()
-            if account.gain >= LEAST_GAIN
+            if account.gain >= LEAST_GAIN and kind != UNTOLD
         ]
         return tuple(sorted(told, key=lambda one: -one.gain))
 
-    def _even_share(self, frame: Frame, one: StepModel, slow: Collection[int]) -> float | None:
-        """What a step would take with even work, as a part of what it takes; of thousands of ranks
-        it is looked at now and then, and holds until the next time."""
+    def gain(self, trouble: Trouble) -> float:
+        """So much faster the job would be without it, as a part of one: over the newest steps."""
+        account = self._accounts.get(key_of(trouble))
+        return 0.0 if account is None else max(0.0, account.gain)
+
+    def _by_many(self, frame: Frame, one: StepModel, slow: Collection[int]) -> Mapping[Key, float]:
+        """What a step would take if all ranks had other work, even work or that of even stages, as
+        a part of what it takes; of thousands of ranks it is looked at now and then, and holds until
+        the next time."""
         assert self._places is not None
         self._turn -= 1
         if self._turn <= 0:
             self._turn = 1 + len(frame.lines) // LOOKED_AT_ALWAYS
-            even = self.work.follow(frame, self._places, slow)
-            self._even = one.without(even) / one.total_us if even and one.total_us > 0 else None
-        return self._even
+            without = _by_stage(one)
+            if even := self.work.follow(frame, self._places, slow):
+                without["work", "even work"] = one.without(even)
+            total_us = one.total_us
+            self._shares = {key: us / total_us for key, us in without.items()} if total_us else {}
+        return self._shares
 
     def read(self, frame: Frame, places: Mapping[int, Place]) -> StepModel:
         """The frame's model; the layout is worked out again when places have changed."""
         if self._layout is None or (places is not self._places and places != self._places):
             self._places, self._layout = dict(places), lay_out(places)
-        return model(frame, self._layout)
+        self._filling.follow(frame, self._places)
+        return model(frame, self._layout, self._filling.share, self._filling.even)
 
-    def _by_stage(self, one: StepModel) -> dict[Key, float]:
-        """The slowest stage as quick as the mean of all: its work is not gone, but shared out."""
-        layout = one.layout
-        if layout.stages < 2:
-            return {}
-        times: dict[int, list[float]] = {}
-        for unit, ranks in enumerate(layout.members):
-            own = [one.own[rank] for rank in ranks if rank in one.own]
-            if own:
-                times.setdefault(layout.stage[unit], []).append(max(own))
-        middles = {stage: statistics.median(of_it) for stage, of_it in times.items()}
-        if len(middles) < 2:
-            return {}
-        slowest = max(middles, key=lambda stage: middles[stage])
-        ratio = statistics.fmean(middles.values()) / max(1.0, middles[slowest])
-        even = {
-            rank: one.own[rank] * ratio
-            for unit, ranks in enumerate(layout.members)
-            if layout.stage[unit] == slowest
-            for rank in ranks
-            if rank in one.own
-        }
-        return {("stage", f"stage {slowest}"): one.without(even)}
+
+def key_of(trouble: Trouble) -> Key:
+    """As which its gain is added up: the what-if's that says the same, where there is one. Of
+    several ranks together another number is told once another one joins them."""
+    first, *others = sorted(trouble.accounts)
+    if first.startswith("stage "):
+        return EVEN_STAGES if trouble.named.cause is Cause.PIPELINE else ("stage", first)
+    if first.startswith("rank ") and not others:
+        return "rank", first
+    return UNTOLD, " ".join([str(len(others)), first, *others[:MOST_RANKS]])
+
+
+EVEN_STAGES: Key = ("stages", "even stages")
+
+
+def _by_stage(one: StepModel) -> dict[Key, float]:
+    """The slowest stage as quick as the mean of the others; and all as the mean of all: their work
+    is not gone then, but shared out."""
+    times = one.stage_times()
+    if len(times) < 2:
+        return {}
+    slowest = max(times, key=lambda stage: times[stage])
+    others = statistics.fmean(us for stage, us in times.items() if stage != slowest)
+    mean = statistics.fmean(times.values())
+    return {
+        ("stage", f"stage {slowest}"): one.without(one.with_stages({slowest: others})),
+        EVEN_STAGES: one.without(one.with_stages(dict.fromkeys(times, mean))),
+    }
 
 
 def as_its_peers(one: StepModel, excess: Excess) -> dict[int, float]:

@@ -202,6 +202,7 @@ def test_in_a_pipeline_the_stages_beside_wait_for_its_messages(job: Job, schedul
     assert job.singles_out(1)
     assert [job.layout(rank)["stage"] for rank in (0, 1)] == [0, 1]
     assert job.layout(0)["stages"] == 2
+    assert job.layout(0)["micro_batches"] == 2
     assert page.parse_words(job.stage.read(0))[Word.SENT_BYTES_1] > 0
 
 

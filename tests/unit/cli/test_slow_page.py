@@ -47,7 +47,7 @@ def test_who_is_slow_is_told_with_cause_evidence_advice_and_cost() -> None:
         "raise the quota (cpu.max) of the pod",
         "the job would be 18 % faster without it",
         "6 min of the job, 0.80 GPU hours, 2.00 EUR",
-        "this job would be 18 % faster without rank 5 (6 min so far)",
+        "this job would be 18 % faster without rank 5\n",
         "6.0 % faster with even work (sequence lengths) (2 min so far)",
         "6 min 36 s of the job, 0.88 GPU hours, 2.20 EUR (11 %)",
         "not judged  rank 7: no other rank has its role",
@@ -207,6 +207,12 @@ def test_pages_fit_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(map(len, first.splitlines())) <= 60, first
 
 
+def test_slowness_grows_no_older_once_the_job_is_over() -> None:
+    over = dataclasses.replace(recalled(), is_over=True)
+    for later in (NOW, NOW + 3600):
+        assert "step 1,200, 16 min 30 s ago" in slow_page.page(over, later, DEAR)
+
+
 def test_a_job_that_is_over_is_not_said_to_have_somebody_slow_now() -> None:
     over = dataclasses.replace(recalled(), is_over=True)
     told = slow_page.page(over, NOW, DEAR).splitlines()[0]
@@ -252,7 +258,7 @@ def test_a_report_tells_how_well_the_machines_are_used_and_where_a_step_goes() -
         "MFU            38.2%, HFU 41.0%",
         "tokens/s       512,300",
         "communication  12 % of a step",
-        "scaling        82 % of the throughput of the first steps",
+        "pace           82 % of the first steps' throughput",
         "not known      bubbles: the job has no pipeline stages",
         "where a step's time goes (the middle of 8 ranks, 152 ms)",
         "78.0 GiB of 80.0 GiB  2.0 GiB",

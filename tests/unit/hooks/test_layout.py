@@ -64,6 +64,7 @@ def test_the_largest_mesh_with_names_counts_and_of_equal_ones_that_with_more_dim
         "coordinate": [1, 0, 1],
         "stage": None,
         "stages": None,
+        "micro_batches": None,
         "role": "",
     }
 
@@ -74,6 +75,12 @@ def test_a_mesh_without_names_and_one_that_this_rank_is_not_in_say_nothing(scene
     assert not scene.path.exists()
     scene.layout.mesh(mesh([1], dp=2))
     assert scene.told()["coordinate"] == [1]
+
+
+def test_into_how_many_micro_batches_the_first_schedule_cuts_a_batch_is_told(scene: Scene) -> None:
+    scene.layout.schedule(SimpleNamespace(_n_microbatches=8))
+    scene.layout.schedule(SimpleNamespace(_n_microbatches=2))
+    assert scene.told()["micro_batches"] == 8
 
 
 def test_of_several_stages_on_one_rank_the_first_counts(scene: Scene) -> None:

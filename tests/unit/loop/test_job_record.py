@@ -15,6 +15,7 @@ from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.slowness import SlowStanding
 
 
 def sections(step: int, **plan: object) -> Mapping[Section, Mapping[str, str]]:
@@ -68,6 +69,28 @@ def test_the_node_that_knows_the_newest_attempt_is_believed(tmp_path: Path) -> N
     (tmp_path / "j" / "c").mkdir()
     (tmp_path / "j" / "c" / "job.json").write_text("torn")
     assert kept(tmp_path).attempt == 2
+
+
+def judged(step: int, ending: bool = False) -> Mapping[Section, Mapping[str, str]]:
+    """A running job whose leader has judged it up to this step."""
+    ranks = [RankReport(0, 0, 1, step, "forward", 0.0, 0.1, 0.1, ending=ending)]
+    told = NodeReport(
+        "a", "i", 1, 0, 0, 0, True, ranks=ranks, slow=SlowStanding(0, step, 1, 1.0 + step)
+    )
+    return {**sections(step), Section.NODES: {"a": encode(told)}}
+
+
+def test_the_last_steps_before_ranks_leave_are_kept_however_lately_it_was_written(
+    tmp_path: Path,
+) -> None:
+    record = keeping(tmp_path)
+    record.keep(judged(100), is_last=False)
+    assert not record.keep(judged(140), is_last=False)
+    record.keep(judged(143, ending=True), is_last=True)
+    performance = kept(tmp_path).performance
+    assert performance is not None
+    assert performance.standing is not None
+    assert performance.standing.step == 140
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from holdfast_sidecar.records.slowness import Efficiency
 from holdfast_sidecar.records.steps import StepLine
 from holdfast_sidecar.stragglers import bubble
 from holdfast_sidecar.stragglers.efficiency import (
-    FIRST_FRAMES,
     MISSING,
     NO_FLOPS,
     NO_LOADER,
@@ -22,6 +21,8 @@ from holdfast_sidecar.stragglers.efficiency import (
     NO_TOKENS,
     NO_WAITS,
     TOO_FEW,
+    USUAL_FRAMES,
+    WARM_UP_FRAMES,
     EfficiencyWatch,
 )
 from holdfast_sidecar.stragglers.frame import Frame
@@ -143,32 +144,76 @@ def follow(
     return found
 
 
-def test_scaling_is_throughput_now_against_the_beginning() -> None:
+BASE = WARM_UP_FRAMES + USUAL_FRAMES
+
+
+def test_pace_is_throughput_now_against_the_beginning_after_its_warm_up() -> None:
     watch = EfficiencyWatch()
-    assert TOO_FEW in follow(watch, 100_000, FIRST_FRAMES - 1, step=1).unknown
-    assert follow(watch, 100_000, 1, step=50).scaling == pytest.approx(1.0)
-    assert follow(watch, 125_000, 8, step=100).scaling == pytest.approx(0.8)
+    follow(watch, 400_000, WARM_UP_FRAMES, step=1)
+    assert TOO_FEW in follow(watch, 100_000, USUAL_FRAMES - 1, step=20).unknown
+    assert follow(watch, 100_000, 1, step=70).pace == pytest.approx(1.0)
+    assert follow(watch, 125_000, USUAL_FRAMES, step=100).pace == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize("work_reported", [0, 1])
 def test_longer_steps_of_more_work_are_no_loss(work_reported: int) -> None:
     watch = EfficiencyWatch()
-    follow(watch, 100_000, FIRST_FRAMES, step=1, tokens=1000, work_reported=work_reported)
-    found = follow(watch, 200_000, 8, step=100, tokens=2000, work_reported=work_reported)
-    assert found.scaling == pytest.approx(1.0)
+    follow(watch, 100_000, BASE, step=1, tokens=1000, work_reported=work_reported)
+    found = follow(watch, 200_000, USUAL_FRAMES, step=100, tokens=2000, work_reported=work_reported)
+    assert found.pace == pytest.approx(1.0)
 
 
-def test_one_odd_frame_changes_nothing() -> None:
+def test_pace_is_that_of_usual_steps_and_one_odd_frame_changes_nothing_of_it() -> None:
     watch = EfficiencyWatch()
-    before = follow(watch, 100_000, 12, step=1)
-    assert follow(watch, 900_000, 1, step=100) == before
+    follow(watch, 100_000, BASE, step=1)
+    assert follow(watch, 900_000, 3, step=100).pace == pytest.approx(1.0)
 
 
-def test_steps_counted_from_lower_down_begin_anew() -> None:
+def test_steps_that_take_long_now_and_then_count_for_what_they_take() -> None:
     watch = EfficiencyWatch()
-    follow(watch, 100_000, 20, step=100)
-    found = follow(watch, 50_000, 1, step=1)
-    assert (found.step_s, found.scaling) == (pytest.approx(0.05), None)
+    for number in range(1, 101):
+        waits = 420_000 if number % 10 == 0 else 20_000
+        lines = [
+            line(rank, total=80_000 + waits, communicating=waits if rank else 20_000)
+            for rank in range(4)
+        ]
+        lines[0] = lines[0]._replace(forward=25_000 + waits - 20_000)
+        found = watch.follow(frame(*lines, step=number), places(4), reports(4))
+    assert found.step_s == pytest.approx(0.14)
+    assert found.usual_step_s == pytest.approx(0.1)
+    assert found.communication_share == pytest.approx(0.06 / 0.14)
+    assert found.parts_us["communicating"] == pytest.approx(60_000)
+    assert (found.most_rank["forward"], found.most_us["forward"]) == (0, pytest.approx(65_000))
+    assert found.from_step == 1
+
+
+def test_what_is_saved_and_evaluated_in_steps_of_its_own_counts_too() -> None:
+    watch = EfficiencyWatch()
+    for number in range(1, 101):
+        lines = [line(rank) for rank in range(2)]
+        if number % 10 == 0:
+            lines = [one._replace(steps=0, total=0, lost=1_000_000) for one in lines]
+            watch.hear(lines)
+            continue
+        watch.hear(lines)
+        found = watch.follow(frame(*lines, step=number), places(2), reports(2))
+    assert found.parts_us["lost"] == pytest.approx(100_000, rel=0.1)
+    assert found.step_s == pytest.approx(0.2, rel=0.1)
+
+
+def test_of_thousands_of_ranks_some_tell_the_middle_one() -> None:
+    lines = [line(rank, forward=25_000 + rank) for rank in range(4096)]
+    found = judged(*lines, of={})
+    assert found.parts_us["forward"] == pytest.approx(25_000 + 2048, rel=0.01)
+    assert found.most_us == {}
+
+
+def test_another_attempt_begins_anew() -> None:
+    watch = EfficiencyWatch()
+    follow(watch, 100_000, BASE, step=1)
+    watch.begin()
+    found = follow(watch, 50_000, 1, step=900)
+    assert (found.step_s, found.pace, found.from_step) == (pytest.approx(0.05), None, 900)
 
 
 def test_before_anybody_told_of_ordinary_steps_nothing_is_known() -> None:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 from bench.stragglers.scenario import Fault, Layout, Scenario
@@ -39,20 +41,30 @@ def fault(cause: Cause, *ranks: int, slowdown: float = 0.3, until: int = 1 << 30
     return Scenario(7, EIGHT, faults=(Fault(cause, ranks, slowdown, ONSET, until),))
 
 
+def truly_gained(told: dict[int, SlowStanding], until: int) -> float:
+    """What the job would gain, by what its steps took before it became slow."""
+    lasted = [b.watched_s - a.watched_s for a, b in pairwise(told.values()) if b.step <= until]
+    after = until - ONSET + 1
+    return statistics.median(lasted[-after:]) / statistics.median(lasted[:-after]) - 1
+
+
 def test_who_why_since_when_and_at_what_cost() -> None:
     told = watch(fault(Cause.CPU_QUOTA, 3), ONSET + 30)
     (slow,) = told[ONSET + 30].slow
     assert (slow.ranks, slow.node, slow.cause) == ([3], "node0", Cause.CPU_QUOTA)
     assert abs(slow.slowdown - 0.3) < 0.05
     assert abs(slow.since_step - ONSET) <= 2
-    assert abs(slow.gain - 0.2) < 0.05
+    assert slow.gain == pytest.approx(truly_gained(told, ONSET + 30), abs=0.03)
     assert any("quota" in text for text in slow.evidence)
     assert slow.advice
     standing = told[ONSET + 30]
     assert standing.lost_s["cpu_quota"] == pytest.approx(slow.lost_s, abs=0.01)
     assert standing.lost_by_rank["3 on node0"] == pytest.approx(slow.lost_s, abs=0.01)
-    # 0.2 s of each step since it was found
-    assert 0.2 * 20 < slow.lost_s < 0.26 * 30
+    assert {one.what: one.gain for one in standing.what_ifs} == {"rank 3": slow.gain}
+    # All that was lost since it began, also while nobody knew of it.
+    steps_s = standing.watched_s - told[ONSET - 1].watched_s
+    truth = steps_s * (1 - 1 / (1 + truly_gained(told, ONSET + 30)))
+    assert slow.lost_s == pytest.approx(truth, rel=0.1)
 
 
 def test_a_healthy_job_is_called_slow_by_nobody() -> None:
@@ -128,8 +140,8 @@ def test_a_stage_with_more_to_do_is_a_pipeline_out_of_balance() -> None:
     stage = tuple(range(4, 8))
     told = watch(Scenario(4, layout, faults=(Fault(Cause.PIPELINE, stage, 0.4, 1),)), 40)
     (slow,) = told[40].slow
-    assert (slow.cause, slow.ranks, slow.role) == (Cause.PIPELINE, list(stage), "pp=1")
-    assert {one.what for one in told[40].what_ifs} == {"stage 1"}
+    assert (slow.cause, slow.ranks, slow.role) == (Cause.PIPELINE, list(stage), "stage 1")
+    assert {one.what for one in told[40].what_ifs} == {"stage 1", "even stages"}
     assert told[40].lost_by_rank == {}
 
 
@@ -152,3 +164,53 @@ def test_one_rank_alone_is_not_judged_and_it_says_why() -> None:
     newest = told[max(told)]
     assert newest.slow == []
     assert any("nobody" in text for text in newest.unjudged)
+
+
+@pytest.mark.parametrize("peers", [2, 8])
+def test_a_moment_without_its_lines_takes_nothing_of_what_a_slow_rank_lost(peers: int) -> None:
+    """As while it is traced, or makes a checkpoint."""
+    scenario = Scenario(7, Layout(dp=peers), faults=(Fault(Cause.COMPUTE, (1,), 0.5, ONSET),))
+    judge, job = Judge(), SimulatedJob(scenario)
+    lost, since = [], set()
+    for step, lines in enumerate(job.steps(140), start=1):
+        if 100 <= step < 110:
+            lines = [one._replace(steps=0) if one.rank == 1 else one for one in lines]
+        moment = Moment(step * STEP_S, 1e9 + step * STEP_S, "node0")
+        standing = judge.follow(lines, job.places(), {}, (), 0, moment)
+        for one in standing.slow if standing is not None else ():
+            lost.append(one.lost_s)
+            since.add(one.since_step)
+    assert len(since) == 1
+    assert lost == sorted(lost)
+    assert standing is not None
+    assert standing.lost_s["compute"] == pytest.approx(lost[-1], abs=0.001)
+
+
+def test_two_slow_ranks_are_charged_together_what_they_lost_together() -> None:
+    faults = (Fault(Cause.COMPUTE, (3,), 0.5, ONSET), Fault(Cause.DATA_LOADING, (6,), 0.5, ONSET))
+    told = watch(Scenario(7, EIGHT, faults=faults), ONSET + 40)
+    newest = told[ONSET + 40]
+    assert {tuple(one.ranks) for one in newest.slow} == {(3,), (6,)}
+    steps_s = newest.watched_s - told[ONSET - 1].watched_s
+    truth = steps_s * (1 - 1 / (1 + truly_gained(told, ONSET + 40)))
+    assert sum(newest.lost_s.values()) == pytest.approx(truth, rel=0.12)
+    first, second = (one.lost_s for one in newest.slow)
+    assert first == pytest.approx(second, rel=0.3)
+
+
+@pytest.mark.parametrize("who_tells", [{0}, {2}, {2, 3}])
+def test_who_is_slow_stays_so_in_a_frame_of_which_its_role_tells_nothing(
+    who_tells: set[int],
+) -> None:
+    """Two roles of two ranks each: rank 1 is slow, and steps 80 to 84 are traced or saved."""
+    scenario = Scenario(7, Layout(dp=2, pp=2), faults=(Fault(Cause.COMPUTE, (1,), 0.5, 1),))
+    judge, job = Judge(), SimulatedJob(scenario)
+    slow = {}
+    for step, lines in enumerate(job.steps(90), start=1):
+        if 80 <= step < 85:
+            lines = [one if one.rank in who_tells else one._replace(steps=0) for one in lines]
+        moment = Moment(step * STEP_S, 1e9 + step * STEP_S, "node0")
+        standing = judge.follow(lines, job.places(), {}, (), 0, moment)
+        if standing is not None:
+            slow[standing.step] = [one.ranks for one in standing.slow]
+    assert {tuple(map(tuple, slow[step])) for step in range(78, 91)} == {((1,),)}

@@ -33,13 +33,20 @@ def test_what_the_script_calls_a_rank_comes_last_and_may_have_blanks() -> None:
     assert told == "dp=1/2 role=reader of logs"
     assert parse_layout(told).role == "reader of logs"
     assert parse_layout(layout(role="evaluator")).role == "evaluator"
-    assert parse_layout(layout(role="role=1 dp=3/4")) == ({}, {}, "role=1 dp=3/4")
+    assert parse_layout(layout(role="role=1 dp=3/4")) == ({}, {}, "role=1 dp=3/4", 0)
 
 
 def test_a_stage_counts_as_a_dimension_where_the_mesh_has_none_for_it() -> None:
     assert layout(stage=1, stages=4) == "pp=1/4"
     assert layout(stage=[1, 3], stages=4) == "pp=1/4"
     assert layout(dims=["pipe"], shape=[2], coordinate=[1], stage=3, stages=4) == "pp=1/2"
+
+
+def test_into_how_many_micro_batches_a_pipeline_cuts_a_batch_is_no_dimension() -> None:
+    told = layout(stage=1, stages=4, micro_batches=8, role="reader")
+    assert told == "pp=1/4 micro_batches=8 role=reader"
+    assert parse_layout(told) == ({"pp": 1}, {"pp": 4}, "reader", 8)
+    assert layout(stage=1, stages=4, micro_batches=None) == "pp=1/4"
 
 
 @pytest.mark.parametrize(

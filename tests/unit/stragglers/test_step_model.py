@@ -23,14 +23,14 @@ def test_a_pipeline_takes_as_long_as_its_slowest_stage_lets_it() -> None:
     places = laid_out(dp=2, pp=2)
     own = {0: 80, 1: 80, 2: 80, 3: 100}
     assert model(frame(own), lay_out(places)).modelled_us == 100_000
-    known = model(frame(own), lay_out(places), micro_batches=4)
+    known = model(frame(own), lay_out(places), filling=1 / 4)
     assert known.modelled_us == 180_000 / 4 + 100_000 * 3 / 4
 
 
 @pytest.mark.parametrize(("stages", "micro_batches"), [(2, 4), (4, 8), (8, 8)])
 def test_stages_that_are_alike_take_the_known_formula(stages: int, micro_batches: int) -> None:
     m, p = micro_batches, stages
-    assert pipeline_us([90.0] * p, m) == pytest.approx((m + p - 1) / m * 90.0)
+    assert pipeline_us([90.0] * p, 1 / m) == pytest.approx((m + p - 1) / m * 90.0)
 
 
 def test_a_model_that_says_more_than_was_measured_is_scaled_to_it() -> None:

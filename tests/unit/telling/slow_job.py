@@ -41,7 +41,7 @@ EFFICIENCY = Efficiency(
     tokens_per_s=512300.0,
     communication_share=0.121,
     data_share=0.03,
-    scaling=0.82,
+    pace=0.82,
     step_s=0.152,
     unknown=["bubbles: the job has no pipeline stages"],
 )
