@@ -103,7 +103,7 @@ def _price(one: Slowness, ranks: int, price: CostSettings) -> dict[str, Any]:
 
 def _verdict(recalled: Recalled, standing: SlowStanding, now_unix_s: float) -> str:
     ago = span(max(now_unix_s - standing.at_unix_s, 0.0))
-    told = paint(_who_is_slow(standing.slow), BAD if standing.slow else GOOD)
+    told = _nobody(standing) if not standing.slow else paint(_who_is_slow(standing.slow), BAD)
     if recalled.attempt > standing.attempt:
         told = f"attempt {recalled.attempt} is too young to judge; in the one before: {told}"
     which = "the run before this one, " if recalled.is_of_earlier_run else ""
@@ -115,10 +115,18 @@ def _verdict(recalled: Recalled, standing: SlowStanding, now_unix_s: float) -> s
     return "\n".join([f"job {job}: {told}", *_wrapped("watched", watched)])
 
 
+def _nobody(standing: SlowStanding) -> str:
+    """Only of those that could be judged."""
+    if not standing.unjudged_ranks:
+        return paint("nobody is slow", GOOD)
+    judged = standing.judged_ranks - standing.unjudged_ranks
+    if judged <= 0:
+        return "who is slow can't be judged"
+    return f"nobody is slow of the {judged:,} in {standing.judged_ranks:,} ranks that can be judged"
+
+
 def _who_is_slow(slow: Sequence[Slowness]) -> str:
     """`rank 5 on b is slow`, `2 are slow: rank 5 on b, rank 9 on c`."""
-    if not slow:
-        return "nobody is slow"
     if len(slow) == 1:
         return f"{slow_words.who(slow[0])} is slow" + " (it may pass)" * (not slow[0].is_persistent)
     names = ", ".join(slow_words.who(one) for one in slow[:NAMED]) + ", …" * (len(slow) > NAMED)
