@@ -11,6 +11,7 @@ from holdfast_sidecar.stragglers.change import LEAST
 from holdfast_sidecar.stragglers.frame import Excess, Frame
 from holdfast_sidecar.stragglers.own_time import own_times
 from holdfast_sidecar.stragglers.peers import excesses_of, spell_ranks
+from holdfast_sidecar.stragglers.restlessness import Restlessness
 from holdfast_sidecar.stragglers.role_work import Company, RoleWork
 from holdfast_sidecar.stragglers.series import AWAY, GAP, Series
 from holdfast_sidecar.stragglers.suspicion import Suspicion, usual_parts
@@ -52,6 +53,7 @@ class RoleWatch:
         """Own time beyond the peers', work taken into account, as a part of theirs."""
         self._amounts = Series()
         """What more work explains, as a part of the peers' time."""
+        self._restlessness = Restlessness()
         self._suspicions: dict[int, Suspicion] = {}
         self._told: dict[int, _Told] = {}
 
@@ -109,19 +111,32 @@ class RoleWatch:
             )
         if self._times.bar is None:
             self._leave_out(company.ranks, TOO_EARLY)
+        self._restlessness.take(company.ranks, company.scaled)
         if self._times.sigma > RESTLESS:
-            self._leave_out(company.ranks, self._restless())
+            self._tell_restless(company.ranks)
             noticed.clear()
         self._suspect(company, noticed)
         least = max(LEAST, SHARE_OF_STEP * company.whole_us / middle)
         for rank in noticed:
             self._look_closer(rank, frame, now_s, least, len(company.ranks))
 
-    def _restless(self) -> str:
-        varies = f"their own times vary by {self._times.sigma:.0%} from step to step"
+    def _tell_restless(self, ranks: Sequence[int]) -> None:
+        """Who it is, and whom that leaves with nobody to compare with."""
+        who = self._restlessness.beyond(RESTLESS / 2)
+        steady = [rank for rank in ranks if rank not in who]
+        if not who or not steady:
+            self._leave_out(ranks, self._restless(ranks, self._times.sigma))
+            return
+        self._leave_out(list(who), self._restless(list(who), max(who.values())))
+        self._leave_out(
+            steady, f"the times of {spell_ranks(list(who))} vary too much to compare with"
+        )
+
+    def _restless(self, ranks: Sequence[int], sigma: float) -> str:
+        varies = f"{_whose(ranks)} own times vary by {sigma:.0%} from step to step"
         if self._work.varies:
-            return f"{varies}, more than their work explains"
-        return f"{varies}, and no size of their work is told that could explain it"
+            return f"{varies}, more than {_whose(ranks)} work explains"
+        return f"{varies}, and no size of {_whose(ranks)} work is told that could explain it"
 
     def _suspect(self, company: Company, noticed: set[int]) -> None:
         if not noticed:

@@ -78,6 +78,17 @@ def test_of_three_ranks_the_restless_one_is_named_and_the_steady_ones_are_judged
     assert not any("1 and 2" in why for why in followed.varying(since=1))
 
 
+def test_of_two_it_is_said_whose_times_vary_and_that_the_other_has_nobody_to_be_compared_with() -> (
+    None
+):
+    def own(rank: int, step: int, draw: random.Random) -> float:
+        return nearly(15e4, draw) + (draw.expovariate(1 / 15e4) if rank == 0 else 0)
+
+    restless, steady = Followed(2, 100, own).whys[100]
+    assert restless.startswith("rank 0: its own times vary by")
+    assert steady == "rank 1: the times of rank 0 vary too much to compare with"
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_a_rank_that_is_twenty_times_slower_is_named_however_it_varies(seed: int) -> None:
     def own(rank: int, step: int, draw: random.Random) -> float:
