@@ -109,7 +109,9 @@ class Series:
         pasts = [trail.past for rank in some if (trail := self.trails.get(rank)) is not None]
         if not pasts:
             return
-        looks = max(NEWEST, -(-SURE // len(pasts)))
+        # Of two, what one has too much the other has too little: they tell the same twice.
+        tellers = 1 if len(pasts) == 2 else len(pasts)
+        looks = max(NEWEST, -(-SURE // tellers))
         newest = [list(past)[-looks - 2 :] for past in pasts if len(past) >= looks + 2]
         if not self._noise.has_jumped(newest):
             return
