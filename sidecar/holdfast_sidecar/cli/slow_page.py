@@ -117,9 +117,7 @@ def _price(one: Slowness, ranks: int, price: CostSettings) -> dict[str, Any]:
 
 def _verdict(recalled: Recalled, standing: SlowStanding, now_unix_s: float) -> str:
     ago = span(max(now_unix_s - standing.at_unix_s, 0.0))
-    told = paint(_who_is_slow(standing.slow), BAD if standing.slow else GOOD)
-    if standing.judged_ranks == 1 and not standing.slow:
-        told = ALONE
+    told = _nobody(standing) if not standing.slow else paint(_who_is_slow(standing.slow), BAD)
     if recalled.attempt > standing.attempt:
         told = f"attempt {recalled.attempt} is too young to judge; in the one before: {told}"
     which = "the run before this one, " if recalled.is_of_earlier_run else ""
@@ -138,10 +136,20 @@ def _changed(standing: SlowStanding) -> list[str]:
     return [] if change is None else _wrapped("changed", slow_words.changed(change))
 
 
+def _nobody(standing: SlowStanding) -> str:
+    """Only of those that could be judged."""
+    if standing.judged_ranks == 1:
+        return ALONE
+    if not standing.unjudged_ranks:
+        return paint("nobody is slow", GOOD)
+    judged = standing.judged_ranks - standing.unjudged_ranks
+    if judged <= 0:
+        return "who is slow can't be judged"
+    return f"nobody is slow of the {judged:,} in {standing.judged_ranks:,} ranks that can be judged"
+
+
 def _who_is_slow(slow: Sequence[Slowness]) -> str:
     """`rank 5 on b is slow`, `2 are slow: rank 5 on b, rank 9 on c`."""
-    if not slow:
-        return "nobody is slow"
     if len(slow) == 1:
         one = slow[0]
         lasting = "" if one.is_persistent else " (it may pass)"

@@ -142,6 +142,8 @@ class SlowStanding:
     """Largest gain first."""
     unjudged: list[str] = field(default_factory=list)
     """What can't be judged, and why: one line each."""
+    unjudged_ranks: int = 0
+    """Of `judged_ranks` those of which nothing can be said."""
     watched_s: float = 0.0
     """Wall time of the steps that were judged, over all attempts."""
     lost_s: dict[str, float] = field(default_factory=dict)

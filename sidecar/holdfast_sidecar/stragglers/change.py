@@ -8,7 +8,7 @@ from collections import deque
 from itertools import pairwise
 from typing import NamedTuple
 
-from holdfast_sidecar.stragglers.bar import Bar
+from holdfast_sidecar.stragglers.bar import STRONG, Bar
 from holdfast_sidecar.stragglers.noise import MAD_TO_SIGMA, fresh_of
 
 LEAST = 0.05
@@ -74,6 +74,17 @@ class Trail:
         self.past.append(excess)
         self.when.append(when)
 
+    def take_again(self, bar: Bar) -> None:
+        """What was remembered, now that there is something to judge it by. The noise is known from
+        so few frames that it counts for nothing but what lies far out."""
+        excesses, times = list(self.past), list(self.when)
+        self.past.clear()
+        self.when.clear()
+        for excess, when in zip(excesses, times, strict=True):
+            self.take(excess, when, bar)
+        if self.newest() < STRONG * bar.sigma:
+            self.mild = self.strong = 0.0
+
     def take(self, excess: float, when: tuple[int, float], bar: Bar) -> float:
         """One more frame; the evidence so far that it is slow."""
         past = self.past
@@ -129,7 +140,7 @@ class Trail:
         if len(since) < bar.fewest:
             return None
         level = location(since, bar.sigma)
-        error = max(bar.sigma, self._own_sigma()) * math.sqrt(bar.inflation / len(since))
+        error = max(bar.sigma, self.own_sigma()) * math.sqrt(bar.inflation / len(since))
         if level < least or level < ERRORS * error or _wanes(since, level, bar.sigma):
             return None
         self.is_slow = True
@@ -156,7 +167,7 @@ class Trail:
                 best, began = total, place
         return began
 
-    def _own_sigma(self) -> float:
+    def own_sigma(self) -> float:
         """A rank may be more restless than its peers; then more is needed to call it slow."""
         sizes = sorted(abs(after - before) for before, after in pairwise(self.past))
         if not sizes:

@@ -31,6 +31,8 @@ class Detector:
     def __init__(self) -> None:
         self._roles: dict[str, RoleWatch] = {}
         self._unjudged: list[str] = []
+        self.left_out: set[int] = set()
+        """Ranks of the newest frame that can't be judged."""
         self.senseless: set[int] = set()
         """Ranks of whose newest times nothing is to be concluded, by nobody."""
 
@@ -44,8 +46,9 @@ class Detector:
 
     def follow(self, frame: Frame, places: Mapping[int, Place], now_s: float) -> tuple[Excess, ...]:
         """All who are slow now, the slowest first."""
-        self._unjudged, self.senseless = [], set()
+        self._unjudged, self.senseless, self.left_out = [], set(), set()
         if len(frame.lines) == 1:
+            self.left_out.update(frame.lines)
             self._unjudged.append("only one rank tells of its steps: nobody to compare it with")
             self.senseless.update(own_times(list(frame.lines.values())).senseless)
             return self._as_told(frame, now_s, self._roles)
@@ -58,6 +61,7 @@ class Detector:
             slow += watch.follow(lines, frame, now_s, len(frame.lines))
             self._unjudged += watch.unjudged
             self.senseless.update(watch.senseless)
+            self.left_out |= watch.left_out
         # Whoever was slow is no quicker for telling nothing of a step that was traced or saved.
         slow += self._as_told(frame, now_s, self._roles.keys() - by_role.keys())
         return tuple(sorted(slow, key=lambda excess: (-excess.slowdown, excess.rank)))
@@ -82,8 +86,10 @@ class Detector:
             else:
                 roles[place.role].append(line)
         if homeless:
+            self.left_out.update(homeless)
             self._unjudged.append(f"{spell_ranks(homeless)}: their place is not known yet")
         if unknown:
+            self.left_out.update(line.rank for line in unknown)
             ranks = spell_ranks([line.rank for line in unknown])
             self._unjudged.append(f"{ranks}: {UNKNOWN_STAGE}")
             self.senseless.update(own_times(unknown).senseless)

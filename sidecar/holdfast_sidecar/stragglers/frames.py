@@ -23,6 +23,11 @@ MOST_BLOCKS = 64
 LONGEST_STRIDE = 1 << 20
 """Steps take a microsecond or more and blocks about a second; beyond that a line is torn."""
 
+FAR_LONGER = 8
+"""Nodes that see the same steps differ by a power of two or two in how long their blocks are. A
+stride that is that many times longer than it was counts once a second line has it: else all would
+wait a million steps for the end of a block that one torn line made up."""
+
 
 class Frames:
     """Puts lines together; keeps `MOST_BLOCKS` blocks at most."""
@@ -33,6 +38,8 @@ class Frames:
         self._span = 1
         """Steps of a block: the coarsest stride in use."""
         self._closed_up_to = -1
+        self._doubtful: StepLine | None = None
+        """The newest line of a stride that nobody else had."""
         self._absent: set[int] = set()
         """Who was waited for in vain; not waited for again until a line of theirs comes in time."""
 
@@ -65,12 +72,28 @@ class Frames:
             if block is None or (step, stride) != last:
                 if not _is_whole(step, stride):
                     continue
+                borne_out = None
                 if stride > span:
+                    if stride >= FAR_LONGER * span and len(ranks) > 1:
+                        borne_out = self._bear_out(line)
+                        if borne_out is None:
+                            continue
                     self._change_span(stride)
                     blocks, span = self._blocks, stride
                 end = -(-step // span) * span
                 block, last = blocks.get(end) or self._open(end), (step, stride)
+                if borne_out is not None and borne_out.step > closed:
+                    before = -(-borne_out.step // span) * span
+                    (blocks.get(before) or self._open(before)).add(borne_out)
             block.add(line)
+
+    def _bear_out(self, line: StepLine) -> StepLine | None:
+        """The line before that has as long a stride; None: this is the first, and is kept."""
+        first, self._doubtful = self._doubtful, line
+        if first is None or first.stride != line.stride or first == line:
+            return None
+        self._doubtful = None
+        return first
 
     def _open(self, end: int) -> Block:
         after = end - self._span

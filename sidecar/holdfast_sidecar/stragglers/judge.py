@@ -206,6 +206,7 @@ class Judge:
             slow=sorted(slow, key=lambda one: (-one.gain, one.key)),
             what_ifs=list(what_ifs),
             unjudged=list(unjudged[:MOST_UNJUDGED]),
+            unjudged_ranks=len(current.detector.left_out),
             watched_s=round(self._toll.watched_s, 6),
             lost_s=self._toll.by_cause,
             lost_by_rank=self._toll.by_rank,

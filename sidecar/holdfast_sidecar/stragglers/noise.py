@@ -31,6 +31,9 @@ BEYOND = 3.0
 MOST_ALIKE = 0.7
 """Beyond that it is no noise but drift."""
 
+JUMPED = 3.0
+"""Times the usual noise; a dozen differences may well say twice as much."""
+
 Past = Sequence[float]
 """One rank's excesses, the newest last."""
 
@@ -72,6 +75,25 @@ class Noise:
         self._estimate()
         return True
 
+    def has_jumped(self, newest: Sequence[Past]) -> bool:
+        """Whether the newest frames of some ranks are far more restless than usual; then only they
+        count from now on."""
+        triples = [
+            (c - b, b - a)
+            for past in newest
+            for a, b, c in zip(past, past[1:], past[2:], strict=False)
+        ]
+        if len(triples) < 2 * FEWEST or not self.sigma:
+            return False
+        if sigma_of([abs(new) for new, _ in triples], self.likeness) < JUMPED * self.sigma:
+            return False
+        self._differences.clear()
+        self._differences.extend(triples)
+        self._fresh.clear()
+        self._new = 0
+        self._estimate()
+        return True
+
     def stretch(self, factor: float) -> None:
         """Frames cover `factor` times as many steps from now on."""
         scale = math.sqrt(factor)
@@ -89,9 +111,7 @@ class Noise:
         self.likeness = self._alike(BEYOND * typical)
         # A median of few may be far too small: its own error is about 1.2 / sqrt(count) of it.
         caution = 1.0 + 1.2 / math.sqrt(count)
-        # Var(x[t] - x[t-1]) = 2 sigma^2 (1 - likeness)
-        sigma = typical / math.sqrt(2.0 * (1.0 - self.likeness))
-        self.sigma = max(sigma * caution, FLOOR)
+        self.sigma = max(sigma_of(sizes, self.likeness) * caution, FLOOR)
 
     def _alike(self, limit: float) -> float:
         """Differences in a row are correlated by -(1 - likeness) / 2."""
@@ -105,6 +125,13 @@ class Noise:
         trust = min(1.0, len(self._differences) / 200.0)
         alike = 1.0 + 4.0 * product / square
         return min(max(trust * alike + (1.0 - trust) * 0.3, 0.0), MOST_ALIKE)
+
+
+def sigma_of(sizes: Sequence[float], likeness: float) -> float:
+    """Of one frame's excess, from differences of neighbouring ones."""
+    typical = MAD_TO_SIGMA * sorted(sizes)[len(sizes) // 2]
+    # Var(x[t] - x[t-1]) = 2 sigma^2 (1 - likeness)
+    return typical / math.sqrt(2.0 * (1.0 - likeness))
 
 
 def fresh_of(excess: float, before: float, likeness: float) -> float:

@@ -34,6 +34,34 @@ def others(values: Sequence[float]) -> Others:
     return Others(at, (below + at) / 2, (at + above) / 2, (below + above) / 2)
 
 
+LOWEST_OF_THREE = 1.6
+"""Of three alike the lowest lies half as much again farther from the mean of the others than from
+the middle one (order statistics: 1.27 against 0.85 sigma). With a little more, frame by frame
+differences have the median that they would have with that mean."""
+
+
+def excesses_of(values: Sequence[float]) -> list[float]:
+    """How far each lies above the median of the others, as a part of it; the middle one not at all.
+
+    Of three, that median is the mean of two, and one of them may be anywhere. So the lowest is
+    measured by the middle one: else two that are well would seem restless beside one that is slow,
+    as they take turns in being the lowest.
+    """
+    middle, upper, lower, _ = others(values)
+    if len(values) == 3:
+        return [
+            value / upper - 1.0
+            if value > middle
+            else LOWEST_OF_THREE * (value / max(middle, 1.0) - 1.0)
+            for value in values
+        ]
+    middle = max(middle, 1.0)
+    return [
+        value / (upper if value > middle else lower if value < middle else middle) - 1.0
+        for value in values
+    ]
+
+
 def spell_ranks(ranks: Sequence[int]) -> str:
     """`rank 3`, `ranks 3, 4 and 9`, `ranks 0, 1, 2, 3, 4, 5 and 12 more`."""
     ordered = sorted(ranks)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from holdfast_sidecar.stragglers.bar import Bar
 from holdfast_sidecar.stragglers.change import Trail, Verdict
-from holdfast_sidecar.stragglers.noise import LOOKS_BACK, Noise
+from holdfast_sidecar.stragglers.noise import FEWEST, LOOKS_BACK, Noise
 
 WARM_UP_STEPS = 3
 """A rank's first steps allocate, compile and rebuild buckets, each rank in its own time."""
@@ -23,6 +23,13 @@ SLOWLY = 8
 
 NOISE_SAMPLE = 32
 """Ranks whose differences are used, others each frame: more would make the noise no surer."""
+
+SURE = 2 * FEWEST
+"""Differences by which the noise of a few frames is known well enough to say that it jumped."""
+
+NEWEST = 4
+"""Frames whose noise is looked at apart before somebody is called slow: they may be restless all of
+a sudden, for all ranks."""
 
 NOTICE = 0.25
 """Part of the evidence that suffices, from which on a rank's times are kept apart: what one frame
@@ -42,6 +49,7 @@ class Series:
         self._here: list[int] = []
         """Who was in the newest frame."""
         self._span = 0
+        self._job_ranks = 0
         self._turn = 0
 
     @property
@@ -58,6 +66,7 @@ class Series:
         job_ranks: int,
     ) -> list[int]:
         """Take one frame of these first and last steps; the ranks to be looked at more closely."""
+        self._job_ranks = job_ranks
         first, span = steps[0], steps[1] - steps[0] + 1
         self._mind_span(span, job_ranks)
         bar = self.bar
@@ -85,11 +94,31 @@ class Series:
         trail = self.trails.get(rank)
         if trail is None or self.bar is None:
             return None
+        if trail.evidence >= self.bar.enough and not trail.is_slow:
+            self._mind_jump()
         level = trail.look_closer(self.bar, least)
         if level is None:
             return None
         since_step, since_s = trail.since
         return Verdict(level, trail.evidence, since_step, step - since_step + 1, now_s - since_s)
+
+    def _mind_jump(self) -> None:
+        """Where the newest frames are far more restless than usual, for all ranks: what was known
+        of the noise, and what it made of these frames, counts no more."""
+        some = self._here[:: -(-len(self._here) // NOISE_SAMPLE)]
+        pasts = [trail.past for rank in some if (trail := self.trails.get(rank)) is not None]
+        if not pasts:
+            return
+        # Of two, what one has too much the other has too little: they tell the same twice.
+        tellers = 1 if len(pasts) == 2 else len(pasts)
+        looks = max(NEWEST, -(-SURE // tellers))
+        newest = [list(past)[-looks - 2 :] for past in pasts if len(past) >= looks + 2]
+        if not self._noise.has_jumped(newest):
+            return
+        self._raise_bar(self._job_ranks)
+        for trail in self.trails.values():
+            if not trail.is_slow:
+                trail.mild = trail.strong = 0.0
 
     def newest(self, rank: int) -> float:
         """By how much its newest frames lie above its peers'; below 0: it is quicker."""
@@ -131,8 +160,12 @@ class Series:
             self._raise_bar(job_ranks)
 
     def _raise_bar(self, job_ranks: int) -> None:
-        noise = self._noise
+        noise, is_first = self._noise, self.bar is None
         self.bar = Bar.of(noise.sigma, noise.likeness, job_ranks, noise.healthy, self._span)
+        if is_first:
+            # Steps of a minute are too dear to wait for as many again.
+            for trail in self.trails.values():
+                trail.take_again(self.bar)
 
     def _learn_slowly(self, first: int) -> None:
         """Every few frames: what is usual for each rank, and who left."""

@@ -169,6 +169,18 @@ def test_nobody_slow_says_so_with_what_was_watched() -> None:
     assert "slow\n" not in told.partition("\n")[2]
 
 
+@pytest.mark.parametrize(
+    ("unjudged", "head"),
+    [
+        (7, "job chargpt: who is slow can't be judged\n"),
+        (2, "job chargpt: nobody is slow of the 5 in 7 ranks that can be judged\n"),
+    ],
+)
+def test_who_can_not_be_judged_is_not_told_to_be_well(unjudged: int, head: str) -> None:
+    standing = dataclasses.replace(QUIET, unjudged_ranks=unjudged)
+    assert slow_page.page(recalled(standing), NOW, CostSettings()).startswith(head)
+
+
 def test_a_job_that_nobody_judged_says_what_that_takes() -> None:
     told = slow_page.page(recalled(None), NOW, CostSettings())
     assert "nobody has judged this job's steps yet" in told

@@ -116,3 +116,20 @@ def test_a_rank_that_left_is_not_waited_for() -> None:
     frames.take([line(0, 1), line(1, 1)], BOTH)
     (frame,) = frames.take([line(0, 2)], {0})
     assert set(frame.lines) == {0}
+
+
+def test_one_torn_line_of_a_million_steps_makes_nobody_wait() -> None:
+    frames = Frames()
+    steps = []
+    for step in range(1, 40):
+        torn = [line(1, 1 << 20, stride=1 << 20)] * 2 if step == 20 else []
+        steps += [f.step for f in frames.take([*torn, line(0, step), line(1, step)], BOTH)]
+    assert steps == list(range(1, 40))
+
+
+def test_far_longer_blocks_count_once_two_lines_have_them_and_nothing_is_lost() -> None:
+    frames = Frames()
+    frames.take([line(0, 32), line(1, 32)], BOTH)
+    assert frames.take([line(0, 64, stride=32)], BOTH) == []
+    (frame,) = frames.take([line(1, 64, stride=32)], BOTH)
+    assert (frame.after_step, frame.step, set(frame.lines)) == (32, 64, BOTH)
