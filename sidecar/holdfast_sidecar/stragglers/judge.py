@@ -22,8 +22,10 @@ from holdfast_sidecar.stragglers.heavy_stages import heavy_stages
 from holdfast_sidecar.stragglers.own_time import alike
 from holdfast_sidecar.stragglers.place import Place
 from holdfast_sidecar.stragglers.recompiling import Recompilations
+from holdfast_sidecar.stragglers.recurring_ranks import recurring_ranks
 from holdfast_sidecar.stragglers.slow_links import slow_links
-from holdfast_sidecar.stragglers.slow_ranks import recurring_ranks, slow_ranks
+from holdfast_sidecar.stragglers.slow_ranks import slow_ranks
+from holdfast_sidecar.stragglers.spells import Kind
 from holdfast_sidecar.stragglers.stages import Stages
 from holdfast_sidecar.stragglers.step_model import StepModel
 from holdfast_sidecar.stragglers.suspect_nodes import suspect
@@ -127,13 +129,16 @@ class Judge:
         what_ifs = current.what_ifs.follow(compared, scene.places, excesses, causes, exchanges)
         model = current.what_ifs.model
         assert model is not None
-        recurring = current.bursts.follow(compared, scene.places, model, current.what_ifs.work)
+        work = current.what_ifs.work
+        found = current.bursts.follow(compared, scene.places, model, work, late)
+        recurring = [one for one in found if one.kind is Kind.WORK or one.rank not in late]
         # Whose slow steps are told one by one is not told as slow in all of them.
         apart = {one.rank for one in recurring}
+        named_apart = {f"rank {rank}" for rank in apart}
+        what_ifs = tuple(one for one in what_ifs if one.what not in named_apart)
         steady = [excess for excess in excesses if excess.rank not in apart]
         troubles = slow_ranks(steady, named, scene.places, model)
-        step_s = model.total_us / 1e6
-        troubles += recurring_ranks(recurring, scene.places, scene.findings, frame.step, step_s)
+        troubles += recurring_ranks(recurring, scene.places, scene.findings, frame.step)
         troubles += _others(current, frame, scene, model, exchanges, late)
         self._charge(troubles, frame, model, scene.places)
         return self._tell(current, frame, scene, model, troubles, what_ifs)
@@ -149,7 +154,7 @@ class Judge:
         steps = frame.step - frame.after_step
         self._toll.watch(model.total_us * steps / 1e6)
         for trouble, costs_us in zip(troubles, apportion(troubles, model), strict=True):
-            lost_s = costs_us * steps / 1e6
+            lost_s = (costs_us * steps + trouble.owed_us) / 1e6
             self._toll.charge(trouble.accounts, trouble.named.cause, lost_s)
             if trouble.blames_ranks:
                 names = [f"{rank} on {places[rank].node}" for rank in trouble.ranks]
@@ -206,7 +211,7 @@ class Judge:
             slowdown=round(trouble.slowdown, 4),
             confidence=round(trouble.confidence, 3),
             since_step=trouble.since_step,
-            since_unix_s=moment.now_unix_s - steps * model.total_us / 1e6,
+            since_unix_s=moment.now_unix_s - steps * (trouble.step_us or model.total_us) / 1e6,
             is_persistent=trouble.is_persistent,
             gain=round(max(0.0, trouble.gain(model)), 4),
             lost_s=round(self._toll.lost_s(trouble.accounts), 3),

@@ -35,6 +35,10 @@ class Trouble:
     """The same, beyond what was measured: in steps that are not ordinary ones."""
     known_gain: float | None = None
     """Where no single frame shows it."""
+    owed_us: float = 0.0
+    """What it cost before it was told; once."""
+    step_us: float = 0.0
+    """Of all steps since it began, in the mean; 0: as the newest ones."""
     group: str = ""
     blames_ranks: bool = True
     """Whether it is its ranks' own doing; else they merely show it."""
