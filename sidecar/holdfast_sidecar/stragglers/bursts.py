@@ -34,8 +34,8 @@ Key = tuple[int, Kind]
 
 @dataclass
 class _Role:
+    chance: Chance
     pace: RolePace = field(default_factory=RolePace)
-    chance: Chance = field(default_factory=Chance)
     usual_us: float = 0.0
 
 
@@ -72,7 +72,7 @@ class Bursts:
         is_complete = model.own.keys() >= places.keys()
         for name, ranks in self._census.by_role.items():
             if len(ranks) > 1:
-                role = self._roles.setdefault(name, _Role())
+                role = self._role(name, frame)
                 there = ranks if is_complete else [rank for rank in ranks if rank in model.own]
                 if len(there) > 1:
                     grown += self._look(name, role, there, frame, model, work, told)
@@ -83,6 +83,11 @@ class Bursts:
             self._weigh(key)
         self._forget(frame, places)
         return self._tell()
+
+    def _role(self, name: str, frame: Frame) -> _Role:
+        if name not in self._roles:
+            self._roles[name] = _Role(Chance(frame.after_step))
+        return self._roles[name]
 
     def _look(
         self,

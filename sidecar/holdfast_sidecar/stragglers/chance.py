@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 
 from holdfast_sidecar.stragglers.spells import Spell
 
-SIZES = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-"""Of a spell, in usual steps; at each of them is counted how many are as large."""
-
 HICCUPS = 0.004
 """Of healthy ranks' steps, those that take as long again: twice what a quiet machine has."""
+
+RARER = 1.5
+"""The power by which hiccups of some usual steps are rarer than those of one: they have no mean
+size, as it were, but the long ones are few."""
 
 SELDOM = 1e-5
 """Of all that is asked of all ranks at once, so much may be chance: a job is asked some times a
@@ -37,41 +38,46 @@ BESIDE = 3.0
 class Chance:
     """Of one role: what its ranks' spells are like."""
 
+    since_step: int = 0
+    """From which on all of them are known."""
     _newest: deque[Spell] = field(default_factory=lambda: deque(maxlen=KEPT))
 
     def note(self, spell: Spell) -> None:
         """A new one, which may grow later."""
+        if len(self._newest) == KEPT:
+            self.since_step = self._newest[0].step
         self._newest.append(spell)
 
     def explains(self, spells: Sequence[Spell], ranks: int, judged: int) -> bool:
         """Whether these spells of one rank, the oldest first, may be by chance; of so many ranks of
         its role, and so many that are judged."""
-        rank, first = spells[0].rank, spells[0]
-        others = [one for one in self._newest if one.rank != rank and one.step > first.step]
-        return self._is_usual(spells, others, ranks) or (
-            self._likelihood(spells, others, ranks) * len(SIZES) * judged > SELDOM
-        )
-
-    def _likelihood(self, spells: Sequence[Spell], others: Sequence[Spell], ranks: int) -> float:
+        others = [one for one in self._newest if one.rank != spells[0].rank]
+        if self._is_usual(spells, others, ranks):
+            return True
         # The first one is where counting began: what matters is that more came after it.
-        later = spells[1:]
-        steps = spells[-1].step - spells[0].step
-        seen_steps = min(steps, spells[-1].step - self._newest[0].after_step)
-        exposure = max(1.0, (ranks - 1) * seen_steps)
-        found = 1.0
-        for size in SIZES:
-            times = sum(one.size >= size for one in later)
-            if times < FEWEST:
-                break
-            theirs = sum(one.size >= size for one in others) / exposure
-            rate = max(theirs, HICCUPS * min(1.0, 1.0 / size))
-            found = min(found, at_least(times, rate * steps))
-        return found
+        sizes = sorted(one.size for one in spells[1:])
+        asked = {sizes[-FEWEST], sizes[len(sizes) // 2], sizes[0]}
+        likelihood = min(self._likelihood(spells, others, ranks, size) for size in asked)
+        return likelihood * len(asked) * judged > SELDOM
+
+    def _likelihood(
+        self, spells: Sequence[Spell], others: Sequence[Spell], ranks: int, size: float
+    ) -> float:
+        """That so many spells of that size come so soon after one another."""
+        times = sum(one.size >= size for one in spells[1:])
+        if times < FEWEST:
+            return 1.0
+        rarer = min(1.0, size**-RARER)
+        first, step = spells[0].step, spells[-1].step
+        large = [one for one in others if one.size >= size]
+        lately = sum(one.step > first for one in large) / _exposure(step - first, ranks)
+        ever = (len(large) + rarer) / _exposure(step - self.since_step, ranks)
+        return at_least(times, max(lately, ever, HICCUPS * rarer) * (step - first))
 
     def _is_usual(self, spells: Sequence[Spell], others: Sequence[Spell], ranks: int) -> bool:
         mine = sum(spell.beyond_us for spell in spells[1:])
         sums: dict[int, float] = {}
-        for one in others:
+        for one in (one for one in others if one.step > spells[0].step):
             sums[one.rank] = sums.get(one.rank, 0.0) + one.beyond_us
         theirs = sorted(_padded(sums, ranks - 1))
         return bool(theirs) and BESIDE * theirs[(len(theirs) - 1) // 2] > mine
@@ -80,6 +86,11 @@ class Chance:
 def _padded(sums: dict[int, float], ranks: int) -> Iterator[float]:
     yield from sums.values()
     yield from (0.0 for _ in range(ranks - len(sums)))
+
+
+def _exposure(steps: int, ranks: int) -> float:
+    """Steps of other ranks, in which they might have had some."""
+    return max(1.0, float((ranks - 1) * steps))
 
 
 def at_least(times: int, expected: float) -> float:
