@@ -58,6 +58,10 @@ class Spell:
         return self.beyond_us / max(1.0, self.usual_us)
 
 
+BREAK = 8
+"""Of a spell, the part for which it may be interrupted: where its peers stumble in one of sixty
+steps, they hide it."""
+
 NEWEST = 4.0
 """Spells of which signals are the mean, the newer the heavier."""
 
@@ -88,7 +92,7 @@ class Spells:
     def grow(self, frame_spell: Spell, own: Signals | None, peers: Signals | None) -> Spell:
         """One more frame of it: of the spell that goes on, or of a new one."""
         newest = self.seen[-1] if self.seen else None
-        if newest is not None and newest.step == frame_spell.after_step:
+        if newest is not None and frame_spell.after_step - newest.step <= newest.steps // BREAK:
             newest.step = frame_spell.step
             newest.frames += 1
             newest.beyond_us += frame_spell.beyond_us
