@@ -62,8 +62,8 @@ BREAK = 8
 """Of a spell, the part for which it may be interrupted: where its peers stumble in one of sixty
 steps, they hide it."""
 
-NEWEST = 4.0
-"""Spells of which signals are the mean, the newer the heavier."""
+NEWEST = 16
+"""Frames of spells of which signals are the mean, the newer the heavier once there are more."""
 
 
 @dataclass(slots=True)
@@ -75,6 +75,8 @@ class Spells:
     seen: deque[Spell] = field(default_factory=lambda: deque(maxlen=KEPT))
     own: Signals | None = None
     peers: Signals | None = None
+    frames: int = 0
+    """Of which signals are the mean."""
 
     def forget(self, step: int) -> None:
         """What is too long ago."""
@@ -101,11 +103,13 @@ class Spells:
         else:
             newest = frame_spell
             self.seen.append(newest)
-        self.own, self.peers = _mean(self.own, own), _mean(self.peers, peers)
+        self.frames = min(NEWEST, self.frames + 1)
+        self.own = _mean(self.own, own, self.frames)
+        self.peers = _mean(self.peers, peers, self.frames)
         return newest
 
 
-def _mean(before: Signals | None, now: Signals | None) -> Signals | None:
+def _mean(before: Signals | None, now: Signals | None, frames: int) -> Signals | None:
     if before is None or now is None:
         return now or before
-    return Signals(*(b + (n - b) / NEWEST for b, n in zip(before, now, strict=True)))
+    return Signals(*(b + (n - b) / frames for b, n in zip(before, now, strict=True)))
