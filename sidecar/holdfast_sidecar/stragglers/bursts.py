@@ -23,8 +23,12 @@ from holdfast_sidecar.stragglers.step_model import StepModel
 MOST_LATE = 4
 """Where more than one rank of so many is late at once, it is nobody's burst; one always may be."""
 
-BETWEEN_COUNTS = 0.1
-"""Of each frame without a burst, in the mean of them: some fifteen make it."""
+BETWEEN = 16
+"""Frames without a burst that make a mean."""
+
+SOON_STEPS = 64
+"""After one burst another: it is asked how a rank fares between them. Of healthy ranks few have two
+of their hiccups so near to each other."""
 
 QUIET_STEPS = 256
 """Without a burst: it is asked no more how it fares between them."""
@@ -40,13 +44,24 @@ class _Role:
 
 
 @dataclass
+class _Between:
+    """Of frames without a burst: a rank's own time beyond its peers', as a part of it."""
+
+    beyond: float = 0.0
+    _frames: int = 0
+
+    def take(self, beyond: float) -> None:
+        self._frames = min(BETWEEN, self._frames + 1)
+        self.beyond += (beyond - self.beyond) / self._frames
+
+
+@dataclass
 class Bursts:
     """Follows one attempt."""
 
     _spells: dict[Key, Spells] = field(default_factory=dict)
-    _between: dict[int, float] = field(default_factory=dict)
-    """Rank that may be told -> its own time in frames without a burst, beyond its peers', as a part
-    of it."""
+    _between: dict[int, _Between] = field(default_factory=dict)
+    """Rank that may be told -> how it fares between its bursts."""
     _told: dict[Key, Recurring] = field(default_factory=dict)
     _roles: dict[str, _Role] = field(default_factory=dict)
     _census: Census = field(default_factory=Census)
@@ -106,11 +121,10 @@ class Bursts:
         if yardstick is None or found is None:
             return []
         role.usual_us, limit = found
-        self._look_between(name, frame, yardstick, role.usual_us, limit)
-        if max(map(own.__getitem__, ranks)) <= limit:
-            return []
-        suspects = [rank for rank in ranks if own[rank] > limit]
-        late = {r: mine for r in suspects if (mine := yardstick(lines[r])) > limit}
+        late = self._look_between(name, frame, yardstick, role.usual_us, limit)
+        if max(map(own.__getitem__, ranks)) > limit:
+            suspects = [rank for rank in ranks if own[rank] > limit]
+            late |= {r: mine for r in suspects if (mine := yardstick(lines[r])) > limit}
         if not late or len(late) > max(1, len(ranks) // MOST_LATE):
             return []
         peers = middle([line for line in some if line.rank not in late])
@@ -172,26 +186,28 @@ class Bursts:
 
     def _look_between(
         self, name: str, frame: Frame, yardstick: Yardstick, usual: float, limit: float
-    ) -> None:
-        """How those who may be told fare otherwise."""
-        for rank, before in self._between.items():
-            spells = self._spells.get((rank, Kind.WORK))
-            if spells is not None and spells.role == name and rank in frame.lines:
+    ) -> dict[int, float]:
+        """How those who may be told fare otherwise; and what they take that are late again."""
+        late = {}
+        for rank, between in self._between.items():
+            spells = self._spells[rank, Kind.WORK]
+            if spells.role == name and rank in frame.lines:
                 own = yardstick(frame.lines[rank])
-                if own <= limit:
-                    beyond = own / usual - 1.0
-                    self._between[rank] = before + BETWEEN_COUNTS * (beyond - before)
+                if own > limit:
+                    late[rank] = own
+                else:
+                    between.take(own / usual - 1.0)
+        return late
 
     def _weigh(self, key: Key) -> None:
         rank, kind = key
         spells, before = self._spells[key], self._told.get(key)
-        newest = list(spells.seen)[-(TIMES - 1) :]
-        if len(newest) == TIMES - 1 and kind is Kind.WORK and costs_enough(newest):
-            self._between.setdefault(rank, 0.0)
+        if kind is Kind.WORK and _may_be_told(spells):
+            self._between.setdefault(rank, _Between())
         ranks = len(self._census.by_role[spells.role])
         chance = self._roles[spells.role].chance
         found = weigh(spells, chance, ranks, self._judged, before is not None)
-        if found is None or self._between.get(rank, 0.0) > COSTS:
+        if found is None or (rank in self._between and self._between[rank].beyond > COSTS):
             self._told.pop(key, None)
         elif before is None:
             self._told[key] = replace(found, owed_us=spells.settle(found.since_step))
@@ -216,3 +232,10 @@ class Bursts:
             key = (rank, Kind.WORK)
             if key not in self._told and self._spells[key].seen[-1].step < frame.step - QUIET_STEPS:
                 del self._between[rank]
+
+
+def _may_be_told(spells: Spells) -> bool:
+    newest = list(spells.seen)[-(TIMES - 1) :]
+    if len(newest) > 1 and newest[-1].after_step - newest[-2].after_step <= SOON_STEPS:
+        return True
+    return len(newest) == TIMES - 1 and costs_enough(newest)
