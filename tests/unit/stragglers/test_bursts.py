@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import pytest
+from bench.stragglers.cause_cases import TUNING, draw
+from bench.stragglers.causes import judge
 from bench.stragglers.scenario import Fault, Layout, Scenario
 from tests.unit.stragglers.simulated import EIGHT
 from tests.unit.stragglers.test_judge import ONSET, watch
@@ -53,6 +55,17 @@ def test_who_is_slow_in_each_step_has_no_bursts() -> None:
     for standing in told.values():
         assert not any("longer than usual" in text for s in standing.slow for text in s.evidence)
     assert told[ONSET + 60].slow[0].ranks == [5]
+
+
+def test_who_is_slow_in_each_step_has_none_where_work_varies() -> None:
+    case = draw(Cause.DATA_LOADING, TUNING, 20)
+    assert case.scenario.faults[0].every == 1
+    assert case.scenario.lengths
+    assert judge(case)["told"] == "data_loading"
+    told = watch(case.scenario, case.steps)
+    texts = [text for one in told.values() for slow in one.slow for text in slow.evidence]
+    assert texts
+    assert not any("longer than usual" in text for text in texts)
 
 
 def test_who_is_slow_every_other_step_is_told_by_its_bursts_alone() -> None:
