@@ -57,7 +57,7 @@ def strike(fault: Fault, parts: Columns, columns: Columns, step_us: float) -> No
         columns["compiled"][who] = 1.0
         columns["lost"][who] += more
     elif fault.cause not in ELSEWHERE:
-        _slow_down(who, parts, fault.slowdown)
+        _slow_down(who, parts, fault.slowdown * fault.every)
     _show(fault, who, columns)
 
 

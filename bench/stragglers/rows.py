@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from bench.benchmark import Benchmark, Sample, Task
 from bench.figures import Figure
-from bench.stragglers import aggregate, causes, detection, own_price, real, trace_price
+from bench.stragglers import aggregate, causes, detection, own_price, real, seldom, trace_price
 
 SECTIONS = (
     detection.SECTION,
+    seldom.SECTION,
     causes.SECTION,
     aggregate.SECTION,
     own_price.SECTION,

@@ -51,7 +51,7 @@ class Fault:
     dimension: str = "dp"
     """Of a slow link: along which its group lies; its ranks are the ends of the link."""
     every: int = 1
-    """Of a garbage collector or compiler: it comes every so many steps."""
+    """It comes every so many steps, and is so many times as long."""
 
     def strikes(self, step: int) -> bool:
         return self.since <= step < self.until and (step - self.since) % self.every == 0

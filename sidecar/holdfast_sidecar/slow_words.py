@@ -24,6 +24,8 @@ CAUSES = {
     Cause.UNEVEN_WORK: "it is given more to do than the others",
     Cause.PIPELINE: "its pipeline stage has more to do than the others",
     Cause.RECOMPILATION: "torch.compile starts over again and again",
+    Cause.EVALUATION: "it evaluates while the others wait",
+    Cause.SAVING: "it saves while the others wait",
     Cause.UNKNOWN: "nothing that is watched explains it",
 }
 

@@ -24,6 +24,8 @@ class Cause(str, Enum):
     UNEVEN_WORK = "uneven_work"  # it was given more to do
     PIPELINE = "pipeline"  # its stage has more to do than the others
     RECOMPILATION = "recompilation"  # torch.compile starts over again and again
+    EVALUATION = "evaluation"  # it evaluates while the others wait
+    SAVING = "saving"  # it saves while the others wait
     UNKNOWN = "unknown"
 
 
@@ -38,7 +40,8 @@ class Slowness:
     """Whom it was compared with; empty: with all ranks. `stage 1`: that stage with the others."""
     cause: Cause
     part: str
-    """Where the time goes: data, transfer, forward, backward, optimizer, communicating, other."""
+    """Where the time goes: data, transfer, forward, backward, optimizer, communicating, other; or
+    evaluating, saving, compiling."""
     slowdown: float
     confidence: float
     """That it is this one; of why it is, `cause_confidence`."""

@@ -67,6 +67,8 @@ class StepLine(NamedTuple):
     """Of the time: its node's tasks waited for storage (pressure stall, some)."""
     clock_permille: int
     """Its GPU's clock against what it could be; 0: it has none, or it is not known."""
+    evaluated: int
+    """Of lost: evaluating."""
 
     @property
     def own_us(self) -> int:

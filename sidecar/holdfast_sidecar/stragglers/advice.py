@@ -65,6 +65,14 @@ _ADVICE = {
         "see what it compiles again for (TORCH_LOGS=recompiles): mark sizes that change as dynamic "
         "(`torch._dynamo.mark_dynamic`), pad batches to a few sizes, keep Python values constant"
     ),
+    Cause.EVALUATION: (
+        "share the evaluation out over all ranks, evaluate less often, or in a job of its own from "
+        "a checkpoint: the others wait for it in their next collective"
+    ),
+    Cause.SAVING: (
+        "let all ranks save their own part (torch.distributed.checkpoint), or save in the "
+        "background (`job.checkpoint` does): the others wait for it in their next collective"
+    ),
     Cause.UNKNOWN: (
         "`holdfast trace` takes a profile of it beside one of a healthy peer: what differs is the "
         "reason"

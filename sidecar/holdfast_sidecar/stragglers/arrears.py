@@ -31,11 +31,9 @@ class Arrears:
 
     _entries: deque[_Entry] = field(default_factory=lambda: deque(maxlen=KEPT))
 
-    def note(
-        self, frame: Frame, model: StepModel, troubles: Sequence[Trouble], costs: Sequence[float]
-    ) -> None:
-        """What of this frame was charged."""
-        charged = {one.accounts: us for one, us in zip(troubles, costs, strict=True)}
+    def note(self, frame: Frame, model: StepModel, costs: Sequence[tuple[Trouble, float]]) -> None:
+        """What of this frame was charged to whom, microseconds of a step."""
+        charged = {one.accounts: us for one, us in costs}
         steps = frame.step - frame.after_step
         self._entries.append(_Entry(frame.after_step, steps, model, charged))
 

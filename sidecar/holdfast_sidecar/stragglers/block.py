@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 
 from holdfast_sidecar.records.steps import StepLine
-from holdfast_sidecar.stragglers.frame import Frame
+from holdfast_sidecar.stragglers.frame import Frame, Rare
+from holdfast_sidecar.stragglers.own_time import LONGEST_US
 
 FEWEST = 0.5
 """A rank that told of fewer of the block's steps than that is left out: a mean over other steps
@@ -76,7 +77,17 @@ class Block:
                 line = put_together(list(pieces.values()), self.step, span)
                 if line.steps > 0:
                     lines[rank] = line
-        return Frame(self.after_step, self.step, lines)
+        known = [line for rank, line in self.told.items() if rank in ranks]
+        return Frame(self.after_step, self.step, lines, _rare(known))
+
+
+def _rare(lines: Iterable[StepLine]) -> dict[int, Rare]:
+    """What was compiled is told by rank elsewhere (`recompiling`), and makes no sense in a mean."""
+    return {
+        line.rank: Rare(line.lost, min(line.lost, line.evaluated))
+        for line in lines
+        if 0 < line.lost <= LONGEST_US and not line.compiled
+    }
 
 
 def put_together(pieces: Sequence[StepLine], step: int, span: int) -> StepLine:

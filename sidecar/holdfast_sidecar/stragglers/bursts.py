@@ -1,95 +1,75 @@
 """Ranks that are slow in some steps only, again and again: every fourth batch comes late, every
-fifth step has a garbage collection in it. The detector rightly passes over single slow steps; that
-they come back is looked for here.
+eighth step has a garbage collection in it, every fiftieth an evaluation by one rank alone. The
+detector rightly passes over single slow steps; that they come back is looked for here.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from holdfast_sidecar.stragglers.census import Census
+from holdfast_sidecar.stragglers.chance import Chance
 from holdfast_sidecar.stragglers.even_work import EvenWork, Yardstick
 from holdfast_sidecar.stragglers.frame import Frame
+from holdfast_sidecar.stragglers.pauses import Waiting, pauses
 from holdfast_sidecar.stragglers.place import Place
+from holdfast_sidecar.stragglers.recurring import COSTS, TIMES, Recurring, costs_enough, weigh
+from holdfast_sidecar.stragglers.role_pace import RolePace
 from holdfast_sidecar.stragglers.signals import SAMPLE, Signals, middle, read
+from holdfast_sidecar.stragglers.spells import Kind, Spell, Spells
 from holdfast_sidecar.stragglers.step_model import StepModel
 
-WITHIN_STEPS = 64
-TIMES = 6
-"""Frames in which it is slow, among so many steps: a healthy rank has a hiccup in one step of five
-hundred or so, and six within sixty by chance once in a hundred million."""
+MOST_LATE = 4
+"""Where more than one rank of so many is late at once, it is nobody's burst; one always may be."""
 
-LEAST = 0.2
-DEVIATIONS = 6.0
-"""Beyond the middle of its role, in one frame: more than the tails of healthy ranks reach often."""
+BETWEEN = 16
+"""Frames without a burst that make a mean."""
 
-COSTS = 0.05
-"""Of all steps' own time, in the mean: as for who is slow in each of them."""
+SOON_STEPS = 64
+"""After one burst another: it is asked how a rank fares between them. Of healthy ranks few have two
+of their hiccups so near to each other."""
 
-MOST_BESIDE = 0.25
-"""Of its own bursts, what the middle rank of its role has: where all have them, it is what they do,
-or work of a size that nobody tells."""
+QUIET_STEPS = 256
+"""Without a burst: it is asked no more how it fares between them."""
 
-BETWEEN_COUNTS = 0.3
-"""Of each frame without a burst, in the mean of them: some five make it."""
-
-LEAST_APART = 1.3
-"""Frames, in the mean, from one burst to the next: who is slow in more than three of four is slow
-all the time, and the detector's to judge."""
-
-FEWEST = 4
-"""Ranks of a role: of fewer the middle one says little of a single frame."""
+Key = tuple[int, Kind]
 
 
-@dataclass(frozen=True)
-class Burst:
-    """One frame in which a rank was slow."""
-
-    step: int
-    steps: int
-    own: Signals
-    peers: Signals
-    own_us: float
-    peers_us: float
-    saved_us: float
-    """What the job's step would have been shorter without."""
-    usual_us: float
-    """What it would have taken."""
+@dataclass
+class _Role:
+    chance: Chance
+    pace: RolePace = field(default_factory=RolePace)
+    usual_us: float = 0.0
 
 
-@dataclass(frozen=True)
-class Recurring:
-    """A rank that is slow again and again; means over its bursts, but for `slowdown`."""
+@dataclass
+class _Between:
+    """Of frames without a burst: a rank's own time beyond its peers', as a part of it."""
 
-    rank: int
-    role: str
-    slowdown: float
-    """Over all steps."""
-    since_step: int
-    seen_steps: int
-    times: int
-    own: Signals
-    peers: Signals
-    own_us: float
-    peers_us: float
-    costs_us: float
-    """Of each step of the job, over all steps."""
-    usual_us: float
-    """What a step of the job takes otherwise."""
+    beyond: float = 0.0
+    _frames: int = 0
+
+    def take(self, beyond: float) -> None:
+        self._frames = min(BETWEEN, self._frames + 1)
+        self.beyond += (beyond - self.beyond) / self._frames
 
 
 @dataclass
 class Bursts:
     """Follows one attempt."""
 
-    _seen: dict[int, deque[Burst]] = field(default_factory=dict)
-    _between: dict[int, float] = field(default_factory=dict)
-    """Rank that had bursts -> its own time in other frames, beyond its peers', as a part of it."""
+    _spells: dict[Key, Spells] = field(default_factory=dict)
+    _between: dict[int, _Between] = field(default_factory=dict)
+    """Rank that may be told -> how it fares between its bursts."""
+    _told: dict[Key, Recurring] = field(default_factory=dict)
+    _roles: dict[str, _Role] = field(default_factory=dict)
     _census: Census = field(default_factory=Census)
-    _roles: dict[int, str] = field(default_factory=dict)
-    """Of those who had bursts."""
+    _waiting: Waiting = field(default_factory=Waiting)
+    _lasted_us: float = 0.0
+    """What all steps so far took."""
+    _judged: int = 1
+    """Ranks there are."""
 
     def follow(
         self,
@@ -97,135 +77,165 @@ class Bursts:
         places: Mapping[int, Place],
         model: StepModel,
         work: EvenWork,
+        told: Collection[int] = (),
     ) -> tuple[Recurring, ...]:
-        """Those who are slow again and again, and well between."""
+        """Those who are slow again and again, and well between. told: who is told slow anyway."""
         self._census.read(places)
+        self._judged = len(places)
+        self._waiting.follow(model.total_us, frame.step - frame.after_step)
+        grown: list[Key] = []
         is_complete = model.own.keys() >= places.keys()
-        for role, ranks in self._census.by_role.items():
-            told = ranks if is_complete else [rank for rank in ranks if rank in model.own]
-            if len(told) >= FEWEST:
-                self._look(role, told, frame, model, work)
-        self._forget(frame)
-        found = (self._judge(rank, seen, frame, places) for rank, seen in self._seen.items())
-        return tuple(one for one in found if one is not None)
+        for name, ranks in self._census.by_role.items():
+            if len(ranks) > 1:
+                role = self._role(name, frame)
+                there = ranks if is_complete else [rank for rank in ranks if rank in model.own]
+                if len(there) > 1:
+                    grown += self._look(name, role, there, frame, model, work, told)
+                if frame.rare and role.usual_us:
+                    grown += self._look_at_pauses(name, role, ranks, frame)
+        self._lasted_us += model.total_us * (frame.step - frame.after_step)
+        for key in grown:
+            self._weigh(key)
+        self._forget(frame, places)
+        return self._tell()
+
+    def _role(self, name: str, frame: Frame) -> _Role:
+        if name not in self._roles:
+            self._roles[name] = _Role(Chance(frame.after_step))
+        return self._roles[name]
 
     def _look(
-        self, role: str, ranks: Sequence[int], frame: Frame, model: StepModel, work: EvenWork
-    ) -> None:
+        self,
+        name: str,
+        role: _Role,
+        ranks: Sequence[int],
+        frame: Frame,
+        model: StepModel,
+        work: EvenWork,
+        told: Collection[int],
+    ) -> list[Key]:
         own, lines = model.own, frame.lines
         some = [lines[rank] for rank in ranks[:: max(1, len(ranks) // SAMPLE)]]
-        yardstick = work.yardstick(role, some)
-        if yardstick is None:
-            return
-        usual, limit = _usual(list(map(yardstick, some)))
-        self._look_between(role, frame, yardstick, usual, limit)
-        if max(map(own.__getitem__, ranks)) <= limit:
-            return
-        suspects = [rank for rank in ranks if own[rank] > limit]
-        late = [rank for rank in suspects if yardstick(lines[rank]) > limit]
-        # Where a quarter and more is late at once, it is nobody's burst.
-        if not late or 4 * len(late) > len(ranks):
-            return
+        yardstick = work.yardstick(name, some)
+        found = role.pace.follow(map(yardstick, some)) if yardstick else None
+        if yardstick is None or found is None:
+            return []
+        role.usual_us, limit = found
+        late = self._look_between(name, frame, yardstick, role.usual_us, limit)
+        if max(map(own.__getitem__, ranks)) > limit:
+            suspects = [rank for rank in ranks if own[rank] > limit]
+            late |= {r: mine for r in suspects if (mine := yardstick(lines[r])) > limit}
+        if not late or len(late) > max(1, len(ranks) // MOST_LATE):
+            return []
         peers = middle([line for line in some if line.rank not in late])
-        if peers is None:
-            return
-        for rank in late:
-            mine = yardstick(lines[rank])
-            saved_us = max(0.0, model.total_us - model.without({rank: own[rank] - mine + usual}))
-            burst = Burst(
-                frame.step,
-                frame.step - frame.after_step,
-                read(lines[rank]),
-                peers,
-                mine,
-                usual,
-                saved_us,
-                model.total_us - saved_us,
-            )
-            self._seen.setdefault(rank, deque(maxlen=WITHIN_STEPS)).append(burst)
-            self._roles[rank] = role
+        quick = {rank: own[rank] - mine + role.usual_us for rank, mine in late.items()}
+        saved_us = max(0.0, model.total_us - model.without(quick))
+        saved_us /= sum(late.values()) - len(late) * role.usual_us
+        for rank, mine in late.items():
+            beyond_us = mine - role.usual_us
+            is_told = rank in told or (rank, Kind.WORK) in self._told
+            spell = self._spell(rank, role, frame, beyond_us, saved_us * beyond_us, is_told)
+            self._grow((rank, Kind.WORK), name, spell, read(lines[rank]), peers)
+        return [(rank, Kind.WORK) for rank in late]
 
-    def _look_between(
-        self, role: str, frame: Frame, yardstick: Yardstick, usual: float, limit: float
-    ) -> None:
-        """How those who had bursts fare otherwise."""
-        for rank in self._seen:
-            if rank in frame.lines and self._roles.get(rank) == role:
-                own = yardstick(frame.lines[rank])
-                if own <= limit:
-                    before = self._between.get(rank, 0.0)
-                    beyond = own / max(1.0, usual) - 1.0
-                    self._between[rank] = before + BETWEEN_COUNTS * (beyond - before)
+    def _look_at_pauses(
+        self, name: str, role: _Role, ranks: Sequence[int], frame: Frame
+    ) -> list[Key]:
+        grown = []
+        for pause in pauses(frame, ranks, role.usual_us):
+            key = (pause.rank, pause.kind)
+            spell = self._spell(pause.rank, role, frame, pause.beyond_us, 0.0, is_told=True)
+            spell = self._grow(key, name, spell, None, None)
+            beyond_us = pause.beyond_us * (frame.step - frame.after_step)
+            self._waiting.charge(spell, beyond_us, is_told=key in self._told)
+            grown.append(key)
+        return grown
 
-    def _forget(self, frame: Frame) -> None:
-        oldest = frame.step - WITHIN_STEPS
-        for rank in list(self._seen):
-            seen = self._seen[rank]
-            while seen and seen[0].step <= oldest:
-                seen.popleft()
-            if not seen:
-                del self._seen[rank]
-                self._between.pop(rank, None)
-                self._roles.pop(rank, None)
-
-    def _judge(
-        self, rank: int, seen: Sequence[Burst], frame: Frame, places: Mapping[int, Place]
-    ) -> Recurring | None:
-        if len(seen) < TIMES or rank not in places:
-            return None
-        role = places[rank].role
-        # Bursts come at any distance: the last one ends, on average, half of that before the next.
-        since = seen[0].step - seen[0].steps
-        apart = (seen[-1].step - seen[0].step) / (len(seen) - 1)
-        is_over = frame.step - seen[-1].step > OVERDUE * apart
-        is_steady = apart < LEAST_APART * seen[-1].steps or self._between.get(rank, 0.0) > COSTS
-        if is_over or is_steady:
-            return None
-        steps = max(1.0, seen[-1].step - since + apart - seen[0].steps)
-        lost_us = sum((one.own_us - one.peers_us) * one.steps for one in seen)
-        peers_us = _mean(seen, "peers_us")
-        slowdown = lost_us / steps / max(1.0, peers_us)
-        if slowdown < COSTS or self._is_usual(rank, role, len(seen)):
-            return None
-        return Recurring(
-            rank=rank,
-            role=role,
-            slowdown=slowdown,
-            since_step=since + 1,
-            seen_steps=round(steps),
-            times=len(seen),
-            own=_mean_signals([one.own for one in seen]),
-            peers=_mean_signals([one.peers for one in seen]),
-            own_us=_mean(seen, "own_us"),
-            peers_us=peers_us,
-            costs_us=sum(one.saved_us * one.steps for one in seen) / steps,
-            usual_us=_mean(seen, "usual_us"),
+    def _spell(
+        self,
+        rank: int,
+        role: _Role,
+        frame: Frame,
+        beyond_us: float,
+        saved_us: float,
+        is_told: bool,
+    ) -> Spell:
+        steps = frame.step - frame.after_step
+        return Spell(
+            rank,
+            frame.after_step,
+            frame.step,
+            self._lasted_us,
+            role.usual_us,
+            beyond_us * steps,
+            saved_us * steps,
+            0.0 if is_told else saved_us * steps,
         )
 
-    def _is_usual(self, rank: int, role: str, times: int) -> bool:
-        """Whether the middle rank of its role has as many."""
-        others = (other for other in self._census.by_role.get(role, ()) if other != rank)
-        counts = sorted(len(self._seen.get(other, ())) for other in others)
-        return bool(counts) and counts[len(counts) // 2] > MOST_BESIDE * times
+    def _grow(
+        self, key: Key, name: str, spell: Spell, own: Signals | None, peers: Signals | None
+    ) -> Spell:
+        spells = self._spells.get(key)
+        if spells is None or spells.role != name:
+            spells = self._spells[key] = Spells(key[1], name)
+        spells.forget(spell.step)
+        newest = spells.grow(spell, own, peers)
+        if newest is spell and key[1] is Kind.WORK:
+            self._roles[name].chance.note(spell)
+        return newest
+
+    def _look_between(
+        self, name: str, frame: Frame, yardstick: Yardstick, usual: float, limit: float
+    ) -> dict[int, float]:
+        """How those who may be told fare otherwise; and what they take that are late again."""
+        late = {}
+        for rank, between in self._between.items():
+            spells = self._spells[rank, Kind.WORK]
+            if spells.role == name and rank in frame.lines:
+                own = yardstick(frame.lines[rank])
+                if own > limit:
+                    late[rank] = own
+                else:
+                    between.take(own / usual - 1.0)
+        return late
+
+    def _weigh(self, key: Key) -> None:
+        rank, kind = key
+        spells, before = self._spells[key], self._told.get(key)
+        if kind is Kind.WORK and _may_be_told(spells):
+            self._between.setdefault(rank, _Between())
+        ranks = len(self._census.by_role[spells.role])
+        chance = self._roles[spells.role].chance
+        found = weigh(spells, chance, ranks, self._judged, before is not None)
+        if found is None or (rank in self._between and self._between[rank].beyond > COSTS):
+            self._told.pop(key, None)
+        elif before is None:
+            self._told[key] = replace(found, owed_us=spells.settle(found.since_step))
+        else:
+            since = min(before.since_step, found.since_step)
+            self._told[key] = replace(found, since_step=since)
+
+    def _tell(self) -> tuple[Recurring, ...]:
+        """Of each rank what costs the most; what is owed is told once."""
+        dearest: dict[int, Recurring] = {}
+        for one in sorted(self._told.values(), key=lambda one: one.costs_us):
+            dearest[one.rank] = one
+        for key in self._told:
+            self._told[key] = replace(self._told[key], owed_us=0.0)
+        return tuple(dearest.values())
+
+    def _forget(self, frame: Frame, places: Mapping[int, Place]) -> None:
+        for key, one in list(self._told.items()):
+            if key[0] not in places or one.is_over(frame.step, self._spells[key].seen[-1]):
+                del self._told[key]
+        for rank in list(self._between):
+            key = (rank, Kind.WORK)
+            if key not in self._told and self._spells[key].seen[-1].step < frame.step - QUIET_STEPS:
+                del self._between[rank]
 
 
-OVERDUE = 3.0
-"""Times the usual distance between two bursts: then they are over."""
-
-
-def _usual(own: list[float]) -> tuple[float, float]:
-    """The middle one, and beyond what one of them stands out."""
-    own.sort()
-    usual = own[len(own) // 2]
-    # The quartiles of a normal distribution lie 1.35 deviations apart.
-    sigma = (own[3 * len(own) // 4] - own[len(own) // 4]) / 1.35
-    return usual, usual + max(LEAST * usual, DEVIATIONS * sigma)
-
-
-def _mean(seen: Sequence[Burst], name: str) -> float:
-    values: list[float] = [getattr(one, name) for one in seen]
-    return sum(values) / len(values)
-
-
-def _mean_signals(some: Sequence[Signals]) -> Signals:
-    return Signals(*(sum(column) / len(some) for column in zip(*some, strict=True)))
+def _may_be_told(spells: Spells) -> bool:
+    newest = list(spells.seen)[-(TIMES - 1) :]
+    if len(newest) > 1 and newest[-1].after_step - newest[-2].after_step <= SOON_STEPS:
+        return True
+    return len(newest) == TIMES - 1 and costs_enough(newest)

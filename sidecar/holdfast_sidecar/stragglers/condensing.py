@@ -62,6 +62,7 @@ def condense(block: Block, records: Sequence[Record], load: Load) -> StepLine:
             round(sum(map(_rare_us, records)) / max(1, len(records))),
             sum(record.compiling_us > 0 for record in records),
             *load,
+            round(sum(record.evaluating_us for record in records) / max(1, len(records))),
         )
     )
 

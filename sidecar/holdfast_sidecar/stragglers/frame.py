@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import itemgetter
+from typing import NamedTuple
 
 from holdfast_sidecar.records.steps import StepLine
+
+
+class Rare(NamedTuple):
+    """What a rank evaluated or saved, microseconds of a step in the mean over all of a frame."""
+
+    lost_us: int
+    evaluated_us: int
 
 
 @dataclass(frozen=True)
@@ -19,13 +27,15 @@ class Frame:
     lines: Mapping[int, StepLine]
     """rank -> its means over the frame; ranks that told nothing of it, or had no ordinary step in
     it, are left out."""
+    rare: Mapping[int, Rare] = field(default_factory=dict)
+    """rank -> what it did rarely; of those that did, with or without an ordinary step."""
 
     def without(self, ranks: Collection[int]) -> Frame:
         """The same, had these told nothing."""
         if not ranks:
             return self
         lines = {rank: line for rank, line in self.lines.items() if rank not in ranks}
-        return Frame(self.after_step, self.step, lines)
+        return replace(self, lines=lines)
 
     @cached_property
     def own_us(self) -> Mapping[int, float]:

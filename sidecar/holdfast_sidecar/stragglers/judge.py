@@ -24,8 +24,10 @@ from holdfast_sidecar.stragglers.own_time import alike
 from holdfast_sidecar.stragglers.pace import Pace
 from holdfast_sidecar.stragglers.place import Place
 from holdfast_sidecar.stragglers.recompiling import Recompilations
+from holdfast_sidecar.stragglers.recurring_ranks import recurring_ranks
 from holdfast_sidecar.stragglers.slow_links import slow_links
-from holdfast_sidecar.stragglers.slow_ranks import recurring_ranks, slow_ranks
+from holdfast_sidecar.stragglers.slow_ranks import slow_ranks
+from holdfast_sidecar.stragglers.spells import Kind
 from holdfast_sidecar.stragglers.stages import Stages
 from holdfast_sidecar.stragglers.step_model import StepModel
 from holdfast_sidecar.stragglers.suspect_nodes import suspect
@@ -141,13 +143,13 @@ class Judge:
         named = current.hearing.follow(compared, scene.places, excesses, scene.findings)
         causes = {rank: one.cause for rank, one in named.items()}
         model = current.what_ifs.read(compared, scene.places)
-        recurring = current.bursts.follow(compared, scene.places, model, current.what_ifs.work)
+        found = current.bursts.follow(compared, scene.places, model, current.what_ifs.work, late)
+        recurring = [one for one in found if one.kind is Kind.WORK or one.rank not in late]
         # Whose slow steps are told one by one is not told as slow in all of them.
         apart = {one.rank for one in recurring}
         steady = [excess for excess in excesses if excess.rank not in apart]
         troubles = slow_ranks(steady, named, scene.places, model)
-        step_s = model.total_us / 1e6
-        troubles += recurring_ranks(recurring, scene.places, scene.findings, frame.step, step_s)
+        troubles += recurring_ranks(recurring, scene.places, scene.findings, frame.step)
         troubles += _others(current, frame, scene, model, exchanges, late)
         what_ifs = current.what_ifs.follow(compared, model, steady, causes, exchanges, troubles)
         self._charge(current, troubles, frame, model, scene.places)
@@ -172,9 +174,13 @@ class Judge:
             self._toll.open(one.accounts, one.named.cause, one.since_step) for one in troubles
         ]
         costs = apportion(troubles, model)
-        due = current.arrears.due(troubles, model) if any(opened) else []
-        current.arrears.note(frame, model, troubles, costs)
-        now = ((one, us * steps / 1e6) for one, us in zip(troubles, costs, strict=True))
+        # Of who is slow in some steps only it is known what those before cost.
+        steady = [(one, us) for one, us in zip(troubles, costs, strict=True) if not one.recurs]
+        due = current.arrears.due([one for one, _ in steady], model) if any(opened) else []
+        current.arrears.note(frame, model, steady)
+        now = (
+            (one, (us * steps + one.owed_us) / 1e6) for one, us in zip(troubles, costs, strict=True)
+        )
         for trouble, lost_s in (*due, *now):
             self._toll.charge(trouble.accounts, lost_s)
             if trouble.blames_ranks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -73,4 +74,4 @@ def alike(frame: Frame) -> Frame:
     if see_waits(lines.values()):
         return frame
     covered = {rank: line._replace(waits_seen=0) for rank, line in lines.items()}
-    return Frame(frame.after_step, frame.step, covered)
+    return replace(frame, lines=covered)

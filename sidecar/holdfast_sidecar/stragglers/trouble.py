@@ -35,15 +35,22 @@ class Trouble:
     """The same, beyond what was measured: in steps that are not ordinary ones."""
     known_gain: float | None = None
     """Where no single frame shows it."""
+    owed_us: float = 0.0
+    """What it cost before it was told; once."""
     group: str = ""
     blames_ranks: bool = True
     """Whether it is its ranks' own doing; else they merely show it."""
+
+    @property
+    def recurs(self) -> bool:
+        """It is in some steps only: no single one shows what it costs."""
+        return self.known_gain is not None
 
     def takes_us(self, model: StepModel) -> tuple[float, float] | None:
         """How long a step of the job takes, and would without it; None: the frame shows nothing of
         it, as its ranks told nothing."""
         if self.known_gain is not None:
-            return 1.0 + self.known_gain, 1.0
+            return model.total_us, model.total_us / (1.0 + self.known_gain)
         if not self.quick and not self.costs_us and not self.extra_us:
             return None
         without = model.without(self.quick) - self.costs_us

@@ -148,7 +148,7 @@ def test_messages_are_told_where_they_may_be_those_of_stages_that_nothing_names(
     told = described(1, MESSAGES)
     assert told == "with=0+2 after=0"
     assert parse_messages(told) == Messages(0, frozenset({0, 2}))
-    assert parse_layout(told) == ({}, {}, "")
+    assert parse_layout(told) == ({}, {}, "", 0)
     part = described(1, MESSAGES, default_pg=[0, 1, 2, 3], dp=[1, 3])
     assert part == "dp=0/2 with=0+2 after=0"
 

@@ -68,6 +68,7 @@ def test_means_are_over_the_steps_in_which_nothing_rare_was_done() -> None:
     (_, line) = take(windows, [*steps(1, 8, forward=20), *rare, *steps(13, 16, forward=24)])
     assert (line.steps, line.forward, line.other, line.total) == (4, 24000, 0, 24000)
     assert (line.lost, line.compiled) == ((50000 + 90000 + 30000) // 8, 1)
+    assert line.evaluated == 90000 // 8
 
 
 def test_a_step_that_was_traced_makes_nobody_slow() -> None:
