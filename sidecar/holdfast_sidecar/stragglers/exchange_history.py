@@ -6,7 +6,6 @@ import statistics
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 from holdfast_sidecar.stragglers.imbalance import UNSURE, Told, added_us
 
@@ -55,8 +54,8 @@ class ExchangeHistory:
 
     exchanges: deque[float] = field(default_factory=lambda: deque(maxlen=PAST_FRAMES))
     works: deque[float] = field(default_factory=lambda: deque(maxlen=PAST_FRAMES))
-    owns: deque[Told] = field(default_factory=lambda: deque(maxlen=PAST_FRAMES))
-    looked_at: tuple[Told, ...] = ()
+    samples: deque[Newest] = field(default_factory=lambda: deque(maxlen=PAST_FRAMES // LOOKED_AT))
+    looked_at: tuple[Newest, ...] = ()
     """Of them, when the usual exchange was last worked out. What is usual of them is their lower
     quartile: when others come to be the usual ones, it changes after the exchange does."""
     newest: deque[Newest] = field(default_factory=lambda: deque(maxlen=NEW_FRAMES))
@@ -74,15 +73,15 @@ class ExchangeHistory:
         self.newest.append(new)
 
     def _age(self, old: Newest) -> None:
-        after, step, exchange, work, own_us = old
-        self.exchanges.append(exchange)
-        self.works.append(work)
-        self.owns.append((step - after, own_us))
+        self.exchanges.append(old[2])
+        self.works.append(old[3])
+        if self.aged % LOOKED_AT == 0:
+            self.samples.append(old)
         self.aged += 1
         if self.aged <= LEARNT_FRAMES or self.aged % LEARNT_FRAMES == 0:
             self.usual = statistics.median(self.exchanges)
             self.work = statistics.median(self.works)
-            self.looked_at = tuple(islice(self.owns, 0, None, LOOKED_AT))
+            self.looked_at = tuple(self.samples)
             self.deviation = MAD_TO_SIGMA * statistics.median(
                 abs(one - self.usual) for one in self.exchanges
             )
@@ -115,13 +114,10 @@ class ExchangeHistory:
 
         Rarely asked, and only then looked up: in thousands of groups it would have its price.
         """
-        past = sorted(added_us([one], members, size) for one in self.looked_at)
+        past = sorted(added_us([_told(one)], members, size) for one in self.looked_at)
         usual = past[len(past) // 4] if past else 0.0
         now = max(
-            added_us(
-                [(step - after, own) for after, step, _, _, own in ones], members, size, UNSURE
-            )
-            for ones in (self.newest, latest)
+            added_us(map(_told, ones), members, size, UNSURE) for ones in (self.newest, latest)
         )
         return max(0.0, now - usual)
 
@@ -133,3 +129,8 @@ class ExchangeHistory:
             if len(chosen) >= 2 and chosen[0][1] - chosen[-1][0] >= NEW_STEPS:
                 return chosen
         return chosen if len(chosen) == NEW_FRAMES else []
+
+
+def _told(one: Newest) -> Told:
+    after, step, _, _, own_us = one
+    return step - after, own_us

@@ -67,13 +67,14 @@ class Exchanges:
             self._pasts = {c.digest: p for c in circles if (p := self._pasts.get(c.digest))}
         measured = [one for circle in circles if (one := _measure(circle, frame)) is not None]
         self.unjudged = tuple(_missing(circles, {circle.digest for circle, _, _ in measured}))
-        after, step, pasts, late_ones = frame.after_step, frame.step, self._pasts, frozenset(late)
+        after, step, own_us = frame.after_step, frame.step, frame.own_us
+        pasts, late_ones = self._pasts, frozenset(late)
         for circle, exchange, work in measured:
             past = pasts.get(circle.digest)
             if past is None:
                 past = pasts[circle.digest] = ExchangeHistory()
             learns = not late_ones or late_ones.isdisjoint(circle.ranks)
-            past.take((after, step, exchange, work, frame.own_us), learns)
+            past.take((after, step, exchange, work, own_us), learns)
         step_us = _step_us(frame)
         kin = {
             of: statistics.median(ones) if len(ones) > SIBLINGS else 0.0
