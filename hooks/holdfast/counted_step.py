@@ -7,17 +7,19 @@ as long as a slow step; nothing else ever pays. The script may say its number it
 
 from __future__ import annotations
 
+import atexit
 import functools
 import logging
 import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from holdfast import environment
+from holdfast import environment, exit_code
+from holdfast.counting_mark import CountingMark
 from holdfast.device_peaks import HALF, kind_of, peak_flops
 from holdfast.guard import Guard
 from holdfast.mode_stack import ModeStack
-from holdfast.page import Phase, Word, float_bits
+from holdfast.page import Ending, Phase, Word, float_bits
 from holdfast.recorder import Recorder
 from holdfast.recording import Recording
 
@@ -65,7 +67,9 @@ class CountedStep:
         self._next = COUNTED - 1
         self._reason = ""
         self._stop_listening: Callable[[], None] = lambda: None
-        os.register_at_fork(after_in_child=self._stop)
+        self._mark = CountingMark(environ)
+        atexit.register(guard.wrap("mark of counting", self._end, None))
+        os.register_at_fork(after_in_child=self._stop_in_child)
 
     def end_step(self, _: int = 0) -> bool:
         """A step ends; False: there is nothing more to count, and nothing left to put away."""
@@ -84,6 +88,9 @@ class CountedStep:
         if self._ended < self._next:
             return True
         if not self._tries and (self._is_said() or not self._modes.is_usable):
+            return False
+        if not self._tries and self._mark.was_left():
+            self._give_up("an earlier attempt ended in the step in which they were")
             return False
         self._tries += 1
         self._next = self._ended + apart(self._tries)
@@ -125,6 +132,7 @@ class CountedStep:
         finally:
             self._recorder.enter(previous)
         if self._modes.put(count):
+            self._mark.put()
             self._count = count
             self._stop_listening = _listen_for_replays(self._torch, count)
             self._recorder.on_phase = self._on_phase
@@ -157,7 +165,18 @@ class CountedStep:
             self._recorder.on_phase = None
         self._stop_listening()
         self._stop_listening = lambda: None
-        return self._modes.take_off()
+        is_off = self._modes.take_off()
+        if is_off:
+            self._mark.remove()
+        return is_off
+
+    def _stop_in_child(self) -> None:
+        self._mark.forget()
+        self._stop()
+
+    def _end(self) -> None:
+        failed = self._recorder.word(Word.ENDING) == Ending.EXCEPTION
+        self._mark.end(failed or not exit_code.is_clean())
 
     def _tell_peak(self, device: Any, kind: str) -> None:
         said = float(self._environ.get(environment.PEAK_FLOPS) or 0)
