@@ -16,7 +16,7 @@ from holdfast_sidecar.stragglers.places import find_places
 
 pytestmark = pytest.mark.torch
 
-TIMEOUT_S = 60
+TIMEOUT_S = 100
 
 SETUP = """
     import os
