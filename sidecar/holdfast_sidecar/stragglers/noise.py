@@ -31,8 +31,8 @@ BEYOND = 3.0
 MOST_ALIKE = 0.7
 """Beyond that it is no noise but drift."""
 
-JUMPED = 3.0
-"""Times the usual noise; a dozen differences may well say twice as much."""
+JUMPED = 5.0
+"""Times the usual noise; of few ranks with heavy tails, some frames may well say three times."""
 
 Past = Sequence[float]
 """One rank's excesses, the newest last."""

@@ -34,28 +34,21 @@ def others(values: Sequence[float]) -> Others:
     return Others(at, (below + at) / 2, (at + above) / 2, (below + above) / 2)
 
 
-LOWEST_OF_THREE = 1.6
-"""Of three alike the lowest lies half as much again farther from the mean of the others than from
-the middle one (order statistics: 1.27 against 0.85 sigma). With a little more, frame by frame
-differences have the median that they would have with that mean."""
+FAR_OUT = 0.1
+"""Of the middle one of three: what lies farther above it is no noise of a healthy job's."""
 
 
 def excesses_of(values: Sequence[float]) -> list[float]:
     """How far each lies above the median of the others, as a part of it; the middle one not at all.
 
-    Of three, that median is the mean of two, and one of them may be anywhere. So the lowest is
-    measured by the middle one: else two that are well would seem restless beside one that is slow,
-    as they take turns in being the lowest.
+    Of three, that median is the mean of two, and one of them may be anywhere: for the lowest, it
+    counts for no more than `FAR_OUT`. Else two that are well would seem restless beside one that is
+    slow, as they take turns in being the lowest.
     """
     middle, upper, lower, _ = others(values)
-    if len(values) == 3:
-        return [
-            value / upper - 1.0
-            if value > middle
-            else LOWEST_OF_THREE * (value / max(middle, 1.0) - 1.0)
-            for value in values
-        ]
     middle = max(middle, 1.0)
+    if len(values) == 3:
+        lower = min(lower, middle * (1.0 + FAR_OUT / 2))
     return [
         value / (upper if value > middle else lower if value < middle else middle) - 1.0
         for value in values
