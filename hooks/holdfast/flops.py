@@ -15,6 +15,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from inspect import getattr_static
 from typing import Any
 
 from torch.utils import flop_counter
@@ -37,6 +38,7 @@ reach a mode only in inference mode; elsewhere torch has broken them down by the
 ATTENTION = re.compile(r"attn|attention")
 
 _NO_BACKWARD = -1
+_DISPATCH = "__torch_dispatch__"
 
 
 def formulas(torch: Any) -> dict[Any, Callable[..., Any]]:
@@ -92,7 +94,7 @@ class FlopCount(TorchDispatchMode):  # type: ignore[misc]
         super().__init__()
         self._formulas = formulas(torch)
         self._tensor = torch.Tensor
-        self._plain = torch.Tensor.__torch_dispatch__
+        self._plain = getattr_static(torch.Tensor, _DISPATCH)
         self._whole = torch._ops.HigherOrderOperator
         self._modes_below = torch._C._len_torch_dispatch_stack
         self._is_grad_enabled = torch.is_grad_enabled
@@ -160,11 +162,10 @@ class FlopCount(TorchDispatchMode):  # type: ignore[misc]
         self.reason = self.reason or reason
 
     def _dispatches_again(self, kinds: Any) -> bool:
-        try:
-            return any(kind.__torch_dispatch__ != self._plain for kind in kinds)
-        except Exception:  # a kind of the script's own whose attributes are computed
-            self.let_be("it has a kind of tensor that can't be looked into")
-            return False
+        # A kind of the script's own may work out its attributes: nothing of it is called.
+        return any(
+            getattr_static(kind, _DISPATCH, self._plain) is not self._plain for kind in kinds
+        )
 
     def _give_up(self) -> None:
         self.is_over = True
