@@ -44,7 +44,9 @@ def recorded(graph: torch.fx.GraphModule, inputs: Any) -> Any:
 def _a_compiler_that_knows_nothing() -> Iterator[None]:
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
-    yield
+    # Nor what was compiled before, on this machine at any time.
+    with torch._inductor.config.patch(force_disable_caches=True):
+        yield
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     assert torch._C._len_torch_dispatch_stack() == 0

@@ -151,6 +151,7 @@ def test_fully_sharded_the_others_wait_in_its_mesh(job: Job) -> None:
         "coordinate": [1],
         "stage": None,
         "stages": None,
+        "micro_batches": None,
         "role": "",
     }
 
