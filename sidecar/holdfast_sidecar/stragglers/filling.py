@@ -11,11 +11,11 @@ stages are even.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.records.steps import StepLine
-from holdfast_sidecar.stragglers.described_groups import PIPELINE
+from holdfast_sidecar.stragglers.census import Census
 from holdfast_sidecar.stragglers.frame import Frame
 from holdfast_sidecar.stragglers.place import Place
 
@@ -39,8 +39,7 @@ class Filling:
     """As it is. 0: not known, or there is no pipeline."""
     even: float = 0.0
     """As it would be if all stages took equally long."""
-    _places: Mapping[int, Place] | None = None
-    _members: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    _census: Census = field(default_factory=Census)
     _micro_batches: int = 0
     _measured: float = 0.0
     _is_known: bool = False
@@ -49,10 +48,9 @@ class Filling:
 
     def follow(self, frame: Frame, places: Mapping[int, Place]) -> None:
         """Take one more frame."""
-        if places is not self._places:
-            self._places, self._members = places, _by_stage(places)
+        if self._census.read(places):
             self._micro_batches = max((one.micro_batches for one in places.values()), default=0)
-        now = self._read(frame, places) if len(self._members) > 1 else None
+        now = self._read(frame, places) if len(self._census.by_stage) > 1 else None
         if now is not None:
             self._measured += (COUNTS if self._is_known else 1.0) * (now - self._measured)
             self._is_known = True
@@ -65,14 +63,15 @@ class Filling:
             self.share = min(self._measured, self.even)
             return
         self.share = self._measured
-        fewest = 0.0 if self._is_last else 1 / (PER_STAGE * len(self._members))
+        fewest = 0.0 if self._is_last else 1 / (PER_STAGE * len(self._census.by_stage))
         self.even = max(self.share, fewest)
 
     def _read(self, frame: Frame, places: Mapping[int, Place]) -> float | None:
         own: dict[int, float] = {}
         waits: dict[int, float] = {}
-        for stage, ranks in self._members.items():
-            lines = [frame.lines[rank] for rank in ranks if rank in frame.lines]
+        for stage, ranks in self._census.by_stage.items():
+            some = ranks[:: max(1, len(ranks) // MEMBERS)]
+            lines = [frame.lines[rank] for rank in some if rank in frame.lines]
             if not lines or not all(line.waits_seen for line in lines):
                 return None
             own[stage] = statistics.median(line.own_us for line in lines)
@@ -87,11 +86,3 @@ def _waits_us(line: StepLine, place: Place) -> float:
     """What it has nothing to do for, and does not wait elsewhere than in the pipeline."""
     elsewhere = sum(line[waits] for waits in place.waits_elsewhere)
     return float(line.total - line.own_us - elsewhere)
-
-
-def _by_stage(places: Mapping[int, Place]) -> Mapping[int, Sequence[int]]:
-    found: dict[int, list[int]] = {}
-    for rank, place in places.items():
-        if place.stages > 1:
-            found.setdefault(place.coordinate.get(PIPELINE, 0), []).append(rank)
-    return {s: ranks[:: max(1, len(ranks) // MEMBERS)] for s, ranks in found.items()}

@@ -11,10 +11,10 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.records.steps import StepLine
+from holdfast_sidecar.stragglers.census import Census
 from holdfast_sidecar.stragglers.frame import Frame
 from holdfast_sidecar.stragglers.own_time import PARTS
 from holdfast_sidecar.stragglers.place import Place
-from holdfast_sidecar.stragglers.step_model import PIPELINE
 from holdfast_sidecar.stragglers.suspicion import usual_parts
 
 LEAST = 0.1
@@ -85,8 +85,7 @@ class Stages:
 
     unjudged: tuple[str, ...] = ()
     _stages: dict[int, _Stage] = field(default_factory=dict)
-    _places: Mapping[int, Place] | None = None
-    _members: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    _census: Census = field(default_factory=Census)
     _steps: int = 0
     _first_step: int = -1
     _told: tuple[int, int] | None = None
@@ -96,10 +95,12 @@ class Stages:
         self, frame: Frame, places: Mapping[int, Place], slow: Collection[int]
     ) -> HeavyStage | None:
         """The heaviest stage, where it stands out. `slow`: ranks that are slow within theirs."""
-        self._read(places)
-        if len(self._members) < 2:
+        if self._census.read(places):
+            members = self._census.by_stage
+            self._stages = {s: one for s, one in self._stages.items() if s in members}
+        if len(self._census.by_stage) < 2:
             return None
-        if not all(line.waits_seen for line in self._some(frame, self._members)):
+        if not all(line.waits_seen for line in self._some(frame, self._census.by_stage)):
             self.unjudged = (
                 "pipeline stages: what is waited for others in the backward pass is not told apart",
             )
@@ -111,23 +112,12 @@ class Stages:
             return None
         return self._judge(frame)
 
-    def _read(self, places: Mapping[int, Place]) -> None:
-        if places is self._places or places == self._places:
-            return
-        self._places = dict(places)
-        members: dict[int, list[int]] = {}
-        for rank, place in places.items():
-            if PIPELINE in place.coordinate:
-                members.setdefault(place.coordinate[PIPELINE], []).append(rank)
-        self._members = {stage: tuple(sorted(ranks)) for stage, ranks in sorted(members.items())}
-        self._stages = {s: one for s, one in self._stages.items() if s in self._members}
-
     def _take(self, frame: Frame, slow: Collection[int]) -> None:
         steps = frame.step - frame.after_step
         if self._first_step < 0:
             self._first_step = frame.after_step + 1
         self._steps += steps
-        for stage in self._members:
+        for stage in self._census.by_stage:
             own = [float(ln.own_us) for ln in self._some(frame, [stage]) if ln.rank not in slow]
             if own:
                 middle = statistics.median(own)
@@ -136,10 +126,11 @@ class Stages:
 
     def _some(self, frame: Frame, stages: Iterable[int]) -> list[StepLine]:
         """Lines of some ranks of these stages."""
+        members = self._census.by_stage
         return [
             frame.lines[rank]
             for stage in stages
-            for rank in self._members[stage][:: max(1, len(self._members[stage]) // MEMBERS)]
+            for rank in members[stage][:: max(1, len(members[stage]) // MEMBERS)]
             if rank in frame.lines
         ]
 
@@ -160,7 +151,7 @@ class Stages:
         even_us = statistics.fmean(one.own_us for one in self._stages.values())
         return HeavyStage(
             heaviest,
-            self._members[heaviest],
+            tuple(self._census.by_stage[heaviest]),
             excess_us / max(1.0, others_us),
             mine.own_us,
             others_us,
@@ -173,7 +164,7 @@ class Stages:
     def _parts_beyond(self, frame: Frame, heaviest: int) -> dict[str, float]:
         """What each part takes there beyond the other stages."""
         mine = self._some(frame, [heaviest])
-        theirs = self._some(frame, [stage for stage in self._members if stage != heaviest])
+        theirs = self._some(frame, [stage for stage in self._census.by_stage if stage != heaviest])
         if not mine or not theirs:
             return dict.fromkeys(PARTS, 0.0)
         own, others = usual_parts(mine), usual_parts(theirs)
