@@ -39,15 +39,15 @@ def tasks(quick: bool) -> list[Task]:
     small = QUICK_SMALL_JOBS if quick else SMALL_JOBS
     return [
         *(
-            Task(DETECTION, f"{DETECTION} {_name(layout)}", partial(_slow, layout, jobs))
+            Task(DETECTION, f"{DETECTION} {layout.name}", partial(_slow, layout, jobs))
             for layout, jobs in zip(HELD_OUT.layouts, QUICK_JOBS if quick else JOBS, strict=True)
         ),
         *(
-            Task(SMALL, f"{SMALL} {_name(layout)}", partial(_slow, layout, small))
+            Task(SMALL, f"{SMALL} {layout.name}", partial(_slow, layout, small))
             for layout in HELD_OUT.small
         ),
         *(
-            Task(HEALTHY, f"{HEALTHY} {_name(layout)}", partial(_well, layout, jobs, steps))
+            Task(HEALTHY, f"{HEALTHY} {layout.name}", partial(_well, layout, jobs, steps))
             for layout, jobs, steps in (QUICK_HEALTHY_JOBS if quick else HEALTHY_JOBS)
         ),
     ]
@@ -60,10 +60,6 @@ def _slow(layout: Layout, jobs: int) -> list[Sample]:
 
 def _well(layout: Layout, jobs: int, steps: int) -> list[Sample]:
     return [of_health(healthy(HELD_OUT, layout, n, steps), steps) for n in range(jobs)]
-
-
-def _name(layout: Layout) -> str:
-    return f"dp{layout.dp} tp{layout.tp} pp{layout.pp}"
 
 
 SECTION = Section((DETECTION, SMALL, HEALTHY), tasks, goals.detection)

@@ -71,7 +71,7 @@ def of_faults(scenario: Scenario, steps: int) -> Sample:
                 }
             )
     return {
-        **_outline(scenario),
+        **outline(scenario),
         "slow": ranks,
         "false": sorted(followed.false_steps.items()),
         "steps": steps,
@@ -81,14 +81,15 @@ def of_faults(scenario: Scenario, steps: int) -> Sample:
 def of_health(scenario: Scenario, steps: int) -> Sample:
     """One healthy job, as a sample."""
     followed = follow(scenario, steps)
-    return {**_outline(scenario), "steps": steps, "false": sorted(followed.false_steps.items())}
+    return {**outline(scenario), "steps": steps, "false": sorted(followed.false_steps.items())}
 
 
-def _outline(scenario: Scenario) -> Sample:
+def outline(scenario: Scenario) -> Sample:
+    """What a job was drawn as."""
     layout = scenario.layout
     return {
         "seed": scenario.seed,
-        "layout": f"dp{layout.dp} tp{layout.tp} pp{layout.pp}",
+        "layout": layout.name,
         "ranks": layout.ranks,
         "role": layout.dp * layout.tp,
         "sigma": round(scenario.sigma, 4),

@@ -22,6 +22,10 @@ class Layout:
     def ranks(self) -> int:
         return self.dp * self.tp * self.pp
 
+    @property
+    def name(self) -> str:
+        return f"dp{self.dp} tp{self.tp} pp{self.pp}"
+
     def coordinates(self, rank: int) -> dict[str, int]:
         return {
             "pp": rank // (self.dp * self.tp),

@@ -12,6 +12,7 @@ from functools import partial
 from bench.benchmark import Sample, Task
 from bench.figures import Figure, at_least, exactly, middle
 from bench.stragglers.drawn import HELD_OUT, Realm, healthy
+from bench.stragglers.followed import outline
 from bench.stragglers.scenario import Fault, Layout, Scenario
 from bench.stragglers.section import Section
 from bench.stragglers.simulated_job import SimulatedJob
@@ -40,9 +41,9 @@ def tasks(quick: bool) -> list[Task]:
     jobs, steps = (QUICK_JOBS, QUICK_WELL_STEPS) if quick else (JOBS, WELL_STEPS)
     well = QUICK_WELL_JOBS if quick else WELL_JOBS
     return [
-        *(Task(SELDOM, f"{SELDOM} {_name(one)}", partial(found, one, jobs)) for one in LAYOUTS),
+        *(Task(SELDOM, f"{SELDOM} {one.name}", partial(found, one, jobs)) for one in LAYOUTS),
         *(
-            Task(SELDOM_WELL, f"{SELDOM_WELL} {_name(one)}", partial(blamed, one, well, steps))
+            Task(SELDOM_WELL, f"{SELDOM_WELL} {one.name}", partial(blamed, one, well, steps))
             for one in LAYOUTS
         ),
     ]
@@ -50,7 +51,7 @@ def tasks(quick: bool) -> list[Task]:
 
 def found(layout: Layout, jobs: int, realm: Realm = HELD_OUT) -> list[Sample]:
     """Jobs with one rank that is slow now and then."""
-    return [_follow(draw(realm, layout, number), layout) for number in range(jobs)]
+    return [_follow(draw(realm, layout, number)) for number in range(jobs)]
 
 
 def draw(realm: Realm, layout: Layout, number: int) -> Scenario:
@@ -69,7 +70,7 @@ def draw(realm: Realm, layout: Layout, number: int) -> Scenario:
     return replace(well, seed=seed, lengths=0.0, restarts=(), faults=(fault,))
 
 
-def _follow(scenario: Scenario, layout: Layout) -> Sample:
+def _follow(scenario: Scenario) -> Sample:
     (fault,) = scenario.faults
     steps = fault.since + TIMES * fault.every
     wrong, right, cause = set(), None, ""
@@ -81,7 +82,7 @@ def _follow(scenario: Scenario, layout: Layout) -> Sample:
             else:
                 wrong.update(slow.ranks)
     return {
-        **_outline(scenario, layout, steps),
+        **_outline(scenario, steps),
         "every": fault.every,
         "costs": fault.slowdown,
         "cause": fault.cause.value,
@@ -98,7 +99,7 @@ def blamed(layout: Layout, jobs: int, steps: int, realm: Realm = HELD_OUT) -> li
         scenario = healthy(realm, layout, 400 + number, steps)
         told = [slow.ranks for one in _standings(scenario, steps) for slow in one.slow]
         wrong = sorted({rank for ranks in told for rank in ranks})
-        samples.append({**_outline(scenario, layout, steps), "false": wrong})
+        samples.append({**_outline(scenario, steps), "false": wrong})
     return samples
 
 
@@ -113,16 +114,8 @@ def _standings(scenario: Scenario, steps: int) -> Iterator[SlowStanding]:
             yield standing
 
 
-def _outline(scenario: Scenario, layout: Layout, steps: int) -> Sample:
-    return {
-        "seed": scenario.seed,
-        "layout": _name(layout),
-        "ranks": layout.ranks,
-        "sigma": round(scenario.sigma, 4),
-        "tail": scenario.tail,
-        "hiccups": scenario.hiccups,
-        "steps": steps,
-    }
+def _outline(scenario: Scenario, steps: int) -> Sample:
+    return {**outline(scenario), "hiccups": scenario.hiccups, "steps": steps}
 
 
 def figures(samples: Sequence[Sample]) -> list[Figure]:
@@ -145,10 +138,6 @@ def figures(samples: Sequence[Sample]) -> list[Figure]:
         middle("healthy steps beside", "steps", [float(sum(s["steps"] for s in well))]),
         exactly("ranks blamed in either", "ranks", wrong if slow or well else None, 0),
     ]
-
-
-def _name(layout: Layout) -> str:
-    return f"dp{layout.dp} tp{layout.tp} pp{layout.pp}"
 
 
 SECTION = Section((SELDOM, SELDOM_WELL), tasks, figures)
