@@ -117,11 +117,18 @@ class Bar(NamedTuple):
 
     @classmethod
     def of(
-        cls, sigma: float, likeness: float, ranks: int, healthy: Sequence[float], steps: int = 1
+        cls,
+        sigma: float,
+        likeness: float,
+        ranks: int,
+        healthy: Sequence[float],
+        steps: int = 1,
+        caution: float = 0.0,
     ) -> Bar:
-        """For a role of a job with so many ranks, and frames of so many steps."""
+        """For a role of a job with so many ranks, and frames of so many steps. caution: what
+        evidence has to pass besides, as a log likelihood ratio."""
         # Whoever looks at more ranks sees more chance peaks: the bar rises with their number.
-        enough = ENOUGH + math.log(max(ranks, 2))
+        enough = ENOUGH + caution + math.log(max(ranks, 2))
         fresh = sigma * math.sqrt(1.0 - likeness**2)
         # What is new in every frame of a lasting excess is less by what the one before told.
         mild = max(MILD, sigma) * (1.0 - likeness)

@@ -67,6 +67,10 @@ def name_cause(case: Case) -> Named:
 
 
 def _choose(found: Sequence[Explanation], case: Case) -> Explanation:
+    if case.excess.is_by_work_alone:
+        # A long step among the newest may have made more of it than work explains.
+        by_work = (one for one in found if one.cause is Cause.UNEVEN_WORK)
+        return next(by_work, NOTHING)
     measured = [one for one in found if one.is_measured]
     best = _most_telling(measured, case)
     left_us = case.excess_us - sum(max(0.0, one.explains_us) for one in measured)

@@ -77,6 +77,12 @@ class Excess:
     work: float = 1.0
     """Its work beside its peers': 1.5 is half as much again; 1 where nothing is known of it."""
     by_work: float = 0.0
-    """What of its time beyond its peers' more work explains, as a part of theirs. An excess with a
-    `slowdown` near nothing and a large `by_work` is uneven work, and no slow rank."""
+    """What of its time beyond its peers' more work explains, as a part of theirs."""
+    is_by_work_alone: bool = False
+    """It was given more, and is as quick with it as its peers would be: no slow rank."""
     is_persistent: bool = False
+
+    @property
+    def usual_us(self) -> float:
+        """What its own time would be, had it no more to do than its peers and were as quick."""
+        return self.peers_us / max(0.1, 1 + self.by_work)

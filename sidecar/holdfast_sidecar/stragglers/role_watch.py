@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from holdfast_sidecar.records.steps import StepLine
@@ -22,6 +24,10 @@ SHARE_OF_STEP = 0.02
 RESTLESS = 0.25
 """Own times that vary by that from step to step depend on something that was not told."""
 
+
+GIVEN_MORE_CAUTION = math.log(20.0)
+"""For what is told of a rank's work alone. Where lengths vary they do so in every step, and longer
+ones in a row come by chance and pass: of twenty such stretches at most one may be told of."""
 
 TOO_EARLY = "too few of their steps are known yet to say how much is usual"
 
@@ -51,7 +57,7 @@ class RoleWatch:
         self._work = RoleWork()
         self._times = Series()
         """Own time beyond the peers', work taken into account, as a part of theirs."""
-        self._amounts = Series()
+        self._amounts = Series(GIVEN_MORE_CAUTION)
         """What more work explains, as a part of the peers' time."""
         self._restlessness = Restlessness()
         self._suspicions: dict[int, Suspicion] = {}
@@ -166,6 +172,7 @@ class RoleWatch:
             suspicion = self._suspicions[rank]
             slowdown = slow.level if slow else self._times.newest(rank)
             excess = suspicion.excess(rank, self.role, verdict, slowdown, peers)
+            excess = replace(excess, is_by_work_alone=slow is None)
             self._told[rank] = _Told(frame.step, now_s, excess)
 
 

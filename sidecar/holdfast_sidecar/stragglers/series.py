@@ -37,9 +37,10 @@ can bring at most, so that it begins with the first or second slow one."""
 
 
 class Series:
-    """Of one role."""
+    """Of one role. caution: see Bar."""
 
-    def __init__(self) -> None:
+    def __init__(self, caution: float = 0.0) -> None:
+        self._caution = caution
         self.trails: dict[int, Trail] = {}
         self.bar: Bar | None = None
         """What evidence has to pass; None: nothing is known of the noise yet."""
@@ -161,7 +162,9 @@ class Series:
 
     def _raise_bar(self, job_ranks: int) -> None:
         noise, is_first = self._noise, self.bar is None
-        self.bar = Bar.of(noise.sigma, noise.likeness, job_ranks, noise.healthy, self._span)
+        self.bar = Bar.of(
+            noise.sigma, noise.likeness, job_ranks, noise.healthy, self._span, self._caution
+        )
         if is_first:
             # Steps of a minute are too dear to wait for as many again.
             for trail in self.trails.values():

@@ -68,5 +68,4 @@ def beyond_peers(excess: Excess, cause: Cause) -> float:
     """Of a rank that was given more work, what that makes of its time; else what it is slow by."""
     if cause is not Cause.UNEVEN_WORK:
         return excess.slowdown
-    usual = excess.peers_us / max(0.1, 1 + excess.by_work)
-    return excess.own_us / max(1.0, usual) - 1
+    return excess.own_us / max(1.0, excess.usual_us) - 1

@@ -173,8 +173,7 @@ def as_its_peers(one: StepModel, excess: Excess) -> dict[int, float]:
     """Its own time if it were as quick as its peers with their work."""
     if excess.rank not in one.own or excess.own_us <= 0:
         return {}
-    usual = excess.peers_us / max(0.1, 1 + excess.by_work)
-    return {excess.rank: one.own[excess.rank] * min(1.0, usual / excess.own_us)}
+    return {excess.rank: one.own[excess.rank] * min(1.0, excess.usual_us / excess.own_us)}
 
 
 def _by_cause(

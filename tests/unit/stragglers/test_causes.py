@@ -24,6 +24,7 @@ def named(
     witness: Witness = Witness(),  # noqa: B008
     by_work: float = 0.0,
     more: int = EXCESS_US,
+    is_by_work_alone: bool = False,
     **signals: int,
 ) -> Named:
     """The cause of a rank that takes so much longer in a part, with these signals of its own."""
@@ -42,6 +43,7 @@ def named(
         parts_us={part: float(more)},
         by_work=by_work,
         work=1 + by_work,
+        is_by_work_alone=is_by_work_alone,
     )
     return name_cause(Case(excess, read(mine), read(theirs), witness))
 
@@ -123,6 +125,12 @@ def test_pages_of_a_mapped_data_set_are_storage_and_no_want_of_memory() -> None:
 def test_more_work_is_the_cause_where_it_explains_the_time() -> None:
     assert named("forward", by_work=0.28).cause is Cause.UNEVEN_WORK
     assert named("forward", by_work=0.05).cause is Cause.COMPUTE
+
+
+def test_who_was_only_given_more_is_no_slow_rank_however_long_one_of_its_steps_was() -> None:
+    verdict = named("forward", by_work=0.05, is_by_work_alone=True)
+    assert verdict.cause is Cause.UNEVEN_WORK
+    assert named("forward", is_by_work_alone=True).cause is Cause.UNKNOWN
 
 
 def gpu(kind: Kind, what: str, rank: int = 0, node: str = "a") -> Finding:

@@ -7,8 +7,11 @@ import random
 import pytest
 from bench.stragglers.scenario import Fault, Layout, Scenario
 from tests.unit.stragglers.simulated import EIGHT, blamed, follow
+from tests.unit.stragglers.told import line
 
 from holdfast_sidecar.records.slowness import Cause
+from holdfast_sidecar.stragglers.frame import Frame
+from holdfast_sidecar.stragglers.role_watch import RoleWatch
 from holdfast_sidecar.stragglers.work import WorkFit
 
 ONSET = 61
@@ -85,6 +88,32 @@ def test_more_work_is_told_as_such(lengths: float) -> None:
     assert excess.slowdown < 0.05
     assert excess.by_work > 0.25
     assert excess.work > 1.25
+
+
+def told_of_lengths(more: float, frames: range, deviation: float = 0.15) -> list[int]:
+    """Frames from the first of which on rank 0 of four is told for its work; in these it is given
+    so much more, in the others lengths vary by chance alone."""
+    watch, draw, found = RoleWatch(""), random.Random(11), []
+    for number in range(1, frames.stop):
+        lines = []
+        for rank in range(4):
+            work = draw.lognormvariate(0.0, deviation)
+            work *= 1.0 + more * (rank == 0 and number in frames)
+            lines.append(
+                line(rank, number, forward=round(500_000 * work), tokens=round(9000 * work))
+            )
+        frame = Frame(number - 1, number, {one.rank: one for one in lines})
+        if any(excess.is_by_work_alone for excess in watch.follow(lines, frame, number, 4)):
+            found.append(number)
+    return found
+
+
+def test_longer_sequences_in_a_row_by_chance_are_nothing_to_be_told_of() -> None:
+    assert told_of_lengths(0.12, range(200, 227)) == []
+
+
+def test_much_longer_ones_are_told_within_ten_steps() -> None:
+    assert 200 <= told_of_lengths(0.6, range(200, 228))[0] < 210
 
 
 def test_slow_hardware_with_more_work_is_told_apart() -> None:
