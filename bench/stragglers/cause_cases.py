@@ -126,6 +126,8 @@ EVERY = {
     Cause.RECOMPILATION: (2, 3, 5),
     Cause.COLLECTOR: (1, 1, 2, 4),
     Cause.DATA_LOADING: (1, 1, 2, 4),
+    Cause.EVALUATION: (5, 6),
+    Cause.SAVING: (5, 6),
 }
 """So many steps lie between two strikes, where it need not be each one."""
 

@@ -13,7 +13,7 @@ import numpy
 from numpy.typing import NDArray
 
 from bench.stragglers.cause_cases import Case
-from bench.stragglers.planted import Array, Columns
+from bench.stragglers.planted import PAUSES, Array, Columns
 from bench.stragglers.scenario import Fault
 from bench.stragglers.simulated_job import SimulatedJob
 from holdfast_sidecar.findings import Finding, Kind
@@ -113,8 +113,8 @@ class NoisyJob(SimulatedJob):
             columns["storage_permille"][who] += share * about * self._pressure
 
     def _let_wait(self, fault: Fault, columns: Columns) -> None:
-        """The others wait for one that compiles."""
-        if fault.cause is Cause.RECOMPILATION:
+        """The others wait for one that compiles, evaluates or saves."""
+        if fault.cause in (Cause.RECOMPILATION, *PAUSES):
             others = self._but(fault.ranks)
             more = fault.slowdown * self.scenario.step_us * fault.every
             for name in ("total", "communicating", "wait_1"):

@@ -34,6 +34,9 @@ SIGNALS = {
 ELSEWHERE = (Cause.LINK, Cause.UNEVEN_WORK)
 """A link shows in waits, more work before any part of a step is measured."""
 
+PAUSES = (Cause.EVALUATION, Cause.SAVING)
+"""Between steps, while all others wait."""
+
 
 def give_more(fault: Fault, columns: Columns) -> None:
     """More work for the fault's ranks, such that their own time grows by its slowdown."""
@@ -56,6 +59,9 @@ def strike(fault: Fault, parts: Columns, columns: Columns, step_us: float) -> No
     elif fault.cause is Cause.RECOMPILATION:
         columns["compiled"][who] = 1.0
         columns["lost"][who] += more
+    elif fault.cause in PAUSES:
+        columns["lost"][who] += more
+        columns["evaluated"][who] += more * (fault.cause is Cause.EVALUATION)
     elif fault.cause not in ELSEWHERE:
         _slow_down(who, parts, fault.slowdown * fault.every)
     _show(fault, who, columns)

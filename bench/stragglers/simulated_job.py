@@ -193,7 +193,7 @@ class SimulatedJob:
 
     def _ordinary(self, step: int, columns: Columns) -> Array:
         scenario = self.scenario
-        ordinary = (columns["compiled"] == 0).astype(float)
+        ordinary = ((columns["compiled"] == 0) & (columns["lost"] == 0)).astype(float)
         for every in (scenario.evaluates_every, scenario.saves_every):
             if every and step % every == 0:
                 columns["lost"] = columns["lost"] + 2.0 * scenario.step_us

@@ -144,7 +144,13 @@ class Judge:
         causes = {rank: one.cause for rank, one in named.items()}
         model = current.what_ifs.read(compared, scene.places)
         found = current.bursts.follow(compared, scene.places, model, current.what_ifs.work, late)
-        recurring = [one for one in found if one.kind is Kind.WORK or one.rank not in late]
+        # Of who pauses and is slow between as well, what costs more.
+        beyond_us = {excess.rank: excess.own_us - excess.usual_us for excess in excesses}
+        recurring = [
+            one
+            for one in found
+            if one.kind is Kind.WORK or one.costs_us > beyond_us.get(one.rank, 0.0)
+        ]
         # Whose slow steps are told one by one is not told as slow in all of them.
         apart = {one.rank for one in recurring}
         steady = [excess for excess in excesses if excess.rank not in apart]

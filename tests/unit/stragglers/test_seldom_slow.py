@@ -122,6 +122,15 @@ def test_who_pauses_alone_while_the_others_wait_is_told(
     assert first <= 304, "the fourth time from when a usual step is known"
 
 
+@pytest.mark.parametrize(
+    ("longer_us", "cause"), [(6_000, Cause.EVALUATION), (40_000, Cause.COMPUTE)]
+)
+def test_of_who_pauses_and_is_slow_between_the_dearer_is_told(longer_us: int, cause: Cause) -> None:
+    told = watch(4, 300, every(1, longer_us, 1), every(10, 200_000, 1), evaluates=1)
+    (slow,) = newest(told)
+    assert (slow.ranks, slow.cause) == ([1], cause)
+
+
 def test_what_all_ranks_do_at_once_is_nobodys_pause() -> None:
     told = watch(3, 400, rare=every(50, 1_000_000, 0, 1, 2))
     assert not blamed(told)
