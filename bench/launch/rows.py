@@ -48,7 +48,7 @@ def tasks(quick: bool) -> list[Task]:
         *_kills(ADAMW, quick),
         *_kills(SGD, quick),
         _one("hooks-cost", hooks_cost.measure),
-        _one(HOOKS_PAIRED, hooks_paired.measure),
+        *hooks_paired.tasks(quick),
         _one("sidecar", sidecar_cost.measure),
         *_rendezvous(quick),
         *_disturbances(SIGSTOP, quick, waited_out=(TORCHRUN, TORCHRUN_OWN_STORE)),

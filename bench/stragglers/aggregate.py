@@ -5,9 +5,11 @@ costs. Processor time per simulated second, the decoding of reports left out: th
 
 from __future__ import annotations
 
+import multiprocessing
 import resource
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
 
@@ -44,6 +46,13 @@ CASES = {
 
 
 def measure(name: str) -> list[Sample]:
+    """In a process of its own, in whose memory there is nothing of the case before."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max_workers=1, mp_context=context) as process:
+        return process.submit(judge, name).result()
+
+
+def judge(name: str) -> list[Sample]:
     """A minute of a job, after a warm-up."""
     collect_seldom()  # as each sidecar does
     job = SimulatedJob(CASES[name])

@@ -22,7 +22,7 @@ from bench.stragglers.section import Section
 
 def tasks(quick: bool) -> list[Task]:
     """The hooks alone, then a real step with them and without."""
-    return [*hot_path.tasks(quick), Task(HOOKS_PAIRED, HOOKS_PAIRED, hooks_paired.measure)]
+    return [*hot_path.tasks(quick), *hooks_paired.tasks(quick)]
 
 
 def figures(samples: Sequence[Sample]) -> list[Figure]:
