@@ -55,7 +55,9 @@ def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
 
     hooks.register_optimizer_step_pre_hook(before_step)
     hooks.register_optimizer_step_post_hook(after_step)
-    importing.once("torch._dynamo", keep_out_of_graphs)
+    importing.once(
+        "torch._dynamo", lambda: guard.run("optimizer out of graphs", keep_out_of_graphs)
+    )
 
 
 def _breaks_the_graph_anyway(optimizer: Any) -> bool:
