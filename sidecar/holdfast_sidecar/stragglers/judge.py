@@ -216,6 +216,7 @@ class Judge:
             watched_s=round(self._toll.watched_s, 6),
             lost_s=self._toll.by_cause,
             lost_by_rank=self._toll.by_rank,
+            charged_s=self._toll.charged,
             efficiency=self._watch_efficiency(current, frame, scene),
             change=current.pace.follow(frame),
         )
