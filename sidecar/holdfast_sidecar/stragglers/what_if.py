@@ -133,10 +133,12 @@ class WhatIfs:
         return self._shares
 
     def read(self, frame: Frame, places: Mapping[int, Place]) -> StepModel:
-        """The frame's model; the layout is worked out again when places have changed."""
-        if self._layout is None or (places is not self._places and places != self._places):
-            self._places, self._layout = dict(places), lay_out(places)
-        self._filling.follow(frame, self._places)
+        """The frame's model; the layout is worked out again when places have changed. They are
+        held, and nobody changes them there."""
+        before, self._places = self._places, places
+        if self._layout is None or (places is not before and places != before):
+            self._layout = lay_out(places)
+        self._filling.follow(frame, places)
         return model(frame, self._layout, self._filling.share, self._filling.even)
 
 
