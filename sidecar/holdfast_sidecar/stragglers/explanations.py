@@ -184,7 +184,7 @@ def _by_company(case: Case) -> Iterator[Explanation]:
 def _by_gpu_link(case: Case) -> Iterator[Explanation]:
     transfer_us = case.excess_in("transfer")
     if case.witness.gpu_link:
-        parts = (*COMPUTING, "communicating") if case.witness.is_nvlink else ()
+        parts = COMPUTING if case.witness.is_nvlink else ()
         explains_us = FOUND * (transfer_us + case.excess_in(*parts))
         yield Explanation(Cause.GPU_LINK, explains_us, case.witness.gpu_link)
     elif transfer_us > 0:
@@ -237,12 +237,6 @@ def _by_part(case: Case) -> Iterator[Explanation]:
     )
     yield Explanation(
         Cause.COMPUTE, case.excess_in(*COMPUTING), _unexplained(case), is_measured=False
-    )
-    yield Explanation(
-        Cause.LINK,
-        case.excess_in("communicating"),
-        "it takes longer in collectives than its peers",
-        is_measured=False,
     )
 
 

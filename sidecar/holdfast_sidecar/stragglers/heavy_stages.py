@@ -17,7 +17,7 @@ from holdfast_sidecar.stragglers.step_model import StepModel
 from holdfast_sidecar.stragglers.trouble import Trouble, lasts
 from holdfast_sidecar.stragglers.witness import hear
 
-BY_LAYERS = frozenset({Cause.COMPUTE, Cause.DATA_LOADING, Cause.UNKNOWN, Cause.LINK})
+BY_LAYERS = frozenset({Cause.COMPUTE, Cause.DATA_LOADING, Cause.UNKNOWN})
 """What is guessed of one rank beside its peers is no guess about a whole stage: it has other layers
 to compute, and the first stage alone loads data."""
 
