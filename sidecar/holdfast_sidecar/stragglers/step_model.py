@@ -16,12 +16,15 @@ from __future__ import annotations
 
 import heapq
 import statistics
+from array import array
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
+from functools import cached_property
 from operator import itemgetter
 
 from holdfast_sidecar.records.steps import StepLine
 from holdfast_sidecar.stragglers.frame import Frame
+from holdfast_sidecar.stragglers.packed_times import PackedTimes
 from holdfast_sidecar.stragglers.place import Place
 
 PIPELINE = "pp"
@@ -52,6 +55,11 @@ class Layout:
     def stages(self) -> int:
         """How many there are."""
         return len(set(self.stage))
+
+    @cached_property
+    def row(self) -> Mapping[int, int]:
+        """rank -> its place in a row of all ranks."""
+        return {rank: at for at, rank in enumerate(self.units)}
 
 
 def lay_out(places: Mapping[int, Place]) -> Layout:
@@ -99,10 +107,19 @@ class StepModel:
     """Of what the other stages take, what shows in the step beside the slowest one's time."""
     even_filling: float = 0.0
     """The same if all stages took equally long."""
-    _units: list[float] = field(default_factory=list)
-    _replicas: list[float] = field(default_factory=list)
-    _slowest: list[int] = field(default_factory=list)
+    _units: Sequence[float] = ()
+    _replicas: Sequence[float] = ()
+    _slowest: Sequence[int] = ()
     """The slowest replicas, as many as a few changes may hide."""
+
+    def packed(self) -> StepModel:
+        """The same in less room, for who keeps many of them."""
+        return replace(
+            self,
+            own=PackedTimes(self.layout.row, self.own),
+            _units=array("d", self._units),
+            _replicas=array("d", self._replicas),
+        )
 
     @property
     def modelled_us(self) -> float:
