@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.records.slowness import Cause
 from holdfast_sidecar.stragglers.advice import advise
+from holdfast_sidecar.stragglers.case import Case
 from holdfast_sidecar.stragglers.causes import ENOUGH, Named, name_cause
-from holdfast_sidecar.stragglers.explanations import Case
 from holdfast_sidecar.stragglers.frame import Excess, Frame
 from holdfast_sidecar.stragglers.place import Place
 from holdfast_sidecar.stragglers.signals import Signals, middle
