@@ -15,8 +15,9 @@ from holdfast_sidecar.stragglers.exchanges import SlowExchange
 from holdfast_sidecar.stragglers.filling import Filling
 from holdfast_sidecar.stragglers.frame import Excess, Frame
 from holdfast_sidecar.stragglers.place import Place
-from holdfast_sidecar.stragglers.step_model import Layout, StepModel, lay_out, model
+from holdfast_sidecar.stragglers.step_model import StepModel, model
 from holdfast_sidecar.stragglers.trouble import Trouble
+from holdfast_sidecar.stragglers.units import Layout, lay_out
 
 MOST_RANKS = 8
 """Whose absence is worked out one by one, the slowest first: the ninth hides behind the eighth."""

@@ -4,7 +4,8 @@ import pytest
 from tests.unit.stragglers.parallel import frame, laid_out
 
 from holdfast_sidecar.stragglers.place import Place
-from holdfast_sidecar.stragglers.step_model import lay_out, model, pipeline_us
+from holdfast_sidecar.stragglers.step_model import model, pipeline_us
+from holdfast_sidecar.stragglers.units import lay_out
 
 
 def test_replicas_meet_at_the_slowest() -> None:
