@@ -9,7 +9,6 @@ import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.unit.detectors.scene import history, look, steps
@@ -172,32 +171,15 @@ def test_what_is_judged_of_an_attempt_that_is_over_is_counted_and_not_shown() ->
     }
 
 
-def quiet(**changes: Any) -> Picture:
-    """Nobody is slow."""
-    slow = replace(QUIET, attempt=3, **changes)
-    report = encode(NodeReport("a", "x", 1, 3, 4, 3, True, slow=slow))
-    view = replace(VIEW, sections={**VIEW.sections, Section.NODES: {"a": report}})
-    return replace(picture(), orders=replace(picture().orders, view=view))
-
-
-def slowed(shown: Picture) -> dict[str, float]:
-    """Cause -> what is counted of it."""
-    samples = [s for s in draw(shown, "job") if s.name == "holdfast_job_slowed_seconds_total"]
-    return {s.labels["cause"]: s.value for s in samples}
-
-
 def test_every_cause_of_slowness_is_counted_from_zero_and_nobody_slow_is_no_series() -> None:
-    shown = quiet()
-    assert slowed(shown) == {cause.value: 0.0 for cause in Cause}
+    quiet = encode(NodeReport("a", "x", 1, 3, 4, 3, True, slow=replace(QUIET, attempt=3)))
+    view = replace(VIEW, sections={**VIEW.sections, Section.NODES: {"a": quiet}})
+    shown = replace(picture(), orders=replace(picture().orders, view=view))
+    samples = [s for s in draw(shown, "job") if s.name == "holdfast_job_slowed_seconds_total"]
+    assert {s.labels["cause"]: s.value for s in samples} == {cause.value: 0.0 for cause in Cause}
     told = slow_series(shown)
     assert told["holdfast_job_slow_ranks"] == 0
     assert "holdfast_rank_slowdown_ratio" not in told
-
-
-def test_what_slowness_cost_stays_counted_for_the_cause_it_was_put_down_to() -> None:
-    """A counter that falls is taken for one that began anew: all of it would count twice."""
-    told = slowed(quiet(lost_s={"gpu_clock": 9.0}, charged_s={"compute": 5.0, "gpu_clock": 4.0}))
-    assert (told["compute"], told["gpu_clock"]) == (5.0, 4.0)
 
 
 def test_parts_of_a_step_that_a_rank_never_had_are_no_series() -> None:
