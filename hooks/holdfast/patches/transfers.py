@@ -40,7 +40,7 @@ def wrap(torch: Any, recorder: Recorder, guard: Guard) -> None:
         # A model's way there, before any step, is a part of starting.
         return None if recorder.phase <= _LAST_BEFORE_ANY_STEP else enter_any()
 
-    leave = guard.wrap("transfer ends", leaving(recorder), None)
+    leave = leaving(recorder)
     device, tensor = torch.device, torch.Tensor
 
     def goes_to_a_gpu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -62,8 +62,8 @@ def wrap(torch: Any, recorder: Recorder, guard: Guard) -> None:
         return enter() if batch.is_cpu else None
 
     moves = (
-        _timed(torch, tensor.to, guard.wrap("transfer begins", begin, None), leave),
-        _timed(torch, tensor.cuda, guard.wrap("transfer begins", begin_to_a_gpu, None), leave),
+        _timed(torch, tensor.to, *guard.pair("transfer", begin, leave)),
+        _timed(torch, tensor.cuda, *guard.pair("transfer", begin_to_a_gpu, leave)),
     )
     tensor.to, tensor.cuda = moves
 
