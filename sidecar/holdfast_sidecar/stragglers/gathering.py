@@ -15,7 +15,7 @@ from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.steps import StepLine, parse_all
 from holdfast_sidecar.stragglers.place import Place
-from holdfast_sidecar.stragglers.places import Stages, places_on, stages_of
+from holdfast_sidecar.stragglers.places import FoundStages, places_on, stages_of
 
 _stand: Callable[[RankReport], tuple[object, ...]] = attrgetter(
     "rank", "alive", "ending", "layout", "groups", "memory_total", "is_gloo_alone"
@@ -52,7 +52,7 @@ class Gathering:
     _lines: list[StepLine] = field(default_factory=list)
     _nodes: dict[str, _Node] = field(default_factory=dict)
     _roles: Mapping[int, str] = field(default_factory=dict)
-    _stages: Stages = field(default_factory=dict)
+    _stages: FoundStages = field(default_factory=dict)
     _newest: dict[int, int] = field(default_factory=dict)
     """rank -> the last step of its newest line."""
     _judged_up_to: int = -1

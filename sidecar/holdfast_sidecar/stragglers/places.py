@@ -17,7 +17,7 @@ from holdfast_sidecar.stragglers.described_groups import PIPELINE
 from holdfast_sidecar.stragglers.layout import WITH, parse_groups, parse_layout, parse_messages
 from holdfast_sidecar.stragglers.place import Place
 
-Stages = Mapping[int, Stage]
+FoundStages = Mapping[int, Stage]
 """Rank -> the stage that its messages show."""
 
 
@@ -33,13 +33,13 @@ def find_places(
     return places
 
 
-def stages_of(ranks: Iterable[RankReport]) -> Stages:
+def stages_of(ranks: Iterable[RankReport]) -> FoundStages:
     """Of all ranks there are, on whichever node: stages are neighbours over the network."""
     return _stages(tuple((one.rank, one.layout) for one in ranks if WITH in one.layout))
 
 
 def places_on(
-    node: str, ranks: Iterable[RankReport], roles: Mapping[int, str], stages: Stages
+    node: str, ranks: Iterable[RankReport], roles: Mapping[int, str], stages: FoundStages
 ) -> dict[int, Place]:
     """Those of one node's ranks."""
     return {
@@ -64,7 +64,7 @@ UNKNOWN = Stage(-1, 0)
 
 
 @lru_cache(maxsize=4)
-def _stages(layouts: tuple[tuple[int, str], ...]) -> Stages:
+def _stages(layouts: tuple[tuple[int, str], ...]) -> FoundStages:
     """Of the ranks whose messages say that they may be stages, and of those they name."""
     told = {rank: one for rank, text in layouts if (one := parse_messages(text)) is not None}
     named = {*told, *(peer for one in told.values() for peer in one.beside)}
