@@ -12,12 +12,11 @@ from holdfast_sidecar.stragglers.roll import UNDEFINED
 
 
 def draw_groups(history: RankHistory, groups: Sequence[str], told: Told) -> Iterator[Sample]:
-    """groups: as the rank's report tells them. Nothing of a group that was never used."""
+    """groups: as the rank's report tells them."""
     words = history.look.words
     for slot, name in enumerate(name_groups(groups)):
-        calls = words[Word.COLLECTIVES_1 + slot]
-        if name and calls:
-            yield from told("rank_group_calls_total", calls, group=name)
+        if name:
+            yield from told("rank_group_calls_total", words[Word.COLLECTIVES_1 + slot], group=name)
             yield from told("rank_group_bytes_total", words[Word.SENT_BYTES_1 + slot], group=name)
             waited_s = history.group_waits_s[slot]
             yield from told("rank_group_wait_seconds_total", waited_s, group=name)

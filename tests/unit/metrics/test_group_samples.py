@@ -40,10 +40,10 @@ def test_calls_bytes_and_waits_are_told_by_what_a_group_is_for() -> None:
     assert told(again)["wait_seconds_total", "default_pg"] == pytest.approx(0.01)
 
 
-def test_of_a_group_that_was_never_used_and_a_rank_that_is_in_none_nothing_is_told() -> None:
-    used = with_words(look(1.0), {Word.COLLECTIVES_1: 6})
-    assert {group for _, group in told(history(used))} == {"default_pg"}
-    assert told(history(used), ()) == {}
+def test_a_group_counts_from_zero_and_of_a_rank_that_is_in_none_nothing_is_told() -> None:
+    used = history(with_words(look(1.0), {Word.COLLECTIVES_1: 6}))
+    assert told(used)["calls_total", "mesh_dp"] == 0
+    assert told(used, ()) == {}
 
 
 def test_groups_that_the_script_did_not_name_go_by_their_members_and_alike_ones_by_their_number() -> (
