@@ -46,9 +46,7 @@ def test_a_group_counts_from_zero_and_of_a_rank_that_is_in_none_nothing_is_told(
     assert told(used, ()) == {}
 
 
-def test_groups_that_the_script_did_not_name_go_by_their_members_and_alike_ones_by_their_number() -> (
-    None
-):
+def test_nameless_groups_go_by_their_members_and_alike_ones_by_their_number() -> None:
     nameless = ("undefined/0123456789ab/4", "/0123456789ab/4", "tp/aa/2", "tp/bb/2")
     assert name_groups(nameless) == ["group 01234567", "group 01234567 #2", "tp", "tp #2"]
     assert name_groups(()) == ["", "", "", ""]
