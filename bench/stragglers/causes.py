@@ -9,11 +9,10 @@ from bench.benchmark import Sample, Task
 from bench.stragglers.cause_cases import CAUSES, HELD_OUT, Case, draw
 from bench.stragglers.cause_figures import cause_figures
 from bench.stragglers.cause_names import CAUSES_ROW, NOBODY
+from bench.stragglers.judged import standings
 from bench.stragglers.noisy_job import NoisyJob
 from bench.stragglers.section import Section
-from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.records.slowness import Cause, Slowness, SlowStanding
-from holdfast_sidecar.stragglers.judge import Judge
 
 CASES = 60
 QUICK_CASES = 6
@@ -36,13 +35,9 @@ def measure(cause: Cause, count: int, kind: str = HELD_OUT) -> list[Sample]:
 def judge(case: Case) -> Sample:
     """Let the job run, and read what is said of it at the end."""
     job = NoisyJob(case)
-    places, findings = job.places(), job.findings()
-    judge, standing, first = Judge(), None, None
-    for step, lines in enumerate(job.steps(case.steps), start=1):
-        now_s = step * case.scenario.step_us / 1e6
-        moment = Moment(now_s, 1.7e9 + now_s, "node0")
-        standing = judge.follow(lines, places, {}, findings, 0, moment)
-        if first is None and standing is not None and _about(standing, case):
+    standing, first = None, None
+    for standing in standings(job, case.steps, job.findings()):
+        if first is None and _about(standing, case):
             first = standing.step
     slow = _about(standing, case) if standing is not None else None
     since = case.scenario.faults[0].since

@@ -5,7 +5,7 @@ apart from those with somebody slow in each step; and healthy ones, judged as a 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -13,12 +13,11 @@ from bench.benchmark import Sample, Task
 from bench.figures import Figure, at_least, exactly, middle
 from bench.stragglers.drawn import HELD_OUT, Realm, healthy
 from bench.stragglers.followed import outline
+from bench.stragglers.judged import standings
 from bench.stragglers.scenario import Fault, Layout, Scenario
 from bench.stragglers.section import Section
 from bench.stragglers.simulated_job import SimulatedJob
-from holdfast_sidecar.observation import Moment
-from holdfast_sidecar.records.slowness import Cause, SlowStanding
-from holdfast_sidecar.stragglers.judge import Judge
+from holdfast_sidecar.records.slowness import Cause
 
 SELDOM = "seldom"
 SELDOM_WELL = "seldom, healthy"
@@ -74,7 +73,7 @@ def _follow(scenario: Scenario) -> Sample:
     (fault,) = scenario.faults
     steps = fault.since + TIMES * fault.every
     wrong, right, cause = set(), None, ""
-    for standing in _standings(scenario, steps):
+    for standing in standings(SimulatedJob(scenario), steps):
         for slow in standing.slow:
             if tuple(slow.ranks) == fault.ranks and standing.step >= fault.since:
                 right = right or standing.step - fault.since + 1
@@ -97,21 +96,11 @@ def blamed(layout: Layout, jobs: int, steps: int, realm: Realm = HELD_OUT) -> li
     samples = []
     for number in range(jobs):
         scenario = healthy(realm, layout, 400 + number, steps)
-        told = [slow.ranks for one in _standings(scenario, steps) for slow in one.slow]
+        judged = standings(SimulatedJob(scenario), steps)
+        told = [slow.ranks for standing in judged for slow in standing.slow]
         wrong = sorted({rank for ranks in told for rank in ranks})
         samples.append({**_outline(scenario, steps), "false": wrong})
     return samples
-
-
-def _standings(scenario: Scenario, steps: int) -> Iterator[SlowStanding]:
-    job, judge = SimulatedJob(scenario), Judge()
-    places = job.places()
-    for step, lines in enumerate(job.steps(steps), start=1):
-        now_s = step * scenario.step_us / 1e6
-        moment = Moment(now_s, 1.7e9 + now_s, "node0")
-        standing = judge.follow(lines, places, {}, (), 0, moment)
-        if standing is not None:
-            yield standing
 
 
 def _outline(scenario: Scenario, steps: int) -> Sample:

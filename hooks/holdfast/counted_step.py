@@ -22,6 +22,7 @@ from holdfast.mode_stack import ModeStack
 from holdfast.page import Ending, Phase, Word, float_bits
 from holdfast.recorder import Recorder
 from holdfast.recording import Recording
+from holdfast.said_numbers import read_number
 
 if TYPE_CHECKING:
     from holdfast.flops import FlopCount
@@ -56,6 +57,7 @@ class CountedStep:
     ) -> None:
         self._torch = torch
         self._recorder = recorder
+        self._guard = guard
         self._on_phase = guard.wrap("flops", self.enter, None)
         self._environ = environ
         self._modes = ModeStack(torch)
@@ -113,8 +115,8 @@ class CountedStep:
 
     def _is_said(self) -> bool:
         """Whether nothing is to be counted: it is switched off, or the number is known."""
-        said = float(self._environ.get(environment.FLOPS) or "nan")
-        if said == said and not self._recorder.word(Word.MODEL_FLOPS):
+        said = read_number(self._environ, environment.FLOPS)
+        if said is not None and not self._recorder.word(Word.MODEL_FLOPS):
             tell_flops(self._recorder, said)
         told = bool(self._recorder.word(Word.MODEL_FLOPS))
         if told:
@@ -131,11 +133,14 @@ class CountedStep:
             count = FlopCount(self._torch, lambda: self._recorder.phase)
         finally:
             self._recorder.enter(previous)
-        if self._modes.put(count):
-            self._mark.put()
-            self._count = count
-            self._stop_listening = _listen_for_replays(self._torch, count)
-            self._recorder.on_phase = self._on_phase
+        # The mode comes last of what may fail: nobody would take it off again.
+        stop_listening = _listen_for_replays(self._torch, count)
+        if not self._modes.put(count):
+            stop_listening()
+            return
+        self._mark.put()
+        self._count, self._stop_listening = count, stop_listening
+        self._recorder.on_phase = self._on_phase
 
     def _judge(self, count: FlopCount, usual: int) -> None:
         """Tell what was counted, of a step that was whole. One that a loss scaler passes over is no
@@ -153,7 +158,11 @@ class CountedStep:
             tell_flops(self._recorder, count.model, count.hardware)
             if count.by_kind:
                 kind, device = max(count.by_kind, key=count.by_kind.__getitem__)
-                self._tell_peak(device, kind_of(self._torch, kind))
+                # Whatever this comes to, counting has to end after it.
+                self._guard.run(
+                    "peak of the device",
+                    lambda: self._tell_peak(device, kind_of(self._torch, kind)),
+                )
 
     def _give_up(self, why: str) -> None:
         self._is_done = True
@@ -179,7 +188,7 @@ class CountedStep:
         self._mark.end(failed or not exit_code.is_clean())
 
     def _tell_peak(self, device: Any, kind: str) -> None:
-        said = float(self._environ.get(environment.PEAK_FLOPS) or 0)
+        said = read_number(self._environ, environment.PEAK_FLOPS)
         name = ""
         if not said and device is not None and device.type == "cuda":
             name = self._torch.cuda.get_device_name(device)

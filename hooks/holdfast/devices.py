@@ -6,11 +6,10 @@ nothing here ever starts CUDA.
 
 from __future__ import annotations
 
-import json
-import os
 from pathlib import Path
 from typing import Any
 
+from holdfast.beside import write_beside
 from holdfast.identity import read_identity
 
 
@@ -27,11 +26,7 @@ def write_devices(torch: Any, optimizer: Any, path: Path) -> None:
     if not indices:
         return
     devices = [describe(torch.cuda.get_device_properties(index)) for index in indices]
-    draft = path.with_name(path.name + ".new")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(draft, flags, 0o600), "w") as file:
-        json.dump({"process": str(read_identity()), "devices": devices}, file)
-    draft.replace(path)
+    write_beside(path, {"process": str(read_identity()), "devices": devices})
 
 
 def describe(properties: Any) -> dict[str, str]:

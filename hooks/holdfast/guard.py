@@ -23,15 +23,31 @@ class Guard:
     def __init__(self, count: Callable[[], None]) -> None:
         self._count = count
 
-    def wrap(self, name: str, hook: Callable[..., T], otherwise: T) -> Callable[..., T]:
-        """The hook, made harmless: it answers `otherwise` when it fails or is switched off."""
+    def wrap(
+        self,
+        name: str,
+        hook: Callable[..., T],
+        otherwise: T,
+        together: list[Callable[[], None]] | None = None,
+    ) -> Callable[..., T]:
+        """The hook, made harmless: it answers `otherwise` when it fails or is switched off.
+
+        together: what switches off those that go with it; it is one of them from now on.
+        """
         errors = 0
+        switches = [] if together is None else together
 
         def switched_off(*_: Any) -> T:
             return otherwise
 
+        def switch_off() -> None:
+            nonlocal hook
+            hook = switched_off
+
+        switches.append(switch_off)
+
         def guarded(*args: Any) -> T:
-            nonlocal errors, hook
+            nonlocal errors
             try:
                 return hook(*args)
             except Exception as error:
@@ -40,10 +56,23 @@ class Guard:
                 errors += 1
                 self._note(name, error, errors)
                 if errors >= LIMIT:
-                    hook = switched_off
+                    for switch in switches:
+                        switch()
                 return otherwise
 
         return guarded
+
+    def pair(
+        self, name: str, begin: Callable[..., Any], *ends: Callable[..., None]
+    ) -> tuple[Callable[..., Any], ...]:
+        """A hook before some call and those of which one comes after it. They are switched off
+        together: else what is begun would never end, and all that follows would be a part of it.
+        """
+        together: list[Callable[[], None]] = []
+        return (
+            self.wrap(f"{name} begins", begin, None, together),
+            *(self.wrap(f"{name} ends", end, None, together) for end in ends),
+        )
 
     def run(self, name: str, hook: Callable[[], object]) -> None:
         """Run something once."""

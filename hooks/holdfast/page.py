@@ -183,6 +183,7 @@ RECORD_SIZE = 144
 RING_CAPACITY = (PAGE_SIZE - RING_OFFSET) // RECORD_SIZE
 
 _IDENTITY = struct.Struct("<8sQQQQQQQQQ64s128s")
+_MAGIC_AND_VERSION = struct.Struct("<8sQ")
 _WORDS = struct.Struct(f"<{WORD_COUNT}Q")
 _ORDER_BODY = struct.Struct("<QQQQQQQQ48s")
 """kind, attempt, epoch, step, deadline_ns, every, slots, keeps, identifier"""
@@ -248,6 +249,15 @@ def parse_identity_zone(page: bytes) -> Identity | None:
     if magic != MAGIC or version != VERSION:
         return None
     return Identity(*[*numbers, _text(node), _text(job)])
+
+
+def foreign_version(page: bytes) -> int | None:
+    """The version of a page that another Holdfast laid out, by its first bytes, which are the same
+    in all; None: it is ours, or no page."""
+    if len(page) < _MAGIC_AND_VERSION.size:
+        return None
+    magic, version = _MAGIC_AND_VERSION.unpack_from(page)
+    return int(version) if magic == MAGIC and version not in (0, VERSION) else None
 
 
 def parse_words(page: bytes) -> tuple[int, ...]:

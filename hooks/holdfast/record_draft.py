@@ -57,3 +57,5 @@ def cut(record: list[Any]) -> None:
     for first, end in ((FIRST_PART, AFTER_PARTS), (COLLECTOR, SQUARES_AT)):
         record[first:end] = [min(max(number, 0), _LONGEST_US) for number in record[first:end]]
     record[SQUARES_AT] = min(record[SQUARES_AT], LARGEST_NORM)
+    # A norm is never negative, but a script may report what it likes.
+    record[GRADIENT_AT] = max(record[GRADIENT_AT], -LARGEST_NORM)

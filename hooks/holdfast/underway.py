@@ -32,10 +32,14 @@ class Underway:
 
     def start(self, key: int, slot: int, handle: Any = None) -> None:
         """Begun just now. handle: whose identity the key is; gone with it."""
+        try:
+            reference = None if handle is None else weakref.ref(handle)
+        except TypeError:
+            return  # another's kind of handle: its wait is of no group
         if len(self._started) >= MOST:
             self._forget()
         own_ns = self._recorder.mark_ns - self.waited_ns
-        self._started[key] = (slot, own_ns, None if handle is None else weakref.ref(handle))
+        self._started[key] = (slot, own_ns, reference)
 
     def await_(self, key: int, handle: Any = None) -> int:
         """Its wait begins just now; answers its group's slot."""

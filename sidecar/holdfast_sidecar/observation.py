@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Any
 
 from holdfast.page import (
+    GROUPS_TIMED,
     Ending,
     Flag,
     Identity,
@@ -158,6 +159,8 @@ class RankHistory:
     """Seconds of completed steps by phase, as far as this sidecar saw them."""
     collector_s: float = 0.0
     """Of them: Python's garbage collector."""
+    group_waits_s: tuple[float, ...] = (0.0,) * GROUPS_TIMED
+    """Of them: what it waited in each of its first process groups."""
     onset_step: int = -1
     """Since which step numbers have not been finite, without a break; -1: the newest are."""
     numbers: NumberHistory = field(default_factory=NumberHistory)
@@ -204,6 +207,7 @@ def follow(
         oom_seen_s=look.at_s if _oom_struck(before.look, look) else before.oom_seen_s,
         phase_totals=_add_up(before.phase_totals, look.records),
         collector_s=before.collector_s + sum(one.collector_us for one in look.records) / 1e6,
+        group_waits_s=_add_waits(before.group_waits_s, look.records),
         numbers=follow_numbers(before.numbers, look.records, numbers),
         ill_numbers=ill_numbers,
         ill_seen_s=look.at_s if ill_numbers > before.ill_numbers else before.ill_seen_s,
@@ -290,6 +294,13 @@ def _add_up(totals: Mapping[str, float], records: tuple[Record, ...]) -> Mapping
     sums_us[UNSPLIT] = sum(one.other_us for one in records if one.flags & _WHOLE_ONLY)
     sums_us["other"] -= sums_us[UNSPLIT]
     return {phase: totals.get(phase, 0.0) + sum_us / 1e6 for phase, sum_us in sums_us.items()}
+
+
+def _add_waits(totals_s: tuple[float, ...], records: tuple[Record, ...]) -> tuple[float, ...]:
+    if not records:
+        return totals_s
+    sums_us = map(sum, zip(*(one.waits_us for one in records), strict=True))
+    return tuple(total + us / 1e6 for total, us in zip(totals_s, sums_us, strict=True))
 
 
 def _since(before: float | None, is_so: bool, at_s: float) -> float | None:

@@ -7,16 +7,21 @@ the handle opened then, so that they can never reach a later process with the sa
 from __future__ import annotations
 
 import fcntl
+import functools
+import logging
 import os
 import re
 import select
 import signal
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast import page
 from holdfast.identity import read_identity
+
+logger = logging.getLogger(__name__)
 
 NAME = re.compile(r"attempt-(\d+)-local-(\d+)\.page")
 
@@ -94,17 +99,23 @@ def is_unlocked(descriptor: int) -> bool:
     return True
 
 
-def open_page(path: Path) -> RankPage | None:
-    """Open a page and its process; None when it is not (or no longer) a page."""
+def open_page(
+    path: Path, tell_foreign: Callable[[int], None] = lambda version: None
+) -> RankPage | None:
+    """Open a page and its process; None when it is not (or no longer) a page. tell_foreign: told
+    the version of one that another Holdfast laid out."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return None
     facts = os.fstat(descriptor)
-    identity = None
-    if stat.S_ISREG(facts.st_mode) and facts.st_size == page.PAGE_SIZE:
-        identity = page.parse_identity_zone(os.pread(descriptor, page.WORDS_OFFSET, 0))
+    head = os.pread(descriptor, page.WORDS_OFFSET, 0) if stat.S_ISREG(facts.st_mode) else b""
+    identity = page.parse_identity_zone(head) if facts.st_size == page.PAGE_SIZE else None
     if identity is None:
+        version = page.foreign_version(head)
+        # What an earlier run left behind is nobody's.
+        if version is not None and not is_unlocked(descriptor):
+            tell_foreign(version)
         os.close(descriptor)
         return None
     pidfd = open_process(identity.pid, identity.start_ticks)
@@ -138,6 +149,8 @@ class Pages:
     directory: Path
     _open: dict[str, RankPage] = field(default_factory=dict)
     _superseded: set[tuple[str, int]] = field(default_factory=set)
+    _foreign: set[tuple[str, int]] = field(default_factory=set)
+    """Of another version, which was said."""
 
     def refresh(self) -> list[RankPage]:
         """Look at the directory again and answer the open pages by local rank."""
@@ -145,9 +158,11 @@ class Pages:
         for name in [name for name, held in self._open.items() if present.get(name) != held.inode]:
             self._open.pop(name).close()
         self._superseded &= set(present.items())
+        self._foreign &= set(present.items())
         for name, inode in present.items():
             if name not in self._open and (name, inode) not in self._superseded:
-                opened = open_page(self.directory / name)
+                say = functools.partial(self._say_foreign, name, inode)
+                opened = open_page(self.directory / name, say)
                 if opened is not None:
                     self._open[name] = opened
         self._drop_older_attempts()
@@ -171,6 +186,17 @@ class Pages:
                 }
         except (FileNotFoundError, NotADirectoryError):
             return {}
+
+    def _say_foreign(self, name: str, inode: int, version: int) -> None:
+        if (name, inode) not in self._foreign:
+            self._foreign.add((name, inode))
+            logger.warning(
+                "the rank of %s is not watched: it has another version of Holdfast than its"
+                " sidecar (its page has layout %d, not %d); install the same one in both",
+                name,
+                version,
+                page.VERSION,
+            )
 
     def _drop_older_attempts(self) -> None:
         if not self._open:

@@ -184,7 +184,7 @@ class StragglerSettings:
     enabled: bool = True
     """Whether the steps of all ranks are compared at all."""
     least_slowdown: float = 0.05
-    """Of its peers' time, by which a rank has to be slower before it is told of: half of what the
+    """Of its peers' time, by which a rank has to be slower before it is a finding: half of what the
     what-if study of production jobs (OSDI '25) begins to call slow."""
 
 

@@ -41,8 +41,7 @@ def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
             arm(args, kwargs)
         return recorder.enter(_BACKWARD)
 
-    guarded_enter = guard.wrap("backward begins", enter, None)
-    guarded_leave = guard.wrap("backward ends", wait.leave, None)
+    guarded_enter, guarded_leave = guard.pair("backward", enter, wait.leave)
 
     @functools.wraps(backward)
     def wrapper(*args: Any, **kwargs: Any) -> Any:

@@ -30,8 +30,7 @@ def _listen(recorder: Recorder, guard: Guard) -> None:
     if not hasattr(dynamo, "on_compile_start"):
         return
     compilation = Compilation(recorder)
-    start = guard.wrap("compiling begins", compilation.start, None)
-    end = guard.wrap("compiling ends", compilation.end, None)
+    start, end = guard.pair("compiling", compilation.start, compilation.end)
     # Some versions of torch pass arguments to these, others don't.
     dynamo.on_compile_start(lambda *_: start())
     dynamo.on_compile_end(lambda *_: end())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from holdfast.guard import Guard
@@ -23,10 +24,9 @@ def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
     iterator = torch.utils.data.dataloader._BaseDataLoaderIter
     fetch = iterator.__next__
     is_compiling = torch.compiler.is_compiling
-    fetches = Fetches(torch, recorder)
-    begin = guard.wrap("data begins", fetches.begin, None)
-    end = guard.wrap("data ends", fetches.end, None)
-    end_early = guard.wrap("data ends early", fetches.end_early, None)
+    look = guard.wrap("work of a batch", BatchWork(torch, recorder).look, None)
+    fetches = Fetches(torch, recorder, look)
+    begin, end, end_early = guard.pair("data", fetches.begin, fetches.end, fetches.end_early)
 
     @functools.wraps(fetch)
     def wrapper(self: Any) -> Any:
@@ -52,10 +52,10 @@ def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
 class Fetches:
     """One at a time: a loader may take its batches from another one."""
 
-    def __init__(self, torch: Any, recorder: Recorder) -> None:
+    def __init__(self, torch: Any, recorder: Recorder, look: Callable[[Any], None]) -> None:
         self._recorder = recorder
         self._is_grad_enabled = torch.is_grad_enabled
-        self._look = BatchWork(torch, recorder).look
+        self._look = look
         self._is_under_way = False
 
     def begin(self) -> Phase | None:

@@ -179,8 +179,7 @@ def grouped(
 ) -> Callable[..., Any]:
     """The function, timed. Its results, errors and name stay its own."""
     name = function.__name__
-    guarded_begin = guard.wrap(f"{name} begins", begin, None)
-    guarded_end = guard.wrap(f"{name} ends", end, None)
+    guarded_begin, guarded_end = guard.pair(name, begin, end)
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:

@@ -33,8 +33,7 @@ def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
 
     steps = OptimizerSteps(recorder, guard.wrap("devices", tell_devices, None))
     is_compiling = torch.compiler.is_compiling
-    begin = guard.wrap("optimizer begins", steps.begin, None)
-    end = guard.wrap("optimizer ends", steps.end, None)
+    begin, end = guard.pair("optimizer", steps.begin, steps.end)
     outside_the_graph = {"begin": begin, "end": end}
 
     def keep_out_of_graphs() -> None:
@@ -55,7 +54,9 @@ def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
 
     hooks.register_optimizer_step_pre_hook(before_step)
     hooks.register_optimizer_step_post_hook(after_step)
-    importing.once("torch._dynamo", keep_out_of_graphs)
+    importing.once(
+        "torch._dynamo", lambda: guard.run("optimizer out of graphs", keep_out_of_graphs)
+    )
 
 
 def _breaks_the_graph_anyway(optimizer: Any) -> bool:

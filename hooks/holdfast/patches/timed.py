@@ -70,8 +70,7 @@ def timed(
 ) -> Callable[..., Any]:
     """The function, timed. Its results, errors and name stay its own."""
     name = function.__name__
-    guarded_enter = guard.wrap(f"{name} begins", enter, None)
-    guarded_leave = guard.wrap(f"{name} ends", leave, None)
+    guarded_enter, guarded_leave = guard.pair(name, enter, leave)
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:

@@ -40,10 +40,7 @@ def wrap(torch: Any, recorder: Recorder, guard: Guard) -> None:
         # A model's way there, before any step, is a part of starting.
         return None if recorder.phase <= _LAST_BEFORE_ANY_STEP else enter_any()
 
-    guarded = (
-        guard.wrap("transfer begins", enter, None),
-        guard.wrap("transfer ends", leaving(recorder), None),
-    )
+    leave = leaving(recorder)
     device, tensor = torch.device, torch.Tensor
 
     def goes_to_a_gpu(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -56,9 +53,17 @@ def wrap(torch: Any, recorder: Recorder, guard: Guard) -> None:
             return True
         return bool(getattr(target, "is_cuda", False))
 
+    def begin(batch: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Phase | None:
+        # The tensor itself is asked last: a mode or a subclass of the script's sees even that, and
+        # may refuse to answer.
+        return enter() if goes_to_a_gpu(args, kwargs) and batch.is_cpu else None
+
+    def begin_to_a_gpu(batch: Any, *_: Any) -> Phase | None:
+        return enter() if batch.is_cpu else None
+
     moves = (
-        _timed(torch, tensor.to, goes_to_a_gpu, *guarded),
-        _timed(torch, tensor.cuda, lambda *_: True, *guarded),
+        _timed(torch, tensor.to, *guard.pair("transfer", begin, leave)),
+        _timed(torch, tensor.cuda, *guard.pair("transfer", begin_to_a_gpu, leave)),
     )
     tensor.to, tensor.cuda = moves
 
@@ -73,21 +78,17 @@ def wrap(torch: Any, recorder: Recorder, guard: Guard) -> None:
 def _timed(
     torch: Any,
     move: Callable[..., Any],
-    goes_to_a_gpu: Callable[[tuple[Any, ...], dict[str, Any]], bool],
-    enter: Callable[[], Phase | None],
+    begin: Callable[[Any, tuple[Any, ...], dict[str, Any]], Phase | None],
     leave: Callable[[Phase], None],
 ) -> Callable[..., Any]:
-    """The order of the tests is their price: most calls change a type. The tensor itself is asked
-    last, for a mode or a subclass of the script's sees even that."""
+    """The order of the tests is their price: most calls change a type."""
     dtype, is_compiling = torch.dtype, torch.compiler.is_compiling
 
     @functools.wraps(move)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if args and type(args[0]) is dtype:
+        if (args and type(args[0]) is dtype) or is_compiling():
             return move(self, *args, **kwargs)
-        if is_compiling() or not goes_to_a_gpu(args, kwargs) or not self.is_cpu:
-            return move(self, *args, **kwargs)
-        previous = enter()
+        previous = begin(self, args, kwargs)
         if previous is None:
             return move(self, *args, **kwargs)
         try:

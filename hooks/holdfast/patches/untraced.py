@@ -29,7 +29,7 @@ def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
 def _say_so() -> None:
     from torch._dynamo import eval_frame
 
-    ours = [module for name, module in list(sys.modules.items()) if name.startswith(PACKAGE)]
+    ours = [module for name, module in list(sys.modules.items()) if is_ours(name)]
     for code in codes(ours):
         eval_frame.skip_code(code)
     # What hooks call is torch's and Python's own, and never the script's: all below them is left.
@@ -39,6 +39,11 @@ def _say_so() -> None:
 
         for code in codes([guards]):
             below(code, FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP))
+
+
+def is_ours(name: str) -> bool:
+    """Whether a module of this name is; a script of the user's may be called `holdfast_train`."""
+    return name == PACKAGE or name.startswith(f"{PACKAGE}.")
 
 
 def codes(modules: Iterable[Any]) -> Iterator[CodeType]:

@@ -8,17 +8,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from holdfast_sidecar.cli.columns import bar_width, wrapped
+from holdfast_sidecar.cli.loss_tables import loss_tables, plain_losses
+from holdfast_sidecar.cli.memory_table import memory_table, plain_memory
 from holdfast_sidecar.cli.performance_recall import Recalled
 from holdfast_sidecar.cli.rank_bars import OWN
 from holdfast_sidecar.cli.slow_page import NOT_JUDGED
-from holdfast_sidecar.cli.table import BAD, paint, size, table
-from holdfast_sidecar.performance_seen import SHOWN, lines_of, losses_of, median_us, shortened
-from holdfast_sidecar.records.performance import Losses, Performance, RankSteps
+from holdfast_sidecar.performance_seen import lines_of, losses_of, median_us
+from holdfast_sidecar.records.performance import Performance
 from holdfast_sidecar.records.slowness import Efficiency
 from holdfast_sidecar.settings import CostSettings
-from holdfast_sidecar.slow_words import changed, counted, gpu_hours, hours_of, percent
+from holdfast_sidecar.slow_words import changed, counted, percent
 from holdfast_sidecar.span import span
-from holdfast_sidecar.stragglers.cost import money
 
 PARTS = {
     "data": "data",
@@ -38,17 +38,11 @@ SHARES = {
     "bubble_share": "bubble",
 }
 
-LITTLE_ROOM = 0.05
-"""Of a device: below it one longer sequence may end the job. torch's allocator asks for blocks of
-2 to 20 MiB and more, and gives back what it keeps before it gives up, which costs steps."""
-
 UNUSUAL = 0.1
 """By that part the mean of steps may differ from the middle one before both are told."""
 
 MUCH_MORE = 0.05
 """Of a step: as who is called slow."""
-
-CAUSES_SHOWN = 12
 
 INDENT = 15
 
@@ -64,8 +58,8 @@ def page(recalled: Recalled, now_unix_s: float, price: CostSettings) -> str:
     parts = [
         "\n".join(_heading(recalled, performance, now_unix_s)),
         "\n".join(_where_it_goes(performance)),
-        _memory(performance),
-        _lost(recalled, performance, price),
+        memory_table(performance),
+        loss_tables(recalled, performance, price),
     ]
     return "\n\n".join(part for part in parts if part)
 
@@ -92,38 +86,11 @@ def plain(recalled: Recalled, price: CostSettings) -> dict[str, Any]:
         "efficiency": None if efficiency is None else dataclasses.asdict(efficiency),
         "median_step_us": {part: median_us(lines, part) for part in ("total", *PARTS)},
         "memory": [plain_memory(rank) for rank in ranks if rank.memory_total],
-        "lost": _plain_lost(losses_of(performance), world_size, price),
-        "lost_before": _plain_lost(recalled.before, world_size, price),
+        "lost": plain_losses(losses_of(performance), world_size, price),
+        "lost_before": plain_losses(recalled.before, world_size, price),
         "per_gpu_hour": price.per_gpu_hour,
         "currency": price.currency,
     }
-
-
-def plain_memory(rank: RankSteps) -> dict[str, Any]:
-    """One rank's device, with what is left at its worst and what the allocator keeps unused."""
-    return {
-        "rank": rank.rank,
-        "node": rank.node,
-        "total_bytes": rank.memory_total,
-        "allocated_bytes": rank.memory_allocated,
-        "reserved_bytes": rank.memory_reserved,
-        "peak_bytes": rank.memory_peak,
-        "headroom_bytes": headroom(rank),
-        "fragmentation": fragmentation(rank),
-        "retries": rank.memory_retries,
-    }
-
-
-def headroom(rank: RankSteps) -> int:
-    """Bytes that were left of its device when it needed most."""
-    return max(rank.memory_total - max(rank.memory_peak, rank.memory_reserved), 0)
-
-
-def fragmentation(rank: RankSteps) -> float:
-    """Of what the allocator holds, the part that no tensor is in."""
-    if not rank.memory_reserved:
-        return 0.0
-    return max(1 - rank.memory_allocated / rank.memory_reserved, 0.0)
 
 
 def _heading(recalled: Recalled, performance: Performance, now_unix_s: float) -> Iterator[str]:
@@ -222,84 +189,6 @@ def _short(microseconds: float) -> str:
     if microseconds < 10_000:
         return f"{microseconds / 1e3:.2f} ms"
     return span(microseconds / 1e6)
-
-
-def _memory(performance: Performance) -> str:
-    having = [rank for rank in shortened(performance).ranks if rank.memory_total]
-    if not having:
-        return ""
-    rows = [
-        [
-            str(rank.rank),
-            rank.node,
-            size(rank.memory_allocated),
-            size(rank.memory_reserved),
-            f"{size(rank.memory_peak)} of {size(rank.memory_total)}",
-            _room(rank),
-            percent(fragmentation(rank)),
-            str(rank.memory_retries),
-        ]
-        for rank in having[:SHOWN]
-    ]
-    headings = ["rank", "node", "tensors", "reserved", "peak", "left", "fragmented", "retries"]
-    return table(headings, rows)
-
-
-def _room(rank: RankSteps) -> str:
-    left = headroom(rank)
-    return paint(size(left), BAD) if left < LITTLE_ROOM * rank.memory_total else size(left)
-
-
-def _lost(recalled: Recalled, performance: Performance, price: CostSettings) -> str:
-    """By cause and by rank: of this run, and of those before it."""
-    now, before = losses_of(performance), recalled.before
-    parts = [
-        _table(head, lost, watched_s, performance, price)
-        for head, lost, watched_s in (
-            ("lost to", now.by_cause, now.watched_s),
-            ("lost by", now.by_rank, now.watched_s),
-            ("in runs before, to", before.by_cause, before.watched_s),
-        )
-    ]
-    told = "\n\n".join(filter(None, parts))
-    return told or ("nothing was lost to slowness so far" if now.watched_s else "")
-
-
-def _table(
-    head: str,
-    lost: Mapping[str, float],
-    watched_s: float,
-    performance: Performance,
-    price: CostSettings,
-) -> str:
-    dearest, ranks = sorted(lost.items(), key=lambda one: -one[1]), performance.world_size
-    rows = [
-        [
-            f"rank {name}" if name[:1].isdigit() else name,
-            span(seconds),
-            percent(seconds / watched_s) if watched_s else "-",
-            f"{gpu_hours(seconds, ranks):,.2f}",
-            *([] if (paid := money(seconds, ranks, price)) is None else [f"{paid:,.2f}"]),
-        ]
-        for name, seconds in dearest[:CAUSES_SHOWN]
-        if seconds > 0
-    ]
-    if not rows:
-        return ""
-    headings = [head, "time", "of the steps", hours_of(performance, price)]
-    return table(headings + [price.currency] * (price.per_gpu_hour > 0), rows)
-
-
-def _plain_lost(lost: Losses, ranks: int, price: CostSettings) -> dict[str, Any]:
-    total_s = sum(lost.by_cause.values())
-    return {
-        "watched_s": lost.watched_s,
-        "total_s": total_s,
-        "gpu_hours": gpu_hours(total_s, ranks),
-        "money": money(total_s, ranks, price),
-        "by_cause_s": lost.by_cause,
-        "by_rank_s": lost.by_rank,
-    }
 
 
 def _line(head: str, text: str) -> str:

@@ -13,7 +13,7 @@ from holdfast_sidecar.cli.performance_recall import Recalled
 from holdfast_sidecar.cli.rank_bars import bars
 from holdfast_sidecar.cli.table import BAD, GOOD, paint
 from holdfast_sidecar.records.performance import Performance, RankSteps
-from holdfast_sidecar.records.slowness import Slowness, SlowStanding, WhatIf
+from holdfast_sidecar.records.slowness import Slowness, SlowStanding
 from holdfast_sidecar.records.steps import parse
 from holdfast_sidecar.settings import CostSettings
 from holdfast_sidecar.slow_words import gpu_hours, percent
@@ -25,9 +25,6 @@ INDENT = 12
 EVIDENCE_SHOWN = 6
 
 WHAT_IFS_SHOWN = 8
-
-ALIKE = 0.01
-"""Gains that are the same in words."""
 
 NAMED = 4
 """In the first line; below it stands everyone."""
@@ -195,8 +192,7 @@ def _what_ifs(
     standing: SlowStanding, performance: Performance, price: CostSettings
 ) -> Iterator[str]:
     """What would make it how much faster, and what everything together has cost."""
-    worth = list(_worth_telling(standing.what_ifs))
-    for number, one in enumerate(worth[:WHAT_IFS_SHOWN]):
+    for number, one in enumerate(standing.what_ifs[:WHAT_IFS_SHOWN]):
         head = "this job would be " if not number else ""
         # What a slow rank or stage lost stands with it, as its share of what all of them lost.
         lost = f" ({span(one.lost_s)} so far)" if one.kind == "work" and one.lost_s >= 1 else ""
@@ -206,15 +202,6 @@ def _what_ifs(
         share = f" ({percent(total_s / standing.watched_s)})" if standing.watched_s else ""
         cost = slow_words.cost(total_s, performance, price)
         yield _line("in all", f"{cost}{share}; for what: holdfast report")
-
-
-def _worth_telling(what_ifs: Sequence[WhatIf]) -> Iterator[WhatIf]:
-    """Not what gains nothing, nor a cause of which one rank is all there is."""
-    by_rank = [one.gain for one in what_ifs if one.kind == "rank"]
-    for one in what_ifs:
-        is_told = one.kind == "cause" and any(abs(one.gain - gain) < ALIKE for gain in by_rank)
-        if one.gain >= slow_words.LEAST_GAIN and not is_told:
-            yield one
 
 
 def _line(head: str, text: str) -> str:

@@ -18,7 +18,7 @@ class FirstStart:
         self._run: float | None = None
         """When the run began that was looked at."""
         self._saw_it = False
-        """Its ranks were seen before any of them stepped."""
+        """Its ranks were seen before any of them stepped, and not all of them stepping since."""
         self._took_s: float | None = None
 
     def follow(self, cluster: Cluster, plan: Plan | None, now_unix_s: float) -> float | None:
@@ -31,7 +31,10 @@ class FirstStart:
         if self._run != plan.began_unix_s:
             self._run, self._took_s = plan.began_unix_s, None
             self._saw_it = self._saw_none or not stepping
-        if stepping == plan.world_size and self._saw_it and self._took_s is None:
-            self._took_s = max(0.0, now_unix_s - plan.began_unix_s)
+        if stepping == plan.world_size and self._saw_it:
+            took_s = now_unix_s - plan.began_unix_s
+            # What took no time was told by a clock that was set meanwhile.
+            self._took_s = took_s if took_s > 0 else None
+            self._saw_it = False
         self._saw_none = False
         return self._took_s

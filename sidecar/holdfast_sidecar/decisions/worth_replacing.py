@@ -114,7 +114,9 @@ def restart_cost_s(cluster: Cluster, start_s: float | None = None) -> float:
         (i for i in cluster.incidents.values() if i.recovered_unix_s and i.ended_unix_s),
         key=lambda incident: incident.detected_unix_s,
     )
-    took = [i.recovered_unix_s - i.ended_unix_s for i in known if i.decided == "restart"]
+    restarts = [i for i in known if i.decided == "restart"]
+    # What took no time was told by a clock that was set, or by two that differ.
+    took = [s for i in restarts if (s := i.recovered_unix_s - i.ended_unix_s) > 0]
     assumed_s = ASSUMED_RESTART_S if start_s is None else STARTS * start_s
     down_s = statistics.median(took[-MEASURED:]) if took else assumed_s
     saving = cost_of(cluster.ledger.values())

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from holdfast_sidecar.records.slowness import SlowStanding
+from holdfast_sidecar.records.slowness import Slowness, SlowStanding
 from holdfast_sidecar.slow_words import brief, who
-
-Key = tuple[str, tuple[int, ...], str]
 
 
 @dataclass
 class SlownessNews:
     """Tells each that lasts once; what comes and goes is for `holdfast status`."""
 
-    _told: dict[Key, str] = field(default_factory=dict)
+    _told: Sequence[Slowness] = ()
+    """As they stood last."""
     _attempt: int = -1
 
     def line(self, standing: SlowStanding | None) -> str:
@@ -22,11 +22,21 @@ class SlownessNews:
         if standing is None:
             return ""
         if standing.attempt != self._attempt:
-            self._told, self._attempt = {}, standing.attempt
-        slow = {one.key: one for one in standing.slow}
-        over = [self._told.pop(key) for key in [*self._told] if key not in slow]
-        new = [one for key, one in slow.items() if one.is_persistent and key not in self._told]
-        self._told |= {one.key: who(one) for one in new}
+            self._told, self._attempt = (), standing.attempt
+        told, slow = self._told, standing.slow
+        over = [one for one in told if not _is_among(one, slow)]
+        kept = [one for one in slow if _is_among(one, told)]
+        new = [one for one in slow if one.is_persistent and not _is_among(one, told)]
+        self._told = (*kept, *new)
         lines = [f"slow: {brief(one)} (holdfast explain --slow)" for one in new]
-        lines += [f"not slow any more: {name}" for name in over]
+        lines += [f"not slow any more: {who(one)}" for one in over]
         return "; ".join(lines)
+
+
+def _is_among(one: Slowness, others: Sequence[Slowness]) -> bool:
+    """Ranks join a trouble and leave it: it is the same one as long as some of them have it."""
+    ranks = set(one.ranks)
+    return any(
+        one.key == other.key or (one.cause is other.cause and not ranks.isdisjoint(other.ranks))
+        for other in others
+    )

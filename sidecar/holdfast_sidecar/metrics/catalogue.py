@@ -13,6 +13,7 @@ from holdfast_sidecar.metrics.entry import JOB, NODE, RANK, Entry, counter, gaug
 from holdfast_sidecar.metrics.fabric_entries import FABRIC
 from holdfast_sidecar.metrics.gate_entries import GATE
 from holdfast_sidecar.metrics.gpu_entries import ENERGY, GPUS
+from holdfast_sidecar.metrics.group_entries import GROUPS
 from holdfast_sidecar.metrics.host_entries import HOST
 from holdfast_sidecar.metrics.network_entries import NETWORK
 from holdfast_sidecar.metrics.nvml_entries import NVML
@@ -335,6 +336,7 @@ CATALOGUE: tuple[Entry, ...] = (
     *SNAPSHOTS,
     *RANKS,
     *MEMORY,
+    *GROUPS,
     *FINDINGS,
     *GATE,
     *HOST,

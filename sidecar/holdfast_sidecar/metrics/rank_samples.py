@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 from holdfast.page import ReplyState, Word
 from holdfast_sidecar.metrics.gpu_samples import draw_energy
+from holdfast_sidecar.metrics.group_samples import draw_groups
 from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.metrics.slowness_samples import draw_memory
 from holdfast_sidecar.observation import UNSPLIT, RankHistory, is_finite, own_s, step_s
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.rank_reports import STEPS_OF_PACE
+from holdfast_sidecar.readings.standing import NOWHERE
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -61,6 +63,8 @@ def _draw_rank(history: RankHistory, picture: Picture, told: Told) -> Iterator[S
         yield from told("rank_checkpoint_seconds", look.reply.duration_ns / 1e9)
         yield from told("rank_checkpoint_bytes", look.reply.size_bytes)
     yield from draw_memory(look, told)
+    standing = picture.machine.layouts.get(look.rank, NOWHERE)
+    yield from draw_groups(history, standing.groups, told)
     yield from draw_energy(picture.gpus.energy.of(look.rank), look.tokens, told)
     cpu_ticks = None if look.process is None else look.process.cpu_ticks
     yield from told("rank_cpu_seconds_total", None if cpu_ticks is None else cpu_ticks * TICK_S)

@@ -14,6 +14,7 @@ from holdfast_sidecar.metrics.entry import Entry
 from holdfast_sidecar.metrics.fabric_entries import FABRIC
 from holdfast_sidecar.metrics.gate_entries import GATE
 from holdfast_sidecar.metrics.gpu_entries import ENERGY, GPUS
+from holdfast_sidecar.metrics.group_entries import GROUPS
 from holdfast_sidecar.metrics.host_entries import HOST
 from holdfast_sidecar.metrics.network_entries import NETWORK
 from holdfast_sidecar.metrics.nvml_entries import NVML
@@ -30,6 +31,7 @@ SECTIONS: tuple[tuple[str, Sequence[Entry]], ...] = (
     ("Snapshots", catalogue.SNAPSHOTS),
     ("Ranks", catalogue.RANKS),
     ("Memory of the ranks' devices", MEMORY),
+    ("Process groups of the ranks", GROUPS),
     ("Findings", catalogue.FINDINGS),
     ("Coordination", catalogue.COORDINATION),
     ("Health gate", GATE),

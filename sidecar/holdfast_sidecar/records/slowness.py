@@ -153,6 +153,9 @@ class SlowStanding:
     """Cause -> seconds of the whole job that it cost, over all attempts."""
     lost_by_rank: dict[str, float] = field(default_factory=dict)
     """`rank on node` -> the same; the dearest few."""
+    charged_s: dict[str, float] = field(default_factory=dict)
+    """Cause -> seconds as they were put down to it at the time, which only grow; in `lost_s` what
+    turns out to have another cause goes with it."""
     efficiency: Efficiency | None = None
     change: Change | None = None
     """None: all in all its steps take as long as they did."""

@@ -35,7 +35,7 @@ class Arrears:
         """What of this frame was charged to whom, microseconds of a step."""
         charged = {one.accounts: us for one, us in costs}
         steps = frame.step - frame.after_step
-        self._entries.append(_Entry(frame.after_step, steps, model, charged))
+        self._entries.append(_Entry(frame.after_step, steps, model.packed(), charged))
 
     def due(self, troubles: Sequence[Trouble], model: StepModel) -> list[tuple[Trouble, float]]:
         """Who is to be charged how many seconds more for frames before this one.
@@ -45,6 +45,8 @@ class Arrears:
         due = []
         for entry in self._entries:
             going_on = [one for one in troubles if one.since_step <= entry.after_step + 1]
+            if not going_on:
+                continue
             then = [replace(one, quick=_then(one, model, entry.model)) for one in going_on]
             costs = apportion(then, entry.model)
             room = sum(costs) - sum(entry.charged.values())

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from holdfast_sidecar.records.slowness import Cause
 from holdfast_sidecar.stragglers import asleep
 from holdfast_sidecar.stragglers.advice import advise
-from holdfast_sidecar.stragglers.explanations import COMPUTING, Case, Explanation, explain
+from holdfast_sidecar.stragglers.case import Case
+from holdfast_sidecar.stragglers.explanations import COMPUTING, Explanation, explain
 
 ENOUGH = 0.5
 LEAST = 0.3

@@ -21,10 +21,12 @@ class Census:
     _places: Mapping[int, Place] | None = None
 
     def read(self, places: Mapping[int, Place]) -> bool:
-        """Count again if anything is another than before; whether it is."""
-        if places is self._places or places == self._places:
+        """Count again if anything is another than before; whether it is. The places are held, and
+        nobody changes them there."""
+        before, self._places = self._places, places
+        if places is before or places == before:
             return False
-        self._places, self.by_role, self.by_node = dict(places), {}, {}
+        self.by_role, self.by_node = {}, {}
         stages: dict[int, list[int]] = {}
         for rank, place in places.items():
             self.by_role.setdefault(place.role, []).append(rank)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.stragglers.imbalance import UNSURE, Told, added_us
+from holdfast_sidecar.stragglers.noise import MAD_TO_SIGMA
 
 LEARNT_FRAMES = 8
 """Frames after which a group's usual exchange is known well enough to be compared with."""
@@ -27,8 +28,6 @@ less is what a busy network does by itself."""
 DEVIATIONS = 6.0
 """Of its own past (MAD, as of a normal distribution), on each of those frames in a row: with a
 thousand groups and heavy tails, chance does not do that."""
-
-MAD_TO_SIGMA = 1.4826
 
 LINGERS = 0.5
 """What was slow stays so down to half of that."""

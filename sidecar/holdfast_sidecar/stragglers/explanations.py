@@ -5,15 +5,14 @@ A signal counts only as far as it is stronger than at the rank's healthy peers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from holdfast_sidecar.records.slowness import Cause
 from holdfast_sidecar.stragglers import asleep
-from holdfast_sidecar.stragglers.frame import Excess
+from holdfast_sidecar.stragglers.case import Case
 from holdfast_sidecar.stragglers.own_time import PARTS
 from holdfast_sidecar.stragglers.signals import Signals
-from holdfast_sidecar.stragglers.witness import Witness
 
 COMPUTING = ("forward", "backward", "optimizer")
 
@@ -32,64 +31,6 @@ MEMORY_SHORT = 0.9
 FOUND = 0.9
 """Of the time in the parts that it acts on, what a finding of the node explains: it says that there
 is trouble, and not how much time it takes."""
-
-NEARLY_FOUND = 0.55
-"""The same of a trouble whose likeliest sign is this part itself, where nothing was found."""
-
-
-@dataclass(frozen=True)
-class Case:
-    """One slow rank and all that is known of it."""
-
-    excess: Excess
-    own: Signals
-    peers: Signals | None = None
-    """Of those that are well. None: there are none, so that only what is known to be bad counts."""
-    witness: Witness = field(default_factory=Witness)
-
-    @property
-    def parts_us(self) -> Mapping[str, float]:
-        """Part of a step -> what it takes beyond those who are well: where half of a role is slow,
-        its middle says nothing."""
-        if self.peers is None:
-            return self.excess.parts_us
-        return {part: self.own.part(part) - self.peers.part(part) for part in PARTS}
-
-    @property
-    def excess_us(self) -> float:
-        """Beyond its peers', by its work or not."""
-        told_us = self.excess.own_us - self.excess.peers_us + self.work_us
-        return max(1.0, told_us if self.peers is None else sum(self.parts_us.values()))
-
-    @property
-    def work_us(self) -> float:
-        """What more work explains of it."""
-        share = self.excess.by_work
-        return max(0.0, self.excess.peers_us * share / (1 + share)) if share > -1 else 0.0
-
-    def beyond(self, signal: str) -> float:
-        """What its signal is beyond that of its peers."""
-        mine: float = getattr(self.own, signal)
-        theirs: float = 0.0 if self.peers is None else getattr(self.peers, signal)
-        return mine - theirs
-
-    def excess_in(self, *parts: str) -> float:
-        """What these parts take beyond those of its peers."""
-        return sum(max(0.0, self.parts_us.get(part, 0.0)) for part in parts)
-
-    @property
-    def is_asleep(self) -> bool:
-        """Whether its process was on no CPU for most of it, and it has no device that could have
-        worked meanwhile."""
-        if not self.witness.is_host_only:
-            return False
-        return asleep.is_asleep(self.own, self.peers, self.excess_us)
-
-    @property
-    def main_part(self) -> str:
-        """Where most of it lies."""
-        parts = self.parts_us
-        return max(parts, key=lambda part: parts[part]) if parts else "other"
 
 
 @dataclass(frozen=True)
@@ -184,7 +125,7 @@ def _by_company(case: Case) -> Iterator[Explanation]:
 def _by_gpu_link(case: Case) -> Iterator[Explanation]:
     transfer_us = case.excess_in("transfer")
     if case.witness.gpu_link:
-        parts = (*COMPUTING, "communicating") if case.witness.is_nvlink else ()
+        parts = COMPUTING if case.witness.is_nvlink else ()
         explains_us = FOUND * (transfer_us + case.excess_in(*parts))
         yield Explanation(Cause.GPU_LINK, explains_us, case.witness.gpu_link)
     elif transfer_us > 0:
@@ -237,12 +178,6 @@ def _by_part(case: Case) -> Iterator[Explanation]:
     )
     yield Explanation(
         Cause.COMPUTE, case.excess_in(*COMPUTING), _unexplained(case), is_measured=False
-    )
-    yield Explanation(
-        Cause.LINK,
-        case.excess_in("communicating"),
-        "it takes longer in collectives than its peers",
-        is_measured=False,
     )
 
 

@@ -6,7 +6,7 @@ is new is parsed, and what stays the same is answered as the same object.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -15,7 +15,7 @@ from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.steps import StepLine, parse_all
 from holdfast_sidecar.stragglers.place import Place
-from holdfast_sidecar.stragglers.places import find_places
+from holdfast_sidecar.stragglers.places import FoundStages, places_on, stages_of
 
 _stand: Callable[[RankReport], tuple[object, ...]] = attrgetter(
     "rank", "alive", "ending", "layout", "groups", "memory_total", "is_gloo_alone"
@@ -37,13 +37,10 @@ class _Node:
     """What its places came from."""
     places: Mapping[int, Place] = field(default_factory=dict)
 
-    def find(self, name: str, roles: Mapping[int, str], is_forced: bool) -> bool:
-        """Whether it has other places than before."""
-        stands = list(map(_stand, self.ranks))
-        if stands == self.stands and not is_forced:
-            return False
-        self.stands, self.places = stands, find_places({name: self.ranks}, roles)
-        return True
+    def has_moved(self) -> bool:
+        """Whether its ranks say another thing of where they stand than when this was asked last."""
+        before, self.stands = self.stands, list(map(_stand, self.ranks))
+        return self.stands != before
 
 
 @dataclass
@@ -55,6 +52,7 @@ class Gathering:
     _lines: list[StepLine] = field(default_factory=list)
     _nodes: dict[str, _Node] = field(default_factory=dict)
     _roles: Mapping[int, str] = field(default_factory=dict)
+    _stages: FoundStages = field(default_factory=dict)
     _newest: dict[int, int] = field(default_factory=dict)
     """rank -> the last step of its newest line."""
     _judged_up_to: int = -1
@@ -91,15 +89,11 @@ class Gathering:
 
     def look(self, roles: Mapping[int, str]) -> None:
         """Find places anew where something changed. roles: rank -> what its launcher says."""
-        is_forced = roles != self._roles
-        changed = is_forced or self._has_lost
-        for name, known in self._nodes.items():
-            if known.is_new or is_forced:
-                changed = known.find(name, roles, is_forced) or changed
-                known.is_new = False
-        if changed:
-            everywhere = [known.places for known in self._nodes.values()]
-            self.places = {rank: place for places in everywhere for rank, place in places.items()}
+        moved = {name for name, known in self._nodes.items() if known.is_new and known.has_moved()}
+        for known in self._nodes.values():
+            known.is_new = False
+        if moved or self._has_lost or roles != self._roles:
+            self._place(moved, roles)
         self._roles, self._has_lost = roles, False
 
     @property
@@ -136,6 +130,17 @@ class Gathering:
         self.add(parse_all(fresh))
         known.ranks, known.findings = report.ranks, report.findings
         known.report, known.told, known.is_new = report, frozenset(report.steps), True
+
+    def _place(self, moved: Collection[str], roles: Mapping[int, str]) -> None:
+        """Find the places of these nodes' ranks; of all, where other roles or stages are theirs."""
+        stages = stages_of(rank for known in self._nodes.values() for rank in known.ranks)
+        is_of_all = roles != self._roles or stages != self._stages
+        self._stages = stages
+        for name, known in self._nodes.items():
+            if is_of_all or name in moved:
+                known.places = places_on(name, known.ranks, roles, stages)
+        everywhere = [known.places for known in self._nodes.values()]
+        self.places = {rank: place for places in everywhere for rank, place in places.items()}
 
     def _told_by_all(self) -> int:
         """The last step that every rank has told of; -1: some told of none."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.records.slowness import Cause
 from holdfast_sidecar.records.steps import StepLine
+from holdfast_sidecar.stragglers.case import Case
 from holdfast_sidecar.stragglers.causes import Named, name_cause
 from holdfast_sidecar.stragglers.census import Census
-from holdfast_sidecar.stragglers.explanations import Case
 from holdfast_sidecar.stragglers.frame import Excess, Frame
 from holdfast_sidecar.stragglers.place import Place
 from holdfast_sidecar.stragglers.signals import (

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.records.slowness import Cause
 from holdfast_sidecar.stragglers.advice import advise
+from holdfast_sidecar.stragglers.case import Case
 from holdfast_sidecar.stragglers.causes import ENOUGH, Named, name_cause
-from holdfast_sidecar.stragglers.explanations import Case
 from holdfast_sidecar.stragglers.frame import Excess, Frame
 from holdfast_sidecar.stragglers.place import Place
 from holdfast_sidecar.stragglers.signals import Signals, middle
@@ -17,7 +17,7 @@ from holdfast_sidecar.stragglers.step_model import StepModel
 from holdfast_sidecar.stragglers.trouble import Trouble, lasts
 from holdfast_sidecar.stragglers.witness import hear
 
-BY_LAYERS = frozenset({Cause.COMPUTE, Cause.DATA_LOADING, Cause.UNKNOWN, Cause.LINK})
+BY_LAYERS = frozenset({Cause.COMPUTE, Cause.DATA_LOADING, Cause.UNKNOWN})
 """What is guessed of one rank beside its peers is no guess about a whole stage: it has other layers
 to compute, and the first stage alone loads data."""
 

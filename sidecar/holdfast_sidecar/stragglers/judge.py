@@ -13,6 +13,7 @@ from holdfast_sidecar.records.slowness import Efficiency, Slowness, SlowStanding
 from holdfast_sidecar.records.steps import StepLine
 from holdfast_sidecar.stragglers.arrears import Arrears
 from holdfast_sidecar.stragglers.bursts import Bursts
+from holdfast_sidecar.stragglers.charging import charge
 from holdfast_sidecar.stragglers.compilers import compilers
 from holdfast_sidecar.stragglers.detector import Detector
 from holdfast_sidecar.stragglers.exchanges import Exchanges, SlowExchange
@@ -32,7 +33,7 @@ from holdfast_sidecar.stragglers.stages import Stages
 from holdfast_sidecar.stragglers.step_model import StepModel
 from holdfast_sidecar.stragglers.suspect_nodes import suspect
 from holdfast_sidecar.stragglers.toll import Toll
-from holdfast_sidecar.stragglers.trouble import Trouble, apportion
+from holdfast_sidecar.stragglers.trouble import Trouble
 from holdfast_sidecar.stragglers.what_if import WhatIfs
 
 MOST_UNJUDGED = 16
@@ -89,6 +90,14 @@ class _Attempt:
     pace: Pace = field(default_factory=Pace)
     until_efficiency: int = 0
     """Frames until it is looked at again."""
+
+    def watch(self, frame: Frame, model: StepModel) -> float:
+        """One more frame; how long it lasted, seconds."""
+        steps = frame.step - frame.after_step
+        lasted_s = model.total_us * steps / 1e6
+        self.watched_steps += steps
+        self.watched_s += lasted_s
+        return lasted_s
 
 
 class Judge:
@@ -158,42 +167,9 @@ class Judge:
         troubles += recurring_ranks(recurring, scene.places, scene.findings, frame.step)
         troubles += _others(current, frame, scene, model, exchanges, late)
         what_ifs = current.what_ifs.follow(compared, model, steady, causes, exchanges, troubles)
-        self._charge(current, troubles, frame, model, scene.places)
+        self._toll.watch(current.watch(frame, model))
+        charge(troubles, frame, model, scene.places, self._toll, current.arrears)
         return self._tell(current, frame, scene, model, troubles, what_ifs)
-
-    def _charge(
-        self,
-        current: _Attempt,
-        troubles: Sequence[Trouble],
-        frame: Frame,
-        model: StepModel,
-        places: Mapping[int, Place],
-    ) -> None:
-        """Put the frame's lost time down to who is slow in it; of who was not known to be before,
-        also what was lost since then."""
-        steps = frame.step - frame.after_step
-        lasted_s = model.total_us * steps / 1e6
-        self._toll.watch(lasted_s)
-        current.watched_steps += steps
-        current.watched_s += lasted_s
-        opened = [
-            self._toll.open(one.accounts, one.named.cause, one.since_step) for one in troubles
-        ]
-        costs = apportion(troubles, model)
-        # Of who is slow in some steps only it is known what those before cost.
-        steady = [(one, us) for one, us in zip(troubles, costs, strict=True) if not one.recurs]
-        due = current.arrears.due([one for one, _ in steady], model) if any(opened) else []
-        current.arrears.note(frame, model, steady)
-        now = (
-            (one, (us * steps + one.owed_us) / 1e6) for one, us in zip(troubles, costs, strict=True)
-        )
-        for trouble, lost_s in (*due, *now):
-            self._toll.charge(trouble.accounts, lost_s)
-            if trouble.blames_ranks:
-                names = [f"{rank} on {places[rank].node}" for rank in trouble.ranks]
-                self._toll.charge_ranks(names, lost_s)
-        going_on = [name for trouble in troubles for name in trouble.accounts]
-        self._toll.close_others(going_on, frame.step)
 
     def _tell(
         self,
@@ -222,6 +198,7 @@ class Judge:
             watched_s=round(self._toll.watched_s, 6),
             lost_s=self._toll.by_cause,
             lost_by_rank=self._toll.by_rank,
+            charged_s=self._toll.charged,
             efficiency=self._watch_efficiency(current, frame, scene),
             change=current.pace.follow(frame),
         )

@@ -9,8 +9,8 @@ from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.records.slowness import Cause
 from holdfast_sidecar.span import span
 from holdfast_sidecar.stragglers.advice import advise
+from holdfast_sidecar.stragglers.case import Case
 from holdfast_sidecar.stragglers.causes import Named, name_cause
-from holdfast_sidecar.stragglers.explanations import Case
 from holdfast_sidecar.stragglers.frame import Excess
 from holdfast_sidecar.stragglers.place import Place
 from holdfast_sidecar.stragglers.recurring import Recurring

@@ -89,9 +89,9 @@ class Roll:
     _circles: tuple[Circle, ...] = field(default=())
 
     def read(self, places: Mapping[int, Place]) -> tuple[Circle, ...]:
-        """All groups of two ranks and more."""
-        if self._places is None or (places is not self._places and places != self._places):
-            self._places = dict(places)
+        """All groups of two ranks and more. The places are held, and nobody changes them there."""
+        before, self._places = self._places, places
+        if places is not before and places != before:
             self._circles = tuple(_circles(places))
         return self._circles
 

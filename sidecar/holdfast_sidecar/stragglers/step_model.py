@@ -7,84 +7,26 @@ passes through all of them, the others follow as quickly as the slowest stage le
     t = f * (sum of stages) + (1 - f) * (slowest stage) with f = 1 / m,
 
 which is (m + p - 1) / m * stage where p stages are alike. How much less than 1 / m shows while they
-are not is measured (see `filling`); 0 where it can't be. Data-parallel
-replicas meet at the slowest. The exchange comes on top, and is what is left of the time that was
-measured; a model that says more than was measured is scaled to it.
+are not is measured (see `filling`); 0 where it can't be. Data-parallel replicas meet at the
+slowest. The exchange comes on top, and is what is left of the time that was measured; a model that
+says more than was measured is scaled to it.
 """
 
 from __future__ import annotations
 
 import heapq
 import statistics
+from array import array
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from operator import itemgetter
 
 from holdfast_sidecar.records.steps import StepLine
 from holdfast_sidecar.stragglers.frame import Frame
-from holdfast_sidecar.stragglers.place import Place
-
-PIPELINE = "pp"
-REPLICAS = frozenset({"dp", "dp_replicate", "dp_shard", "fsdp", "hsdp", "data", "replicate"})
-"""Dimensions whose ranks meet once a step. In all others but the pipeline they meet in each layer,
-and are one unit."""
-
+from holdfast_sidecar.stragglers.packed_times import PackedTimes
+from holdfast_sidecar.stragglers.units import Layout
 
 KNOWN_SLOWEST = 16
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Which rank is in which unit, stage and replica."""
-
-    units: Mapping[int, int]
-    """rank -> its unit: the ranks that meet all the time."""
-    members: tuple[tuple[int, ...], ...]
-    """unit -> its ranks"""
-    replica: tuple[int, ...]
-    """unit -> its pipeline replica"""
-    stage: tuple[int, ...]
-    """unit -> its stage; 0 where there is no pipeline."""
-    parts: tuple[tuple[int, ...], ...]
-    """replica -> its units"""
-
-    @property
-    def stages(self) -> int:
-        """How many there are."""
-        return len(set(self.stage))
-
-
-def lay_out(places: Mapping[int, Place]) -> Layout:
-    """Ranks without coordinates are replicas of their own."""
-    unit_of: dict[object, int] = {}
-    replica_of: dict[object, int] = {}
-    units: dict[int, int] = {}
-    members: list[list[int]] = []
-    replica: list[int] = []
-    stage: list[int] = []
-    for rank, place in places.items():
-        at = place.coordinate
-        is_known = bool(at)
-        copy = tuple(sorted((d, c) for d, c in at.items() if d in REPLICAS)) if is_known else rank
-        here = at.get(PIPELINE, 0)
-        key = (copy, here)
-        if key not in unit_of:
-            unit_of[key] = len(members)
-            members.append([])
-            replica.append(replica_of.setdefault(copy, len(replica_of)))
-            stage.append(here)
-        units[rank] = unit_of[key]
-        members[unit_of[key]].append(rank)
-    parts: list[list[int]] = [[] for _ in replica_of]
-    for unit, number in enumerate(replica):
-        parts[number].append(unit)
-    return Layout(
-        units,
-        tuple(map(tuple, members)),
-        tuple(replica),
-        tuple(stage),
-        tuple(map(tuple, parts)),
-    )
 
 
 @dataclass(frozen=True)
@@ -99,10 +41,19 @@ class StepModel:
     """Of what the other stages take, what shows in the step beside the slowest one's time."""
     even_filling: float = 0.0
     """The same if all stages took equally long."""
-    _units: list[float] = field(default_factory=list)
-    _replicas: list[float] = field(default_factory=list)
-    _slowest: list[int] = field(default_factory=list)
+    _units: Sequence[float] = ()
+    _replicas: Sequence[float] = ()
+    _slowest: Sequence[int] = ()
     """The slowest replicas, as many as a few changes may hide."""
+
+    def packed(self) -> StepModel:
+        """The same in less room, for who keeps many of them."""
+        return replace(
+            self,
+            own=PackedTimes(self.layout.row, self.own),
+            _units=array("d", self._units),
+            _replicas=array("d", self._replicas),
+        )
 
     @property
     def modelled_us(self) -> float:

@@ -36,6 +36,7 @@ class Toll:
 
     watched_s: float = 0.0
     _closed: dict[str, float] = field(default_factory=dict)
+    _charged: dict[str, float] = field(default_factory=dict)
     _by_rank: dict[str, float] = field(default_factory=dict)
     _open: dict[str, _Account] = field(default_factory=dict)
     _aside: dict[str, _Account] = field(default_factory=dict)
@@ -44,6 +45,7 @@ class Toll:
         """Go on from what another leader told last, whichever attempt it was."""
         self.watched_s = standing.watched_s
         self._closed = dict(standing.lost_s)
+        self._charged = dict(standing.charged_s or standing.lost_s)
         self._by_rank = dict(standing.lost_by_rank)
         self._open, self._aside = {}, {}
 
@@ -74,7 +76,10 @@ class Toll:
     def charge(self, accounts: Collection[str], lost_s: float) -> None:
         """These, which are open, share so much more."""
         for name in accounts:
-            self._open[name].lost_s += lost_s / len(accounts)
+            account, share = self._open[name], lost_s / len(accounts)
+            account.lost_s += share
+            cause = account.cause.value
+            self._charged[cause] = self._charged.get(cause, 0.0) + share
 
     def charge_ranks(self, ranks: Collection[str], lost_s: float) -> None:
         """Ranks, as people know them, share so much more."""
@@ -118,6 +123,12 @@ class Toll:
             cause = account.cause.value
             sums[cause] = sums.get(cause, 0.0) + account.lost_s
         return _rounded(_dearest(sums, len(Cause)))
+
+    @property
+    def charged(self) -> dict[str, float]:
+        """Cause -> seconds that were put down to it, whatever they turned out to be later: each of
+        them only grows."""
+        return _rounded(_dearest(self._charged, len(Cause)))
 
     @property
     def by_rank(self) -> dict[str, float]:

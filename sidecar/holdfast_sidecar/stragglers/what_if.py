@@ -15,8 +15,9 @@ from holdfast_sidecar.stragglers.exchanges import SlowExchange
 from holdfast_sidecar.stragglers.filling import Filling
 from holdfast_sidecar.stragglers.frame import Excess, Frame
 from holdfast_sidecar.stragglers.place import Place
-from holdfast_sidecar.stragglers.step_model import Layout, StepModel, lay_out, model
+from holdfast_sidecar.stragglers.step_model import StepModel, model
 from holdfast_sidecar.stragglers.trouble import Trouble
+from holdfast_sidecar.stragglers.units import Layout, lay_out
 
 MOST_RANKS = 8
 """Whose absence is worked out one by one, the slowest first: the ninth hides behind the eighth."""
@@ -133,10 +134,12 @@ class WhatIfs:
         return self._shares
 
     def read(self, frame: Frame, places: Mapping[int, Place]) -> StepModel:
-        """The frame's model; the layout is worked out again when places have changed."""
-        if self._layout is None or (places is not self._places and places != self._places):
-            self._places, self._layout = dict(places), lay_out(places)
-        self._filling.follow(frame, self._places)
+        """The frame's model; the layout is worked out again when places have changed. They are
+        held, and nobody changes them there."""
+        before, self._places = self._places, places
+        if self._layout is None or (places is not before and places != before):
+            self._layout = lay_out(places)
+        self._filling.follow(frame, places)
         return model(frame, self._layout, self._filling.share, self._filling.even)
 
 

@@ -13,6 +13,7 @@ from itertools import combinations
 from operator import itemgetter
 
 from holdfast_sidecar.records.steps import StepLine
+from holdfast_sidecar.stragglers.noise import MAD_TO_SIGMA
 
 Row = tuple[float, float, float]
 """Tokens, squares, microseconds."""
@@ -108,7 +109,7 @@ class WorkFit:
         ratios = [time / usual for time, usual in zip(times, expected, strict=True)]
         middle = sorted(ratios)[len(ratios) // 2] or 1.0
         away = [abs(ratio / middle - 1.0) for ratio in ratios]
-        typical = 1.4826 * sorted(away)[len(away) // 2]
+        typical = MAD_TO_SIGMA * sorted(away)[len(away) // 2]
         self.spread += 0.1 * (max(typical, 0.002) - self.spread)
         limit = 2.0 * self.spread
         return [1.0 if distance <= limit else limit / distance for distance in away]

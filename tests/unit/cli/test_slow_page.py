@@ -53,8 +53,6 @@ def test_who_is_slow_is_told_with_cause_evidence_advice_and_cost() -> None:
         "not judged  rank 7: no other rank has its role",
     ):
         assert words in told, told
-    assert "stage 2" not in told  # it would gain nothing
-    assert "nobody slow by cpu_quota" not in told  # that is rank 5 again
     assert max(map(len, told.splitlines())) <= 100
 
 

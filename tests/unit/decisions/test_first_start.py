@@ -59,3 +59,10 @@ def test_another_run_begins_anew() -> None:
     other = dataclasses.replace(PLAN, began_unix_s=5000.0)
     assert start.follow(at_step(), other, 5001.0) is None
     assert start.follow(at_step(1, 1), other, 5030.0) == 30.0
+
+
+def test_a_clock_that_was_set_back_meanwhile_tells_nothing_of_it() -> None:
+    start = FirstStart()
+    assert start.follow(at_step(), PLAN, 1001.0) is None
+    assert start.follow(at_step(1, 1), PLAN, 400.0) is None
+    assert start.follow(at_step(2, 2), PLAN, 1500.0) is None

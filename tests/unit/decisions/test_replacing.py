@@ -162,6 +162,10 @@ def test_a_restart_costs_what_the_last_ones_took_and_a_checkpoint() -> None:
     saved = LedgerEntry("c", "/c", 1, 0, 1, "", "complete", 9, 4, 1.0, blocked_s=2.0, write_s=9.0)
     # The newest three: 20, 30 and 90 s.
     assert restart_cost_s(Cluster(incidents=done, ledger={"c": saved})) == 32.0
+    backwards = {
+        name: dataclasses.replace(one, recovered_unix_s=40.0) for name, one in done.items()
+    }
+    assert restart_cost_s(Cluster(incidents=backwards)) == worth_replacing.ASSUMED_RESTART_S
 
 
 def test_before_any_restart_the_first_start_says_what_one_takes() -> None:

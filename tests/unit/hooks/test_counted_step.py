@@ -451,6 +451,36 @@ def test_what_a_device_could_do_is_the_users_word_or_not_known_of_a_cpu() -> Non
     assert (rank.told(Word.PEAK_FLOPS), silent.told(Word.PEAK_FLOPS)) == (2e12, 0.0)
 
 
+@pytest.mark.parametrize("name", ["HOLDFAST_FLOPS", "HOLDFAST_PEAK_FLOPS"])
+def test_what_is_no_number_counts_as_not_said_and_the_counting_ends_as_ever(
+    name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    rank, depths = Rank(**{name: "989 TFLOPS"}), []
+    rank.train(product)
+    rank.train(lambda: depths.append(torch._C._len_torch_dispatch_stack()), 2)
+    assert depths == [0, 0]
+    assert (rank.told(), rank.told(Word.PEAK_FLOPS), rank.listens) == (PRODUCT, 0.0, False)
+    assert (rank.errors, rank.recorder.on_phase) == (0, None)
+    assert [one.getMessage() for one in caplog.records] == [
+        f"holdfast: {name}=989 TFLOPS is not a number like 6e15; it is left out"
+    ]
+
+
+def test_a_device_that_does_not_tell_its_name_does_not_keep_the_counting_from_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*_: Any) -> str:
+        raise RuntimeError("no driver")
+
+    monkeypatch.setattr("holdfast.counted_step.peak_flops", fails)
+    rank, depths = Rank(), []
+    rank.train(product)
+    rank.train(lambda: depths.append(torch._C._len_torch_dispatch_stack()), 2)
+    assert depths == [0, 0]
+    assert (rank.told(), rank.listens, rank.errors) == (PRODUCT, False, 1)
+    assert rank.recorder.on_phase is None
+
+
 KINDS: dict[str, Callable[[], torch.nn.Module]] = {
     "transformer": Transformer,
     "computed again": lambda: Transformer(False),

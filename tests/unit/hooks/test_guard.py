@@ -54,6 +54,26 @@ def test_a_hook_that_keeps_failing_is_switched_off_and_the_others_go_on() -> Non
     assert sound() == 7
 
 
+def test_hooks_before_and_after_a_call_are_switched_off_together() -> None:
+    """A rank would seem to be in that call for ever."""
+    count = Counter()
+    called: list[str] = []
+
+    def ends_badly() -> None:
+        called.append("end")
+        raise ValueError
+
+    begin, end, end_early = Guard(count).pair(
+        "data", lambda: called.append("begin"), ends_badly, lambda: called.append("end early")
+    )
+    for _ in range(LIMIT + 5):
+        begin()
+        end()
+    end_early()
+    assert called == ["begin", "end"] * LIMIT
+    assert count.errors == LIMIT
+
+
 def test_an_interrupt_passes() -> None:
     def interrupted() -> None:
         raise KeyboardInterrupt

@@ -401,6 +401,7 @@ def test_a_gradient_norm_is_in_the_record_of_its_step_only(
         ((1.0, math.nan, 2.0), math.nan),
         ((math.inf, 2.0), math.inf),
         ((1e300,), math.inf),  # more than the record can say, and not refused
+        ((-1e300,), -page.LARGEST_NORM),
     ],
 )
 def test_of_several_norms_in_a_step_the_largest_counts_and_nan_above_all(

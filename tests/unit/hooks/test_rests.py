@@ -39,7 +39,7 @@ class Training:
     def __init__(self, is_wrapped: bool) -> None:
         self.clock, self.memory = Clock(), bytearray(page.PAGE_SIZE)
         self.recorder = recorder = Recorder(self.memory, attempt=0, clock=self.clock)
-        self.fetches = Fetches(torch, recorder)
+        self.fetches = Fetches(torch, recorder, lambda batch: None)
         self.steps = OptimizerSteps(recorder)
         self.is_wrapped = is_wrapped
         if is_wrapped:

@@ -126,6 +126,27 @@ def test_a_mode_of_the_script_sees_the_call_and_nothing_else(rank: Rank) -> None
     assert seen[1:] == [torch.Tensor.to]
 
 
+class Picky(torch.Tensor):
+    """Answers what it knows, and refuses all else."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.__name__ not in ("to", "cuda"):
+            raise NotImplementedError(func)
+        return "moved"
+
+
+def test_a_batch_that_refuses_to_say_where_it_lies_is_moved_all_the_same() -> None:
+    before = torch.Tensor.to, torch.Tensor.cuda
+    rank = Rank()
+    try:
+        batch = torch.ones(2).as_subclass(Picky)
+        assert [batch.to("cuda"), batch.cuda(), torch.ones(2).to(batch)] == ["moved"] * 3
+    finally:
+        torch.Tensor.to, torch.Tensor.cuda = before
+    assert (rank.entered, rank.errors) == ([], 3)
+
+
 def pretend_torch(cuda: str | None) -> Any:
     def move(*_: Any) -> None:
         raise AssertionError("nothing is moved here")

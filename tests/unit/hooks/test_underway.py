@@ -91,3 +91,9 @@ def test_too_many_that_are_held_are_forgotten_too(scene: Scene) -> None:
     assert len(scene.underway._started) <= MOST
     assert scene.wait(held[0], 9999, 9999) == NO_SLOT
     assert scene.wait(held[-1], 9999, 9999) == 1
+
+
+def test_a_handle_that_can_not_be_followed_is_of_no_group(scene: Scene) -> None:
+    handle = (1, 2)  # a tuple takes no weak references
+    scene.underway.start(id(handle), 1, handle)
+    assert scene.underway.await_(id(handle), handle) == NO_SLOT

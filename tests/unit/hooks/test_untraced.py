@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from types import ModuleType
 
-from holdfast.patches.untraced import codes
+from holdfast.patches.untraced import codes, is_ours
 
 
 def planted(text: str) -> ModuleType:
@@ -40,3 +40,9 @@ def test_what_a_module_only_imports_is_not_ours() -> None:
     module = planted("import functools\nfrom functools import lru_cache, partial\n")
     assert functools.lru_cache.__code__ not in set(codes([module]))
     assert list(codes([module])) == []
+
+
+def test_a_script_whose_name_begins_like_ours_is_compiled_as_ever() -> None:
+    ours = ("holdfast", "holdfast.guard", "holdfast.patches.untraced")
+    assert all(map(is_ours, ours))
+    assert not any(map(is_ours, ("holdfast_train", "holdfast_sidecar", "torch", "__main__")))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 
-from tests.unit.telling.slow_job import QUIET, SLOW, STANDING, nodes
+from tests.unit.telling.slow_job import QUIET, SLOW, STANDING, nodes, slow
 
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.launcher.plan_watch import PlanWatch
 from holdfast_sidecar.launcher.slowness_news import SlownessNews
 from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.slowness import Cause, Slowness
 
 TOLD = (
     "slow: rank 5 on b, +31 % since step 1200: cpu_quota; the job would be 18 % faster without it "
@@ -28,6 +29,19 @@ def test_who_lasts_is_told_once_and_once_that_it_is_over() -> None:
     assert news.line(worse) == ""
     assert news.line(QUIET) == "not slow any more: rank 5 on b"
     assert news.line(QUIET) == ""
+
+
+def test_ranks_that_join_a_trouble_or_leave_it_are_no_news() -> None:
+    def line(*found: Slowness) -> str:
+        return news.line(dataclasses.replace(STANDING, slow=list(found)))
+
+    news = SlownessNews()
+    assert line(slow(4, 5)).startswith("slow: ranks 4, 5 on b")
+    assert line(slow(4, 5, 6)) == ""
+    assert line(slow(4), slow(6)) == ""
+    assert line(slow(6), slow(7, cause=Cause.LINK)).startswith("slow: rank 7 on b")
+    assert line(slow(6), slow(6, 7, cause=Cause.LINK)) == ""
+    assert line(slow(6)) == "not slow any more: ranks 6, 7 on b"
 
 
 def test_a_new_attempt_is_told_of_anew() -> None:

@@ -49,6 +49,7 @@ from holdfast_sidecar.readings.links import LinkStory
 from holdfast_sidecar.readings.machine import MachineReading, ProbeHealth
 from holdfast_sidecar.readings.network import Interface, NetworkReading
 from holdfast_sidecar.readings.round_trips import RoundTrips, Trips
+from holdfast_sidecar.readings.standing import Standing
 from holdfast_sidecar.readings.xids import Known, Tally, XidReading
 from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry
@@ -273,6 +274,10 @@ MEMORY_WORDS = {
     Word.MEMORY_RETRIES: 2,
 }
 
+GROUP_WORDS = {Word.COLLECTIVES_1: 45, Word.SENT_BYTES_1: 90_000}
+
+WORDS = {**SNAPSHOT_WORDS, **NUMBER_WORDS, **MEMORY_WORDS, **GROUP_WORDS}
+
 
 def with_words(look: RankLook, values: Mapping[Word, int]) -> RankLook:
     """A look whose page says this, too."""
@@ -298,7 +303,7 @@ def picture(is_leader: bool = True, machine: MachineReading | None = None) -> Pi
     )
     return Picture(
         moment=moment(10.0),
-        ranks=ranks(history(with_words(rank, {**SNAPSHOT_WORDS, **NUMBER_WORDS, **MEMORY_WORDS}))),
+        ranks=ranks(history(with_words(rank, WORDS))),
         fitness=Fitness((Trouble("gpus", "1 of 2 are there"),), {"room": "no host"}),
         findings=(Finding(Kind.STALL, "a", 9.0, 0.6, [0], acts=True),),
         orders=Orders(
@@ -321,6 +326,7 @@ def picture(is_leader: bool = True, machine: MachineReading | None = None) -> Pi
             round_trips=RoundTrips(({"b": Trips(6, 1, 0.0001)},), frozenset({"b"})),
             xids=XIDS,
             gpu_events=EVENTS,
+            layouts={0: Standing(groups=("default_pg/ab/2", "", "", ""))},
         ),
         gpus=GpuView(OWNERSHIP, ENERGY),
         probes=(ProbeHealth("host", True, 0, 0.002), ProbeHealth("gpu", False, 2, 1.0)),

@@ -54,6 +54,22 @@ def test_what_is_no_page_is_passed_over(tmp_path: Path, pages: Pages) -> None:
     assert attempts(pages) == [(0, 0)]
 
 
+def test_a_page_of_another_version_is_not_read_and_that_is_said_once(
+    tmp_path: Path, pages: Pages, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write_page(tmp_path, local_rank=1)
+    laid_out = path.read_bytes()
+    path.write_bytes(laid_out[:8] + (3).to_bytes(8, "little") + laid_out[16:4096])
+    assert (attempts(pages), caplog.records) == ([], [])  # nobody holds it: of an earlier run
+    with path.open("rb") as owner:
+        fcntl.flock(owner, fcntl.LOCK_EX)
+        assert (attempts(pages), attempts(pages)) == ([], [])
+    assert [one.getMessage() for one in caplog.records] == [
+        "the rank of attempt-0-local-1.page is not watched: it has another version of Holdfast than"
+        f" its sidecar (its page has layout 3, not {page.VERSION}); install the same one in both"
+    ]
+
+
 def test_no_descriptor_is_left_open(tmp_path: Path, pages: Pages) -> None:
     def opened() -> int:
         return len(os.listdir("/proc/self/fd"))

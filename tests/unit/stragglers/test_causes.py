@@ -7,8 +7,8 @@ from tests.unit.stragglers.told import line
 
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.records.slowness import Cause
+from holdfast_sidecar.stragglers.case import Case
 from holdfast_sidecar.stragglers.causes import Named, name_cause
-from holdfast_sidecar.stragglers.explanations import Case
 from holdfast_sidecar.stragglers.frame import Excess
 from holdfast_sidecar.stragglers.place import Place
 from holdfast_sidecar.stragglers.signals import read, strongest

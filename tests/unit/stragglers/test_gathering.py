@@ -94,3 +94,23 @@ def test_findings_are_those_of_all_nodes_but_for_who_is_slow() -> None:
         (Kind.HOST_HOT, "b"),
     ]
     assert set(gathering.reports()) == {0, 1}
+
+
+def test_stages_that_lie_on_several_nodes_are_known_once_all_of_them_have_told() -> None:
+    """Of one node's ranks alone no chain follows."""
+    gathering = Gathering()
+    first = rank(0, layout="with=1 after=-1")
+    last = report("b", rank(1, layout="with=0 after=0"))
+
+    def roles(**others: NodeReport) -> dict[int, str]:
+        gathering.hear("a", [first], [])
+        gathering.hear_others(others, "a", 1)
+        gathering.look({})
+        return {number: place.role for number, place in gathering.places.items()}
+
+    assert roles() == {0: "stage of rank 0"}
+    assert roles(b=last) == {0: "pp 0", 1: "pp 1"}
+    before = gathering.places
+    assert roles(b=last) == {0: "pp 0", 1: "pp 1"}
+    assert gathering.places is before
+    assert roles() == {0: "stage of rank 0"}

@@ -4,7 +4,8 @@ import pytest
 from tests.unit.stragglers.parallel import frame, laid_out
 
 from holdfast_sidecar.stragglers.place import Place
-from holdfast_sidecar.stragglers.step_model import lay_out, model, pipeline_us
+from holdfast_sidecar.stragglers.step_model import model, pipeline_us
+from holdfast_sidecar.stragglers.units import lay_out
 
 
 def test_replicas_meet_at_the_slowest() -> None:
@@ -48,3 +49,15 @@ def test_who_told_nothing_of_a_frame_holds_nobody_up_in_it() -> None:
     one = model(frame({1: 80, 2: 90}), lay_out(laid_out(dp=3)))
     assert one.modelled_us == 90_000
     assert one.without({0: 500_000.0, 77: 1.0}) > one.total_us
+
+
+def test_a_model_that_was_packed_says_the_same() -> None:
+    own = {rank: 60.0 + 7 * rank % 31 for rank in range(16) if rank != 5}
+    whole = model(frame(own), lay_out(laid_out(dp=4, tp=2, pp=2)), filling=0.2, even_filling=0.3)
+    packed = whole.packed()
+    assert dict(packed.own) == dict(whole.own)
+    assert (5 in packed.own, 77 in packed.own, packed.own.get(5, 1.0)) == (False, False, 1.0)
+    for quick in ({0: 10_000.0}, {3: 1.5, 12: 0.1, 5: 2.0}, {77: 1.0}, {}):
+        assert packed.without(quick) == whole.without(quick)
+    assert packed.stage_times() == whole.stage_times()
+    assert packed.packed().own == packed.own

@@ -20,6 +20,7 @@ def test_a_cause_that_turns_out_to_be_another_takes_its_cost_along() -> None:
     assert not charge(toll, Cause.GPU_CLOCK, 3.0)
     assert toll.by_cause == {"gpu_clock": 5.0}
     assert toll.lost_s(["rank 1"]) == 5.0
+    assert toll.charged == {"gpu_clock": 3.0, "compute": 2.0}  # a counter never falls
 
 
 def test_what_is_over_stays_in_the_sum() -> None:
@@ -80,7 +81,12 @@ def test_a_new_leader_goes_on_from_what_was_told_last() -> None:
     toll.charge_ranks(["1 on a"], 1.0)
     assert toll.watched_s == 100.0
     assert toll.by_cause == {"link": 8.0}
+    assert toll.charged == {"link": 8.0}
     assert toll.by_rank == {"1 on a": 3.0}
+    toll.resume(SlowStanding(3, 10, 8, 0.0, lost_s={"link": 7.0}, charged_s={"compute": 7.0}))
+    charge(toll, Cause.LINK, 1.0)
+    assert toll.charged == {"compute": 7.0, "link": 1.0}
+    assert toll.by_cause == {"link": 8.0}
 
 
 def test_of_ranks_the_dearest_few_are_told_and_kept() -> None:

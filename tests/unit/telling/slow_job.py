@@ -54,9 +54,7 @@ STANDING = SlowStanding(
     slow=[SLOW],
     what_ifs=[
         WhatIf("rank 5", "rank", 0.18, 360.0),
-        WhatIf("cpu_quota", "cause", 0.181, 360.0),
         WhatIf("even work", "work", 0.06, 120.0),
-        WhatIf("stage 2", "stage", 0.001, 0.0),
     ],
     unjudged=["rank 7: no other rank has its role"],
     watched_s=3600.0,
