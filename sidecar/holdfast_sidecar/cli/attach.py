@@ -30,6 +30,7 @@ from holdfast_sidecar.settings import Settings
 @click.option("--mode", type=click.Choice(MODES), default="observe", show_default=True)
 @click.option("--stay", is_flag=True, help="Wait for the next start once all ranks have ended.")
 @click.option("--listen", metavar="HOST:PORT", help="Address of /metrics (port 0: any free one).")
+@click.option("--listen-insecure", is_flag=True, help="Beyond loopback without token and TLS.")
 @settings_options
 def attach(
     effective: Effective,
@@ -41,6 +42,7 @@ def attach(
     mode: str,
     stay: bool,
     listen: str | None,
+    listen_insecure: bool,
 ) -> None:
     """Watch a job that srun, mpirun or Kubernetes started, on this node.
 
@@ -80,6 +82,8 @@ def attach(
     sidecar = dataclasses.replace(effective.settings.sidecar, mode=mode)
     if listen:
         sidecar = dataclasses.replace(sidecar, listen=listen)
+    if listen_insecure:
+        sidecar = dataclasses.replace(sidecar, listen_insecure=True)
     from holdfast_sidecar.cli.attach_watch import Watched, watch_pages
 
     watched = Watched(name, here, dataclasses.replace(effective.settings, sidecar=sidecar), stay)
