@@ -14,7 +14,7 @@ import click
 
 from holdfast import environment, foreign_launch
 from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.cli.settings_options import settings_options
+from holdfast_sidecar.cli.settings_options import serving_options, settings_options
 from holdfast_sidecar.configuration import Effective
 from holdfast_sidecar.ladder import MODES
 from holdfast_sidecar.places import NAME, state_root
@@ -29,8 +29,7 @@ from holdfast_sidecar.settings import Settings
 @click.option("--match", metavar="TEXT", help="The same: my processes whose command holds TEXT.")
 @click.option("--mode", type=click.Choice(MODES), default="observe", show_default=True)
 @click.option("--stay", is_flag=True, help="Wait for the next start once all ranks have ended.")
-@click.option("--listen", metavar="HOST:PORT", help="Address of /metrics (port 0: any free one).")
-@click.option("--listen-insecure", is_flag=True, help="Beyond loopback without token and TLS.")
+@serving_options
 @settings_options
 def attach(
     effective: Effective,
@@ -42,7 +41,6 @@ def attach(
     mode: str,
     stay: bool,
     listen: str | None,
-    listen_insecure: bool,
 ) -> None:
     """Watch a job that srun, mpirun or Kubernetes started, on this node.
 
@@ -82,8 +80,6 @@ def attach(
     sidecar = dataclasses.replace(effective.settings.sidecar, mode=mode)
     if listen:
         sidecar = dataclasses.replace(sidecar, listen=listen)
-    if listen_insecure:
-        sidecar = dataclasses.replace(sidecar, listen_insecure=True)
     from holdfast_sidecar.cli.attach_watch import Watched, watch_pages
 
     watched = Watched(name, here, dataclasses.replace(effective.settings, sidecar=sidecar), stay)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.cli.settings_options import settings_options
+from holdfast_sidecar.cli.settings_options import serving_options, settings_options
 from holdfast_sidecar.configuration import Effective
 from holdfast_sidecar.ladder import MODES
 from holdfast_sidecar.settings import Settings
@@ -34,8 +34,7 @@ ENDINGS = (signal.SIGTERM, signal.SIGINT)
     metavar="PID",
     help="Launcher to watch; the sidecar leaves a while after it. Default: stay until told.",
 )
-@click.option("--listen", metavar="HOST:PORT", help="Address of /metrics (port 0: any free one).")
-@click.option("--listen-insecure", is_flag=True, help="Beyond loopback without token and TLS.")
+@serving_options
 @click.option("--mode", type=click.Choice(MODES), help="What may be done, not only said.")
 @click.option("--verbose", is_flag=True, help="Log every change, not only the important ones.")
 @settings_options
@@ -44,7 +43,6 @@ def sidecar(
     node: str,
     launcher_pid: int,
     listen: str | None,
-    listen_insecure: bool,
     mode: str | None,
     verbose: bool,
     effective: Effective,
@@ -62,8 +60,7 @@ def sidecar(
         level=logging.DEBUG if verbose else logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
-    flags = {"listen": listen, "listen_insecure": listen_insecure, "mode": mode}
-    settings = _with_flags(effective.settings, flags)
+    settings = _with_flags(effective.settings, {"listen": listen, "mode": mode})
     _watch(job, node, launcher_pid, settings)
 
 

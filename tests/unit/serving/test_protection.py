@@ -8,7 +8,7 @@ import ssl
 from pathlib import Path
 
 import pytest
-from asking import ask, make_certificate, serving
+from tests.unit.serving.asking import ask, make_certificate, serving
 from tests.servers import required
 from tests.unit.metrics.picture import picture
 

@@ -11,7 +11,7 @@ import time
 from http import HTTPStatus
 
 import pytest
-from asking import ask, serving
+from tests.unit.serving.asking import ask, serving
 from tests.unit.metrics.picture import picture
 
 from holdfast_sidecar.bad_input import BadInput
