@@ -98,11 +98,12 @@ def test_one_that_is_skipped_is_counted_once_for_each_that_was_slow() -> None:
 
 
 def told(job: SimulatedJob) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
-    """node -> the counters of the job that it tells now, as its exporter would."""
+    """node -> the counters of the job that it tells now, as its exporter would, which may go on
+    though all else of it hangs."""
     pages = {}
     for node in job.nodes.values():
         orders = node.coordinator.orders()
-        if node.dead or orders.view is None:
+        if orders.view is None:
             continue
         shown = dataclasses.replace(picture(), orders=orders)
         shown = while_leading(shown, orders, job.now)

@@ -25,11 +25,15 @@ PROMETHEUS_ASKS = (
 )
 """The Accept header of Prometheus 2.42."""
 
+OF_THIS_PROCESS = {"holdfast_sidecar_cpu_seconds_total", "holdfast_sidecar_resident_memory_bytes"}
+
 JOB_WIDE = [entry for entry in CATALOGUE if entry.leader_only]
 
 
 def page(accept: str = "") -> tuple[str, str]:
-    body, content_type = expose(draw(picture(), "job"), accept)
+    """Without what is measured of this very process."""
+    samples = [s for s in draw(picture(), "job") if s.name not in OF_THIS_PROCESS]
+    body, content_type = expose(samples, accept)
     return body.decode(), content_type
 
 
