@@ -113,9 +113,13 @@ def _dict_reader(key: Any, item: Callable[[Any], Any]) -> Callable[[Any], Any]:
         kept = {name: one for name, one in told.items() if one is not _UNREADABLE}
         if key is str:
             return kept
-        return {int(name): one for name, one in kept.items() if name.isdecimal() and len(name) < DIGITS}
+        return {int(name): one for name, one in kept.items() if _is_number(name)}
 
     return read
+
+
+def _is_number(name: str) -> bool:
+    return name.isdecimal() and len(name) < DIGITS
 
 
 def _record_reader(kind: Any) -> Callable[[Any], Any]:

@@ -84,6 +84,9 @@ class Heat:
     phases: dict[int, list[int | None]] = field(default_factory=dict)
     """rank -> its phase at the end of each column, by its place in `phase_names`."""
     phase_names: list[str] = field(default_factory=list)
+    ranks_per_row: int = 1
+    """In jobs of more ranks than RANKS a row stands for so many neighbours, the first of which
+    names it: the slowest of them counts."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,8 @@ class IncidentView:
     detected_unix_s: float = 0.0
     recovered_unix_s: float = 0.0
     decided: str = ""
+    is_over: bool = False
+    """Recovered, passed by itself, or the job was stopped for it."""
     lost_s: float | None = None
     lost_steps: int | None = None
     title: str = ""
@@ -130,6 +135,8 @@ class SlowView:
     """30: so much slower than its peers."""
     since_step: int = 0
     cause: str = ""
+    why: str = ""
+    """The cause in words."""
     confidence: float = 0.0
     advice: str = ""
     gain: float = 0.0
@@ -169,6 +176,12 @@ class LiveView:
     store_away_since_unix_s: float | None = None
     state: str = ""
     """`waiting`, `running`, `evidence`, `ended`, `done`, `stopped`; empty: not known."""
+    light: str = ""
+    """`green`, `yellow`, `red`, and `grey`: over, or nothing to judge yet."""
+    headline: str = ""
+    """What is wrong, in one sentence; else that nothing is."""
+    warnings: list[str] = field(default_factory=list)
+    """What is wrong besides."""
     waits: str = ""
     """Why nothing goes on; empty while it does."""
     attempt: int | None = None
@@ -202,8 +215,8 @@ class LiveView:
 
     @property
     def open_incidents(self) -> Sequence[IncidentView]:
-        """Those that nobody has recovered from yet."""
-        return [one for one in self.incidents if not one.recovered_unix_s]
+        """Those that are not over."""
+        return [one for one in self.incidents if not one.is_over]
 
     @property
     def by_rank(self) -> Mapping[int, RankView]:
