@@ -31,6 +31,7 @@ function hear(view) {
   watch.delay = EVERY_MS;
   $('ask').hidden = true;
   show(view);
+  if (!performance.getEntriesByName('shown').length) performance.mark('shown');
 }
 
 function show(view) {
