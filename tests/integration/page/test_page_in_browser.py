@@ -11,11 +11,18 @@ import pytest
 from tests.chromium import Visit, visit
 from tests.integration.page.site import Site
 from tests.unit.live.large_job import Job
+from tests.unit.metrics.picture import INCIDENTS
+
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.serving.protection import Protection
+from holdfast_sidecar.serving.token import Token
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.browser
+
+MOST_BYTES = 150_000
 
 PICTURE = Path(__file__).parents[3] / "docs" / "pictures" / "page.png"
 
@@ -53,7 +60,7 @@ def brightness(colour: tuple[int, ...]) -> float:
 def test_the_map_shows_the_slow_rank_and_the_page_complains_of_nothing(
     browser: Browser, site: Site, ranks: int
 ) -> None:
-    site.live(Job(ranks, per_node=min(8, ranks), slow=3))
+    site.live(Job(ranks, per_node=min(8, ranks), slow=3, incidents={}))
     with visit(browser) as visited:
         shown(visited, site)
         usual = [cell(visited, row, 10) for row in (0, 1, 2)]
@@ -141,13 +148,40 @@ def test_an_incidents_story_opens_and_stays_open(browser: Browser, site: Site) -
         assert hang.locator("ol").is_visible()
 
 
+def lately(began_unix_s: float) -> dict[str, Incident]:
+    """A hang and a crash in the ten minutes before."""
+    hang = dataclasses.replace(
+        INCIDENTS["i1"],
+        culprit_node="node-4",
+        culprit_ranks=[37],
+        confidence=0.94,
+        since_unix_s=began_unix_s - 420,
+        detected_unix_s=began_unix_s - 405,
+        recovered_unix_s=began_unix_s - 377,
+        evidence=["rank 37: in all_reduce (train.py:88), while 63 peers wait for it"],
+    )
+    crash = dataclasses.replace(
+        hang,
+        identifier="i4",
+        cause="crash",
+        culprit_node="node-1",
+        culprit_ranks=[12],
+        since_unix_s=began_unix_s - 120,
+        detected_unix_s=began_unix_s - 119.8,
+        recovered_unix_s=began_unix_s - 101,
+        evidence=["rank 12: ValueError: a sample of length 0, in load (data.py:31)"],
+    )
+    return {"i1": hang, "i4": crash}
+
+
 def test_the_timeline_leads_to_the_story(browser: Browser, site: Site) -> None:
-    site.live(Job(16))
+    site.live(Job(64, incidents=lately(1_000_000.0)))
     with visit(browser) as visited:
         shown(visited, site)
         left = visited.page.evaluate("timeline.marks.find((mark) => mark.id === 'i1').left")
         visited.page.locator("#timeline").click(position={"x": left + 1, "y": 15})
-        assert visited.page.evaluate("document.activeElement.parentNode.open")
+        assert visited.page.evaluate("document.activeElement.parentNode.dataset.id") == "i1"
+        assert "Rank 37 on node node-4 hung" in text(visited, "#incidents details[open]")
 
 
 HOSTILE = "<img src=x onerror=window.taken=1><script>window.taken=1</script>"
@@ -169,7 +203,7 @@ def test_what_a_job_calls_itself_is_shown_and_never_run(browser: Browser, site: 
         assert visited.complaints == []
 
 
-def _renamed(incident: Any) -> Any:
+def _renamed(incident: Incident) -> Incident:
     return dataclasses.replace(incident, cause=HOSTILE, evidence=[HOSTILE], culprit_node=HOSTILE)
 
 
@@ -195,7 +229,7 @@ def test_a_sidecar_that_is_gone_is_told_and_asked_seldomer(browser: Browser, sit
         visited.page.clock.run_for(20_000)
         visited.page.locator("#stale").wait_for(state="visible")
         assert "not reachable for" in text(visited, "#stale")
-        assert visited.page.evaluate("watch.delay") > 2000
+        visited.page.wait_for_function("watch.delay > 2000")
         assert visited.page.locator("#heat").is_visible()
 
 
@@ -233,14 +267,39 @@ def test_before_the_first_tick_the_page_waits_with_a_word(browser: Browser, site
         assert visited.complaints == []
 
 
-def test_the_picture_in_the_documents_can_be_taken(browser: Browser, site: Site) -> None:
+def test_a_sidecar_that_wants_a_token_is_shown_it(browser: Browser, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("open-sesame-0123456789\n")
+    file.chmod(0o600)
+    site = Site(Protection(Token(file)))
+    site.live(Job(16), 3)
+    try:
+        with visit(browser) as visited:
+            visited.page.goto(site.address)
+            visited.page.locator("#token").wait_for(state="visible")
+            assert "llm" not in text(visited, "body")
+            visited.page.locator("#token").fill("open-sesame-0123456789")
+            visited.page.keyboard.press("Enter")
+            visited.page.wait_for_function("watch.view !== null")
+            assert text(visited, "#run") == "job llm"
+            assert not visited.page.locator("#ask").is_visible()
+    finally:
+        site.close()
+
+
+BEGAN_UNIX_S = 1_795_000_000.0
+
+
+def test_the_picture_in_the_documents_is_of_this_page(browser: Browser, site: Site) -> None:
     """HOLDFAST_WRITE_PICTURES=1 writes it."""
-    site.live(Job(64, slow=37), 100)
-    with visit(browser, viewport={"width": 1100, "height": 860}) as visited:
+    site.live(Job(64, slow=37, incidents=lately(BEGAN_UNIX_S), began_unix_s=BEGAN_UNIX_S), 100)
+    with visit(browser, viewport={"width": 1100, "height": 1000}, timezone_id="UTC") as visited:
+        visited.page.clock.set_fixed_time(BEGAN_UNIX_S + 100)
         shown(visited, site)
+        visited.page.locator("#incidents summary").first.click()
         taken = visited.page.screenshot(type="png")
-        assert len(taken) < 150_000
-        if os.environ.get("HOLDFAST_WRITE_PICTURES"):
-            PICTURE.parent.mkdir(parents=True, exist_ok=True)
-            PICTURE.write_bytes(taken)
-    assert PICTURE.stat().st_size < 150_000
+    if os.environ.get("HOLDFAST_WRITE_PICTURES"):
+        PICTURE.parent.mkdir(parents=True, exist_ok=True)
+        PICTURE.write_bytes(taken)
+    assert len(taken) < MOST_BYTES
+    assert PICTURE.stat().st_size < MOST_BYTES

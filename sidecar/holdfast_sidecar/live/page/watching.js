@@ -47,6 +47,7 @@ function showTeller(view) {
   const teller = $('teller');
   const told = [view.node, view.is_leader, view.leader_node, view.leader_address];
   redraw('teller', told, () => {
+    if (!view.node) return [];
     if (view.is_leader) return [`told by ${view.node}, which leads`];
     const parts = [`told by ${view.node}, which does not lead: time goes back only for its own ranks. `];
     if (!view.leader_node) return [...parts, 'Who leads is not known.'];
