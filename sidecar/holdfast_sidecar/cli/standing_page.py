@@ -127,7 +127,8 @@ def _page_address(standing: Standing) -> Iterator[str]:
     leader = standing.leader.rpartition("/")[0]
     for node in standing.nodes:
         if node.node == leader and node.sidecar and node.metrics_address:
-            yield f"page        http://{node.metrics_address}/"
+            address = node.metrics_address
+            yield f"page        {address if '://' in address else f'http://{address}'}/"
 
 
 def _since(standing: Standing, now_unix_s: float) -> str:
