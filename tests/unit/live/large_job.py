@@ -75,7 +75,7 @@ def picture(job: Job, now_s: float = 10.0, **orders: Any) -> Picture:
         ranks=Ranks(ATTEMPT),
         findings=job.findings,
         orders=dataclasses.replace(told, **orders),
-        heartbeats={name: job.began_unix_s + now_s for name in reports},
+        heartbeats=dict.fromkeys(reports, job.began_unix_s + now_s),
     )
 
 
