@@ -39,7 +39,7 @@ def test_a_leader_tells_of_all_ranks_and_nodes() -> None:
 
 def test_the_jobs_figures_are_those_of_its_ranks() -> None:
     view = seen(picture(Job(64), now_s=10.0))
-    assert view.step == 170
+    assert view.step == 1170
     assert view.step_s == 0.12
     assert view.tokens_per_s == 64 * 2000.0
     assert view.mfu == 0.382
