@@ -6,7 +6,6 @@ Drawn when somebody asks, once a tick at most however many watch.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.live.feeding import told_now
@@ -15,7 +14,6 @@ from holdfast_sidecar.live.heat import HeatMemory
 from holdfast_sidecar.live.packing import pack
 from holdfast_sidecar.live.view import LiveView
 from holdfast_sidecar.picture import Picture
-from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.serving.route import JSON, Answer, Request
 
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
@@ -32,8 +30,6 @@ class LiveTelling:
     _remembering: threading.Lock = field(default_factory=threading.Lock)
     """Held for moments: the loop's thread waits for it."""
     _drawing: threading.Lock = field(default_factory=threading.Lock)
-    _nodes: Mapping[str, NodeReport] | None = None
-    """Whose reports were taken in last."""
     _away_since_unix_s: float | None = None
     _drawn_at_s: float = -1.0
     _drawn: bytes = b""
@@ -45,9 +41,8 @@ class LiveTelling:
             self._away_since_unix_s = None
         elif self._away_since_unix_s is None:
             self._away_since_unix_s = now_unix_s
-        if orders.nodes is self._nodes and not self._memory.wants(now_unix_s):
+        if not self._memory.wants(now_unix_s):
             return
-        self._nodes = orders.nodes
         told = told_now(picture)
         with self._remembering:
             self._memory.follow(now_unix_s, told.ranks, told.world_size, told.step)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from holdfast_sidecar.live.levels import NOTHING, RATIOS, level_of
@@ -21,6 +21,11 @@ FIRST_S = 1.0
 LAST_S = 32.0
 """...and an old one's: all columns are an hour then, as long as a page on a second screen is of
 use; what was before stands in Prometheus."""
+
+FEEDS = 4
+"""Of a column: enough for a mean, and to see a phase that takes a quarter of it."""
+
+_NONE = bytes([NOTHING])
 
 
 class RankNow(NamedTuple):
@@ -110,6 +115,8 @@ class HeatMemory:
     opened: Opened | None = None
     per_row: int = 1
     rows: int = 0
+    fed_unix_s: float = 0.0
+    """When it was fed last."""
 
     @property
     def size_bytes(self) -> int:
@@ -117,14 +124,21 @@ class HeatMemory:
         return sum(column.size_bytes for column in self.columns)
 
     def wants(self, now_unix_s: float) -> bool:
-        """Whether nothing was heard yet in the column of this moment."""
-        opened = self.opened
-        return opened is None or now_unix_s >= opened.end_unix_s or not opened.has_heard
+        """Whether it is time to hear more: each column wants four times at most, and once a second.
+
+        What a rank tells is the median of its latest steps, and asking a thousand of them takes
+        two milliseconds.
+        """
+        opened, since_s = self.opened, now_unix_s - self.fed_unix_s
+        if opened is None or now_unix_s >= opened.end_unix_s or since_s < 0:
+            return True
+        return not opened.has_heard or since_s >= max(FIRST_S, self.width_s / FEEDS)
 
     def follow(
         self, now_unix_s: float, told: Iterable[RankNow], world_size: int, step: int | None
     ) -> None:
         """Take in what the ranks told just now. world_size: how many there are in all."""
+        self.fed_unix_s = now_unix_s
         self._make_room(world_size)
         opened = self._column_of(now_unix_s)
         opened.hear(told, step)
@@ -200,32 +214,31 @@ class HeatMemory:
 
 def _halved(columns: list[Column], width_s: float) -> list[Column]:
     """Those that fall into the same column of twice the width become one."""
-    by_end: dict[float, list[Column]] = {}
+    kept: list[Column] = []
     for column in columns:
-        by_end.setdefault(math.ceil(column.end_unix_s / width_s) * width_s, []).append(column)
-    return [_merged(end_unix_s, pair) for end_unix_s, pair in by_end.items()]
+        end_unix_s = math.ceil(column.end_unix_s / width_s) * width_s
+        if kept and kept[-1].end_unix_s == end_unix_s:
+            kept[-1] = _merged(end_unix_s, kept[-1], column)
+        else:
+            kept.append(replace(column, end_unix_s=end_unix_s))
+    return kept
 
 
-def _merged(end_unix_s: float, columns: list[Column]) -> Column:
-    """The mean of what was told; the phase and the step of the last that told one."""
-    rows = max(len(column.levels) for column in columns)
-    levels = _rows([column.levels for column in columns], rows)
-    phases = _rows([column.phases for column in columns], rows)
-    steps = [column.step for column in columns if column.step is not None]
+def _merged(end_unix_s: float, one: Column, later: Column) -> Column:
+    """The mean of what was told; the phase and the step of the later, where it told one."""
+    rows = len(later.levels)
+    levels = zip(one.levels.ljust(rows, _NONE), later.levels, strict=True)
+    phases = zip(one.phases.ljust(rows, _NONE), later.phases, strict=True)
     return Column(
         end_unix_s,
-        steps[-1] if steps else None,
-        bytes(_mean([one for one in told if one]) for told in levels),
-        bytes(next((one for one in reversed(told) if one), NOTHING) for told in phases),
+        one.step if later.step is None else later.step,
+        bytes([(a + b + 1) // 2 if a and b else a or b for a, b in levels]),
+        bytes([b or a for a, b in phases]),
     )
-
-
-def _mean(levels: list[int]) -> int:
-    return round(sum(levels) / len(levels)) if levels else NOTHING
 
 
 def _rows(columns: list[bytes], rows: int) -> list[tuple[int, ...]]:
     """Of each row what stands in the columns; a job that grew had fewer rows before."""
     if not columns:
         return [() for _ in range(rows)]
-    return list(zip(*(column.ljust(rows, bytes([NOTHING])) for column in columns), strict=True))
+    return list(zip(*(column.ljust(rows, _NONE) for column in columns), strict=True))

@@ -36,7 +36,7 @@ def test_the_map_holds_what_was_heard_tick_by_tick() -> None:
     assert min(slow) > 1.2
 
 
-def test_a_report_that_was_heard_is_not_counted_again() -> None:
+def test_ranks_are_asked_once_a_second_at_most() -> None:
     telling = LiveTelling("llm")
     shown = picture(Job(16), now_s=1.0)
     for part in range(5):

@@ -21,7 +21,7 @@ function ratioColour(level) {
   const scale = dark.matches ? SCALES.dark : SCALES.light;
   if (level === NOTHING) return scale.nothing;
   // A tenth more than the median is much for one rank, and twice is as bad as it gets.
-  const turns = Math.log2(ratioOf(level)), share = Math.min(1, Math.abs(turns)) ** 0.7;
+  const turns = Math.log2(ratioOf(level)), share = Math.min(1, Math.abs(turns));
   return along([scale.usual, ...(turns > 0 ? scale.slow : scale.quick)], share);
 }
 
