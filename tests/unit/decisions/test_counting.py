@@ -14,11 +14,15 @@ from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.decisions.counting import count, counted_ever, keep_counted, taken_back
 from holdfast_sidecar.metrics.catalogue import CATALOGUE
-from holdfast_sidecar.metrics.drawing import draw, while_leading
+from holdfast_sidecar.metrics.drawing import while_leading
+from holdfast_sidecar.metrics.job_samples import draw_job
+from holdfast_sidecar.metrics.samples import Told
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, CheckpointTally, LedgerEntry
 from holdfast_sidecar.records.incident import Incident
 
 COUNTERS = {entry.name for entry in CATALOGUE if entry.leader_only and entry.kind != "gauge"}
+
+PICTURE = picture()
 
 CRASH = Incident(
     "i1",
@@ -103,19 +107,17 @@ def told(job: SimulatedJob) -> dict[str, dict[tuple[tuple[str, str], ...], float
     pages = {}
     for node in job.nodes.values():
         orders = node.coordinator.orders()
-        if orders.view is None:
-            continue
-        shown = dataclasses.replace(picture(), orders=orders)
-        shown = while_leading(shown, orders, job.now)
-        pages[node.name] = {
-            (("name", s.name), *sorted(s.labels.items())): s.value
-            for s in draw(shown, "job")
-            if s.name in COUNTERS
-        }
+        shown = while_leading(dataclasses.replace(PICTURE, orders=orders), orders, job.now)
+        if shown.orders.is_leader:
+            pages[node.name] = {
+                (("name", s.name), *sorted(s.labels.items())): s.value
+                for s in draw_job(shown, Told({"run": "job"}))
+                if s.name in COUNTERS
+            }
     return pages
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_change_of_leader_lets_no_counter_fall(tmp_path: Path, seed: int) -> None:
     job = SimulatedJob(tmp_path, nodes=3, least=2, registered=True, every_steps=10, seed=seed)
     highest: dict[tuple[tuple[str, str], ...], float] = {}
