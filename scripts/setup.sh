@@ -32,6 +32,7 @@ slurmctld slurmctld
 slurmd slurmd
 mpirun openmpi-bin
 promtool prometheus
+amtool prometheus-alertmanager
 chromium chromium
 PACKAGES
 "$python" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
