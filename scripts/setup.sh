@@ -33,6 +33,7 @@ slurmd slurmd
 mpirun openmpi-bin
 promtool prometheus
 amtool prometheus-alertmanager
+chromium chromium
 PACKAGES
 "$python" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
 

@@ -7,6 +7,8 @@ import time
 from dataclasses import dataclass
 
 from holdfast_sidecar.listening import parse_listen
+from holdfast_sidecar.live_page import LivePage
+from holdfast_sidecar.live_telling import LiveTelling
 from holdfast_sidecar.places import Places
 from holdfast_sidecar.reach import is_loopback, told_address
 from holdfast_sidecar.serving.discovery_route import DiscoveryRoute
@@ -35,9 +37,10 @@ def open_exporter(job: str, node: str, settings: Settings, places: Places) -> Se
     server = Server(settings.sidecar.listen, open_protection(settings.sidecar))
     address = told_address(settings.sidecar, server.port, settings.redis.url)
     discovery = _discovery(job, node, address, TargetFile(places.targets))
+    live = LiveTelling(job)
     exporter = Exporter(
-        routes=(MetricsRoute(job), HealthRoute(), discovery),
-        listeners=(discovery,),
+        routes=(LivePage(), live, MetricsRoute(job), HealthRoute(), discovery),
+        listeners=(discovery, live),
         server=server,
     )
     exporter.serve()

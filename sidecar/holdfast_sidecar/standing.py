@@ -363,11 +363,11 @@ def _trouble(
         yield "nobody leads"
     for node in nodes:
         yield from _node_trouble(node)
-    yield from _ill([one for one in findings if not _is_worth_knowing(one)])
+    yield from ills([one for one in findings if not is_worth_knowing(one)])
 
 
-def _ill(findings: list[Finding]) -> Iterator[str]:
-    """Each kind once for each node, with the GPUs that it is about."""
+def ills(findings: list[Finding]) -> Iterator[str]:
+    """Findings in a line each: every kind once for each node, with the GPUs that it is about."""
     alike: dict[tuple[str, str], list[Finding]] = defaultdict(list)
     for one in findings:
         alike[one.kind.value, one.node].append(one)
@@ -384,7 +384,7 @@ def _which(finding: Finding) -> str:
     return ", ".join(filter(None, [xid, finding.named_gpu]))
 
 
-def _is_worth_knowing(finding: Finding) -> bool:
+def is_worth_knowing(finding: Finding) -> bool:
     """And no more: nothing needs to be done about it."""
     if finding.kind is Kind.LINK_FLAPPING:
         return not precaution.foretells(finding)

@@ -24,7 +24,7 @@ PLANTED = {
         "sidecar/holdfast_sidecar/actions/planted.py",
         "import holdfast.planted",
     ),
-    "detectors, decisions, stragglers and what GPU readings mean are pure": (
+    "detectors, decisions, stragglers, live views and what GPU readings mean are pure": (
         "sidecar/holdfast_sidecar/stragglers/planted.py",
         "def answer() -> None:\n    import socket",
     ),

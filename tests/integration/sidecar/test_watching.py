@@ -10,6 +10,8 @@ from pathlib import Path
 
 from tests.integration.sidecar.node import Node, wait_for
 
+from holdfast_sidecar.live.packing import unpack
+
 
 def test_it_reports_the_ranks_of_its_node(node: Node) -> None:
     node.rank("--rank=0", "--world-size=2")
@@ -22,6 +24,15 @@ def test_it_reports_the_ranks_of_its_node(node: Node) -> None:
     assert 'holdfast_rank_step{node="a",rank="1",run="job"}' in page
     health = json.loads(node.ask("/healthz"))
     assert (health["ok"], health["store_up"], health["ranks"]) == (True, True, 2)
+    view = unpack(node.ask("/live.json").encode())
+    assert view is not None
+    assert (view.run, view.node, view.leader_node) == ("job", "a", "a")
+    assert [(rank.rank, rank.node, rank.alive) for rank in view.ranks] == [
+        (0, "a", True),
+        (1, "a", True),
+    ]
+    assert list(view.heat.rows) == [0, 1]
+    assert "<canvas" in node.ask("/")
 
 
 def test_a_stopped_rank_is_a_hang_within_a_second_and_three_steps(node: Node) -> None:

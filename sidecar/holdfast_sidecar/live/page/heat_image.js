@@ -1,0 +1,64 @@
+// The map as pixels: one for each cell, then stretched to the room there is.
+
+const GUTTER = 64, AXIS = 22, TALLEST = 460, WIDEST_COLUMN = 18, HIGHEST_ROW = 22;
+
+function arranged(heat, order) {
+  // Rows in the order they are shown. Slowest first: by the mean of the columns, as far as told.
+  if (order !== 'slow') return heat.rows;
+  const mean = (row) => {
+    let sum = 0, told = 0;
+    for (const level of row.levels) if (level !== NOTHING) { sum += level; told++; }
+    return told ? sum / told : 0;
+  };
+  const means = new Map(heat.rows.map((row) => [row, mean(row)]));
+  return [...heat.rows].sort((one, other) => means.get(other) - means.get(one) || one.rank - other.rank);
+}
+
+function sizes(rows, columns, width) {
+  // A row is a pixel at least: of a thousand ranks the map is a thousand pixels tall.
+  const high = Math.max(1, Math.min(HIGHEST_ROW, Math.floor(TALLEST / Math.max(1, rows))));
+  const wide = Math.min(WIDEST_COLUMN, (width - GUTTER) / Math.max(1, columns));
+  return {high, wide, height: rows * high + AXIS};
+}
+
+function heatImage(heat, rows, colour) {
+  const width = heat.columns.length, canvas = document.createElement('canvas');
+  canvas.width = width;
+  canvas.height = rows.length;
+  const context = canvas.getContext('2d'), image = context.createImageData(width, rows.length);
+  const colours = coloursOf(heat, colour).map((parts) => new Uint8ClampedArray([...parts, 255]));
+  rows.forEach((row, down) => {
+    const cells = colour === 'phase' ? row.phases : row.levels;
+    for (let at = 0; at < width; at++) {
+      image.data.set(colours[cells[at]] || colours[NOTHING], 4 * (down * width + at));
+    }
+  });
+  context.putImageData(image, 0, 0);
+  return canvas;
+}
+
+function coloursOf(heat, colour) {
+  if (colour === 'phase') return [phaseColour(undefined), ...heat.names.map(phaseColour)];
+  return Array.from({length: LEVELS + 1}, (_, level) => ratioColour(level));
+}
+
+function showLegend(heat, colour) {
+  redraw('heat-legend', [heat.names, colour, dark.matches], () => {
+    if (colour === 'phase') {
+      const seen = heat.names.map((name, at) => [name, at + 1]).filter(([, number]) => heat.rows.some((row) => row.phases.includes(number)));
+      return seen.map(([name]) => legendLine(css(phaseColour(name)), name));
+    }
+    const stops = [];
+    for (let level = 1; level <= 55; level += 6) stops.push(css(ratioColour(level)));
+    const scale = legendLine(`linear-gradient(to right, ${stops.join(',')})`, '0.7 to 2 times the median of its role');
+    scale.firstChild.className = 'scale';
+    return [scale, legendLine(css(ratioColour(NOTHING)), 'nothing told')];
+  });
+}
+
+function legendLine(background, text) {
+  const line = element('li'), swatch = element('span');
+  swatch.style.background = background;
+  line.append(swatch, text);
+  return line;
+}

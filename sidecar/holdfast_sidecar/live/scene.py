@@ -1,0 +1,109 @@
+"""What a live view is made from: what the store held when it was last read, and what this node sees
+by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.store import Lease, View
+from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
+from holdfast_sidecar.findings import Finding
+from holdfast_sidecar.live.view import RankView
+from holdfast_sidecar.performance_seen import heard
+from holdfast_sidecar.picture import Picture
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.plan import TERMINAL, Plan
+from holdfast_sidecar.records.slowness import SlowStanding
+from holdfast_sidecar.standing import attached_plan
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One job at one moment."""
+
+    run: str
+    now_unix_s: float
+    view: View | None
+    """None: the store was never read."""
+    node: str = ""
+    """Who looks; empty: nobody's sidecar."""
+    is_leader: bool = False
+    store_up: bool = True
+    store_away_since_unix_s: float | None = None
+    heartbeats: Mapping[str, float] = field(default_factory=dict)
+    """Node -> when its heartbeat was last seen to move; a node that is missing was not watched."""
+    own_ranks: Sequence[RankView] = ()
+    """As they are seen here, whatever the store says."""
+    own_findings: Sequence[Finding] = ()
+    reports: Mapping[str, NodeReport] | None = None
+    """Those in `view` where they are parsed already."""
+    picture: Picture | None = None
+    """All else that this node knows."""
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """The store's view, parsed."""
+        if self.view is None:
+            return Cluster()
+        known = self.reports or {}
+        texts = self.view.section(Section.NODES)
+        by_text = {text: known[node] for node, text in texts.items() if node in known}
+        return parse_cluster(self.view, by_text.get)
+
+    @cached_property
+    def plan(self) -> Plan | None:
+        """The plan, or what stands in its place in a job that somebody else launched."""
+        if self.view is None or self.cluster.plan is not None:
+            return self.cluster.plan
+        return attached_plan(self.view)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more happens in this run."""
+        return self.plan is not None and self.plan.state in TERMINAL
+
+    @property
+    def lease(self) -> Lease:
+        """Who leads, as the store last had it."""
+        return Lease(0, "") if self.view is None else self.view.lease
+
+    @property
+    def leader_node(self) -> str:
+        """The node whose sidecar leads; empty: nobody's does, or it is not known."""
+        return self.lease.candidate.rpartition("/")[0]
+
+    @property
+    def leader(self) -> NodeReport | None:
+        """What the leader's sidecar says."""
+        report = self.cluster.nodes.get(self.leader_node)
+        return report if report is not None and report.candidate == self.lease.candidate else None
+
+    @property
+    def waiting(self) -> str:
+        """Why the leader takes no step yet."""
+        return "" if self.leader is None else self.leader.waiting
+
+    @cached_property
+    def standing(self) -> SlowStanding | None:
+        """Who is slow, as the leader last judged the attempt under way; None: it has not, or the
+        job is over."""
+        if self.plan is None or self.is_over:
+            return None
+        found = heard(self.cluster.nodes.values(), self.lease.candidate)
+        return found if found is not None and found.attempt == self.plan.attempt else None
+
+    @cached_property
+    def findings(self) -> list[Finding]:
+        """What every node found, this one's as of now."""
+        if self.is_over:
+            return []
+        others = [
+            finding
+            for name, report in sorted(self.cluster.nodes.items())
+            if name != self.node
+            for finding in report.findings
+        ]
+        return [*self.own_findings, *others]
