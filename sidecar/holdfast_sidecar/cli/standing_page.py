@@ -76,6 +76,7 @@ def _heading(standing: Standing, now_unix_s: float) -> Iterator[str]:
     if not standing.has_ended:
         leads = f"{standing.leader} (epoch {standing.epoch})" if standing.leader else "nobody"
         yield f"leader      {leads}"
+        yield from _page_address(standing)
         if standing.waiting and standing.state != "waiting":
             yield f"held up     {standing.waiting}"
     if standing.stepless_since_unix_s:
@@ -119,6 +120,15 @@ def _changed(standing: Standing) -> Iterator[str]:
     change = None if standing.slow is None else standing.slow.change
     if change is not None:
         yield f"changed     {changed(change)}"
+
+
+def _page_address(standing: Standing) -> Iterator[str]:
+    """Where a browser sees the job: its leader's sidecar has all of it, and the past."""
+    leader = standing.leader.rpartition("/")[0]
+    for node in standing.nodes:
+        if node.node == leader and node.sidecar and node.metrics_address:
+            address = node.metrics_address
+            yield f"page        {address if '://' in address else f'http://{address}'}/"
 
 
 def _since(standing: Standing, now_unix_s: float) -> str:

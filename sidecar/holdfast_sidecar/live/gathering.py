@@ -24,6 +24,9 @@ from holdfast_sidecar.records.slowness import Efficiency
 PHASE_NAMES = [phase.name.lower() for phase in sorted(Phase)]
 """By their numbers."""
 
+WARNINGS = 12
+"""More than this nobody reads; the table of what was found has the rest."""
+
 
 @dataclass(frozen=True)
 class Account:
@@ -80,7 +83,7 @@ def gather(
         state=_state(scene),
         light=light,
         headline=told,
-        warnings=[words for _, words in more],
+        warnings=_in_brief([words for _, words in more]),
         waits=scene.waiting,
         attempt=None if plan is None else plan.attempt,
         world_size=0 if plan is None else plan.world_size,
@@ -103,6 +106,13 @@ def gather(
         slow=slow_of(scene.standing),
         checkpoint=checkpoint_of(scene),
     )
+
+
+def _in_brief(warnings: list[str]) -> list[str]:
+    """A switch that fails is found on every node behind it."""
+    left_out = len(warnings) - WARNINGS
+    told = warnings[:WARNINGS]
+    return [*told, f"and {left_out} more of the kind"] if left_out > 0 else told
 
 
 def _state(scene: Scene) -> str:

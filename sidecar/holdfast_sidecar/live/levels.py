@@ -36,7 +36,10 @@ def level_of(ratio: float) -> int:
     return 1 + round(min(LEVELS - 1.0, math.log(ratio / LOWEST) / math.log(STEP)))
 
 
-RATIOS = (None, *(round(LOWEST * STEP**at, 3) for at in range(LEVELS)))
+RATIOS: tuple[float | None, ...] = (
+    None,
+    *(round(LOWEST * STEP**at, 3) for at in range(LEVELS)),
+)
 """What each level stands for; None for NOTHING."""
 
 _KNOWN: dict[float | None, int] = {ratio: level for level, ratio in enumerate(RATIOS)}

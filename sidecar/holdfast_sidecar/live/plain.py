@@ -22,6 +22,9 @@ OF, ROWS = "of", "rows"
 DIGITS = 10
 """Of a rank's number, fewer than that."""
 
+LARGEST = 1e300
+"""A number that JSON can say may be larger than any float."""
+
 _UNREADABLE = object()
 """In place of a value that is of another kind than its field."""
 
@@ -76,7 +79,7 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
 
 def _leaf_reader(kind: Any) -> Callable[[Any], Any]:
     def read(value: Any) -> Any:
-        if kind is float and type(value) in (int, float) and math.isfinite(value):
+        if kind is float and type(value) in (int, float) and -LARGEST < value < LARGEST:
             return float(value)
         return value if type(value) is kind and kind is not float else _UNREADABLE
 

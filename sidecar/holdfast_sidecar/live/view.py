@@ -171,7 +171,8 @@ class LiveView:
     is_leader: bool = False
     leader_node: str = ""
     leader_address: str = ""
-    """Where the leader serves its page, host:port; empty: not known."""
+    """Where the leader serves its page, host:port, `https://` before it where it has to be spoken;
+    empty: not known."""
     store_up: bool = True
     store_away_since_unix_s: float | None = None
     state: str = ""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 
+from holdfast_sidecar.local_state import Orders
+from holdfast_sidecar.metrics.drawing import while_leading
 from holdfast_sidecar.picture import Picture
-from holdfast_sidecar.serving.protection import Protection
 from holdfast_sidecar.serving.route import Answer, Listener, Request, Route
 from holdfast_sidecar.serving.server import Server
 
@@ -18,9 +20,11 @@ class Exporter:
 
     routes: Sequence[Route]
     listeners: Sequence[Listener] = ()
-    protection: Protection = field(default_factory=Protection)
+    server: Server | None = None
+    orders: Callable[[], Orders] | None = None
+    """What coordination agreed on since the newest picture, once there is coordination."""
+    clock: Callable[[], float] = time.monotonic
     _picture: Picture | None = None
-    _server: Server | None = None
 
     def tell(self, picture: Picture) -> None:
         """Take the newest picture (one assignment; a scrape in progress keeps the one it has)."""
@@ -28,18 +32,15 @@ class Exporter:
         for listener in self.listeners:
             listener.hear(picture)
 
-    def serve(self, listen: str) -> int:
-        """Listen on `host:port` (port 0: any free one) and answer the port that it became.
-
-        Raises BadInput when that can't be.
-        """
-        self._server = Server(listen, self.protection, self.answer)
-        return self._server.start()
+    def serve(self) -> None:
+        """Begin to answer."""
+        if self.server is not None:
+            self.server.start(self.answer)
 
     def close(self) -> None:
         """Stop serving."""
-        if self._server is not None:
-            self._server.close()
+        if self.server is not None:
+            self.server.close()
 
     def answer(self, request: Request) -> Answer:
         """What the path's route says; 401 to those who need the token, 404 where there is none."""
@@ -49,7 +50,13 @@ class Exporter:
         if route is None:
             known = ", ".join(one.path for one in self.routes)
             return Answer(f"here are {known}\n".encode(), status=HTTPStatus.NOT_FOUND)
-        return route.answer(request, self._picture)
+        return route.answer(request, self._current())
+
+    def _current(self) -> Picture | None:
+        picture = self._picture
+        if picture is None or self.orders is None:
+            return picture
+        return while_leading(picture, self.orders(), self.clock())
 
 
 REFUSED = Answer(

@@ -42,6 +42,7 @@ class Job:
     findings: tuple[Finding, ...] = ()
     leader: str = ""
     waiting: str = ""
+    began_unix_s: float = 1_000_000.0
 
     def name(self, number: int) -> str:
         return self.names.format(number)
@@ -68,11 +69,13 @@ def picture(job: Job, now_s: float = 10.0, **orders: Any) -> Picture:
     )
     return dataclasses.replace(
         known_picture(),
-        moment=dataclasses.replace(moment(now_s), node=job.name(0)),
+        moment=dataclasses.replace(
+            moment(now_s), node=job.name(0), now_unix_s=job.began_unix_s + now_s
+        ),
         ranks=Ranks(ATTEMPT),
         findings=job.findings,
         orders=dataclasses.replace(told, **orders),
-        heartbeats={name: 1_000_000.0 + now_s for name in reports},
+        heartbeats={name: job.began_unix_s + now_s for name in reports},
     )
 
 

@@ -89,6 +89,13 @@ def test_the_worst_comes_first() -> None:
     assert len(view.warnings) == 1
 
 
+def test_of_very_many_warnings_the_first_are_told() -> None:
+    disks = tuple(Finding(Kind.DISK_FULL, f"node-{n}", 5.0, 0.9) for n in range(100))
+    view = seen(findings=disks)
+    assert view.warnings[-1] == "and 87 more of the kind"
+    assert len(view.warnings) == 13
+
+
 def test_without_an_attempt_there_is_nothing_to_judge_yet() -> None:
     shown = picture(Job(8, slow=None, incidents={}))
     assert shown.orders.view is not None

@@ -26,12 +26,11 @@ function heatImage(heat, rows, colour) {
   canvas.width = width;
   canvas.height = rows.length;
   const context = canvas.getContext('2d'), image = context.createImageData(width, rows.length);
-  const colours = coloursOf(heat, colour);
+  const colours = coloursOf(heat, colour).map((parts) => new Uint8ClampedArray([...parts, 255]));
   rows.forEach((row, down) => {
     const cells = colour === 'phase' ? row.phases : row.levels;
     for (let at = 0; at < width; at++) {
       image.data.set(colours[cells[at]] || colours[NOTHING], 4 * (down * width + at));
-      image.data[4 * (down * width + at) + 3] = 255;
     }
   });
   context.putImageData(image, 0, 0);

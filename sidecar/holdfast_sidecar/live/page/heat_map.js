@@ -1,12 +1,13 @@
 // Ranks x time on a canvas; pointing at a cell, or moving to it by keys, tells what it is.
 
-const map = {view: null, rows: [], at: null};
+const map = {view: null, rows: [], at: null, image: null};
 
 const chosen = (name) => document.querySelector(`input[name="${name}"]:checked`).value;
 
 function showHeat(view) {
   map.view = view;
   map.rows = arranged(view.heat, chosen('rows'));
+  map.image = null;
   const isEmpty = !map.rows.length || !view.heat.columns.length;
   $('heat-empty').hidden = !isEmpty;
   $('heat').hidden = isEmpty;
@@ -32,8 +33,8 @@ function drawHeat() {
   const context = canvas.getContext('2d');
   context.scale(ratio, ratio);
   context.imageSmoothingEnabled = false;
-  const image = heatImage(heat, map.rows, chosen('colour'));
-  context.drawImage(image, GUTTER, 0, heat.columns.length * size.wide, map.rows.length * size.high);
+  map.image = map.image || heatImage(heat, map.rows, chosen('colour'));
+  context.drawImage(map.image, GUTTER, 0, heat.columns.length * size.wide, map.rows.length * size.high);
   labelRows(context, size);
   labelTimes(context, size);
   outline(context, size);
@@ -45,13 +46,14 @@ function labelRows(context, size) {
   context.textAlign = 'right';
   context.textBaseline = 'middle';
   const slow = new Set(map.view.slow.map((one) => one.rank)), {perRow} = map.view.heat;
+  const red = cssOf('--red'), quiet = cssOf('--quiet');
   let every = 1;
   while (every * size.high < 14) every *= 2;
   map.rows.forEach((row, down) => {
     const middle = (down + 0.5) * size.high;
     let isSlow = false;
     for (let rank = row.rank; rank < row.rank + perRow; rank++) isSlow = isSlow || slow.has(rank);
-    context.fillStyle = cssOf(isSlow ? '--red' : '--quiet');
+    context.fillStyle = isSlow ? red : quiet;
     if (down % every === 0) context.fillText(String(row.rank), GUTTER - 14, Math.max(6, middle));
     if (isSlow) context.fillRect(GUTTER - 9, middle - Math.max(1.5, size.high / 2), 6, Math.max(3, size.high));
   });

@@ -58,8 +58,10 @@ function drawTimeline(view) {
 }
 
 function markAt(event) {
+  // The narrowest: a long one may lie behind many.
   const left = event.clientX - $('timeline').getBoundingClientRect().left;
-  return [...timeline.marks].reverse().find((mark) => left >= mark.left - 3 && left <= mark.right + 3);
+  const hit = timeline.marks.filter((mark) => left >= mark.left - 3 && left <= mark.right + 3);
+  return hit.sort((one, other) => (one.right - one.left) - (other.right - other.left))[0];
 }
 
 function openIncident(event) {

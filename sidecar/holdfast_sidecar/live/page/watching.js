@@ -31,6 +31,7 @@ function hear(view) {
   watch.delay = EVERY_MS;
   $('ask').hidden = true;
   show(view);
+  if (!performance.getEntriesByName('shown').length) performance.mark('shown');
 }
 
 function show(view) {
@@ -46,6 +47,7 @@ function showTeller(view) {
   const teller = $('teller');
   const told = [view.node, view.is_leader, view.leader_node, view.leader_address];
   redraw('teller', told, () => {
+    if (!view.node) return [];
     if (view.is_leader) return [`told by ${view.node}, which leads`];
     const parts = [`told by ${view.node}, which does not lead: time goes back only for its own ranks. `];
     if (!view.leader_node) return [...parts, 'Who leads is not known.'];
@@ -57,11 +59,11 @@ function showTeller(view) {
 
 function leaderLink(view) {
   // A loopback address means something on that node alone, and a wildcard nowhere.
-  const found = /^(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+):(\d{1,5})$/.exec(view.leader_address || '');
+  const found = /^(https:\/\/)?(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9_.-]+):(\d{1,5})$/.exec(view.leader_address || '');
   const isLoopback = (host) => /^(localhost|127\..*|\[::1\])$/.test(host);
-  if (!found || /^(0\.0\.0\.0|\[::\])$/.test(found[1]) || (isLoopback(found[1]) && !isLoopback(location.hostname))) return null;
+  if (!found || /^(0\.0\.0\.0|\[::\])$/.test(found[2]) || (isLoopback(found[2]) && !isLoopback(location.hostname))) return null;
   const link = element('a', 'its page');
-  link.href = `${location.protocol}//${found[1]}:${found[2]}/`;
+  link.href = `${found[1] ? 'https:' : 'http:'}//${found[2]}:${found[3]}/`;
   link.rel = 'noreferrer';
   return link;
 }

@@ -1,0 +1,1 @@
+"""Benchmarks of what whoever is on call looks at."""
