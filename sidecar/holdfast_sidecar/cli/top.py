@@ -102,7 +102,8 @@ def top(
     is_screen = not (once or as_json)
     if is_screen:
         _need_a_screen()
-    access = Access(token_file or "", ca_file or "")
+    served = effective.settings.sidecar
+    access = Access(token_file or served.token_file, ca_file or "", served.tls_cert_file)
     source = _source(effective, job, url, recording, access)
     choice = Choice(filter=words)
     if is_screen:
