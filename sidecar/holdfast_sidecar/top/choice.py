@@ -84,9 +84,14 @@ class Choice:
         """Only rows with these words."""
         return replace(self, filter=words)
 
+    @property
+    def has_rows_to_enter(self) -> bool:
+        """Whether Enter does something with a row; else it is text to scroll."""
+        return not self.read and self.pane in READABLE
+
     def entered(self, key: str) -> Choice:
         """Enter on this row: a node is opened or closed, everything else is read."""
-        if not key or self.read or self.pane not in READABLE:
+        if not key or not self.has_rows_to_enter:
             return self
         if key.startswith(NODE_KEY):
             return replace(self, opened=self.opened ^ {key})

@@ -25,6 +25,11 @@ class Cursor:
         first = min(max(self.first, place - room + 1), place)
         return Cursor(keys[place], place, max(min(first, len(keys) - room), 0))
 
+    def scrolled(self, by: int, keys: Sequence[str], room: int) -> Cursor:
+        """All rows so many up, as far as there are more: no row is chosen, and the first leads."""
+        first = min(max(self.first + by, 0), max(len(keys) - max(room, 1), 0))
+        return Cursor("", first, first)
+
     def moved(self, by: int, keys: Sequence[str], room: int) -> Cursor:
         """So many rows down."""
         if not keys:

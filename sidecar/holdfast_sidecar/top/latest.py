@@ -1,4 +1,4 @@
-"""What is known of a job just now: its newest view, and since when nobody tells a newer one. Pure."""
+"""What is known of a job: its newest view, and since when nobody tells a newer one. Pure."""
 
 from __future__ import annotations
 

@@ -12,9 +12,9 @@ from click.testing import CliRunner, Result
 from tests.unit.top.pretend_views import healthy, troubled
 
 from holdfast.identity import read_identity
+from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.main import cli
 from holdfast_sidecar.cli.sidecar_addresses import addresses_here, jobs_here, only_one
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.live.packing import pack
 from holdfast_sidecar.top.replay import parse_view
 
@@ -117,9 +117,7 @@ def test_the_only_living_sidecar_s_job_is_meant(tmp_path: Path) -> None:
         (["--job", "../x"], "can't be the name of a job"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_2(
-    arguments: list[str], says: str, tmp_path: Path
-) -> None:
+def test_bad_input_is_one_line_and_exit_2(arguments: list[str], says: str, tmp_path: Path) -> None:
     result = run("--once", *arguments, state=tmp_path)
     assert result.exit_code == 2
     assert says in result.output

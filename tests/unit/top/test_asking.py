@@ -48,7 +48,7 @@ def sidecar(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Sidecar]
             self.end_headers()
             self.wfile.write(said.body)
 
-        def log_message(self, format: str, *args: object) -> None:
+        def log_message(self, *given: object) -> None:
             pass
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
@@ -68,9 +68,11 @@ def sidecar(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Sidecar]
 def make_certificate(folder: Path, name: str) -> tuple[Path, Path]:
     certificate, key = folder / f"{name}.pem", folder / f"{name}.key"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj"]
-        + [f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}"]
-        + ["-keyout", str(key), "-out", str(certificate)],
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1"),
+            *("-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name}"),
+            *("-keyout", str(key), "-out", str(certificate)),
+        ],
         check=True,
         capture_output=True,
     )
@@ -134,7 +136,9 @@ def test_what_is_no_view_is_not_shown(sidecar: Sidecar, body: bytes) -> None:
         ask(sidecar.address, Access())
 
 
-@pytest.mark.parametrize("body", [VIEW, gzip.compress(VIEW)[:40], b"\x1f\x8b"])
+@pytest.mark.parametrize(
+    "body", [VIEW, gzip.compress(VIEW)[:40], b"\x1f\x8b"], ids=["not at all", "half", "head alone"]
+)
 def test_what_is_badly_compressed_is_not_shown_either(sidecar: Sidecar, body: bytes) -> None:
     sidecar.body, sidecar.headers = body, {"Content-Encoding": "gzip"}
     with pytest.raises(Away):

@@ -23,6 +23,13 @@ def test_going_up_again_moves_the_rows_only_at_the_edge() -> None:
     assert cursor.moved(-10, KEYS, 10).first == 40
 
 
+@pytest.mark.parametrize(("by", "first"), [(0, 0), (3, 3), (1_000_000, 90), (-1, 0)])
+def test_where_nothing_can_be_chosen_every_row_moves(by: int, first: int) -> None:
+    cursor = Cursor().scrolled(by, KEYS, 10)
+    assert cursor.settled(KEYS, 10).first == first
+    assert Cursor().scrolled(by, KEYS[:5], 10).first == 0
+
+
 def test_it_stays_with_its_row_in_another_order() -> None:
     cursor = Cursor().moved(3, KEYS, 10)
     turned = cursor.settled(KEYS[::-1], 10)

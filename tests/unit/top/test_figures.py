@@ -28,6 +28,11 @@ def test_a_length_of_time_in_few_columns(seconds: float | None, text: str) -> No
 
 def test_other_figures() -> None:
     assert (number(None), number(12_345)) == ("-", "12,345")
-    assert [amount(count) for count in (950, 12_345, 4.5e6, 8e10)] == ["950", "12.3k", "4.5M", "80.0G"]
+    assert [amount(count) for count in (950, 12_345, 4.5e6, 8e10)] == [
+        "950",
+        "12.3k",
+        "4.5M",
+        "80.0G",
+    ]
     assert (share(None), share(0.931), share(0.931, 1)) == ("-", "93%", "93.1%")
     assert (counted(1, "rank"), counted(1024, "rank")) == ("1 rank", "1,024 ranks")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from tests.unit.top.pretend_views import NOW, heat
@@ -40,7 +41,7 @@ def test_when_a_column_comes_the_others_stay_what_they_were() -> None:
         columns = [NOW + number for number in range(come, come + 120)]
         told = Heat(columns, rows={0: list(ratios[come : come + 120])})
         pictures.append(row(told, 30, 0))
-    for before, after in zip(pictures, pictures[1:], strict=False):
+    for before, after in pairwise(pictures):
         kept = before[2:-1]  # the first has columns that went, the last one that are to come
         assert kept in after
 

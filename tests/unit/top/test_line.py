@@ -2,7 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast_sidecar.top.drawing.line import Line, Look, Span, columns, fitted, joined, merged, plain
+from holdfast_sidecar.top.drawing.line import (
+    Line,
+    Look,
+    Span,
+    columns,
+    fitted,
+    joined,
+    merged,
+    plain,
+)
 from holdfast_sidecar.top.drawing.signs import ASCII, CAN_SHOW, UNICODE, suited
 from holdfast_sidecar.top.drawing.visible import width
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.unit.top.pretend_views import HOSTILE, healthy, hostile, troubled
 
-from holdfast_sidecar.live.view import LiveView
+from holdfast_sidecar.live.view import IncidentView, LiveView
 from holdfast_sidecar.top.choice import Choice, Grouping, Order, Pane
 from holdfast_sidecar.top.drawing.signs import ASCII, UNICODE, Signs
 from holdfast_sidecar.top.latest import Latest
@@ -126,6 +126,20 @@ def test_a_story_is_opened_read_and_left() -> None:
         assert any("rank 1 on node-0 stood still" in line for line in text_of(app))
 
     on_screen(troubled(4), doing)
+
+
+def test_a_long_story_is_scrolled() -> None:
+    async def doing(pilot: Pilot[None], app: TopApp, told: Told) -> None:
+        await press(pilot, "i", "enter", "down", "j")
+        assert text_of(app)[3].strip() == "incident 1: crash"
+        assert [line.strip() for line in text_of(app)[4:6]] == ["line 2", "line 3"]
+        await press(pilot, "end")
+        assert text_of(app)[22].strip() == "line 59"
+        assert "▶" not in "".join(text_of(app))
+
+    story = [f"line {number}" for number in range(60)]
+    incident = IncidentView(identifier="1", cause="crash", story=story)
+    on_screen(replace(healthy(4), incidents=[incident]), doing)
 
 
 def test_enter_opens_the_node_under_the_mark() -> None:

@@ -150,7 +150,7 @@ def test_a_recording_without_a_view_is_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("\n")
     with pytest.raises(BadInput, match="holds no view: record some with"):
         replay(tmp_path / "empty")
-    with pytest.raises(BadInput, match="can't read .*: No such file"):
+    with pytest.raises(BadInput, match=r"can't read .*: No such file"):
         replay(tmp_path / "missing")
 
 

@@ -33,7 +33,9 @@ def test_an_endless_text_is_not_followed_to_its_end() -> None:
     assert len(visible("é" * 10_000_000)) == LONGEST
 
 
-@pytest.mark.parametrize(("text", "columns"), [("", 0), ("abc", 3), ("日本", 4), ("é", 1), ("▇", 1)])
+@pytest.mark.parametrize(
+    ("text", "columns"), [("", 0), ("abc", 3), ("日本", 4), ("é", 1), ("▇", 1)]
+)
 def test_wide_characters_take_two_columns(text: str, columns: int) -> None:
     assert width(text) == columns
 

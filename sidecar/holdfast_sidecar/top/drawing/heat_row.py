@@ -81,5 +81,7 @@ def timeline(heat: Heat, room: int, step_s: float | None = None) -> Timeline:
 def _together(ends: Sequence[float], length_s: float) -> list[range]:
     """Ranges of columns that end within the same so many seconds."""
     slots = [math.floor(end / length_s) if length_s > 0 else 0 for end in ends]
-    begins = [number for number in range(len(ends)) if not number or slots[number] != slots[number - 1]]
+    begins = [
+        number for number in range(len(ends)) if not number or slots[number] != slots[number - 1]
+    ]
     return [range(*pair) for pair in zip(begins, [*begins[1:], len(ends)], strict=True)]

@@ -10,13 +10,13 @@ from holdfast_sidecar.top.drawing.ramp import LETTERS, legend
 from holdfast_sidecar.top.drawing.visible import padded
 
 KEYS = (
-    ("r i f s a n", "ranks, incidents, findings, slow ranks, account, nodes; Tab goes on"),
+    ("r i f s a n", "ranks, incidents, findings, slow, account, nodes; Tab goes on"),
     ("up down j k", "move; PgUp, PgDn, Home and End too"),
     ("Enter", "on a node: its ranks; on anything else: all that is known of it"),
     ("Esc", "back"),
     ("/", "only rows with these words; a number is a rank, 8-15 are several"),
     ("o", "order: by number, worst, longest step, longest in its phase"),
-    ("g", "a row is: what fits, a rank, a node (its worst rank stands for it)"),
+    ("g", "a row is: what fits, a rank, or a node, told by its worst rank"),
     ("p", "stand still, and go on"),
     ("q", "leave"),
 )

@@ -12,15 +12,12 @@ from holdfast_sidecar.top.drawing.line import Line, Look, Span, said
 from holdfast_sidecar.top.drawing.sieve import passes
 from holdfast_sidecar.top.drawing.visible import cut, padded
 
-
 RANKS_NAMED = 4
 
 DECIDED = 8
 """Columns of what was decided."""
 
-TITLE = (
-    Span(f"  {'ago':>5} {'lost':>5}  {'decided':<{DECIDED}}  incident", Look.HEADING),
-)
+TITLE = (Span(f"  {'ago':>5} {'lost':>5}  {'decided':<{DECIDED}}  incident", Look.HEADING),)
 
 
 def incidents(canvas: Canvas) -> Body:

@@ -38,7 +38,9 @@ def _row(one: NodeView, canvas: Canvas) -> Line:
     signs, now_unix_s = canvas.signs, canvas.view.now_unix_s
     name = cut(said(one.node, signs).text, NAME, signs.more)
     state = cut(said(one.state, signs).text, STATE, signs.more)
-    heard = UNKNOWN if one.heartbeat_unix_s is None else short_span(now_unix_s - one.heartbeat_unix_s)
+    heard = (
+        UNKNOWN if one.heartbeat_unix_s is None else short_span(now_unix_s - one.heartbeat_unix_s)
+    )
     look = Look.PLAIN if one.state in WELL else Look.BAD
     return (
         Span("  ") if one.state in WELL else Span("! ", look),

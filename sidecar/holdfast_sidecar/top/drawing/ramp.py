@@ -45,7 +45,7 @@ LETTERS = {
     "finished": "X",
     "transferring": "T",
 }
-"""What stands where no step ended: who waits for others (W) and who is waited for, is seen by it."""
+"""What stands where no step ended: by it is seen who waits for others, and who is waited for."""
 
 UNKNOWN_PHASE = "?"
 

@@ -77,7 +77,7 @@ def columns(canvas: Canvas, rows: Sequence[Row], attention: Attention) -> list[C
     labels = max((len(one.label) for one in rows), default=0)
     has_nodes = any(one.is_node for one in rows)
     ranks = _of_nodes(labels) if has_nodes else [_ranks("rank", labels)]
-    table = [
+    return [
         Column("", 1, 100, lambda row: _mark(row, attention), is_text=True),
         *ranks,
         Column("node", max(widest, 4), 80, lambda row: said(row.worst.node, signs), is_text=True),
@@ -90,7 +90,6 @@ def columns(canvas: Canvas, rows: Sequence[Row], attention: Attention) -> list[C
         Column("why", 12, 45, lambda row: said(row.worst.cause, signs), is_text=True),
         *(_gpu_columns() if any(one.worst.gpu for one in rows) else []),
     ]
-    return table
 
 
 def _of_nodes(labels: int) -> list[Column]:

@@ -13,9 +13,7 @@ from holdfast_sidecar.top.drawing.visible import cut, padded
 
 WHO, CAUSE = 20, 16
 
-TITLE = (
-    Span(f"  slower   gain  {'who':<{WHO}}  {'why':<{CAUSE}} sure  what helps", Look.HEADING),
-)
+TITLE = (Span(f"  slower   gain  {'who':<{WHO}}  {'why':<{CAUSE}} sure  what helps", Look.HEADING),)
 
 MUCH_PERCENT = 50.0
 """As `rank_columns.MUCH`."""

@@ -11,6 +11,7 @@ from textual.widget import Widget
 from holdfast_sidecar.top.drawing.line import Line
 from holdfast_sidecar.top.screen.looks import strip
 
+
 class Lines(Widget):
     """As many as it is high."""
 

@@ -70,7 +70,8 @@ class PaneBody(Lines, can_focus=True):
 
     def action_move(self, by: int) -> None:
         """So many rows down."""
-        self._cursor = self._cursor.moved(by, self._keys, self._room)
+        go = self._cursor.moved if self._choice.has_rows_to_enter else self._cursor.scrolled
+        self._cursor = go(by, self._keys, self._room)
         self.draw(self._view, self._choice)
 
     def action_page(self, by: int) -> None:
@@ -104,6 +105,6 @@ class PaneBody(Lines, can_focus=True):
         return lines
 
     def _with_margin(self, line: Line, number: int) -> Line:
-        if number < 0 or number != self._cursor.place:
+        if number != self._cursor.place or not self._choice.has_rows_to_enter:
             return (Span(" " * MARGIN), *line)
         return (Span(f"{self._signs.chosen} ", Look.STRONG), *line)
