@@ -93,7 +93,7 @@ def _fresh(latest: Latest, choice: Choice, now_s: float, width: int, signs: Sign
 
 
 def _silence(latest: Latest, silence_s: float) -> str:
-    shown = "" if latest.view is None else " (shown: what was so before)"
+    shown = "" if latest.view is None else " (old picture)"
     return f"NO ANSWER for {span(silence_s)}{shown}: {latest.why}"
 
 

@@ -77,6 +77,7 @@ def columns(canvas: Canvas, rows: Sequence[Row], attention: Attention) -> list[C
     labels = max((len(one.label) for one in rows), default=0)
     has_nodes = any(one.is_node for one in rows)
     ranks = _of_nodes(labels) if has_nodes else [_ranks("rank", labels)]
+    why = Column("why", 12, 45, lambda row: said(row.worst.cause, signs), is_text=True)
     return [
         Column("", 1, 100, lambda row: _mark(row, attention), is_text=True),
         *ranks,
@@ -87,7 +88,7 @@ def columns(canvas: Canvas, rows: Sequence[Row], attention: Attention) -> list[C
         Column("time", 6, 85, lambda row: Span(short_span(row.worst.step_s))),
         Column("own", 6, 50, lambda row: Span(short_span(row.worst.own_s))),
         Column("slow", 5, 84, lambda row: _slowdown(row.worst)),
-        Column("why", 12, 45, lambda row: said(row.worst.cause, signs), is_text=True),
+        *([why] if any(one.cause for one in canvas.view.ranks) else []),
         *(_gpu_columns() if any(one.worst.gpu for one in rows) else []),
     ]
 
