@@ -57,8 +57,7 @@ def test_when_nobody_answers_it_says_since_when_and_what_is_shown() -> None:
     first, _, third = told(latest)
     assert first.startswith("llm  running")
     assert third == (
-        "NO ANSWER for 12.0 s (old picture): "
-        "127.0.0.1:1 does not answer: Connection refused"
+        "NO ANSWER for 12.0 s (old picture): 127.0.0.1:1 does not answer: Connection refused"
     )
     back = latest.answered(healthy(4), "somebody")
     assert back.silence_s(100.0) is None

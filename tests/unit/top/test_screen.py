@@ -97,6 +97,12 @@ def test_the_screen_is_the_golden_one(
     on_screen(troubled(ranks), doing, size)
 
 
+def test_the_picture_in_the_documentation_is_one_of_them() -> None:
+    told = (Path(__file__).parents[3] / "docs" / "top.md").read_text()
+    golden = (SNAPSHOTS / "ranks-1024-opened.txt").read_text().splitlines()
+    assert "\n".join([*golden[:16], golden[-1]]) in told
+
+
 def test_every_pane_has_its_key() -> None:
     async def doing(pilot: Pilot[None], app: TopApp, told: Told) -> None:
         for key, pane in {

@@ -17,7 +17,7 @@ a rank begins to be called slow (`straggler.least_slowdown`); a third more is wh
 costs; from three times on, how much does not matter."""
 
 COLOURS = (
-    "#45598a",
+    "#15598c",
     "#5f6c86",
     "#787f83",
     "#939278",
