@@ -46,6 +46,8 @@ class Watch:
         self._stopped.set()
 
     def _run(self) -> None:
+        if self.latest.view is not None:
+            self._stopped.wait(self.every_s)  # it has just been asked
         while not self._stopped.is_set():
             self.latest = look(self.source, self.latest, time.monotonic())
             self._stopped.wait(self.every_s)
