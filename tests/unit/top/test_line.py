@@ -6,6 +6,7 @@ from holdfast_sidecar.top.drawing.line import (
     Line,
     Look,
     Span,
+    changed,
     columns,
     fitted,
     joined,
@@ -52,3 +53,31 @@ def test_the_signs_are_those_that_the_terminal_can_show(
     encoding: str | None, wants_ascii: bool, is_ascii: bool
 ) -> None:
     assert suited(encoding, wants_ascii).is_ascii is is_ascii
+
+
+def line(text: str) -> Line:
+    """A capital letter is bad news."""
+    looks = [Look.BAD if one.isupper() else Look.PLAIN for one in text]
+    return merged(Span(one.lower(), look) for one, look in zip(text, looks, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "region"),
+    [
+        ("rank 5", "rank 5", (0, 0)),
+        ("rank 5", "rank 6", (5, 1)),
+        ("rank 5 is well", "rank 6 is well", (5, 1)),
+        ("rank 5 is well", "rank 6 is wall", (5, 7)),
+        ("rank 5", "raNk 5", (2, 1)),  # in another look
+        ("rank 5", "rank", (4, 2)),  # what was there has to go
+        ("rank", "rank 5", (4, 2)),
+        ("", "abc", (0, 3)),
+        ("aaaa", "aaa", (3, 1)),
+        ("日本 5", "日本 6", (0, 6)),  # half a character can't be sent
+        ("ab日", "abc", (0, 4)),
+    ],
+)
+def test_only_what_looks_different_is_sent_again(
+    before: str, after: str, region: tuple[int, int]
+) -> None:
+    assert changed(line(before), line(after)) == region

@@ -87,3 +87,27 @@ def merged(spans: Iterable[Span]) -> Line:
     """Neighbours of one look as one piece: a screen sends fewer bytes for them."""
     groups = groupby(spans, key=attrgetter("look"))
     return tuple(Span("".join(span.text for span in of_it), look) for look, of_it in groups)
+
+
+def changed(before: Line, after: Line) -> tuple[int, int]:
+    """From which column on, and for how many, a screen has to show the second line in place of the
+    first; 0 columns: they look alike. All of it where characters are wider than a column."""
+    old, new = _cells(before), _cells(after)
+    if old == new:
+        return 0, 0
+    widest = max(columns(before), columns(after))
+    if len(old) != columns(before) or len(new) != columns(after):
+        return 0, widest
+    first = _alike(old, new)
+    last = _alike(old[first:][::-1], new[first:][::-1]) if len(old) == len(new) else 0
+    return first, widest - first - last
+
+
+def _cells(line: Line) -> list[tuple[str, Look]]:
+    return [(character, span.look) for span in line for character in span.text]
+
+
+def _alike(old: list[tuple[str, Look]], new: list[tuple[str, Look]]) -> int:
+    """How many at their beginning are the same."""
+    pairs = enumerate(zip(old, new, strict=False))
+    return next((at for at, (one, other) in pairs if one != other), min(len(old), len(new)))

@@ -1,14 +1,16 @@
-"""A widget that shows lines, and sends only those again that have changed."""
+"""A widget that shows lines, and sends only that again which has changed: over a slow line it
+counts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import starmap, zip_longest
 
 from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from holdfast_sidecar.top.drawing.line import Line
+from holdfast_sidecar.top.drawing.line import Line, changed
 from holdfast_sidecar.top.screen.looks import strip
 
 
@@ -22,13 +24,11 @@ class Lines(Widget):
     def show(self, lines: Sequence[Line]) -> None:
         """These from now on."""
         before, self._lines = self._lines, list(lines)
-        changed = [
-            Region(0, number, max(self.size.width, 1), 1)
-            for number in range(max(len(before), len(self._lines)))
-            if before[number : number + 1] != self._lines[number : number + 1]
-        ]
-        if changed:
-            self.refresh(*changed)
+        pairs = zip_longest(before, self._lines, fillvalue=())
+        differences = enumerate(starmap(changed, pairs))
+        regions = [Region(first, row, count, 1) for row, (first, count) in differences if count]
+        if regions:
+            self.refresh(*regions)
 
     def render_line(self, y: int) -> Strip:
         """One of them, or a blank one below the last."""
