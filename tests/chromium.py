@@ -49,7 +49,7 @@ class Visit:
 
     page: Page
     complaints: list[str] = field(default_factory=list)
-    """Errors and warnings on the console, and scripts that failed."""
+    """Errors on the console, and scripts that failed."""
     asked: list[str] = field(default_factory=list)
     """Addresses that it asked for."""
 
@@ -73,5 +73,5 @@ def visit(browser: Browser, **settings: Any) -> Iterator[Visit]:
 
 
 def _note(made: Visit, said: Any) -> None:
-    if said.type in ("error", "warning"):
+    if said.type == "error":
         made.complaints.append(f"{said.type}: {said.text}")

@@ -32,8 +32,10 @@ GOAL = 3.0
 """First paint of the page against that of an empty one."""
 
 PAINT = """() => new Promise((resolve) => {
-  const told = () => performance.getEntriesByType('paint').find((one) => one.name === 'first-contentful-paint');
-  const look = () => told() ? resolve(told().startTime) : setTimeout(look, 5);
+  const look = () => {
+    const paint = performance.getEntriesByName('first-contentful-paint')[0];
+    if (paint) resolve(paint.startTime); else setTimeout(look, 5);
+  };
   look();
 })"""
 

@@ -25,8 +25,10 @@ def settings_options(command: Command) -> Command:
 
 
 def serving_options(command: Command) -> Command:
-    """Add --listen, which the command gets, and --listen-insecure, which becomes a setting. To stand
-    above `settings_options`."""
+    """Add --listen, which the command gets, and --listen-insecure, which becomes a setting.
+
+    To stand above `settings_options`.
+    """
     insecure = click.option(
         "--listen-insecure", is_flag=True, help="Listen beyond loopback without token and TLS."
     )

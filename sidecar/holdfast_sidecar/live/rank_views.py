@@ -39,9 +39,7 @@ def own_ranks(picture: Picture) -> list[RankView]:
     if plan is not None and plan.attempt > ranks.attempt:
         return []
     gpus = _gpus(picture)
-    return [
-        _seen(history, picture.moment, gpus.get(rank)) for rank, history in ranks.local.items()
-    ]
+    return [_seen(history, picture.moment, gpus.get(rank)) for rank, history in ranks.local.items()]
 
 
 def _reported(report: NodeReport, scene: Scene) -> Iterator[RankView]:

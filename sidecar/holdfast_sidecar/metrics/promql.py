@@ -11,11 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 AGGREGATIONS = frozenset(
-    "sum avg min max count stddev stdvar group bottomk topk quantile count_values limitk".split()
+    {
+        *("sum", "avg", "min", "max", "count", "group", "stddev", "stdvar", "quantile"),
+        *("topk", "bottomk", "limitk", "count_values"),
+    }
 )
-_LABEL_LISTS = frozenset("by without on ignoring group_left group_right".split())
-_WORDS = frozenset("and or unless atan2 bool offset start end inf nan".split())
-_NEW_LABELS = frozenset("label_replace label_join count_values".split())
+_LABEL_LISTS = frozenset(["by", "without", "on", "ignoring", "group_left", "group_right"])
+_WORDS = frozenset(["and", "or", "unless", "atan2", "bool", "offset", "start", "end", "inf", "nan"])
+_NEW_LABELS = frozenset(["label_replace", "label_join", "count_values"])
 """Functions that make labels of their own: what stands in their strings may be one."""
 
 _TOKEN = re.compile(

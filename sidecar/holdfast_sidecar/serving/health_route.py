@@ -1,4 +1,4 @@
-"""/healthz: whether this sidecar is well, for whoever restarts it. About the job it says nothing."""
+"""/healthz: whether this sidecar is well, for whoever restarts it; nothing about the job."""
 
 from __future__ import annotations
 

@@ -67,6 +67,8 @@ def parse_targets(text: str, now_unix_s: float) -> dict[str, Target]:
     """What was written. Who was heard then counts as silent since then until it is heard again:
     what lies here from another time of the job's life is not listed."""
     return {
-        node: Target(str(one["address"]), str(one["beat"]), max(0.0, now_unix_s - one["heard_unix_s"]))
+        node: Target(
+            str(one["address"]), str(one["beat"]), max(0.0, now_unix_s - one["heard_unix_s"])
+        )
         for node, one in json.loads(text).items()
     }

@@ -39,7 +39,12 @@ def tell_history(server: Server) -> None:
     store = server.store("job")
     lease = store.campaign("history/x", 60.0, 0)
     plan = Plan(
-        7, lease.epoch, "done", [Member("a", "x", 0, 0, 1), Member("b", "x", 1, 1, 1)], 2, restarts=7
+        7,
+        lease.epoch,
+        "done",
+        [Member("a", "x", 0, 0, 1), Member("b", "x", 1, 1, 1)],
+        2,
+        restarts=7,
     )
     written = [(Section.PLAN, CURRENT, encode(plan))]
     tally = CheckpointTally({"complete periodic": 400}, 400, 20.0, 800.0)
@@ -96,9 +101,7 @@ def test_both_sidecars_are_found_and_a_leader_that_dies_makes_no_spike(
     seeds = [f"http://127.0.0.1:{port}/sd" for port in ports.values()]
     with prometheus_server.running(tmp_path / "prometheus", scrape_block(*seeds)) as prometheus:
         prometheus.wait_for('up{job="holdfast-sidecar",run="job"}', all_up)
-        leaders = prometheus.wait_for(
-            "holdfast_node_is_leader == 1", lambda seen: len(seen) == 1
-        )
+        leaders = prometheus.wait_for("holdfast_node_is_leader == 1", lambda seen: len(seen) == 1)
         leader = next(iter(leaders))
         prometheus.wait_for("count_over_time(holdfast_job_restarts_total[1m]) > 3", bool)
         ((labels, restarts),) = prometheus.query("holdfast_job_restarts_total")

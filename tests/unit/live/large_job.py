@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 from typing import Any
 
 from tests.unit.detectors.scene import moment
@@ -17,6 +18,7 @@ from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import Ranks
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
@@ -43,6 +45,7 @@ class Job:
     leader: str = ""
     waiting: str = ""
     began_unix_s: float = 1_000_000.0
+    slow_from_s: float = 0.0
 
     def name(self, number: int) -> str:
         return self.names.format(number)
@@ -75,7 +78,7 @@ def picture(job: Job, now_s: float = 10.0, **orders: Any) -> Picture:
         ranks=Ranks(ATTEMPT),
         findings=job.findings,
         orders=dataclasses.replace(told, **orders),
-        heartbeats={name: job.began_unix_s + now_s for name in reports},
+        heartbeats=dict.fromkeys(reports, job.began_unix_s + now_s),
     )
 
 
@@ -99,9 +102,19 @@ def _view(job: Job, reports: dict[str, NodeReport]) -> View:
             Section.AGENTS: {name: encode(agent) for name, agent in agents.items()},
             Section.NODES: {name: encode(report) for name, report in reports.items()},
             Section.INCIDENTS: {name: encode(one) for name, one in job.incidents.items()},
-            Section.LEDGER: {name: encode(entry) for name, entry in LEDGER.items()},
+            Section.LEDGER: {name: encode(entry) for name, entry in _ledger(job).items()},
         },
     )
+
+
+def _ledger(job: Job) -> dict[str, LedgerEntry]:
+    """A checkpoint each minute; the newest is poisoned."""
+    return {
+        name: dataclasses.replace(
+            entry, step=1000 + entry.step, at_unix_s=job.began_unix_s - 60 * number
+        )
+        for number, (name, entry) in enumerate(reversed(LEDGER.items()))
+    }
 
 
 def _report(job: Job, number: int, now_s: float) -> NodeReport:
@@ -134,13 +147,14 @@ def _home(job: Job) -> str:
 
 def rank_report(job: Job, rank: int, now_s: float) -> RankReport:
     """A little noise, that repeats; a third more of one rank."""
-    noise = 1 + 0.02 * ((rank * 7919 + int(now_s) * 104729) % 1000 / 500 - 1)
-    own_s = 0.08 * noise * (1.31 if rank == job.slow else 1.0)
+    noise = random.Random(rank * 1_000_003 + int(now_s)).gauss(1, 0.015)
+    is_slow = rank == job.slow and now_s >= job.slow_from_s
+    own_s = 0.08 * noise * (1.31 if is_slow else 1.0)
     return RankReport(
         rank=rank,
         local_rank=rank % job.per_node,
         pid=1000 + rank,
-        step=100 + int(now_s * 7),
+        step=1100 + int(now_s * 7),
         phase=PHASES[(rank + int(now_s)) % len(PHASES)],
         phase_age_s=0.05,
         step_s=0.12,

@@ -14,7 +14,7 @@ from holdfast_sidecar.live.feeding import told_now
 def test_who_leads_is_told_of_all_ranks() -> None:
     told = told_now(picture(Job(64)))
     assert [rank.rank for rank in told.ranks] == list(range(64))
-    assert (told.world_size, told.step) == (64, 170)
+    assert (told.world_size, told.step) == (64, 1170)
     assert {rank.phase for rank in told.ranks} <= {int(phase) for phase in Phase}
 
 

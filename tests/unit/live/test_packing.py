@@ -17,7 +17,7 @@ MOST_BYTES = 200_000
 
 def full(ranks: int, noise: float = 0.02) -> HeatMemory:
     """Every cell told; noise as in steps of tens of milliseconds."""
-    memory, chance = HeatMemory(), random.Random(7)  # noqa: S311 - a test's noise
+    memory, chance = HeatMemory(), random.Random(7)
     for second in range(COLUMNS - 1):
         told = [
             RankNow(rank, 0.08 * chance.gauss(1, noise), chance.randrange(3, 8))

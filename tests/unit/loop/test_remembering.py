@@ -15,10 +15,8 @@ from holdfast_sidecar.attention import Attention
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.heartbeat_times import HeartbeatTimes
-from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import RECORDS_KEPT
 from holdfast_sidecar.rank_reports import report_rank
-from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.settings import Settings

@@ -23,7 +23,7 @@ FINE = [
     "(holdfast_gpu_info) * on (node, gpu) group_left (uuid) holdfast_gpu_info",
     "absent(holdfast_job_incidents_total)",
     "topk(${top:raw}, holdfast_rank_slowdown_ratio{cause!='link'} offset 5m @ end())",
-    "max_over_time((holdfast_job_state{state=\"running\"} == 1)[10m:1m])",
+    'max_over_time((holdfast_job_state{state="running"} == 1)[10m:1m])',
     "changes(holdfast_job_restarts_total[[[interval]]])",
     "# a comment with holdfast_nothing in it\nholdfast_job_step # and holdfast_nothing here",
     'label_replace(holdfast_job_step, "who", "$1", "run", "(.*)") * on (who) group_left () up',
@@ -77,7 +77,9 @@ def test_labels_of_what_is_recorded_are_not_judged() -> None:
     assert not troubles("sum by (anything) (a:b:c)", recorded=["a:b:c"])
 
 
-@pytest.mark.parametrize("text", ["(((", "holdfast_job_step{", 'x{a="', "}])", "sum by (", "$", "@é"])
+@pytest.mark.parametrize(
+    "text", ["(((", "holdfast_job_step{", 'x{a="', "}])", "sum by (", "$", "@é"]
+)
 def test_what_nobody_can_read_is_passed_over(text: str) -> None:
     names(text)
     troubles(text)
