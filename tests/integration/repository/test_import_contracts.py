@@ -24,13 +24,17 @@ PLANTED = {
         "sidecar/holdfast_sidecar/actions/planted.py",
         "import holdfast.planted",
     ),
-    "detectors, decisions, stragglers and what GPU readings mean are pure": (
+    "detectors, decisions, stragglers, live views and what GPU readings mean are pure": (
         "sidecar/holdfast_sidecar/stragglers/planted.py",
         "def answer() -> None:\n    import socket",
     ),
     "probes, actions and coordination share records, and don't know each other": (
         "sidecar/holdfast_sidecar/probes/planted.py",
         "import holdfast_sidecar.actions.planted",
+    ),
+    "what is told does not know how it is served": (
+        "sidecar/holdfast_sidecar/metrics/planted_route.py",
+        "import holdfast_sidecar.serving",
     ),
     "nothing imports the command line": (
         "sidecar/holdfast_sidecar/metrics/planted.py",
