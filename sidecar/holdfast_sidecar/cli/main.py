@@ -19,6 +19,7 @@ from holdfast_sidecar.bad_input import BadInput
 COMMANDS = {
     "run": "Start a training script on this node as torchrun would, and keep it running.",
     "status": "Show a job: its attempt, leader, nodes, ranks, findings, last checkpoint.",
+    "top": "Watch a job live: ranks x time, phases, step times, findings, incidents, goodput.",
     "explain": "Tell the story of an incident, or (--slow) who slows the job and why.",
     "report": "Tell how well a job does: MFU, tokens, where a step's time goes, what was lost.",
     "trace": "Profile the same step of a slow rank and a healthy one, and set them side by side.",

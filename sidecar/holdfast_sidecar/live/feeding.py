@@ -38,12 +38,13 @@ def told_now(picture: Picture) -> Told:
     reports = [] if is_over else [one for one in _heard(picture) if one.attempt == attempt]
     places = find_places({one.node: one.ranks for one in reports}, read_roles(plan, attempt))
     told = {rank.rank: _reported(rank, places) for one in reports for rank in one.ranks}
-    steps = [rank.step for one in reports for rank in one.ranks]
+    steps = {rank.rank: rank.step for one in reports for rank in one.ranks}
     if ranks.attempt == attempt and not is_over:
         told |= {rank: _seen(history, places) for rank, history in ranks.local.items()}
-        steps += [history.look.step for history in ranks.local.values()]
+        # In place of what its report says, which is as old as the store's absence.
+        steps |= {rank: history.look.step for rank, history in ranks.local.items()}
     size = plan.world_size if plan is not None and plan.world_size else ranks.world_size
-    return Told(list(told.values()), max(size, len(told)), min(steps, default=None))
+    return Told(list(told.values()), max(size, len(told)), min(steps.values(), default=None))
 
 
 def _heard(picture: Picture) -> Iterable[NodeReport]:

@@ -60,6 +60,18 @@ PLANTED = {
         "sidecar/holdfast_sidecar/gate/planted.py",
         "import holdfast_sidecar.gate.exertion",
     ),
+    "nothing on the sidecar's path imports what draws on a terminal": (
+        "sidecar/holdfast_sidecar/readings/planted.py",
+        "import holdfast_sidecar.top",
+    ),
+    "Textual is imported where the screen is drawn, and nowhere else": (
+        "sidecar/holdfast_sidecar/top/planted.py",
+        "def answer() -> None:\n    import textual",
+    ),
+    "a live view becomes lines by pure functions": (
+        "sidecar/holdfast_sidecar/top/drawing/planted.py",
+        "import time",
+    ),
 }
 
 

@@ -31,6 +31,14 @@ def test_own_ranks_are_seen_as_they_are_now() -> None:
     assert told.ranks[0].own_s > 0
 
 
+def test_a_report_from_before_the_store_went_away_does_not_hold_up_the_job_s_step() -> None:
+    attempt = picture(Job(1)).orders.plan.attempt
+    own = replace(ranks(history(look(10.0, step=5000))), attempt=attempt)
+    away = picture(Job(1), store_up=False)
+    assert told_now(away).step < 5000
+    assert told_now(replace(away, ranks=own)).step == 5000
+
+
 def test_nothing_is_told_once_the_job_is_over() -> None:
     assert told_now(picture(Job(64, state="done"))).ranks == []
 

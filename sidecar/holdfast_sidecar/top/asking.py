@@ -1,0 +1,123 @@
+"""One HTTP request for a view: bounded in time and in size, through no proxy, to nobody else."""
+
+from __future__ import annotations
+
+import http.client
+import ssl
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+import zlib
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any, Protocol
+
+from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.live.packing import unpack
+from holdfast_sidecar.live.view import LiveView
+from holdfast_sidecar.top.access import Access
+from holdfast_sidecar.top.sources import Away
+
+PATH = "/live.json"
+
+TIMEOUT_S = 2.0
+"""A sidecar answers within milliseconds; who needs longer is as good as away."""
+
+MOST_BYTES = 16 * 2**20
+"""Unpacked; a view of 1,024 ranks has less than one."""
+
+CHUNK = 2**16
+
+
+class Refused(Away):
+    """Somebody answers, and won't tell: a token, a certificate or the version is wrong. That does
+    not pass by itself."""
+
+
+class Asked(Protocol):
+    """One sidecar's answer to one question."""
+
+    def __call__(self, address: str, access: Access) -> LiveView:
+        """Its view; Away where there is none."""
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *given: Any, **named: Any) -> None:
+        """None of ours redirects, and a token must not go elsewhere."""
+
+
+def ask(address: str, access: Access) -> LiveView:
+    """The view of the sidecar at host:port, or at https://host:port. Away, Refused, BadInput."""
+    try:
+        view = unpack(_fetch(address, access))
+    except urllib.error.HTTPError as error:
+        raise _refused(address, error.code) from None
+    except (OSError, http.client.HTTPException, ValueError, zlib.error) as error:
+        raise _away(address, error) from None
+    if view is None:
+        raise Away(f"{address} answers with something that is no view")
+    return view
+
+
+def _fetch(address: str, access: Access) -> bytes:
+    url = f"{address if address.startswith('https://') else f'http://{address}'}{PATH}"
+    handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({}), _NoRedirect()]
+    if url.startswith("https:"):
+        handlers.append(urllib.request.HTTPSHandler(context=access.context()))
+    headers = {"Accept-Encoding": "gzip", **access.headers()}
+    request = urllib.request.Request(url, headers=headers)  # noqa: S310 - http and https alone
+    with urllib.request.build_opener(*handlers).open(request, timeout=TIMEOUT_S) as answer:
+        body = read_all(answer.read1, time.monotonic, TIMEOUT_S)
+        return unzipped(body) if answer.headers.get("Content-Encoding") == "gzip" else body
+
+
+def read_all(read: Callable[[int], bytes], clock: Callable[[], float], within_s: float) -> bytes:
+    """Everything, or ValueError: whoever drips holds nobody up."""
+    until_s, body = clock() + within_s, bytearray()
+    while chunk := read(CHUNK):
+        body += chunk
+        if len(body) > MOST_BYTES:
+            raise ValueError("its answer is too large")
+        if clock() > until_s:
+            raise ValueError("its answer takes too long")
+    return bytes(body)
+
+
+def unzipped(body: bytes) -> bytes:
+    """The answer as it was; ValueError where that is too large."""
+    inflating = zlib.decompressobj(16 + zlib.MAX_WBITS)
+    plain = inflating.decompress(body, MOST_BYTES)
+    if inflating.unconsumed_tail:
+        raise ValueError("its answer is too large")
+    return plain
+
+
+def _refused(address: str, code: int) -> Away:
+    if code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        return Refused(f"{address} wants a token, or another one: name its file with --token-file")
+    if code == HTTPStatus.NOT_FOUND:
+        return Refused(f"{address} serves no {PATH}: it is no sidecar, or an older one")
+    return Away(f"{address} answers with HTTP status {code}")
+
+
+def _away(address: str, error: Exception) -> Away:
+    cause = getattr(error, "reason", error)
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return Refused(f"{address} has a certificate that is not believed: name its CA (--ca-file)")
+    words = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
+    return Away(f"{address} does not answer: {words}")
+
+
+def address_of(url: str) -> str:
+    """What `ask` takes, of what people write: an address, or that of a page. BadInput."""
+    try:
+        parts = urllib.parse.urlsplit(url if "://" in url else f"http://{url}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+    if not host or parts.scheme not in ("http", "https") or parts.username is not None:
+        raise BadInput(f"{url!r} is no address of a sidecar: write http://HOST:PORT")
+    if port is None:
+        raise BadInput(f"{url!r} names no port: write {parts.scheme}://{host}:PORT")
+    return f"https://{parts.netloc}" if parts.scheme == "https" else parts.netloc

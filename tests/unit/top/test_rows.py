@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from tests.unit.top.pretend_views import NOW, healthy, troubled
+
+from holdfast_sidecar.live.view import LiveView
+from holdfast_sidecar.top.choice import Choice, Grouping, Order
+from holdfast_sidecar.top.drawing.attention import attention
+from holdfast_sidecar.top.drawing.rows import Row, rows
+from holdfast_sidecar.top.drawing.sieve import passes
+
+
+def made(view: LiveView, choice: Choice | None = None, room: int = 20) -> list[Row]:
+    return rows(view, choice or Choice(), attention(view), room)
+
+
+def labels(view: LiveView, choice: Choice | None = None, room: int = 20) -> list[str]:
+    return [row.label for row in made(view, choice, room)]
+
+
+def test_while_they_fit_every_rank_has_a_row() -> None:
+    assert labels(healthy(4)) == ["0", "1", "2", "3"]
+    assert len(labels(healthy(20))) == 20
+
+
+def test_when_they_don_t_a_row_is_a_node_and_its_worst_rank_stands_for_it() -> None:
+    shown = made(troubled(64))
+    assert [row.label for row in shown][:3] == ["0-7", "8-15", "16-23"]
+    assert len(shown) == 8
+    assert shown[0].worst.rank == 3  # dead, which is worse than slow
+
+
+def test_a_thousand_ranks_are_128_nodes() -> None:
+    assert len(made(healthy(1024), room=40)) == 128
+
+
+def test_an_opened_node_shows_its_ranks_below_it() -> None:
+    shown = labels(healthy(64), Choice(opened=frozenset({"node node-1"})))
+    assert shown[:5] == ["0-7", "8-15", " 8", " 9", " 10"]
+    assert len(shown) == 16
+
+
+@pytest.mark.parametrize(
+    ("grouping", "count"), [(Grouping.FITTING, 8), (Grouping.NODES, 8), (Grouping.RANKS, 64)]
+)
+def test_somebody_may_say_what_a_row_is(grouping: Grouping, count: int) -> None:
+    assert len(made(healthy(64), Choice(grouping=grouping))) == count
+
+
+def test_ranks_with_gaps_are_told_from_neighbours() -> None:
+    view = healthy(64)
+    ranks = [replace(one, node="a" if one.rank in (0, 5) else "b") for one in view.ranks]
+    assert labels(replace(view, ranks=ranks)) == ["0..5", "1..63"]
+
+
+def test_rows_are_ordered_as_somebody_wants_them() -> None:
+    view = troubled(4)
+    ranks = list(view.ranks)
+    ranks[1] = replace(ranks[1], step_s=9.0)
+    ranks[0] = replace(ranks[0], phase_since_unix_s=NOW - 5)
+    view = replace(view, ranks=ranks)
+    assert labels(view, Choice(order=Order.NUMBER)) == ["0", "1", "2", "3"]
+    assert labels(view, Choice(order=Order.WORST)) == ["3", "2", "0", "1"]
+    assert labels(view, Choice(order=Order.STEP_TIME))[0] == "1"
+    assert labels(view, Choice(order=Order.PHASE_AGE))[0] == "0"  # rank 3 is in no phase: it died
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ("2", ["2"]),
+        ("1-2", ["1", "2"]),
+        ("gone", ["3"]),
+        ("slow", ["2"]),
+        ("gpu_clock", ["2"]),
+        ("NODE-0 0-1", ["0", "1"]),
+        ("backward", ["3"]),
+        ("node-9", []),
+    ],
+)
+def test_only_rows_with_the_words_are_shown(words: str, shown: list[str]) -> None:
+    assert labels(troubled(4), Choice(filter=words)) == shown
+
+
+def test_a_number_is_a_rank_only_where_there_are_ranks() -> None:
+    assert passes("8", ("8 GPUs fewer",))
+    assert not passes("8", ("8 GPUs fewer",), (1,))
+    assert passes("", ())

@@ -1,0 +1,163 @@
+"""Whom a view is asked of: whoever answered last, the leader where it can be reached, and everybody
+who can be found when nobody answers any more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from tests.unit.top.pretend_views import healthy, troubled
+
+from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.live.packing import pack
+from holdfast_sidecar.live.view import LiveView
+from holdfast_sidecar.top.access import Access
+from holdfast_sidecar.top.asking import Refused
+from holdfast_sidecar.top.latest import Latest
+from holdfast_sidecar.top.replay import parse_view, replay
+from holdfast_sidecar.top.sidecar_source import LEFT_ALONE, SidecarSource
+from holdfast_sidecar.top.sources import Away, MemorySource
+from holdfast_sidecar.top.watch import look
+
+LEADER = replace(healthy(4), node="b", leader_node="b", leader_address="b:1")
+FOLLOWER = replace(healthy(4), node="a", is_leader=False, leader_node="b", leader_address="b:1")
+
+
+@dataclass
+class Net:
+    """Sidecars by their addresses; who isn't there doesn't answer."""
+
+    told: dict[str, LiveView]
+    asked: list[str] = field(default_factory=list)
+    found: list[str] = field(default_factory=lambda: ["a:1"])
+
+    def ask(self, address: str, access: Access) -> LiveView:
+        self.asked.append(address)
+        if address not in self.told:
+            raise Away(f"{address} does not answer")
+        return self.told[address]
+
+    def source(self, job: str = "llm") -> SidecarSource:
+        return SidecarSource(job, lambda: self.found, asked=self.ask)
+
+
+def test_the_leader_is_asked_where_it_can_be_reached() -> None:
+    net = Net({"a:1": FOLLOWER, "b:1": LEADER})
+    source = net.source()
+    assert [source.read().node for _ in range(3)] == ["b", "b", "b"]
+    assert net.asked == ["a:1", "b:1", "b:1", "b:1"]
+
+
+def test_when_the_leader_is_gone_the_nearest_tells_what_it_knows() -> None:
+    net = Net({"a:1": FOLLOWER, "b:1": LEADER})
+    source = net.source()
+    source.read()
+    del net.told["b:1"]
+    assert source.read().node == "a"
+
+
+def test_when_another_leads_that_one_is_asked() -> None:
+    net = Net({"a:1": FOLLOWER, "b:1": LEADER})
+    source = net.source()
+    source.read()
+    net.told["b:1"] = replace(LEADER, is_leader=False, leader_node="c", leader_address="c:1")
+    net.told["a:1"] = replace(FOLLOWER, leader_node="c", leader_address="c:1")
+    net.told["c:1"] = replace(LEADER, node="c", leader_node="c", leader_address="c:1")
+    assert source.read().node == "c"
+
+
+def test_a_leader_that_can_t_be_reached_is_left_alone_for_a_while() -> None:
+    net = Net({"a:1": FOLLOWER})
+    source = net.source()
+    for _ in range(LEFT_ALONE + 2):
+        assert source.read().node == "a"
+    assert net.asked.count("b:1") == 2
+
+
+def test_who_listens_on_the_leader_s_loopback_address_here_is_not_the_leader() -> None:
+    """Both machines have a 127.0.0.1, and on ours another job's sidecar, or this very one."""
+    for impostor in (replace(LEADER, run="other"), FOLLOWER, replace(LEADER, node="z")):
+        net = Net({"a:1": FOLLOWER, "b:1": impostor})
+        assert net.source().read() == FOLLOWER
+
+
+def test_a_sidecar_that_started_again_elsewhere_is_found_again() -> None:
+    net = Net({"a:1": LEADER})
+    source = net.source()
+    source.read()
+    net.told, net.found = {"a:2": LEADER}, ["a:2"]
+    assert source.read() == LEADER
+    net.asked.clear()
+    source.read()
+    assert net.asked == ["a:2"]
+
+
+def test_the_next_one_is_asked_where_the_first_does_not_answer() -> None:
+    net = Net({"a:2": LEADER}, found=["a:1", "a:2"])
+    assert net.source().read() == LEADER
+
+
+def test_when_nobody_answers_the_last_reason_is_told() -> None:
+    with pytest.raises(Away, match="a:1 does not answer"):
+        Net({}).source().read()
+    with pytest.raises(Away, match="no sidecar of the job is known"):
+        Net({}, found=[]).source().read()
+
+
+def test_another_job_s_sidecar_is_not_believed_unless_any_will_do() -> None:
+    net = Net({"a:1": LEADER})
+    with pytest.raises(Refused, match="a sidecar of job 'llm', not of 'other'"):
+        net.source("other").read()
+    assert net.source("").read() == LEADER
+
+
+def test_what_was_known_is_kept_while_nobody_answers() -> None:
+    source = MemorySource([healthy(4), Away("gone"), Away("still gone"), troubled(4)])
+    latest = Latest()
+    for now_s in (1.0, 2.0, 3.0):
+        latest = look(source, latest, now_s)
+    assert latest.view == healthy(4)
+    assert (latest.away_since_s, latest.why, latest.silence_s(5.0)) == (2.0, "still gone", 3.0)
+    latest = look(source, latest, 4.0)
+    assert (latest.view, latest.away_since_s, latest.why) == (troubled(4), None, "")
+
+
+def test_a_token_file_that_goes_away_does_not_end_the_watch() -> None:
+    class Tokenless:
+        name = "x"
+
+        def read(self) -> LiveView:
+            raise BadInput("can't read the token")
+
+    assert look(Tokenless(), Latest(healthy(4)), 1.0).why == "can't read the token"
+
+
+def test_a_recording_is_shown_view_by_view_and_stays_at_its_last(tmp_path: Path) -> None:
+    path = tmp_path / "views.jsonl"
+    path.write_bytes(pack(healthy(4)) + b"\nnot a view\n\n" + pack(troubled(4)) + b"\n")
+    source = replay(path)
+    assert [source.read().light for _ in range(3)] == ["green", "red", "red"]
+    assert source.name == "the recording views.jsonl"
+
+
+@pytest.mark.parametrize("line", ["", "{}", "[]", "[" * 100_000, '{"heat": 3}', "nonsense", '"x"'])
+def test_a_line_that_is_no_view_is_none(line: str) -> None:
+    assert parse_view(line) is None
+
+
+def test_a_recording_without_a_view_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "empty").write_text("\n")
+    with pytest.raises(BadInput, match="holds no view: record some with"):
+        replay(tmp_path / "empty")
+    with pytest.raises(BadInput, match=r"can't read .*: No such file"):
+        replay(tmp_path / "missing")
+
+
+def test_a_token_that_was_shown_under_TLS_is_not_shown_without() -> None:
+    net = Net({"https://a:1": FOLLOWER, "b:1": LEADER}, found=["https://a:1"])
+    assert net.source().read() == FOLLOWER
+    assert "b:1" not in net.asked
+    secured = replace(FOLLOWER, leader_address="https://b:1")
+    net = Net({"https://a:1": secured, "https://b:1": LEADER}, found=["https://a:1"])
+    assert net.source().read() == LEADER
