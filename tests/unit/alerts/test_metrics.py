@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.alerts.shipped import ALERTS, cases
+from tests.unit.alerts.shipped import ALERTS, cases, rules
 
 from holdfast_sidecar.cli.alerts.names import known_names, unknown_names, used_names
 
@@ -72,3 +72,16 @@ def test_runbooks_name_only_metrics_that_exist() -> None:
         if name.partition(":")[0] not in KNOWN | recorded
     }
     assert named == set()
+
+
+def test_every_expression_fits_the_catalogue() -> None:
+    """Labels that exist, rates of counters and of nothing else."""
+    expressions = pytest.importorskip("holdfast_sidecar.metrics.expressions")
+    recorded = {rule["record"] for _, rule in rules() if "record" in rule}
+    wrong = [
+        f"{rule.get('alert') or rule['record']}: {trouble.words}"
+        for _, rule in rules()
+        for trouble in expressions.troubles(rule["expr"], recorded=recorded)
+        if trouble.name not in AWAITED
+    ]
+    assert wrong == []
