@@ -1,4 +1,4 @@
-"""Writes the table of all alerts into docs/alerts.md, from the rules. Run it after changing them."""
+"""Writes the table of all alerts into docs/alerts.md, from the rules."""
 
 from __future__ import annotations
 

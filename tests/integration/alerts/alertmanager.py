@@ -137,7 +137,7 @@ def _listening() -> Iterator[Webhook]:
             self.send_response(200)
             self.end_headers()
 
-        def log_message(self, format: str, *args: Any) -> None:
+        def log_message(self, *_: Any) -> None:
             pass
 
     webhook = Webhook(ThreadingHTTPServer(("127.0.0.1", 0), Handler))

@@ -22,10 +22,14 @@ PLANTED: dict[str, Callable[[Path], None]] = {
         folder / "runbooks/HoldfastNodeLost.md", re.compile("## Diagnosis"), "## Looking"
     ),
     "no test lets it fire": lambda folder: _edit(
-        folder / "tests/nodes.yaml", re.compile("HoldfastNodeUnfit fires"), "HoldfastNodeUnfit is quiet"
+        folder / "tests/nodes.yaml",
+        re.compile("HoldfastNodeUnfit fires"),
+        "HoldfastNodeUnfit is quiet",
     ),
     "no test has it quiet": lambda folder: _edit(
-        folder / "tests/nodes.yaml", re.compile("HoldfastNodeUnfit is quiet"), "HoldfastNodeUnfit may be"
+        folder / "tests/nodes.yaml",
+        re.compile("HoldfastNodeUnfit is quiet"),
+        "HoldfastNodeUnfit may be",
     ),
     "does not expect what it says": lambda folder: _edit(
         folder / "tests/nodes.yaml", re.compile("exp_samples:\n.*\n.*value: 1"), "exp_samples: []"
@@ -48,10 +52,9 @@ PLANTED: dict[str, Callable[[Path], None]] = {
     "a runbook and no alert": lambda folder: _edit(
         folder / "rules/watchdog.yaml", re.compile("HoldfastWatchdog"), "HoldfastDog"
     ),
-    "is there twice": lambda folder: shutil.copy(
-        folder / "rules/watchdog.yaml", folder / "rules/again.yaml"
-    )
-    and None,
+    "is there twice": lambda folder: (
+        shutil.copy(folder / "rules/watchdog.yaml", folder / "rules/again.yaml") and None
+    ),
 }
 """What is said -> what was done to a copy."""
 
@@ -78,7 +81,7 @@ def test_the_dashboards_that_alerts_lead_to_are_there() -> None:
     boards = [json.loads(path.read_text()) for path in ROOT.glob("dashboards/*.json")]
     if not boards:
         pytest.skip("no dashboards are in this checkout yet")
-    assert BOARDS <= {board.get("uid") for board in boards}
+    assert {board.get("uid") for board in boards} >= BOARDS
 
 
 def test_pages_are_few_and_all_severities_are_used() -> None:

@@ -100,7 +100,7 @@ def test_what_was_exported_is_found_again(tmp_path: Path) -> None:
 def test_what_comes_with_holdfast_is_right() -> None:
     if "holdfast_job_time_seconds_total" not in {entry.name for entry in CATALOGUE}:
         pytest.skip("the account of goodput is not in this catalogue yet")
-    done = check()
+    done = check(ALERTS / "rules", ALERTS / "alertmanager.yml")
     assert done.exit_code == 0, done.output
 
 

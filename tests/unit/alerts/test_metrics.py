@@ -55,7 +55,7 @@ def test_a_name_that_nobody_tells_is_found_with_one_that_is_like_it() -> None:
     [
         "# holdfast_gone was renamed",
         "- name: holdfast_gone",
-        "- record: run:holdfast_gone:sum\n  expr: sum(holdfast_store_up)\n- expr: run:holdfast_gone:sum",
+        "- record: run:holdfast_gone:sum\n  expr: sum(up)\n- expr: run:holdfast_gone:sum > 1",
         "expr: rate(holdfast_checkpoint_duration_seconds_sum[5m])",
     ],
 )

@@ -43,13 +43,20 @@ def trouble(line: str) -> str:
     known = {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
     given = {word.partition("=")[0] for word in words if word.startswith("--")}
     places = sum(1 if p.nargs > 0 else 99 for p in command.params if isinstance(p, click.Argument))
-    return f"no option {', '.join(sorted(given - known))}" if given - known else _extra(
-        command, words, places
+    return (
+        f"no option {', '.join(sorted(given - known))}"
+        if given - known
+        else _extra(command, words, places)
     )
 
 
 def _extra(command: click.Command, words: list[str], places: int) -> str:
-    flags = {o for p in command.params if isinstance(p, click.Option) and p.is_flag for o in (*p.opts, *p.secondary_opts)}
+    flags = {
+        o
+        for p in command.params
+        if isinstance(p, click.Option) and p.is_flag
+        for o in (*p.opts, *p.secondary_opts)
+    }
     bare, skips = [], False
     for word in words:
         if skips:

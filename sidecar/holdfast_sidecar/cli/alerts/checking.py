@@ -15,7 +15,6 @@ from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.alerts.names import known_names, unknown_names
 from holdfast_sidecar.cli.alerts.programs import Said, ask
 
-
 ROUTES = "alertmanager.yml"
 
 

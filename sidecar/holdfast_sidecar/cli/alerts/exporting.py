@@ -104,9 +104,7 @@ def as_documents(
     """Path below --out -> content, of the rules."""
     if kind == "prometheus":
         return {f"rules/{file.theme}.yaml": file.text for file in rules}
-    return {
-        f"holdfast-{file.theme}.yaml": of_kubernetes(file, labels, namespace) for file in rules
-    }
+    return {f"holdfast-{file.theme}.yaml": of_kubernetes(file, labels, namespace) for file in rules}
 
 
 def beside(kind: str) -> dict[str, str]:
