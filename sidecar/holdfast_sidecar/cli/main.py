@@ -31,6 +31,7 @@ COMMANDS = {
     "resume": "End a pause; let a node in again that is kept outside.",
     "nodes": "List a job's nodes: who is fit, who is kept outside and why; put one to the test.",
     "node": "Take a node out of a job (drain), and let it in again (return).",
+    "alerts": "Write out, and check, the Prometheus rules and runbooks that come with Holdfast.",
     "doctor": "Check this machine and the settings before a job does.",
     "config": "Print every effective setting and where it came from.",
     "attach": "Watch a job that srun, mpirun or Kubernetes started; nothing is done to it.",

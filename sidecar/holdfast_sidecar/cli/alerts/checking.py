@@ -1,0 +1,125 @@
+"""`holdfast alerts check`: whether rules, their tests and routes hold, by promtool and amtool."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from holdfast_sidecar.assets import asset
+from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.cli.alerts.names import known_names, unknown_names
+from holdfast_sidecar.cli.alerts.programs import Said, ask
+
+ROUTES = "alertmanager.yml"
+
+
+@dataclass(frozen=True)
+class Given:
+    """What is to be checked."""
+
+    rules: Sequence[Path]
+    tests: Sequence[Path] = ()
+    routes: Path | None = None
+
+
+@click.command("check")
+@click.argument("paths", nargs=-1, metavar="[FILE|DIR]...", type=click.Path(path_type=Path))
+def check_command(paths: tuple[Path, ...]) -> None:
+    """Check rule files: those that come with Holdfast, or yours.
+
+    Every metric that begins with holdfast_ has to exist in this version. promtool checks the rules
+    and runs their tests, amtool checks alertmanager.yml; where they are missing, that is said, and
+    the files are only parsed.
+
+    \b
+      holdfast alerts check
+      holdfast alerts check /etc/prometheus/holdfast my-rules.yaml
+
+    \b
+    Exit code: 0 nothing is wrong
+               1 something is: it is printed
+               2 a file can't be read, or is no YAML
+    """
+    given = find(paths)
+    said = list(examine(given))
+    for one in said:
+        mark = {True: "ok", False: "WRONG", None: "left out"}[one.ok]
+        click.echo(f"{mark:8}  {one.what}")
+        for line in one.lines:
+            click.echo(f"          {line}")
+    sys.exit(1 if any(one.ok is False for one in said) else 0)
+
+
+def find(paths: Sequence[Path]) -> Given:
+    """The files of these paths; none given: those that come with Holdfast."""
+    if not paths:
+        return of_folder(asset("alerts"))
+    found = [of_folder(path) if path.is_dir() else of_file(path) for path in paths]
+    routes = [one.routes for one in found if one.routes is not None]
+    return Given(
+        [path for one in found for path in one.rules],
+        [path for one in found for path in one.tests],
+        routes[0] if routes else None,
+    )
+
+
+def of_file(path: Path) -> Given:
+    """Rules, unless its name is that of the routes."""
+    return Given([], routes=path) if path.name == ROUTES else Given([path])
+
+
+def of_folder(folder: Path) -> Given:
+    """As `export --out` lays it out, or a folder of rule files."""
+    inner = folder / "rules"
+    rules = sorted((inner if inner.is_dir() else folder).glob("*.y*ml"))
+    rules = [path for path in rules if path.name != ROUTES]
+    if not rules:
+        raise BadInput(f"{folder} has no rule files (*.yaml)")
+    routes = folder / ROUTES
+    return Given(rules, sorted(folder.glob("tests/*.yaml")), routes if routes.exists() else None)
+
+
+def examine(given: Given) -> Iterator[Said]:
+    """What is to be said, in the order in which a person would look."""
+    texts = {path.name: read(path) for path in given.rules}
+    yield parse(given)
+    wrong = unknown_names(texts, known_names())
+    yield Said("every metric of ours exists", not wrong, wrong)
+    files = f"{len(given.rules)} rule file{'s' if len(given.rules) != 1 else ''}"
+    yield ask(f"promtool check rules: {files}", "promtool", "check", "rules", *given.rules)
+    if given.tests:
+        yield ask("promtool test rules", "promtool", "test", "rules", *given.tests)
+    if given.routes is not None:
+        yield ask("amtool check-config", "amtool", "check-config", given.routes)
+
+
+def read(path: Path) -> str:
+    """A file's text; BadInput where there is none."""
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
+        raise BadInput(f"can't read {path}: {why}") from None
+
+
+def parse(given: Given) -> Said:
+    """Whether the files are YAML of the right shape, where a library for that is installed."""
+    try:
+        yaml = importlib.import_module("yaml")
+    except ImportError:
+        return Said("files are YAML", None, ["PyYAML is not installed (pip install pyyaml)"])
+    wrong = []
+    for path in (*given.rules, *([] if given.routes is None else [given.routes])):
+        try:
+            document = yaml.safe_load(read(path))
+        except yaml.YAMLError as error:
+            raise BadInput(f"{path} is no YAML: {error}") from None
+        key = "route" if path == given.routes else "groups"
+        if not isinstance(document, dict) or key not in document:
+            wrong.append(f"{path}: has no `{key}:`")
+    return Said("files are YAML", not wrong, wrong)

@@ -1,0 +1,155 @@
+"""A real Alertmanager on loopback with the shipped routes, whose receivers are webhooks of ours."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.servers import free_port, wait_until
+
+from holdfast_sidecar.server.parent_death import die_with
+
+ALERTS = Path(__file__).parents[3] / "alerts"
+PROGRAM = "prometheus-alertmanager"
+
+GROUP_WAIT_S = 2
+"""In place of 30 s, and as much longer than the lag between cause and symptom in these tests."""
+
+
+@dataclass
+class Webhook:
+    """What each receiver was sent."""
+
+    server: ThreadingHTTPServer
+    sent: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def names(self, receiver: str, run: str, status: str = "firing") -> list[list[str]]:
+        """The alerts of each notification about a run."""
+        return [
+            sorted(one["labels"]["alertname"] for one in body["alerts"] if one["status"] == status)
+            for to, body in list(self.sent)
+            if to == receiver and body["status"] == status and _is_about(body, run)
+        ]
+
+
+def _is_about(body: dict[str, Any], run: str) -> bool:
+    return bool(body["groupLabels"].get("run", "") == run)
+
+
+@dataclass(frozen=True)
+class Alertmanager:
+    """A running one."""
+
+    url: str
+    webhook: Webhook
+
+    def post(self, *labels: Mapping[str, str], over: bool = False) -> None:
+        """Alerts that fire, or are over."""
+        now = datetime.now(timezone.utc).isoformat()
+        body = [{"labels": dict(one), **({"endsAt": now} if over else {})} for one in labels]
+        request = urllib.request.Request(
+            f"{self.url}/api/v2/alerts",
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=5) as answer:
+            assert answer.status == 200
+
+    def is_ready(self) -> bool:
+        """Whether it answers."""
+        try:
+            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=1) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[Alertmanager]:
+    """Until the end of the block; skipped where it is not installed, which is a failure in CI."""
+    if shutil.which(PROGRAM) is None and os.environ.get("CI") == "true":
+        pytest.fail(f"{PROGRAM} is not installed: in CI these tests must run")
+    if shutil.which(PROGRAM) is None:
+        pytest.skip(f"{PROGRAM} is not installed")
+    with _listening() as webhook:
+        config = folder / "alertmanager.yml"
+        config.write_text(yaml.safe_dump(_with_webhooks(webhook.url)))
+        address = f"127.0.0.1:{free_port()}"
+        with (folder / "log").open("wb") as log:
+            process = subprocess.Popen(
+                [
+                    PROGRAM,
+                    f"--config.file={config}",
+                    f"--storage.path={folder / 'data'}",
+                    f"--web.listen-address={address}",
+                    "--cluster.listen-address=",
+                ],
+                stdout=log,
+                stderr=log,
+                preexec_fn=partial(die_with, os.getpid()),
+            )
+        started = Alertmanager(f"http://{address}", webhook)
+        try:
+            wait_until(started.is_ready, "Alertmanager answers")
+            yield started
+        finally:
+            process.kill()
+            process.wait()
+
+
+def _with_webhooks(url: str) -> dict[str, Any]:
+    """The shipped configuration; only where it tells, and how long it waits, is another."""
+    document: dict[str, Any] = yaml.safe_load((ALERTS / "alertmanager.yml").read_text())
+    document["route"] |= {"group_wait": f"{GROUP_WAIT_S}s", "group_interval": "1s"}
+    for receiver in document["receivers"]:
+        name = receiver["name"]
+        hooks = [{"url": f"{url}/{name}", "send_resolved": True}]
+        receiver.clear()
+        receiver |= {"name": name} if name == "nobody" else {"name": name, "webhook_configs": hooks}
+    return document
+
+
+@contextmanager
+def _listening() -> Iterator[Webhook]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            webhook.sent.append((self.path.strip("/"), json.loads(body)))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    webhook = Webhook(ThreadingHTTPServer(("127.0.0.1", 0), Handler))
+    thread = threading.Thread(target=webhook.server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield webhook
+    finally:
+        webhook.server.shutdown()
+        webhook.server.server_close()
+
+
+def rest(seconds: float) -> None:
+    """Long enough that what was going to be sent has been."""
+    time.sleep(seconds)
