@@ -31,6 +31,7 @@ sbatch slurm-client
 slurmctld slurmctld
 slurmd slurmd
 mpirun openmpi-bin
+prometheus prometheus
 PACKAGES
 "$python" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
 
@@ -64,4 +65,4 @@ say 'installing the pinned packages (torch is the large one)'
 torch=$(grep '^torch==' constraints.txt)
 "$venv/bin/python" -m pip install --quiet --quiet --disable-pip-version-check -c constraints.txt "$torch"
 "$venv/bin/python" -m pip install --quiet --quiet --disable-pip-version-check -c constraints.txt \
-    -e '.[train,server,test,adapters]' hatchling editables
+    -e '.[train,server,test,adapters,grafana]' hatchling editables
