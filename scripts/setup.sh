@@ -31,7 +31,7 @@ sbatch slurm-client
 slurmctld slurmctld
 slurmd slurmd
 mpirun openmpi-bin
-prometheus prometheus
+promtool prometheus
 PACKAGES
 "$python" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
 

@@ -58,4 +58,5 @@ def as_promql(expression: str) -> str:
     """With values in place of what Grafana fills in."""
     for name, value in (("$__rate_interval", "1m"), ("$__range", "6h"), ("$ranks", "32")):
         expression = expression.replace(name, value)
-    return re.sub(r"\$(job|cluster|run|node)\b", ".+", expression)
+    expression = expression.replace("$cluster", ".*")
+    return re.sub(r"\$(job|run|node)\b", ".+", expression)

@@ -9,6 +9,7 @@ from holdfast_sidecar.metrics.catalogue import CATALOGUE
 
 promql_parser = pytest.importorskip("promql_parser")
 catalogued = pytest.importorskip("holdfast_sidecar.metrics.expressions")
+pytest.importorskip("holdfast_sidecar.metrics.goodput_entries")
 
 OF_THE_JOB = {entry.name for entry in CATALOGUE if entry.leader_only and "node" not in entry.labels}
 
