@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from builders.colours import CATEGORIES
-from builders.goodput import UNPRODUCTIVE, shown_goodput
+from builders.goodput import UNPRODUCTIVE, shares, shown_goodput
 from builders.grid import Placed
 from builders.lights import bad_below, bars
 from builders.lines import Style, lines
 from builders.names import RECOVERY, RUN, Json
 from builders.panel import Hint, Scale, Words
 from builders.query import now, over_time
-from builders.selecting import gained, of_run, rate
+from builders.selecting import gained, of_run
 
 
 def panels() -> list[Placed]:
@@ -33,11 +33,9 @@ def _partition() -> Json:
         "data and storage, purple starts up.",
         RECOVERY,
     )
-    went = rate("holdfast_job_gpu_time_seconds_total", per="by (category)")
     scale = Scale("percentunit", least=0, most=1, colours=CATEGORIES)
-    return lines(
-        words, scale, [over_time(went, "{{category}}")], Style("percent", legend_at="right")
-    )
+    style = Style("percent", legend_at="right")
+    return lines(words, scale, shares("holdfast_job_gpu_time_seconds_total"), style)
 
 
 def _lost() -> Json:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from builders.selecting import PER_RUN, gained, gauge, of_run
+from builders.query import Query, over_time
+from builders.selecting import PER_RUN, gained, gauge, of_run, rate
 
 UNPRODUCTIVE = 'category!~"productive|queued"'
 """A queue is the cluster's, no run's, loss."""
@@ -15,10 +16,12 @@ def shown_goodput() -> str:
     return f"clamp_min({productive} - {lost}, 0) / ({_all()} > 0)"
 
 
-def shares() -> str:
-    """What each category took, a second: together one second for each run."""
-    rate = f"rate({of_run('holdfast_job_time_seconds_total')}[$__rate_interval])"
-    return f"sum by (category) ({rate})"
+def shares(metric: str) -> list[Query]:
+    """What each category took, a second; training first, as the ground of the picture."""
+    return [
+        over_time(rate(metric, "by (category)", matcher), "{{category}}")
+        for matcher in ('category="productive"', 'category!="productive"')
+    ]
 
 
 def gpu_hours_lost() -> str:

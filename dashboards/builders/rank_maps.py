@@ -18,7 +18,8 @@ SLOW = Heat(1, 1.5, "Inferno")
 """Ranks differ by a few percent when all is well; half again as long is as bright as it gets, so
 that one hanging rank does not make all others look well."""
 
-WAIT = Heat(0, 1, "Cividis")
+WAIT = Heat(0, 0.5, "Cividis")
+"""Waiting for half of a step is as bright as it gets: a rank twice as slow costs others that."""
 
 RATIO = Scale("percentunit", least=0)
 

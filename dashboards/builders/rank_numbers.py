@@ -73,7 +73,7 @@ def _step() -> Json:
         "*The training loop* of the run shows how it changed.",
         RUN,
     )
-    return figure(words, Scale("s", decimals=3), [now(f"quantile {PER_RUN} (0.5, {seconds})")])
+    return figure(words, Scale("s", decimals=1), [now(f"quantile {PER_RUN} (0.5, {seconds})")])
 
 
 def _behind() -> Json:

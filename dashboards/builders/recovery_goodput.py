@@ -110,15 +110,15 @@ def _over_time() -> Json:
     words = Words(
         "Goodput over time",
         "Training less what had to be done again, of all time. Work that a failure made worthless "
-        "is taken off when that is known, which may be below 0 for a moment.",
+        "is taken off at the moment when that is known.",
         "Dips are restarts: the marks above say which. A step down that stays is waiting or "
         "slowness.",
         RUN,
         ("run",),
     )
     goal = bad_below("percentunit", GOAL, 0.7)
-    scale = Scale("percentunit", most=1, steps=goal.steps)
-    query = over_time(f"({productive} - {lost}) / ({everything} > 0)", NAME)
+    scale = Scale("percentunit", least=0, most=1, steps=goal.steps)
+    query = over_time(f"clamp_min({productive} - {lost}, 0) / ({everything} > 0)", NAME)
     return lines(words, scale, [query], Style(limits=True))
 
 

@@ -34,7 +34,7 @@ def _partition() -> Json:
     )
     scale = Scale("percentunit", least=0, most=1, colours=CATEGORIES)
     style = Style("percent", legend_at="right")
-    return lines(words, scale, [over_time(shares(), "{{category}}")], style)
+    return lines(words, scale, shares("holdfast_job_time_seconds_total"), style)
 
 
 def _whole() -> Json:
