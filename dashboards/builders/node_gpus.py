@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from builders.colours import BAD, GOOD
+from builders.gpu_table import UNCORRECTED, every_gpu, memory_share
 from builders.grid import Placed
-from builders.lights import bad_below
 from builders.lines import Style, lines
-from builders.meanings import NO_YES, RECOVERY_ACTIONS, YES_NO
 from builders.names import RANKS, Json
 from builders.panel import Hint, Scale, Words
 from builders.query import over_time
 from builders.rows_by_time import Heat, heat
-from builders.selecting import PER_GPU, PER_RUN, node_gained, node_gauge, node_rate, of_node
-from builders.tables import Column, table
+from builders.selecting import PER_RUN, node_gauge, node_rate, of_node
 
 BY_NODE = "{{node}}"
 
-UNCORRECTED = 'error="uncorrected", scope="volatile"'
 CORRECTED = 'error="corrected", scope="volatile"'
 
 
@@ -33,47 +30,7 @@ def panels() -> list[Placed]:
         _ecc(),
         _links(),
     )
-    return [Placed(_every_gpu(), 24, 10), *(Placed(one, 8, 8) for one in graphs)]
-
-
-def _every_gpu() -> Json:
-    info = of_node("holdfast_gpu_info")
-    up = node_gauge("holdfast_gpu_up", per=PER_GPU)
-    identity = f"max by (cluster, run, node, gpu, uuid) ({info})"
-    named = f"{up} * on (cluster, run, node, gpu) group_left (uuid) {identity}"
-    words = Words(
-        "Every GPU",
-        "One row for each GPU of the chosen nodes, with its identity.",
-        "*Asks for* is the driver's own wish and overrides every other judgement; a failed remap "
-        "is a part to send back, a pending one wants a reset when it suits.",
-        RANKS,
-        ("run", "node"),
-    )
-    columns = [
-        Column("Up", f"max by (cluster, run, node, gpu, uuid) ({named})", _words(YES_NO)),
-        Column("Asks for", _gpu("holdfast_gpu_recovery_action_id"), _words(RECOVERY_ACTIONS)),
-        Column("Busy", _gpu("holdfast_gpu_busy_ratio"), Scale("percentunit", decimals=0)),
-        Column(
-            "Tensor cores",
-            _gpu("holdfast_gpu_tensor_active_ratio"),
-            Scale("percentunit", decimals=0),
-        ),
-        Column("Clock", _gpu("holdfast_gpu_sm_clock_hertz"), Scale("hertz", decimals=2)),
-        Column(
-            "Margin", _gpu("holdfast_gpu_temperature_margin_celsius"), bad_below("celsius", 5, 2)
-        ),
-        Column("Power", _gpu("holdfast_gpu_power_watts"), Scale("watt", decimals=0)),
-        Column("Memory", _memory_share(), Scale("percentunit", decimals=0)),
-        Column("Remap failed", _gpu("holdfast_gpu_row_remap_failure"), _words(NO_YES)),
-        Column("Remap pending", _gpu("holdfast_gpu_row_remap_pending"), _words(NO_YES)),
-        Column(
-            "Uncorrected",
-            _gpu("holdfast_gpu_ecc_errors_total", UNCORRECTED, gained=True),
-            _errors(),
-        ),
-        Column("PCIe width", _width(), bad_below("percentunit", 1)),
-    ]
-    return table(words, ("node", "gpu", "uuid", "run", "cluster"), columns, "Asks for")
+    return [Placed(every_gpu(), 24, 10), *(Placed(one, 8, 8) for one in graphs)]
 
 
 def _clocks() -> Json:
@@ -158,7 +115,7 @@ def _memory() -> Json:
         RANKS,
         ("run", "node"),
     )
-    full = f"topk(10, max by (cluster, run, node) ({_memory_share()}))"
+    full = f"topk(10, max by (cluster, run, node) ({memory_share()}))"
     return lines(words, Scale("percentunit", least=0, most=1), [over_time(full, BY_NODE)])
 
 
@@ -218,34 +175,5 @@ def _links() -> Json:
     return lines(words, Scale("none", least=0, steps=limits), queries, Style(limits=True))
 
 
-def _gpu(metric: str, more: str = "", gained: bool = False) -> str:
-    """One GPU's gauge, or what its counter gained in the time shown."""
-    return node_gained(metric, PER_GPU, more) if gained else node_gauge(metric, more, PER_GPU)
-
-
-def _memory_share() -> str:
-    used, size = (
-        of_node("holdfast_gpu_memory_used_bytes"),
-        of_node("holdfast_gpu_memory_size_bytes"),
-    )
-    return f"max {PER_GPU} ({used} / {size})"
-
-
-def _width() -> str:
-    now, could = (
-        of_node("holdfast_gpu_pcie_link_width"),
-        of_node("holdfast_gpu_pcie_link_width_max"),
-    )
-    return f"min {PER_GPU} ({now} / {could})"
-
-
 def _least_ten(metric: str) -> str:
     return f"bottomk(10, {node_gauge(metric, how='min')})"
-
-
-def _errors() -> Scale:
-    return Scale("none", decimals=0, steps=((None, GOOD), (0.5, BAD)))
-
-
-def _words(mapping: Json) -> Scale:
-    return Scale("none", words=(mapping,))
