@@ -11,7 +11,7 @@ READY := $(VENV)/.ready
 
 # One thing at a time: the tests and the demo time what they see.
 .NOTPARALLEL:
-.PHONY: help setup check format test coverage demo bench build soak clean
+.PHONY: help setup check format test coverage demo bench build soak pictures clean
 
 help:
 	@echo 'make setup          virtual environment in $(VENV), Debian packages when root'
@@ -23,6 +23,7 @@ help:
 	@echo 'make bench          every benchmark, into bench/results/'
 	@echo 'make build          wheel and source archive, into dist/'
 	@echo 'make soak SEEDS=n   the long seeded runs'
+	@echo 'make pictures       dashboards of a made-up run, into docs/images (npm, prometheus, chromium)'
 
 setup: $(READY)
 
@@ -63,6 +64,10 @@ build: $(READY)
 
 soak: $(READY)
 	HOLDFAST_SOAK_SEEDS=$(SEEDS) $(BIN)/python -m pytest -m soak --timeout 0 tests
+
+# Not in CI: half a gigabyte of npm packages, for pictures alone.
+pictures:
+	scripts/pictures/draw.sh
 
 clean:
 	rm -rf $(VENV) dist build htmlcov .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache .import_linter_cache

@@ -67,4 +67,4 @@ say 'installing the pinned packages (torch is the large one)'
 torch=$(grep '^torch==' constraints.txt)
 "$venv/bin/python" -m pip install --quiet --quiet --disable-pip-version-check -c constraints.txt "$torch"
 "$venv/bin/python" -m pip install --quiet --quiet --disable-pip-version-check -c constraints.txt \
-    -e '.[train,server,top,test,adapters]' hatchling editables
+    -e '.[train,server,top,test,adapters,grafana]' hatchling editables

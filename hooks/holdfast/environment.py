@@ -82,6 +82,9 @@ REDIS_USER = "HOLDFAST_REDIS_USER"
 REDIS_PASSWORD = "HOLDFAST_REDIS_PASSWORD"  # noqa: S105 - a name, not a secret
 REDIS_PASSWORD_FILE = "HOLDFAST_REDIS_PASSWORD_FILE"  # noqa: S105 - a name, not a secret
 
+GRAFANA_TOKEN = "HOLDFAST_GRAFANA_TOKEN"  # noqa: S105 - a name, not a secret
+"""Of a service account of Grafana, for `holdfast dashboards`."""
+
 FAKE_NVML = "HOLDFAST_FAKE_NVML"
 """State file of the GPUs that tests and demonstrations pretend to have."""
 
@@ -91,5 +94,5 @@ LOG_LEVEL = "HOLDFAST_LOG_LEVEL"
 SETTINGS_PREFIX = "HOLDFAST_SET_"
 """`HOLDFAST_SET_<SETTING>` overrides a setting of holdfast.toml."""
 
-NEVER_FOR_RANKS = (REDIS_URL, REDIS_USER, REDIS_PASSWORD, REDIS_PASSWORD_FILE)
-"""The training process never talks to Redis, so the launcher removes these."""
+NEVER_FOR_RANKS = (REDIS_URL, REDIS_USER, REDIS_PASSWORD, REDIS_PASSWORD_FILE, GRAFANA_TOKEN)
+"""The training process never talks to Redis nor to Grafana, so the launcher removes these."""

@@ -36,6 +36,7 @@ COMMANDS = {
     "config": "Print every effective setting and where it came from.",
     "attach": "Watch a job that srun, mpirun or Kubernetes started; nothing is done to it.",
     "sidecar": "Watch a node by itself (systemd, Slurm, a DaemonSet); `run` does this for you.",
+    "dashboards": "Bring the dashboards into a Grafana or into files; mark incidents there.",
     "demo": "See a real job survive kills, freezes and a lost node, on this machine.",
 }
 """Name -> one line. Module `cli.<name>` holds a click command called `<name>`."""

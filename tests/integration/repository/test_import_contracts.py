@@ -72,6 +72,14 @@ PLANTED = {
         "sidecar/holdfast_sidecar/top/drawing/planted.py",
         "import time",
     ),
+    "what goes into a Grafana is decided without one, and without a clock": (
+        "sidecar/holdfast_sidecar/grafana/planted.py",
+        "def answer() -> None:\n    import socket",
+    ),
+    "only the command line talks to a Grafana": (
+        "sidecar/holdfast_sidecar/evidence/planted.py",
+        "import holdfast_sidecar.grafana.marks",
+    ),
 }
 
 

@@ -1,0 +1,1 @@
+"""Plain builders of Holdfast's Grafana dashboards; `dashboards/write.py` writes what they make."""
