@@ -368,6 +368,7 @@ class Loop:
                 checkpoints=self.checkpoint_outcomes.tally(),
                 checkpoint_settings=self.settings.checkpoint,
                 policy=self.settings.policy,
+                price=self.settings.cost,
                 heartbeats=self.heartbeats.seen(orders.view, now_unix_s),
                 gpus=self.hardware.gpus.view(),
                 peers=self.peers.counts,
