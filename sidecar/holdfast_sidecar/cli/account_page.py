@@ -14,9 +14,9 @@ from holdfast_sidecar.records.account import Category
 from holdfast_sidecar.slow_words import percent
 from holdfast_sidecar.span import span
 
-BAR = "█"
+BAR, EIGHTHS = "█", ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 
-FIGURES = 62
+FIGURES = 72
 """Columns of a category's name, of its time, its share, its hours and its price."""
 
 INDENT = 15
@@ -68,28 +68,35 @@ def _failures(summary: Summary) -> str:
 
 
 def _partition(summary: Summary, hours: str) -> Iterator[str]:
-    yield f"where the run's time went ({hours}" + _in_money(summary) + ")"
+    yield _headings(summary, hours)
     longest = max((one.seconds for one in summary.spent), default=0.0)
     for one in summary.spent:
         yield _row(one, longest)
     if summary.pending_s >= 1.0:
-        yield f"{PENDING_WORDS:<27}{span(summary.pending_s):>12}"
+        yield f"{PENDING_WORDS:<26}{span(summary.pending_s):>12}"
 
 
-def _in_money(summary: Summary) -> str:
-    return f" and {summary.currency}" if summary.currency else ""
+def _headings(summary: Summary, hours: str) -> str:
+    paid = f"{summary.currency:>12}" if summary.currency else ""
+    figures = f"{'time':>12}{'share':>9}{hours:>13}{paid}"
+    return f"{'where the run went':<26}{'':<{bar_width(FIGURES)}}{figures}"
 
 
 def _row(one: Spent, longest: float) -> str:
     width = bar_width(FIGURES)
-    filled = BAR * max(1, round(width * one.seconds / longest)) if longest else ""
-    bar = f"{filled:<{width}}"
+    bar = f"{_filled(width * one.seconds / longest if longest else 0.0):<{width}}"
     if one.category == Category.PRODUCTIVE.value:
         bar = paint(bar, GOOD)
-    paid = "" if one.money is None else f"{one.money:>10,.2f}"
+    paid = "" if one.money is None else f"{one.money:>12,.2f}"
     name = CATEGORIES[one.category]
-    figures = f"{span(one.seconds):>12}  {percent(one.share):>6}  {one.gpu_hours:>9,.2f}{paid}"
-    return f"{name:<27}{bar}{figures}"
+    figures = f"{span(one.seconds):>12}{percent(one.share):>9}{one.gpu_hours:>13,.2f}{paid}"
+    return f"{name:<26}{bar}{figures}"
+
+
+def _filled(columns: float) -> str:
+    """A bar so many columns long, to an eighth of one; what is there at all is seen."""
+    eighths = max(1, round(8 * columns))
+    return BAR * (eighths // 8) + EIGHTHS[eighths % 8]
 
 
 def _incidents(summary: Summary, hours: str) -> str:

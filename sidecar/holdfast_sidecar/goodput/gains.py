@@ -17,21 +17,22 @@ LEAST_SHARE = 0.005
 ADVICE = {
     Category.INIT: "start processes faster: local images and imports, fewer things before the"
     " group is formed",
-    Category.SETUP: "what the script does before its first step, each time it is started",
-    Category.WARMUP: "first steps: keep compile caches (TORCHINDUCTOR_CACHE_DIR) between attempts",
-    Category.RESTORE: "reading state back: snapshots and peer copies are read from memory",
+    Category.SETUP: "building the model, reading the data's index: what the script does each"
+    " time it starts",
+    Category.WARMUP: "keep compile caches (`TORCHINDUCTOR_CACHE_DIR`) between attempts",
+    Category.RESTORE: "snapshots and peer copies are read from memory, checkpoints from storage",
     Category.DATA_WAIT: "more loader workers, prefetching, or data on faster storage",
-    Category.SAVING: "the loop is kept by saving: snapshots are written down behind its back"
-    " (three lines), or save more seldom",
+    Category.SAVING: "snapshots are written down behind the loop's back (three lines); or save more"
+    " seldom",
     Category.EVALUATING: "evaluate more seldom, on less, or beside the training",
     Category.COMPILING: "shapes that change make torch.compile start over: mark them dynamic, or"
     " pad",
     Category.STRAGGLER: "`holdfast explain --slow` names who is slow and why",
     Category.HANG_UNDETECTED: "hangs are declared by what the job's history allows: see"
     " `holdfast doctor` for the timeouts in force",
-    Category.DRAINING: "ending ranks: `evidence_timeout_s`, and what the script does when it is"
-    " asked to go",
-    Category.RESTART: "restarts: fewer failures, spares that wait warm, or a faster start",
+    Category.DRAINING: "`policy.evidence_timeout_s`, and what the script does when it is asked"
+    " to go",
+    Category.RESTART: "fewer failures, spares that wait warm, or a faster start",
     Category.PAUSED: "people's own time",
     Category.UNOBSERVED: "nobody saw the job then: a store or leader that was away for long",
 }

@@ -46,7 +46,7 @@ def test_the_page_tells_where_the_time_went_what_incidents_cost_and_what_would_h
     assert re.search(r"productive steps +█+ +5 min 40 s +68 % +0\.76", told)
     assert re.search(r"i1 +hang +b +10\.0 s +20 steps, 20\.0 s +0\.07 +0\.24", told)
     assert re.search(r"i2 +crash +- +not over +- +- +-", told)
-    assert re.search(r"10 % +saving, 40\.0 s: the loop is kept by saving", told)
+    assert re.search(r"10 % +saving, 40\.0 s: snapshots are written", told)
 
 
 def test_without_a_price_nothing_is_told_in_money() -> None:
@@ -103,11 +103,12 @@ def test_the_page_with_plots_is_whole_and_needs_nothing_else() -> None:
     assert page.count("<svg") == 5
 
 
-def test_the_bars_of_the_partition_fill_the_picture() -> None:
+def test_the_bars_of_the_whole_and_of_what_was_not_productive_fill_the_picture() -> None:
     picture = re.search(r"<svg.*?</svg>", html(), re.S)
     assert picture is not None
     widths = [float(width) for width in re.findall(r'<rect [^>]*width="([\d.]+)"', picture[0])]
-    assert sum(widths) == pytest.approx(960.0, abs=0.1)
+    assert sum(widths) == pytest.approx(2 * 960.0, abs=0.1)
+    assert widths[0] == pytest.approx(0.68 * 960, abs=0.1)
 
 
 def test_names_that_look_like_tags_stay_words() -> None:

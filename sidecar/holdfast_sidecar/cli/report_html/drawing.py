@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterable, Sequence
 
 WIDTH = 960.0
@@ -15,6 +16,11 @@ LEAST_WIDTH = 1.0
 def text_of(words: str) -> str:
     """Words as they may stand in a page."""
     return html.escape(words, quote=True)
+
+
+def words_of(sentence: str) -> str:
+    """A sentence with `commands` in it."""
+    return re.sub(r"`([^`]*)`", r"<code>\1</code>", text_of(sentence))
 
 
 def picture(height: float, title: str, parts: Iterable[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from holdfast_sidecar.cli.report_html.drawing import WIDTH, box, label, picture, text_of
+from holdfast_sidecar.cli.report_html.drawing import WIDTH, box, label, picture, text_of, words_of
 from holdfast_sidecar.cli.report_html.incidents import incidents
 from holdfast_sidecar.cli.report_html.partition import partition
 from holdfast_sidecar.cli.report_html.steps import steps
@@ -90,7 +90,7 @@ def _gains(summary: Summary) -> str:
         return ""
     drawn = picture(ROW * len(summary.gains) + 8, "What would gain most", _gain_bars(summary))
     advice = "".join(
-        f"<li><b>{text_of(name_gain(one.what))}</b>: {text_of(one.advice)}</li>"
+        f"<li><b>{text_of(name_gain(one.what))}</b>: {words_of(one.advice)}</li>"
         for one in summary.gains
     )
     return f"<h2>What would gain most</h2>{drawn}<ul>{advice}</ul>"

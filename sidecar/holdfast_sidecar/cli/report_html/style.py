@@ -45,14 +45,15 @@ body { margin: 0 auto; max-width: 62rem; padding: 2rem 1.25rem 4rem; background:
   color: var(--ink); font: 16px/1.5 system-ui, -apple-system, "Segoe UI", sans-serif; }
 h1 { font-size: 1.6rem; margin: 0; } h2 { font-size: 1.1rem; margin: 2.75rem 0 .5rem; }
 p { margin: .35rem 0; } .soft { color: var(--soft); font-size: .9rem; }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .75rem;
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(11rem, 1fr)); gap: .75rem;
   margin: 1.5rem 0 0; }
 .card { background: var(--card); border: 1px solid var(--line); border-radius: .5rem;
   padding: .7rem .9rem; }
 .card b { display: block; font-size: 1.55rem; font-weight: 650; line-height: 1.25;
   font-variant-numeric: tabular-nums; }
 svg { display: block; width: 100%; height: auto; overflow: visible; }
-svg text { fill: var(--ink); font: 12px system-ui, sans-serif; } svg .soft { fill: var(--soft); }
+svg text { fill: var(--ink); font: 12px system-ui, sans-serif; } svg .soft { fill: var(--soft);
+  font-size: 12px; }
 svg .axis { stroke: var(--line); stroke-width: 1; }
 table { border-collapse: collapse; width: 100%; font-size: .9rem; margin-top: .75rem;
   font-variant-numeric: tabular-nums; }

@@ -12,8 +12,8 @@ from holdfast_sidecar.span import span
 
 TOP, TALL, AXIS = 26.0, 34.0, 82.0
 TICKS = 6
-NAMED = 12
-"""Incidents that have room for a name each."""
+NAME_WIDTH = 74.0
+"""Room that a name takes: of incidents that lie closer together one is named."""
 
 
 def timeline(summary: Summary) -> str:
@@ -26,14 +26,17 @@ def timeline(summary: Summary) -> str:
 
 def _parts(summary: Summary) -> Iterator[str]:
     yield box(0, TOP, WIDTH, TALL, COLOURS["productive"], "the run")
-    named = {one.identifier for one in summary.billed[:NAMED]}
+    free = 0.0
     for one in reversed(summary.billed):
-        yield from _incident(one, summary, one.identifier in named)
+        start = _x(one.at_unix_s, summary)
+        yield from _incident(one, summary, start)
+        if free <= start <= WIDTH - NAME_WIDTH:
+            yield label(start, TOP - 8, one.cause, css="soft")
+            free = start + NAME_WIDTH
     yield from _axis(summary)
 
 
-def _incident(one: Billed, summary: Summary, is_named: bool) -> Iterator[str]:
-    start = _x(one.at_unix_s, summary)
+def _incident(one: Billed, summary: Summary, start: float) -> Iterator[str]:
     stood_s = sum(one.phases_s.values()) if one.down_s is None else one.down_s
     end = _x(one.at_unix_s + stood_s, summary)
     where = f" on {one.node}" if one.node else ""
@@ -43,8 +46,6 @@ def _incident(one: Billed, summary: Summary, is_named: bool) -> Iterator[str]:
         yield box(lost, TOP + TALL, start - lost, 7, AGAIN, words)
     words = f"{one.identifier}: {one.cause}{where}, {span(stood_s)} without progress"
     yield box(start, TOP, end - start, TALL, COLOURS["hang_undetected"], words)
-    if is_named:
-        yield label(min(start, WIDTH - 40), TOP - 8, one.cause, css="soft")
 
 
 def _axis(summary: Summary) -> Iterator[str]:
