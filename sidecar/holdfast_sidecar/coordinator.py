@@ -212,6 +212,7 @@ class Coordinator(threading.Thread):
                 *find_absent(cluster, self._heartbeats, timeout_s, now, now_unix_s),
                 *find_unchecked(cluster, now_unix_s),
             )
+        view = self._leadership.witness(view, cluster, now)
         self._obey(cluster, view, lease, absent, now)
         self._due_at = self._next_due_at(cluster, lease, now)
         known_for_s = self._watch.elapsed("server", view.server, now)
@@ -404,6 +405,7 @@ class Coordinator(threading.Thread):
             self.changed.set()
 
     def _lose_store(self, error: Exception) -> None:
+        self._leadership.blink(self._clock())
         is_away = isinstance(error, StoreUnavailable)
         if is_away and self._orders.store_up:
             log.warning("the store is away, nothing cluster-wide is decided: %s", error)

@@ -41,6 +41,8 @@ class JobRecord:
     """When the run began, as its plan has it; 0: not known."""
     performance: Performance | None = None
     """How its steps went when somebody last said so, which may have been in the run before."""
+    account: dict[str, str] = field(default_factory=dict)
+    """Where the run's time went, as records.account has it."""
     losses_before: Losses = field(default_factory=Losses)
     """What runs before this one lost, as far as this node knows of them."""
 
@@ -233,11 +235,22 @@ def newest_record(
         checkpoint_dir=checkpoint_dir,
         interrupted_by=next((one.left_for for one in leavers if one and one.left_for), ""),
         began_unix_s=plan.began_unix_s,
+        account=_account(sections, before),
     )
 
 
+def _account(
+    sections: Mapping[Section, Mapping[str, str]], before: JobRecord | None
+) -> dict[str, str]:
+    """As it was, where the store was emptied a moment ago."""
+    told = dict(sections.get(Section.ACCOUNT, {}))
+    return told if told or before is None else before.account
+
+
 def _differ_in_step_only(before: JobRecord | None, now: JobRecord) -> bool:
-    return before is not None and dataclasses.replace(before, step=now.step) == now
+    if before is None:
+        return False
+    return dataclasses.replace(before, step=now.step, account=now.account) == now
 
 
 def read_record(state: Path) -> tuple[JobRecord, float] | None:

@@ -14,7 +14,7 @@ from holdfast_sidecar.checkpoint_keeping import CheckpointKeeping
 from holdfast_sidecar.checkpoint_orders import Storage
 from holdfast_sidecar.checkpoints.ledger import NothingResumable
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import Lease, Store
+from holdfast_sidecar.coordination.store import Lease, Store, View
 from holdfast_sidecar.decisions import preemption
 from holdfast_sidecar.decisions.beginning import is_fresh
 from holdfast_sidecar.decisions.cluster import UNRESPONSIVE_FACTOR, Cluster
@@ -23,11 +23,12 @@ from holdfast_sidecar.decisions.endurance import Endurance, Spell
 from holdfast_sidecar.decisions.first_start import FirstStart
 from holdfast_sidecar.decisions.leader import decide
 from holdfast_sidecar.decisions.observing import attached_run
-from holdfast_sidecar.decisions.outcome import Circumstances, Outcome, Write
+from holdfast_sidecar.decisions.outcome import Circumstances, Outcome, Write, applied
 from holdfast_sidecar.decisions.replacing import own_standing
 from holdfast_sidecar.decisions.staying import why_they_stay
 from holdfast_sidecar.decisions.watching import preemption_of
 from holdfast_sidecar.desk.asked_storage import Unanswered
+from holdfast_sidecar.goodput_keeping import GoodputKeeping
 from holdfast_sidecar.outlook import Outlook
 from holdfast_sidecar.peer_keeping import PeerKeeping
 from holdfast_sidecar.records.codec import decode
@@ -68,6 +69,7 @@ class Leadership:
         self._snapshots = SnapshotKeeping(store, settings)
         self._peers = PeerKeeping(store, settings, new_identifier)
         self._traces = TraceKeeping(store, settings, new_identifier)
+        self._goodput = GoodputKeeping(store)
         self._outlook = Outlook(storage)
         self._endurance = Endurance()
         self._forming = False
@@ -81,6 +83,14 @@ class Leadership:
         """The checkpoint that is still being written though the next was due; else empty."""
         return self._checkpoints.slow
 
+    def witness(self, view: View, cluster: Cluster, now: float) -> View:
+        """What every sidecar remembers of a reading, should it lead next; the view to be shown."""
+        return self._goodput.witness(view, cluster, now)
+
+    def blink(self, now: float) -> None:
+        """The store could not be asked."""
+        self._goodput.blink(now)
+
     def lead(
         self,
         lease: Lease,
@@ -91,6 +101,19 @@ class Leadership:
         now_unix_s: float,
     ) -> None:
         """Bring the job one step closer to what it should be. Raises StoreUnavailable."""
+        written = self._advance(lease, cluster, server, plan_seen, now, now_unix_s)
+        self._goodput.keep(lease, applied(cluster, written), now, now_unix_s)
+
+    def _advance(
+        self,
+        lease: Lease,
+        cluster: Cluster,
+        server: str,
+        plan_seen: Plan | None,
+        now: float,
+        now_unix_s: float,
+    ) -> Sequence[Write]:
+        """The step itself; answers what was written for it."""
         plan, sidecar = cluster.plan, self._settings.sidecar
         settled_for = self._watch.elapsed("settling", f"{lease.epoch} {server}", now)
         in_evidence = plan.incident if plan is not None and plan.state == "evidence" else ""
@@ -124,30 +147,31 @@ class Leadership:
                 found = self._look_for_candidates(lease, cluster, circumstances, outcome)
             except Unanswered:
                 self._wait(LOOKING)
-                return
+                return ()
             except OSError as error:
                 # To start from nothing for want of a look would throw the job's work away.
                 self._wait(f"the checkpoints can't be read: {error}")
-                return
+                return ()
             if found is None:
                 self._wait(RESCUING)
-                return
+                return ()
             outcome = decide(cluster, found)
         elif stops_by_failure(outcome) and self._is_rescuing_last(lease, cluster, now):
             self._wait(RESCUING)
-            return
+            return ()
         if self._verdicts.abandon(lease, cluster, outcome.abandoned, outcome.abandoned_for):
             self._wait(GOING_BACK)
-            return
+            return ()
         self._forming = outcome.forming
         self._wait(outcome.waiting)
         if not self._carry_out(lease, outcome.writes):
-            return  # a request whose answer was refused is answered next time
+            return ()  # a request whose answer was refused is answered next time
         if not self._changed_plan(outcome.writes):
             self._keep_checkpoints(lease, cluster, circumstances)
             self._keep_peers(lease, cluster, now)
             self._keep_traces(lease, cluster, now)
         self._forget_requests(lease, cluster)
+        return outcome.writes
 
     def _slow_for(self, lease: Lease, cluster: Cluster, now: float) -> Mapping[str, Spell]:
         plan = cluster.plan

@@ -364,6 +364,7 @@ class Loop:
                 actions_failed=dict(self.deeds.runner.failed),
                 checkpoint_settings=self.settings.checkpoint,
                 policy=self.settings.policy,
+                price=self.settings.cost,
                 heartbeats=self.heartbeats.seen(orders.view, now_unix_s),
                 gpus=self.hardware.gpus.view(),
                 peers=self.peers.counts,

@@ -14,7 +14,7 @@ from holdfast_sidecar.observation import Moment, Ranks
 from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.readings.machine import MachineReading, ProbeHealth
 from holdfast_sidecar.records.snapshot import SnapshotReport
-from holdfast_sidecar.settings import CheckpointSettings, PolicySettings
+from holdfast_sidecar.settings import CheckpointSettings, CostSettings, PolicySettings
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,7 @@ class Picture:
     actions_failed: Mapping[str, int] = field(default_factory=dict)
     checkpoint_settings: CheckpointSettings = field(default_factory=CheckpointSettings)
     policy: PolicySettings = field(default_factory=PolicySettings)
+    price: CostSettings = field(default_factory=CostSettings)
     snapshot: SnapshotReport | None = None
     heartbeats: Mapping[str, float] = field(default_factory=dict)
     """Node -> when its heartbeat was last seen to move, Unix time on this node's clock."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from holdfast_sidecar.chronicle import read_incidents
 from holdfast_sidecar.cli import store_away
 from holdfast_sidecar.cli.finding_the_job import FoundJob, find_job
 from holdfast_sidecar.cli.recollection import AWAY, from_memory, remember
@@ -14,6 +17,8 @@ from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.job_record import JobRecord, losses_before, newest_ended, read_record
 from holdfast_sidecar.performance_seen import see
 from holdfast_sidecar.places import state_root
+from holdfast_sidecar.records.account import Account, parse_account
+from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.performance import Losses, Performance
 from holdfast_sidecar.records.plan import TERMINAL
 from holdfast_sidecar.standing import attached_plan, exists
@@ -34,6 +39,10 @@ class Recalled:
     """The one under way; -1: none is."""
     is_of_earlier_run: bool = False
     """Of this run nothing is known yet: what is told is of the one before."""
+    account: Account | None = None
+    """Where the run's time went; None: nobody has told."""
+    incidents: Mapping[str, Incident] = field(default_factory=dict)
+    """All that are known of the job."""
 
 
 def recall_performance(effective: Effective, job: str | None) -> Recalled:
@@ -51,7 +60,11 @@ def recall_performance(effective: Effective, job: str | None) -> Recalled:
             raise
         is_over = remember(state.name, kept, error).is_over
         return _remembered(state, kept[0], is_over, from_memory(state.name, error))
-    return _live(found, view)
+    cluster = parse_cluster(view)
+    live = _live(found, view)
+    if cluster.account is None:
+        return live
+    return dataclasses.replace(live, account=cluster.account, incidents=cluster.incidents)
 
 
 def _live(found: FoundJob, view: View) -> Recalled:
@@ -82,6 +95,8 @@ def _live(found: FoundJob, view: View) -> Recalled:
 def _remembered(state: Path, record: JobRecord, is_over: bool, remark: str) -> Recalled:
     performance = record.performance
     is_earlier = performance is not None and performance.began_unix_s != record.began_unix_s
-    return Recalled(
+    recalled = Recalled(
         state.name, performance, is_over, record.losses_before, remark, is_of_earlier_run=is_earlier
     )
+    incidents = {one.identifier: one for one in read_incidents(state)}
+    return dataclasses.replace(recalled, account=parse_account(record.account), incidents=incidents)

@@ -1,42 +1,82 @@
-"""`holdfast report`: how well a job does, or did."""
+"""`holdfast report`: where a run's time went, and how well a job does, or did."""
 
 from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 
 import click
 
 from holdfast import environment
-from holdfast_sidecar.cli import report_page
-from holdfast_sidecar.cli.performance_recall import recall_performance
+from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.cli import account_page, report_page
+from holdfast_sidecar.cli.performance_recall import Recalled, recall_performance
+from holdfast_sidecar.cli.report_html.page import page as html_page
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.configuration import Effective
+from holdfast_sidecar.goodput.summary import Summary, plain, sum_up
+from holdfast_sidecar.settings import CostSettings
+from holdfast_sidecar.slow_words import hours_of
 
 
 @click.command()
 @click.argument("name", required=False, metavar="[JOB]")
 @click.option("--job", envvar=environment.JOB, metavar="NAME", help="Default: the only one here.")
 @click.option("--json", "as_json", is_flag=True, help="For scripts: one JSON object.")
+@click.option(
+    "--html", "html", metavar="FILE", help="Write a page with plots, all in one file, instead."
+)
 @settings_options
-def report(effective: Effective, name: str | None, job: str | None, as_json: bool) -> None:
-    """Tell how well a job uses its machines, and what slowness cost it so far.
+def report(
+    effective: Effective, name: str | None, job: str | None, as_json: bool, html: str | None
+) -> None:
+    """Tell where a run's time went, what its failures cost, and how well it uses its machines.
 
-    MFU and HFU, tokens per second, the shares of communication, data and pipeline bubbles, the
-    pace against the first steps; where a step's time goes; memory of each rank's device; seconds
-    (and money, with `[cost] per_gpu_hour`) lost by cause and by rank. What is not known says why.
-    Works after the job has ended too, from what was kept here.
+    Goodput and what took the rest, each incident with its cost, what would gain most; MFU and HFU,
+    tokens per second, the shares of communication, data and pipeline bubbles, the pace against the
+    first steps; where a step's time goes; memory of each rank's device; seconds (and money, with
+    `[cost] per_gpu_hour`) lost by cause and by rank. What is not known says why. Works after the
+    job has ended too, from what was kept here.
 
     \b
       holdfast report
       holdfast report chargpt --set cost.per_gpu_hour=2.5
-      holdfast report --json | jq .efficiency.mfu
+      holdfast report --html report.html
+      holdfast report --json | jq .account.goodput
     """
     recalled = recall_performance(effective, name or job)
     if recalled.remark:
         click.echo(f"holdfast: {recalled.remark}", err=True)
     price = effective.settings.cost
-    if as_json:
-        click.echo(json.dumps(report_page.plain(recalled, price), indent=2))
+    summary = _summary(recalled, price)
+    seen = recalled.performance
+    hours = "GPU hours" if seen is None else hours_of(seen, price)
+    if html is not None:
+        told = html_page(recalled.job, summary, recalled.performance, hours, time.time())
+        _write(Path(html), told)
+        click.echo(f"wrote {html}")
+    elif as_json:
+        plain_page = report_page.plain(recalled, price)
+        plain_page["account"] = None if summary is None else plain(summary)
+        click.echo(json.dumps(plain_page, indent=2))
     else:
+        if summary is not None:
+            click.echo(account_page.page(summary, hours) + "\n")
         click.echo(report_page.page(recalled, time.time(), price))
+
+
+def _summary(recalled: Recalled, price: CostSettings) -> Summary | None:
+    if recalled.account is None:
+        return None
+    return sum_up(recalled.account, recalled.incidents, price)
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all."""
+    new = path.with_name(f".{path.name}.new")
+    try:
+        new.write_text(text)
+        new.replace(path)
+    except OSError as error:
+        raise BadInput(f"can't write {path}: {error.strerror}") from None

@@ -37,6 +37,7 @@ class Section(str, Enum):
     PEER = "peer"  # ["current"; the leader] PeerOrder
     TRACE = "trace"  # ["current"; the leader] TraceOrder
     KEY = "key"  # ["current"; the leader] AttemptKey; a secret: never logged, never shown
+    ACCOUNT = "account"  # [see records.account; the leader, by ACCOUNT_TURN] where the time went
     SETTINGS = "settings"  # ["current"; whoever comes first] Settings that all nodes must share
 
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+from holdfast_sidecar.coordination.account_turn import Turn, turned
 from holdfast_sidecar.coordination.keys import FOR_LEADERS, RUNNING_TTL_S, Section
 from holdfast_sidecar.coordination.store import (
     ALL_SECTIONS,
@@ -21,6 +22,7 @@ from holdfast_sidecar.coordination.store import (
     StoreUnavailable,
     View,
 )
+from holdfast_sidecar.records.account import MICRO
 
 NOBODY = Lease(0, "")
 CHANNELS = (Heard.ORDERS, Heard.REPORTS)
@@ -220,6 +222,17 @@ class MemoryStore:
             keys.write(section, field, value, now)
         self._server.wake(_channel(section))
         return True
+
+    def turn_account(self, lease: Lease, turn: Turn) -> Mapping[str, str]:
+        """Turn the run's account by this server's clock, while `lease` is in force."""
+        with self._server.writing(self._job) as (keys, now):
+            if keys.lease == NOBODY or keys.lease != lease:
+                return {}
+            held = keys.sections.get(Section.ACCOUNT)
+            fields = turned({} if held is None else held.values, turn, round(now * MICRO))
+            expires_at = now + RUNNING_TTL_S if held is None else held.expires_at
+            keys.sections[Section.ACCOUNT] = _Fields(fields, expires_at)
+            return dict(fields)
 
     def read(self, sections: Collection[Section] = OPEN_SECTIONS) -> View:
         """Lease, server and these sections."""

@@ -5,7 +5,7 @@ Any thread may call anything; `wait` has a connection of its own (see `wakeups`)
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ import redis
 from redis.exceptions import NoScriptError, RedisError
 
 from holdfast_sidecar.coordination import scripts
+from holdfast_sidecar.coordination.account_turn import Turn
 from holdfast_sidecar.coordination.keys import Keys, Section
 from holdfast_sidecar.coordination.store import (
     ALL_SECTIONS,
@@ -83,6 +84,15 @@ class RedisStore:
         keys = [self._keys.leader, self._keys.section(section), self._keys.channel(section)]
         arguments = [_lease_text(lease), field, _optional(expected), _optional(value)]
         return bool(self._run(Call(scripts.ORDER, keys, arguments)))
+
+    def turn_account(self, lease: Lease, turn: Turn) -> Mapping[str, str]:
+        """Turn the run's account by the server's clock, while `lease` is in force.
+
+        After StoreUnavailable it may or may not have been done: read again.
+        """
+        keys = [self._keys.leader, self._keys.section(Section.ACCOUNT)]
+        flat = self._run(Call(scripts.ACCOUNT_TURN, keys, [_lease_text(lease), turn.spell()]))
+        return dict(zip(flat[::2], flat[1::2], strict=True))
 
     def read(self, sections: Collection[Section] = OPEN_SECTIONS) -> View:
         """Lease, server and these sections, at one instant of the server."""

@@ -10,7 +10,9 @@ import functools
 import hashlib
 from dataclasses import dataclass
 
+from holdfast_sidecar.coordination.account_turn import UNSEEN_AFTER_US
 from holdfast_sidecar.coordination.keys import RUNNING_TTL_S
+from holdfast_sidecar.records.account import PENDING, TIMED, Category
 
 
 @dataclass(frozen=True)
@@ -159,5 +161,95 @@ EXCHANGE = Script(
 report(KEYS[5], ARGV[7] ~= '' and KEYS[4], ARGV[5], ARGV[6])
 local lease = campaign(KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2], ARGV[3], ARGV[4])
 return {lease, read(6)}
+"""
+)
+
+_TIMED = ", ".join(f"'{phase.value}'" for phase in TIMED)
+
+ACCOUNT_TURN = Script(
+    _MORTAL
+    + f"""
+-- What account_turn.turned does, which says what it is for. KEYS: leader, account. ARGV: lease, the
+-- turn as JSON. Answers the account's fields; nothing when another lease is in force.
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return {{}} end
+local account, turn = KEYS[2], cjson.decode(ARGV[2])
+local function get(name) return redis.call('HGET', account, name) end
+local function set(name, value) redis.call('HSET', account, name, value) end
+local function spelled(amount) return string.format('%.0f', amount) end
+local function whole(name) return tonumber(get(name) or '0') end
+local function add(name, amount)
+  if amount ~= 0 then redis.call('HINCRBY', account, name, spelled(amount)) end
+end
+
+if turn.is_anew then redis.call('DEL', account) end
+if turn.base.at and tonumber(get('at') or '-1') < tonumber(turn.base.at) then
+  redis.call('DEL', account)
+  for name, value in pairs(turn.base) do set(name, value) end
+end
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
+if not get('at') then
+  set('at', spelled(now))
+  set('began', spelled(now))
+end
+
+local gpus = whole('gpus')
+local function credit(category, amount)
+  if category == '{PENDING}' then
+    add('{PENDING}', amount)
+  else
+    add('s:' .. category, amount)
+    add('g:' .. category, amount * gpus)
+  end
+end
+local passed, open = now - whole('at'), get('open') or ''
+if passed < 0 or open == '' then
+  add('began', passed)
+else
+  local unseen = turn.is_seen and 0 or math.max(0, passed - {UNSEEN_AFTER_US})
+  credit(open, passed - unseen)
+  credit('{Category.UNOBSERVED.value}', unseen)
+  local stage = get('stage') or ''
+  if stage ~= '' then add('r:' .. stage, passed) end
+end
+
+local left = whole('{PENDING}')
+local function move(category, amount)
+  add('{PENDING}', -amount)
+  credit(category, amount)
+end
+for _, one in ipairs(turn.moves) do
+  local taken = math.min(left, one[2])
+  left = left - taken
+  move(one[1], taken)
+end
+local total = 0
+for _, one in ipairs(turn.shares) do total = total + one[2] end
+if total > 0 then
+  local rest = left
+  for index = 1, #turn.shares - 1 do
+    local share = math.min(rest, math.floor(left * (turn.shares[index][2] / total)))
+    rest = rest - share
+    move(turn.shares[index][1], share)
+  end
+  move(turn.shares[#turn.shares][1], rest)
+end
+
+for _, fold in ipairs(turn.folds) do
+  local text = fold.before
+  for _, phase in ipairs({{{_TIMED}}}) do
+    local name = 'r:' .. fold.incident .. ':' .. phase
+    text = text .. ' ' .. (get(name) or '0')
+    redis.call('HDEL', account, name)
+  end
+  if not get('i:' .. fold.incident) then set('i:' .. fold.incident, text .. ' ' .. fold.after) end
+end
+for name, value in pairs(turn.fields) do set(name, value) end
+set('at', spelled(now))
+set('open', turn.open)
+set('stage', turn.stage)
+set('gpus', spelled(turn.gpus))
+mortal(account)
+return redis.call('HGETALL', account)
 """
 )

@@ -16,6 +16,7 @@ from redis.exceptions import (
 )
 from redis.sentinel import MasterNotFoundError
 
+from holdfast_sidecar.coordination.account_turn import Turn
 from holdfast_sidecar.coordination.keys import Keys, Section
 from holdfast_sidecar.coordination.redis_store import RedisStore
 from holdfast_sidecar.coordination.store import StoreUnavailable
@@ -84,6 +85,8 @@ def try_commands(client: redis.Redis) -> list[Problem]:
         lease = store.campaign("check", 1.0, 0)
         store.order(lease, Section.PLAN, "check", "written", None)
         store.order(lease, Section.PLAN, "check", None, "written")
+        store.turn_account(lease, Turn("check"))
+        store.turn_account(lease, Turn("check"))  # now there is time to be counted
         store.claim(Section.NODES, "check", "written")
         store.report(Section.NODES, "check", None)
         store.read()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import Flag, auto
 from typing import Protocol
 
+from holdfast_sidecar.coordination.account_turn import Turn
 from holdfast_sidecar.coordination.keys import Section
 
 ALL_SECTIONS = tuple(Section)
@@ -102,6 +103,13 @@ class Store(Protocol):
 
         Done only while `lease` is the one in force and the field holds `expected` (None: is
         absent); answers whether it was done.
+        """
+
+    def turn_account(self, lease: Lease, turn: Turn) -> Mapping[str, str]:
+        """Close what is open in the run's account, by the store's own clock, and open the next.
+
+        Done only while `lease` is in force, and wakes nobody; answers the account's fields, none
+        when it was not done.
         """
 
     def read(self, sections: Collection[Section] = OPEN_SECTIONS) -> View:

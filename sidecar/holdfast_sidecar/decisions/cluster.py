@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeVar
 
 from holdfast_sidecar.coordination.keys import CURRENT, TALLY, Section
@@ -11,6 +12,7 @@ from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions.draining import as_asked
 from holdfast_sidecar.decisions.liveness import Beat, Heartbeats
 from holdfast_sidecar.decisions.quarantine import is_kept_out
+from holdfast_sidecar.records.account import Account, parse_account
 from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, CheckpointTally, LedgerEntry
 from holdfast_sidecar.records.codec import decode
@@ -56,6 +58,8 @@ class Cluster:
     trace_text: str | None = None
     key: AttemptKey | None = None
     key_text: str | None = None
+    account_fields: Mapping[str, str] = field(default_factory=dict)
+    """See records.account."""
     lost: Mapping[str, float] = field(default_factory=dict)
     """Nodes whose agent is known to be gone or silent for too long -> seconds of silence."""
     unattended: frozenset[str] = frozenset()
@@ -71,6 +75,11 @@ class Cluster:
     """Nodes whose health check is still waited for."""
     unchecked: frozenset[str] = frozenset()
     """Nodes whose health check never came: they are let in all the same."""
+
+    @cached_property
+    def account(self) -> Account | None:
+        """Where the run's time went; parsed by those alone who ask."""
+        return parse_account(self.account_fields)
 
     def is_alive(self, node: str) -> bool:
         """Whether this node's agent takes part."""
@@ -183,6 +192,7 @@ def parse_cluster(
         trace_text=view.section(Section.TRACE).get(CURRENT),
         key=_current(AttemptKey, view, Section.KEY),
         key_text=view.section(Section.KEY).get(CURRENT),
+        account_fields=view.section(Section.ACCOUNT),
     )
 
 

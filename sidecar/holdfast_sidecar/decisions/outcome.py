@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.counting import keep_counted
 from holdfast_sidecar.decisions.endurance import Spell
-from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import Candidate, Plan
 from holdfast_sidecar.settings import Settings
@@ -104,3 +104,16 @@ def stopped(plan: Plan, circumstances: Circumstances, exit_code: int, message: s
     return dataclasses.replace(
         plan, state="stopped", epoch=circumstances.epoch, exit_code=exit_code, message=message
     )
+
+
+def applied(cluster: Cluster, writes: Sequence[Write]) -> Cluster:
+    """The cluster with the plan and the incidents as these writes leave them."""
+    incidents = dict(cluster.incidents)
+    plan = cluster.plan
+    for write in writes:
+        if write.section is Section.PLAN and write.value is not None:
+            plan = decode(Plan, write.value)
+        incident = decode(Incident, write.value or "")
+        if write.section is Section.INCIDENTS and incident is not None:
+            incidents[write.field] = incident
+    return dataclasses.replace(cluster, plan=plan, incidents=incidents) if writes else cluster

@@ -12,6 +12,7 @@ from holdfast_sidecar.metrics.blame_entries import BLAMES
 from holdfast_sidecar.metrics.entry import JOB, NODE, RANK, Entry, counter, gauge, of_job, summary
 from holdfast_sidecar.metrics.fabric_entries import FABRIC
 from holdfast_sidecar.metrics.gate_entries import GATE
+from holdfast_sidecar.metrics.goodput_entries import GOODPUT, RELIABILITY
 from holdfast_sidecar.metrics.gpu_entries import ENERGY, GPUS
 from holdfast_sidecar.metrics.group_entries import GROUPS
 from holdfast_sidecar.metrics.host_entries import HOST
@@ -329,6 +330,8 @@ CATALOGUE: tuple[Entry, ...] = (
     *SIDECAR,
     *COORDINATION,
     *JOB_WIDE,
+    *GOODPUT,
+    *RELIABILITY,
     *SLOWNESS,
     *EFFICIENCY,
     *BLAMES,

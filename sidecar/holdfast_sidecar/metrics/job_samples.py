@@ -10,6 +10,7 @@ from holdfast_sidecar.decisions.counting import count
 from holdfast_sidecar.decisions.quarantine import is_kept_out
 from holdfast_sidecar.metrics.blame_samples import draw_blames
 from holdfast_sidecar.metrics.checkpoint_samples import draw_checkpoints
+from holdfast_sidecar.metrics.goodput_samples import draw_goodput, draw_reliability
 from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.metrics.slowness_samples import draw_slowness
 from holdfast_sidecar.picture import Picture
@@ -40,6 +41,8 @@ def draw_job(picture: Picture, told: Told) -> Iterator[Sample]:
     if (plan := cluster.plan or attached_plan(picture.orders.view)) is not None:
         yield from draw_slowness(cluster, plan, leader, told)
     yield from _draw_incidents(list(cluster.incidents.values()), told)
+    yield from draw_goodput(cluster.account, CAUSES, picture.price, told)
+    yield from draw_reliability(cluster, picture.policy, picture.moment.now_unix_s, told)
     yield from draw_blames(cluster, picture.policy, picture.moment.now_unix_s, told)
     yield from draw_checkpoints(picture, cluster, told)
 

@@ -13,6 +13,7 @@ from holdfast_sidecar.metrics.blame_entries import BLAMES
 from holdfast_sidecar.metrics.entry import Entry
 from holdfast_sidecar.metrics.fabric_entries import FABRIC
 from holdfast_sidecar.metrics.gate_entries import GATE
+from holdfast_sidecar.metrics.goodput_entries import GOODPUT, RELIABILITY
 from holdfast_sidecar.metrics.gpu_entries import ENERGY, GPUS
 from holdfast_sidecar.metrics.group_entries import GROUPS
 from holdfast_sidecar.metrics.host_entries import HOST
@@ -23,6 +24,8 @@ from holdfast_sidecar.metrics.xid_entries import XIDS
 
 SECTIONS: tuple[tuple[str, Sequence[Entry]], ...] = (
     ("The whole job", catalogue.JOB_WIDE),
+    ("Where the time goes", GOODPUT),
+    ("Failures and restarts", RELIABILITY),
     ("Who is slow", SLOWNESS),
     ("How well the job does", EFFICIENCY),
     ("Blames", BLAMES),

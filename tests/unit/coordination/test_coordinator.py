@@ -13,7 +13,7 @@ import pytest
 
 from holdfast_sidecar.coordination.keys import ENDED_TTL_S, RUNNING_TTL_S, Section
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
-from holdfast_sidecar.coordination.store import Lease
+from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.coordinator import Coordinator, NodeIdentity
 from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.local_state import LocalState
@@ -36,6 +36,12 @@ class NoLeadership:
     def __init__(self, then: Callable[[], None] = lambda: None) -> None:
         self.leases: list[Lease] = []
         self._then = then
+
+    def witness(self, view: View, *given: Any) -> View:
+        return view
+
+    def blink(self, *given: Any) -> None:
+        pass
 
     def lead(self, lease: Lease, *given: Any) -> None:
         self.leases.append(lease)

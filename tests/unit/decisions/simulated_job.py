@@ -193,6 +193,8 @@ class SimulatedNode:
     awaits_gate: bool = False
     judges: Callable[[float], SlowStanding | None] = lambda now: None
     """What its sidecar says of who is slow, should it lead."""
+    lines: Callable[[SimulatedNode], list[str]] = lambda node: []
+    """What its sidecar tells of its ranks' steps."""
     told_step_s: float = STEP_S
     """What its ranks say a step takes; 0 while they don't know yet."""
 
@@ -373,6 +375,7 @@ class SimulatedNode:
             saved=self.saved,
             gate=self.gate,
             slow=self.judges(now),
+            steps=self.lines(self),
             snapshot=SnapshotReport(
                 self.attempt,
                 slots=3,
@@ -447,6 +450,7 @@ class SimulatedJob:
             self.settings,
             leadership,
             FenceFile(self.folder / name / "fence.json"),
+            clock=lambda: self.now,
         )
         node = SimulatedNode(
             name, incarnation, store, coordinator, self.slots, self.bounds, self.registered

@@ -59,7 +59,7 @@ from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.snapshot import PeerOrder, SnapshotOrder, SnapshotReport
 from holdfast_sidecar.remedy import Remedy
-from holdfast_sidecar.settings import CheckpointSettings
+from holdfast_sidecar.settings import CheckpointSettings, CostSettings
 
 XIDS = XidReading(
     gpus={"0000:01:00.0": Known("GPU-1", 0, rank=0)},
@@ -136,6 +136,24 @@ LEDGER = {
 }
 
 TALLY = CheckpointTally({"complete periodic": 2, "void grow": 1}, 2, 0.5, 8)
+ACCOUNT = {
+    "began": "50000000",
+    "at": "250000000",
+    "open": "pending",
+    "run": "50.000000",
+    "attempt": "3",
+    "gpus": "2",
+    "nodes": "2",
+    "weight": "2",
+    "pending": "1500000",
+    "s:init": "20000000",
+    "s:productive": "170000000",
+    "s:hang_undetected": "8500000",
+    "g:init": "40000000",
+    "g:productive": "340000000",
+    "g:hang_undetected": "17000000",
+    "i:i1": "1000000 500000 1500000 300000 200000 2500000 5000000 10 hang b",
+}
 
 VIEW = View(
     Lease(4, "a/x"),
@@ -150,6 +168,7 @@ VIEW = View(
         Section.NODES: {"a": node_report("a", 0, 45), "b": node_report("b", 1, 44)},
         Section.INCIDENTS: {name: encode(incident) for name, incident in INCIDENTS.items()},
         Section.LEDGER: {name: encode(entry) for name, entry in LEDGER.items()},
+        Section.ACCOUNT: ACCOUNT,
         Section.PEER: {"current": encode(PeerOrder("p1", 3, 4, 44, "armed", 9.0, through=42))},
         Section.CHECKPOINT: {
             "current": encode(CheckpointOrder("c3", 3, 4, 60, "/c/step-60-c3", "armed", 60.0)),
@@ -339,6 +358,7 @@ def picture(is_leader: bool = True, machine: MachineReading | None = None) -> Pi
         actions_done={"keep_evidence": 1},
         actions_failed={},
         checkpoint_settings=CheckpointSettings(dir="/c"),
+        price=CostSettings(per_gpu_hour=2.5, currency="EUR"),
         heartbeats={"a": 1_000_009.5, "b": 1_000_009.0},
         snapshot=SnapshotReport(
             3, 3, True, slot_bytes=3000, newest=44, newest_sealed_s=9.5, taken=20

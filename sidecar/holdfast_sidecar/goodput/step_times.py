@@ -1,0 +1,150 @@
+"""What the newest steps' time was spent on, out of what ranks tell of them. Pure; it remembers up
+to which step was asked.
+
+Time is the whole job's: all ranks make a step together. So a wait for data counts as far as the
+middle rank waits (if one alone does, the others wait for it, which is a straggler's doing), and
+saving, evaluating and compiling as far as the rank does that does most (the others can only wait).
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from holdfast_sidecar.records.account import Category
+from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.steps import StepLine, parse
+
+RANKS_ASKED = 32
+"""Ranks that speak for all of them, spread over the nodes: the middle one of so many lies within a
+few percent of the middle one of thousands, and reading all lines would cost a leader several
+percent of a core."""
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """How the time of steps up to `step` divides: shares of it, what is left is productive."""
+
+    step: int
+    step_us: float
+    """What one of them took, all in all."""
+    shares: Mapping[Category, float]
+
+
+@dataclass
+class Listening:
+    """To one attempt's lines."""
+
+    attempt: int = -1
+    up_to: int = -1
+    """The step that was asked for last."""
+    newest: StepTimes | None = None
+    _usual_us: dict[int, float] = field(default_factory=dict)
+    """rank -> what an ordinary step of it took last."""
+
+    def follow(self, attempt: int, nodes: Collection[NodeReport]) -> StepTimes | None:
+        """Of the steps that were told of since the last time; None: of none."""
+        if attempt != self.attempt:
+            self.attempt, self.up_to, self.newest, self._usual_us = attempt, -1, None, {}
+        lines = self._fresh(nodes)
+        up_to = _told_by_most(lines)
+        if up_to <= self.up_to:
+            return None
+        told = {rank: [one for one in own if one.step <= up_to] for rank, own in lines.items()}
+        ranks = [one for rank, own in told.items() if (one := self._sum_up(rank, own))]
+        if not ranks:
+            return None
+        self.up_to = up_to
+        self.newest = _together(up_to, ranks)
+        return self.newest
+
+    def _fresh(self, nodes: Collection[NodeReport]) -> dict[int, list[StepLine]]:
+        """rank -> its lines that are new, of the ranks that are asked."""
+        asked = _asked(nodes)
+        found: dict[int, list[StepLine]] = {}
+        for node in nodes:
+            for text in node.steps:
+                rank, _, rest = text.partition(" ")
+                if rank not in asked or not _is_after(rest, self.up_to):
+                    continue
+                if (line := parse(text)) is not None:
+                    found.setdefault(line.rank, []).append(line)
+        return found
+
+    def _sum_up(self, rank: int, lines: Collection[StepLine]) -> _RankTimes | None:
+        """One rank's times over these lines; None while no ordinary step of it was measured."""
+        measured = [line for line in lines if line.steps > 0]
+        if measured:
+            steps = sum(line.stride for line in measured)
+            self._usual_us[rank] = sum(line.total * line.stride for line in measured) / steps
+        usual_us = self._usual_us.get(rank)
+        if not lines or usual_us is None:
+            return None
+        return _RankTimes(
+            steps=sum(line.stride for line in lines),
+            total_us=sum(line.stride * (_total(line, usual_us) + line.lost) for line in lines),
+            data_us=sum(line.stride * line.data for line in lines),
+            evaluating_us=sum(line.stride * line.evaluated for line in lines),
+            compiling_us=sum(line.stride * _rest(line) for line in lines if line.compiled),
+            saving_us=sum(line.stride * _rest(line) for line in lines if not line.compiled),
+        )
+
+
+@dataclass(frozen=True)
+class _RankTimes:
+    steps: int
+    total_us: float
+    data_us: float
+    evaluating_us: float
+    compiling_us: float
+    saving_us: float
+
+
+def _total(line: StepLine, usual_us: float) -> float:
+    """The ordinary part of its steps: of a block in which each saved or the like, as usual."""
+    return line.total if line.steps else usual_us
+
+
+def _rest(line: StepLine) -> int:
+    return max(0, line.lost - line.evaluated)
+
+
+def _asked(nodes: Collection[NodeReport]) -> set[str]:
+    """Ranks, as lines begin: the first of all, which often saves for the others, and as many more
+    as are asked, evenly spread."""
+    ranks = sorted(rank.rank for node in nodes for rank in node.ranks)
+    every = max(1, -(-len(ranks) // RANKS_ASKED))
+    return {str(rank) for rank in ranks[::every]}
+
+
+def _is_after(rest: str, step: int) -> bool:
+    told = rest.partition(" ")[0]
+    return told.isdigit() and int(told) > step
+
+
+def _told_by_most(lines: Mapping[int, list[StepLine]]) -> int:
+    """The last step that at least half of those who tell anything have told of; -1: nobody."""
+    newest = sorted(max(line.step for line in own) for own in lines.values())
+    return newest[(len(newest) - 1) // 2] if newest else -1
+
+
+def _together(step: int, ranks: Collection[_RankTimes]) -> StepTimes:
+    total_us = statistics.median(rank.total_us for rank in ranks)
+    steps = statistics.median(rank.steps for rank in ranks)
+    parts = {
+        Category.EVALUATING: max(rank.evaluating_us for rank in ranks),
+        Category.COMPILING: max(rank.compiling_us for rank in ranks),
+        Category.SAVING: max(rank.saving_us for rank in ranks),
+        Category.DATA_WAIT: statistics.median(rank.data_us for rank in ranks),
+    }
+    return StepTimes(step, total_us / max(steps, 1), dict(_within(parts, total_us)))
+
+
+def _within(parts: Mapping[Category, float], total_us: float) -> Iterator[tuple[Category, float]]:
+    """As shares of the total, which they can't exceed together."""
+    left = 1.0
+    for category, part_us in parts.items():
+        share = min(left, part_us / total_us) if total_us > 0 else 0.0
+        left -= share
+        yield category, share

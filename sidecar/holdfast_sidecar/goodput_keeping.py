@@ -1,0 +1,154 @@
+"""The leader's hand on a run's account: turns it once a second, and whenever something changes.
+
+What is open and how steps are split is judged in `goodput`; the arithmetic is the store's. All that
+must outlive this leader stands in the account.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from holdfast_sidecar.coordination.account_turn import UNSEEN_AFTER_US
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.store import Lease, Store, View
+from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.observing import attached_run
+from holdfast_sidecar.goodput.splitting import toll_of
+from holdfast_sidecar.goodput.stand import Standing, stand
+from holdfast_sidecar.goodput.step_times import Listening
+from holdfast_sidecar.goodput.turning import Heard, completed, is_split_at_step, next_turn
+from holdfast_sidecar.performance_seen import heard
+from holdfast_sidecar.records.account import CLOSED, MICRO, Account, parse_account
+from holdfast_sidecar.records.plan import Plan
+
+EVERY_S = 1.0
+"""Scrapes come every few seconds, and a counter that stands still between two of them is no rate;
+more often would ask the store for nothing."""
+
+ASLEEP_AFTER_S = UNSEEN_AFTER_US / MICRO
+"""Whoever did not look for so long saw nothing meanwhile."""
+
+
+@dataclass
+class Watch:
+    """Whether this sidecar saw what went on since the account was turned last.
+
+    It did if it was awake all the time, and the attempt is what it was: Redis may have been away,
+    its own ranks went on before its eyes. It is told of each reading, whether this sidecar leads or
+    not: who leads after an outage is mostly another one.
+    """
+
+    is_unbroken: bool = False
+    _at: str = ""
+    _plan: tuple[int, str] | None = None
+    _awake_s: float | None = None
+
+    def read(self, at: str, plan: Plan | None, now_s: float) -> None:
+        """The account was last turned then, under this plan."""
+        was_awake = self._awake_s is not None and now_s - self._awake_s <= ASLEEP_AFTER_S
+        stands = None if plan is None else (plan.attempt, plan.state)
+        is_same = self._at == at and stands in (None, self._plan)
+        self.is_unbroken = was_awake and (self._at != at or (self.is_unbroken and is_same))
+        self._at, self._plan, self._awake_s = at, stands or self._plan, now_s
+
+    def blink(self, now_s: float) -> None:
+        """The store could not be asked."""
+        if self._awake_s is None or now_s - self._awake_s > ASLEEP_AFTER_S:
+            self.is_unbroken = False
+        self._awake_s = now_s
+
+
+@dataclass
+class GoodputKeeping:
+    """What one sidecar does about the account; `keep` is asked once per exchange while it leads."""
+
+    store: Store
+    _watch: Watch = field(default_factory=Watch)
+    _seen: Mapping[str, str] = field(default_factory=dict)
+    """The latest account that was ever read, or made, here."""
+    _listening: Listening = field(default_factory=Listening)
+    _turned_s: float = float("-inf")
+    _step_split: int = -1
+
+    def witness(self, view: View, cluster: Cluster, now_s: float) -> View:
+        """Whoever leads: remember what the store holds, should it be emptied. Answers the view with
+        the latest account: until an emptied store has it back, no counter may fall."""
+        fields = cluster.account_fields
+        is_behind = _at(fields) < _at(self._seen)
+        if not is_behind:
+            self._seen = fields
+        self._watch.read(self._seen.get("at", ""), cluster.plan or attached_run(cluster), now_s)
+        if not is_behind:
+            return view
+        sections = {**view.sections, Section.ACCOUNT: self._seen}
+        return dataclasses.replace(view, sections=sections)
+
+    def blink(self, now_s: float) -> None:
+        """The store is away."""
+        self._watch.blink(now_s)
+
+    def keep(self, lease: Lease, cluster: Cluster, now_s: float, now_unix_s: float) -> None:
+        """Turn the account if it is time. `cluster` is as this exchange leaves it. Raises
+        StoreUnavailable."""
+        is_behind = _at(cluster.account_fields) < _at(self._seen)
+        account = parse_account(self._seen) if is_behind else cluster.account
+        standing = stand(cluster, account)
+        if not is_behind and not self._is_due(account, standing, now_s):
+            return
+        known = None if standing.is_anew else account
+        heard_now = self._hear(known, lease, cluster, now_s, now_unix_s)
+        turn = dataclasses.replace(
+            next_turn(known, standing, cluster, heard_now),
+            is_seen=self._watch.is_unbroken and _takes_part(lease, cluster),
+            base=dict(self._seen) if is_behind and not standing.is_anew else {},
+        )
+        fields = self.store.turn_account(lease, turn)
+        if fields:  # else somebody else leads by now
+            self._seen, self._turned_s = fields, now_s
+            self._step_split = completed(cluster) if is_split_at_step(turn) else -1
+
+    def _is_due(self, account: Account | None, standing: Standing, now_s: float) -> bool:
+        if account is None or standing.is_anew:
+            return True
+        stood = (account.open, account.stage, account.gpus, account.run, account.attempt)
+        stands = (standing.open, standing.stage, standing.gpus, standing.run, standing.attempt)
+        if stood != stands:
+            return True
+        return standing.open != CLOSED and now_s - self._turned_s >= EVERY_S
+
+    def _hear(
+        self,
+        account: Account | None,
+        lease: Lease,
+        cluster: Cluster,
+        now_s: float,
+        now_unix_s: float,
+    ) -> Heard:
+        """What ranks told of their steps, and the judge of who is slow; while they train only."""
+        if account is None or not account.is_training:
+            return Heard(now_unix_s)
+        nodes = [node for node in cluster.nodes.values() if node.attempt == account.attempt]
+        times = self._listening.follow(account.attempt, nodes)
+        return Heard(
+            now_unix_s,
+            since_s=now_s - self._turned_s if self._turned_s > float("-inf") else 0.0,
+            times=times,
+            newest=self._listening.newest,
+            toll_s=toll_of(heard(cluster.nodes.values(), lease.candidate)),
+            step_split=self._step_split,
+        )
+
+
+def _at(fields: Mapping[str, str]) -> int:
+    """When it was turned last; -1: there is none."""
+    at = fields.get("at", "")
+    return int(at) if at.isdigit() else -1
+
+
+def _takes_part(lease: Lease, cluster: Cluster) -> bool:
+    """Whether this node has ranks in the attempt, and so saw them while the store was away."""
+    plan = cluster.plan or attached_run(cluster)
+    node = lease.candidate.rpartition("/")[0]
+    return plan is None or any(member.node == node for member in plan.members)
