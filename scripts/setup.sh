@@ -32,6 +32,7 @@ sbatch slurm-client
 slurmctld slurmctld
 slurmd slurmd
 mpirun openmpi-bin
+promtool prometheus
 PACKAGES
 "$python" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
 

@@ -10,7 +10,8 @@ import logging
 from collections.abc import Callable, Mapping
 
 from holdfast_sidecar.checkpoint_orders import CheckpointOrders, Storage
-from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.checkpoint_outcomes import with_ended, with_skipped
+from holdfast_sidecar.coordination.keys import TALLY, Section
 from holdfast_sidecar.coordination.store import Lease, Store
 from holdfast_sidecar.decisions import (
     checkpointing,
@@ -89,6 +90,14 @@ class CheckpointKeeping:
             self._save_before(leaving, lease, cluster, plan)
         else:
             self._consider(lease, cluster, plan, circumstances)
+
+    def count(self, lease: Lease, cluster: Cluster) -> None:
+        """Before the next order takes the place of one that has ended."""
+        order = cluster.checkpoint
+        entry = None if order is None else cluster.ledger.get(order.identifier)
+        tally = with_skipped(with_ended(cluster.tally, order, entry), self.slow)
+        if tally != cluster.tally:
+            self._store.order(lease, Section.CHECKPOINT, TALLY, encode(tally), cluster.tally_text)
 
     def follow_writing(self, lease: Lease, cluster: Cluster, now: float) -> None:
         """Whatever the plan: what only waits for its writers."""

@@ -212,7 +212,7 @@ class Coordinator(threading.Thread):
                 *find_absent(cluster, self._heartbeats, timeout_s, now, now_unix_s),
                 *find_unchecked(cluster, now_unix_s),
             )
-        self._obey(cluster, view, lease, absent)
+        self._obey(cluster, view, lease, absent, now)
         self._due_at = self._next_due_at(cluster, lease, now)
         known_for_s = self._watch.elapsed("server", view.server, now)
         if leads and self._may_act(cluster, known_for_s):
@@ -344,7 +344,12 @@ class Coordinator(threading.Thread):
         return None if report is None else report.slow
 
     def _obey(
-        self, cluster: Cluster, view: View, lease: Lease, absent: tuple[Finding, ...]
+        self,
+        cluster: Cluster,
+        view: View,
+        lease: Lease,
+        absent: tuple[Finding, ...],
+        asked_at: float,
     ) -> None:
         leads = self._lease_held is not None
         plan = cluster.plan
@@ -368,6 +373,7 @@ class Coordinator(threading.Thread):
                 skipped=self._leadership.slow_checkpoint if leads else "",
                 candidate=self._candidate,
                 is_leader=leads,
+                leads_until_s=asked_at + self._led_for_s(),
                 lease=lease,
                 store_up=True,
                 view=view,
@@ -375,6 +381,11 @@ class Coordinator(threading.Thread):
                 absent=absent,
             )
         )
+
+    def _led_for_s(self) -> float:
+        """How long after a beat nobody else leads: the others depose a leader whose beats stop, or
+        its lease runs out."""
+        return min(self._settings.sidecar.node_timeout_s, self._settings.sidecar.lease_s)
 
     def _admitted(self, order: Fenced | None, plan: Plan | None) -> Fenced | None:
         if order is None or plan is None:

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from holdfast_sidecar import hook_command
-from holdfast_sidecar.settings import OVERSLEPT_S, NodesSettings, Settings
+from holdfast_sidecar.reach import exposure, parse_advertise
+from holdfast_sidecar.settings import OVERSLEPT_S, NodesSettings, Settings, SidecarSettings
 
 MODES = ("act", "suggest", "observe")
 LEAST_BUNDLE_BYTES = 2**20
@@ -136,6 +137,7 @@ def misfits(settings: Settings) -> list[str]:
     return [
         *_out_of_range(settings),
         *_unknown_choices(settings),
+        *_unserved(settings.sidecar),
         *_broken_commands(settings.nodes),
     ]
 
@@ -229,13 +231,31 @@ def _unknown_choices(settings: Settings) -> Iterator[str]:
             yield f"{name} = {mode!r} must be empty or one of {', '.join(MODES)}"
     if settings.snapshot.peer not in PEER:
         yield f"snapshot.peer = {settings.snapshot.peer!r} must be one of {', '.join(PEER)}"
-    for name, listen in (
-        ("sidecar.listen", settings.sidecar.listen),
-        ("snapshot.peer_listen", settings.snapshot.peer_listen),
-    ):
-        host, colon, port = listen.rpartition(":")
-        if not colon or not host or not port.isdecimal() or int(port) > 65535:
-            yield f"{name} = {listen!r} must be address:port (port 0: any)"
+    if not _is_address(settings.snapshot.peer_listen):
+        yield _no_address("snapshot.peer_listen", settings.snapshot.peer_listen)
+
+
+def _unserved(sidecar: SidecarSettings) -> Iterator[str]:
+    """Why a sidecar would refuse to serve its metrics."""
+    if not _is_address(sidecar.listen):
+        yield _no_address("sidecar.listen", sidecar.listen)
+    elif bool(sidecar.tls_cert_file) != bool(sidecar.tls_key_file):
+        yield "sidecar.tls_cert_file and sidecar.tls_key_file go together: set both"
+    elif problem := exposure(sidecar):
+        yield problem
+    try:
+        parse_advertise(sidecar.advertise)
+    except ValueError as error:
+        yield f"sidecar.advertise = {error}"
+
+
+def _is_address(listen: str) -> bool:
+    host, colon, port = listen.rpartition(":")
+    return bool(colon and host) and port.isdecimal() and int(port) <= 65535
+
+
+def _no_address(name: str, listen: str) -> str:
+    return f"{name} = {listen!r} must be address:port (port 0: any)"
 
 
 def _broken_commands(nodes: NodesSettings) -> Iterator[str]:

@@ -112,6 +112,7 @@ class Leadership:
             start_s=self._first_start.follow(cluster, plan, now_unix_s),
             majority=self._settings.redis.url.partition(":")[0].endswith("+sentinel"),
         )
+        self._checkpoints.count(lease, cluster)
         self._checkpoints.follow_writing(lease, cluster, now)
         self._verdicts.follow(lease, cluster)
         if self._will_ask(lease, cluster):

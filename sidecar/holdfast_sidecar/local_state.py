@@ -5,6 +5,7 @@ Both are immutable and replaced whole, so the two threads share no state but the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -78,6 +79,8 @@ class Orders:
     candidate: str = ""
     """This sidecar, as a candidate for the lease."""
     is_leader: bool = False
+    leads_until_s: float = math.inf
+    """Monotonic: from then on another one may lead, unless the store has been asked again."""
     lease: Lease = field(default_factory=lambda: Lease(0, ""))
     store_up: bool = False
     """False while Redis is away: nothing may be killed then."""

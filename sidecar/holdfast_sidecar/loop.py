@@ -17,7 +17,6 @@ from typing import Any, Protocol
 
 from holdfast_sidecar.attached import obeyed
 from holdfast_sidecar.attention import Attention
-from holdfast_sidecar.checkpoint_outcomes import CheckpointOutcomes
 from holdfast_sidecar.closer_look import Scrutiny
 from holdfast_sidecar.collective_trace import RankTrace
 from holdfast_sidecar.coordination.keys import Section
@@ -200,7 +199,6 @@ class Loop:
     cost: Cost = field(default_factory=Cost)
     gate: NodeGate = field(init=False)
     proving: Proving = field(init=False)
-    checkpoint_outcomes: CheckpointOutcomes = field(default_factory=CheckpointOutcomes)
     heartbeats: HeartbeatTimes = field(default_factory=HeartbeatTimes)
     started_unix_s: float = field(default_factory=time.time)
     _findings: list[Finding] = field(default_factory=list)
@@ -313,7 +311,6 @@ class Loop:
         self.deeds.act(heeded, self.attention.histories, now_s)
         self.deeds.bundles.follow(orders, machine, self.deeds.pages.held())
         traced = self.deeds.traces.follow(orders.trace, self.deeds.pages.held(), now_s)
-        self.checkpoint_outcomes.see(orders)
         saved = self.saved_parts.follow(orders.checkpoint, self.attention.looks())
         snapshot = self.snapshots.follow(orders, self.attention.looks(), now_s)
         snapshot = self.peers.follow(orders, self.attention.looks(), snapshot, now_s)
@@ -365,7 +362,6 @@ class Loop:
                 started_unix_s=self.started_unix_s,
                 actions_done=dict(self.deeds.runner.done),
                 actions_failed=dict(self.deeds.runner.failed),
-                checkpoints=self.checkpoint_outcomes.tally(),
                 checkpoint_settings=self.settings.checkpoint,
                 policy=self.settings.policy,
                 heartbeats=self.heartbeats.seen(orders.view, now_unix_s),

@@ -30,11 +30,12 @@ CAUSES_KEPT = 64
 
 
 def heard(nodes: Iterable[NodeReport], leader: str) -> SlowStanding | None:
-    """What the leader says; while a new one has said nothing yet, what was said last."""
+    """What the leader says; while a new one has said nothing yet, what was said last: the totals
+    only grow, also where clocks differ."""
     told = [(node.candidate == leader, node.slow) for node in nodes if node.slow is not None]
     newest = max(
         told,
-        key=lambda one: (one[0], one[1].attempt, one[1].at_unix_s),
+        key=lambda one: (one[0], one[1].attempt, one[1].watched_s, one[1].at_unix_s),
         default=None,
     )
     return None if newest is None else newest[1]

@@ -6,7 +6,6 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.checkpoint_outcomes import CheckpointTally
 from holdfast_sidecar.detectors.gate import Fitness
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.gpus.view import GpuView
@@ -60,7 +59,6 @@ class Picture:
     started_unix_s: float = 0.0
     actions_done: Mapping[str, int] = field(default_factory=dict)
     actions_failed: Mapping[str, int] = field(default_factory=dict)
-    checkpoints: CheckpointTally = field(default_factory=CheckpointTally)
     checkpoint_settings: CheckpointSettings = field(default_factory=CheckpointSettings)
     policy: PolicySettings = field(default_factory=PolicySettings)
     snapshot: SnapshotReport | None = None

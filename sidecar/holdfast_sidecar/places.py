@@ -50,6 +50,11 @@ class Places:
         return self.state / "sidecar.json"
 
     @property
+    def targets(self) -> Path:
+        """Whom Prometheus was told to scrape."""
+        return self.state / "targets.json"
+
+    @property
     def sidecar_log(self) -> Path:
         """Where the launcher sends the sidecar's log."""
         return self.state / "sidecar.log"

@@ -35,6 +35,16 @@ class SidecarSettings:
     grace_s: float = 10.0
     """How long the sidecar outlives its launcher."""
     listen: str = "127.0.0.1:0"
+    """Of /metrics and all else that is served. Beyond loopback it wants a token and TLS."""
+    listen_insecure: bool = False
+    """Said aloud: it may do without, because the network itself is guarded."""
+    advertise: str = ""
+    """HOST or HOST:PORT by which Prometheus reaches it; empty: where it listens, or, on a wildcard,
+    this node's address on the way to Redis."""
+    tls_cert_file: str = ""
+    tls_key_file: str = ""
+    token_file: str = ""
+    """Callers show what it holds: `Authorization: Bearer ...`."""
     mode: str = "act"
     """What may be done about faults, where `[modes]` says nothing else: act; suggest (say what
     would be done, and how a person does it); observe (only record it)."""

@@ -14,7 +14,7 @@ import click
 
 from holdfast import environment, foreign_launch
 from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.cli.settings_options import settings_options
+from holdfast_sidecar.cli.settings_options import serving_options, settings_options
 from holdfast_sidecar.configuration import Effective
 from holdfast_sidecar.ladder import MODES
 from holdfast_sidecar.places import NAME, state_root
@@ -29,7 +29,7 @@ from holdfast_sidecar.settings import Settings
 @click.option("--match", metavar="TEXT", help="The same: my processes whose command holds TEXT.")
 @click.option("--mode", type=click.Choice(MODES), default="observe", show_default=True)
 @click.option("--stay", is_flag=True, help="Wait for the next start once all ranks have ended.")
-@click.option("--listen", metavar="HOST:PORT", help="Address of /metrics (port 0: any free one).")
+@serving_options
 @settings_options
 def attach(
     effective: Effective,

@@ -17,9 +17,10 @@ from holdfast_sidecar.assembly import Site, assemble, coordinate, open_desk
 from holdfast_sidecar.cli.attach_console import Console
 from holdfast_sidecar.cli.attach_store import open_attached_store
 from holdfast_sidecar.collecting import collect_seldom
-from holdfast_sidecar.metrics.exporter import Exporter
+from holdfast_sidecar.exporting import open_exporter
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.places import places
+from holdfast_sidecar.serving.exporter import Exporter
 from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.sidecar_record import SidecarRecord, lock_node, write_record
 
@@ -65,21 +66,26 @@ class Attachment:
         foreign_launch.make_private(str(where.shm))
         lock = lock_node(where)
         kept = open_attached_store(site.settings.redis, site.job, where)
-        exporter = Exporter(site.job)
+        served = None
         try:
-            address = exporter.serve(site.settings.sidecar.listen)
-            write_record(where.sidecar_record, SidecarRecord(site.job, site.node, 0, address))
+            served = open_exporter(site.job, site.node, site.settings, where)
+            record = SidecarRecord(site.job, site.node, 0, served.address)
+            write_record(where.sidecar_record, record)
             desk = open_desk(site)
-            telling = Telling(exporter, self.console, self.stays, site.settings.sidecar.grace_s)
-            loop = assemble(site, coordinate(site, kept.store, desk), desk, telling, address)
+            coordinator = coordinate(site, kept.store, desk)
+            served.exporter.orders = coordinator.orders
+            grace_s = site.settings.sidecar.grace_s
+            telling = Telling(served.exporter, self.console, self.stays, grace_s)
+            loop = assemble(site, coordinator, desk, telling, served.address)
             telling.leave = loop.leave
             leave_on_signal(loop.leave)
-            say(f"attached to job {site.job} on node {site.node}; metrics at {address}")
+            say(f"attached to job {site.job} on node {site.node}; metrics at {served.address}")
             loop.run()
             # What the ranks left; pages of ranks that live stay.
             remove_shared_memory(where.shm, where.lock)
         finally:
-            exporter.close()
+            if served is not None:
+                served.exporter.close()
             where.sidecar_record.unlink(missing_ok=True)
             kept.close()
             os.close(lock)

@@ -24,6 +24,21 @@ def settings_options(command: Command) -> Command:
     return _with_options(command, configuration.load)
 
 
+def serving_options(command: Command) -> Command:
+    """Add --listen, which the command gets, and --listen-insecure, which becomes a setting.
+
+    To stand above `settings_options`.
+    """
+    insecure = click.option(
+        "--listen-insecure", is_flag=True, help="Listen beyond loopback without token and TLS."
+    )
+    where = click.option(
+        "--listen", metavar="HOST:PORT", help="Address of /metrics (port 0: any free one)."
+    )
+    decorated: Command = where(insecure(command))
+    return decorated
+
+
 def read_options(command: Command) -> Command:
     """The same for a command that judges for itself whether the settings fit together."""
     return _with_options(command, configuration.read)
@@ -33,6 +48,8 @@ def _with_options(command: Command, source: Callable[..., configuration.Effectiv
     @functools.wraps(command)
     def loaded(*args: Any, policy: str | None, sets: tuple[str, ...], **given: Any) -> Any:
         flags = {name: given.pop(flag) for flag, name in FLAGS.items()}
+        if given.pop("listen_insecure", False):
+            flags["sidecar.listen_insecure"] = "true"
         return command(*args, effective=source(policy, sets, flags), **given)
 
     decorated: Command = loaded

@@ -7,12 +7,13 @@ import logging
 import os
 import signal
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.cli.settings_options import settings_options
+from holdfast_sidecar.cli.settings_options import serving_options, settings_options
 from holdfast_sidecar.configuration import Effective
 from holdfast_sidecar.ladder import MODES
 from holdfast_sidecar.settings import Settings
@@ -33,7 +34,7 @@ ENDINGS = (signal.SIGTERM, signal.SIGINT)
     metavar="PID",
     help="Launcher to watch; the sidecar leaves a while after it. Default: stay until told.",
 )
-@click.option("--listen", metavar="HOST:PORT", help="Address of /metrics (port 0: any free one).")
+@serving_options
 @click.option("--mode", type=click.Choice(MODES), help="What may be done, not only said.")
 @click.option("--verbose", is_flag=True, help="Log every change, not only the important ones.")
 @settings_options
@@ -53,20 +54,19 @@ def sidecar(
 
     \b
       holdfast sidecar --job llm --node $(hostname) --redis redis://head:6379
-      holdfast sidecar --job llm --node $(hostname) --listen 0.0.0.0:9750 --mode observe
+      holdfast sidecar --job llm --node $(hostname) --listen 0.0.0.0:9750 --listen-insecure
     """
     logging.basicConfig(
         level=logging.DEBUG if verbose else logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
-    settings = _with_flags(effective.settings, listen, mode)
+    settings = _with_flags(effective.settings, {"listen": listen, "mode": mode})
     _watch(job, node, launcher_pid, settings)
 
 
-def _with_flags(settings: Settings, listen: str | None, mode: str | None) -> Settings:
-    given = {name: value for name, value in (("listen", listen), ("mode", mode)) if value}
-    changed = dataclasses.replace(settings.sidecar, **given)  # type: ignore[arg-type]
-    return dataclasses.replace(settings, sidecar=changed)
+def _with_flags(settings: Settings, flags: Mapping[str, object]) -> Settings:
+    given: dict[str, Any] = {name: value for name, value in flags.items() if value}
+    return dataclasses.replace(settings, sidecar=dataclasses.replace(settings.sidecar, **given))
 
 
 def _watch(job: str, node: str, launcher_pid: int, settings: Settings) -> None:
@@ -74,7 +74,7 @@ def _watch(job: str, node: str, launcher_pid: int, settings: Settings) -> None:
     from holdfast_sidecar.assembly import Site, assemble, coordinate, open_desk
     from holdfast_sidecar.collecting import collect_seldom
     from holdfast_sidecar.coordination.connection import open_store
-    from holdfast_sidecar.metrics.exporter import Exporter
+    from holdfast_sidecar.exporting import open_exporter
     from holdfast_sidecar.places import NAME, places
     from holdfast_sidecar.sidecar_record import SidecarRecord, lock_node, write_record
 
@@ -89,12 +89,14 @@ def _watch(job: str, node: str, launcher_pid: int, settings: Settings) -> None:
     site = Site(job, node, where, settings, launcher_pid)
     store = open_store(settings.redis, job, os.environ)
     lock = lock_node(where)
-    exporter = Exporter(job)
-    address = exporter.serve(settings.sidecar.listen)
-    write_record(where.sidecar_record, SidecarRecord(job, node, launcher_pid, address))
+    served = open_exporter(job, node, settings, where)
+    record = SidecarRecord(job, node, launcher_pid, served.address)
+    write_record(where.sidecar_record, record)
 
     desk = open_desk(site)
-    loop = assemble(site, coordinate(site, store, desk), desk, exporter, address)
+    coordinator = coordinate(site, store, desk)
+    served.exporter.orders = coordinator.orders
+    loop = assemble(site, coordinator, desk, served.exporter, served.address)
     listener = threading.Thread(
         target=_leave_on_signal, args=[loop, bool(launcher_pid)], name="signals", daemon=True
     )
@@ -102,7 +104,7 @@ def _watch(job: str, node: str, launcher_pid: int, settings: Settings) -> None:
     try:
         loop.run()
     finally:
-        exporter.close()
+        served.exporter.close()
         where.sidecar_record.unlink(missing_ok=True)
         os.close(lock)
 

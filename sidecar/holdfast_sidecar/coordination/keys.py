@@ -18,6 +18,9 @@ ENDED_TTL_S = 3600
 CURRENT = "current"
 """The one field of a section that holds one record."""
 
+TALLY = "tally"
+"""Beside it, where what became of such records is counted."""
+
 
 class Section(str, Enum):
     """One hash per section. In brackets: field, and who writes it."""
@@ -25,7 +28,7 @@ class Section(str, Enum):
     AGENTS = "agents"  # [node; its launcher or rendezvous handler] AgentReport
     NODES = "nodes"  # [node; its sidecar] NodeReport
     PLAN = "plan"  # ["current"; the leader] Plan
-    CHECKPOINT = "checkpoint"  # ["current"; the leader] CheckpointOrder
+    CHECKPOINT = "checkpoint"  # ["current", "tally"; the leader] CheckpointOrder, CheckpointTally
     ENDPOINTS = "endpoints"  # [attempt; agent of node rank 0] host:port of the attempt's TCPStore
     LEDGER = "ledger"  # [checkpoint identifier; the leader] LedgerEntry
     INCIDENTS = "incidents"  # [incident identifier; the leader] Incident

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from holdfast_sidecar.coordination.keys import CURRENT, Section
+from holdfast_sidecar.coordination.keys import CURRENT, TALLY, Section
 from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions.draining import as_asked
 from holdfast_sidecar.decisions.liveness import Beat, Heartbeats
 from holdfast_sidecar.decisions.quarantine import is_kept_out
 from holdfast_sidecar.records.agent import AgentReport
-from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry
+from holdfast_sidecar.records.checkpoint import CheckpointOrder, CheckpointTally, LedgerEntry
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.node import NodeReport
@@ -39,6 +39,9 @@ class Cluster:
     plan_text: str | None = None
     checkpoint: CheckpointOrder | None = None
     checkpoint_text: str | None = None
+    tally: CheckpointTally = field(default_factory=CheckpointTally)
+    """What became of checkpoints so far."""
+    tally_text: str | None = None
     ledger: Mapping[str, LedgerEntry] = field(default_factory=dict)
     ledger_texts: Mapping[str, str] = field(default_factory=dict)
     incidents: Mapping[str, Incident] = field(default_factory=dict)
@@ -156,6 +159,7 @@ def parse_cluster(
     """
     plan_text = view.section(Section.PLAN).get(CURRENT)
     checkpoint_text = view.section(Section.CHECKPOINT).get(CURRENT)
+    tally_text = view.section(Section.CHECKPOINT).get(TALLY)
     return Cluster(
         agents=_parse_all(AgentReport, view.section(Section.AGENTS)),
         nodes=_parse_nodes(view.section(Section.NODES), recognise),
@@ -163,6 +167,8 @@ def parse_cluster(
         plan_text=plan_text,
         checkpoint=None if checkpoint_text is None else decode(CheckpointOrder, checkpoint_text),
         checkpoint_text=checkpoint_text,
+        tally=(tally_text and decode(CheckpointTally, tally_text)) or CheckpointTally(),
+        tally_text=tally_text,
         ledger=_parse_all(LedgerEntry, view.section(Section.LEDGER)),
         ledger_texts=view.section(Section.LEDGER),
         incidents=_parse_all(Incident, view.section(Section.INCIDENTS)),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.counting import keep_counted
 from holdfast_sidecar.decisions.endurance import Spell
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.incident import Incident
@@ -89,7 +90,8 @@ def write_plan(cluster: Cluster, plan: Plan) -> Outcome:
 def amend(cluster: Cluster, incident: Incident) -> Write:
     """Replace an incident by what is known of it now."""
     known = cluster.incident_texts.get(incident.identifier)
-    return Write(Section.INCIDENTS, incident.identifier, encode(incident), known)
+    told = keep_counted(cluster.incidents.get(incident.identifier), incident)
+    return Write(Section.INCIDENTS, incident.identifier, encode(told), known)
 
 
 def stopped_over(incident: Incident, why: str) -> Incident:

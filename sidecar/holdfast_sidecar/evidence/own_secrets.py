@@ -11,7 +11,11 @@ from holdfast_sidecar.settings import Settings
 
 def own_secrets(settings: Settings, environment: Mapping[str, str]) -> frozenset[str]:
     """Those in the environment, and in the files that the settings name."""
-    files = (settings.redis.password_file, settings.checkpoint.key_file)
+    files = (
+        settings.redis.password_file,
+        settings.checkpoint.key_file,
+        settings.sidecar.token_file,
+    )
     return secrets_among(environment) | known_secrets(_read(name) for name in files if name)
 
 

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import ipaddress
 import socket
 from collections.abc import Iterable
 
 from holdfast_sidecar.coordination.address import parse_address
+from holdfast_sidecar.reach import interface_towards, is_loopback
 
 LOOPBACK = "127.0.0.1"
 
 
 def own_address(given: str | None, redis_url: str) -> str:
-    """The address given, else that of the interface on which Redis is reached.
-
-    Every node reaches Redis, so that interface is the best guess; no packet is sent.
-    """
+    """The address given, else that of the interface on which Redis is reached."""
     if given:
         return given
-    hosts = parse_address(redis_url).hosts
-    if not hosts:
+    if not parse_address(redis_url).hosts:
         return LOOPBACK
-    try:
-        family, kind, _, _, target = socket.getaddrinfo(*hosts[0], type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, kind) as probe:
-            probe.connect(target)
-            return str(probe.getsockname()[0])
-    except OSError:
-        return socket.getfqdn()
+    return interface_towards(redis_url) or socket.getfqdn()
 
 
 def advertised(own: str, others: Iterable[str]) -> str:
@@ -38,13 +28,3 @@ def advertised(own: str, others: Iterable[str]) -> str:
     if is_loopback(own) and not all(is_loopback(other) for other in others):
         return socket.getfqdn()
     return own
-
-
-def is_loopback(address: str) -> bool:
-    """Whether only this machine can reach the address."""
-    if address == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return False

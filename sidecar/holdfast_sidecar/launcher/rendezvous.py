@@ -22,7 +22,7 @@ from torch.distributed.elastic.rendezvous.api import RendezvousInfo, RendezvousS
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.launcher import attempt_store, waiting
-from holdfast_sidecar.launcher.address import advertised, is_loopback
+from holdfast_sidecar.launcher.address import advertised
 from holdfast_sidecar.launcher.plan_watch import PlanWatch
 from holdfast_sidecar.launcher.reporting import Reporter
 from holdfast_sidecar.launcher.standing import (
@@ -34,6 +34,7 @@ from holdfast_sidecar.launcher.standing import (
     while_joining,
     while_running,
 )
+from holdfast_sidecar.reach import is_loopback
 from holdfast_sidecar.records.gate import GateVerdict
 from holdfast_sidecar.records.plan import Member, Plan
 

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.counting import taken_back
 from holdfast_sidecar.decisions.lemon import OF_A_NODE, find_lemons
 from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.settings import PolicySettings
@@ -21,6 +22,8 @@ def draw_blames(
     for lemon in lemons:
         scores[lemon.node] = max(scores.get(lemon.node, 0.0), lemon.score)
         blamed.setdefault(lemon.node, Counter()).update(lemon.blamed)
+    for (node, cause), times in taken_back(cluster.incidents.values()).items():
+        blamed.setdefault(node, Counter())[cause] += times
     for node in sorted({*cluster.agents, *scores}):
         yield from told("node_lemon_score", scores.get(node, 0.0), node=node)
     for node, causes in sorted(blamed.items()):

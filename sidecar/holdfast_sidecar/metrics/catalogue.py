@@ -23,8 +23,9 @@ SIDECAR = (
     gauge(
         "sidecar_info",
         "",
-        (*NODE, "version", "mode"),
-        "The sidecar of this node; always 1, what it is stands in the labels.",
+        (*NODE, "version", "revision", "mode"),
+        "The sidecar of this node; always 1, what it is stands in the labels (the revision where it"
+        " was installed from a repository).",
     ),
     gauge(
         "sidecar_start_timestamp_seconds",
@@ -158,7 +159,7 @@ CHECKPOINTS = (
             "checkpoint_saves_total",
             "",
             (*JOB, "result", "trigger"),
-            "Coordinated checkpoints that ended since the leading sidecar started.",
+            "Coordinated checkpoints of the run that ended, whoever led then.",
         )
     ),
     of_job(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from holdfast_sidecar.checkpoint_outcomes import OUTCOMES, TRIGGERS, CheckpointTally
+from holdfast_sidecar.checkpoint_outcomes import OUTCOMES, TRIGGERS
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.schedule import target_s, work_out
 from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.picture import Picture
-from holdfast_sidecar.records.checkpoint import LedgerEntry
+from holdfast_sidecar.records.checkpoint import CheckpointTally, LedgerEntry
 
 VERDICTS = ("complete", "good", "poisoned")
 
@@ -21,7 +21,7 @@ def draw_checkpoints(picture: Picture, cluster: Cluster, told: Told) -> Iterator
     order = cluster.checkpoint
     armed = order is not None and order.state in ("armed", "writing")
     yield from told("checkpoint_armed_step", order.step if order is not None and armed else None)
-    yield from _draw_tally(picture.checkpoints, told)
+    yield from _draw_tally(cluster.tally, told)
     if not picture.checkpoint_settings.dir:
         return
     schedule = work_out(cluster, picture.checkpoint_settings, picture.moment.now_unix_s)
@@ -52,10 +52,10 @@ def _newest(ledger: Mapping[str, LedgerEntry], *verdicts: str) -> LedgerEntry | 
 
 
 def _draw_tally(tally: CheckpointTally, told: Told) -> Iterator[Sample]:
-    triggers = {*TRIGGERS, *(trigger for _, trigger in tally.ended)}
+    triggers = {*TRIGGERS, *(what.partition(" ")[2] for what in tally.ended)}
     for result in OUTCOMES:
         for trigger in sorted(triggers):
-            count = tally.ended.get((result, trigger), 0)
+            count = tally.ended.get(f"{result} {trigger}", 0)
             yield from told("checkpoint_saves_total", count, result=result, trigger=trigger)
     for phase, total_s in (("blocked", tally.blocked_s), ("write", tally.write_s)):
         yield from told.summary("checkpoint_duration_seconds", tally.measured, total_s, phase=phase)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast_sidecar.gpus.ownership import Ownership
+from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.metrics.gate_samples import draw_gate
 from holdfast_sidecar.metrics.gpu_samples import draw_gpus
 from holdfast_sidecar.metrics.job_samples import draw_job
@@ -41,6 +42,17 @@ def draw(picture: Picture, job: str) -> list[Sample]:
             *draw_lag(picture, of_job),
         ]
     return samples
+
+
+def while_leading(picture: Picture, newest: Orders, now_s: float) -> Picture:
+    """The picture as it may be told at `now_s` (monotonic), by the orders that came since: without
+    leading, where another node may lead by now. Neither a loop that hangs nor a store that does may
+    have two sidecars tell of the job."""
+    orders = picture.orders
+    leads = newest.is_leader and newest.lease == orders.lease and now_s < newest.leads_until_s
+    if leads or not orders.is_leader:
+        return picture
+    return replace(picture, orders=replace(orders, is_leader=False))
 
 
 def without_former_ranks(picture: Picture) -> Picture:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
+from holdfast_sidecar.decisions.counting import count
 from holdfast_sidecar.decisions.quarantine import is_kept_out
 from holdfast_sidecar.metrics.blame_samples import draw_blames
 from holdfast_sidecar.metrics.checkpoint_samples import draw_checkpoints
@@ -72,20 +73,14 @@ def token_joules(ranks: Iterable[RankReport]) -> float | None:
 
 def _draw_incidents(incidents: list[Incident], told: Told) -> Iterator[Sample]:
     # One that was acted on later counts as both: a counter never falls.
-    withheld = Counter(incident.withheld or incident.decided for incident in incidents)
-    incidents = [incident for incident in incidents if incident.decided not in WITHHELD]
+    withheld = count(incidents, "withheld")
     for why in sorted(WITHHELD):
         yield from told("job_withheld_total", withheld[why], why=why)
-    by_cause = Counter(incident.cause for incident in incidents)
-    # The same of one that was told as a crash, say, before its hardware was known to be ill.
-    by_cause.update(incident.seen_as for incident in incidents if incident.seen_as)
-    lost: Counter[str] = Counter()
-    for incident in incidents:
-        if incident.recovered_unix_s:
-            lost[incident.cause] += max(0, incident.step_reached - incident.step_resumed)
+    by_cause, lost = count(incidents, "incident"), _lost_steps(incidents)
     for cause in (*CAUSES, *sorted(by_cause.keys() - set(CAUSES))):
         yield from told("job_incidents_total", by_cause[cause], cause=cause)
         yield from told("job_lost_steps_total", lost[cause], cause=cause)
+    incidents = [incident for incident in incidents if incident.decided not in WITHHELD]
     newest = max(incidents, key=lambda one: one.detected_unix_s, default=None)
     yield from told(
         "job_last_incident_timestamp_seconds", None if newest is None else newest.detected_unix_s
@@ -96,3 +91,11 @@ def _draw_incidents(incidents: list[Incident], told: Told) -> Iterator[Sample]:
         "job_last_recovery_duration_seconds",
         None if latest is None else lost_s(latest),
     )
+
+
+def _lost_steps(incidents: list[Incident]) -> Counter[str]:
+    lost: Counter[str] = Counter()
+    for incident in incidents:
+        for cause in count([incident], "lost"):
+            lost[cause] += max(0, incident.step_reached - incident.step_resumed)
+    return lost

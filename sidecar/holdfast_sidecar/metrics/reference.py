@@ -48,15 +48,16 @@ INTRODUCTION = """\
 
 <!-- Made by `python -m holdfast_sidecar.metrics.reference`; edit the catalogue instead. -->
 
-Every sidecar serves `/metrics` and `/healthz` on `sidecar.listen` (default: loopback, any free
-port, which `holdfast status` and `sidecar.json` tell). `run` is the name of the job.
+Every sidecar serves `/metrics` on `sidecar.listen` (default: loopback, any free port, which
+`holdfast status` and `sidecar.json` tell); [prometheus.md](prometheus.md) says how Prometheus finds
+them all. `run` is the name of the job.
 
 - What is not known is absent, never 0. Counters start at 0 as soon as there is something to count.
 - Times are Unix timestamps, so an alert computes ages itself: `time() - …_timestamp_seconds`.
-- Metrics marked *leader* are about the whole job and told by the leading sidecar alone. They carry
-  no label of who told them: aggregate `instance` away (`max without (instance, job) (…)`), so that
-  a change of leader breaks no graph. A gauge is current only where `holdfast_node_is_leader` is 1.
-- Counters of ranks begin again with every attempt.
+- Metrics marked *leader* are about the whole job and told by the leading sidecar alone, with the
+  labels `instance=""` and, unless they are about a node, `node=""`: scraped with
+  `honor_labels: true` they are the same series whoever leads.
+- Counters of the job go on from leader to leader, counters of ranks begin again with every attempt.
 """
 
 

@@ -12,6 +12,7 @@ from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.readings.machine import MachineReading
+from holdfast_sidecar.revision import read_revision
 
 ACTIONS = (
     "arm_checkpoint",
@@ -39,7 +40,8 @@ ACTIONS = (
 def draw_sidecar(picture: Picture, told: Told) -> Iterator[Sample]:
     """Its own cost and health, the store and the leader, probes, actions and findings."""
     cost, orders = picture.cost, picture.orders
-    yield from told("sidecar_info", 1, version=__version__, mode=picture.mode)
+    about = {"version": __version__, "revision": read_revision(), "mode": picture.mode}
+    yield from told("sidecar_info", 1, **about)
     yield from told("sidecar_start_timestamp_seconds", picture.started_unix_s)
     yield from told("sidecar_ticks_total", cost.ticks)
     yield from told("sidecar_tick_seconds_total", cost.tick_s)

@@ -26,8 +26,9 @@ def draw_slowness(cluster: Cluster, plan: Plan, leader: str, told: Told) -> Iter
     if standing is None:
         return
     yield from told("job_watched_seconds_total", standing.watched_s)
+    counted = standing.counted_s or standing.lost_s
     for cause in Cause:
-        seconds = standing.lost_s.get(cause.value, 0.0)
+        seconds = counted.get(cause.value, 0.0)
         yield from told("job_slowed_seconds_total", seconds, cause=cause.value)
     if standing.attempt == plan.attempt:
         yield from _draw_now(standing, plan, told)

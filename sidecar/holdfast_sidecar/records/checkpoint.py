@@ -116,6 +116,24 @@ class LedgerEntry:
         return names_in(self.requested_by)
 
 
+@dataclass(frozen=True)
+class CheckpointTally:
+    """Coordinated checkpoints of the job that ended, whoever led."""
+
+    ended: dict[str, int] = field(default_factory=dict)
+    """`outcome trigger` -> orders."""
+    measured: int = 0
+    """Complete ones whose cost is known."""
+    blocked_s: float = 0.0
+    """What those kept the loops, in all."""
+    write_s: float = 0.0
+    """What writing and hashing them took, in all."""
+    counted: str = ""
+    """The order that was counted last."""
+    slow: str = ""
+    """The order during which the one was due that was counted last as skipped."""
+
+
 def names_in(requested_by: str) -> tuple[str, ...]:
     """The names that stand in this field."""
     return tuple(filter(None, requested_by.split(",")))

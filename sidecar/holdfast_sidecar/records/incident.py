@@ -66,3 +66,5 @@ class Incident:
     by another."""
     fault_unix_s: float = 0.0
     """Since when that part is ill, on its node's wall clock; 0: no hardware is to blame."""
+    counted_before: list[str] = field(default_factory=list)
+    """What metrics counted it as before it was known better; see `decisions.counting`."""

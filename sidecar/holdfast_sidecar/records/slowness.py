@@ -151,8 +151,10 @@ class SlowStanding:
     """Wall time of the steps that were judged, over all attempts."""
     lost_s: dict[str, float] = field(default_factory=dict)
     """Cause -> seconds of the whole job that it cost, over all attempts."""
+    counted_s: dict[str, float] = field(default_factory=dict)
+    """Cause -> the most that `lost_s` ever said: for counters, which never fall."""
     lost_by_rank: dict[str, float] = field(default_factory=dict)
-    """`rank on node` -> the same; the dearest few."""
+    """`rank on node` -> as `lost_s`; the dearest few."""
     efficiency: Efficiency | None = None
     change: Change | None = None
     """None: all in all its steps take as long as they did."""

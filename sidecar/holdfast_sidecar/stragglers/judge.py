@@ -215,6 +215,7 @@ class Judge:
             unjudged_ranks=len(current.detector.left_out),
             watched_s=round(self._toll.watched_s, 6),
             lost_s=self._toll.by_cause,
+            counted_s=self._toll.count(),
             lost_by_rank=self._toll.by_rank,
             efficiency=self._watch_efficiency(current, frame, scene),
             change=current.pace.follow(frame),

@@ -36,6 +36,7 @@ class Toll:
 
     watched_s: float = 0.0
     _closed: dict[str, float] = field(default_factory=dict)
+    _counted: dict[str, float] = field(default_factory=dict)
     _by_rank: dict[str, float] = field(default_factory=dict)
     _open: dict[str, _Account] = field(default_factory=dict)
     _aside: dict[str, _Account] = field(default_factory=dict)
@@ -44,6 +45,7 @@ class Toll:
         """Go on from what another leader told last, whichever attempt it was."""
         self.watched_s = standing.watched_s
         self._closed = dict(standing.lost_s)
+        self._counted = dict(standing.counted_s or standing.lost_s)
         self._by_rank = dict(standing.lost_by_rank)
         self._open, self._aside = {}, {}
 
@@ -118,6 +120,13 @@ class Toll:
             cause = account.cause.value
             sums[cause] = sums.get(cause, 0.0) + account.lost_s
         return _rounded(_dearest(sums, len(Cause)))
+
+    def count(self) -> dict[str, float]:
+        """The same for counters, which never fall: what turned out to have another cause stays
+        counted under the first, as far as that was told."""
+        for cause, total_s in self.by_cause.items():
+            self._counted[cause] = max(total_s, self._counted.get(cause, 0.0))
+        return dict(self._counted)
 
     @property
     def by_rank(self) -> dict[str, float]:

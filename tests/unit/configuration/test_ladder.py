@@ -39,6 +39,13 @@ def test_the_defaults_fit_together() -> None:
         ("sidecar.mode", "watch", "must be one of act, suggest, observe"),
         ("sidecar.listen", "9400", "must be address:port"),
         ("sidecar.listen", "0.0.0.0:99999", "must be address:port"),
+        (
+            "sidecar.listen",
+            "0.0.0.0:9750",
+            "lets other machines read along: set sidecar.token_file",
+        ),
+        ("sidecar.tls_cert_file", "/tls.crt", "go together: set both"),
+        ("sidecar.advertise", "node7:http", "sidecar.advertise = 'node7:http' is neither"),
         ("checkpoint.most_every_s", 30.0, "checkpoint.most_every_s = 30 must be at least 60"),
         ("snapshot.every_steps", -2, "snapshot.every_steps = -2 must be at least -1"),
         ("snapshot.slots", 0, "must be at least 1"),

@@ -55,5 +55,7 @@ def parse_command(
     assert command is not None, words[1]
     options = command.make_context(words[1], list(words[2:])).params
     flags = {setting: options.get(flag) for flag, setting in SETTINGS_FLAGS.items()}
+    if options.get("listen_insecure"):
+        flags["sidecar.listen_insecure"] = "true"
     policy = policy or options.get("policy")
     return options, load(policy, options.get("sets", ()), flags, ours(variables))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.systemd_unit import Unit, read_environment
-from tests.unit.deploy.known_words import known_variables, parse_command, parse_run
+from tests.unit.deploy.known_words import known_variables, mentioned, parse_command, parse_run
 from tests.unit.deploy.manifests import DEPLOY
 
 from holdfast_sidecar.decisions.beginning import EXIT_BAD_INPUT
@@ -93,6 +93,7 @@ def test_the_command_is_one_that_holdfast_takes_with_the_shipped_environment(pat
 
 
 def test_every_variable_of_the_environment_file_is_known() -> None:
+    assert mentioned((FOLDER / "llama.env").read_text()) <= known_variables()
     ours = {name for name in ENVIRONMENT if name.startswith("HOLDFAST_")}
     assert ours <= known_variables()
     assert ENVIRONMENT.keys() - ours == {"RUN_ARGUMENTS"}

@@ -461,7 +461,7 @@ def test_an_incident_whose_name_is_a_path_is_not_followed(loop: Loop, tmp_path: 
 def test_nothing_on_the_sidecars_path_imports_torch_or_numpy() -> None:
     code = (
         "import sys, holdfast_sidecar.cli.main, holdfast_sidecar.cli.sidecar;"
-        "import holdfast_sidecar.assembly, holdfast_sidecar.metrics.exporter;"
+        "import holdfast_sidecar.assembly, holdfast_sidecar.exporting;"
         "import holdfast_sidecar.coordination.connection;"
         "print([m for m in ('torch', 'numpy', 'pynvml') if m in sys.modules])"
     )

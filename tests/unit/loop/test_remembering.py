@@ -1,4 +1,4 @@
-"""What the loop remembers from tick to tick: ranks, heartbeats, checkpoints that ended."""
+"""What the loop remembers from tick to tick: ranks, heartbeats."""
 
 from __future__ import annotations
 
@@ -12,14 +12,11 @@ from tests.unit.detectors.scene import history, look, moment, steps
 
 from holdfast.page import Flag, Record, RecordFlag, Word, float_bits
 from holdfast_sidecar.attention import Attention
-from holdfast_sidecar.checkpoint_outcomes import CheckpointOutcomes
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.heartbeat_times import HeartbeatTimes
-from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import RECORDS_KEPT
 from holdfast_sidecar.rank_reports import report_rank
-from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.settings import Settings
@@ -36,31 +33,6 @@ def test_a_heartbeat_counts_when_it_moves() -> None:
     assert times.seen(view(a=2, b=1), 11.0) == {"a": 11.0, "b": 10.0}
     assert times.seen(None, 12.0) == {"a": 11.0, "b": 10.0}
     assert times.seen(view(a=3), 13.0) == {"a": 13.0}
-
-
-def test_an_order_that_ended_is_counted_once() -> None:
-    outcomes = CheckpointOutcomes()
-    order = CheckpointOrder("c1", 0, 1, 10, "/c", "armed", 60.0)
-    void = dataclasses.replace(order, state="void")
-    for seen in (None, order, void, void, None, void):
-        outcomes.see(Orders(checkpoint=seen))
-    asked = dataclasses.replace(order, identifier="c2", state="complete", trigger="manual")
-    outcomes.see(Orders(checkpoint=asked))
-    assert outcomes.tally().ended == {("void", "periodic"): 1, ("complete", "manual"): 1}
-    assert outcomes.tally().measured == 0
-
-
-def test_what_a_complete_one_took_is_added_up_from_the_ledger() -> None:
-    outcomes = CheckpointOutcomes()
-    for name, blocked_s in (("c1", 0.5), ("c2", 0.25)):
-        entry = LedgerEntry(
-            name, "/c", 1, 0, 1, "", "complete", 1, 2, 0.0, blocked_s=blocked_s, write_s=4.0
-        )
-        view = View(Lease(1, "a"), "s", {Section.LEDGER: {name: encode(entry)}})
-        order = CheckpointOrder(name, 0, 1, 10, "/c", "complete", 60.0)
-        outcomes.see(Orders(checkpoint=order, view=view))
-    tally = outcomes.tally()
-    assert (tally.measured, tally.blocked_s, tally.write_s) == (2, 0.75, 8.0)
 
 
 def test_a_new_attempt_begins_with_an_empty_memory() -> None:

@@ -10,7 +10,6 @@ from tests.unit.detectors.scene import history, look, moment, steps
 from tests.unit.telling import slow_job
 
 from holdfast.page import Phase, Reply, ReplyState, Word, float_bits
-from holdfast_sidecar.checkpoint_outcomes import CheckpointTally
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.detectors.gate import Fitness, Trouble
@@ -51,7 +50,7 @@ from holdfast_sidecar.readings.network import Interface, NetworkReading
 from holdfast_sidecar.readings.round_trips import RoundTrips, Trips
 from holdfast_sidecar.readings.xids import Known, Tally, XidReading
 from holdfast_sidecar.records.agent import AgentReport
-from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry
+from holdfast_sidecar.records.checkpoint import CheckpointOrder, CheckpointTally, LedgerEntry
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.node import NodeReport
@@ -135,6 +134,8 @@ LEDGER = {
     "c2": LedgerEntry("c2", "/c/step-44-c2", 44, 2, 3, "c1", "poisoned", 1000, 2, 95.0),
 }
 
+TALLY = CheckpointTally({"complete periodic": 2, "void grow": 1}, 2, 0.5, 8)
+
 VIEW = View(
     Lease(4, "a/x"),
     "server",
@@ -150,7 +151,8 @@ VIEW = View(
         Section.LEDGER: {name: encode(entry) for name, entry in LEDGER.items()},
         Section.PEER: {"current": encode(PeerOrder("p1", 3, 4, 44, "armed", 9.0, through=42))},
         Section.CHECKPOINT: {
-            "current": encode(CheckpointOrder("c3", 3, 4, 60, "/c/step-60-c3", "armed", 60.0))
+            "current": encode(CheckpointOrder("c3", 3, 4, 60, "/c/step-60-c3", "armed", 60.0)),
+            "tally": encode(TALLY),
         },
     },
 )
@@ -330,7 +332,6 @@ def picture(is_leader: bool = True, machine: MachineReading | None = None) -> Pi
         started_unix_s=999_000.0,
         actions_done={"keep_evidence": 1},
         actions_failed={},
-        checkpoints=CheckpointTally({("complete", "periodic"): 2, ("void", "grow"): 1}, 2, 0.5, 8),
         checkpoint_settings=CheckpointSettings(dir="/c"),
         heartbeats={"a": 1_000_009.5, "b": 1_000_009.0},
         snapshot=SnapshotReport(

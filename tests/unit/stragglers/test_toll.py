@@ -83,6 +83,21 @@ def test_a_new_leader_goes_on_from_what_was_told_last() -> None:
     assert toll.by_rank == {"1 on a": 3.0}
 
 
+def test_counters_keep_what_was_told_under_another_cause_and_so_does_a_new_leader() -> None:
+    toll = Toll()
+    charge(toll, Cause.COMPUTE, 2.0)
+    assert toll.count() == {"compute": 2.0}
+    charge(toll, Cause.GPU_CLOCK, 3.0)
+    assert toll.by_cause == {"gpu_clock": 5.0}
+    assert toll.count() == {"compute": 2.0, "gpu_clock": 5.0}
+    other = Toll()
+    other.resume(SlowStanding(3, 10, 8, 0.0, lost_s=toll.by_cause, counted_s=toll.count()))
+    charge(other, Cause.COMPUTE, 1.0)
+    assert other.count() == {"compute": 2.0, "gpu_clock": 5.0}
+    charge(other, Cause.COMPUTE, 2.0)
+    assert other.count() == {"compute": 3.0, "gpu_clock": 5.0}
+
+
 def test_of_ranks_the_dearest_few_are_told_and_kept() -> None:
     toll = Toll()
     for rank in range(5000):

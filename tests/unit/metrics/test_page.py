@@ -1,12 +1,7 @@
 from __future__ import annotations
 
-import json
 import os
 import re
-import socket
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +11,12 @@ from tests.unit.metrics.picture import PLAN, VIEW, picture, ranks, with_words
 from tests.unit.telling.slow_job import QUIET
 
 from holdfast.page import Phase, Word
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.metrics.catalogue import CATALOGUE
 from holdfast_sidecar.metrics.drawing import draw
-from holdfast_sidecar.metrics.exporter import Exporter
+from holdfast_sidecar.metrics.exposition import expose
 from holdfast_sidecar.metrics.rank_samples import RARE
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.readings.gpu import GpuReading
@@ -38,26 +32,15 @@ OF_THIS_PROCESS = re.compile(
 )
 
 
-@pytest.fixture
-def exporter() -> Iterator[Exporter]:
-    made = Exporter("job")
-    yield made
-    made.close()
+def page(accept: str = "") -> str:
+    body, _ = expose(draw(picture(), "job"), accept)
+    return OF_THIS_PROCESS.sub(r"\1 measured", body.decode())
 
 
-def fetch(address: str, path: str) -> str:
-    with urllib.request.urlopen(f"http://{address}{path}", timeout=5) as answer:
-        text: str = answer.read().decode()
-        return text
-
-
-def test_the_page_is_the_golden_one(exporter: Exporter) -> None:
-    exporter.tell(picture())
-    address = exporter.serve("127.0.0.1:0")
-    page = OF_THIS_PROCESS.sub(r"\1 measured", fetch(address, "/metrics"))
+def test_the_page_is_the_golden_one() -> None:
     if os.environ.get("HOLDFAST_WRITE_GOLDEN"):
-        GOLDEN.write_text(page)
-    assert page == GOLDEN.read_text(), "if this is meant: HOLDFAST_WRITE_GOLDEN=1 pytest …"
+        GOLDEN.write_text(page())
+    assert page() == GOLDEN.read_text(), "if this is meant: HOLDFAST_WRITE_GOLDEN=1 pytest …"
 
 
 def test_everything_in_the_catalogue_is_told_and_nothing_else() -> None:
@@ -214,55 +197,3 @@ def test_a_leader_that_waits_is_told_so() -> None:
 
     assert waits("a/x") == 1
     assert waits("a/y") == 0
-
-
-def test_health_is_about_the_sidecar(exporter: Exporter) -> None:
-    assert not exporter.health(0.0)["ok"]
-    exporter.tell(picture())
-    well = exporter.health(10.5)
-    assert (well["ok"], well["store_up"], well["is_leader"]) == (True, True, True)
-    assert well["findings"] == ["stall"]
-    assert not exporter.health(30.0)["ok"]
-
-
-def test_a_sidecar_that_does_not_tick_answers_503(exporter: Exporter) -> None:
-    address = exporter.serve("127.0.0.1:0")
-    with pytest.raises(urllib.error.HTTPError) as error:
-        fetch(address, "/healthz")
-    assert error.value.code == 503
-    assert json.loads(error.value.read())["why"] == "no tick yet"
-
-
-def test_other_paths_are_not_found(exporter: Exporter) -> None:
-    address = exporter.serve("127.0.0.1:0")
-    with pytest.raises(urllib.error.HTTPError, match="404"):
-        fetch(address, "/etc/passwd")
-
-
-def test_listening_asks_no_name_server(exporter: Exporter, monkeypatch: pytest.MonkeyPatch) -> None:
-    def unanswered(name: str = "") -> str:
-        raise AssertionError("DNS may take half a minute to say nothing")
-
-    monkeypatch.setattr(socket, "getfqdn", unanswered)
-    assert exporter.serve("127.0.0.1:0").startswith("127.0.0.1:")
-
-
-def test_a_scraper_that_hangs_up_leaves_no_traceback(
-    exporter: Exporter, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert exporter._server is None
-    exporter.serve("127.0.0.1:0")
-    assert exporter._server is not None
-    try:
-        raise BrokenPipeError
-    except BrokenPipeError:
-        exporter._server.handle_error(None, ("127.0.0.1", 1))
-    assert capfd.readouterr().err == ""
-
-
-def test_an_address_in_use_is_one_clear_line(exporter: Exporter) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        with pytest.raises(BadInput, match="choose another --listen"):
-            exporter.serve(f"127.0.0.1:{taken.getsockname()[1]}")

@@ -1,0 +1,61 @@
+"""What one node's sidecar serves, put together: its routes, who may ask, and where it is found."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+
+from holdfast_sidecar.listening import parse_listen
+from holdfast_sidecar.places import Places
+from holdfast_sidecar.reach import is_loopback, told_address
+from holdfast_sidecar.serving.discovery_route import DiscoveryRoute
+from holdfast_sidecar.serving.exporter import Exporter
+from holdfast_sidecar.serving.health_route import HealthRoute
+from holdfast_sidecar.serving.metrics_route import MetricsRoute
+from holdfast_sidecar.serving.protection import open_protection
+from holdfast_sidecar.serving.server import Server
+from holdfast_sidecar.serving.target_file import TargetFile
+from holdfast_sidecar.serving.targets import Targets
+from holdfast_sidecar.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Served:
+    """A server that listens already, and the address by which the others find it."""
+
+    exporter: Exporter
+    address: str
+
+
+def open_exporter(job: str, node: str, settings: Settings, places: Places) -> Served:
+    """Begin to serve; before the first tick there is little to tell. Raises BadInput."""
+    server = Server(settings.sidecar.listen, open_protection(settings.sidecar))
+    address = told_address(settings.sidecar, server.port, settings.redis.url)
+    discovery = _discovery(job, node, address, TargetFile(places.targets))
+    exporter = Exporter(
+        routes=(MetricsRoute(job), HealthRoute(), discovery),
+        listeners=(discovery,),
+        server=server,
+    )
+    exporter.serve()
+    _say(settings, address)
+    return Served(exporter, address)
+
+
+def _discovery(job: str, node: str, address: str, file: TargetFile) -> DiscoveryRoute:
+    left = file.read(time.time())
+    return DiscoveryRoute(job, Targets(node, address, left, is_known=bool(left)), file)
+
+
+def _say(settings: Settings, address: str) -> None:
+    host, _ = parse_listen(settings.sidecar.listen)
+    if is_loopback(host):
+        logger.info(
+            "metrics at %s, for this machine alone: with --listen HOST:PORT others reach them",
+            address,
+        )
+    else:
+        logger.info("metrics at %s, listening on %s", address, settings.sidecar.listen)

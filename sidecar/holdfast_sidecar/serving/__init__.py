@@ -1,0 +1,1 @@
+"""What a sidecar serves over HTTP: metrics, its health, where the job's other sidecars are."""

@@ -1,0 +1,93 @@
+"""A real Prometheus for tests, on a loopback port, with nothing but what it is given."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.servers import required
+
+
+@dataclass(frozen=True)
+class Prometheus:
+    """One that runs; `address` is host:port."""
+
+    address: str
+    log: Path
+
+    def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
+        """Labels and value of every series that the expression gives now."""
+        words = urllib.parse.urlencode({"query": expression})
+        with urllib.request.urlopen(f"http://{self.address}/api/v1/query?{words}", timeout=5) as a:
+            told: dict[str, Any] = json.loads(a.read())
+        return [(one["metric"], float(one["value"][1])) for one in told["data"]["result"]]
+
+    def wait_for(
+        self, expression: str, holds: Callable[[dict[str, float]], bool], timeout_s: float = 20.0
+    ) -> dict[str, float]:
+        """The values by node ("" where there is none), once they are as they should be."""
+        until_s = time.monotonic() + timeout_s
+        seen: dict[str, float] = {}
+        while time.monotonic() < until_s:
+            seen = {labels.get("node", ""): value for labels, value in self.query(expression)}
+            if holds(seen):
+                return seen
+            time.sleep(0.1)
+        raise AssertionError(f"{expression} gave {seen} for {timeout_s} s; {self.log.read_text()}")
+
+
+@contextmanager
+def running(folder: Path, config: str) -> Iterator[Prometheus]:
+    """One with this configuration (mark the test prometheus)."""
+    program = required("prometheus")
+    folder.mkdir(parents=True, exist_ok=True)
+    path, log = folder / "prometheus.yml", folder / "prometheus.log"
+    path.write_text(config)
+    address = f"127.0.0.1:{free_port()}"
+    with log.open("wb") as output:
+        child = subprocess.Popen(
+            [
+                program,
+                f"--config.file={path}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address={address}",
+            ],
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        made = Prometheus(address, log)
+        _wait_until_ready(made, child)
+        yield made
+    finally:
+        child.send_signal(signal.SIGTERM)
+        child.wait(10)
+
+
+def free_port() -> int:
+    """One that nobody listened on a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_until_ready(made: Prometheus, child: subprocess.Popen[bytes]) -> None:
+    until_s = time.monotonic() + 20.0
+    while time.monotonic() < until_s and child.poll() is None:
+        try:
+            with urllib.request.urlopen(f"http://{made.address}/-/ready", timeout=1):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.05)
+    raise AssertionError(f"Prometheus does not become ready: {made.log.read_text()}")
