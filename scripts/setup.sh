@@ -22,6 +22,7 @@ done <<'PACKAGES'
 redis-server redis-server
 redis-sentinel redis-sentinel
 strace strace
+systemd-analyze systemd
 openssl openssl
 ip iproute2
 ss iproute2

@@ -111,17 +111,60 @@ class SlurmCluster:
             assert time.monotonic() < end_s, f"never: {what}\n{self.story()}"
             time.sleep(0.1)
 
+    def nodes_of(self, program: str) -> set[str]:
+        """The nodes on which ranks run this program."""
+        running = [process for process in psutil.process_iter() if runs(process, program)]
+        found = [environment_of(process) for process in running]
+        mine = [one for one in found if one.get("SLURM_CONF") == self.mark]
+        return {one["SLURMD_NODENAME"] for one in mine if "RANK" in one}
+
+    def lose(self, name: str) -> None:
+        """Let a node be gone at once: its daemon, who keeps its steps, and all that they run."""
+        (daemon,) = [one for one in self.daemons if list(one.args)[-2:] == ["-N", name]]
+        daemon.kill()
+        daemon.wait()
+        self.daemons.remove(daemon)
+        mine = {"SLURM_CONF": self.mark, "SLURMD_NODENAME": name}.items()
+        for process in psutil.process_iter():
+            if not mine <= environment_of(process).items():
+                continue
+            with contextlib.suppress(psutil.Error):
+                keepers = [one for one in process.parents() if one.name() == "slurmstepd"]
+                for one in (*keepers, process):
+                    one.kill()
+
+    @property
+    def mark(self) -> str:
+        """By which processes of this cluster are known."""
+        return str(self.home / "slurm.conf")
+
     def end_steps(self) -> None:
         """Kill what the daemons have left running: they don't take their jobs along."""
-        mark = str(self.home / "slurm.conf")
         for process in psutil.process_iter():
-            with contextlib.suppress(psutil.Error):
-                if process.environ().get("SLURM_CONF") == mark:
+            if environment_of(process).get("SLURM_CONF") == self.mark:
+                with contextlib.suppress(psutil.Error):
                     process.kill()
 
     def story(self) -> str:
         logs = sorted(self.home.glob("*.log"))
         return "\n".join(f"-- {path.name}\n{path.read_text()[-3000:]}" for path in logs)
+
+
+def environment_of(process: psutil.Process) -> dict[str, str]:
+    """Empty where it is gone, or nobody's to read."""
+    try:
+        found: dict[str, str] = process.environ()
+    except psutil.Error:
+        return {}
+    return found
+
+
+def runs(process: psutil.Process, program: str) -> bool:
+    """Whether this is what it was started for."""
+    try:
+        return program in process.cmdline()
+    except psutil.Error:
+        return False
 
 
 def missing_programs() -> list[str]:

@@ -28,14 +28,15 @@ LONG_S = 60.0
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[SlurmCluster]:
-    with slurm_cluster.running() as made:
+    with slurm_cluster.running(nodes=3) as made:
         yield made
 
 
 def submit(
     cluster: SlurmCluster, scheduler: Scheduler, server: Server, *options: str, **environment: str
 ) -> str:
-    """The job, on one node with two ranks and no spare."""
+    """The job, on one node with two ranks and no spare unless told otherwise."""
+    shape = {"HOLDFAST_SPARES": "0", "HOLDFAST_RANKS": "2"}
     return cluster.submit(
         SCRIPT,
         ["--nodes=1", "--cpus-per-task=2", f"--output={scheduler.folder}/slurm.log", *options],
@@ -43,12 +44,11 @@ def submit(
         PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         HOLDFAST_REDIS=server.settings.url,
         HOLDFAST_CHECKPOINTS=str(scheduler.checkpoints),
-        HOLDFAST_SPARES="0",
-        HOLDFAST_RANKS="2",
         HOLDFAST_SET_SIDECAR_TICK_S="0.1",
         HOLDFAST_SET_SIDECAR_HEARTBEAT_S="0.1",
+        HOLDFAST_SET_SNAPSHOT_PEER_LISTEN="127.0.0.1:0",
         **{k: v for k, v in scheduler.environment.items() if k not in os.environ},
-        **environment,
+        **shape | environment,
     )
 
 
@@ -96,6 +96,7 @@ def test_before_its_time_limit_a_job_is_saved_requeued_and_resumed(
         2 * LONG_S,
     )
     log = (scheduler.folder / "slurm.log").read_text()
+    assert "warned at once, as the time limit is short" in log, log
     assert "preempted (time limit on" in log, log
     (step,) = sealed(scheduler)
     reached = len(scheduler.steps())
@@ -104,3 +105,30 @@ def test_before_its_time_limit_a_job_is_saved_requeued_and_resumed(
     cluster.run("scontrol", "update", f"JobId={job}", "StartTime=now+3seconds", "TimeLimit=30")
     cluster.await_that(lambda: cluster.job(job)["JobState"] == "COMPLETED", "completed", LONG_S)
     assert scheduler.steps()[reached:] == list(range(step, reached + 20))
+
+
+def test_a_spare_replaces_a_lost_node_and_a_warned_job_is_saved_and_requeued(
+    cluster: SlurmCluster, scheduler: Scheduler, server: Server
+) -> None:
+    shape = {"HOLDFAST_SPARES": "1", "HOLDFAST_RANKS": "1"}
+    job = submit(cluster, scheduler, server, "--nodes=3", **shape)
+    scheduler.await_steps(10)
+    trained = cluster.nodes_of(str(TRAINING))
+    assert len(trained) == 2, "the third waits"
+    # The batch script itself is on the first.
+    lost = max(trained)
+    cluster.lose(lost)
+    scheduler.await_steps(10)  # of both ranks, so that the third node has one
+    # What slurmctld would conclude by itself after SlurmdTimeout.
+    cluster.run("scontrol", "update", f"NodeName={lost}", "State=DOWN", "Reason=lost")
+    scheduler.await_steps(5)
+    cluster.run("scancel", "--batch", "--signal=USR1", job)
+    cluster.await_that(
+        lambda: cluster.job(job)["Restarts"] == "1" and cluster.job(job)["JobState"] == "PENDING",
+        "back in the queue",
+        LONG_S,
+    )
+    log = (scheduler.folder / "slurm.log").read_text()
+    assert "holdfast.sbatch: warned that the time is over soon: saving" in log, log
+    assert sealed(scheduler) != [], log
+    cluster.run("scancel", job)
