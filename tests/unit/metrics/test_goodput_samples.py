@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tests.unit.metrics.picture import VIEW, picture
-from tests.unit.metrics.test_exporter import ended
+from tests.unit.metrics.test_page import ended
 
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.metrics.drawing import draw
