@@ -19,7 +19,6 @@ from tests.unit.dashboards.boards import UIDS, Json, as_promql, load, panels
 from holdfast_sidecar.server.parent_death import die_with
 
 pytestmark = pytest.mark.prometheus
-pytest.importorskip("holdfast_sidecar.metrics.goodput_entries")
 
 
 class Asked:

@@ -6,10 +6,9 @@ import pytest
 from tests.unit.dashboards.boards import UIDS, as_promql, expressions, load
 
 from holdfast_sidecar.metrics.catalogue import CATALOGUE
+from holdfast_sidecar.metrics.expressions import names, troubles
 
 promql_parser = pytest.importorskip("promql_parser")
-catalogued = pytest.importorskip("holdfast_sidecar.metrics.expressions")
-pytest.importorskip("holdfast_sidecar.metrics.goodput_entries")
 
 OF_THE_JOB = {entry.name for entry in CATALOGUE if entry.leader_only and "node" not in entry.labels}
 
@@ -33,7 +32,7 @@ def test_every_expression_names_only_what_the_catalogue_has(uid: str) -> None:
     found = [
         f"{where}: {trouble.words}"
         for where, expression in expressions(load(uid))
-        for trouble in catalogued.troubles(expression)
+        for trouble in troubles(expression)
     ]
     assert found == []
 
@@ -55,7 +54,7 @@ def test_what_is_most_worth_knowing_is_shown_somewhere() -> None:
         name
         for uid in UIDS
         for _, expr in expressions(load(uid))
-        for name in catalogued.names(expr)
+        for name in names(expr)
     }
     assert {
         "holdfast_job_state",
