@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from holdfast.page import Phase
 from holdfast_sidecar.coordination.store import View
-from holdfast_sidecar.goodput.reliability import ettr, goodput
 from holdfast_sidecar.live import headline
 from holdfast_sidecar.live.checkpoint_view import checkpoint_of
 from holdfast_sidecar.live.finding_views import findings_of
@@ -18,7 +19,6 @@ from holdfast_sidecar.live.scene import Scene
 from holdfast_sidecar.live.slow_views import slow_of
 from holdfast_sidecar.live.view import Heat, LiveView, RankView
 from holdfast_sidecar.picture import Picture
-from holdfast_sidecar.records.account import MICRO, Account
 from holdfast_sidecar.records.slowness import Efficiency
 
 PHASE_NAMES = [phase.name.lower() for phase in sorted(Phase)]
@@ -26,6 +26,16 @@ PHASE_NAMES = [phase.name.lower() for phase in sorted(Phase)]
 
 WARNINGS = 12
 """More than this nobody reads; the table of what was found has the rest."""
+
+
+@dataclass(frozen=True)
+class Account:
+    """Where the run's time went, as far as it is known."""
+
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    lost_s: float | None = None
+    goodput: float | None = None
+    ettr: float | None = None
 
 
 def scene_of(picture: Picture, run: str, away_since_unix_s: float | None) -> Scene:
@@ -52,13 +62,15 @@ def of_store(run: str, view: View, now_unix_s: float) -> LiveView:
     return gather(Scene(run, now_unix_s, view))
 
 
-def gather(scene: Scene, memory: HeatMemory | None = None) -> LiveView:
+def gather(
+    scene: Scene, memory: HeatMemory | None = None, account: Account | None = None
+) -> LiveView:
     """The view of this scene."""
     plan, ranks = scene.plan, ranks_of(scene)
     incidents = incidents_of(scene.cluster.incidents.values())
     (light, told), *more = headline.judge(scene, incidents)
     efficiency = _efficiency(scene)
-    account = scene.cluster.account
+    account = account or Account()
     return LiveView(
         run=scene.run,
         now_unix_s=scene.now_unix_s,
@@ -82,10 +94,10 @@ def gather(scene: Scene, memory: HeatMemory | None = None) -> LiveView:
         restarts=0 if plan is None else plan.restarts,
         paused_by="" if plan is None or plan.pause is None else plan.pause.by,
         message="" if plan is None else plan.message,
-        account={} if account is None else _spent(account),
-        lost_s=None if account is None else account.lost_us / MICRO,
-        goodput=None if account is None else goodput(account),
-        ettr=None if account is None else ettr(account),
+        account=dict(account.seconds),
+        lost_s=account.lost_s,
+        goodput=account.goodput,
+        ettr=account.ettr,
         ranks=ranks,
         nodes=nodes_of(scene),
         heat=Heat() if memory is None else memory.heat(PHASE_NAMES),
@@ -130,11 +142,6 @@ def _tokens_per_s(scene: Scene) -> float | None:
         if rank.alive and rank.tokens_per_s is not None
     ]
     return sum(told) if told and not scene.is_over else None
-
-
-def _spent(account: Account) -> dict[str, float]:
-    """Category -> seconds, of those that there were any of."""
-    return {name: us / MICRO for name, us in account.micros.items() if us > 0}
 
 
 def _efficiency(scene: Scene) -> Efficiency:
