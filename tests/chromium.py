@@ -64,7 +64,7 @@ def visit(browser: Browser, **settings: Any) -> Iterator[Visit]:
     """A fresh window; go where you want."""
     context = browser.new_context(**{"viewport": {"width": 1200, "height": 900}, **settings})
     made = Visit(context.new_page())
-    made.page.set_default_timeout(8000)
+    made.page.set_default_timeout(20_000)
     made.page.on("console", lambda said: _note(made, said))
     made.page.on("pageerror", lambda error: made.complaints.append(f"error: {error}"))
     made.page.on("request", lambda request: made.asked.append(request.url))

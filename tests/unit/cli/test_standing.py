@@ -89,6 +89,20 @@ def test_a_loss_that_is_no_number_is_shown_to_be_none() -> None:
     assert "not finite" not in page(judge("j", view(1, plan(), a={}), view(2, plan(), a={})), 0.0)
 
 
+def shown_at(address: str, **given: object) -> str:
+    report = NodeReport("a", "i", 0, 0, 0, attempt=0, launcher_alive=True, metrics_address=address)
+    told: dict[str, object] = {"report": report}
+    running = plan(**given)  # type: ignore[arg-type]
+    return page(judge("j", view(1, running, a=told), view(2, running, a=told)), 0.0)
+
+
+def test_where_a_browser_sees_the_job_is_told_while_it_runs() -> None:
+    assert "page        http://127.0.0.1:9750/" in shown_at("127.0.0.1:9750")
+    assert "page        https://a:9750/" in shown_at("https://a:9750")
+    assert "page  " not in shown_at("")
+    assert "page  " not in shown_at("127.0.0.1:9750", state="done")
+
+
 def test_a_lost_node_that_was_replaced_is_no_trouble_any_more() -> None:
     report = NodeReport("z", "i", 0, 0, 0, 0, True, findings=[FINDING])
     dead = {"launcher": False, "sidecar": False, "report": report}

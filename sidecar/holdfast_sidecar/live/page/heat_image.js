@@ -2,6 +2,9 @@
 
 const GUTTER = 64, AXIS = 22, TALLEST = 460, WIDEST_COLUMN = 18, HIGHEST_ROW = 22;
 
+const SLOWEST = 64, LOUD = 29, THIN = 3;
+// Rows that are shown of the slowest; a level of 1.2 times the median; pixels that are seen at once.
+
 function arranged(heat, order) {
   // Rows in the order they are shown. Slowest first: by the mean of the columns, as far as told.
   if (order !== 'slow') return heat.rows;
@@ -11,7 +14,8 @@ function arranged(heat, order) {
     return told ? sum / told : 0;
   };
   const means = new Map(heat.rows.map((row) => [row, mean(row)]));
-  return [...heat.rows].sort((one, other) => means.get(other) - means.get(one) || one.rank - other.rank);
+  const sorted = [...heat.rows].sort((one, other) => means.get(other) - means.get(one) || one.rank - other.rank);
+  return sorted.slice(0, SLOWEST);
 }
 
 function sizes(rows, columns, width) {
@@ -35,6 +39,27 @@ function heatImage(heat, rows, colour) {
   });
   context.putImageData(image, 0, 0);
   return canvas;
+}
+
+function drawLoud(context, rows, size) {
+  // Where a row is a pixel or two, what is far above the median would be overlooked: it is taller.
+  if (size.high >= THIN) return;
+  rows.forEach((row, down) => row.levels.forEach((level, at) => {
+    if (level < LOUD) return;
+    context.fillStyle = css(ratioColour(level));
+    context.fillRect(GUTTER + at * size.wide, down * size.high - 1, size.wide, THIN);
+  }));
+}
+
+function loudest(rows, row, column, size) {
+  // The row that is meant by pointing here: one that is drawn taller, if there is one.
+  if (size.high >= THIN || !rows[row]) return row;
+  let meant = row;
+  for (let near = Math.max(0, row - 2); near <= Math.min(rows.length - 1, row + 2); near++) {
+    const level = rows[near].levels[column];
+    if (level >= LOUD && level > rows[meant].levels[column]) meant = near;
+  }
+  return meant;
 }
 
 function coloursOf(heat, colour) {

@@ -35,6 +35,7 @@ function drawHeat() {
   context.imageSmoothingEnabled = false;
   map.image = map.image || heatImage(heat, map.rows, chosen('colour'));
   context.drawImage(map.image, GUTTER, 0, heat.columns.length * size.wide, map.rows.length * size.high);
+  if (chosen('colour') === 'own') drawLoud(context, map.rows, size);
   labelRows(context, size);
   labelTimes(context, size);
   outline(context, size);
@@ -99,7 +100,7 @@ function pointAt(event) {
   const box = $('heat').getBoundingClientRect(), {columns} = map.view.heat;
   const size = sizes(map.rows.length, columns.length, box.width);
   const column = Math.floor((event.clientX - box.left - GUTTER) / size.wide), row = Math.floor((event.clientY - box.top) / size.high);
-  moveTo(row, column, false);
+  moveTo(loudest(map.rows, row, column, size), column, false);
 }
 
 function moveTo(row, column, isKept) {
