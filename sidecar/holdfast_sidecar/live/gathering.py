@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from holdfast.page import Phase
 from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.live import headline
+from holdfast_sidecar.live.account_view import account_of
 from holdfast_sidecar.live.checkpoint_view import checkpoint_of
 from holdfast_sidecar.live.finding_views import findings_of
 from holdfast_sidecar.live.heat import HeatMemory
@@ -26,16 +25,6 @@ PHASE_NAMES = [phase.name.lower() for phase in sorted(Phase)]
 
 WARNINGS = 12
 """More than this nobody reads; the table of what was found has the rest."""
-
-
-@dataclass(frozen=True)
-class Account:
-    """Where the run's time went, as far as it is known."""
-
-    seconds: Mapping[str, float] = field(default_factory=dict)
-    lost_s: float | None = None
-    goodput: float | None = None
-    ettr: float | None = None
 
 
 def scene_of(picture: Picture, run: str, away_since_unix_s: float | None) -> Scene:
@@ -62,15 +51,13 @@ def of_store(run: str, view: View, now_unix_s: float) -> LiveView:
     return gather(Scene(run, now_unix_s, view))
 
 
-def gather(
-    scene: Scene, memory: HeatMemory | None = None, account: Account | None = None
-) -> LiveView:
+def gather(scene: Scene, memory: HeatMemory | None = None) -> LiveView:
     """The view of this scene."""
     plan, ranks = scene.plan, ranks_of(scene)
     incidents = incidents_of(scene.cluster.incidents.values())
     (light, told), *more = headline.judge(scene, incidents)
     efficiency = _efficiency(scene)
-    account = account or Account()
+    account = account_of(scene.cluster.account)
     return LiveView(
         run=scene.run,
         now_unix_s=scene.now_unix_s,

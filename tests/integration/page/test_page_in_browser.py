@@ -12,7 +12,7 @@ import pytest
 from tests.chromium import Visit, visit
 from tests.integration.page.site import Site
 from tests.unit.live.large_job import Job
-from tests.unit.metrics.picture import INCIDENTS
+from tests.unit.metrics.picture import ACCOUNT, INCIDENTS
 
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.serving.protection import Protection
@@ -281,6 +281,22 @@ def test_who_does_not_lead_links_to_who_does(browser: Browser, site: Site) -> No
         assert visited.page.evaluate("map.rows.length") == 8
 
 
+def test_where_the_time_went_is_shown_once_it_is_known(browser: Browser, site: Site) -> None:
+    job = Job(16)
+    site.live(job, 3)
+    with visit(browser) as visited:
+        shown(visited, site)
+        assert not visited.page.locator("#account-section").is_visible()
+        site.live(dataclasses.replace(job, account=ACCOUNT), 1)
+        visited.page.locator("#account-section").wait_for(state="visible")
+        assert visited.page.locator("#account div").count() == 4
+        assert "productive" in text(visited, "#account-table")
+        widths = visited.page.evaluate(
+            "[...document.querySelectorAll('#account div')].map((one) => one.clientWidth)"
+        )
+        assert widths == sorted(widths, reverse=True)
+
+
 def test_on_a_telephone_nothing_is_wider_than_the_screen(browser: Browser, site: Site) -> None:
     site.live(Job(64))
     with visit(browser, viewport={"width": 390, "height": 800}) as visited:
@@ -318,6 +334,21 @@ def test_a_sidecar_that_wants_a_token_is_shown_it(browser: Browser, tmp_path: Pa
 
 BEGAN_UNIX_S = 1_795_000_000.0
 
+TIMES = {
+    "began": "1794999000000000",
+    "at": "1795000000000000",
+    "s:productive": "871000000",
+    "s:init": "14000000",
+    "s:warmup": "9000000",
+    "s:data_wait": "21000000",
+    "s:saving": "12000000",
+    "s:straggler": "18000000",
+    "s:hang_undetected": "15000000",
+    "s:restart": "32000000",
+    "s:restore": "8000000",
+    "i:i1": "15000000 1000000 12000000 4000000 3000000 960000 61440000 8 hang node-4",
+}
+
 
 def test_the_picture_in_the_documents_is_of_this_page(browser: Browser, site: Site) -> None:
     """HOLDFAST_WRITE_PICTURES=1 writes it."""
@@ -327,6 +358,7 @@ def test_the_picture_in_the_documents_is_of_this_page(browser: Browser, site: Si
         slow_from_s=40,
         incidents=lately(BEGAN_UNIX_S),
         began_unix_s=BEGAN_UNIX_S,
+        account=TIMES,
     )
     site.live(job, 100)
     with visit(browser, viewport={"width": 1100, "height": 1000}, timezone_id="UTC") as visited:

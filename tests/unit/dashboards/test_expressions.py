@@ -50,12 +50,7 @@ def test_the_jobs_own_series_are_not_asked_by_node(uid: str) -> None:
 
 
 def test_what_is_most_worth_knowing_is_shown_somewhere() -> None:
-    shown = {
-        name
-        for uid in UIDS
-        for _, expr in expressions(load(uid))
-        for name in names(expr)
-    }
+    shown = {name for uid in UIDS for _, expr in expressions(load(uid)) for name in names(expr)}
     assert {
         "holdfast_job_state",
         "holdfast_job_time_seconds_total",

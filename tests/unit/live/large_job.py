@@ -46,6 +46,7 @@ class Job:
     waiting: str = ""
     began_unix_s: float = 1_000_000.0
     slow_from_s: float = 0.0
+    account: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def name(self, number: int) -> str:
         return self.names.format(number)
@@ -102,6 +103,7 @@ def _view(job: Job, reports: dict[str, NodeReport]) -> View:
             Section.AGENTS: {name: encode(agent) for name, agent in agents.items()},
             Section.NODES: {name: encode(report) for name, report in reports.items()},
             Section.INCIDENTS: {name: encode(one) for name, one in job.incidents.items()},
+            Section.ACCOUNT: job.account,
             Section.LEDGER: {name: encode(entry) for name, entry in _ledger(job).items()},
         },
     )

@@ -9,10 +9,12 @@ from tests.unit.metrics.picture import picture as known_picture
 from tests.unit.metrics.picture import ranks
 
 from holdfast.page import Phase
+from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.live.gathering import Account, gather, of_store, scene_of
+from holdfast_sidecar.live.gathering import gather, of_store, scene_of
 from holdfast_sidecar.live.view import INCIDENTS, LiveView
 from holdfast_sidecar.picture import Picture
+from holdfast_sidecar.records.account import parse_account
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import Pause
 
@@ -165,10 +167,21 @@ def test_a_pause_is_told_with_who_asked_for_it() -> None:
 
 
 def test_the_account_is_empty_until_it_is_known() -> None:
-    scene = scene_of(picture(Job(8)), "llm", None)
-    assert (gather(scene).account, gather(scene).goodput) == ({}, None)
-    known = gather(scene, account=Account({"productive": 90.0}, lost_s=3.0, goodput=0.9))
-    assert (known.account, known.lost_s, known.goodput) == ({"productive": 90.0}, 3.0, 0.9)
+    view = seen(picture(Job(8)))
+    assert (view.account, view.lost_s, view.goodput, view.ettr) == ({}, None, None, None)
+
+
+def test_where_the_time_went_is_told_with_what_waits_to_be_split() -> None:
+    view = seen(known_picture())
+    known = known_picture().orders.view
+    assert known is not None
+    account = parse_account(known.section(Section.ACCOUNT))
+    assert account is not None
+    assert sum(view.account.values()) == pytest.approx(account.total_us / 1e6)
+    assert view.account["pending"] == account.pending_us / 1e6
+    assert view.lost_s == account.lost_us / 1e6
+    assert view.goodput is not None
+    assert 0 < view.goodput < 1
 
 
 def test_the_store_alone_tells_all_but_the_past() -> None:

@@ -38,7 +38,7 @@ function phaseColour(name) {
 }
 
 const CATEGORY_COLOURS = {
-  productive: [0, 158, 115], data_wait: [230, 159, 0], saving: [213, 94, 0], evaluating: [204, 121, 167],
+  productive: [0, 158, 115], pending: [130, 200, 170], data_wait: [230, 159, 0], saving: [213, 94, 0], evaluating: [204, 121, 167],
   compiling: [148, 90, 130], straggler: [150, 60, 0], hang_undetected: [170, 30, 30], draining: [240, 228, 66],
   restart: [0, 114, 178], restore: [86, 180, 233], init: [120, 150, 180], setup: [150, 170, 190],
   warmup: [110, 200, 170], queued: [160, 168, 176], paused: [130, 130, 160], unobserved: [100, 105, 112], other: [60, 64, 70],
