@@ -4,12 +4,16 @@ the wall clock, nothing falls, and time is put down to what it was spent on."""
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from tests.unit.goodput.pretend_job import ToldJob, account_of
 
+from holdfast_sidecar.coordination.account_turn import Turn
 from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.memory_store import MemoryStore
+from holdfast_sidecar.coordination.store import Lease
 from holdfast_sidecar.records.account import CLOSED, PENDING, Category
 from holdfast_sidecar.settings import PolicySettings
 
@@ -144,6 +148,27 @@ def test_a_run_that_is_over_is_closed_and_the_next_one_begins_anew(tmp_path: Pat
     assert again is not None
     assert again.began_us > total_us
     assert again.total_us < 10e6
+
+
+def test_the_store_is_asked_once_a_second_and_when_something_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = stepping(tmp_path)
+    turns: list[str] = []
+    turn_account = MemoryStore.turn_account
+
+    def counted(store: MemoryStore, lease: Lease, turn: Turn) -> Mapping[str, str]:
+        turns.append(turn.open)
+        return turn_account(store, lease, turn)
+
+    monkeypatch.setattr(MemoryStore, "turn_account", counted)
+    job.run(20)
+    assert 15 <= len(turns) <= 21
+    turns.clear()
+    job.nodes["n0"].crash(0, -9, job.now)
+    job.run_until(lambda: job.is_running(1), 60)
+    assert turns[0] == "draining"
+    assert "restart" in turns
 
 
 SPELLS = 25
