@@ -33,6 +33,7 @@ slurmctld slurmctld
 slurmd slurmd
 mpirun openmpi-bin
 promtool prometheus
+amtool prometheus-alertmanager
 PACKAGES
 "$python" -c 'import ensurepip, venv' 2>/dev/null || missing="$missing python3-venv"
 

@@ -32,6 +32,10 @@ PLANTED = {
         "sidecar/holdfast_sidecar/probes/planted.py",
         "import holdfast_sidecar.actions.planted",
     ),
+    "what is told does not know how it is served": (
+        "sidecar/holdfast_sidecar/records/planted.py",
+        "import holdfast_sidecar.serving",
+    ),
     "nothing imports the command line": (
         "sidecar/holdfast_sidecar/metrics/planted.py",
         "import holdfast_sidecar.cli",
