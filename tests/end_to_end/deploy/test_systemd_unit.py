@@ -12,8 +12,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 from tests import servers
+from tests.end_to_end.deploy.asking import PATIENCE_S, ask, await_that
 from tests.end_to_end.restricted.surroundings import NOBODY, REPOSITORY, may_make_them, open_up
 from tests.systemd_unit import Unit, read_environment
 
@@ -40,8 +39,6 @@ TRAINING = REPOSITORY / "tests" / "end_to_end" / "restricted" / "training.py"
 HOLDFAST = [sys.executable, "-m", "holdfast_sidecar.cli.main"]
 
 CAP_SYSLOG = 34
-
-PATIENCE_S = 60.0
 
 
 @dataclass
@@ -105,18 +102,10 @@ class Machine:
         return self.folder / f"{name}.log"
 
     def page(self) -> str:
-        """What the sidecar answers; empty while it does not."""
-        try:
-            with urllib.request.urlopen(f"http://{self.listen}/metrics", timeout=5) as answer:
-                return str(answer.read().decode())
-        except OSError:
-            return ""
+        return ask(self.listen)
 
     def await_that(self, is_so: Callable[[], bool], what: str) -> None:
-        end_s = time.monotonic() + PATIENCE_S
-        while not is_so():
-            assert time.monotonic() < end_s, f"never: {what}\n{self.story()}"
-            time.sleep(0.05)
+        await_that(is_so, what, self.story)
 
     def story(self) -> str:
         return "\n".join(f"-- {p.name}\n{p.read_text()[-4000:]}" for p in self.folder.glob("*.log"))
