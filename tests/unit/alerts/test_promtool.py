@@ -104,7 +104,10 @@ def test_no_annotation_has_a_hole(sent: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("HoldfastNodeLost", ["node b", "node_lost", "Incident i1", "Ranks there: 2 3."]),
+        (
+            "HoldfastNodeLost",
+            ["node b", "Incident i1: node_lost", "Blamed for: node_lost", "Ranks there: 2 3."],
+        ),
         ("HoldfastJobStopped", ["exit code 65", "Incident i1: crash.", "exit code 75", "gpu on b"]),
         ("HoldfastGpuXidHardware", ["GPU 3 of a (rank 3)", "XID 79", "reboot_node"]),
         ("HoldfastGpuLost", ["GPU 3 does not answer"]),

@@ -45,14 +45,14 @@ def check_command(paths: tuple[Path, ...]) -> None:
                1 something is: it is printed
                2 a file can't be read, or is no YAML
     """
-    given = find(paths)
-    said = list(examine(given))
-    for one in said:
-        mark = {True: "ok", False: "WRONG", None: "left out"}[one.ok]
-        click.echo(f"{mark:8}  {one.what}")
-        for line in one.lines:
+    wrong = False
+    for said in examine(find(paths)):  # each as it comes: the tests take some seconds
+        mark = {True: "ok", False: "WRONG", None: "left out"}[said.ok]
+        click.echo(f"{mark:8}  {said.what}")
+        for line in said.lines:
             click.echo(f"          {line}")
-    sys.exit(1 if any(one.ok is False for one in said) else 0)
+        wrong = wrong or said.ok is False
+    sys.exit(1 if wrong else 0)
 
 
 def find(paths: Sequence[Path]) -> Given:
