@@ -79,8 +79,6 @@ def test_what_is_taken_away_is_missed(said: str, tmp_path: Path) -> None:
 
 def test_the_dashboards_that_alerts_lead_to_are_there() -> None:
     boards = [json.loads(path.read_text()) for path in ROOT.glob("dashboards/*.json")]
-    if not boards:
-        pytest.skip("no dashboards are in this checkout yet")
     assert {board.get("uid") for board in boards} >= BOARDS
 
 
