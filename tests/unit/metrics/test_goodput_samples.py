@@ -119,12 +119,12 @@ def test_a_restart_that_nobody_waits_for_any_more_is_not_open() -> None:
     would page for a restart that does not get to its first step."""
     left = Incident("i", 0, "crash", detected_unix_s=900.0, decided="restart")
 
-    def named(state: str, began_unix_s: float, incident: Incident = left) -> set[str]:
+    def named(state: str, began_unix_s: float) -> set[str]:
         plan = replace(PLAN, state=state, began_unix_s=began_unix_s)
         sections = {
             **NEW.sections,
             Section.PLAN: {"current": encode(plan)},
-            Section.INCIDENTS: {"i": encode(incident)},
+            Section.INCIDENTS: {"i": encode(left)},
         }
         orders = replace(picture().orders, view=replace(NEW, sections=sections))
         shown = replace(picture(), orders=orders)
