@@ -6,6 +6,7 @@ import logging
 import time
 from dataclasses import dataclass
 
+from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.listening import parse_listen
 from holdfast_sidecar.live_page import LivePage
 from holdfast_sidecar.live_telling import LiveTelling
@@ -26,16 +27,21 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Served:
-    """A server that listens already, and the address by which the others find it."""
+    """A server that listens, and the address by which the others find it; empty: neither."""
 
     exporter: Exporter
     address: str
 
 
-def open_exporter(job: str, node: str, settings: Settings, places: Places) -> Served:
-    """Begin to serve; before the first tick there is little to tell. Raises BadInput."""
-    server = Server(settings.sidecar.listen, open_protection(settings.sidecar))
-    address = told_address(settings.sidecar, server.port, settings.redis.url)
+def open_exporter(
+    job: str, node: str, settings: Settings, places: Places, is_needed: bool = True
+) -> Served:
+    """Begin to serve; before the first tick there is little to tell. Raises BadInput where that is
+    needed; else the log says so, and the job is watched without."""
+    server = _open_server(settings, is_needed)
+    address = ""
+    if server is not None:
+        address = told_address(settings.sidecar, server.port, settings.redis.url)
     discovery = _discovery(job, node, address, TargetFile(places.targets))
     live = LiveTelling(job)
     exporter = Exporter(
@@ -44,8 +50,19 @@ def open_exporter(job: str, node: str, settings: Settings, places: Places) -> Se
         server=server,
     )
     exporter.serve()
-    _say(settings, address)
+    if address:
+        _say(settings, address)
     return Served(exporter, address)
+
+
+def _open_server(settings: Settings, is_needed: bool) -> Server | None:
+    try:
+        return Server(settings.sidecar.listen, open_protection(settings.sidecar))
+    except BadInput as error:
+        if is_needed:
+            raise
+        logger.error("no metrics and no page here, the job is watched all the same: %s", error)
+        return None
 
 
 def _discovery(job: str, node: str, address: str, file: TargetFile) -> DiscoveryRoute:

@@ -7,12 +7,14 @@ must outlive this leader stands in the account.
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.coordination.account_turn import UNSEEN_AFTER_US
+from holdfast_sidecar.coordination.account_turn import UNSEEN_AFTER_US, Turn
+from holdfast_sidecar.coordination.exchange_guard import ExchangeGuard
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import Lease, Store, View
+from holdfast_sidecar.coordination.store import Lease, Store, StoreUnavailable, View
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.observing import attached_run
 from holdfast_sidecar.goodput.splitting import toll_of
@@ -23,9 +25,16 @@ from holdfast_sidecar.performance_seen import heard
 from holdfast_sidecar.records.account import CLOSED, MICRO, Account, parse_account
 from holdfast_sidecar.records.plan import Plan
 
+logger = logging.getLogger(__name__)
+
 EVERY_S = 1.0
 """Scrapes come every few seconds, and a counter that stands still between two of them is no rate;
 more often would ask the store for nothing."""
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 60.0
+"""After a turn that the store did not make, twice as long after each more: one that is away is back
+soon, one that forbids the script (an ACL of before it) forbids it for good, and each refusal costs
+the subscription by which orders are heard at once."""
 
 ASLEEP_AFTER_S = UNSEEN_AFTER_US / MICRO
 """Whoever did not look for so long saw nothing meanwhile."""
@@ -70,7 +79,13 @@ class GoodputKeeping:
     """The latest account that was ever read, or made, here."""
     _listening: Listening = field(default_factory=Listening)
     _turned_s: float = float("-inf")
+    """When it was turned here, if nobody else has turned it since."""
     _step_split: int = -1
+    _guard: ExchangeGuard = field(default_factory=lambda: ExchangeGuard(logger))
+    _refused: str = ""
+    """Why the store did not turn it, which was said."""
+    _pause_s: float = 0.0
+    _asks_again_s: float = float("-inf")
 
     def witness(self, view: View, cluster: Cluster, now_s: float) -> View:
         """Whoever leads: remember what the store holds, should it be emptied. Answers the view with
@@ -78,6 +93,8 @@ class GoodputKeeping:
         fields = cluster.account_fields
         is_behind = _at(fields) < _at(self._seen)
         if not is_behind:
+            if fields.get("at") != self._seen.get("at"):
+                self._turned_s = float("-inf")  # somebody else has turned it since
             self._seen = fields
         self._watch.read(self._seen.get("at", ""), cluster.plan or attached_run(cluster), now_s)
         if not is_behind:
@@ -90,8 +107,18 @@ class GoodputKeeping:
         self._watch.blink(now_s)
 
     def keep(self, lease: Lease, cluster: Cluster, now_s: float, now_unix_s: float) -> None:
-        """Turn the account if it is time. `cluster` is as this exchange leaves it. Raises
-        StoreUnavailable."""
+        """Turn the account if it is time. `cluster` is as this exchange leaves it.
+
+        Raises nothing: an account that can't be kept is no reason to lead the job otherwise.
+        """
+        error = self._guard.run(lambda: self._keep(lease, cluster, now_s, now_unix_s))
+        if isinstance(error, StoreUnavailable) and str(error) != self._refused:
+            self._refused = str(error)
+            logger.warning("can't write down where the run's time goes: %s", error)
+
+    def _keep(self, lease: Lease, cluster: Cluster, now_s: float, now_unix_s: float) -> None:
+        if now_s < self._asks_again_s:
+            return
         is_behind = _at(cluster.account_fields) < _at(self._seen)
         account = parse_account(self._seen) if is_behind else cluster.account
         standing = stand(cluster, account)
@@ -104,10 +131,20 @@ class GoodputKeeping:
             is_seen=self._watch.is_unbroken and _takes_part(lease, cluster),
             base=dict(self._seen) if is_behind and not standing.is_anew else {},
         )
-        fields = self.store.turn_account(lease, turn)
+        fields = self._turn(lease, turn, now_s)
         if fields:  # else somebody else leads by now
             self._seen, self._turned_s = fields, now_s
             self._step_split = completed(cluster) if is_split_at_step(turn) else -1
+
+    def _turn(self, lease: Lease, turn: Turn, now_s: float) -> Mapping[str, str]:
+        try:
+            fields = self.store.turn_account(lease, turn)
+        except StoreUnavailable:
+            self._pause_s = min(max(FIRST_PAUSE_S, 2 * self._pause_s), LONGEST_PAUSE_S)
+            self._asks_again_s = now_s + self._pause_s
+            raise
+        self._pause_s, self._refused = 0.0, ""
+        return fields
 
     def _is_due(self, account: Account | None, standing: Standing, now_s: float) -> bool:
         if account is None or standing.is_anew:
@@ -144,7 +181,7 @@ class GoodputKeeping:
 def _at(fields: Mapping[str, str]) -> int:
     """When it was turned last; -1: there is none."""
     at = fields.get("at", "")
-    return int(at) if at.isdigit() else -1
+    return int(at) if at.isdecimal() else -1
 
 
 def _takes_part(lease: Lease, cluster: Cluster) -> bool:

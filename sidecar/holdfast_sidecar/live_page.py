@@ -51,7 +51,7 @@ class LivePage:
 @cache
 def document() -> bytes:
     """The whole page."""
-    page = (FILES / "page.html").read_text()
+    page = _read("page.html")
     return page.replace(STYLE_PLACE, _style()).replace(SCRIPT_PLACE, _script()).encode()
 
 
@@ -79,12 +79,16 @@ def security() -> dict[str, str]:
 
 @cache
 def _style() -> str:
-    return (FILES / "page.css").read_text()
+    return _read("page.css")
 
 
 @cache
 def _script() -> str:
-    return "\n".join((FILES / name).read_text() for name in SCRIPTS)
+    return "\n".join(map(_read, SCRIPTS))
+
+
+def _read(name: str) -> str:
+    return (FILES / name).read_text(encoding="utf-8")
 
 
 def _digest(text: str) -> str:

@@ -76,7 +76,7 @@ def _write(path: Path, text: str) -> None:
     """Whole or not at all."""
     new = path.with_name(f".{path.name}.new")
     try:
-        new.write_text(text)
+        new.write_bytes(text.encode("utf-8", "replace"))
         new.replace(path)
     except OSError as error:
         raise BadInput(f"can't write {path}: {error.strerror}") from None

@@ -89,7 +89,8 @@ def _watch(job: str, node: str, launcher_pid: int, settings: Settings) -> None:
     site = Site(job, node, where, settings, launcher_pid)
     store = open_store(settings.redis, job, os.environ)
     lock = lock_node(where)
-    served = open_exporter(job, node, settings, where)
+    # A certificate that is gone is no reason to leave a launcher and its ranks alone.
+    served = open_exporter(job, node, settings, where, is_needed=not launcher_pid)
     record = SidecarRecord(job, node, launcher_pid, served.address)
     write_record(where.sidecar_record, record)
 

@@ -17,7 +17,7 @@ from holdfast_sidecar.records.account import (
 from holdfast_sidecar.records.incident import Incident
 
 SHORTEST_S = 1.0
-"""Of a younger run no share says anything."""
+"""Of a run that is younger, or that nobody saw for longer, no share says anything."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def phases(costs: Collection[IncidentCost]) -> dict[str, float] | None:
 
 def goodput(account: Account) -> float | None:
     """Of the run's time, waiting for nodes left out, what was productive and still stands; what
-    waits to be split is left out. None: it is too young."""
+    waits to be split is left out. None: it is too young, or nobody saw it."""
     return _share(account, account.net_us)
 
 
@@ -98,7 +98,8 @@ def burn(share: float | None, objective: float) -> float | None:
 
 def _share(account: Account, part_us: int) -> float | None:
     told_us = sum(account.micros.values()) - account.micros.get(Category.QUEUED.value, 0)
-    if told_us < SHORTEST_S * MICRO:
+    seen_us = told_us - account.micros.get(Category.UNOBSERVED.value, 0)
+    if seen_us < SHORTEST_S * MICRO:
         return None
     return max(0.0, part_us / told_us)
 

@@ -120,7 +120,7 @@ def _asked(nodes: Collection[NodeReport]) -> set[str]:
 
 def _is_after(rest: str, step: int) -> bool:
     told = rest.partition(" ")[0]
-    return told.isdigit() and int(told) > step
+    return told.isdecimal() and int(told) > step
 
 
 def _told_by_most(lines: Mapping[int, list[StepLine]]) -> int:

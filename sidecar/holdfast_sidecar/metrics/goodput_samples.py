@@ -63,11 +63,25 @@ def draw_reliability(
         yield from told.summary(
             "job_recovery_phase_seconds", len(over), total_us / MICRO, phase=phase.value
         )
-    for incident in cluster.incidents.values():
+    for incident in _of_this_run(cluster):
         if is_open(incident, now_unix_s):
             yield from _draw_open(incident, told)
     if cluster.plan is not None:
         yield from _draw_plan(cluster, cluster.plan, policy, now_unix_s, told)
+
+
+def _of_this_run(cluster: Cluster) -> Iterator[Incident]:
+    """Incidents that may still be open: not those of an earlier run, which the store keeps; and no
+    restart is under way any more in a run that is over."""
+    plan = cluster.plan
+    if plan is None:
+        yield from cluster.incidents.values()
+        return
+    since_unix_s = plan.began_unix_s - costs.CLOCKS_APART_S
+    for incident in cluster.incidents.values():
+        is_left_behind = plan.state in TERMINAL and incident.decided == "restart"
+        if incident.detected_unix_s >= since_unix_s and not is_left_behind:
+            yield incident
 
 
 def is_open(incident: Incident, now_unix_s: float) -> bool:

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.reach import exposure
+from holdfast_sidecar.listening import parse_listen
+from holdfast_sidecar.reach import exposure, is_loopback
 from holdfast_sidecar.serving.certificate import Certificate
+from holdfast_sidecar.serving.hosts import is_named, own_names
 from holdfast_sidecar.serving.token import Token
 from holdfast_sidecar.settings import SidecarSettings
 
 
 @dataclass(frozen=True)
 class Protection:
-    """None of both: anybody who reaches the address reads along."""
+    """Neither token nor certificate: anybody who reaches the address reads along."""
 
     token: Token | None = None
     certificate: Certificate | None = None
+    names: Collection[str] | None = None
+    """By which it may be asked, other than by address; None: by any."""
 
     def knows(self, authorization: str) -> bool:
         """Whether the caller with this header may see all."""
         return self.token is None or self.token.admits(authorization)
+
+    def is_meant(self, host: str) -> bool:
+        """Whether the caller with this Host header means us."""
+        return self.names is None or is_named(host, self.names)
 
 
 def open_protection(sidecar: SidecarSettings) -> Protection:
@@ -34,4 +43,10 @@ def open_protection(sidecar: SidecarSettings) -> Protection:
     if sidecar.tls_cert_file:
         certificate = Certificate(Path(sidecar.tls_cert_file), Path(sidecar.tls_key_file))
     token = Token(Path(sidecar.token_file)) if sidecar.token_file else None
-    return Protection(token, certificate)
+    return Protection(token, certificate, None if token else _names(sidecar))
+
+
+def _names(sidecar: SidecarSettings) -> Collection[str] | None:
+    """Beyond loopback a node has names that we don't know; its network is said to be guarded."""
+    host, _ = parse_listen(sidecar.listen)
+    return own_names(sidecar.advertise) if is_loopback(host) else None

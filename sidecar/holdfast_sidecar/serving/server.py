@@ -24,6 +24,12 @@ logger = logging.getLogger(__name__)
 
 EVERYWHERE_6 = "::"
 
+MISDIRECTED = Answer(
+    b"ask for 127.0.0.1 or localhost, or name this sidecar in sidecar.advertise\n",
+    status=HTTPStatus.MISDIRECTED_REQUEST,
+)
+"""To whoever asks by a name that is not ours; see `hosts`."""
+
 
 class Server:
     """Bound from the beginning, so that its port is known; answers from `start` until `close`."""
@@ -129,14 +135,17 @@ class _Handler(BaseHTTPRequestHandler):
         if self._reader.is_exhausted:
             self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
             return
+        if not self.server.protection.is_meant(self.headers.get("Host", "")):
+            self._send(MISDIRECTED, with_body)
+            return
         path, _, query = self.path.partition("?")
         is_known = self.server.protection.knows(self.headers.get("Authorization", ""))
         accept = self.headers.get("Accept", "")
         answer = self.server.answer(Request(path, query, accept, is_known))
-        self.connection.settimeout(PATIENCE_S)
         self._send(answer, with_body)
 
     def _send(self, answer: Answer, with_body: bool) -> None:
+        self.connection.settimeout(PATIENCE_S)
         body, more = answer.body, dict(answer.headers)
         if len(body) >= LEAST_BYTES:
             more["Vary"] = "Accept-Encoding"

@@ -51,7 +51,9 @@ class Targets:
         followed = {**self.by_node}
         for node in {*followed, *reports} - {self.node}:
             followed[node] = _followed(followed.get(node), reports.get(node), passed_s)
-        self.by_node = followed
+        # Of a report that is still there it has to be known how old it is.
+        gone = {n for n, t in followed.items() if n not in reports and t.silent_s >= LISTED_S}
+        self.by_node = {node: target for node, target in followed.items() if node not in gone}
 
     def pause(self) -> None:
         """The store does not answer: what passes from here on is nobody's silence."""

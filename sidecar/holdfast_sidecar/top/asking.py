@@ -17,6 +17,7 @@ from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.live.packing import unpack
 from holdfast_sidecar.live.view import LiveView
 from holdfast_sidecar.top.access import Access
+from holdfast_sidecar.top.drawing.visible import visible
 from holdfast_sidecar.top.sources import Away
 
 PATH = "/live.json"
@@ -106,7 +107,7 @@ def _away(address: str, error: Exception) -> Away:
     if isinstance(cause, ssl.SSLCertVerificationError):
         return Refused(f"{address} has a certificate that is not believed: name its CA (--ca-file)")
     words = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
-    return Away(f"{address} does not answer: {words}")
+    return Away(f"{address} does not answer: {visible(words)}")
 
 
 def address_of(url: str) -> str:

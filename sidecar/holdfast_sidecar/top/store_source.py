@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable
 from holdfast_sidecar.live.gathering import of_store
+from holdfast_sidecar.live.packing import pack, unpack
 from holdfast_sidecar.live.view import LiveView
 from holdfast_sidecar.top.sources import Away
 
@@ -29,6 +30,8 @@ class StoreSource:
     def read(self) -> LiveView:
         """What the store holds now."""
         try:
-            return of_store(self.job, self.store.read(), time.time())
+            view = of_store(self.job, self.store.read(), time.time())
         except StoreUnavailable as error:
             raise Away(f"Redis at {self.where} does not answer: {error}") from None
+        # As a sidecar would tell it: without figures that are no numbers, which JSON can't say.
+        return unpack(pack(view)) or view

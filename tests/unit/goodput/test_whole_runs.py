@@ -10,11 +10,15 @@ from pathlib import Path
 import pytest
 from tests.unit.goodput.pretend_job import ToldJob, account_of
 
+from holdfast_sidecar import goodput_keeping
 from holdfast_sidecar.coordination.account_turn import Turn
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.memory_store import MemoryStore
-from holdfast_sidecar.coordination.store import Lease
-from holdfast_sidecar.records.account import CLOSED, PENDING, Category
+from holdfast_sidecar.coordination.store import Lease, StoreUnavailable
+from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.goodput.stand import Standing
+from holdfast_sidecar.goodput.turning import Heard, next_turn
+from holdfast_sidecar.records.account import CLOSED, PENDING, Account, Category
 from holdfast_sidecar.settings import PolicySettings
 
 BEARING = PolicySettings(budget=1000, backoff_s=0.1, backoff_limit_s=0.1, blames_limit=1000)
@@ -169,6 +173,50 @@ def test_the_store_is_asked_once_a_second_and_when_something_changes(
     job.run_until(lambda: job.is_running(1), 60)
     assert turns[0] == "draining"
     assert "restart" in turns
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("NOPERM"), ValueError("ours")])
+def test_an_account_that_can_not_be_kept_is_no_reason_not_to_lead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    job = ToldJob(tmp_path, policy=BEARING, registered=True, every_steps=20)
+    turn_account = MemoryStore.turn_account
+    asked: list[float] = []
+
+    def refused(store: MemoryStore, lease: Lease, turn: Turn) -> Mapping[str, str]:
+        asked.append(job.now)
+        raise error
+
+    monkeypatch.setattr(MemoryStore, "turn_account", refused)
+    job.run_until(lambda: job.is_running(0))
+    leader = job.leader()
+    job.run(30)
+    assert job.leader() == leader
+    assert all(node.coordinator.orders().store_up for node in job.nodes.values())
+    if isinstance(error, StoreUnavailable):
+        assert len(asked) < 10, "a server that forbids it is asked ever more seldom"
+    job.nodes["n0"].crash(0, -9, job.now)
+    job.run_until(lambda: job.is_running(1), 60)
+    assert job.seen is None
+    monkeypatch.setattr(MemoryStore, "turn_account", turn_account)
+    job.run_until(lambda: job.seen is not None, 90)
+
+
+def test_who_leads_again_does_not_take_the_time_of_others_for_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[float] = []
+
+    def noting(account: Account | None, standing: Standing, cluster: Cluster, heard: Heard) -> Turn:
+        told.append(heard.since_s)
+        return next_turn(account, standing, cluster, heard)
+
+    monkeypatch.setattr(goodput_keeping, "next_turn", noting)
+    job = stepping(tmp_path)
+    for _ in range(10):
+        job.depose()
+        job.run(4)
+    assert 0 < max(told) < 2
 
 
 SPELLS = 25

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.metrics.picture import VIEW, picture
+from tests.unit.metrics.picture import PLAN, VIEW, picture
 from tests.unit.metrics.test_page import ended
 
 from holdfast_sidecar.coordination.keys import Section
@@ -14,6 +14,7 @@ from holdfast_sidecar.metrics.goodput_samples import STOPPED_FOR_S, budget_left,
 from holdfast_sidecar.metrics.job_samples import CAUSES
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.records.account import Category
+from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.settings import CostSettings, PolicySettings
 
@@ -111,3 +112,24 @@ def test_the_budget_is_that_of_the_cause_with_fewest_restarts_left_and_of_the_ca
     assert budget_left([*known, old], 7, -1, policy, 1000.0) == 3
     assert budget_left(known, 7, 8, policy, 1000.0) == 1
     assert budget_left(known * 5, 7, -1, policy, 1000.0) == 0
+
+
+def test_a_restart_that_nobody_waits_for_any_more_is_not_open() -> None:
+    """A run that ended before its restart was over, and the next one under the same name: either
+    would page for a restart that does not get to its first step."""
+    left = Incident("i", 0, "crash", detected_unix_s=900.0, decided="restart")
+
+    def named(state: str, began_unix_s: float) -> set[str]:
+        plan = replace(PLAN, state=state, began_unix_s=began_unix_s)
+        sections = {
+            **NEW.sections,
+            Section.PLAN: {"current": encode(plan)},
+            Section.INCIDENTS: {"i": encode(left)},
+        }
+        orders = replace(picture().orders, view=replace(NEW, sections=sections))
+        shown = replace(picture(), orders=orders)
+        return {labels[2] for labels in told(shown, "job_open_incident_info")}
+
+    assert named("running", 100.0) == {"i"}
+    assert named("stopped", 100.0) == set()
+    assert named("running", 2000.0) == set()

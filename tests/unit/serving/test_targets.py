@@ -63,6 +63,7 @@ def test_a_node_whose_report_is_gone_stays_listed_as_long() -> None:
     assert "b" in targets.listed()
     targets.read(reports(a=3), LISTED_S + 1)
     assert "b" not in targets.listed()
+    assert "b" not in targets.by_node, "a job of many names, for weeks, would fill the file"
 
 
 def test_while_redis_is_away_the_last_list_stands_however_long() -> None:

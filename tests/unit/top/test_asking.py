@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import http.client
 import ssl
 import subprocess
 import threading
@@ -235,3 +236,9 @@ def test_an_address_is_taken_as_people_write_it(url: str, address: str) -> None:
 def test_what_is_no_address_is_told_in_one_line(url: str) -> None:
     with pytest.raises(BadInput):
         address_of(url)
+
+
+def test_what_somebody_else_answers_there_steers_no_terminal() -> None:
+    told = asking._away("127.0.0.1:1", http.client.BadStatusLine("\x1b]0;mine\x07\x1b[2J"))
+    assert "mine" in str(told)
+    assert "\x1b" not in str(told)

@@ -10,14 +10,17 @@ import pytest
 from tests.unit.top.pretend_views import healthy, troubled
 
 from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.live.packing import pack
 from holdfast_sidecar.live.view import LiveView
+from holdfast_sidecar.top import store_source
 from holdfast_sidecar.top.access import Access
 from holdfast_sidecar.top.asking import Refused
 from holdfast_sidecar.top.latest import Latest
 from holdfast_sidecar.top.replay import parse_view, replay
 from holdfast_sidecar.top.sidecar_source import LEFT_ALONE, SidecarSource
 from holdfast_sidecar.top.sources import Away, MemorySource
+from holdfast_sidecar.top.store_source import StoreSource
 from holdfast_sidecar.top.watch import look
 
 LEADER = replace(healthy(4), node="b", leader_node="b", leader_address="b:1")
@@ -161,3 +164,11 @@ def test_a_token_that_was_shown_under_TLS_is_not_shown_without() -> None:
     secured = replace(FOLLOWER, leader_address="https://b:1")
     net = Net({"https://a:1": secured, "https://b:1": LEADER}, found=["https://a:1"])
     assert net.source().read() == LEADER
+
+
+def test_what_is_no_number_in_the_store_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = replace(healthy(4), mfu=float("nan"), tokens_per_s=float("inf"))
+    monkeypatch.setattr(store_source, "of_store", lambda job, view, now_unix_s: told)
+    view = StoreSource("llm", MemoryStore(MemoryServer(), "llm"), "here").read()
+    assert (view.mfu, view.tokens_per_s) == (None, None)
+    assert view.by_rank.keys() == told.by_rank.keys()

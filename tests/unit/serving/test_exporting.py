@@ -1,0 +1,51 @@
+"""What a sidecar does that can't serve what it should."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.exporting import open_exporter
+from holdfast_sidecar.places import Places
+from holdfast_sidecar.settings import Settings, SidecarSettings
+
+LOOPBACK = SidecarSettings(listen="127.0.0.1:0")
+
+
+def refused(
+    folder: Path, sidecar: SidecarSettings, words: str, log: pytest.LogCaptureFixture
+) -> None:
+    """By itself it does not start; beside a launcher it watches without."""
+    where, settings = Places(folder / "shm", folder / "state"), Settings(sidecar=sidecar)
+    with pytest.raises(BadInput, match=words):
+        open_exporter("job", "a", settings, where)
+    served = open_exporter("job", "a", settings, where, is_needed=False)
+    assert served.address == ""
+    assert served.exporter.server is None
+    served.exporter.close()
+    (record,) = log.records
+    assert words in record.message
+
+
+def test_a_port_that_is_taken_leaves_no_job_unwatched(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        refused(tmp_path, replace(LOOPBACK, listen=listen), "choose another --listen", caplog)
+
+
+def test_neither_does_a_certificate_that_is_gone_or_a_token(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    gone = str(tmp_path / "gone")
+    refused(tmp_path, replace(LOOPBACK, token_file=gone), "can't read", caplog)
+    caplog.clear()
+    with_tls = replace(LOOPBACK, tls_cert_file=gone, tls_key_file=gone)
+    refused(tmp_path, with_tls, "can't read", caplog)
