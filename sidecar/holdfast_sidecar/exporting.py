@@ -14,6 +14,7 @@ from holdfast_sidecar.reach import is_loopback, told_address
 from holdfast_sidecar.serving.discovery_route import DiscoveryRoute
 from holdfast_sidecar.serving.exporter import Exporter
 from holdfast_sidecar.serving.health_route import HealthRoute
+from holdfast_sidecar.serving.last_words import LastWords
 from holdfast_sidecar.serving.metrics_route import MetricsRoute
 from holdfast_sidecar.serving.protection import open_protection
 from holdfast_sidecar.serving.server import Server
@@ -30,6 +31,7 @@ class Served:
 
     exporter: Exporter
     address: str
+    last_words: LastWords
 
 
 def open_exporter(job: str, node: str, settings: Settings, places: Places) -> Served:
@@ -37,15 +39,16 @@ def open_exporter(job: str, node: str, settings: Settings, places: Places) -> Se
     server = Server(settings.sidecar.listen, open_protection(settings.sidecar))
     address = told_address(settings.sidecar, server.port, settings.redis.url)
     discovery = _discovery(job, node, address, TargetFile(places.targets))
-    live = LiveTelling(job)
+    live, last_words = LiveTelling(job), LastWords()
+    metrics = MetricsRoute(job, last_words=last_words)
     exporter = Exporter(
-        routes=(LivePage(), live, MetricsRoute(job), HealthRoute(), discovery),
+        routes=(LivePage(), live, metrics, HealthRoute(), discovery),
         listeners=(discovery, live),
         server=server,
     )
     exporter.serve()
     _say(settings, address)
-    return Served(exporter, address)
+    return Served(exporter, address, last_words)
 
 
 def _discovery(job: str, node: str, address: str, file: TargetFile) -> DiscoveryRoute:

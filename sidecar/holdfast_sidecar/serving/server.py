@@ -24,6 +24,9 @@ logger = logging.getLogger(__name__)
 
 EVERYWHERE_6 = "::"
 
+SCRAPE = "X-Prometheus-Scrape-Timeout-Seconds"
+"""The header that only scrapers send."""
+
 
 class Server:
     """Bound from the beginning, so that its port is known; answers from `start` until `close`."""
@@ -132,7 +135,8 @@ class _Handler(BaseHTTPRequestHandler):
         path, _, query = self.path.partition("?")
         is_known = self.server.protection.knows(self.headers.get("Authorization", ""))
         accept = self.headers.get("Accept", "")
-        answer = self.server.answer(Request(path, query, accept, is_known))
+        is_scrape = SCRAPE in self.headers
+        answer = self.server.answer(Request(path, query, accept, is_known, is_scrape))
         self.connection.settimeout(PATIENCE_S)
         self._send(answer, with_body)
 
