@@ -21,7 +21,7 @@ from builders.selecting import PER_NODE, gained, gauge, of_run
 from builders.tables import Column, Hidden, table
 
 HEARTBEAT_OLD_S = 30
-"""As the alert on a lost node has it."""
+"""As the alert on a silent sidecar has it."""
 
 
 def lights() -> list[Placed]:

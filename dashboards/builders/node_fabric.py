@@ -78,8 +78,9 @@ def _net() -> Json:
 def _losses() -> Json:
     words = Words(
         "Sent again, or lost",
-        "A second, by node: RDMA acknowledgements that timed out and sequence errors, frames in "
-        "error, TCP segments sent again by ranks. Lines only where there are some.",
+        "A second, of the ten nodes with most of each: RDMA acknowledgements that timed out and "
+        "sequence errors, frames in error, TCP segments sent again by ranks. Lines only where "
+        "there are some.",
         "One node: its cable or port. Nodes of one leaf: the switch.",
         RANKS,
         ("run", "node"),
@@ -96,7 +97,8 @@ def _losses() -> Json:
 def _congestion() -> Json:
     words = Hint(
         "Congestion",
-        "A second, by node: packets that switches marked, congestion notifications, pause frames.",
+        "A second, of the ten nodes with most of each: packets that switches marked, congestion "
+        "notifications, pause frames.",
         "All nodes alike: the fabric is full. One: somebody else's traffic on its leaf.",
         RANKS,
         ("run", "node"),
@@ -114,12 +116,13 @@ def _down() -> Json:
     known = f"count {PER_NODE} ({of_node('holdfast_net_up')})"
     words = Words(
         "Interfaces without carrier",
-        "Physical interfaces that are down, by node. Unused ports count, too: look for change.",
+        "Physical interfaces that are down, of the ten nodes with most. Unused ports count, too: "
+        "look for change.",
         "A step up: a cable or a switch port went; `holdfast status` names the interface.",
         RUN,
         ("run", "node"),
     )
-    query = over_time(f"{down} or 0 * {known}", "{{node}}")
+    query = over_time(f"topk(10, {down} or 0 * {known})", "{{node}}")
     limits = ((None, GOOD), (1, BAD))
     return lines(words, Scale("none", least=0, steps=limits), [query], Style(limits=True))
 
@@ -139,7 +142,7 @@ def _round_trips() -> Json:
 
 def _where_some(told: dict[str, str]) -> list[Query]:
     return [
-        over_time(f"{node_rate(metric)} > 0", f"{{{{node}}}}: {name}")
+        over_time(f"topk(10, {node_rate(metric)} > 0)", f"{{{{node}}}}: {name}")
         for name, metric in told.items()
     ]
 

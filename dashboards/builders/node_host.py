@@ -137,8 +137,8 @@ def _mounts() -> Json:
     known = f"count {PER_NODE} ({of_node('holdfast_storage_mount_up')})"
     again = node_rate("holdfast_storage_mount_timeouts_total")
     queries = [
-        over_time(f"{silent} or 0 * {known}", "{{node}}: silent"),
-        over_time(f"{again} > 0", "{{node}}: sent again"),
+        over_time(f"topk(10, {silent} or 0 * {known})", "{{node}}: silent"),
+        over_time(f"topk(10, {again} > 0)", "{{node}}: sent again"),
     ]
     return lines(words, Scale("none", least=0), queries)
 

@@ -81,14 +81,15 @@ def _throttled() -> Json:
 
 
 def _ports() -> Json:
-    state = of_node("holdfast_rdma_port_state_id")
+    lost = of_node("holdfast_findings_active", 'kind="link_down"')
+    known = f"count({of_node('holdfast_sidecar_info')})"
     words = Words(
-        "RDMA ports not active",
-        "Of all there are. No data: nodes without RDMA.",
+        "Links lost",
+        "RDMA ports and interfaces that were up and are gone for good; unused ones don't count.",
         "A cable, an optic, the switch's port, or no subnet manager: *Fabric and network* below.",
         RUN,
     )
-    return light(words, bad_from("none", 1), [now(_counted(f"{state} != 4", state))])
+    return light(words, bad_from("none", 1), [now(or_zero(f"sum({lost})", known))])
 
 
 def _found() -> Json:

@@ -26,7 +26,7 @@ def _by_cause() -> Json:
     words = Hint(
         "Trained again, by cause",
         "GPU hours of training in the time shown that had to be done again.",
-        "`node_lost` costs more than `crash`: copies on other nodes (`snapshot.peers`) save that.",
+        "`node_lost` costs more than `crash`: copies on other nodes (`snapshot.peer`) save that.",
         RUN,
     )
     lost = gained("holdfast_job_lost_work_gpu_seconds_total", "by (cause)")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from builders.colours import BAD, GOOD
+from builders.colours import BAD, GOOD, WATCH
 from builders.grid import Placed
 from builders.lights import bad_from, light
 from builders.lines import Style, lines
@@ -83,7 +83,9 @@ def _probes() -> Json:
         "missing.",
         NODE,
     )
-    return light(words, bad_from("none", 1), [now(or_zero(f"count({up} == 0)", f"count({up})"))])
+    # Without a right that nobody granted it is so for ever: worth knowing, not red.
+    scale = Scale("none", steps=((None, GOOD), (1, WATCH)))
+    return light(words, scale, [now(or_zero(f"count({up} == 0)", f"count({up})"))])
 
 
 def _failed() -> Json:

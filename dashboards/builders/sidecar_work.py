@@ -123,7 +123,7 @@ def _stuck() -> Json:
     )
     stuck = node_gauge("holdfast_nvml_stuck_children", how="sum")
     scale = Scale("none", least=0, steps=((None, GOOD), (1, BAD)))
-    return lines(words, scale, [over_time(stuck, BY_NODE)], Style(limits=True))
+    return lines(words, scale, [over_time(f"topk(10, {stuck})", BY_NODE)], Style(limits=True))
 
 
 def _actions() -> Json:

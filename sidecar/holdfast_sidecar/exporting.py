@@ -15,6 +15,7 @@ from holdfast_sidecar.reach import is_loopback, told_address
 from holdfast_sidecar.serving.discovery_route import DiscoveryRoute
 from holdfast_sidecar.serving.exporter import Exporter
 from holdfast_sidecar.serving.health_route import HealthRoute
+from holdfast_sidecar.serving.last_words import LastWords
 from holdfast_sidecar.serving.metrics_route import MetricsRoute
 from holdfast_sidecar.serving.protection import open_protection
 from holdfast_sidecar.serving.server import Server
@@ -31,6 +32,7 @@ class Served:
 
     exporter: Exporter
     address: str
+    last_words: LastWords
 
 
 def open_exporter(
@@ -43,16 +45,17 @@ def open_exporter(
     if server is not None:
         address = told_address(settings.sidecar, server.port, settings.redis.url)
     discovery = _discovery(job, node, address, TargetFile(places.targets))
-    live = LiveTelling(job)
+    live, last_words = LiveTelling(job), LastWords()
+    metrics = MetricsRoute(job, last_words=last_words)
     exporter = Exporter(
-        routes=(LivePage(), live, MetricsRoute(job), HealthRoute(), discovery),
+        routes=(LivePage(), live, metrics, HealthRoute(), discovery),
         listeners=(discovery, live),
         server=server,
     )
     exporter.serve()
     if address:
         _say(settings, address)
-    return Served(exporter, address)
+    return Served(exporter, address, last_words)
 
 
 def _open_server(settings: Settings, is_needed: bool) -> Server | None:

@@ -1,5 +1,5 @@
-"""What a sidecar still writes down before it leaves: a checkpoint on its way, or, of a job whose
-one launcher died, the newest snapshot.
+"""What keeps a sidecar that may leave: a checkpoint on its way; of a job whose one launcher died,
+the newest snapshot; a Prometheus that has yet to hear how the run ended.
 
 In the second case nobody is left to agree with (a single node's Redis died with the launcher): all
 ranks were this node's, so their sidecar seals what they left.
@@ -17,6 +17,7 @@ from holdfast_sidecar.checkpoints.directory import checkpoint_url
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.decisions.checkpointing import last_step
 from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
+from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
 from holdfast_sidecar.decisions.shipping import newest_held, writers_of
 from holdfast_sidecar.decisions.snapshot_source import first_that_counts
 from holdfast_sidecar.desk.questions import Seal, WriteParts
@@ -35,6 +36,9 @@ SHIPPING_S = 60.0
 """A launcher waits for this, and a machine's shutdown is seldom longer; ten times what a snapshot
 of a few gigabytes takes to a local disk."""
 
+LAST_WORDS_S = 20.0
+"""For a Prometheus to come by and hear how the run ended: an interval of 15 s, and some."""
+
 
 @dataclass
 class Parting:
@@ -45,8 +49,10 @@ class Parting:
     settings: Settings
     desk: Desk
     marker: Path
-    """Lies there while this sidecar stays only to write: its launcher then waits."""
+    """Lies there while this sidecar stays only to write or to tell: its launcher then waits."""
     new_identifier: Callable[[], str] = lambda: secrets.token_hex(4)
+    is_awaited: Callable[[float], bool] = lambda now_s: False
+    """Whether a Prometheus is expected that has not heard of the end (monotonic time)."""
     _since_s: float | None = None
     _order: CheckpointOrder | None = None
     _plan: Plan | None = None
@@ -61,14 +67,23 @@ class Parting:
         order = orders.checkpoint
         if orders.store_up and order is not None and order.state == "writing":
             is_shipping = True
-        stays = is_shipping and now_s - self._since_s < SHIPPING_S
+        stayed_s = now_s - self._since_s
+        stays = is_shipping and stayed_s < SHIPPING_S
+        stays = stays or (stayed_s < LAST_WORDS_S and self._has_last_words(orders, now_s))
         self._mark(stays)
         return stays
+
+    def _has_last_words(self, orders: Orders, now_s: float) -> bool:
+        """Who was asked to go has seconds until it is killed, and its exit code counts for more."""
+        plan = orders.plan
+        if plan is None or plan.state not in TERMINAL or plan.exit_code == EXIT_REQUEUE:
+            return False
+        return orders.store_up and orders.is_leader and self.is_awaited(now_s)
 
     def _mark(self, stays: bool) -> None:
         try:
             if stays and not self.marker.exists():
-                log.info("staying until a checkpoint is written, %g s at most", SHIPPING_S)
+                log.info("staying for what is to be written or told, %g s at most", SHIPPING_S)
                 self.marker.touch()
             elif not stays:
                 self.marker.unlink(missing_ok=True)

@@ -98,6 +98,7 @@ def _watch(job: str, node: str, launcher_pid: int, settings: Settings) -> None:
     coordinator = coordinate(site, store, desk)
     served.exporter.orders = coordinator.orders
     loop = assemble(site, coordinator, desk, served.exporter, served.address)
+    loop.parting.is_awaited = served.last_words.is_awaited
     listener = threading.Thread(
         target=_leave_on_signal, args=[loop, bool(launcher_pid)], name="signals", daemon=True
     )

@@ -41,7 +41,7 @@ class SidecarProcess:
     """Keeps one sidecar running beside this launcher."""
 
     def __init__(self, arguments: Sequence[str], log: Path, shipping: Path) -> None:
-        """`shipping` is there while the sidecar stays only to write a checkpoint."""
+        """`shipping` is there while the sidecar stays only to write a checkpoint, or to be scraped."""
         self._arguments = list(arguments)
         self._log = log
         self._shipping = shipping
@@ -65,7 +65,9 @@ class SidecarProcess:
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(LEAVE)
         if not _has_left(process, LEAVE_S) and self._shipping.exists():
-            logger.info("waiting for the newest checkpoint to be written")
+            logger.info(
+                "waiting for the sidecar, which writes a checkpoint or is about to be scraped"
+            )
             _has_left(process, SHIPPING_S)
         if process.poll() is None:
             logger.warning("the sidecar did not leave in time: killed")

@@ -25,6 +25,8 @@ class Request:
     """The Accept header."""
     is_known: bool = True
     """The caller showed the token, or none is asked for. Only an open route ever sees False."""
+    is_scrape: bool = False
+    """It comes from a Prometheus, or from what scrapes like one: they say how long they wait."""
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,9 @@ MISDIRECTED = Answer(
 )
 """To whoever asks by a name that is not ours; see `hosts`."""
 
+SCRAPE = "X-Prometheus-Scrape-Timeout-Seconds"
+"""The header that only scrapers send."""
+
 
 class Server:
     """Bound from the beginning, so that its port is known; answers from `start` until `close`."""
@@ -141,7 +144,8 @@ class _Handler(BaseHTTPRequestHandler):
         path, _, query = self.path.partition("?")
         is_known = self.server.protection.knows(self.headers.get("Authorization", ""))
         accept = self.headers.get("Accept", "")
-        answer = self.server.answer(Request(path, query, accept, is_known))
+        is_scrape = SCRAPE in self.headers
+        answer = self.server.answer(Request(path, query, accept, is_known, is_scrape))
         self._send(answer, with_body)
 
     def _send(self, answer: Answer, with_body: bool) -> None:

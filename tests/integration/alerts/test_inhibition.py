@@ -64,9 +64,9 @@ def test_a_lost_node_with_all_its_symptoms_is_one_page_that_resolves(manager: Al
     run = "lost"
     symptoms = [alert(name, run, "b") for name in OF_THE_NODE]
     symptoms += [alert(name, run) for name in OF_THE_RUN]
-    cause = alert("NodeLost", run, "b")
+    cause, lately = alert("NodeLost", run, "b"), alert("HardwareTrouble", run)
     manager.post(*symptoms)
-    manager.post(cause)  # the cause may come last, as long as it comes within group_wait
+    manager.post(cause, lately)  # the cause may come last, as long as it comes within group_wait
     rest(SETTLED_S)
     assert manager.webhook.names("pager", run) == [["HoldfastNodeLost"]]
     assert manager.webhook.names("tickets", run) == []
@@ -75,6 +75,16 @@ def test_a_lost_node_with_all_its_symptoms_is_one_page_that_resolves(manager: Al
     manager.post(cause, over=True)
     wait_until(lambda: manager.webhook.names("pager", run, "resolved"), "the page resolves")
     assert manager.webhook.names("pager", run, "resolved") == [["HoldfastNodeLost"]]
+
+
+def test_a_run_that_is_short_of_a_node_for_days_still_pages_when_it_hangs(
+    manager: Alertmanager,
+) -> None:
+    run = "short"
+    manager.post(alert("NodeLost", run, "b"), alert("JobShrunk", run), alert("JobHung", run))
+    rest(SETTLED_S)
+    told = [name for names in manager.webhook.names("pager", run) for name in names]
+    assert sorted(told) == ["HoldfastJobHung", "HoldfastNodeLost"]
 
 
 def test_each_symptom_would_have_been_told_without_the_cause(manager: Alertmanager) -> None:

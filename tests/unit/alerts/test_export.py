@@ -80,6 +80,16 @@ def test_a_folder_gets_rules_runbooks_and_routes_and_nothing_half_written(tmp_pa
     assert not [name for name in written if "unfinished" in name]
 
 
+def test_routes_that_somebody_made_their_own_are_left_as_they_are(tmp_path: Path) -> None:
+    export("--out", str(tmp_path), *LINKS)
+    routes = tmp_path / "alertmanager.yml"
+    routes.write_text("route: {receiver: mine}\n")
+    done = export("--out", str(tmp_path), *LINKS)
+    assert done.exit_code == 0
+    assert routes.read_text() == "route: {receiver: mine}\n"
+    assert "alertmanager.yml is yours by now and was left as it is" in done.stderr
+
+
 def test_a_folder_for_kubernetes_gets_objects_and_runbooks(tmp_path: Path) -> None:
     export("--format", "kubernetes", "--out", str(tmp_path))
     names = {path.name for path in tmp_path.glob("*.yaml")}

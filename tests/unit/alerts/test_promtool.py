@@ -139,6 +139,7 @@ def test_the_routes_are_valid() -> None:
         ("HoldfastGoodputBurnSlow", "tickets"),
         ("HoldfastGpuXidApplication", "nobody"),
         ("HoldfastJobPaused", "nobody"),
+        ("HoldfastHardwareTrouble", "nobody"),
     ],
 )
 def test_an_alert_goes_to_whom_it_concerns(name: str, receiver: str) -> None:

@@ -13,7 +13,7 @@ from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.desk.questions import Entered, Part, Question, Seal, WriteParts
 from holdfast_sidecar.local_state import Orders
-from holdfast_sidecar.parting import SHIPPING_S, Parting
+from holdfast_sidecar.parting import LAST_WORDS_S, SHIPPING_S, Parting
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, FileFact, LedgerEntry
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Member, Plan
@@ -153,3 +153,41 @@ def test_a_sidecar_that_may_not_write_does_not(tmp_path: Path, settings: Setting
 def test_ranks_without_a_common_step_leave_nothing_to_write(scene: Scene) -> None:
     scene.rescue(held=SnapshotReport(held={"0": [40], "1": [39]}))
     assert scene.desk.asked == []
+
+
+DONE = replace(PLAN, state="done")
+
+
+def leading(plan: Plan = DONE) -> Orders:
+    return orders(plan, is_leader=True, store_up=True)
+
+
+def test_the_leader_stays_until_a_prometheus_has_heard_of_the_end(scene: Scene) -> None:
+    scene.parting.is_awaited = lambda now_s: now_s < 107.0
+    assert scene.parting.keeps(leading(), 100.0)
+    assert scene.marker.exists(), "its launcher waits"
+    assert not scene.parting.keeps(leading(), 107.0)
+    assert not scene.marker.exists()
+
+
+def test_it_does_not_wait_long_for_a_prometheus(scene: Scene) -> None:
+    scene.parting.is_awaited = lambda now_s: True
+    assert scene.parting.keeps(leading(), 100.0)
+    assert not scene.parting.keeps(leading(), 100.0 + LAST_WORDS_S)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param(replace(leading(), is_leader=False), id="another one tells of the job"),
+        pytest.param(replace(leading(), store_up=False), id="nobody knows what holds"),
+        pytest.param(leading(PLAN), id="the job goes on"),
+        pytest.param(
+            leading(replace(PLAN, state="stopped", exit_code=75)),
+            id="it is about to be killed",
+        ),
+    ],
+)
+def test_others_do_not_wait_for_a_prometheus(scene: Scene, given: Orders) -> None:
+    scene.parting.is_awaited = lambda now_s: True
+    assert not scene.parting.keeps(given, 100.0)

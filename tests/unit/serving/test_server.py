@@ -171,3 +171,20 @@ def seen_ago(age_s: float) -> Picture:
     shown = picture()
     at_s = time.monotonic() - age_s
     return dataclasses.replace(shown, moment=dataclasses.replace(shown.moment, now_s=at_s))
+
+
+def test_a_scraper_is_known_by_what_only_scrapers_say() -> None:
+    asked: list[Request] = []
+
+    def answer(request: Request) -> Answer:
+        asked.append(request)
+        return Answer(b"")
+
+    server = Server("127.0.0.1:0")
+    server.start(answer)
+    try:
+        ask(server.port, "/metrics")
+        ask(server.port, "/metrics", X_Prometheus_Scrape_Timeout_Seconds="10")
+    finally:
+        server.close()
+    assert [request.is_scrape for request in asked] == [False, True]

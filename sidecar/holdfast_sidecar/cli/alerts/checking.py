@@ -90,8 +90,9 @@ def examine(given: Given) -> Iterator[Said]:
     yield parse(given)
     wrong = unknown_names(texts, known_names())
     yield Said("every metric of ours exists", not wrong, wrong)
-    files = f"{len(given.rules)} rule file{'s' if len(given.rules) != 1 else ''}"
-    yield ask(f"promtool check rules: {files}", "promtool", "check", "rules", *given.rules)
+    if given.rules:
+        files = f"{len(given.rules)} rule file{'s' if len(given.rules) != 1 else ''}"
+        yield ask(f"promtool check rules: {files}", "promtool", "check", "rules", *given.rules)
     if given.tests:
         yield ask("promtool test rules", "promtool", "test", "rules", *given.tests)
     if given.routes is not None:

@@ -19,6 +19,8 @@ from holdfast_sidecar.cli.alerts.rule_files import (
     read_rules,
 )
 
+ROUTES = "alertmanager.yml"
+
 LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*=[A-Za-z0-9._-]*")
 """As Kubernetes allows them, but for their lengths."""
 
@@ -50,8 +52,9 @@ def export_command(
     """Write out the recording rules and alerts.
 
     With --out the runbooks come along and, for Prometheus, an example of Alertmanager's routes
-    and inhibition (alertmanager.yml). Files of the same name are replaced. Without --out all rules
-    go to stdout as one file, or as documents of Kubernetes.
+    and inhibition (alertmanager.yml). Files of the same name are replaced, but for routes that were
+    changed: your receivers are in them. Without --out all rules go to stdout as one file, or as
+    documents of Kubernetes.
 
     \b
       holdfast alerts export > /etc/prometheus/holdfast.yaml
@@ -73,8 +76,12 @@ def export_command(
         text = in_one(rules) if kind == "prometheus" else "---\n".join(documents.values())
         click.echo(text, nl=False)
     else:
-        written = write_all(out, {**documents, **beside(kind)})
+        kept = own_routes(out, kind)
+        contents = {**documents, **beside(kind)}
+        written = write_all(out, {name: contents[name] for name in contents.keys() - kept})
         click.echo(f"wrote {written} files to {out}", err=True)
+        for name in sorted(kept):
+            click.echo(f"holdfast: {name} is yours by now and was left as it is", err=True)
     for option, given, default in (
         ("--runbook-url", links[0], RUNBOOKS),
         ("--dashboard-url", links[1], DASHBOARDS),
@@ -113,7 +120,19 @@ def beside(kind: str) -> dict[str, str]:
     books = {f"runbooks/{path.name}": path.read_text() for path in folder.glob("*.md")}
     if kind == "kubernetes":
         return books
-    return {**books, "alertmanager.yml": asset("alerts/alertmanager.yml").read_text()}
+    return {**books, ROUTES: asset(f"alerts/{ROUTES}").read_text()}
+
+
+def own_routes(folder: Path, kind: str) -> set[str]:
+    """The routes, where somebody has made them their own."""
+    there = folder / ROUTES
+    if kind == "kubernetes" or not there.is_file():
+        return set()
+    try:
+        is_shipped = there.read_bytes() == asset(f"alerts/{ROUTES}").read_bytes()
+    except OSError as error:
+        raise BadInput(f"can't read {there}: {error.strerror}") from None
+    return set() if is_shipped else {ROUTES}
 
 
 def write_all(folder: Path, contents: Mapping[str, str]) -> int:
