@@ -10,7 +10,7 @@ from typing import TypeVar
 from holdfast_sidecar.coordination.store import Store
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.demo import watching
-from holdfast_sidecar.demo.looking import PATIENCE_S, find_within, look
+from holdfast_sidecar.demo.looking import LOOK_EVERY_S, PATIENCE_S, find_within, look
 from holdfast_sidecar.demo.nodes import Nodes
 from holdfast_sidecar.demo.screen import Progress, Screen
 from holdfast_sidecar.demo.stack.asking import holds, knows_the_job
@@ -111,7 +111,9 @@ class Director:
 
     def stay(self) -> None:
         """Until Ctrl-C, or until a node ends by itself (DemonstrationStopped)."""
-        find_within(float("inf"), self._look_quietly, self.store, lambda: None)
+        while True:
+            self._look_quietly()
+            self.store.wait(LOOK_EVERY_S)
 
     def _wait_for(self, what: str, limit_s: float, find: Callable[[], T | None]) -> T:
         if (found := self._find_within(what, limit_s, find)) is None:
