@@ -58,6 +58,7 @@ def test_a_page_comes_within_two_minutes_and_a_spare_makes_it_a_ticket(
     lost = two.leader()
     lost_unix_s = two.kill(lost)
     spared.kill("b")
+    spared.job.await_stepping(2, attempt=1)
     flap(links)
     duty.await_that(lambda: bool(duty.pages("pair")), "somebody is paged", PAGED_WITHIN_S)
     (page,) = duty.pages("pair")

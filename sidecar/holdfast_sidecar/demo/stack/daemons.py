@@ -60,7 +60,7 @@ def start(name: str, command_at: Callable[[str], Sequence[str]], log: Path) -> D
     shall: the kernel ends it with that thread.
     """
     for _ in range(PORT_ATTEMPTS):
-        address = f"127.0.0.1:{_free_port()}"
+        address = f"127.0.0.1:{free_port()}"
         daemon = Daemon(name, address, log, _launch(command_at(address), log))
         if _becomes_ready(daemon):
             return daemon
@@ -122,7 +122,8 @@ def _becomes_ready(daemon: Daemon) -> bool:
     return False
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """One of loopback that nobody listened on a moment ago."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -72,9 +72,9 @@ def judge(
         problems=(
             *verdict.problems,
             *_wrong_pages(paged),
-            *(_wrong_page(first, killed, incident) if first is not None else ()),
-            *(() if recovered else ("the job did not recover",)),
-            *(() if clear is not None or not paged else ("the page was never resolved",)),
+            *([] if first is None else _wrong_page(first, killed, incident)),
+            *([] if recovered else ["the job did not recover"]),
+            *([] if clear is not None or not paged else ["the page was never resolved"]),
         ),
     )
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -16,6 +15,7 @@ from holdfast_sidecar.demo import programs
 from holdfast_sidecar.demo.nodes import Nodes
 from holdfast_sidecar.demo.screen import Screen
 from holdfast_sidecar.demo.stack.alerting import Alerting, run_alerting
+from holdfast_sidecar.demo.stack.daemons import free_port
 from holdfast_sidecar.demo.stack.director import Director
 from holdfast_sidecar.demo.stack.outcome import Addresses, Verdict, judge
 from holdfast_sidecar.demo.stack.receiver import Receiver
@@ -49,7 +49,7 @@ class Performance:
     started: float
     show: Callable[[Verdict], None]
     nodes: Nodes = field(default_factory=Nodes)
-    listen: dict[str, str] = field(default_factory=lambda: {node: _address() for node in NODES})
+    listen: dict[str, str] = field(default_factory=lambda: _addresses(NODES))
     """Node -> where its sidecar is scraped; the same after the node was away."""
 
     def perform(self) -> Verdict:
@@ -145,8 +145,6 @@ class Performance:
         )
 
 
-def _address() -> str:
-    """A free port of loopback: a node that was away is to be found where it was."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
+def _addresses(nodes: Iterable[str]) -> dict[str, str]:
+    """A free port of loopback each: a node that was away is to be found where it was."""
+    return {node: f"127.0.0.1:{free_port()}" for node in nodes}

@@ -7,6 +7,7 @@ import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import TCPServer
 
 from holdfast_sidecar.demo.stack.notices import Notice, parse_notice
 
@@ -60,6 +61,10 @@ class _Listening(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.runbooks = runbooks
         self.notices: list[Notice] = []
+
+    def server_bind(self) -> None:
+        """Bind alone: HTTPServer also asks DNS for our name, which may take it half a minute."""
+        TCPServer.server_bind(self)
 
 
 class _Handler(BaseHTTPRequestHandler):
