@@ -170,8 +170,8 @@ def test_a_lost_node_without_a_spare_is_one_page_that_resolves_once_it_is_back(
 
 
 def test_a_spare_that_took_over_pages_nobody_and_is_a_ticket(evening: Evening) -> None:
-    """How many tickets, only the shipped waits show: here group_wait is shorter than the silence after
-    which a node counts as lost, and its dead sidecar is told before that."""
+    """How many tickets, only the shipped waits show: here group_wait is shorter than the silence
+    after which a node counts as lost, and its dead sidecar is told before that."""
     duty = evening.duty
     duty.await_that(
         lambda: duty.has_ticket("spared", LOST_OF_SPARED, "HoldfastNodeReplaced"),
