@@ -25,6 +25,8 @@ from holdfast_sidecar.demo.stopped import DemonstrationStopped
 
 EXPORT_LIMIT_S = 30.0
 """It writes some hundred small files."""
+RESEND_S = 60.0
+"""Prometheus' own default. What it says before it has found Alertmanager is lost until then."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ def run_alerting(
         )
         prometheus = start(
             "Prometheus",
-            partial(prometheus_command, found[PROMETHEUS], folder),
+            partial(prometheus_command, found[PROMETHEUS], folder, RESEND_S / factor),
             folder / "prometheus.log",
         )
         up.callback(prometheus.end)

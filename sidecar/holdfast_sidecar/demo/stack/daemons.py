@@ -68,12 +68,13 @@ def start(name: str, command_at: Callable[[str], Sequence[str]], log: Path) -> D
     raise DemonstrationStopped(f"{name} does not start", log)
 
 
-def prometheus_command(program: str, folder: Path, address: str) -> list[str]:
-    """With prometheus.yml and its data in this folder."""
+def prometheus_command(program: str, folder: Path, resend_s: float, address: str) -> list[str]:
+    """With prometheus.yml and its data in this folder; what still fires is said again so often."""
     return [
         program,
         f"--config.file={folder / 'prometheus.yml'}",
         f"--storage.tsdb.path={folder / 'prometheus-data'}",
+        f"--rules.alert.resend-delay={round(1000 * resend_s)}ms",
         f"--web.listen-address={address}",
         "--log.level=warn",
     ]

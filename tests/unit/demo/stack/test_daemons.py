@@ -64,6 +64,9 @@ def test_one_that_is_never_ready_is_ended(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_both_listen_on_loopback_and_look_for_no_others(tmp_path: Path) -> None:
     at = "127.0.0.1:1"
-    for command in (prometheus_command, alertmanager_command):
-        assert f"--web.listen-address={at}" in command("/x/it", tmp_path, at)
-    assert "--cluster.listen-address=" in alertmanager_command("/x/it", tmp_path, at)
+    prometheus = prometheus_command("/x/it", tmp_path, 12.0, at)
+    alertmanager = alertmanager_command("/x/it", tmp_path, at)
+    for command in (prometheus, alertmanager):
+        assert f"--web.listen-address={at}" in command
+    assert "--cluster.listen-address=" in alertmanager
+    assert "--rules.alert.resend-delay=12000ms" in prometheus
