@@ -29,16 +29,10 @@ class Patient:
     """A job whose sidecars listen where Prometheus looks for them, also after a node was away."""
 
     job: Job
-    nodes: Sequence[str]
     options: Sequence[str]
     listen: dict[str, str]
     own: dict[str, list[str]] = field(default_factory=dict)
     """Options of one node alone."""
-
-    @property
-    def run(self) -> str:
-        """Its name in every label."""
-        return self.job.name
 
     @property
     def sidecars(self) -> list[str]:
@@ -104,4 +98,4 @@ def flap(links: FakeSysfs) -> None:
 
 def _patient(server: Server, name: str, nodes: str, options: list[str]) -> Patient:
     listen = {node: f"127.0.0.1:{free_port()}" for node in nodes}
-    return Patient(new_job(server, name), nodes, options, listen)
+    return Patient(new_job(server, name), options, listen)
