@@ -58,6 +58,7 @@ class Patient:
         launcher = psutil.Process(self.job.nodes[node].process.pid)
         doomed = {self.job.sidecar(node), launcher.pid}
         doomed |= {process.pid for process in launcher.children(recursive=True)}
+        doomed.discard(0)  # no sidecar has said who it is: 0 would be our own process group
         for number in (signal.SIGSTOP, signal.SIGKILL):  # or those killed first would be told of
             for pid in doomed:
                 with suppress(ProcessLookupError):
