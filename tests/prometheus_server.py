@@ -12,7 +12,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ class Prometheus:
 
     address: str
     log: Path
+    process: subprocess.Popen[bytes] = field(repr=False)
 
     def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
         """Labels and value of every series that the expression gives now."""
@@ -48,7 +49,7 @@ class Prometheus:
 
 
 @contextmanager
-def running(folder: Path, config: str) -> Iterator[Prometheus]:
+def running(folder: Path, config: str, *flags: str) -> Iterator[Prometheus]:
     """One with this configuration (mark the test prometheus)."""
     program = required("prometheus")
     folder.mkdir(parents=True, exist_ok=True)
@@ -62,12 +63,13 @@ def running(folder: Path, config: str) -> Iterator[Prometheus]:
                 f"--config.file={path}",
                 f"--storage.tsdb.path={folder / 'data'}",
                 f"--web.listen-address={address}",
+                *flags,
             ],
             stdout=output,
             stderr=output,
         )
     try:
-        made = Prometheus(address, log)
+        made = Prometheus(address, log, child)
         _wait_until_ready(made, child)
         yield made
     finally:

@@ -71,6 +71,29 @@ def node_on_fakes(
     ]
 
 
+def node_of_the_pair(
+    workspace: Workspace, redis: RedisSettings, job: str, node: str, listen: str
+) -> list[str]:
+    """`holdfast run` as one of two nodes without a spare, whose sidecar is scraped at `listen`. It
+    trains until it is stopped."""
+    return [
+        *holdfast("run", redis, job),
+        f"--node={node}",
+        f"--policy={workspace.settings_file}",
+        f"--set=sidecar.listen={listen}",
+        "--nnodes=2",
+        "--nproc-per-node=1",
+        str(asset("examples/chargpt_resumable.py")),
+        f"--steps={ENDLESS}",
+        f"--out={workspace.weights(SURVIVED)}",
+    ]
+
+
+def export_alerts(folder: Path, runbooks: str) -> list[str]:
+    """What a person types to get rules, routes and runbooks, which are served at `runbooks`."""
+    return [*HOLDFAST, "alerts", "export", f"--out={folder}", f"--runbook-url={runbooks}"]
+
+
 def shared_memory(workspace: Workspace, node: str) -> Path:
     """A node's own, which must be there before it starts."""
     return workspace.shm / node

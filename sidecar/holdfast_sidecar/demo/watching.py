@@ -54,7 +54,12 @@ def node_of(cluster: Cluster, rank: int) -> str:
 
 def incident_of(cluster: Cluster, injected: Injected) -> Incident | None:
     """The incident that ended the attempt in which this was done."""
-    found = [i for i in cluster.incidents.values() if i.attempt == injected.attempt]
+    return incident_of_attempt(cluster, injected.attempt)
+
+
+def incident_of_attempt(cluster: Cluster, attempt: int) -> Incident | None:
+    """The incident that ended this attempt."""
+    found = [i for i in cluster.incidents.values() if i.attempt == attempt]
     return max(found, key=lambda i: i.detected_unix_s, default=None)
 
 

@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -22,6 +22,7 @@ import pytest
 import yaml
 from tests.servers import free_port, wait_until
 
+from holdfast_sidecar.demo.stack.notices import Notice, notice_of
 from holdfast_sidecar.server.parent_death import die_with
 
 ALERTS = Path(__file__).parents[3] / "alerts"
@@ -37,10 +38,17 @@ class Webhook:
 
     server: ThreadingHTTPServer
     sent: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    heard_unix_s: list[float] = field(default_factory=list)
+    """When each of them came."""
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.server.server_address[1]}"
+
+    def notices(self) -> list[Notice]:
+        """All of it, in its order."""
+        heard = zip(list(self.sent), self.heard_unix_s, strict=False)
+        return [notice_of(receiver, body, at) for (receiver, body), at in heard]
 
     def names(self, receiver: str, run: str, status: str = "firing") -> list[list[str]]:
         """The alerts of each notification about a run."""
@@ -83,16 +91,23 @@ class Alertmanager:
             return False
 
 
+def _shortened(url: str) -> str:
+    return yaml.safe_dump(_with_webhooks(url))
+
+
 @contextmanager
-def running(folder: Path) -> Iterator[Alertmanager]:
-    """Until the end of the block; skipped where it is not installed, which is a failure in CI."""
+def running(folder: Path, routes: Callable[[str], str] = _shortened) -> Iterator[Alertmanager]:
+    """Until the end of the block; skipped where it is not installed, which is a failure in CI.
+
+    routes: URL of the webhook -> configuration.
+    """
     if shutil.which(PROGRAM) is None and os.environ.get("CI") == "true":
         pytest.fail(f"{PROGRAM} is not installed: in CI these tests must run")
     if shutil.which(PROGRAM) is None:
         pytest.skip(f"{PROGRAM} is not installed")
     with _listening() as webhook:
         config = folder / "alertmanager.yml"
-        config.write_text(yaml.safe_dump(_with_webhooks(webhook.url)))
+        config.write_text(routes(webhook.url))
         address = f"127.0.0.1:{free_port()}"
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(
@@ -133,6 +148,7 @@ def _listening() -> Iterator[Webhook]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
+            webhook.heard_unix_s.append(time.time())
             webhook.sent.append((self.path.strip("/"), json.loads(body)))
             self.send_response(200)
             self.end_headers()

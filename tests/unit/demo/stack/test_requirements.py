@@ -1,0 +1,73 @@
+"""What is missing is told before anything is started, a line for each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.cli import demo
+from holdfast_sidecar.demo.stack.requirements import (
+    ALERTMANAGER,
+    PROMETHEUS,
+    find_programs,
+    missing,
+)
+
+
+def test_what_is_here_is_found_by_any_of_its_names() -> None:
+    here = {"prometheus": "/x/prometheus", "alertmanager": "/x/alertmanager"}
+    assert find_programs(here.get) == {
+        PROMETHEUS: "/x/prometheus",
+        ALERTMANAGER: "/x/alertmanager",
+    }
+    assert missing(find_programs(here.get)) == []
+
+
+def test_each_missing_program_is_one_line_with_its_package() -> None:
+    first, second = missing(find_programs(lambda name: None))
+    assert "apt-get install prometheus " in first
+    assert "apt-get install prometheus-alertmanager " in second
+
+
+@pytest.fixture
+def performed(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Each time that something would have been started."""
+    started: list[Any] = []
+    monkeypatch.setattr(demo, "find_spec", lambda name: object())
+    monkeypatch.setattr(demo, "rehearse", lambda: started.append("rehearsal"))
+    return started
+
+
+def test_without_them_the_command_ends_with_2(
+    monkeypatch: pytest.MonkeyPatch, performed: list[Any]
+) -> None:
+    monkeypatch.setattr(demo.shutil, "which", lambda name: None)
+    result = CliRunner().invoke(demo.demo, ["--stack"])
+    assert result.exit_code == 2
+    assert result.output.count("is not installed") == 2
+    assert performed == []
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [(["--stack", "--gpus=2"], "two demonstrations"), (["--brisk"], "--stack, which is not given")],
+)
+def test_options_that_do_not_go_together_are_refused(
+    given: list[str], says: str, performed: list[Any]
+) -> None:
+    result = CliRunner().invoke(demo.demo, given)
+    assert isinstance(result.exception, BadInput)
+    assert says in str(result.exception)
+    assert performed == []
+
+
+def test_a_directory_that_is_there_already_is_not_written_into(
+    tmp_path: Path, performed: list[Any]
+) -> None:
+    result = CliRunner().invoke(demo.demo, ["--stack", f"--keep={tmp_path}"])
+    assert isinstance(result.exception, BadInput)
+    assert performed == []
