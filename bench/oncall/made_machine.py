@@ -39,6 +39,7 @@ from holdfast_sidecar.readings.standing import Standing
 GIB = 2**30
 GB_S = 1e9
 GROUPS = ("default_pg/ab/1024", "mesh_dp/cd/128", "", "")
+ROOMS = ("shm", "state", "checkpoint")
 
 STEADY: dict[Signal, float] = {
     Signal.BUSY: 0.97,
@@ -180,7 +181,7 @@ def _host(now_s: float) -> HostReading:
         swap_used_bytes=0,
         boot_unix_s=5.0,
         pressure={name: Pressure(0.0, 0.0, 0.0, 0.0) for name in ("memory", "io", "cpu")},
-        rooms={name: Room(500 * GIB, 400 * GIB, 10**6, 9 * 10**5) for name in ("shm", "state")},
+        rooms={name: Room(500 * GIB, 400 * GIB, 10**6, 9 * 10**5) for name in ROOMS},
         oom_kills=0,
         group=Group(800 * GIB, 300 * GIB, 64.0, 100, 0, 0.0, 0.0),
         hung_tasks=0,

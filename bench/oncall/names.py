@@ -12,6 +12,9 @@ TEXT = "text"
 OPENMETRICS = "OpenMetrics"
 FORMATS = (TEXT, OPENMETRICS)
 
+SCRAPE_JOB = "holdfast-sidecar"
+"""As deploy/prometheus calls it."""
+
 RANKS = (8, 64, 256, 1024)
 MOST_RANKS = RANKS[-1]
 

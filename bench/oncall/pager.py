@@ -18,8 +18,8 @@ from bench.launch.names import SGD
 from bench.launch.processes import kill, kill_marked, read_marked
 from bench.launch.steps import steady
 from bench.oncall.monitors import ALERTMANAGER, PROMETHEUS, Series, alertmanager, prometheus
+from bench.oncall.names import SCRAPE_JOB
 from bench.oncall.shipped import alertmanager_file, prometheus_files
-from bench.oncall.watched import JOB
 from bench.oncall.webhook import Webhook, listening
 
 RECEIVER = "pager"
@@ -54,7 +54,7 @@ def measure(number: int) -> list[Sample]:
                 alertmanager(alertmanager_file(folder, webhook.url)) as address,
                 prometheus(prometheus_files(folder, seeds, address)) as server,
             ):
-                server.wait_for(f'up{{job="{JOB}"}} == 1', _are_both, START_LIMIT_S)
+                server.wait_for(f'up{{job="{SCRAPE_JOB}"}} == 1', _are_both, START_LIMIT_S)
                 time.sleep(WATCHED_S + random.Random(number).uniform(0.0, TURN_S))
                 return [_strike(job, webhook)]
 

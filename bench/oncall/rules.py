@@ -12,7 +12,7 @@ from bench.oncall.watched import watched
 LOOK_S = 5.0
 """A third of the shortest interval: no evaluation is missed."""
 WATCHED_S = 900.0
-"""As far as rules look back over series of each rank, GPU or port, but for one (an hour)."""
+"""As far as most rules look back; what others look back on for longer `yesterday` writes."""
 QUICK_WATCHED_S = 60.0
 NEVER = "0001-"
 """How the time of an evaluation begins that has not been."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from bench.oncall.rules import Evaluations
 from bench.oncall.scrape import series
 from bench.oncall.shipped import ALERTS, SCRAPING, alertmanager_file, prometheus_files
 from bench.oncall.webhook import Notice, Webhook
+from bench.oncall.yesterday import lines, series_of
 
 from holdfast_sidecar.live.packing import unpack
 from holdfast_sidecar.live_telling import LiveTelling
@@ -234,3 +236,21 @@ def test_a_page_while_all_was_well_is_told() -> None:
 
 def test_series_are_lines_with_a_value() -> None:
     assert series('# HELP a b\n# TYPE a gauge\na 1\na{b="c"} 2\n\n# EOF\n') == 2
+
+
+def test_yesterday_is_in_order_and_as_long_as_rules_look_back() -> None:
+    series = list(series_of({"node-0": "h:1", "node-1": "h:2"}))
+    names = [name for name, _ in itertools.groupby(one.name for one in series)]
+    assert len(names) == len(set(names))
+    assert len({one.spelled for one in series}) == len(series)
+    now = 14_400_000
+    probe = next(one for one in series if ("probe", "gpu") in one.labels)
+    port = next(one for one in series if one.name == "rdma_transmit_bytes_total")
+    told = list(lines([probe, port], now - 7200, now, now))
+    assert told[-1] == "# EOF\n"
+    times = [int(line.split()[-1]) for line in told[:-1]]
+    assert times == [*range(now - 7200, now, 15), *range(now - 3600, now, 15)]
+    assert told[0] == (
+        'holdfast_probe_up{job="holdfast-sidecar",run="llm",node="node-0",instance="h:1",'
+        f'probe="gpu"}} 1 {now - 7200}\n'
+    )
