@@ -88,8 +88,11 @@ class Prometheus:
 
     def _ask(self, route: str, words: dict[str, str]) -> dict[str, Any]:
         url = f"http://{self.address}/api/v1/{route}?{urllib.parse.urlencode(words)}"
-        with urllib.request.urlopen(url, timeout=ASK_LIMIT_S) as answer:
-            told: dict[str, Any] = json.loads(answer.read())
+        try:
+            with urllib.request.urlopen(url, timeout=ASK_LIMIT_S) as answer:
+                told: dict[str, Any] = json.loads(answer.read())
+        except OSError as error:
+            raise NotRun(f"Prometheus, asked for {words or route}: {error}") from None
         return told
 
 
