@@ -36,6 +36,7 @@ BENCHMARKS = {
     "gpu-probe": "bench.gpu_probe.rows",
     "telemetry": "bench.telemetry.rows",
     "stragglers": "bench.stragglers.rows",
+    "oncall": "bench.oncall.rows",
 }
 """Name -> module that holds BENCHMARK; imported only when it is asked for."""
 ALL = "all"
