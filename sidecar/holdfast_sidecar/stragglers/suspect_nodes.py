@@ -16,6 +16,10 @@ from holdfast_sidecar.stragglers.roll import Circle
 
 OF_LINKS = (Kind.LINK_DOWN, Kind.LINK_DEGRADED, Kind.LINK_FLAPPING)
 
+PASSING = (Kind.LINK_FLAPPING,)
+"""Told, and names nobody: a link that comes and goes is as quick as ever while it is there, and no
+explanation of exchanges that are slow in each step."""
+
 BY_PATTERN = 0.9
 BY_SIGNAL = 0.85
 NOT_KNOWN = 0.5
@@ -93,14 +97,15 @@ def _by_signals(
     slow: Sequence[SlowExchange], among: Sequence[str], findings: Sequence[Finding]
 ) -> Suspect:
     said = {node: told for node in among if (told := _said_of(node, findings))}
-    if said:
-        node = max(said, key=lambda one: (_weight(one, findings), one))
+    weights = {node: weight for node in said if (weight := _weight(node, findings))[0]}
+    most = max(weights.values(), default=None)
+    heaviest = [node for node, weight in weights.items() if weight == most]
+    if len(heaviest) == 1:
+        node = heaviest[0]
         own = tuple(one for one in slow if node in one.nodes) or tuple(slow)
-        rivals = [one for one in said if _weight(one, findings) == _weight(node, findings)]
-        if len(rivals) == 1:
-            return Suspect(node, BY_SIGNAL, said[node], own)
+        return Suspect(node, BY_SIGNAL, said[node], own)
     names = f"{', '.join(among[:NAMED])}{', …' * (len(among) > NAMED)}"
-    which = "no signal tells" if not said else "signals do not agree"
+    which = "signals do not agree" if weights else "no signal tells"
     text = f"it is a link of {names}: {which} which node's"
     heard = [line for node in sorted(said) for line in said[node]]
     return Suspect("", NOT_KNOWN, (text, *heard[:SIGNALS]), tuple(slow))
@@ -108,7 +113,7 @@ def _by_signals(
 
 def _weight(node: str, findings: Sequence[Finding]) -> tuple[int, float]:
     """How many say it, and how sure the surest is."""
-    own = [one for one in findings if _is_about(one, node)]
+    own = [one for one in findings if _is_about(one, node) and one.kind not in PASSING]
     witnesses = len({(one.kind, one.node) for one in own})
     return witnesses, max((one.confidence for one in own), default=0.0)
 

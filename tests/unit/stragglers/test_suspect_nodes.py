@@ -50,10 +50,24 @@ def test_a_slow_peer_is_the_one_that_is_told_of_and_not_the_one_that_tells() -> 
 
 
 def test_two_nodes_with_the_same_signal_leave_it_open() -> None:
-    told = [finding(Kind.LINK_FLAPPING, "b", "x"), finding(Kind.LINK_FLAPPING, "c", "x")]
+    told = [finding(Kind.LINK_DEGRADED, "b", "x"), finding(Kind.LINK_DEGRADED, "c", "x")]
     (one,) = suspect([slow("1", "a", "b", "c")], [], told)
     assert one.node == ""
     assert "do not agree" in one.evidence[0]
+
+
+def test_a_link_that_came_and_went_is_told_and_names_nobody() -> None:
+    told = [finding(Kind.LINK_FLAPPING, "b", "mlx5_1")]
+    (one,) = suspect([slow("1", "a", "b", "c")], [], told)
+    assert one.node == ""
+    assert "no signal tells" in one.evidence[0]
+    assert one.evidence[1:] == ("link_flapping mlx5_1",)
+
+
+def test_a_degraded_link_is_believed_beside_one_that_came_and_went() -> None:
+    told = [finding(Kind.LINK_FLAPPING, "b", "x", 1.0), finding(Kind.LINK_DEGRADED, "c", "y")]
+    (one,) = suspect([slow("1", "a", "b", "c")], [], told)
+    assert one.node == "c"
 
 
 def test_two_nodes_that_find_each_other_slow_are_told_though_neither_is_chosen() -> None:
