@@ -80,14 +80,17 @@ def test_a_folder_gets_rules_runbooks_and_routes_and_nothing_half_written(tmp_pa
     assert not [name for name in written if "unfinished" in name]
 
 
-def test_routes_that_somebody_made_their_own_are_left_as_they_are(tmp_path: Path) -> None:
+def test_routes_unlike_the_shipped_ones_are_left_and_get_them_beside(tmp_path: Path) -> None:
     export("--out", str(tmp_path), *LINKS)
-    routes = tmp_path / "alertmanager.yml"
+    routes, beside = tmp_path / "alertmanager.yml", tmp_path / "alertmanager.yml.new"
+    shipped = routes.read_text()
+    assert not beside.exists()
     routes.write_text("route: {receiver: mine}\n")
     done = export("--out", str(tmp_path), *LINKS)
     assert done.exit_code == 0
     assert routes.read_text() == "route: {receiver: mine}\n"
-    assert "alertmanager.yml is yours by now and was left as it is" in done.stderr
+    assert beside.read_text() == shipped
+    assert "was left as it is; compare it with alertmanager.yml.new" in done.stderr
 
 
 def test_a_folder_for_kubernetes_gets_objects_and_runbooks(tmp_path: Path) -> None:

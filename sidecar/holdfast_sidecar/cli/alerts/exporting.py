@@ -52,9 +52,10 @@ def export_command(
     """Write out the recording rules and alerts.
 
     With --out the runbooks come along and, for Prometheus, an example of Alertmanager's routes
-    and inhibition (alertmanager.yml). Files of the same name are replaced, but for routes that were
-    changed: your receivers are in them. Without --out all rules go to stdout as one file, or as
-    documents of Kubernetes.
+    and inhibition (alertmanager.yml). Files of the same name are replaced, but for an
+    alertmanager.yml unlike this version's, as your receivers may be in it: this version's is then
+    written beside it as alertmanager.yml.new. Without --out all rules go to stdout as one file, or
+    as documents of Kubernetes.
 
     \b
       holdfast alerts export > /etc/prometheus/holdfast.yaml
@@ -76,12 +77,12 @@ def export_command(
         text = in_one(rules) if kind == "prometheus" else "---\n".join(documents.values())
         click.echo(text, nl=False)
     else:
-        kept = own_routes(out, kind)
-        contents = {**documents, **beside(kind)}
-        written = write_all(out, {name: contents[name] for name in contents.keys() - kept})
+        differs = kind == "prometheus" and routes_differ(out)
+        written = write_all(out, {**documents, **beside(kind, routes_as(differs))})
         click.echo(f"wrote {written} files to {out}", err=True)
-        for name in sorted(kept):
-            click.echo(f"holdfast: {name} is yours by now and was left as it is", err=True)
+        if differs:
+            text = f"{ROUTES} is unlike this version's and was left as it is"
+            click.echo(f"holdfast: {text}; compare it with {routes_as(differs)}", err=True)
     for option, given, default in (
         ("--runbook-url", links[0], RUNBOOKS),
         ("--dashboard-url", links[1], DASHBOARDS),
@@ -114,25 +115,29 @@ def as_documents(
     return {f"holdfast-{file.theme}.yaml": of_kubernetes(file, labels, namespace) for file in rules}
 
 
-def beside(kind: str) -> dict[str, str]:
-    """Path below --out -> content, of what comes along."""
+def beside(kind: str, routes: str) -> dict[str, str]:
+    """Path below --out -> content, of what comes along; the routes under that name."""
     folder = asset("alerts/runbooks")
     books = {f"runbooks/{path.name}": path.read_text() for path in folder.glob("*.md")}
     if kind == "kubernetes":
         return books
-    return {**books, ROUTES: asset(f"alerts/{ROUTES}").read_text()}
+    return {**books, routes: asset(f"alerts/{ROUTES}").read_text()}
 
 
-def own_routes(folder: Path, kind: str) -> set[str]:
-    """The routes, where somebody has made them their own."""
+def routes_as(differs: bool) -> str:
+    """Under which name this version's routes are written."""
+    return f"{ROUTES}.new" if differs else ROUTES
+
+
+def routes_differ(folder: Path) -> bool:
+    """Whether there are routes unlike the shipped ones: changed by hand, or of another version."""
     there = folder / ROUTES
-    if kind == "kubernetes" or not there.is_file():
-        return set()
+    if not there.is_file():
+        return False
     try:
-        is_shipped = there.read_bytes() == asset(f"alerts/{ROUTES}").read_bytes()
+        return there.read_bytes() != asset(f"alerts/{ROUTES}").read_bytes()
     except OSError as error:
         raise BadInput(f"can't read {there}: {error.strerror}") from None
-    return set() if is_shipped else {ROUTES}
 
 
 def write_all(folder: Path, contents: Mapping[str, str]) -> int:
