@@ -83,7 +83,11 @@ class Parting:
     def _mark(self, stays: bool) -> None:
         try:
             if stays and not self.marker.exists():
-                log.info("staying for what is to be written or told, %g s at most", SHIPPING_S)
+                log.info(
+                    "staying for what is to be written (%g s at most) or told (%g s)",
+                    SHIPPING_S,
+                    LAST_WORDS_S,
+                )
                 self.marker.touch()
             elif not stays:
                 self.marker.unlink(missing_ok=True)
