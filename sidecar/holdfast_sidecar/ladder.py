@@ -128,12 +128,22 @@ def rungs(settings: Settings) -> list[Rung]:
 
 
 def problems(settings: Settings) -> list[str]:
-    """One line for everything that can't work; empty when the settings fit together."""
-    return [*_out_of_order(settings), *misfits(settings)]
+    """One line for everything that can't work; empty when the settings fit together.
+
+    Who would read along is not asked here: most commands serve nothing, and must go on doing what
+    they do under settings by which no sidecar serves.
+    """
+    return [*_out_of_order(settings), *_beside_the_ladder(settings)]
 
 
 def misfits(settings: Settings) -> list[str]:
-    """Whatever can't work beside the ladder: ranges, choices and commands."""
+    """Whatever can't work beside the ladder: ranges, choices and commands, and what no sidecar
+    would serve."""
+    exposed = exposure(settings.sidecar) if _is_address(settings.sidecar.listen) else ""
+    return [*_beside_the_ladder(settings), *filter(None, [exposed])]
+
+
+def _beside_the_ladder(settings: Settings) -> list[str]:
     return [
         *_out_of_range(settings),
         *_unknown_choices(settings),
@@ -236,13 +246,11 @@ def _unknown_choices(settings: Settings) -> Iterator[str]:
 
 
 def _unserved(sidecar: SidecarSettings) -> Iterator[str]:
-    """Why a sidecar would refuse to serve its metrics."""
+    """What is no way to serve metrics."""
     if not _is_address(sidecar.listen):
         yield _no_address("sidecar.listen", sidecar.listen)
     elif bool(sidecar.tls_cert_file) != bool(sidecar.tls_key_file):
         yield "sidecar.tls_cert_file and sidecar.tls_key_file go together: set both"
-    elif problem := exposure(sidecar):
-        yield problem
     try:
         parse_advertise(sidecar.advertise)
     except ValueError as error:

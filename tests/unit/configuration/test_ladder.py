@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from holdfast_sidecar.ladder import problems, rungs
+from holdfast_sidecar.ladder import misfits, problems, rungs
 from holdfast_sidecar.settings import Settings
 
 
@@ -15,6 +15,13 @@ def changed(name: str, value: object) -> Settings:
 def test_the_defaults_fit_together() -> None:
     assert problems(Settings()) == []
     assert all(rung.holds for rung in rungs(Settings()))
+
+
+def test_settings_by_which_no_sidecar_serves_keep_no_other_command_from_its_work() -> None:
+    exposed = changed("sidecar.listen", "0.0.0.0:9750")
+    assert problems(exposed) == []
+    (line,) = misfits(exposed)
+    assert "lets other machines read along: set sidecar.token_file" in line
 
 
 @pytest.mark.parametrize(
@@ -39,11 +46,6 @@ def test_the_defaults_fit_together() -> None:
         ("sidecar.mode", "watch", "must be one of act, suggest, observe"),
         ("sidecar.listen", "9400", "must be address:port"),
         ("sidecar.listen", "0.0.0.0:99999", "must be address:port"),
-        (
-            "sidecar.listen",
-            "0.0.0.0:9750",
-            "lets other machines read along: set sidecar.token_file",
-        ),
         ("sidecar.tls_cert_file", "/tls.crt", "go together: set both"),
         ("sidecar.advertise", "node7:http", "sidecar.advertise = 'node7:http' is neither"),
         ("checkpoint.most_every_s", 30.0, "checkpoint.most_every_s = 30 must be at least 60"),
