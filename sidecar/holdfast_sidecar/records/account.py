@@ -139,6 +139,11 @@ class Account:
         return self.open == PENDING
 
     @property
+    def has_trained(self) -> bool:
+        """Whether any step was ever told of."""
+        return any(self.micros.get(category.value) for category in TRAINING)
+
+    @property
     def total_us(self) -> int:
         """All of the run so far, what waits to be split included."""
         return sum(self.micros.values()) + self.pending_us
