@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from holdfast_sidecar import hook_command
-from holdfast_sidecar.reach import exposure, parse_advertise
+from holdfast_sidecar.reach import parse_advertise
 from holdfast_sidecar.settings import OVERSLEPT_S, NodesSettings, Settings, SidecarSettings
 
 MODES = ("act", "suggest", "observe")
@@ -133,17 +133,11 @@ def problems(settings: Settings) -> list[str]:
     Who would read along is not asked here: most commands serve nothing, and must go on doing what
     they do under settings by which no sidecar serves.
     """
-    return [*_out_of_order(settings), *_beside_the_ladder(settings)]
+    return [*_out_of_order(settings), *misfits(settings)]
 
 
 def misfits(settings: Settings) -> list[str]:
-    """Whatever can't work beside the ladder: ranges, choices and commands, and what no sidecar
-    would serve."""
-    exposed = exposure(settings.sidecar) if _is_address(settings.sidecar.listen) else ""
-    return [*_beside_the_ladder(settings), *filter(None, [exposed])]
-
-
-def _beside_the_ladder(settings: Settings) -> list[str]:
+    """Whatever can't work beside the ladder: ranges, choices and commands."""
     return [
         *_out_of_range(settings),
         *_unknown_choices(settings),
