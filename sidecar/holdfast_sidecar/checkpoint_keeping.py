@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from holdfast_sidecar.checkpoint_orders import CheckpointOrders, Storage
-from holdfast_sidecar.checkpoint_outcomes import with_ended, with_skipped
+from holdfast_sidecar.checkpoint_outcomes import of_run, with_ended, with_skipped
 from holdfast_sidecar.coordination.keys import TALLY, Section
 from holdfast_sidecar.coordination.store import Lease, Store
 from holdfast_sidecar.decisions import (
@@ -95,9 +95,13 @@ class CheckpointKeeping:
         """Before the next order takes the place of one that has ended."""
         order = cluster.checkpoint
         entry = None if order is None else cluster.ledger.get(order.identifier)
-        tally = with_skipped(with_ended(cluster.tally, order, entry), self.slow)
+        plan = cluster.plan
+        run = f"{plan.began_unix_s:.6f}" if plan is not None and plan.began_unix_s else ""
+        before = of_run(cluster.tally, run)
+        tally = with_skipped(with_ended(before, order, entry), self.slow)
         if tally != cluster.tally:
-            self._store.order(lease, Section.CHECKPOINT, TALLY, encode(tally), cluster.tally_text)
+            told = encode(dataclasses.replace(tally, run=run or tally.run))
+            self._store.order(lease, Section.CHECKPOINT, TALLY, told, cluster.tally_text)
 
     def follow_writing(self, lease: Lease, cluster: Cluster, now: float) -> None:
         """Whatever the plan: what only waits for its writers."""

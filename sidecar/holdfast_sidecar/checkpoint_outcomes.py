@@ -16,6 +16,14 @@ TRIGGERS = ("periodic", "manual")
 """Counted from 0; others appear with their first checkpoint."""
 
 
+def of_run(tally: CheckpointTally, run: str) -> CheckpointTally:
+    """This run's: what an earlier one under the same name saved is no part of it. run: empty where
+    nobody knows which it is."""
+    if not run or tally.run in ("", run):
+        return tally
+    return CheckpointTally(counted=tally.counted, slow=tally.slow, run=run)
+
+
 def with_ended(
     tally: CheckpointTally, order: CheckpointOrder | None, entry: LedgerEntry | None
 ) -> CheckpointTally:

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 
 from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.boot import read_boot
 from holdfast_sidecar.listening import parse_listen
 from holdfast_sidecar.live_page import LivePage
 from holdfast_sidecar.live_telling import LiveTelling
@@ -70,7 +71,8 @@ def _open_server(settings: Settings, is_needed: bool) -> Server | None:
 
 def _discovery(job: str, node: str, address: str, file: TargetFile) -> DiscoveryRoute:
     left = file.read(time.time())
-    return DiscoveryRoute(job, Targets(node, address, left, is_known=bool(left)), file)
+    targets = Targets(node, address, left, is_known=bool(left), boot=read_boot())
+    return DiscoveryRoute(job, targets, file)
 
 
 def _say(settings: Settings, address: str) -> None:

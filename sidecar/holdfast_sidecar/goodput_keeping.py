@@ -11,7 +11,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.coordination.account_turn import UNSEEN_AFTER_US, Turn
+from holdfast_sidecar.coordination.account_turn import UNSEEN_AFTER_US, Turn, is_behind
 from holdfast_sidecar.coordination.exchange_guard import ExchangeGuard
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease, Store, StoreUnavailable, View
@@ -76,7 +76,7 @@ class GoodputKeeping:
     store: Store
     _watch: Watch = field(default_factory=Watch)
     _seen: Mapping[str, str] = field(default_factory=dict)
-    """The latest account that was ever read, or made, here."""
+    """The latest account that was ever read, or made, here; one that can't be read is none."""
     _listening: Listening = field(default_factory=Listening)
     _turned_s: float = float("-inf")
     """When it was turned here, if nobody else has turned it since."""
@@ -90,14 +90,14 @@ class GoodputKeeping:
     def witness(self, view: View, cluster: Cluster, now_s: float) -> View:
         """Whoever leads: remember what the store holds, should it be emptied. Answers the view with
         the latest account: until an emptied store has it back, no counter may fall."""
-        fields = cluster.account_fields
-        is_behind = _at(fields) < _at(self._seen)
-        if not is_behind:
+        fields = _readable(cluster)
+        has_lost = is_behind(fields, self._seen)
+        if not has_lost:
             if fields.get("at") != self._seen.get("at"):
                 self._turned_s = float("-inf")  # somebody else has turned it since
             self._seen = fields
         self._watch.read(self._seen.get("at", ""), cluster.plan or attached_run(cluster), now_s)
-        if not is_behind:
+        if not has_lost:
             return view
         sections = {**view.sections, Section.ACCOUNT: self._seen}
         return dataclasses.replace(view, sections=sections)
@@ -119,22 +119,28 @@ class GoodputKeeping:
     def _keep(self, lease: Lease, cluster: Cluster, now_s: float, now_unix_s: float) -> None:
         if now_s < self._asks_again_s:
             return
-        is_behind = _at(cluster.account_fields) < _at(self._seen)
-        account = parse_account(self._seen) if is_behind else cluster.account
+        has_lost = is_behind(_readable(cluster), self._seen)
+        is_unreadable = bool(cluster.account_fields) and cluster.account is None
+        account = parse_account(self._seen) if has_lost else cluster.account
         standing = stand(cluster, account)
-        if not is_behind and not self._is_due(account, standing, now_s):
+        if not has_lost and not self._is_due(account, standing, now_s):
             return
         known = None if standing.is_anew else account
         heard_now = self._hear(known, lease, cluster, now_s, now_unix_s)
         turn = dataclasses.replace(
             next_turn(known, standing, cluster, heard_now),
+            is_anew=standing.is_anew or is_unreadable,
             is_seen=self._watch.is_unbroken and _takes_part(lease, cluster),
-            base=dict(self._seen) if is_behind and not standing.is_anew else {},
+            base=dict(self._seen) if has_lost and not standing.is_anew else {},
         )
         fields = self._turn(lease, turn, now_s)
         if fields:  # else somebody else leads by now
             self._seen, self._turned_s = fields, now_s
             self._step_split = completed(cluster) if is_split_at_step(turn) else -1
+            if is_unreadable:
+                logger.warning(
+                    "where the run's time went can't be read in the store: %s", _anew(turn)
+                )
 
     def _turn(self, lease: Lease, turn: Turn, now_s: float) -> Mapping[str, str]:
         try:
@@ -178,10 +184,13 @@ class GoodputKeeping:
         )
 
 
-def _at(fields: Mapping[str, str]) -> int:
-    """When it was turned last; -1: there is none."""
-    at = fields.get("at", "")
-    return int(at) if at.isdecimal() else -1
+def _readable(cluster: Cluster) -> Mapping[str, str]:
+    """The account's fields; none where they are no account."""
+    return {} if cluster.account is None else cluster.account_fields
+
+
+def _anew(turn: Turn) -> str:
+    return "the account is put back as it was seen last" if turn.base else "it is counted anew"
 
 
 def _takes_part(lease: Lease, cluster: Cluster) -> bool:

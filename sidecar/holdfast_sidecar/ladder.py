@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from holdfast_sidecar import hook_command
-from holdfast_sidecar.reach import exposure, parse_advertise
+from holdfast_sidecar.reach import parse_advertise
 from holdfast_sidecar.settings import OVERSLEPT_S, NodesSettings, Settings, SidecarSettings
 
 MODES = ("act", "suggest", "observe")
@@ -128,7 +128,11 @@ def rungs(settings: Settings) -> list[Rung]:
 
 
 def problems(settings: Settings) -> list[str]:
-    """One line for everything that can't work; empty when the settings fit together."""
+    """One line for everything that can't work; empty when the settings fit together.
+
+    Who would read along is not asked here: most commands serve nothing, and must go on doing what
+    they do under settings by which no sidecar serves.
+    """
     return [*_out_of_order(settings), *misfits(settings)]
 
 
@@ -236,13 +240,11 @@ def _unknown_choices(settings: Settings) -> Iterator[str]:
 
 
 def _unserved(sidecar: SidecarSettings) -> Iterator[str]:
-    """Why a sidecar would refuse to serve its metrics."""
+    """What is no way to serve metrics."""
     if not _is_address(sidecar.listen):
         yield _no_address("sidecar.listen", sidecar.listen)
     elif bool(sidecar.tls_cert_file) != bool(sidecar.tls_key_file):
         yield "sidecar.tls_cert_file and sidecar.tls_key_file go together: set both"
-    elif problem := exposure(sidecar):
-        yield problem
     try:
         parse_advertise(sidecar.advertise)
     except ValueError as error:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from holdfast_sidecar.goodput.words import IN_VIEWS
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.serving.route import Answer, Request
 
@@ -84,7 +86,7 @@ def _style() -> str:
 
 @cache
 def _script() -> str:
-    return "\n".join(map(_read, SCRIPTS))
+    return "\n".join([f"const CATEGORY_WORDS = {json.dumps(IN_VIEWS)};", *map(_read, SCRIPTS)])
 
 
 def _read(name: str) -> str:

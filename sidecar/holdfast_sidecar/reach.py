@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from urllib.parse import urlsplit
 
 from holdfast_sidecar.coordination.address import parse_address
 from holdfast_sidecar.listening import parse_listen
@@ -18,6 +19,14 @@ def is_loopback(address: str) -> bool:
         return True
     try:
         return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def stays_within(address: str) -> bool:
+    """Whether what is sent to this host:port stays within this machine."""
+    try:
+        return is_loopback(urlsplit(f"//{address}").hostname or "")
     except ValueError:
         return False
 

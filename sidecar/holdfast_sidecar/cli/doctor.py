@@ -25,6 +25,7 @@ from holdfast_sidecar.examination.machine import check_machine
 from holdfast_sidecar.examination.memory import check_memory
 from holdfast_sidecar.examination.phases import check_phases
 from holdfast_sidecar.examination.redis_server import check_redis
+from holdfast_sidecar.examination.serving import check_serving
 from holdfast_sidecar.examination.software import check_software
 from holdfast_sidecar.examination.surroundings import read_surroundings
 from holdfast_sidecar.examination.timeouts import check_timeouts
@@ -102,6 +103,7 @@ def examine(effective: Effective, ranks: int, around: Surroundings) -> list[Chec
         "network": check_fabric(trees, Selection.of(settings.fabric), settings.fabric.ports),
         "gate": [*check_gate(settings, driver), *check_hooks(settings.nodes)],
         "timeouts": [*check_phases(settings), *check_timeouts(settings, around)],
+        "metrics": [check_serving(settings.sidecar)],
         "torchrun": check_torchrun(os.environ),
     }
     return [

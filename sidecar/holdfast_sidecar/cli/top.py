@@ -127,7 +127,7 @@ def _source(
         return replay(Path(recording))
     if url is not None:
         address = address_of(url)
-        return SidecarSource(job or "", lambda: [address], access)
+        return SidecarSource(job or "", lambda: [address], access, here=lambda: [address])
     try:
         return _of_job(effective, job, access)
     except NoSuchJob as error:
@@ -146,12 +146,14 @@ def _of_job(effective: Effective, job: str | None, access: Access) -> Source:
 
 
 def _sidecars(effective: Effective, job: str, access: Access) -> Source:
-    return SidecarSource(job, lambda: _look_again(effective, job), access)
+    def here() -> Sequence[str]:
+        return list(sidecar_addresses.addresses_here(state_root(effective.settings.paths) / job))
+
+    return SidecarSource(job, lambda: _look_again(effective, job, here()), access, here=here)
 
 
-def _look_again(effective: Effective, job: str) -> Sequence[str]:
+def _look_again(effective: Effective, job: str, here: Sequence[str]) -> Sequence[str]:
     """Where the job's sidecars are now; Away with the reason why there are none."""
-    here = list(sidecar_addresses.addresses_here(state_root(effective.settings.paths) / job))
     if here:
         return here
     try:

@@ -17,6 +17,10 @@ UNSEEN_AFTER_US = 10 * MICRO
 second; the next one takes over within 2.5 s of its death, or some 5 s on a server that is new to
 it: what lasts longer is no change of leader any more."""
 
+TURNS = "turns"
+"""Field: how often the account was turned, from run to run. Of two states of it time alone does not
+tell the later one, as a server's clock may be set back."""
+
 
 @dataclass(frozen=True)
 class Fold:
@@ -42,8 +46,8 @@ class Turn:
     is_seen: bool = False
     """The leader watched what was open since the last turn, however long ago that is."""
     base: Mapping[str, str] = field(default_factory=dict)
-    """The account as somebody saw it: it is put back where the store has an earlier one, or none.
-    It is one or the other as a whole, or its sums would not be the wall clock any more."""
+    """The account as somebody saw it: it is put back where the store is behind it. It is one or the
+    other as a whole, or its sums would not be the wall clock any more."""
     moves: tuple[tuple[str, int], ...] = ()
     """(category, amount) of the pending time, in this order, as far as it goes."""
     shares: tuple[tuple[str, int], ...] = ()
@@ -58,11 +62,27 @@ class Turn:
         return json.dumps(asdict(self), separators=(",", ":"))
 
 
+def is_behind(held: Mapping[str, str], seen: Mapping[str, str]) -> bool:
+    """Whether a store that holds the one lost what made the other: all of it, or the last writes.
+
+    What was turned more seldom, and later, is another account that was begun since.
+    """
+    if "at" not in held:
+        return "at" in seen
+    return all(_number(held, name) < _number(seen, name) for name in ("at", TURNS))
+
+
+def _number(fields: Mapping[str, str], name: str) -> int:
+    text = fields.get(name, "")
+    return int(text) if text.isdecimal() else -1
+
+
 def turned(fields: Mapping[str, str], turn: Turn, now_us: int) -> dict[str, str]:
     """The account's fields after this turn. `now_us` is the store's clock."""
     kept = {} if turn.is_anew else dict(fields)
-    if turn.base and int(kept.get("at", -1)) < int(turn.base["at"]):
+    if is_behind(kept, turn.base):
         kept = dict(turn.base)
+    turns = 1 + max(0, _number(fields, TURNS), _number(kept, TURNS))
     if "at" not in kept:
         kept |= {"at": str(now_us), "began": str(now_us)}
     page = _Page(kept)
@@ -70,8 +90,8 @@ def turned(fields: Mapping[str, str], turn: Turn, now_us: int) -> dict[str, str]
     page.split(turn)
     for fold in turn.folds:
         page.fold(fold)
-    opened = {"at": str(now_us), "open": turn.open, "stage": turn.stage, "gpus": str(turn.gpus)}
-    return {**page.fields, **turn.fields, **opened}
+    opened = {"open": turn.open, "stage": turn.stage, "gpus": str(turn.gpus)}
+    return {**page.fields, **turn.fields, **opened, "at": str(now_us), TURNS: str(turns)}
 
 
 class _Page:

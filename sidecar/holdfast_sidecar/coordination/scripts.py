@@ -10,7 +10,7 @@ import functools
 import hashlib
 from dataclasses import dataclass
 
-from holdfast_sidecar.coordination.account_turn import UNSEEN_AFTER_US
+from holdfast_sidecar.coordination.account_turn import TURNS, UNSEEN_AFTER_US
 from holdfast_sidecar.coordination.keys import RUNNING_TTL_S
 from holdfast_sidecar.records.account import PENDING, TIMED, Category
 
@@ -177,15 +177,19 @@ local function get(name) return redis.call('HGET', account, name) end
 local function set(name, value) redis.call('HSET', account, name, value) end
 local function spelled(amount) return string.format('%.0f', amount) end
 local function whole(name) return tonumber(get(name) or '0') end
+local function number(text) return tonumber(text or '') or -1 end
 local function add(name, amount)
   if amount ~= 0 then redis.call('HINCRBY', account, name, spelled(amount)) end
 end
 
+local turns, base = number(get('{TURNS}')), turn.base
 if turn.is_anew then redis.call('DEL', account) end
-if turn.base.at and tonumber(get('at') or '-1') < tonumber(turn.base.at) then
+local function is_earlier(name) return number(get(name)) < number(base[name]) end
+if base.at and (not get('at') or is_earlier('at') and is_earlier('{TURNS}')) then
   redis.call('DEL', account)
-  for name, value in pairs(turn.base) do set(name, value) end
+  for name, value in pairs(base) do set(name, value) end
 end
+turns = 1 + math.max(0, turns, number(get('{TURNS}')))
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 if not get('at') then
@@ -246,6 +250,7 @@ for _, fold in ipairs(turn.folds) do
 end
 for name, value in pairs(turn.fields) do set(name, value) end
 set('at', spelled(now))
+set('{TURNS}', spelled(turns))
 set('open', turn.open)
 set('stage', turn.stage)
 set('gpus', spelled(turn.gpus))

@@ -78,7 +78,8 @@ def phases(costs: Collection[IncidentCost]) -> dict[str, float] | None:
 
 def goodput(account: Account) -> float | None:
     """Of the run's time, waiting for nodes left out, what was productive and still stands; what
-    waits to be split is left out. None: it is too young, or nobody saw it."""
+    waits to be split is left out. None: it is too young, nobody saw it, or no step was ever told
+    of, as in a loop without any."""
     return _share(account, account.net_us)
 
 
@@ -99,7 +100,7 @@ def burn(share: float | None, objective: float) -> float | None:
 def _share(account: Account, part_us: int) -> float | None:
     told_us = sum(account.micros.values()) - account.micros.get(Category.QUEUED.value, 0)
     seen_us = told_us - account.micros.get(Category.UNOBSERVED.value, 0)
-    if seen_us < SHORTEST_S * MICRO:
+    if seen_us < SHORTEST_S * MICRO or not account.has_trained:
         return None
     return max(0.0, part_us / told_us)
 

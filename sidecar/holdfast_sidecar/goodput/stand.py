@@ -20,6 +20,12 @@ UNSEEN_PHASES = frozenset({"computing", "resting", "stopped", "gone"})
 """What is said of a rank without hooks: that it lives, and nothing of its steps."""
 
 
+SETUP_S = 1800.0
+"""Ranks that have made no step for so long may well make none that could be seen: in a loop without
+an optimizer of torch's (an evaluation, say). One that is stuck is told after stall.first_step_s, a
+third of it, as a stall."""
+
+
 @dataclass(frozen=True)
 class Standing:
     """What is open from now on, and what it is weighted by; see `records.account.Account`."""
@@ -110,7 +116,10 @@ def _open(cluster: Cluster, plan: Plan, account: Account | None) -> tuple[str, P
     was_training = is_same and account is not None and account.is_training
     if was_training or any(rank.step > rank.resumed_step for rank in ranks.values()):
         return PENDING, None
-    return _beginning(plan, ranks).value, None
+    category = _beginning(plan, ranks)
+    if category is Category.SETUP and _is_out_of_sight(account):
+        category = Category.UNOBSERVED
+    return category.value, None
 
 
 def _between(cluster: Cluster, plan: Plan) -> tuple[str, Phase | None]:
@@ -191,6 +200,12 @@ def _recovery(plan: Plan, ranks: Mapping[int, RankReport]) -> tuple[str, Phase |
     is_whole = len(ranks) >= plan.world_size
     phase = Phase.FIRST_STEP if has_begun and is_whole else Phase.RENDEZVOUS
     return Category.RESTART.value, phase
+
+
+def _is_out_of_sight(account: Account | None) -> bool:
+    if account is None or account.has_trained:
+        return False
+    return account.seconds(Category.SETUP) >= SETUP_S
 
 
 def _beginning(plan: Plan, ranks: Mapping[int, RankReport]) -> Category:

@@ -1,8 +1,9 @@
-"""What categories, phases and costs are called where people read of them. Pure."""
+"""What categories, phases and costs are called where people read of them: in reports, in the
+terminal and on the page. Pure."""
 
 from __future__ import annotations
 
-from holdfast_sidecar.records.account import Category, Phase
+from holdfast_sidecar.records.account import PENDING, Category, Phase
 
 CATEGORIES = {
     Category.PRODUCTIVE.value: "productive steps",
@@ -36,6 +37,15 @@ PHASES = {
 
 PENDING_WORDS = "steps under way"
 """What waits to be split."""
+
+
+IN_VIEWS = {**CATEGORIES, PENDING: PENDING_WORDS}
+"""All that a live view's account may have."""
+
+
+def name_category(name: str) -> str:
+    """A category of a view, which a newer sidecar may have told."""
+    return IN_VIEWS.get(name, name)
 
 
 def name_gain(what: str) -> str:

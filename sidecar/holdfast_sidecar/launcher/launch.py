@@ -44,6 +44,7 @@ from holdfast_sidecar.launcher.standby import Standby
 from holdfast_sidecar.launcher.stock_agent import StockAgent
 from holdfast_sidecar.launcher.torch_config import Launch, make_launch, supported
 from holdfast_sidecar.preflight import check_node, losses
+from holdfast_sidecar.reach import exposure
 from holdfast_sidecar.settings import CheckpointSettings, Settings
 
 logger = logging.getLogger(__name__)
@@ -147,12 +148,17 @@ def parse_nodes(arguments: Arguments) -> tuple[int, int]:
 
 
 def load_settings(arguments: Arguments) -> Effective:
-    """The settings; an --rdzv-endpoint that is a Redis URL serves where no other is given."""
+    """The settings; an --rdzv-endpoint that is a Redis URL serves where no other is given.
+
+    Refused where the sidecar that is to be started would not serve: here somebody reads why.
+    """
     effective = configuration.load(arguments.policy, arguments.sets, arguments.flags)
     url = job_server.given_url(effective.settings.redis, arguments.torch.rdzv_endpoint)
     if url != effective.settings.redis.url:
         flags = arguments.flags | {"redis.url": url}
         effective = configuration.load(arguments.policy, arguments.sets, flags)
+    if problem := exposure(effective.settings.sidecar):
+        raise BadInput(problem)
     return effective
 
 

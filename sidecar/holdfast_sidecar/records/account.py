@@ -6,6 +6,7 @@ says how it moves on. What the numbers mean: docs/goodput.md.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -139,6 +140,11 @@ class Account:
         return self.open == PENDING
 
     @property
+    def has_trained(self) -> bool:
+        """Whether any step was ever told of."""
+        return any(self.micros.get(category.value) for category in TRAINING)
+
+    @property
     def total_us(self) -> int:
         """All of the run so far, what waits to be split included."""
         return sum(self.micros.values()) + self.pending_us
@@ -212,6 +218,12 @@ def spell_cost(cost: IncidentCost) -> tuple[str, str]:
     )
 
 
+COSTS_KEPT = 4096
+"""Texts of costs whose meaning is remembered: they never change, each is read several times a
+second, and 4096 failures are more than any run survives."""
+
+
+@functools.lru_cache(COSTS_KEPT)
 def _cost(text: str) -> IncidentCost:
     """The text: detect and the TIMED phases, then lost time, GPU time and steps, cause, node."""
     words = text.split(" ", len(Phase) + 4)

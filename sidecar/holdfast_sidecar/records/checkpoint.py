@@ -118,7 +118,7 @@ class LedgerEntry:
 
 @dataclass(frozen=True)
 class CheckpointTally:
-    """Coordinated checkpoints of the job that ended, whoever led."""
+    """Coordinated checkpoints of one run of the job that ended, whoever led."""
 
     ended: dict[str, int] = field(default_factory=dict)
     """`outcome trigger` -> orders."""
@@ -132,6 +132,8 @@ class CheckpointTally:
     """The order that was counted last."""
     slow: str = ""
     """The order during which the one was due that was counted last as skipped."""
+    run: str = ""
+    """Which run it is of; empty: nobody said (yet)."""
 
 
 def names_in(requested_by: str) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ Any sidecar of a job knows all of them, so that one address leads Prometheus to 
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import dataclass
 from http import HTTPStatus
 
@@ -13,6 +14,8 @@ from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.serving.route import JSON, Answer, Request
 from holdfast_sidecar.serving.target_file import TargetFile
 from holdfast_sidecar.serving.targets import Targets, as_discovered
+
+logger = logging.getLogger(__name__)
 
 UNKNOWN = Answer(
     b"no reading of the store yet\n",
@@ -31,6 +34,8 @@ class DiscoveryRoute:
     path: str = "/sd"
     is_open: bool = False
     _read: object = None
+    _missed: frozenset[str] = frozenset()
+    """Nodes of which it was said that they can't be listed."""
 
     def hear(self, picture: Picture) -> None:
         """Take in a new reading of the store, where this picture has one."""
@@ -48,5 +53,17 @@ class DiscoveryRoute:
         """The list, also while Redis is away; an error while nothing is known."""
         if not self.targets.is_known:
             return UNKNOWN
+        self._say_who_is_left_out(self.targets.left_out)
         listed = self.targets.listed().items()
         return Answer(json.dumps(as_discovered(listed, self.job)).encode(), JSON)
+
+    def _say_who_is_left_out(self, nodes: frozenset[str]) -> None:
+        """Once for each, and only to those who have a Prometheus: it asks."""
+        if nodes <= self._missed:
+            return
+        self._missed |= nodes
+        logger.warning(
+            "/sd leaves out %s: their sidecars listen for their own machines alone, and Prometheus"
+            " would not find them; give them sidecar.listen = 0.0.0.0:PORT (docs/prometheus.md)",
+            ", ".join(sorted(nodes)),
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import socket
+import ssl
 import sys
 import threading
 from collections.abc import Callable
@@ -16,7 +17,14 @@ from typing import Any
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.listening import parse_listen
 from holdfast_sidecar.serving.compression import LEAST_BYTES, accepts_gzip, compress
-from holdfast_sidecar.serving.limits import MOST_CALLERS, PATIENCE_S, LimitedReader
+from holdfast_sidecar.serving.limits import (
+    MOST_CALLERS,
+    PATIENCE_S,
+    ROOM_S,
+    LimitedReader,
+    LimitedWriter,
+    Silent,
+)
 from holdfast_sidecar.serving.protection import Protection
 from holdfast_sidecar.serving.route import Answer, Request
 
@@ -69,6 +77,7 @@ class _Listening(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], protection: Protection) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         self.protection = protection
+        self.silent = Silent()
         self._room = threading.BoundedSemaphore(MOST_CALLERS)
         self._last_error = ""
         super().__init__(address, _Handler)
@@ -81,7 +90,7 @@ class _Listening(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """In a thread of its own, or not at all."""
-        if not self._room.acquire(blocking=False):
+        if not self._has_room():
             logger.debug("sent %s away: %d are being answered", client_address, MOST_CALLERS)
             self.shutdown_request(request)
             return
@@ -90,6 +99,11 @@ class _Listening(ThreadingHTTPServer):
         except RuntimeError:  # no more threads
             self._room.release()
             raise
+
+    def _has_room(self) -> bool:
+        if self._room.acquire(blocking=False):
+            return True
+        return self.silent.send_away_first() and self._room.acquire(timeout=ROOM_S)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """What that thread does."""
@@ -102,11 +116,22 @@ class _Listening(ThreadingHTTPServer):
         """Agree on keys first, where there is a certificate: here nobody else waits for it."""
         request.settimeout(PATIENCE_S)
         if self.protection.certificate is None:
-            super().finish_request(request, client_address)
+            self._hear(request, client_address)
             return
         context = self.protection.certificate.context()
-        with context.wrap_socket(request, server_side=True) as secured:
-            super().finish_request(secured, client_address)
+        with context.wrap_socket(
+            request, server_side=True, do_handshake_on_connect=False
+        ) as secured:
+            self._hear(secured, client_address)
+
+    def _hear(self, connection: Any, client_address: Any) -> None:
+        self.silent.add(connection)
+        try:
+            if isinstance(connection, ssl.SSLSocket):
+                connection.do_handshake()
+            super().finish_request(connection, client_address)
+        finally:
+            self.silent.discard(connection)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A scraper that hung up is nothing to print a traceback for; an error of ours is, once."""
@@ -127,6 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile.close()  # that one would read for as long as somebody writes
         self._reader = LimitedReader(self.connection)
         self.rfile = io.BufferedReader(self._reader)
+        self.wfile = LimitedWriter(self.connection)  # type: ignore[assignment]
 
     def do_GET(self) -> None:
         self._reply(with_body=True)
@@ -135,6 +161,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._reply(with_body=False)
 
     def _reply(self, with_body: bool) -> None:
+        self.server.silent.discard(self.connection)
         if self._reader.is_exhausted:
             self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
             return
@@ -149,7 +176,6 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(answer, with_body)
 
     def _send(self, answer: Answer, with_body: bool) -> None:
-        self.connection.settimeout(PATIENCE_S)
         body, more = answer.body, dict(answer.headers)
         if len(body) >= LEAST_BYTES:
             more["Vary"] = "Accept-Encoding"

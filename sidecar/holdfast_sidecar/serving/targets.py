@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from holdfast_sidecar.reach import stays_within
 from holdfast_sidecar.records.node import NodeReport
 
 LISTED_S = 3600.0
@@ -21,7 +22,7 @@ class Target:
     """A node's sidecar, as it was last heard of."""
 
     address: str
-    """host:port, with `https://` before it where that is spoken."""
+    """host:port, with `https://` before it where that is spoken; empty: nobody else gets there."""
     beat: str
     """By which it is seen to live."""
     silent_s: float = 0.0
@@ -39,6 +40,10 @@ class Targets:
     by_node: Mapping[str, Target] = field(default_factory=dict)
     is_known: bool = False
     """Whether there is more to tell than of this node: a reading, or what a former one left."""
+    boot: str = ""
+    """Which start of this machine it is; of another machine a report has another one."""
+    left_out: frozenset[str] = frozenset()
+    """Nodes that listen for their own machine alone, which is not this one."""
     _read_at_s: float | None = None
 
     def __post_init__(self) -> None:
@@ -49,11 +54,21 @@ class Targets:
         passed_s = 0.0 if self._read_at_s is None else max(0.0, now_s - self._read_at_s)
         self._read_at_s, self.is_known = now_s, True
         followed = {**self.by_node}
-        for node in {*followed, *reports} - {self.node}:
+        others = {*followed, *reports} - {self.node}
+        self.left_out = frozenset(n for n in others if self._is_beyond_reach(reports.get(n)))
+        for node in others:
             followed[node] = _followed(followed.get(node), reports.get(node), passed_s)
+            if node in self.left_out:
+                followed[node] = replace(followed[node], address="")
         # Of a report that is still there it has to be known how old it is.
         gone = {n for n, t in followed.items() if n not in reports and t.silent_s >= LISTED_S}
         self.by_node = {node: target for node, target in followed.items() if node not in gone}
+
+    def _is_beyond_reach(self, report: NodeReport | None) -> bool:
+        """Under a loopback address of another machine somebody else is met on this one."""
+        if report is None or not (self.boot and report.boot and report.boot != self.boot):
+            return False
+        return stays_within(report.metrics_address.removeprefix("https://"))
 
     def pause(self) -> None:
         """The store does not answer: what passes from here on is nobody's silence."""

@@ -1,4 +1,4 @@
-"""How sidecars are asked: which certificates are believed, and what token is shown."""
+"""How sidecars are asked: which certificates are believed, and what token is shown to whom."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.reach import stays_within
+from holdfast_sidecar.serving.token import parse_token
 
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
@@ -22,10 +24,17 @@ class Access:
     pinned_file: str = ""
     """The sidecars' own certificate, where no authorities are given: whoever has its key is it,
     under whatever address."""
+    only_secured: bool = False
+    """Whether the token is shown under TLS alone, on this machine too."""
 
-    def headers(self) -> dict[str, str]:
-        """What is shown; read anew each time, as the file may be exchanged."""
-        if not self.token_file:
+    def shows_token_to(self, address: str) -> bool:
+        """Not where it could be read along: who listens there is said by whoever writes to Redis,
+        and the way to other machines is not ours."""
+        return address.startswith("https://") or (not self.only_secured and stays_within(address))
+
+    def headers(self, address: str) -> dict[str, str]:
+        """What is shown there; read anew each time, as the file may be exchanged."""
+        if not self.token_file or not self.shows_token_to(address):
             return {}
         return {"Authorization": f"Bearer {read_token(Path(self.token_file))}"}
 
@@ -59,10 +68,7 @@ def _pinned(text: str) -> ssl.SSLContext:
 def read_token(path: Path) -> str:
     """The one line in a file. BadInput says what is wrong, and nothing of what it holds."""
     try:
-        token = path.read_text(encoding="ascii").strip()
+        return parse_token(path.read_bytes()).decode("ascii")
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "it holds more than letters, digits and signs"
+        reason = getattr(error, "strerror", None) or str(error)
         raise BadInput(f"can't read the token in {path}: {reason}") from None
-    if not token or not token.isprintable() or " " in token:
-        raise BadInput(f"{path} holds no token: it is one line without blanks")
-    return token

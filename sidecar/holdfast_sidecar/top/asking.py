@@ -30,6 +30,11 @@ MOST_BYTES = 16 * 2**20
 
 CHUNK = 2**16
 
+UNSHOWN = (
+    "over plain http it is shown to sidecars of this machine alone; let that one speak TLS"
+    " (sidecar.tls_cert_file), or name the near end of a tunnel to it with --url"
+)
+
 
 class Refused(Away):
     """Somebody answers, and won't tell: a token, a certificate or the version is wrong. That does
@@ -53,7 +58,7 @@ def ask(address: str, access: Access) -> LiveView:
     try:
         view = unpack(_fetch(address, access))
     except urllib.error.HTTPError as error:
-        raise _refused(address, error.code) from None
+        raise _refused(address, access, error.code) from None
     except (OSError, http.client.HTTPException, ValueError, zlib.error) as error:
         raise _away(address, error) from None
     if view is None:
@@ -66,7 +71,7 @@ def _fetch(address: str, access: Access) -> bytes:
     handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({}), _NoRedirect()]
     if url.startswith("https:"):
         handlers.append(urllib.request.HTTPSHandler(context=access.context()))
-    headers = {"Accept-Encoding": "gzip", **access.headers()}
+    headers = {"Accept-Encoding": "gzip", **access.headers(address)}
     request = urllib.request.Request(url, headers=headers)  # noqa: S310 - http and https alone
     with urllib.request.build_opener(*handlers).open(request, timeout=TIMEOUT_S) as answer:
         body = read_all(answer.read1, time.monotonic, TIMEOUT_S)
@@ -94,8 +99,10 @@ def unzipped(body: bytes) -> bytes:
     return plain
 
 
-def _refused(address: str, code: int) -> Away:
+def _refused(address: str, access: Access, code: int) -> Away:
     if code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        if access.token_file and not access.shows_token_to(address):
+            return Refused(f"{address} wants a token: {UNSHOWN}")
         return Refused(f"{address} wants a token, or another one: name its file with --token-file")
     if code == HTTPStatus.NOT_FOUND:
         return Refused(f"{address} serves no {PATH}: it is no sidecar, or an older one")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.live.view import LiveView
@@ -29,6 +29,9 @@ class SidecarSource:
     """Addresses of sidecars to ask, the best one first. Away where nobody can be found."""
     access: Access = field(default_factory=Access)
     asked: Asked = ask
+    here: Callable[[], Collection[str]] = tuple
+    """Addresses that this machine itself knows its own by. Another machine's loopback address, as
+    Redis has it, is anybody's on this one."""
     _near: str = ""
     """Who answered last."""
     _leader: str = ""
@@ -96,10 +99,15 @@ class SidecarSource:
             return None
 
     def _told(self, address: str) -> LiveView:
-        view = self.asked(address, self.access)
+        view = self.asked(address, self._access_to(address))
         if self.job and view.run != self.job:
             raise Refused(f"{address} is a sidecar of job {view.run!r}, not of {self.job!r}")
         return view
+
+    def _access_to(self, address: str) -> Access:
+        if not self.access.token_file or address.startswith("https://"):
+            return self.access
+        return replace(self.access, only_secured=address not in self.here())
 
 
 def _is_leader_of(near: LiveView, view: LiveView) -> bool:

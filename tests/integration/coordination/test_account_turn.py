@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 from tests.servers import Server
 
-from holdfast_sidecar.coordination.account_turn import Fold, Turn, turned
+from holdfast_sidecar.coordination.account_turn import TURNS, Fold, Turn, turned
 from holdfast_sidecar.coordination.keys import Keys, Section
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.coordination.store import Lease, Store
@@ -122,4 +122,4 @@ def test_the_server_s_script_does_what_the_twin_in_memory_does(server: Server, s
 def rewound(fields: Mapping[str, str], by_us: int) -> dict[str, str]:
     """As if it had been turned last so much earlier."""
     earlier = {name: str(int(fields[name]) - by_us) for name in ("at", "began")}
-    return {**fields, **earlier}
+    return {**fields, **earlier, TURNS: str(max(0, int(fields[TURNS]) - by_us // S))}

@@ -17,6 +17,7 @@ from tests.unit.metrics.picture import ACCOUNT, INCIDENTS
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.serving.protection import Protection
 from holdfast_sidecar.serving.token import Token
+from holdfast_sidecar.span import span
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -295,6 +296,15 @@ def test_where_the_time_went_is_shown_once_it_is_known(browser: Browser, site: S
             "[...document.querySelectorAll('#account div')].map((one) => one.clientWidth)"
         )
         assert widths == sorted(widths, reverse=True)
+
+
+def test_lengths_of_time_are_said_as_everywhere_else(browser: Browser, site: Site) -> None:
+    under_a_minute = [0.0, 0.0004, 0.35, 0.9994, 0.9996, 1.0, 9.97, 59.94, 59.96]
+    longer = [60.0, 119.6, 125.0, 3599.6, 3600.0, 7261.0, 86399.6, 90000.0, 1e7]
+    with visit(browser) as visited:
+        visited.page.goto(site.address)
+        said = visited.page.evaluate("(all) => all.map(span)", [*under_a_minute, *longer])
+    assert said == [span(one) for one in (*under_a_minute, *longer)]
 
 
 def test_on_a_telephone_nothing_is_wider_than_the_screen(browser: Browser, site: Site) -> None:

@@ -17,6 +17,10 @@ def test_the_defaults_fit_together() -> None:
     assert all(rung.holds for rung in rungs(Settings()))
 
 
+def test_settings_by_which_no_sidecar_serves_keep_no_other_command_from_its_work() -> None:
+    assert problems(changed("sidecar.listen", "0.0.0.0:9750")) == []
+
+
 @pytest.mark.parametrize(
     ("name", "value", "says"),
     [
@@ -39,11 +43,6 @@ def test_the_defaults_fit_together() -> None:
         ("sidecar.mode", "watch", "must be one of act, suggest, observe"),
         ("sidecar.listen", "9400", "must be address:port"),
         ("sidecar.listen", "0.0.0.0:99999", "must be address:port"),
-        (
-            "sidecar.listen",
-            "0.0.0.0:9750",
-            "lets other machines read along: set sidecar.token_file",
-        ),
         ("sidecar.tls_cert_file", "/tls.crt", "go together: set both"),
         ("sidecar.advertise", "node7:http", "sidecar.advertise = 'node7:http' is neither"),
         ("checkpoint.most_every_s", 30.0, "checkpoint.most_every_s = 30 must be at least 60"),

@@ -9,7 +9,7 @@ import pytest
 from simulated_job import SimulatedJob
 from tests.unit.metrics.picture import picture
 
-from holdfast_sidecar.checkpoint_outcomes import with_ended, with_skipped
+from holdfast_sidecar.checkpoint_outcomes import of_run, with_ended, with_skipped
 from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.decisions.counting import count, counted_ever, keep_counted, taken_back
@@ -99,6 +99,36 @@ def test_one_that_is_skipped_is_counted_once_for_each_that_was_slow() -> None:
     for slow in ("", "c1", "c1", "", "c2"):
         tally = with_skipped(tally, slow)
     assert tally.ended == {"skipped periodic": 2}
+
+
+def test_a_run_s_count_begins_anew_and_what_was_counted_stays_counted() -> None:
+    first = dataclasses.replace(with_ended(CheckpointTally(), order("c1", "void"), None), run="1.5")
+    assert of_run(first, "1.5") is of_run(first, "") is first
+    again = of_run(first, "2.5")
+    assert with_ended(again, order("c1", "void"), None).ended == {}
+    assert with_ended(again, order("c2", "void"), None).ended == {"void periodic": 1}
+    of_before = dataclasses.replace(first, run="")
+    assert of_run(of_before, "1.5") is of_before, "written by a release that did not say"
+
+
+def test_the_counters_of_a_run_say_nothing_of_the_run_before(tmp_path: Path) -> None:
+    job = SimulatedJob(tmp_path, registered=True, every_steps=10)
+
+    def saved() -> float:
+        return max((saves(page) for page in told(job).values()), default=0.0)
+
+    job.run_until(lambda: saved() >= 5, 60)
+    for node in job.nodes.values():
+        job.until = int(node.step) + 5
+    job.run_until(lambda: job.plan is not None and job.plan.state == "done", 60)
+    job.nodes.clear()
+    job.until = 10**9
+    for name in ("n5", "n6"):
+        job.add(name)
+    job.run_until(lambda: job.is_running(1), 60)
+    job.run(0.3)
+    assert saved() == 0
+    job.run_until(lambda: saved() == 1, 60)
 
 
 def told(job: SimulatedJob) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:

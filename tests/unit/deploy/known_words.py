@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from holdfast import environment as names
 from holdfast_sidecar.cli.main import Commands, cli
 from holdfast_sidecar.configuration import Effective, known_names, load
 from holdfast_sidecar.launcher.arguments import Arguments, parse_arguments
+from holdfast_sidecar.reach import exposure
 
 SETTINGS_FLAGS = {
     "redis": "redis.url",
@@ -41,7 +43,9 @@ def parse_run(words: Sequence[str], variables: Mapping[str, str]) -> tuple[Argum
     """`holdfast run …`; fails where it would be refused."""
     assert list(words[:2]) == ["holdfast", "run"]
     parsed = parse_arguments(list(words[2:]))
-    return parsed, load(sets=parsed.sets, flags=parsed.flags, environment=ours(variables))
+    effective = load(sets=parsed.sets, flags=parsed.flags, environment=ours(variables))
+    assert not exposure(effective.settings.sidecar)
+    return parsed, effective
 
 
 def parse_command(
@@ -58,4 +62,8 @@ def parse_command(
     if options.get("listen_insecure"):
         flags["sidecar.listen_insecure"] = "true"
     policy = policy or options.get("policy")
-    return options, load(policy, options.get("sets", ()), flags, ours(variables))
+    effective = load(policy, options.get("sets", ()), flags, ours(variables))
+    if "listen" in options:  # it serves
+        served = effective.settings.sidecar
+        assert not exposure(replace(served, listen=options["listen"] or served.listen))
+    return options, effective

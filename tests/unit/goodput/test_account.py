@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_sidecar.coordination.account_turn import Fold, Turn, turned
+from holdfast_sidecar.coordination.account_turn import Fold, Turn, is_behind, turned
 from holdfast_sidecar.records.account import (
     CLOSED,
     PENDING,
@@ -91,6 +91,38 @@ def test_an_account_that_was_lost_is_put_back_as_a_whole() -> None:
         assert account.seconds(Category.QUEUED) == 0
     newer = turned(before, Turn("draining"), 161 * S)
     assert after((165.0, Turn(CLOSED, base=before)), since=newer).seconds(Category.DRAINING) == 4
+
+
+def test_an_account_that_was_only_turned_earlier_by_the_clock_is_left_as_it_is() -> None:
+    """The server's clock was set back between the two."""
+    seen = turned(turned({}, Turn("setup"), 100 * S), Turn("setup"), 160 * S)
+    later = turned(seen, Turn("setup"), 130 * S)
+    assert not is_behind(later, seen)
+    account = after((131.0, Turn("setup", base=seen)), since=later)
+    assert account.seconds(Category.SETUP) + account.seconds(Category.UNOBSERVED) == 61.0
+
+
+def test_an_account_that_was_begun_since_is_not_behind_though_it_was_turned_less() -> None:
+    seen = turned(turned({}, Turn("setup"), 100 * S), Turn("setup"), 160 * S)
+    assert not is_behind(turned({}, Turn("queued"), 161 * S), seen)
+    assert is_behind(turned({}, Turn("queued"), 150 * S), seen)
+    assert is_behind({}, seen)
+    assert not is_behind({}, {})
+
+
+def test_the_turns_of_one_run_go_on_in_the_next() -> None:
+    seen = turned(turned({}, Turn("setup"), 100 * S), Turn("setup"), 160 * S)
+    again = turned(seen, Turn("queued", is_anew=True), 150 * S)
+    assert not is_behind(again, seen)
+
+
+def test_what_can_not_be_read_makes_way_for_what_was_seen_or_for_nothing() -> None:
+    seen = turned(turned({}, Turn("setup"), 100 * S), Turn("setup"), 160 * S)
+    for broken in ({"at": "soon", "turns": "x"}, {**seen, "s:setup": "1.5"}, {"run": "7"}):
+        back = Turn("setup", is_anew=True, base=seen)
+        assert after((161.0, back), since=broken).seconds(Category.SETUP) >= 11.0
+        fresh = after((161.0, Turn("setup", is_anew=True)), since=broken)
+        assert (fresh.began_us, fresh.micros) == (161 * S, {})
 
 
 def test_another_run_begins_from_nothing() -> None:

@@ -61,6 +61,8 @@ def test_goodput_is_what_was_productive_and_stands_of_all_but_waiting_for_nodes(
     assert goodput(Account(0, 0)) is None
     unseen = replace(ACCOUNT, micros={"queued": 100 * S, "unobserved": 900 * S}, costs={})
     assert (goodput(unseen), ettr(unseen)) == (None, None)
+    stepless = replace(ACCOUNT, micros={"setup": 1800 * S, "unobserved": 900 * S}, costs={})
+    assert (goodput(stepless), ettr(stepless)) == (None, None)
 
 
 def test_the_reference_s_example_counts_half() -> None:

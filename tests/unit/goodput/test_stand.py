@@ -8,8 +8,8 @@ import pytest
 from tests.unit.goodput.pretend_job import PLAN, agent, cluster_of, rank_report
 
 from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.goodput.stand import stand
-from holdfast_sidecar.records.account import CLOSED, PENDING, Account, Category
+from holdfast_sidecar.goodput.stand import SETUP_S, stand
+from holdfast_sidecar.records.account import CLOSED, MICRO, PENDING, Account, Category
 from holdfast_sidecar.records.checkpoint import CheckpointOrder
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import Pause, Plan
@@ -45,6 +45,18 @@ def opened(cluster: Cluster, account: Account | None = None) -> tuple[str, str]:
 )
 def test_a_first_attempt_goes_from_its_processes_start_to_its_steps(ranks, category) -> None:
     assert opened(cluster_of(PLAN, *ranks)) == (category, "")
+
+
+def test_a_loop_whose_steps_can_not_be_seen_is_not_setup_for_ever() -> None:
+    at_it = cluster_of(PLAN, rank_report(0, phase="starting"), rank_report(1, phase="starting"))
+    young = replace(TRAINING, open="setup", micros={"setup": round(SETUP_S * MICRO) - 1})
+    late = replace(young, micros={"setup": round(SETUP_S * MICRO)})
+    assert opened(at_it, young) == (Category.SETUP, "")
+    assert opened(at_it, late) == (Category.UNOBSERVED, "")
+    stepping = cluster_of(PLAN, rank_report(0, 1), rank_report(1, 1))
+    assert opened(stepping, late) == (PENDING, "")
+    again = replace(late, micros={**late.micros, "productive": 1})
+    assert opened(at_it, again) == (Category.SETUP, ""), "it is known to make steps"
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from holdfast_sidecar.coordination.store import Lease, StoreUnavailable
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.goodput.stand import Standing
 from holdfast_sidecar.goodput.turning import Heard, next_turn
+from holdfast_sidecar.goodput_keeping import GoodputKeeping
 from holdfast_sidecar.records.account import CLOSED, PENDING, Account, Category
 from holdfast_sidecar.settings import PolicySettings
 
@@ -129,6 +130,45 @@ def test_an_emptied_store_gets_the_account_back(tmp_path: Path, how: str) -> Non
     assert job.seen.began_us == began_us
     assert job.seconds(Category.PRODUCTIVE) - before == pytest.approx(8, abs=1.5)
     assert job.seconds(Category.QUEUED) < 1
+
+
+def test_a_clock_that_is_set_back_takes_nothing_away_whoever_leads_then(tmp_path: Path) -> None:
+    """ToldJob looks whether anything falls."""
+    job = stepping(tmp_path, nodes=3, slots=1)
+    began_s, first = job.now, job.leader()
+    before = job.seen.total_us if job.seen else 0
+    job.server._clock = lambda: job.now - 30.0
+    job.run(3)
+    while job.leader() == first:
+        job.depose()
+        job.run(1)
+    job.run(3)
+    assert job.seen is not None
+    assert (job.seen.total_us - before) / 1e6 == pytest.approx(job.now - began_s, abs=1.5)
+
+
+@pytest.mark.parametrize("was_seen", [True, False])
+def test_an_account_that_can_not_be_read_is_begun_anew_and_that_is_told_once(
+    tmp_path: Path, was_seen: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = stepping(tmp_path)
+    job.run(10)
+    before = job.seconds(Category.PRODUCTIVE)
+    held = job.server._jobs["job"].sections[Section.ACCOUNT]
+    held.values["marks"] = "?"
+    if not was_seen:
+        for node in job.nodes.values():
+            node.coordinator._leadership._goodput = GoodputKeeping(node.store)
+        job.seen = None
+    caplog.clear()
+    job.run(5)
+    now = account_of(job.server)
+    assert now is not None
+    assert (now.seconds(Category.PRODUCTIVE) > before) is was_seen
+    told = [one.getMessage() for one in caplog.records if "can't be read" in one.getMessage()]
+    words = "put back as it was seen last" if was_seen else "counted anew"
+    assert len(told) == 1
+    assert words in told[0]
 
 
 def test_a_run_that_is_over_is_closed_and_the_next_one_begins_anew(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.torch
 
 from tests.unit.checkpoints.sealed import seal  # noqa: E402
 
+from holdfast_sidecar.bad_input import BadInput  # noqa: E402
 from holdfast_sidecar.launcher import launch as launching  # noqa: E402
 from holdfast_sidecar.launcher.arguments import parse_arguments  # noqa: E402
 from holdfast_sidecar.launcher.entrance import Entrance  # noqa: E402
@@ -66,6 +67,16 @@ def test_a_checkpoint_url_reaches_the_ranks_as_it_was_given(
     ):
         arguments = parse_arguments([f"--checkpoint-dir={given}", "train.py"])
         assert launching.load_settings(arguments).settings.checkpoint.dir == meant
+
+
+def test_a_job_whose_sidecar_would_not_serve_is_refused_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    arguments = parse_arguments(["--set=sidecar.listen=0.0.0.0:9750", "train.py"])
+    with pytest.raises(BadInput, match=r"read along: set sidecar\.token_file"):
+        launching.load_settings(arguments)
 
 
 def test_the_same_command_has_the_same_name_where_it_saves() -> None:

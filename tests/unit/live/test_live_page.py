@@ -3,8 +3,10 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
+import json
 import re
 
+from holdfast_sidecar.goodput.words import IN_VIEWS
 from holdfast_sidecar.live.levels import LEVELS, LOWEST, STEP
 from holdfast_sidecar.live.view import VERSION
 from holdfast_sidecar.live_page import FILES, SCRIPTS, LivePage, document, security
@@ -26,6 +28,12 @@ def test_every_file_is_in_the_page() -> None:
     assert {path.name for path in FILES.glob("*.js")} == set(SCRIPTS)
     for name in (*SCRIPTS, "page.css"):
         assert (FILES / name).read_text() in page()
+
+
+def test_what_time_was_spent_on_is_named_as_in_the_report_and_has_a_colour() -> None:
+    assert f"const CATEGORY_WORDS = {json.dumps(IN_VIEWS)};" in page()
+    (colours,) = re.findall(r"CATEGORY_COLOURS = \{(.*?)\};", page(), re.S)
+    assert set(re.findall(r"(\w+): \[", colours)) == set(IN_VIEWS)
 
 
 def test_the_page_names_no_other_place() -> None:

@@ -49,3 +49,11 @@ def test_neither_does_a_certificate_that_is_gone_or_a_token(
     caplog.clear()
     with_tls = replace(LOOPBACK, tls_cert_file=gone, tls_key_file=gone)
     refused(tmp_path, with_tls, "can't read", caplog)
+
+
+def test_settings_of_before_by_which_others_would_read_along_stop_no_restart(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A job goes on over an upgrade, and its sidecars are started again under the old policy."""
+    exposed = replace(LOOPBACK, listen="0.0.0.0:0")
+    refused(tmp_path, exposed, "lets other machines read along: set sidecar.token_file", caplog)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gzip
 import http.client
@@ -9,15 +10,18 @@ import socket
 import threading
 import time
 from http import HTTPStatus
+from pathlib import Path
 
 import pytest
 from tests.unit.metrics.picture import picture
-from tests.unit.serving.asking import ask, serving
+from tests.unit.serving.asking import ask, make_certificate, serving
 
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.serving import limits
+from holdfast_sidecar.serving.certificate import Certificate
 from holdfast_sidecar.serving.compression import accepts_gzip
+from holdfast_sidecar.serving.protection import Protection
 from holdfast_sidecar.serving.route import Answer, Request
 from holdfast_sidecar.serving.server import Server
 
@@ -75,6 +79,32 @@ def test_a_caller_who_dawdles_is_cut_off_however_steadily_it_writes() -> None:
         far.send(b"G")
         with pytest.raises(TimeoutError):
             reader.readinto(bytearray(10))
+
+
+def test_a_caller_who_takes_its_answer_slowly_is_cut_off_however_steadily_it_reads() -> None:
+    near, far = socket.socketpair()
+    with near, far:
+        writer = limits.LimitedWriter(near, patience_s=0.05)
+        with pytest.raises(TimeoutError):
+            writer.write(bytes(2**24))
+        assert far.recv(10) == bytes(10)
+
+
+@pytest.mark.parametrize("is_secured", [False, True])
+@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nX: "])
+def test_callers_who_do_not_say_what_they_want_keep_nobody_out(
+    tmp_path: Path, said: bytes, is_secured: bool
+) -> None:
+    pair = make_certificate(tmp_path) if is_secured else None
+    protection = None if pair is None else Protection(certificate=Certificate(*pair))
+    began_s = time.monotonic()
+    with serving(protection) as (_, port), contextlib.ExitStack() as open_ones:
+        for _ in range(3 * limits.MOST_CALLERS):
+            stranger = open_ones.enter_context(socket.create_connection(("127.0.0.1", port), 5))
+            stranger.sendall(said)
+        for _ in range(3):
+            assert ask(port, "/healthz", trusted=pair and pair[0]).status == 503
+    assert time.monotonic() - began_s < limits.PATIENCE_S
 
 
 def test_more_callers_than_there_may_be_are_sent_away_and_room_is_made_again() -> None:

@@ -14,7 +14,7 @@ from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.serving.discovery_route import DiscoveryRoute
 from holdfast_sidecar.serving.route import Request
 from holdfast_sidecar.serving.target_file import KEEP_EVERY_S, TargetFile
-from holdfast_sidecar.serving.targets import LISTED_S, Targets, as_discovered
+from holdfast_sidecar.serving.targets import LISTED_S, Target, Targets, as_discovered
 
 ASKED = Request("/sd")
 
@@ -54,6 +54,39 @@ def test_a_node_that_is_lost_stays_listed_for_an_hour() -> None:
     assert "b" not in targets.listed()
     targets.read({"b": report("b", 1, incarnation="new")}, 9e9)
     assert "b" in targets.listed(), "it is back"
+
+
+@pytest.mark.parametrize(
+    ("address", "boot", "is_listed"),
+    [
+        ("127.0.0.1:9750", "other", False),
+        ("https://[::1]:9750", "other", False),
+        ("127.0.0.1:9751", "this", True),
+        ("10.0.0.98:9750", "other", True),
+        ("127.0.0.1:9750", "", True),
+    ],
+)
+def test_another_machine_s_loopback_address_is_not_listed_as_nobody_would_find_it_there(
+    address: str, boot: str, is_listed: bool
+) -> None:
+    targets = Targets("a", "127.0.0.1:9750", {"b": Target(address, "x 1")}, boot="this")
+    targets.read({"b": replace(report("b", 2, address), boot=boot)}, 0.0)
+    assert ("b" in targets.listed()) is is_listed
+    assert (targets.left_out == {"b"}) is not is_listed
+
+
+def test_who_is_left_out_is_said_once_to_those_who_ask(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = route(tmp_path / "targets.json")
+    made.targets.boot = "this"
+    alone = {n: replace(report(n, 1, "127.0.0.1:1"), boot=f"of {n}") for n in "bc"}
+    heard(made, Orders(store_up=True, nodes=alone), 0.0)
+    assert not caplog.records, "most jobs have no Prometheus"
+    for _ in range(2):
+        assert [one["labels"]["node"] for one in json.loads(made.answer(ASKED, None).body)] == ["a"]
+    (record,) = caplog.records
+    assert "/sd leaves out b, c: their sidecars listen" in record.getMessage()
 
 
 def test_a_node_whose_report_is_gone_stays_listed_as_long() -> None:

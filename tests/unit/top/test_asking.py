@@ -8,7 +8,7 @@ import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
@@ -104,6 +104,40 @@ def test_the_token_is_shown_and_read_anew_each_time(sidecar: Sidecar, tmp_path: 
         "Bearer first-0123456789",
         "Bearer second-0123456789",
     ]
+
+
+@pytest.mark.parametrize(
+    ("address", "is_shown"),
+    [
+        ("127.0.0.1:9750", True),
+        ("[::1]:9750", True),
+        ("localhost:9750", True),
+        ("https://node7:9750", True),
+        ("node7:9750", False),
+        ("10.0.0.7:9750", False),
+        ("127.0.0.1.example:9750", False),
+        ("http://127.0.0.1@node7:9750", False),
+        ("[127.0.0.1", False),
+    ],
+)
+def test_a_token_leaves_this_machine_under_tls_alone(
+    tmp_path: Path, address: str, is_shown: bool
+) -> None:
+    (tmp_path / "token").write_text("0123456789abcdef")
+    access = Access(token_file=str(tmp_path / "token"))
+    assert bool(access.headers(address)) is is_shown
+    secured = replace(access, only_secured=True)
+    assert bool(secured.headers(address)) is address.startswith("https://")
+
+
+def test_who_wants_a_token_that_is_not_shown_in_the_clear_is_told_so(
+    sidecar: Sidecar, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text("0123456789abcdef")
+    sidecar.status = 401
+    with pytest.raises(Refused, match=r"over plain http it is shown to sidecars of this machine"):
+        ask(sidecar.address, Access(token_file=str(tmp_path / "token"), only_secured=True))
+    assert sidecar.heard == [("/live.json", "")]
 
 
 def test_a_redirect_is_not_followed_with_the_token(sidecar: Sidecar, tmp_path: Path) -> None:

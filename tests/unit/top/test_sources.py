@@ -33,10 +33,13 @@ class Net:
 
     told: dict[str, LiveView]
     asked: list[str] = field(default_factory=list)
+    shown: dict[str, bool] = field(default_factory=dict)
+    """Address -> whether it would have got a token."""
     found: list[str] = field(default_factory=lambda: ["a:1"])
 
     def ask(self, address: str, access: Access) -> LiveView:
         self.asked.append(address)
+        self.shown[address] = bool(access.token_file) and access.shows_token_to(address)
         if address not in self.told:
             raise Away(f"{address} does not answer")
         return self.told[address]
@@ -164,6 +167,16 @@ def test_a_token_that_was_shown_under_TLS_is_not_shown_without() -> None:
     secured = replace(FOLLOWER, leader_address="https://b:1")
     net = Net({"https://a:1": secured, "https://b:1": LEADER}, found=["https://a:1"])
     assert net.source().read() == LEADER
+
+
+def test_a_token_is_shown_in_the_clear_to_what_this_machine_knows_as_its_own_alone() -> None:
+    """Behind another machine's loopback address anybody may listen on this one."""
+    near, far = "127.0.0.1:1", "127.0.0.1:2"
+    told = {near: replace(FOLLOWER, leader_address=far), far: LEADER}
+    for here in ([], [near], [near, far]):
+        net = Net(told, found=[near])
+        SidecarSource("llm", lambda: [near], Access("token"), net.ask, lambda h=here: h).read()
+        assert net.shown == {near: near in here, far: far in here}
 
 
 def test_what_is_no_number_in_the_store_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast_sidecar.goodput.words import IN_VIEWS, name_category
 from holdfast_sidecar.live.view import LiveView
 from holdfast_sidecar.span import span
 from holdfast_sidecar.top.drawing.canvas import Body, Canvas, listed
@@ -9,7 +10,8 @@ from holdfast_sidecar.top.drawing.figures import share
 from holdfast_sidecar.top.drawing.line import Line, Look, Span, joined, said
 from holdfast_sidecar.top.drawing.visible import cut, padded
 
-CATEGORY, TIME = 16, 12
+CATEGORY, TIME, REST = max(map(len, IN_VIEWS.values())), 12, 10
+"""Columns: of the longest name, of a time, and of what lies between and behind them."""
 
 BAR_MOST = 60
 """Columns of the longest bar: a longer one is not read any better."""
@@ -43,10 +45,11 @@ def _title(view: LiveView, total_s: float) -> Line:
 def _row(name: str, seconds: float, total_s: float, canvas: Canvas) -> Line:
     signs = canvas.signs
     part = seconds / total_s
-    room = min(canvas.width - CATEGORY - TIME - 10, BAR_MOST)
-    label = cut(said(name, signs).text, CATEGORY, signs.more)
+    wide = min(CATEGORY, canvas.width - TIME - REST)
+    room = min(canvas.width - wide - TIME - REST, BAR_MOST)
+    label = cut(said(name_category(name), signs).text, wide, signs.more)
     look = Look.GOOD if name == GOOD_CATEGORY else Look.DOUBTFUL
     return (
-        Span(f"{padded(label, CATEGORY)} {span(seconds):>{TIME}} {share(part, 1):>6}  "),
+        Span(f"{padded(label, wide)} {span(seconds):>{TIME}} {share(part, 1):>6}  "),
         Span(signs.bar * round(part * max(room, 0)), look),
     )
