@@ -37,8 +37,8 @@ SHIPPING_S = 60.0
 of a few gigabytes takes to a local disk."""
 
 PREEMPTED = "preempted"
-"""Cause of a plan whose nodes somebody wanted back. Hardware may stop a run with the same exit code, and
-then nobody is about to kill it: its end has to be heard."""
+"""Cause of a plan whose nodes somebody wanted back. Ill hardware may stop a run with the same exit
+code, and then nobody is about to kill it: its end has to be heard."""
 
 LAST_WORDS_S = 20.0
 """For a Prometheus to come by and hear how the run ended: an interval of 15 s, and some."""
