@@ -11,13 +11,13 @@ from builders.goodput import (
     shown_goodput,
 )
 from builders.grid import Placed
-from builders.lights import bad_below, bad_from, bars, figure, light
+from builders.lights import bad_below, bad_from, bars, counted, figure
 from builders.lines import lines
 from builders.meanings import STATE_WORDS, state_number
 from builders.names import NODE, RECOVERY, RUN, SELF, Json
 from builders.panel import Hint, Scale, Words
 from builders.query import now, over_time
-from builders.selecting import PER_NODE, gained, gauge, of_run
+from builders.selecting import PER_NODE, gained, gauge, of_run, or_zero
 from builders.tables import Column, Hidden, table
 
 HEARTBEAT_OLD_S = 30
@@ -26,10 +26,7 @@ HEARTBEAT_OLD_S = 30
 
 def lights() -> list[Placed]:
     """A line of single values."""
-    return [
-        Placed(panel, 4, 4)
-        for panel in (_runs(), _open(), _missing(), _silent(), _spares(), _hours())
-    ]
+    return [Placed(one, 4, 4) for one in (_runs(), *_ill(), _spares(), _hours())]
 
 
 def tables() -> list[Placed]:
@@ -53,38 +50,35 @@ def _runs() -> Json:
     return figure(words, Scale("none"), [now(f"count({gauge('holdfast_job_attempt')})")])
 
 
-def _open() -> Json:
-    words = Words(
+def _ill() -> list[Json]:
+    """What there should be none of."""
+    incidents = Words(
         "Open incidents",
         "Failures that are not over: the run has not made a new step since.",
         "Open the run in the table below; `holdfast explain --job RUN` tells what happened and "
         "what is being done.",
         RUN,
     )
-    return light(words, bad_from("none", 1), [now(f"sum({open_incidents()})")])
-
-
-def _missing() -> Json:
-    words = Words(
+    missing = Words(
         "Ranks missing",
         "Ranks that plans count on and no sidecar sees alive.",
         "Seconds of it belong to a restart. Longer: sort the table by this column and open the "
         "run.",
         RUN,
     )
-    return light(words, bad_from("none", 1), [now(f"sum({ranks_missing()})")])
-
-
-def _silent() -> Json:
-    heartbeat = gauge("holdfast_node_last_heartbeat_timestamp_seconds", per=PER_NODE)
-    silent = f"count(time() - {heartbeat} > {HEARTBEAT_OLD_S}) or 0 * count({heartbeat})"
-    words = Words(
+    silent = Words(
         "Nodes silent",
         f"Nodes of a run without a heartbeat for {HEARTBEAT_OLD_S} s, as the survivors see it.",
         "Is the machine reachable? If a spare took over, a ticket is enough: see the run.",
         SELF,
     )
-    return light(words, bad_from("none", 1), [now(silent)])
+    heard = gauge("holdfast_node_last_heartbeat_timestamp_seconds", per=PER_NODE)
+    old = or_zero(f"count(time() - {heard} > {HEARTBEAT_OLD_S})", f"count({heard})")
+    return [
+        counted(incidents, f"sum({open_incidents()})"),
+        counted(missing, f"sum({ranks_missing()})"),
+        counted(silent, old),
+    ]
 
 
 def _spares() -> Json:

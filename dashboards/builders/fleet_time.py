@@ -6,10 +6,10 @@ from builders.colours import CATEGORIES
 from builders.goodput import UNPRODUCTIVE, shares, shown_goodput
 from builders.grid import Placed
 from builders.lights import bad_below, bars
-from builders.lines import Style, lines
+from builders.lines import Style, lines, one_line
 from builders.names import RECOVERY, RUN, Json
 from builders.panel import Hint, Scale, Words
-from builders.query import now, over_time
+from builders.query import now
 from builders.selecting import gained, of_run
 
 
@@ -83,4 +83,4 @@ def _mfu() -> Json:
         ("run",),
     )
     mfu = f"max by (run) ({of_run('holdfast_job_mfu_ratio')})"
-    return lines(words, Scale("percentunit", least=0), [over_time(mfu, "{{run}}")])
+    return one_line(words, "percentunit", mfu, "{{run}}")

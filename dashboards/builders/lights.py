@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from builders.colours import BAD, GOOD, PLAIN, WATCH
 from builders.names import Json
 from builders.panel import Scale, Words, legend, panel, tooltip
-from builders.query import Query
+from builders.query import Query, now
 
 LAST = {"calcs": ["lastNotNull"], "fields": "", "values": False}
 """Queries here are instant: the last value is the present one."""
@@ -16,6 +16,22 @@ LAST = {"calcs": ["lastNotNull"], "fields": "", "values": False}
 def light(words: Words, scale: Scale, queries: Sequence[Query]) -> Json:
     """A stat with a coloured background, and a name to each value when there are several."""
     return panel("stat", words, queries, scale, _stat("background"), {})
+
+
+def counted(words: Words, expr: str, legend: str = "") -> Json:
+    """Red from one on: of what is counted there should be none."""
+    return light(words, bad_from("none", 1), [now(expr, legend)])
+
+
+def noted(words: Words, expr: str, legend: str = "") -> Json:
+    """The same in orange: worth knowing."""
+    return light(words, Scale("none", steps=((None, GOOD), (1, WATCH))), [now(expr, legend)])
+
+
+def increased(words: Words, expr: str, legend: str = "") -> Json:
+    """The same for an increase, which is no whole number."""
+    scale = Scale("none", decimals=0, steps=((None, GOOD), (0.5, BAD)))
+    return light(words, scale, [now(expr, legend)])
 
 
 def figure(words: Words, scale: Scale, queries: Sequence[Query]) -> Json:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from builders.names import Json
 from builders.panel import Scale, Words, legend, panel, tooltip
-from builders.query import Query
+from builders.query import Query, over_time
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,11 @@ def lines(words: Words, scale: Scale, queries: Sequence[Query], style: Style | N
         # Steps are for the lines of the limits here: series keep colours of their own.
         made["fieldConfig"]["defaults"]["color"] = {"mode": "palette-classic"}
     return made
+
+
+def one_line(words: Words, unit: str, expr: str, legend: str) -> Json:
+    """A query's lines from 0 on: what most panels over time are."""
+    return lines(words, Scale(unit, least=0), [over_time(expr, legend)])
 
 
 def _custom(style: Style) -> Json:

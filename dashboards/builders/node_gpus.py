@@ -5,7 +5,7 @@ from __future__ import annotations
 from builders.colours import BAD, GOOD
 from builders.gpu_table import UNCORRECTED, every_gpu, memory_share
 from builders.grid import Placed
-from builders.lines import Style, lines
+from builders.lines import Style, lines, one_line
 from builders.names import RANKS, Json
 from builders.panel import Hint, Scale, Words
 from builders.query import over_time
@@ -91,7 +91,7 @@ def _power() -> Json:
         ("run", "node"),
     )
     power = node_gauge("holdfast_gpu_power_watts", how="sum")
-    return lines(words, Scale("watt", least=0), [over_time(f"topk(10, {power})", BY_NODE)])
+    return one_line(words, "watt", f"topk(10, {power})", BY_NODE)
 
 
 def _slowed() -> Json:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from builders.colours import BAD, GOOD, WATCH
+from builders.colours import BAD, GOOD
 from builders.grid import Placed
-from builders.lights import bad_from, light
+from builders.lights import counted, noted
 from builders.meanings import NO_YES
 from builders.names import RANKS, RUN, SELF, Json
 from builders.panel import Scale, Words
-from builders.query import now
 from builders.selecting import node_gauge, of_node, or_zero
 from builders.tables import Column, table
+
+EVERY_GPU = "by (cluster, node, gpu)"
 
 
 def panels() -> list[Placed]:
     """Six lights, then findings and XIDs by name."""
-    made = (_unfit(), _findings(), _lost_gpus(), _hardware_xids(), _throttled(), _ports())
-    return [*(Placed(one, 4, 4) for one in made), Placed(_found(), 12, 8), Placed(_xids(), 12, 8)]
+    lit = [Placed(one, 4, 4) for one in (_unfit(), _findings(), *_of_gpus(), _links())]
+    return [*lit, Placed(_found(), 12, 8), Placed(_xids(), 12, 8)]
 
 
 def _unfit() -> Json:
@@ -27,69 +28,59 @@ def _unfit() -> Json:
         "`holdfast nodes show NODE` says which check failed; `holdfast nodes test NODE` tries it.",
         RUN,
     )
-    return light(words, bad_from("none", 1), [now(_counted(f"{fit} == 0", fit))])
+    return counted(words, _how_many(f"{fit} == 0", fit))
 
 
 def _findings() -> Json:
-    found = f"sum({of_node('holdfast_findings_active')})"
-    known = f"count({of_node('holdfast_sidecar_info')})"
     words = Words(
         "Findings",
         "What is judged wrong now on the chosen nodes.",
         "The table below names them; those that *act* are sure enough to restart for.",
         RUN,
     )
-    scale = Scale("none", steps=((None, GOOD), (1, WATCH)))
-    return light(words, scale, [now(or_zero(found, known))])
+    return noted(words, _in_all(of_node("holdfast_findings_active")))
 
 
-def _lost_gpus() -> Json:
+def _of_gpus() -> list[Json]:
     expected = node_gauge("holdfast_node_gpus_expected")
     there = node_gauge("holdfast_node_gpus", how="min")
-    words = Words(
+    lost = Words(
         "GPUs lost",
         "GPUs that should be there and do not answer. No data: nodes without GPUs.",
         "XID 79 in the table: it fell off the bus; the node needs a reboot, often a new part.",
         RANKS,
     )
-    return light(words, bad_from("none", 1), [now(f"sum(clamp_min({expected} - {there}, 0))")])
-
-
-def _hardware_xids() -> Json:
-    action = node_gauge("holdfast_gpu_recovery_action_id", per="by (cluster, node, gpu)")
-    words = Words(
+    action = node_gauge("holdfast_gpu_recovery_action_id", per=EVERY_GPU)
+    ill = Words(
         "GPUs to recover",
         "GPUs for which the driver itself asks for a reset, a reboot or more.",
         "The table *Every GPU* says which and what. The job is moved off it if a spare waits.",
         RUN,
     )
-    return light(words, bad_from("none", 1), [now(_counted(f"{action} > 0", action))])
-
-
-def _throttled() -> Json:
     reasons = 'reason=~"hardware_thermal|software_thermal|power_brake"'
-    metric = of_node("holdfast_gpu_throttled", reasons)
-    throttled = f"max by (cluster, node, gpu) ({metric})"
-    words = Words(
+    throttled = node_gauge("holdfast_gpu_throttled", reasons, EVERY_GPU)
+    slowed = Words(
         "GPUs slowed down",
         "GPUs that are too hot, or braked by their power supply. The usual cap at full power is "
         "not counted.",
         "Air flow, a neighbour's fan, the rack's power; *Slowed down* below has the reasons.",
         RANKS,
     )
-    return light(words, bad_from("none", 1), [now(_counted(f"{throttled} == 1", throttled))])
+    return [
+        counted(lost, f"sum(clamp_min({expected} - {there}, 0))"),
+        counted(ill, _how_many(f"{action} > 0", action)),
+        counted(slowed, _how_many(f"{throttled} == 1", throttled)),
+    ]
 
 
-def _ports() -> Json:
-    lost = of_node("holdfast_findings_active", 'kind="link_down"')
-    known = f"count({of_node('holdfast_sidecar_info')})"
+def _links() -> Json:
     words = Words(
         "Links lost",
         "RDMA ports and interfaces that were up and are gone for good; unused ones don't count.",
         "A cable, an optic, the switch's port, or no subnet manager: *Fabric and network* below.",
         RUN,
     )
-    return light(words, bad_from("none", 1), [now(or_zero(f"sum({lost})", known))])
+    return counted(words, _in_all(of_node("holdfast_findings_active", 'kind="link_down"')))
 
 
 def _found() -> Json:
@@ -129,6 +120,11 @@ def _xids() -> Json:
     return table(words, ("node", "gpu", "xid", "remedy"), columns, "Last")
 
 
-def _counted(condition: str, known: str) -> str:
-    """How many meet it; 0 when none does, nothing when nothing is known."""
+def _how_many(condition: str, known: str) -> str:
+    """0 when none meets it, nothing when nothing is known."""
     return or_zero(f"count({condition})", f"count({known})")
+
+
+def _in_all(findings: str) -> str:
+    """0 when a sidecar tells of none."""
+    return or_zero(f"sum({findings})", f"count({of_node('holdfast_sidecar_info')})")

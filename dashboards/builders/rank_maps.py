@@ -12,7 +12,7 @@ from builders.panel import Scale, Words
 from builders.query import over_time
 from builders.rank_measures import of_the_latest, of_the_slowest, slowdown, waiting
 from builders.rows_by_time import Heat, heat, states
-from builders.selecting import of_node
+from builders.selecting import PER_NODE, of_node
 
 SLOW = Heat(1, 1.5, "Inferno")
 """Ranks differ by a few percent when all is well; half again as long is as bright as it gets, so
@@ -26,21 +26,7 @@ RATIO = Scale("percentunit", least=0)
 
 def nodes() -> list[Placed]:
     """One row a node: 128 of them are 1,024 ranks."""
-    return [Placed(_slow_nodes(), 12, 12), Placed(_waiting_nodes(), 12, 12)]
-
-
-def ranks() -> list[Placed]:
-    """One row a rank."""
-    return [Placed(_slow_ranks(), 12, 14), Placed(_waiting_ranks(), 12, 14)]
-
-
-def phases() -> list[Placed]:
-    """What they are doing, in the order of the page's phases."""
-    return [Placed(_phases(), 24, 14)]
-
-
-def _slow_nodes() -> Json:
-    words = Words(
+    slow = Words(
         "Slow: nodes",
         "The slowest rank of each node against the run's median: dark is as fast as the others, "
         "bright takes half as long again.",
@@ -49,12 +35,7 @@ def _slow_nodes() -> Json:
         RANKS,
         ("run", "node"),
     )
-    query = over_time(f"max by (cluster, run, node) ({slowdown()})", "{{node}}")
-    return heat(words, RATIO, [query], SLOW)
-
-
-def _waiting_nodes() -> Json:
-    words = Words(
+    wait = Words(
         "Waiting: nodes",
         "The share of a step that the node's busiest rank waits for others: yellow waits, dark "
         "works.",
@@ -62,12 +43,13 @@ def _waiting_nodes() -> Json:
         RANKS,
         ("run", "node"),
     )
-    query = over_time(f"min by (cluster, run, node) ({waiting()})", "{{node}}")
-    return heat(words, RATIO, [query], WAIT)
+    slowest, busiest = f"max {PER_NODE} ({slowdown()})", f"min {PER_NODE} ({waiting()})"
+    return _side_by_side((slow, slowest), (wait, busiest), "{{node}}", 12)
 
 
-def _slow_ranks() -> Json:
-    words = Words(
+def ranks() -> list[Placed]:
+    """One row a rank."""
+    slow = Words(
         "Slow: ranks",
         "Each rank against the run's median: dark is as fast as the others, bright takes half "
         "as long again. The ones that were slowest in the time shown have rows, in order of "
@@ -76,19 +58,28 @@ def _slow_ranks() -> Json:
         "GPU, a collector, a neighbour on the host.",
         NODE,
     )
-    query = over_time(of_the_slowest(slowdown()), "{{rank}}")
-    return heat(words, RATIO, [query], SLOW)
-
-
-def _waiting_ranks() -> Json:
-    words = Words(
+    wait = Words(
         "Waiting: ranks",
         "The same rows: the share of a step that the rank waits for others.",
         "The rank that is bright on the left and dark here is the one; the others are its victims.",
         NODE,
     )
-    query = over_time(of_the_slowest(waiting()), "{{rank}}")
-    return heat(words, RATIO, [query], WAIT)
+    shown = (slow, of_the_slowest(slowdown())), (wait, of_the_slowest(waiting()))
+    return _side_by_side(*shown, "{{rank}}", 14)
+
+
+def phases() -> list[Placed]:
+    """What they are doing, in the order of the page's phases."""
+    return [Placed(_phases(), 24, 14)]
+
+
+def _side_by_side(
+    left: tuple[Words, str], right: tuple[Words, str], row: str, height: int
+) -> list[Placed]:
+    """Slowness and waiting of the same rows."""
+    halves = ((*left, SLOW), (*right, WAIT))
+    made = [heat(words, RATIO, [over_time(expr, row)], how) for words, expr, how in halves]
+    return [Placed(one, 12, height) for one in made]
 
 
 def _phases() -> Json:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from builders.colours import GOOD, PHASES, WATCH
 from builders.goodput import ranks_missing
 from builders.grid import Placed
-from builders.lights import bad_from, figure, light
+from builders.lights import bad_from, counted, figure, light
 from builders.lines import Style, lines
 from builders.names import NODE, RUN, Json
 from builders.panel import Hint, Scale, Words
@@ -27,7 +27,7 @@ def _missing() -> Json:
         "Seconds belong to a restart. Longer: which node is it? See *By name* below.",
         RUN,
     )
-    return light(words, bad_from("none", 1), [now(ranks_missing())])
+    return counted(words, ranks_missing())
 
 
 def _slow() -> Json:

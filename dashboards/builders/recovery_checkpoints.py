@@ -6,7 +6,7 @@ from builders.colours import BAD, GOOD, GREY
 from builders.goodput import checkpoint_lateness
 from builders.grid import Placed
 from builders.lights import bad_from, bars, light
-from builders.lines import lines
+from builders.lines import lines, one_line
 from builders.names import RUN, Json
 from builders.panel import Hint, Scale, Words
 from builders.query import now, over_time
@@ -118,7 +118,7 @@ def _snapshots() -> Json:
         RUN,
         ("run",),
     )
-    return lines(words, Scale("s", least=0), [over_time(f"max {PER_RUN} ({blocked})", NAME)])
+    return one_line(words, "s", f"max {PER_RUN} ({blocked})", NAME)
 
 
 def _passed_over() -> Json:
@@ -152,7 +152,7 @@ def _peers() -> Json:
         ("run",),
     )
     received = rate("holdfast_peer_received_bytes_total")
-    return lines(words, Scale("Bps", least=0), [over_time(received, NAME)])
+    return one_line(words, "Bps", received, NAME)
 
 
 def _ledger() -> Json:
@@ -165,7 +165,7 @@ def _ledger() -> Json:
         ("run",),
     )
     kept = gauge("holdfast_checkpoints", per="by (cluster, run, verdict)")
-    return lines(words, Scale("none", least=0), [over_time(kept, "{{run}}: {{verdict}}")])
+    return one_line(words, "none", kept, "{{run}}: {{verdict}}")
 
 
 def _rate(metric: str) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from builders.colours import BAD, GOOD, WATCH
 from builders.goodput import checkpoint_lateness, open_incidents, ranks_missing, shown_goodput
 from builders.grid import Placed
-from builders.lights import bad_below, bad_from, figure, light
+from builders.lights import bad_below, bad_from, counted, figure, increased, light, noted
 from builders.meanings import NO_YES, STATE_WORDS, state_number
 from builders.names import FLEET, NODE, RANKS, RECOVERY, Json
 from builders.panel import Hint, Scale, Words
@@ -46,7 +45,7 @@ def _ranks() -> Json:
         RANKS,
         ("run",),
     )
-    return light(words, bad_from("none", 1), [now(ranks_missing(), NAME)])
+    return counted(words, ranks_missing(), NAME)
 
 
 def _incidents() -> Json:
@@ -58,7 +57,7 @@ def _incidents() -> Json:
         RECOVERY,
         ("run",),
     )
-    return light(words, bad_from("none", 1), [now(open_incidents(), NAME)])
+    return counted(words, open_incidents(), NAME)
 
 
 def _checkpoint() -> Json:
@@ -152,8 +151,7 @@ def _nonfinite() -> Json:
         RECOVERY,
         ("run",),
     )
-    scale = Scale("none", decimals=0, steps=((None, GOOD), (0.5, BAD)))
-    return light(words, scale, [now(gained, NAME)])
+    return increased(words, gained, NAME)
 
 
 def _slow() -> Json:
@@ -164,8 +162,7 @@ def _slow() -> Json:
         RANKS,
         ("run",),
     )
-    scale = Scale("none", steps=((None, GOOD), (1, WATCH)))
-    return light(words, scale, [now(gauge("holdfast_job_slow_ranks"), NAME)])
+    return noted(words, gauge("holdfast_job_slow_ranks"), NAME)
 
 
 def _paused() -> Json:

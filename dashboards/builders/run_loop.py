@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from builders.grid import Placed
 from builders.lights import bars
-from builders.lines import Style, lines
+from builders.lines import Style, lines, one_line
 from builders.names import RANKS, RECOVERY, Json
 from builders.panel import Hint, Scale, Words
-from builders.query import now, over_time
+from builders.query import Query, now, over_time
 from builders.selecting import PER_RUN, gained, gauge, of_run
 
-ORDER = "{{run}}: "
+RUN = "{{run}}"
+ITS_RANKS = (RANKS, ("run",))
+ITS_RECOVERY = (RECOVERY, ("run",))
+"""Where a click on a run's line leads."""
+
+MEDIAN, MOST = "quantile {} (0.5, {})", "max {} ({})"
 
 
 def loop() -> list[Placed]:
@@ -21,25 +26,43 @@ def loop() -> list[Placed]:
 
 def slowness() -> list[Placed]:
     """How many are slow, what it costs, why."""
-    return [Placed(_slow(), 8, 8), Placed(_gain(), 8, 8), Placed(_slowed(), 8, 8)]
+    return [Placed(one, 8, 8) for one in (_slow(), _gain(), _slowed())]
 
 
 def _step_time() -> Json:
-    seconds = of_run("holdfast_rank_step_seconds")
     words = Hint(
         "Step time",
         "Wall time of a step: of the median rank, of 95 %, of the slowest.",
         "All three rise together: everyone is slower. Only the slowest does: a "
         "straggler that does not hold the others up yet.",
-        RANKS,
-        ("run",),
+        *ITS_RANKS,
     )
-    queries = [
-        over_time(f"quantile {PER_RUN} (0.5, {seconds})", f"{ORDER}median"),
-        over_time(f"quantile {PER_RUN} (0.95, {seconds})", f"{ORDER}95 %"),
-        over_time(f"max {PER_RUN} ({seconds})", f"{ORDER}slowest"),
-    ]
-    return lines(words, Scale("s", least=0), queries)
+    shown = {"median": MEDIAN, "95 %": "quantile {} (0.95, {})", "slowest": MOST}
+    return lines(words, Scale("s", least=0), _spread("holdfast_rank_step_seconds", shown))
+
+
+def _loss() -> Json:
+    words = Hint(
+        "Loss",
+        "As reported: the median rank's, and the range over ranks. A gap is NaN, Inf, or nothing "
+        "reported.",
+        "One rank far from the others: suspect its data or its device. All of "
+        "them up: learning rate or batch.",
+        *ITS_RECOVERY,
+    )
+    shown = {"median": MEDIAN, "least": "min {} ({})", "most": MOST}
+    return lines(words, Scale("none"), _spread("holdfast_rank_loss", shown), Style(axis="symlog"))
+
+
+def _gradient() -> Json:
+    words = Hint(
+        "Gradient norm",
+        "The median rank's, and the most of any.",
+        "Spikes before NaN are the usual order; *NaN or Inf* above counts those.",
+        *ITS_RECOVERY,
+    )
+    spread = _spread("holdfast_rank_gradient_norm", {"median": MEDIAN, "most": MOST})
+    return lines(words, Scale("none"), spread, Style(axis="log"))
 
 
 def _tokens() -> Json:
@@ -47,46 +70,9 @@ def _tokens() -> Json:
         "Throughput",
         "Tokens a second that all ranks train on; the best single number for how fast the run is.",
         "Lower after a restart: fewer nodes? See *Nodes* under *Fleet*.",
-        RANKS,
-        ("run",),
+        *ITS_RANKS,
     )
-    tokens = gauge("holdfast_job_tokens_per_second")
-    return lines(words, Scale("short", least=0), [over_time(tokens, "{{run}}")])
-
-
-def _loss() -> Json:
-    loss = of_run("holdfast_rank_loss")
-    words = Hint(
-        "Loss",
-        "As reported: the median rank's, and the range over ranks. A gap is NaN, Inf, or nothing "
-        "reported.",
-        "One rank far from the others: suspect its data or its device. All of "
-        "them up: learning rate or batch.",
-        RECOVERY,
-        ("run",),
-    )
-    queries = [
-        over_time(f"quantile {PER_RUN} (0.5, {loss})", f"{ORDER}median"),
-        over_time(f"min {PER_RUN} ({loss})", f"{ORDER}least"),
-        over_time(f"max {PER_RUN} ({loss})", f"{ORDER}most"),
-    ]
-    return lines(words, Scale("none"), queries, Style(axis="symlog"))
-
-
-def _gradient() -> Json:
-    norm = of_run("holdfast_rank_gradient_norm")
-    words = Hint(
-        "Gradient norm",
-        "The median rank's, and the most of any.",
-        "Spikes before NaN are the usual order; *NaN or Inf* above counts those.",
-        RECOVERY,
-        ("run",),
-    )
-    queries = [
-        over_time(f"quantile {PER_RUN} (0.5, {norm})", f"{ORDER}median"),
-        over_time(f"max {PER_RUN} ({norm})", f"{ORDER}most"),
-    ]
-    return lines(words, Scale("none"), queries, Style(axis="log"))
+    return one_line(words, "short", gauge("holdfast_job_tokens_per_second"), RUN)
 
 
 def _slow() -> Json:
@@ -94,11 +80,9 @@ def _slow() -> Json:
         "Slow ranks, over time",
         "Ranks that are slower than they should be.",
         "`holdfast explain --slow` names each, with cause and evidence.",
-        RANKS,
-        ("run",),
+        *ITS_RANKS,
     )
-    slow = gauge("holdfast_job_slow_ranks")
-    return lines(words, Scale("none", least=0), [over_time(slow, "{{run}}")])
+    return one_line(words, "none", gauge("holdfast_job_slow_ranks"), RUN)
 
 
 def _gain() -> Json:
@@ -107,11 +91,9 @@ def _gain() -> Json:
         "By how much the job would be faster without the one rank that slows it most. A gap: "
         "none does.",
         "From some 10 % on a spare's place is worth a restart: `policy.replace_slow_after_s`.",
-        RANKS,
-        ("run",),
+        *ITS_RANKS,
     )
-    gain = gauge("holdfast_job_slowdown_gain_ratio")
-    return lines(words, Scale("percentunit", least=0), [over_time(gain, "{{run}}")])
+    return one_line(words, "percentunit", gauge("holdfast_job_slowdown_gain_ratio"), RUN)
 
 
 def _slowed() -> Json:
@@ -124,3 +106,11 @@ def _slowed() -> Json:
         RANKS,
     )
     return bars(words, Scale("s", least=0), [now(f"sort_desc({slowed} > 0)", "{{cause}}")])
+
+
+def _spread(metric: str, shown: dict[str, str]) -> list[Query]:
+    """How the ranks of each run differ in it. shown: word -> way to sum ranks up."""
+    of_ranks = of_run(metric)
+    return [
+        over_time(way.format(PER_RUN, of_ranks), f"{RUN}: {word}") for word, way in shown.items()
+    ]

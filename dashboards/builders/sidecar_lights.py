@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from builders.colours import BAD, GOOD, WATCH
 from builders.grid import Placed
-from builders.lights import bad_from, light
+from builders.lights import bad_from, counted, increased, noted
 from builders.lines import Style, lines
 from builders.meanings import YES_NO
 from builders.names import NODE, RUN, Json
 from builders.panel import Hint, Scale, Words
-from builders.query import now, over_time
+from builders.query import over_time
 from builders.rows_by_time import states
 from builders.selecting import (
     PER_NODE,
@@ -26,9 +25,9 @@ from builders.tables import Column, Hidden, table
 
 def panels() -> list[Placed]:
     """Six lights; leaders, heartbeats; every sidecar; probes that see nothing."""
-    made = (_down(), _store(), _leaders(), _probes(), _failed(), _hooks())
+    lit = (_down(), _store(), _leaders(), _probes(), _failed(), _hooks())
     return [
-        *(Placed(one, 4, 4) for one in made),
+        *(Placed(one, 4, 4) for one in lit),
         Placed(_leader(), 12, 8),
         Placed(_heartbeats(), 12, 8),
         Placed(_every_sidecar(), 14, 10),
@@ -37,7 +36,6 @@ def panels() -> list[Placed]:
 
 
 def _down() -> Json:
-    up = f"min {PER_NODE} ({of_node('up')})"
     words = Words(
         "Sidecars that don't answer",
         "Of those that Prometheus has found; a lost node stays listed for an hour.",
@@ -45,11 +43,10 @@ def _down() -> Json:
         "node is told by its heartbeat below.",
         RUN,
     )
-    return light(words, bad_from("none", 1), [now(or_zero(f"count({up} == 0)", f"count({up})"))])
+    return counted(words, _how_many(node_gauge("up", how="min"), "== 0"))
 
 
 def _store() -> Json:
-    up = node_gauge("holdfast_store_up", how="min")
     words = Words(
         "Without Redis",
         "Nodes that the coordination server does not answer.",
@@ -57,11 +54,10 @@ def _store() -> Json:
         "coordinated checkpoint is made: bring Redis back.",
         RUN,
     )
-    return light(words, bad_from("none", 1), [now(or_zero(f"count({up} == 0)", f"count({up})"))])
+    return counted(words, _how_many(node_gauge("holdfast_store_up", how="min"), "== 0"))
 
 
 def _leaders() -> Json:
-    leads = f"sum {PER_RUN} ({of_run('holdfast_node_is_leader')})"
     words = Words(
         "Runs without one leader",
         "Runs in which not exactly one sidecar leads.",
@@ -69,13 +65,11 @@ def _leaders() -> Json:
         "orders of the older are refused.",
         RUN,
     )
-    return light(
-        words, bad_from("none", 1), [now(or_zero(f"count({leads} != 1)", f"count({leads})"))]
-    )
+    leads = f"sum {PER_RUN} ({of_run('holdfast_node_is_leader')})"
+    return counted(words, _how_many(leads, "!= 1"))
 
 
 def _probes() -> Json:
-    up = f"min by (cluster, run, node, probe) ({of_node('holdfast_probe_up')})"
     words = Words(
         "Blind probes",
         "Probes that can't read what they are there to read.",
@@ -83,25 +77,22 @@ def _probes() -> Json:
         "missing.",
         NODE,
     )
+    up = node_gauge("holdfast_probe_up", per="by (cluster, run, node, probe)", how="min")
     # Without a right that nobody granted it is so for ever: worth knowing, not red.
-    scale = Scale("none", steps=((None, GOOD), (1, WATCH)))
-    return light(words, scale, [now(or_zero(f"count({up} == 0)", f"count({up})"))])
+    return noted(words, _how_many(up, "== 0"))
 
 
 def _failed() -> Json:
-    failed = f"sum(increase({of_node('holdfast_sidecar_failed_ticks_total')}[$__range]))"
     words = Words(
         "Failed rounds",
         "Rounds of sidecars that ended in an error of their own, in the time shown.",
         "A bug of Holdfast's: the sidecar's log has the traceback. Please report it.",
         RUN,
     )
-    scale = Scale("none", decimals=0, steps=((None, GOOD), (0.5, BAD)))
-    return light(words, scale, [now(failed)])
+    return increased(words, _all("holdfast_sidecar_failed_ticks_total"))
 
 
 def _hooks() -> Json:
-    errors = f"sum(increase({of_node('holdfast_rank_hook_errors_total')}[$__range]))"
     words = Words(
         "Errors of hooks",
         "Errors inside ranks that the hooks' guard caught, in the time shown. Training was not "
@@ -109,8 +100,7 @@ def _hooks() -> Json:
         "A bug of Holdfast's: the rank's log has one line for each kind. Please report it.",
         RUN,
     )
-    scale = Scale("none", decimals=0, steps=((None, GOOD), (0.5, BAD)))
-    return light(words, scale, [now(errors)])
+    return increased(words, _all("holdfast_rank_hook_errors_total"))
 
 
 def _leader() -> Json:
@@ -181,3 +171,13 @@ def _with_info(metric: str) -> str:
     info = f"max by (run, node, version, mode) ({of_node('holdfast_sidecar_info')})"
     value = f"max by (run, node) ({of_node(metric)})"
     return f"{info} * on (run, node) group_left () {value}"
+
+
+def _how_many(known: str, condition: str) -> str:
+    """0 when none of what is known meets it."""
+    return or_zero(f"count({known} {condition})", f"count({known})")
+
+
+def _all(counter: str) -> str:
+    """What it gained in the time that is shown, in all."""
+    return f"sum(increase({of_node(counter)}[$__range]))"

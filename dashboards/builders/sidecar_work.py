@@ -4,89 +4,66 @@ from __future__ import annotations
 
 from builders.colours import BAD, GOOD
 from builders.grid import Placed
-from builders.lines import Style, lines
+from builders.lines import Style, lines, one_line
 from builders.names import NODE, RUN, Json
 from builders.panel import Hint, Scale, Words
 from builders.query import over_time
 from builders.selecting import node_gauge, node_rate, of_node
 
 BY_NODE = "{{node}}"
+OF_NODE = (NODE, ("run", "node"))
+"""Where a click on a node's line leads."""
 
 
 def panels() -> list[Placed]:
     """Rounds, processor, memory, series; probes, the driver, actions."""
-    made = (
-        _rounds(),
-        _processor(),
-        _memory(),
-        _series(),
-        _scrapes(),
-        _probes(),
-        _driver(),
-        _stuck(),
-        _actions(),
-    )
+    made = (*_worst(), _probes(), _driver(), _stuck(), _actions())
     return [Placed(one, 8, 7) for one in made]
 
 
-def _rounds() -> Json:
+def _worst() -> list[Json]:
+    """What the ten sidecars that are worst at it need."""
     spent = node_rate("holdfast_sidecar_tick_seconds_total")
     rounds = node_rate("holdfast_sidecar_ticks_total")
-    words = Hint(
+    round_takes = Hint(
         "A round takes",
         "Read, judge, act, tell: the mean round of the ten slowest sidecars.",
         "Near `sidecar.tick_s` it can't keep up: a probe below is slow, or the "
         "machine has no processor to spare.",
-        NODE,
-        ("run", "node"),
+        *OF_NODE,
     )
-    return lines(words, Scale("s", least=0), [over_time(f"topk(10, {spent} / {rounds})", BY_NODE)])
-
-
-def _processor() -> Json:
-    words = Hint(
+    processor = Hint(
         "Processor of the sidecars",
         "CPUs' worth; the ten that use most.",
         "Some percent of one CPU is usual; it grows with ranks and GPUs of the node.",
-        NODE,
-        ("run", "node"),
+        *OF_NODE,
     )
-    used = node_rate("holdfast_sidecar_cpu_seconds_total")
-    return lines(words, Scale("percentunit", least=0), [over_time(f"topk(10, {used})", BY_NODE)])
-
-
-def _memory() -> Json:
-    words = Hint(
+    memory = Hint(
         "Memory of the sidecars",
         "Resident; the ten that hold most.",
         "Growing for days: please report it, with `holdfast_rank_*` series' number.",
-        NODE,
-        ("run", "node"),
+        *OF_NODE,
     )
-    held = node_gauge("holdfast_sidecar_resident_memory_bytes")
-    return lines(words, Scale("bytes", least=0), [over_time(f"topk(10, {held})", BY_NODE)])
-
-
-def _series() -> Json:
-    words = Hint(
+    series = Hint(
         "Series",
         "That Prometheus takes from each sidecar at a scrape; the ten with most.",
         "A leader has the whole job's besides its own.",
         NODE,
     )
-    taken = f"topk(10, max by (cluster, run, node) ({of_node('scrape_samples_scraped')}))"
-    return lines(words, Scale("none", least=0), [over_time(taken, BY_NODE)])
-
-
-def _scrapes() -> Json:
-    words = Hint(
+    scrapes = Hint(
         "A scrape takes",
         "As Prometheus measures it; the ten slowest.",
         "Seconds: the node has no processor to spare, or the network is slow.",
         NODE,
     )
-    took = f"topk(10, max by (cluster, run, node) ({of_node('scrape_duration_seconds')}))"
-    return lines(words, Scale("s", least=0), [over_time(took, BY_NODE)])
+    told = (
+        (round_takes, "s", f"{spent} / {rounds}"),
+        (processor, "percentunit", node_rate("holdfast_sidecar_cpu_seconds_total")),
+        (memory, "bytes", node_gauge("holdfast_sidecar_resident_memory_bytes")),
+        (series, "none", node_gauge("scrape_samples_scraped")),
+        (scrapes, "s", node_gauge("scrape_duration_seconds")),
+    )
+    return [one_line(words, unit, f"topk(10, {expr})", BY_NODE) for words, unit, expr in told]
 
 
 def _probes() -> Json:
@@ -97,7 +74,7 @@ def _probes() -> Json:
         NODE,
     )
     took = f"max by (probe) ({of_node('holdfast_probe_duration_seconds')})"
-    return lines(words, Scale("s", least=0), [over_time(took, "{{probe}}")])
+    return one_line(words, "s", took, "{{probe}}")
 
 
 def _driver() -> Json:
@@ -105,11 +82,10 @@ def _driver() -> Json:
         "The GPU driver's answers",
         "What a reading of all GPUs takes on the ten slowest nodes.",
         "Seconds: it hesitates, mostly over one ill GPU.",
-        NODE,
-        ("run", "node"),
+        *OF_NODE,
     )
-    took = f"topk(10, {node_gauge('holdfast_gpu_reading_duration_seconds')})"
-    return lines(words, Scale("s", least=0), [over_time(took, BY_NODE)])
+    took = node_gauge("holdfast_gpu_reading_duration_seconds")
+    return one_line(words, "s", f"topk(10, {took})", BY_NODE)
 
 
 def _stuck() -> Json:
@@ -118,8 +94,7 @@ def _stuck() -> Json:
         "Child processes that asked the driver, got no answer and can't be killed, by node.",
         "The node needs a reboot; its ranks may go on until then. Everything about its GPUs is "
         "old or absent.",
-        NODE,
-        ("run", "node"),
+        *OF_NODE,
     )
     stuck = node_gauge("holdfast_nvml_stuck_children", how="sum")
     scale = Scale("none", least=0, steps=((None, GOOD), (1, BAD)))

@@ -36,6 +36,10 @@ SHIPPING_S = 60.0
 """A launcher waits for this, and a machine's shutdown is seldom longer; ten times what a snapshot
 of a few gigabytes takes to a local disk."""
 
+PREEMPTED = "preempted"
+"""Cause of a plan whose nodes somebody wanted back. Ill hardware may stop a run with the same exit
+code, and then nobody is about to kill it: its end has to be heard."""
+
 LAST_WORDS_S = 20.0
 """For a Prometheus to come by and hear how the run ended: an interval of 15 s, and some."""
 
@@ -76,7 +80,7 @@ class Parting:
     def _has_last_words(self, orders: Orders, now_s: float) -> bool:
         """Who was asked to go has seconds until it is killed, and its exit code counts for more."""
         plan = orders.plan
-        if plan is None or plan.state not in TERMINAL or plan.exit_code == EXIT_REQUEUE:
+        if plan is None or plan.state not in TERMINAL or _was_preempted(plan):
             return False
         return orders.store_up and orders.is_leader and self.is_awaited(now_s)
 
@@ -158,6 +162,10 @@ class Parting:
             and bool(self.settings.checkpoint.dir)
             and self.settings.sidecar.mode == "act"
         )
+
+
+def _was_preempted(plan: Plan) -> bool:
+    return plan.exit_code == EXIT_REQUEUE and plan.cause == PREEMPTED
 
 
 def _ledger(orders: Orders) -> list[LedgerEntry]:

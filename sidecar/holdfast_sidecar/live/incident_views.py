@@ -23,19 +23,19 @@ def incidents_of(incidents: Iterable[Incident]) -> list[IncidentView]:
 
 def _view(incident: Incident, story: Story) -> IncidentView:
     return IncidentView(
-        identifier=incident.identifier,
-        cause=incident.cause,
+        incident.identifier,
+        incident.cause,
         node=incident.culprit_node,
         ranks=list(incident.culprit_ranks),
         since_unix_s=story.chapters[0].at_unix_s,
         detected_unix_s=incident.detected_unix_s,
         recovered_unix_s=incident.recovered_unix_s,
         decided=incident.decided,
+        title=sum_up(story),
+        story=list(_lines(story)),
         is_over=story.is_over,
         lost_s=story.lost_s,
         lost_steps=story.lost_steps,
-        title=sum_up(story),
-        story=list(_lines(story)),
     )
 
 

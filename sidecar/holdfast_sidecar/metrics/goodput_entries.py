@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_sidecar.metrics.entry import JOB, Entry, counter, gauge, of_job, summary
+from holdfast_sidecar.metrics.entry import JOB, NODE, Entry, counter, gauge, of_job, summary
 
 GOODPUT: tuple[Entry, ...] = (
     of_job(
@@ -106,6 +106,15 @@ RELIABILITY: tuple[Entry, ...] = (
             "",
             JOB,
             "Nodes of the run's largest attempt so far: with fewer it has shrunk.",
+        )
+    ),
+    of_job(
+        gauge(
+            "node_drained",
+            "",
+            NODE,
+            "1 while a person keeps this node outside and no ranks run there: what the run lacks by"
+            " it is meant so; absent for others.",
         )
     ),
     of_job(

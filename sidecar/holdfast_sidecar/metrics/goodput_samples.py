@@ -112,11 +112,19 @@ def _draw_plan(
 ) -> Iterator[Sample]:
     nodes = 0 if cluster.account is None else cluster.account.nodes
     yield from told("job_nodes_wanted", max(nodes, len(plan.members)))
+    for node in sorted(_taken_out(cluster, plan)):
+        yield from told("node_drained", 1, node=node)
     known = cluster.incidents.values()
     left = budget_left(known, plan.restarts, cap(cluster, policy), policy, now_unix_s)
     yield from told("job_restart_budget_remaining", left)
     if plan.state in TERMINAL:
         yield from told("job_exit_code", plan.exit_code)
+
+
+def _taken_out(cluster: Cluster, plan: Plan) -> set[str]:
+    """Nodes that a person keeps outside; one whose ranks still run is not out yet."""
+    members = {member.node for member in plan.members}
+    return {one.node for one in cluster.outside() if one.by} - members
 
 
 def budget_left(

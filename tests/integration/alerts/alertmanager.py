@@ -51,16 +51,17 @@ class Webhook:
         return [notice_of(receiver, body, at) for (receiver, body), at in heard]
 
     def names(self, receiver: str, run: str, status: str = "firing") -> list[list[str]]:
-        """The alerts of each notification about a run."""
-        return [
-            sorted(one["labels"]["alertname"] for one in body["alerts"] if one["status"] == status)
+        """The alerts about a run in each notification that has any; one may be about several."""
+        found = [
+            sorted(
+                one["labels"]["alertname"]
+                for one in body["alerts"]
+                if one["status"] == status and one["labels"].get("run", "") == run
+            )
             for to, body in list(self.sent)
-            if to == receiver and body["status"] == status and _is_about(body, run)
+            if to == receiver and body["status"] == status
         ]
-
-
-def _is_about(body: dict[str, Any], run: str) -> bool:
-    return bool(body["groupLabels"].get("run", "") == run)
+        return [names for names in found if names]
 
 
 @dataclass(frozen=True)

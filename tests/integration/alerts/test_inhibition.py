@@ -152,6 +152,18 @@ def test_who_else_is_told_what(manager: Alertmanager) -> None:
     }
 
 
+def test_runs_whose_redis_is_away_are_one_page(manager: Alertmanager) -> None:
+    runs = [f"shares-{number}" for number in range(3)]
+    manager.post(*(alert("StoreDown", run) for run in runs))
+    rest(SETTLED_S)
+    pages = [
+        sorted(one["labels"]["run"] for one in body["alerts"] if one["labels"]["run"] in runs)
+        for receiver, body in list(manager.webhook.sent)
+        if receiver == "pager" and body["groupLabels"].get("alertname") == "HoldfastStoreDown"
+    ]
+    assert [page for page in pages if page] == [runs]
+
+
 def test_the_watchdog_is_passed_on_at_once(manager: Alertmanager) -> None:
     manager.post({"alertname": "HoldfastWatchdog", **SHIPPED["HoldfastWatchdog"]})
     wait_until(

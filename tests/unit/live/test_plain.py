@@ -2,41 +2,22 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.unit.top.pretend_views import NOW, troubled
 
 from holdfast_sidecar.live.plain import from_plain, to_plain
-from holdfast_sidecar.live.view import (
-    CheckpointView,
-    FindingView,
-    GpuView,
-    Heat,
-    IncidentView,
-    LiveView,
-    NodeView,
-    RankView,
-    SlowView,
-)
+from holdfast_sidecar.live.view import LiveView
 
-VIEW = LiveView(
-    run="llm",
-    now_unix_s=1_700_000_000.125,
-    node="a",
-    step=12,
-    step_s=0.125,
-    account={"productive": 12.5},
-    ranks=[
-        RankView(0, "a", 12, "forward", gpu=GpuView(busy=0.5, power_w=300.0)),
-        RankView(1, "b", 12, "backward", slowdown=0.3, cause="compute"),
-    ],
-    nodes=[NodeView("a", True, 1_700_000_000.0, "member", [0])],
-    heat=Heat([1.0, 2.0], [1, None], {0: [1.0, None]}, {0: [3, None]}, ["forward"]),
-    incidents=[IncidentView("i1", "crash", story=["+0 ms: first sign"])],
-    findings=[FindingView("stall", "a", None, 3.0, True, "rank 0")],
-    slow=[SlowView(1, "b", 30.0)],
-    checkpoint=CheckpointView(durable_step=10),
+JOB = troubled(4, has_gpus=True)
+VIEW = replace(
+    JOB,
+    ranks=[replace(one, phase_since_unix_s=NOW - 1) for one in JOB.ranks],
+    nodes=[replace(one, heartbeat_unix_s=NOW - 1) for one in JOB.nodes],
 )
+"""Every list of it has something in it; times that come many at once are told in whole seconds."""
 
 
 def through_json(view: LiveView) -> LiveView | None:
@@ -48,6 +29,7 @@ def test_a_view_comes_back_as_it_was() -> None:
 
 
 def test_every_field_is_told() -> None:
+    assert all((VIEW.ranks, VIEW.nodes, VIEW.incidents, VIEW.findings, VIEW.slow, VIEW.heat.rows))
     assert set(to_plain(VIEW)) == {one.name for one in dataclasses.fields(LiveView)}
 
 
@@ -93,7 +75,7 @@ def test_what_is_of_another_kind_is_left_at_its_default(field: str, value: Any) 
     assert view is not None
     default = getattr(LiveView(), field)
     assert getattr(view, field) == default
-    assert dataclasses.replace(view, **{field: getattr(VIEW, field)}) == VIEW
+    assert replace(view, **{field: getattr(VIEW, field)}) == VIEW
 
 
 def test_rows_that_are_none_are_left_out() -> None:
@@ -105,7 +87,7 @@ def test_rows_that_are_none_are_left_out() -> None:
 
 
 def test_a_number_that_json_cannot_say_is_none() -> None:
-    view = dataclasses.replace(VIEW, step_s=float("inf"), mfu=float("nan"))
+    view = replace(VIEW, step_s=float("inf"), mfu=float("nan"))
     back = through_json(view)
     assert back is not None
     assert (back.step_s, back.mfu) == (None, None)

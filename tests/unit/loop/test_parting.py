@@ -170,6 +170,13 @@ def test_the_leader_stays_until_a_prometheus_has_heard_of_the_end(scene: Scene) 
     assert not scene.marker.exists()
 
 
+def test_it_waits_for_it_too_where_ill_hardware_ended_the_run(scene: Scene) -> None:
+    scene.parting.is_awaited = lambda now_s: True
+    assert scene.parting.keeps(
+        leading(replace(PLAN, state="stopped", exit_code=75, cause="gpu")), 0.0
+    )
+
+
 def test_it_does_not_wait_long_for_a_prometheus(scene: Scene) -> None:
     scene.parting.is_awaited = lambda now_s: True
     assert scene.parting.keeps(leading(), 100.0)
@@ -183,7 +190,7 @@ def test_it_does_not_wait_long_for_a_prometheus(scene: Scene) -> None:
         pytest.param(replace(leading(), store_up=False), id="nobody knows what holds"),
         pytest.param(leading(PLAN), id="the job goes on"),
         pytest.param(
-            leading(replace(PLAN, state="stopped", exit_code=75)),
+            leading(replace(PLAN, state="stopped", exit_code=75, cause="preempted")),
             id="it is about to be killed",
         ),
     ],

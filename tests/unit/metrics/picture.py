@@ -56,6 +56,7 @@ from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.records.quarantine import Quarantine
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.snapshot import PeerOrder, SnapshotOrder, SnapshotReport
 from holdfast_sidecar.remedy import Remedy
@@ -74,6 +75,7 @@ PLAN = Plan(
     members=[Member("a", "x", 0, 0, 1), Member("b", "y", 1, 1, 1)],
     world_size=2,
     restarts=3,
+    outside=[Quarantine("m-c", "c", 900.0, 2000.0, by="ops", is_drained=True)],
 )
 
 

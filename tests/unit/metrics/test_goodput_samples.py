@@ -16,6 +16,7 @@ from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.records.account import Category
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.quarantine import Quarantine
 from holdfast_sidecar.settings import CostSettings, PolicySettings
 
 NEW = replace(
@@ -69,6 +70,18 @@ def test_a_price_is_told_where_there_is_one() -> None:
     assert told(picture(), "job_gpu_hour_price") == {("EUR",): 2.5}
     free = replace(picture(), price=CostSettings())
     assert told(free, "job_gpu_hour_price") == {}
+
+
+def test_nodes_that_a_person_took_out_are_named_once_no_ranks_run_there() -> None:
+    outside = [
+        Quarantine("m-b", "b", 0.0, 2000.0, by="ops", is_drained=True),
+        Quarantine("m-c", "c", 0.0, 2000.0, by="ops", is_drained=True),
+        Quarantine("m-d", "d", 0.0, 2000.0),
+    ]
+    plan = {"current": encode(replace(PLAN, outside=outside))}
+    view = replace(VIEW, sections={**VIEW.sections, Section.PLAN: plan})
+    shown = replace(picture(), orders=replace(picture().orders, view=view))
+    assert told(shown, "node_drained") == {("c",): 1.0}, "b still trains, d was blamed"
 
 
 def test_the_exit_code_is_absent_while_it_runs() -> None:
