@@ -29,10 +29,23 @@ class Prometheus:
 
     def query(self, expression: str) -> list[tuple[dict[str, str], float]]:
         """Labels and value of every series that the expression gives now."""
-        words = urllib.parse.urlencode({"query": expression})
-        with urllib.request.urlopen(f"http://{self.address}/api/v1/query?{words}", timeout=5) as a:
-            told: dict[str, Any] = json.loads(a.read())
-        return [(one["metric"], float(one["value"][1])) for one in told["data"]["result"]]
+        found = self._ask("query", query=expression)
+        return [(one["metric"], float(one["value"][1])) for one in found]
+
+    def series_over(self, expression: str, seconds: float) -> int:
+        """How many series it gives over this time until now."""
+        now = time.time()
+        return len(
+            self._ask("query_range", query=expression, start=now - seconds, end=now, step=1.0)
+        )
+
+    def _ask(self, route: str, **asked: object) -> list[dict[str, Any]]:
+        words = urllib.parse.urlencode(asked)
+        with urllib.request.urlopen(
+            f"http://{self.address}/api/v1/{route}?{words}", timeout=5
+        ) as a:
+            found: list[dict[str, Any]] = json.loads(a.read())["data"]["result"]
+        return found
 
     def wait_for(
         self, expression: str, holds: Callable[[dict[str, float]], bool], timeout_s: float = 20.0

@@ -23,6 +23,9 @@ FLAPS = 3
 
 TRAINING = ("resumable", "1000000", "0.02")
 
+WRITES_AND_COSTS = ("--set=checkpoint.every_s=5", "--set=cost.per_gpu_hour=2")
+"""So that dashboards have something to show."""
+
 
 @dataclass
 class Patient:
@@ -74,7 +77,8 @@ def pair(server: Server, name: str) -> Patient:
 
 def with_a_spare(server: Server, name: str) -> tuple[Patient, FakeSysfs]:
     """The same and a spare; the first node's links are ours to pull."""
-    patient = _patient(server, name, "abc", ["--nnodes=2", "--spares=1"])
+    patient = _patient(server, name, "abc", ["--nnodes=2", "--spares=1", *WRITES_AND_COSTS])
+    patient.options = [*patient.options, f"--checkpoint-dir={patient.job.folder / 'kept'}"]
     machine = patient.job.folder / "machine"
     links = fake_machine(machine)
     patient.own["a"] = [f"--set=paths.machine_root={machine}", "--set=sidecar.machine=machine-a"]

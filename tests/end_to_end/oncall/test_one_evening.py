@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
@@ -20,8 +20,10 @@ from pathlib import Path
 
 import pytest
 from tests.end_to_end.oncall.duty import Duty, on_duty, watching
+from tests.end_to_end.oncall.looking import still_waiting, unanswered
 from tests.end_to_end.oncall.patients import Patient, flap, pair, with_a_spare
 from tests.integration.sidecar.node import Node
+from tests.prometheus_server import Prometheus
 from tests.servers import Server, free_port, required
 
 from holdfast_sidecar.demo.stack.asking import knows_the_job
@@ -33,6 +35,9 @@ FACTOR = 10.0
 KNOWN_WITHIN_S = 60.0
 TOLD_WITHIN_S = 60.0
 """Some 15 s by the waits; the rest is for a machine on which everything else runs as well."""
+
+ANSWERED_WITHIN_S = 15.0
+"""Rates need a few scrapes of what has only just begun."""
 
 WATCHDOG_FACTOR = 15.0
 WORD_S = 60.0 / WATCHDOG_FACTOR
@@ -63,6 +68,8 @@ class Evening:
     spared: Patient
     lost_of_pair: str
     lost_unix_s: float
+    prometheus: Prometheus
+    """That of the run with a spare."""
 
 
 LOST_OF_SPARED = "b"
@@ -72,7 +79,7 @@ LOST_OF_SPARED = "b"
 @pytest.fixture(scope="module")
 def evening(
     room: ExitStack, new_server: Callable[[], Server], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Evening]:
+) -> Evening:
     for program in ("prometheus", "prometheus-alertmanager"):
         required(program)
     folder = tmp_path_factory.mktemp("evening")
@@ -116,7 +123,7 @@ def evening(
     flapping = threading.Thread(target=flap, args=(links,))
     flapping.start()
     room.callback(flapping.join)
-    yield Evening(duty, switch, two, spared, lost, lost_unix_s)
+    return Evening(duty, switch, two, spared, lost, lost_unix_s, patient)
 
 
 def start_jobs(room: ExitStack, two: Patient, spared: Patient) -> None:
@@ -202,6 +209,17 @@ def test_a_dead_redis_is_one_page(evening: Evening) -> None:
     duty = evening.duty
     duty.await_that(lambda: bool(duty.pages("stranded")), "somebody is paged", TOLD_WITHIN_S)
     assert [one.names for one in duty.pages("stranded")] == [["HoldfastStoreDown"]]
+
+
+def test_every_query_of_a_dashboard_finds_something_or_is_known_to_wait(evening: Evening) -> None:
+    """Of real sidecars, whose node was lost and replaced; still_waiting.yaml says for what."""
+    waiting = still_waiting()
+    until_s = time.monotonic() + ANSWERED_WITHIN_S
+    while (found := unanswered(evening.prometheus)) - waiting.may and time.monotonic() < until_s:
+        time.sleep(1.0)
+    print("\n".join(sorted(found)))  # pytest shows it where the test fails
+    assert sorted(found - waiting.may) == [], "nothing is found"
+    assert sorted(waiting.must - found) == [], "they do not wait any more"
 
 
 def test_a_dead_prometheus_is_told_by_the_watchdog_s_silence(evening: Evening) -> None:

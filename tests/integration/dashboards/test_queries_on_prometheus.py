@@ -14,7 +14,7 @@ from functools import partial
 import pytest
 from tests.integration.dashboards.catalogue_data import STEP_S, openmetrics
 from tests.servers import free_port, required, wait_until
-from tests.unit.dashboards.boards import UIDS, Json, as_promql, load, panels
+from tests.unit.dashboards.boards import UIDS, Json, as_promql, load, panels, questions
 
 from holdfast_sidecar.server.parent_death import die_with
 
@@ -84,19 +84,11 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
 
 @pytest.mark.parametrize("uid", UIDS)
 def test_every_query_of_a_dashboard_finds_something(prometheus: Asked, uid: str) -> None:
-    board = load(uid)
-    asked = [
-        (f"{panel['title']} {target['refId']}", target["expr"], target["instant"])
-        for panel in panels(board)
-        for target in panel["targets"]
-    ]
-    marks = [mark for mark in board["annotations"]["list"] if "expr" in mark]
-    asked += [(f"mark {mark['name']}", mark["expr"], False) for mark in marks]
     empty = []
-    for where, expression, is_instant in asked:
-        ask = prometheus.now if is_instant else prometheus.over_time
-        if not ask(as_promql(expression)):
-            empty.append(f"{where}: {expression}")
+    for one in questions(load(uid)):
+        ask = prometheus.now if one.is_instant else prometheus.over_time
+        if not ask(one.expression):
+            empty.append(f"{one.where}: {one.expression}")
     assert empty == []
 
 

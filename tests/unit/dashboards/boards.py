@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,26 @@ def expressions(board: Json) -> Iterator[tuple[str, str]]:
             asked = re.fullmatch(r"label_values\((.*), \w+\)", variable["query"]["query"])
             assert asked is not None, variable["query"]
             yield f"variable {name}", asked[1]
+
+
+@dataclass(frozen=True)
+class Question:
+    """A query of a panel or a mark, as it is asked when somebody looks."""
+
+    where: str
+    expression: str
+    is_instant: bool
+
+
+def questions(board: Json) -> Iterator[Question]:
+    """All that a dashboard asks, folded rows opened."""
+    for panel in panels(board):
+        for target in panel["targets"]:
+            where = f"{panel['title']} {target['refId']}"
+            yield Question(where, as_promql(target["expr"]), target["instant"])
+    for mark in board["annotations"]["list"]:
+        if "expr" in mark:
+            yield Question(f"mark {mark['name']}", as_promql(mark["expr"]), False)
 
 
 def as_promql(expression: str) -> str:
