@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
@@ -72,10 +72,17 @@ LOST_OF_SPARED = "b"
 @pytest.fixture(scope="module")
 def evening(
     room: ExitStack, new_server: Callable[[], Server], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Evening]:
+) -> Evening:
     for program in ("prometheus", "prometheus-alertmanager"):
         required(program)
     folder = tmp_path_factory.mktemp("evening")
+    # First, since words are waited for, and it needs nobody.
+    switch = room.enter_context(on_duty(folder / "switch", WATCHDOG_FACTOR))
+    resend = f"--rules.alert.resend-delay={RESEND_S:g}s"
+    nobody = [f"127.0.0.1:{free_port()}"]
+    doomed = room.enter_context(
+        watching(folder / "doomed", switch, nobody, WATCHDOG_FACTOR, resend)
+    )
     server, short_lived = new_server(), new_server()
     two, (spared, links) = pair(server, "pair"), with_a_spare(server, "spared")
     start_jobs(room, two, spared)
@@ -87,12 +94,6 @@ def evening(
     most = room.enter_context(watching(folder / "most", duty, seeds, FACTOR))
     patient = room.enter_context(
         watching(folder / "patient", duty, spared.sidecars, FACTOR, silence=False)
-    )
-    switch = room.enter_context(on_duty(folder / "switch", WATCHDOG_FACTOR))
-    resend = f"--rules.alert.resend-delay={RESEND_S:g}s"
-    nobody = [f"127.0.0.1:{free_port()}"]
-    doomed = room.enter_context(
-        watching(folder / "doomed", switch, nobody, WATCHDOG_FACTOR, resend)
     )
     for prometheus, expression in (
         (most, knows_the_job("pair", 2)),
@@ -116,7 +117,7 @@ def evening(
     flapping = threading.Thread(target=flap, args=(links,))
     flapping.start()
     room.callback(flapping.join)
-    yield Evening(duty, switch, two, spared, lost, lost_unix_s)
+    return Evening(duty, switch, two, spared, lost, lost_unix_s)
 
 
 def start_jobs(room: ExitStack, two: Patient, spared: Patient) -> None:

@@ -69,9 +69,7 @@ def test_a_page_comes_within_two_minutes_and_a_spare_makes_it_a_ticket(
 
     two.start(lost)
     two.job.await_stepping(2, attempt=1)
-    duty.await_that(
-        lambda: bool(duty.tickets("spared", "b")), "there is a ticket", TICKET_WITHIN_S
-    )
+    duty.await_that(lambda: bool(duty.tickets("spared", "b")), "there is a ticket", TICKET_WITHIN_S)
     duty.await_that(
         lambda: duty.all_clear("pair") is not None, "the page is resolved", RESOLVED_WITHIN_S
     )
