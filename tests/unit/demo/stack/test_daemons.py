@@ -30,9 +30,7 @@ HTTPServer((host, int(port)), Handler).serve_forever()
 
 
 def test_it_runs_until_it_is_ended(tmp_path: Path) -> None:
-    daemon = start(
-        "It", lambda at: [sys.executable, "-c", READY_AT_ONCE, at], tmp_path / "it.log"
-    )
+    daemon = start("It", lambda at: [sys.executable, "-c", READY_AT_ONCE, at], tmp_path / "it.log")
     try:
         assert fetch(f"{daemon.url}/-/ready") == b""
         assert not daemon.has_ended()
