@@ -90,7 +90,7 @@ def demo(
     With --stack real Prometheus and Alertmanager watch two nodes that have no spare, with the
     rules, routes and scrape block that come with Holdfast. A node is killed; a webhook of ours is
     called, as whoever is on call would be; the node comes back, and the webhook is told that it is
-    over. That takes some six minutes with the shipped waits, two with --brisk. Both programs have
+    over. That takes some four minutes with the shipped waits, two with --brisk. Both programs have
     to be installed; what is missing is told, with how to get it.
 
     Exit code 1 when anything failed: not noticed, wrong culprit, not recovered, other weights;

@@ -47,6 +47,9 @@ from holdfast_sidecar.records.incident import WITHHELD, Incident
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.quarantine import Quarantine
 
+OF_A_LOSS = ("node_lost", "node_left")
+"""Causes by which a node is gone with all its ranks."""
+
 
 def await_evidence(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome:
     """Nothing is ended before every living node kept what would die, or the time for it is over."""
@@ -92,7 +95,8 @@ def reform(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcom
         # Whoever ended the attempt died before it wrote this down: pauses count from now on.
         missed = dataclasses.replace(incident, ended_unix_s=circumstances.now_unix_s)
         return Outcome((amend(cluster, missed),))
-    if known is not None and _is_news(incident, known):
+    if known is not None and (_is_news(incident, known) or _is_loss(incident, known)):
+        # Of a loss at once: until enough nodes are here again people are told of what is known now.
         return Outcome((amend(cluster, incident),))
     settings, now = circumstances.settings, circumstances.now_unix_s
     way = find_way(cluster, plan, incident, settings, cap(cluster, settings.policy), now)
@@ -161,6 +165,12 @@ def _is_news(incident: Incident, known: Incident) -> bool:
     return incident.cause != known.cause and incident.cause in hardware.OF_HARDWARE
 
 
+def _is_loss(incident: Incident, known: Incident) -> bool:
+    """Whether it is known now that the node is gone, and not just a rank of it. One that leaves by
+    order may be the first of all: then the crash stays what it was."""
+    return incident.cause == "node_lost" and known.cause == "crash" and not known.decided
+
+
 def _explained(incident: Incident, cluster: Cluster, plan: Plan) -> Incident:
     better = hardware.explained(incident, cluster, plan)
     is_news = _is_news(better, incident)
@@ -180,9 +190,11 @@ def _told_since(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> I
     if incident.onset_step < 0 and (onset := onset_in(cluster, plan)) >= 0:
         incident = dataclasses.replace(incident, onset_step=onset)
     incident = dataclasses.replace(incident, step_reached=step_reached(cluster, plan, incident))
-    if incident.cause not in ("crash", "node_lost", "node_left"):
+    if incident.cause not in ("crash", *OF_A_LOSS):
         return incident
     if (lost := lost_members(cluster, plan, circumstances.now_unix_s)) is not None:
+        if incident.cause in OF_A_LOSS and incident.culprit_ranks == lost.culprit_ranks:
+            return incident  # what it was known by; of a node that is back nothing is to be seen
         # Crashes mostly are of the loss; should one not be, what was seen of it is still told.
         seen = incident.evidence if incident.cause == "crash" else []
         return dataclasses.replace(

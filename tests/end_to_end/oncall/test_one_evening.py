@@ -83,6 +83,13 @@ def evening(
     for program in ("prometheus", "prometheus-alertmanager"):
         required(program)
     folder = tmp_path_factory.mktemp("evening")
+    # First, since words are waited for, and it needs nobody.
+    switch = room.enter_context(on_duty(folder / "switch", WATCHDOG_FACTOR))
+    resend = f"--rules.alert.resend-delay={RESEND_S:g}s"
+    nobody = [f"127.0.0.1:{free_port()}"]
+    doomed = room.enter_context(
+        watching(folder / "doomed", switch, nobody, WATCHDOG_FACTOR, resend)
+    )
     server, short_lived = new_server(), new_server()
     two, (spared, links) = pair(server, "pair"), with_a_spare(server, "spared")
     start_jobs(room, two, spared)
@@ -94,12 +101,6 @@ def evening(
     most = room.enter_context(watching(folder / "most", duty, seeds, FACTOR))
     patient = room.enter_context(
         watching(folder / "patient", duty, spared.sidecars, FACTOR, silence=False)
-    )
-    switch = room.enter_context(on_duty(folder / "switch", WATCHDOG_FACTOR))
-    resend = f"--rules.alert.resend-delay={RESEND_S:g}s"
-    nobody = [f"127.0.0.1:{free_port()}"]
-    doomed = room.enter_context(
-        watching(folder / "doomed", switch, nobody, WATCHDOG_FACTOR, resend)
     )
     for prometheus, expression in (
         (most, knows_the_job("pair", 2)),

@@ -252,3 +252,32 @@ def test_a_loss_of_a_node_that_was_first_taken_for_a_crash_began_with_its_last_h
     circumstances = Circumstances(7, NOW, NOW, Settings(), None, candidates=())
     incident = incident_of(decide(cluster, circumstances))
     assert (incident.cause, incident.since_unix_s) == ("node_lost", NOW - 5)
+
+
+def test_a_loss_is_told_as_one_while_its_node_is_waited_for_and_stays_one_when_it_is_back() -> None:
+    """A page that goes out meanwhile names it."""
+    agents = {"a": agent("a", "joining"), "b": agent("b")}
+    waiting = Cluster(
+        agents=agents,
+        plan=ENDED,
+        plan_text=encode(ENDED),
+        incidents={"x": SEEN},
+        incident_texts={"x": encode(SEEN)},
+        lost={"b": 5.0},
+    )
+    circumstances = Circumstances(7, NOW, NOW, Settings(), None, candidates=())
+    told = incident_of(decide(waiting, circumstances))
+    assert (told.cause, told.culprit_node, told.decided) == ("node_lost", "b", "")
+    assert told.evidence == ["nothing was heard of it for 5.0 s", *SEEN.evidence]
+
+    knowing = dataclasses.replace(
+        waiting, incidents={"x": told}, incident_texts={"x": encode(told)}
+    )
+    assert not decide(knowing, circumstances).writes
+
+    back = {**agents, "b": dataclasses.replace(agent("b", "joining"), incarnation="another")}
+    reopened = incident_of(
+        decide(dataclasses.replace(knowing, agents=back, lost={}), circumstances)
+    )
+    assert (reopened.cause, reopened.decided) == ("node_lost", "restart")
+    assert reopened.evidence == told.evidence
