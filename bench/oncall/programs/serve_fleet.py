@@ -19,6 +19,7 @@ from pathlib import Path
 
 from bench.oncall.made_fleet import MadeFleet
 from bench.oncall.made_job import LASTED_S, RUN, MadeJob
+
 from holdfast_sidecar.live_page import LivePage
 from holdfast_sidecar.live_telling import LiveTelling
 from holdfast_sidecar.picture import Picture
