@@ -16,7 +16,7 @@ from bench.oncall.goals import figures
 from bench.oncall.made_fleet import MadeFleet
 from bench.oncall.made_job import LASTED_S, RUN, MadeJob
 from bench.oncall.monitors import Group
-from bench.oncall.names import BOARDS, DATA, PAGE, PAGER, PAINT, RULES, STATIC
+from bench.oncall.names import BOARDS, DATA, PAGE, PAGER, PAINT, PROMETHEUS, STATIC
 from bench.oncall.pager import judged
 from bench.oncall.rows import BENCHMARK, tasks
 from bench.oncall.rules import Evaluations
@@ -174,14 +174,14 @@ def test_an_evaluation_that_is_seen_twice_is_one() -> None:
 def test_rules_may_take_a_fifth_of_their_interval(took_s: float, is_met: bool) -> None:
     quick = {"group": "a", "interval_s": 30.0, "took_s": [0.1, 0.2], "failed": 0}
     slow = {"group": "b", "interval_s": 15.0, "took_s": [took_s, 0.1], "failed": 0}
-    found = figures(stamped(RULES, quick, slow))
+    found = figures(stamped(PROMETHEUS, quick, slow))
     assert met(found, "rules at 1024 ranks: slowest") is is_met
     assert met(found, "rules that could not be evaluated") is True
 
 
 def test_a_rule_that_fails_is_told() -> None:
     failing = {"group": "a", "interval_s": 30.0, "took_s": [0.1], "failed": 1}
-    assert met(figures(stamped(RULES, failing)), "rules that could not be evaluated") is False
+    assert met(figures(stamped(PROMETHEUS, failing)), "rules that could not be evaluated") is False
 
 
 @pytest.mark.parametrize(("more", "is_met"), [(0, True), (1, False)])
