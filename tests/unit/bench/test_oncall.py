@@ -184,6 +184,15 @@ def test_a_rule_that_fails_is_told() -> None:
     assert met(figures(stamped(PROMETHEUS, failing)), "rules that could not be evaluated") is False
 
 
+def test_a_dashboard_is_as_slow_as_its_slowest_query_and_empty_answers_are_told() -> None:
+    answered = {"board": BOARDS[0], "s": 0.5, "series": 3}
+    empty = {"board": BOARDS[0], "s": 0.1, "series": 0}
+    found = {one.name: one.value for one in figures(stamped(PROMETHEUS, answered, empty))}
+    assert found[f"{BOARDS[0]} at 1024 ranks: slowest query"] == 0.5
+    assert found[f"{BOARDS[1]} at 1024 ranks: slowest query"] is None
+    assert found["queries that found nothing"] == 1
+
+
 @pytest.mark.parametrize(("more", "is_met"), [(0, True), (1, False)])
 def test_a_page_has_limits(more: int, is_met: bool) -> None:
     sizes = {"packed_bytes": 200_000 + more, "bytes": 100_000 + more, "ms": 50.0}
