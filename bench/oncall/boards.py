@@ -1,4 +1,4 @@
-"""How long the dashboards' queries take at 1,024 ranks, on a Prometheus that scrapes them."""
+"""How long the dashboards' queries take."""
 
 from __future__ import annotations
 
@@ -12,13 +12,9 @@ from typing import Any
 
 from bench.benchmark import Sample
 from bench.oncall.monitors import Prometheus
-from bench.oncall.names import BOARDS
-from bench.oncall.watched import watched
 
 FOLDER = Path(__file__).resolve().parents[2] / "dashboards"
 
-GATHERED_S = 600.0
-"""What there is to look at when the first is asked, and what is asked for."""
 POINTS = 1000
 """About a panel's width in pixels: as many Grafana asks for, whatever the range, where the panel
 does not say how many. So the work is that of the six hours that a dashboard opens with, but for
@@ -39,11 +35,9 @@ class Asked:
     """0: one moment's value."""
 
 
-def measure(ranks: int) -> list[Sample]:
-    """Every query of every dashboard, three times each; the middle one counts."""
-    with watched(ranks) as (server, _):
-        time.sleep(GATHERED_S)
-        return [_timed(server, one, ranks) for board in BOARDS for one in queries(load(board))]
+def timed(server: Prometheus, board: str, ranks: int, over_s: float) -> list[Sample]:
+    """Every query of a dashboard over so many seconds, three times each; the middle one counts."""
+    return [_timed(server, one, ranks, over_s) for one in queries(load(board))]
 
 
 def load(board: str) -> dict[str, Any]:
@@ -79,8 +73,8 @@ def as_promql(expression: str) -> str:
     return re.sub(r"\$(job|run|node)\b", ".+", expression)
 
 
-def _timed(server: Prometheus, asked: Asked, ranks: int) -> Sample:
-    told = [_ask(server, asked) for _ in range(TIMES)]
+def _timed(server: Prometheus, asked: Asked, ranks: int, over_s: float) -> Sample:
+    told = [_ask(server, asked, over_s) for _ in range(TIMES)]
     return {
         "ranks": ranks,
         "board": asked.board,
@@ -91,13 +85,13 @@ def _timed(server: Prometheus, asked: Asked, ranks: int) -> Sample:
     }
 
 
-def _ask(server: Prometheus, asked: Asked) -> tuple[float, int]:
+def _ask(server: Prometheus, asked: Asked, over_s: float) -> tuple[float, int]:
     if not asked.points:
         return server.timed("query", {"query": asked.expression})
     now = time.time()
     words = {
-        "start": f"{now - GATHERED_S:.3f}",
+        "start": f"{now - over_s:.3f}",
         "end": f"{now:.3f}",
-        "step": f"{GATHERED_S / asked.points:.3f}",
+        "step": f"{over_s / asked.points:.3f}",
     }
     return server.timed("query_range", {"query": asked.expression, **words})

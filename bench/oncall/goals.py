@@ -8,15 +8,14 @@ from bench.benchmark import Sample
 from bench.figures import Figure, at_most, exactly, middle, ratio
 from bench.oncall.names import (
     BOARDS,
-    DASHBOARDS,
     DATA,
     FORMATS,
     MOST_RANKS,
     PAGE,
     PAGER,
     PAINT,
+    PROMETHEUS,
     RANKS,
-    RULES,
     SCRAPE,
     STATIC,
 )
@@ -32,10 +31,9 @@ def figures(samples: Sequence[Sample]) -> list[Figure]:
     """What the samples come to."""
     return [
         *_scrape(_of(samples, SCRAPE)),
-        *_rules(_of(samples, RULES)),
+        *_prometheus(_of(samples, PROMETHEUS)),
         *_page(_of(samples, PAGE)),
         *_pager(_of(samples, PAGER)),
-        *_dashboards(_of(samples, DASHBOARDS)),
     ]
 
 
@@ -65,10 +63,16 @@ def _scraped(samples: Sequence[Sample], name: str, is_packed: bool) -> list[Figu
     return [middle(f"{how}: scrape", "ms", took), middle(f"{how}: size", "kB", size)]
 
 
-def _rules(samples: Sequence[Sample]) -> list[Figure]:
-    groups = [one for one in samples if "group" in one]
+def _prometheus(samples: Sequence[Sample]) -> list[Figure]:
+    return [
+        *_rules([one for one in samples if "group" in one]),
+        *_scraping([one for one in samples if "nodes" in one]),
+        *_dashboards([one for one in samples if "board" in one]),
+    ]
+
+
+def _rules(groups: Sequence[Sample]) -> list[Figure]:
     shares = [100 * took_s / one["interval_s"] for one in groups for took_s in one["took_s"]]
-    whole = [one for one in samples if "nodes" in one]
     return [
         at_most(
             f"rules at {MOST_RANKS} ranks: slowest evaluation of a group / its interval",
@@ -79,17 +83,23 @@ def _rules(samples: Sequence[Sample]) -> list[Figure]:
         ),
         exactly("rules that could not be evaluated", "rules", _total(groups, "failed"), 0),
         middle("all groups, each at its slowest", "s", _together(groups)),
-        middle("series that Prometheus scrapes", "series", _each(whole, "series")),
-        middle("slowest scrape of a node, as Prometheus tells it", "s", _each(whole, "scrape_s")),
-        middle("alerts that fire meanwhile", "alerts", _each(whole, "firing")),
-        middle("Prometheus: memory", "MiB", _each(whole, "resident_mib")),
-        middle("Prometheus: processor", "% of a core", _each(whole, "core_percent")),
     ]
 
 
 def _together(groups: Sequence[Sample]) -> list[float]:
     slowest = [max(one["took_s"]) for one in groups if one["took_s"]]
     return [sum(slowest)] if slowest else []
+
+
+def _scraping(whole: Sequence[Sample]) -> list[Figure]:
+    return [
+        middle("series that Prometheus scrapes", "series", _each(whole, "series")),
+        middle("slowest scrape of a node, as Prometheus tells it", "s", _each(whole, "scrape_s")),
+        middle("scrapes that a node did not answer", "scrapes", _each(whole, "unanswered")),
+        middle("alerts that fire meanwhile", "alerts", _each(whole, "firing")),
+        middle("Prometheus: memory", "MiB", _each(whole, "resident_mib")),
+        middle("Prometheus: processor", "% of a core", _each(whole, "core_percent")),
+    ]
 
 
 def _page(samples: Sequence[Sample]) -> list[Figure]:
@@ -139,7 +149,11 @@ def _is_one_page(sample: Sample) -> bool:
 
 
 def _dashboards(samples: Sequence[Sample]) -> list[Figure]:
-    return [_slowest(board, [one for one in samples if one["board"] == board]) for board in BOARDS]
+    slowest = [
+        _slowest(board, [one for one in samples if one["board"] == board]) for board in BOARDS
+    ]
+    empty = [sum(one["series"] == 0 for one in samples)] if samples else []
+    return [*slowest, middle("queries that found nothing", "queries", empty)]
 
 
 def _slowest(board: str, samples: Sequence[Sample]) -> Figure:

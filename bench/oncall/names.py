@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 SCRAPE = "scrape"
-RULES = "rules"
+PROMETHEUS = "prometheus"
 PAGE = "page"
 PAGER = "page to pager"
-DASHBOARDS = "dashboards"
 
 TEXT = "text"
 OPENMETRICS = "OpenMetrics"

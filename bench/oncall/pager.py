@@ -27,8 +27,8 @@ CAUSE = "node_lost"
 START_LIMIT_S = 120.0
 SETTLED_STEP = 20
 STEP_SLEEP_S = 0.2
-WATCHED_S = 45.0
-"""Before the strike: three scrapes, so that all is known of a job that is well."""
+WATCHED_S = 30.0
+"""Before the strike: two scrapes, so that all is known of a job that is well."""
 TURN_S = 15.0
 """The strike comes at a moment drawn by chance within a scrape and an evaluation."""
 PAGE_LIMIT_S = 240.0

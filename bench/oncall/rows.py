@@ -5,35 +5,33 @@ from __future__ import annotations
 from functools import partial
 
 from bench.benchmark import Benchmark, Task
-from bench.oncall import boards, page, pager, rules, scrape
+from bench.oncall import page, pager, scrape, watching
 from bench.oncall.goals import figures
-from bench.oncall.names import DASHBOARDS, MOST_RANKS, PAGE, PAGER, RANKS, RULES, SCRAPE
+from bench.oncall.names import BOARDS, MOST_RANKS, PAGE, PAGER, PROMETHEUS, RANKS, SCRAPE
 
-DEATHS = 5
+DEATHS = 3
 
 
 def tasks(quick: bool) -> list[Task]:
-    """Everything to measure; a quick run asks no dashboard."""
+    """Everything to measure; a quick run asks no dashboard and ends one node."""
     rounds = scrape.QUICK_ROUNDS if quick else scrape.ROUNDS
-    watched_s = rules.QUICK_WATCHED_S if quick else rules.WATCHED_S
-    planned = [
+    watched_s = watching.QUICK_WATCHED_S if quick else watching.WATCHED_S
+    boards = () if quick else BOARDS
+    return [
         Task(PAGE, f"{PAGE} bytes", partial(page.measure_bytes, MOST_RANKS)),
         Task(PAGE, f"{PAGE} paint", partial(page.measure_paint, MOST_RANKS)),
         *(Task(SCRAPE, f"{SCRAPE} {n}", partial(scrape.measure, n, rounds)) for n in RANKS),
-        Task(RULES, RULES, partial(rules.measure, MOST_RANKS, watched_s)),
+        Task(PROMETHEUS, PROMETHEUS, partial(watching.measure, MOST_RANKS, watched_s, boards)),
         *(
             Task(PAGER, f"{PAGER} {n}", partial(pager.measure, n))
             for n in range(1 if quick else DEATHS)
         ),
     ]
-    if quick:
-        return planned
-    return [*planned, Task(DASHBOARDS, DASHBOARDS, partial(boards.measure, MOST_RANKS))]
 
 
 BENCHMARK = Benchmark(
     name="oncall",
-    rows=(SCRAPE, RULES, PAGE, PAGER, DASHBOARDS),
+    rows=(SCRAPE, PROMETHEUS, PAGE, PAGER),
     tasks=tasks,
     figures=figures,
 )

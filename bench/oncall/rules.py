@@ -1,4 +1,4 @@
-"""How long the shipped rules take to evaluate, against how often they are, at 1,024 ranks."""
+"""How long the shipped rules take to evaluate, against how often they are."""
 
 from __future__ import annotations
 
@@ -7,13 +7,9 @@ from dataclasses import dataclass, field
 
 from bench.benchmark import Sample
 from bench.oncall.monitors import Group, Prometheus
-from bench.oncall.watched import watched
 
 LOOK_S = 5.0
 """A third of the shortest interval: no evaluation is missed."""
-WATCHED_S = 900.0
-"""As far as most rules look back; what others look back on for longer `yesterday` writes."""
-QUICK_WATCHED_S = 60.0
 NEVER = "0001-"
 """How the time of an evaluation begins that has not been."""
 
@@ -33,27 +29,15 @@ class Evaluations:
             self.failed = max(self.failed, group.failed)
 
 
-def measure(ranks: int, watched_s: float) -> list[Sample]:
-    """One sample for each group, and one for the server."""
-    with watched(ranks) as (server, fleet):
-        began_s, spent_s = time.monotonic(), server.cpu_s()
-        seen: dict[str, Evaluations] = {}
-        while time.monotonic() < began_s + watched_s:
-            time.sleep(LOOK_S)
-            for group in server.groups():
-                seen.setdefault(group.name, Evaluations(group.interval_s)).note(group)
-        elapsed_s = time.monotonic() - began_s
-        whole = {
-            "ranks": ranks,
-            "nodes": len(fleet.addresses),
-            "series": _value(server, "sum(scrape_samples_scraped)"),
-            "scrape_s": _value(server, "max(scrape_duration_seconds)"),
-            "firing": _value(server, 'count(ALERTS{alertstate="firing"})'),
-            "resident_mib": server.resident_bytes() / 2**20,
-            "core_percent": 100 * (server.cpu_s() - spent_s) / elapsed_s,
-            "watched_s": elapsed_s,
-        }
-    return [whole, *(_sample(name, one, ranks) for name, one in seen.items())]
+def evaluations(server: Prometheus, ranks: int, watched_s: float) -> list[Sample]:
+    """All of so many seconds, one sample for each group."""
+    end_s = time.monotonic() + watched_s
+    seen: dict[str, Evaluations] = {}
+    while time.monotonic() < end_s:
+        time.sleep(LOOK_S)
+        for group in server.groups():
+            seen.setdefault(group.name, Evaluations(group.interval_s)).note(group)
+    return [_sample(name, one, ranks) for name, one in seen.items()]
 
 
 def _sample(name: str, seen: Evaluations, ranks: int) -> Sample:
@@ -64,8 +48,3 @@ def _sample(name: str, seen: Evaluations, ranks: int) -> Sample:
         "took_s": list(seen.took_s.values()),
         "failed": seen.failed,
     }
-
-
-def _value(server: Prometheus, expression: str) -> float:
-    """0 where there is nothing to count."""
-    return sum(value for _, value in server.now(expression))

@@ -46,7 +46,8 @@ def series_of(addresses: dict[str, str]) -> Iterator[Past]:
     own = [(*job, ("node", node), ("instance", where)) for node, where in addresses.items()]
     for name in ("job_time_seconds_total", "job_gpu_time_seconds_total"):
         for category in Category:
-            yield Past(name, (*job, ("category", category.value)), DAY_S, grows=True)
+            labels = (*job, ("category", category.value))
+            yield Past(name, labels, DAY_S, grows=category is Category.PRODUCTIVE)
     for node in own:
         for probe in PROBES:
             yield Past("probe_up", (*node, ("probe", probe)), DAY_S)

@@ -16,7 +16,7 @@ from bench.oncall.goals import figures
 from bench.oncall.made_fleet import MadeFleet
 from bench.oncall.made_job import LASTED_S, RUN, MadeJob
 from bench.oncall.monitors import Group
-from bench.oncall.names import BOARDS, DATA, PAGE, PAGER, PAINT, RULES, STATIC
+from bench.oncall.names import BOARDS, DATA, PAGE, PAGER, PAINT, PROMETHEUS, STATIC
 from bench.oncall.pager import judged
 from bench.oncall.rows import BENCHMARK, tasks
 from bench.oncall.rules import Evaluations
@@ -174,14 +174,23 @@ def test_an_evaluation_that_is_seen_twice_is_one() -> None:
 def test_rules_may_take_a_fifth_of_their_interval(took_s: float, is_met: bool) -> None:
     quick = {"group": "a", "interval_s": 30.0, "took_s": [0.1, 0.2], "failed": 0}
     slow = {"group": "b", "interval_s": 15.0, "took_s": [took_s, 0.1], "failed": 0}
-    found = figures(stamped(RULES, quick, slow))
+    found = figures(stamped(PROMETHEUS, quick, slow))
     assert met(found, "rules at 1024 ranks: slowest") is is_met
     assert met(found, "rules that could not be evaluated") is True
 
 
 def test_a_rule_that_fails_is_told() -> None:
     failing = {"group": "a", "interval_s": 30.0, "took_s": [0.1], "failed": 1}
-    assert met(figures(stamped(RULES, failing)), "rules that could not be evaluated") is False
+    assert met(figures(stamped(PROMETHEUS, failing)), "rules that could not be evaluated") is False
+
+
+def test_a_dashboard_is_as_slow_as_its_slowest_query_and_empty_answers_are_told() -> None:
+    answered = {"board": BOARDS[0], "s": 0.5, "series": 3}
+    empty = {"board": BOARDS[0], "s": 0.1, "series": 0}
+    found = {one.name: one.value for one in figures(stamped(PROMETHEUS, answered, empty))}
+    assert found[f"{BOARDS[0]} at 1024 ranks: slowest query"] == 0.5
+    assert found[f"{BOARDS[1]} at 1024 ranks: slowest query"] is None
+    assert found["queries that found nothing"] == 1
 
 
 @pytest.mark.parametrize(("more", "is_met"), [(0, True), (1, False)])
