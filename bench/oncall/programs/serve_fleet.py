@@ -34,8 +34,8 @@ from holdfast_sidecar.serving.targets import Targets
 
 TICK_S = 10.0
 """Sooner than the next scrape: what grows has grown, and one process has the time for 128 nodes."""
-TURN_S = 5.0
-"""As long as a page waits for its turn: half of what Prometheus waits for it."""
+TURN_S = 8.0
+"""As long as a page waits for its turn: not quite as long as Prometheus waits for the page."""
 LIVES_S = 3600.0
 LOOPBACK = "127.0.0.1"
 
