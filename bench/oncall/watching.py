@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from bench.benchmark import Sample
+from bench.benchmark import NotRun, Sample
 from bench.oncall.boards import timed
 from bench.oncall.monitors import Prometheus
 from bench.oncall.names import SCRAPE_JOB
@@ -36,8 +36,16 @@ def measure(ranks: int, watched_s: float, boards: Sequence[str]) -> list[Sample]
             }
         )
         for board in boards:
-            samples += timed(server, board, ranks, elapsed_s)
+            samples += _timed(server, board, ranks, elapsed_s)
         return samples
+
+
+def _timed(server: Prometheus, board: str, ranks: int, over_s: float) -> list[Sample]:
+    """A query without an answer is no reason to lose what was measured of the rules."""
+    try:
+        return timed(server, board, ranks, over_s)
+    except NotRun as reason:
+        return [{"not_run": f"{board}: {reason}"}]
 
 
 def _seen(server: Prometheus, elapsed_s: float) -> Sample:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 
 from bench.oncall.made_fleet import MadeFleet
@@ -26,13 +27,15 @@ from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.serving.discovery_route import DiscoveryRoute
 from holdfast_sidecar.serving.exporter import Exporter
 from holdfast_sidecar.serving.metrics_route import MetricsRoute
-from holdfast_sidecar.serving.route import Answer, Request
+from holdfast_sidecar.serving.route import Answer, Request, Route
 from holdfast_sidecar.serving.server import Server
 from holdfast_sidecar.serving.target_file import TargetFile
 from holdfast_sidecar.serving.targets import Targets
 
-TICK_S = 5.0
-"""Three times a scrape: what grows has grown, and one process has the time for 128 nodes."""
+TICK_S = 10.0
+"""Sooner than the next scrape: what grows has grown, and one process has the time for 128 nodes."""
+TURN_S = 8.0
+"""As long as a page waits for its turn: not quite as long as Prometheus waits for the page."""
 LIVES_S = 3600.0
 LOOPBACK = "127.0.0.1"
 
@@ -49,13 +52,42 @@ class EmptyPage:
         return Answer(b"<!doctype html><title>.</title><p>.", "text/html; charset=utf-8")
 
 
-def exporter_of(node: str, server: Server, folder: Path) -> Exporter:
+@dataclass(frozen=True)
+class InTurn:
+    """Of all nodes' pages, one at a time is drawn. Each would have a machine of its own; here, so
+    many threads that want the interpreter at once would cost more than the pages do."""
+
+    route: Route
+    turn: threading.Lock
+
+    @property
+    def path(self) -> str:
+        """As it is."""
+        return self.route.path
+
+    @property
+    def is_open(self) -> bool:
+        """As it is."""
+        return self.route.is_open
+
+    def answer(self, request: Request, picture: Picture | None) -> Answer:
+        """Nothing when the turn comes too late; Prometheus counts that as not answered."""
+        if not self.turn.acquire(timeout=TURN_S):
+            return Answer(b"", status=HTTPStatus.SERVICE_UNAVAILABLE)
+        try:
+            return self.route.answer(request, picture)
+        finally:
+            self.turn.release()
+
+
+def exporter_of(node: str, server: Server, folder: Path, turn: threading.Lock) -> Exporter:
     """With the routes of a sidecar."""
     address = f"{LOOPBACK}:{server.port}"
     file = TargetFile(folder / f"{node}.json")
     discovery = DiscoveryRoute(RUN, Targets(node, address), file)
     live = LiveTelling(RUN)
-    routes = (LivePage(), live, MetricsRoute(RUN), discovery, EmptyPage())
+    metrics = InTurn(MetricsRoute(RUN), turn)
+    routes = (LivePage(), live, metrics, discovery, EmptyPage())
     return Exporter(routes, (discovery, live), server=server)
 
 
@@ -67,8 +99,9 @@ class Served:
         nodes = MadeJob(ranks, 0.0).nodes
         servers = {node: Server(f"{LOOPBACK}:0") for node in self._served(nodes)}
         self.addresses = {node: f"{LOOPBACK}:{one.port}" for node, one in servers.items()}
+        turn = threading.Lock()
         self._fleet = MadeFleet(MadeJob(ranks, time.time() - LASTED_S, self.addresses))
-        self._exporters = {n: exporter_of(n, one, folder) for n, one in servers.items()}
+        self._exporters = {n: exporter_of(n, one, folder, turn) for n, one in servers.items()}
 
     def tell(self, now_s: float, now_unix_s: float) -> None:
         """What is at this moment, on the monotonic clock and on the wall's."""
