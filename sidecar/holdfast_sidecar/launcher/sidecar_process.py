@@ -41,7 +41,7 @@ class SidecarProcess:
     """Keeps one sidecar running beside this launcher."""
 
     def __init__(self, arguments: Sequence[str], log: Path, shipping: Path) -> None:
-        """`shipping` is there while the sidecar stays only to write a checkpoint or to be scraped."""
+        """`shipping` is there while the sidecar stays only to write a checkpoint or be scraped."""
         self._arguments = list(arguments)
         self._log = log
         self._shipping = shipping
