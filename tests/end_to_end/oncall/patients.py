@@ -24,8 +24,8 @@ FLAPS = 3
 TRAINING = ("resumable", "1000000", "0.02")
 
 COSTS = ("--set=cost.per_gpu_hour=2",)
-"""For dashboards to have something to show. No directory for checkpoints: what is in memory would be
-written down before the spare is let in, and the page for a lost node might come before that."""
+"""For dashboards to have something to show. No directory for checkpoints: what is in memory would
+be written down before the spare is let in, and the page for a lost node might come before."""
 
 
 @dataclass
