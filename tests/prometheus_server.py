@@ -36,7 +36,9 @@ class Prometheus:
         """How many series it gives over this time until now."""
         now = time.time()
         return len(
-            self._ask("query_range", query=expression, start=now - seconds, end=now, step=1.0)
+            self._ask(
+                "query_range", query=expression, start=now - seconds, end=now, step=seconds / 60
+            )
         )
 
     def _ask(self, route: str, **asked: object) -> list[dict[str, Any]]:
