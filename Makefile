@@ -3,8 +3,9 @@
 
 PYTHON ?= python3
 SEEDS ?= 100
-# Two files of tests at a time, as most of what they do is wait for processes; the long ones first.
-ABREAST := --numprocesses 2 --dist loadfile --cov --cov-append --cov-report=
+# Two files of tests at a time, as most of what they do is wait for processes; the long ones first
+# (tests/conftest.py), where xdist by itself would take those first that have many tests.
+ABREAST := --numprocesses 2 --dist loadfile --no-loadscope-reorder --cov --cov-append --cov-report=
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready

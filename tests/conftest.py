@@ -20,6 +20,29 @@ from tests import servers
 from holdfast_sidecar.demo.fake_nvml.build import STATE_VARIABLE
 from holdfast_sidecar.demo.fake_nvml.state import FakeNvml
 
+LONG = (
+    "integration/hooks/test_counting_compiled.py",
+    "end_to_end/faults/test_slow_node.py",
+    "end_to_end/oncall/test_one_evening.py",
+    "end_to_end/hardware/test_stories.py",
+    "end_to_end/hangs/test_twelve_hangs.py",
+    "end_to_end/faults/test_health_gate.py",
+    "end_to_end/faults/test_node_death.py",
+    "end_to_end/faults/test_same_result.py",
+    "end_to_end/faults/test_kills_at_any_moment.py",
+    "end_to_end/faults/test_jobs_together.py",
+    "end_to_end/faults/test_planned_work.py",
+    "end_to_end/checkpoint/test_bad_numbers.py",
+)
+"""Files that take some 40 s or more, the longest first. One that is left for the end keeps one
+worker busy while the others have nothing to do."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long files come first, then the others as they were found."""
+    places = {str(Path(__file__).parent / name): place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(str(item.path), len(LONG)))
+
 
 @pytest.fixture
 def short_path() -> Iterator[Path]:

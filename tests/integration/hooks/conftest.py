@@ -10,13 +10,16 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.integration.hooks.warm_ranks import Nursery, WarmRank
 
 from holdfast import attachment, environment, page
 from holdfast.page import Ending, Word
 
-TIMEOUT_S = 30
+TIMEOUT_S = 100
+"""For a machine on which everything else runs as well: most scripts take seconds."""
 
 
 @dataclass
@@ -33,7 +36,9 @@ class Stage:
     """Runs scripts; `pages` and `evidence` are what the launcher would have made."""
 
     folder: Path
-    started: list[subprocess.Popen[str]] = field(default_factory=list)
+    started: list[subprocess.Popen[str] | WarmRank] = field(default_factory=list)
+    nursery: Nursery | None = None
+    """Where there is one, ranks come from it."""
 
     @property
     def pages(self) -> Path:
@@ -67,12 +72,16 @@ class Stage:
             path.write_text(body)
         return path
 
-    def start(
-        self, text: str, env: dict[str, str] | None = None, name: str = "script.py"
-    ) -> subprocess.Popen[str]:
+    def start(self, text: str, env: dict[str, str] | None = None, name: str = "script.py") -> Any:
+        """A Popen, or what stands for one."""
+        script, env = self.script(text, name), env or self.environment()
+        if self.nursery is not None:
+            said = self.folder / f"said-{len(self.started)}"
+            self.started.append(self.nursery.start(script, env, said))
+            return self.started[-1]
         process = subprocess.Popen(
-            [sys.executable, str(self.script(text, name))],
-            env=env or self.environment(),
+            [sys.executable, str(script)],
+            env=env,
             cwd=self.folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -81,7 +90,7 @@ class Stage:
         self.started.append(process)
         return process
 
-    def end(self, process: subprocess.Popen[str], timeout_s: float = TIMEOUT_S) -> Outcome:
+    def end(self, process: Any, timeout_s: float = TIMEOUT_S) -> Outcome:
         out, err = process.communicate(timeout=timeout_s)
         return Outcome(process.returncode, out, err)
 
@@ -131,3 +140,17 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
         if process.poll() is None:
             process.kill()
         process.communicate()
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    """Where warm ranks come from."""
+    made = Nursery()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def warm(stage: Stage, nursery: Nursery) -> None:
+    """Ranks start warm: for scripts of which how torch is imported is not tested."""
+    stage.nursery = nursery

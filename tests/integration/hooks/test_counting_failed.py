@@ -9,7 +9,7 @@ import pytest
 from holdfast import environment, page
 from holdfast.page import Word, bits_float
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm")]
 
 SCRIPT = """
 import torch

@@ -20,7 +20,7 @@ from holdfast_sidecar.stragglers.efficiency import NO_PEAK, EfficiencyWatch
 from holdfast_sidecar.stragglers.frame import Frame
 from holdfast_sidecar.stragglers.place import Place
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm")]
 
 PEAK = 1e11
 """Of one core, roughly."""

@@ -12,6 +12,8 @@ from holdfast.page import Word, bits_float
 
 pytestmark = pytest.mark.torch
 
+WARM = pytest.mark.usefixtures("warm")
+
 ROOT = str(Path(__file__).parents[3])
 
 BEGIN = f"""
@@ -41,6 +43,7 @@ def flops(stage, rank: int = 0) -> float:
     return bits_float(stage.word(Word.MODEL_FLOPS, rank))
 
 
+@WARM
 @pytest.mark.parametrize("passes", [1, 3])
 def test_an_accumulated_step_counts_all_its_backward_passes(stage, passes: int) -> None:
     ended = stage.run(BEGIN + LOOP.format(passes=passes))
@@ -57,8 +60,10 @@ print(counters["frames"], counters["stats"])
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_a_compiled_model_counts_as_much_and_is_neither_compiled_again_nor_run_eagerly(
-    stage, backend: str
+    stage, request: pytest.FixtureRequest, backend: str
 ) -> None:
+    if backend != "inductor":  # which starts processes of its own to compile in
+        request.getfixturevalue("warm")
     text = COMPILED.format(backend)
     counted = stage.run(text)
     assert (counted.code, counted.err) == (0, "")
@@ -103,6 +108,7 @@ UP_AND_DOWN = 3 * BATCH * LAYERS * 2 * LENGTH * 8 * WIDTH**2
 """The products that are split among ranks here."""
 
 
+@WARM
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.page import Word
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm")]
 
 SCRIPT = """
     import json, os, time

@@ -14,7 +14,7 @@ from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.stragglers.layout import spell_groups, spell_layout
 from holdfast_sidecar.stragglers.places import find_places
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm")]
 
 TIMEOUT_S = 100
 
