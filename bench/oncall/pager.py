@@ -36,8 +36,8 @@ PAGE_LIMIT_S = 240.0
 AFTERWARDS_S = 40.0
 """As long as another group would wait (group_wait), and a scrape."""
 ALL_TOLD_S = 180.0
-"""After the first death: HoldfastJobDown, whose page would come last, waits 90 s itself, and then as
-every other for a scrape, an evaluation and its group."""
+"""After the first death: HoldfastJobDown, whose page would come last, waits 90 s itself, and then
+as every other for a scrape, an evaluation and its group."""
 LOOK_S = 0.2
 
 
