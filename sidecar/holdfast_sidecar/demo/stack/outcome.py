@@ -10,6 +10,9 @@ from typing import Any
 from holdfast_sidecar.demo.stack.notices import Alert, Notice, all_clear, pages, tickets
 from holdfast_sidecar.records.incident import Incident
 
+NODE_LOST = "node_lost"
+"""What has to be told as the cause: a crash of its ranks, say, would lead elsewhere."""
+
 
 @dataclass(frozen=True)
 class Killed:
@@ -52,6 +55,10 @@ class Verdict:
         return {**dataclasses.asdict(self), "ok": not self.problems}
 
 
+PAGED_AT_MOST_S = 120.0
+"""After the kill, with the shipped waits; all the more with shorter ones."""
+
+
 def judge(
     verdict: Verdict, killed: Killed, incident: Incident | None, heard: Sequence[Notice], run: str
 ) -> Verdict:
@@ -72,6 +79,7 @@ def judge(
         problems=(
             *verdict.problems,
             *_wrong_pages(paged),
+            *_too_late(paged, killed),
             *([] if first is None else _wrong_page(first, killed, incident)),
             *([] if recovered else ["the job did not recover"]),
             *([] if clear is not None or not paged else ["the page was never resolved"]),
@@ -92,12 +100,20 @@ def _wrong_pages(paged: Sequence[Notice]) -> list[str]:
     return [f"paged for {', '.join(told)}; should be one alert, once"] if len(told) != 1 else []
 
 
+def _too_late(paged: Sequence[Notice], killed: Killed) -> list[str]:
+    waited_s = paged[0].at_unix_s - killed.at_unix_s if paged else 0.0
+    late = waited_s > PAGED_AT_MOST_S
+    return [f"paged after {waited_s:.0f} s; {PAGED_AT_MOST_S:g} s at most"] if late else []
+
+
 def _wrong_page(page: Alert, killed: Killed, incident: Incident | None) -> list[str]:
     problems = []
     if page.node != killed.node:
         problems.append(f"the page is about {page.node or 'no node'}, killed was {killed.node}")
     if incident is None:
         problems.append("Holdfast has recorded no incident")
+    elif incident.cause != NODE_LOST:
+        problems.append(f"Holdfast took the lost node for {incident.cause}")
     elif incident.cause not in page.description:
         problems.append(f"the page does not tell the cause, {incident.cause}")
     return problems

@@ -63,6 +63,7 @@ def test_one_page_with_node_and_cause_that_resolves_is_right() -> None:
         ([PAGED], "the page was never resolved"),
         ([PAGED, notice("pager", 181.0, "HoldfastJobDown"), CLEAR], "should be one alert, once"),
         ([notice("pager", 180.0, "HoldfastNodeLost", "HoldfastJobDown"), CLEAR], "should be one"),
+        ([notice("pager", 221.0, "HoldfastNodeLost"), CLEAR], "paged after 121 s; 120 s at most"),
     ],
 )
 def test_what_is_wrong_with_the_pages_is_said(heard: list[Notice], says: str) -> None:
@@ -116,3 +117,14 @@ def test_what_is_printed_has_the_words_of_the_page_and_where_to_look() -> None:
 
 def test_shortened_waits_are_told_of() -> None:
     assert "5 times shorter than the shipped" in stack_page(dataclasses.replace(BLANK, slower=5.0))
+
+
+def test_a_lost_node_that_is_told_as_something_else_is_wrong_though_page_and_incident_agree() -> (
+    None
+):
+    crash = dataclasses.replace(LOST, cause="crash")
+    (alert,) = PAGED.alerts
+    said = dataclasses.replace(alert, description="Nothing is heard of b. Incident i1: crash.")
+    paged = dataclasses.replace(PAGED, alerts=(said,))
+    told = judge(BLANK, KILLED, crash, [paged, CLEAR], RUN)
+    assert told.problems == ("Holdfast took the lost node for crash",)
