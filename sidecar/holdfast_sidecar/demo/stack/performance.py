@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from tempfile import TemporaryDirectory
 
 import psutil
 
@@ -49,6 +50,8 @@ class Performance:
     started: float
     show: Callable[[Verdict], None]
     nodes: Nodes = field(default_factory=Nodes)
+    temporary: str = ""
+    """For what torch leaves in such a directory when its node is killed."""
     listen: dict[str, str] = field(default_factory=lambda: _addresses(NODES))
     """Node -> where its sidecar is scraped; the same after the node was away."""
 
@@ -68,6 +71,9 @@ class Performance:
         return dataclasses.replace(verdict, problems=(*verdict.problems, *outlived))
 
     def _play(self, up: ExitStack, left: list[psutil.Process]) -> Verdict:
+        self.temporary = up.enter_context(
+            TemporaryDirectory(prefix="hf-", ignore_cleanup_errors=True)
+        )
         server = start_server(self.workspace.server)
         up.callback(server.stop)
         store = open_store(server.settings, JOB, {})
@@ -126,7 +132,8 @@ class Performance:
         command = programs.node_of_the_pair(self.workspace, redis, JOB, name, self.listen[name])
         before = self.nodes.nodes.get(name)
         log = self.workspace.log(f"node-{name}" if before is None else f"node-{name}-again")
-        self.nodes.start(name, command, programs.environment(), log)
+        environment = programs.environment() | {"TMPDIR": self.temporary}
+        self.nodes.start(name, command, environment, log)
 
     def _told_addresses(self, alerting: Alerting) -> Addresses:
         survivor = next(name for name in NODES if name != DOOMED)
