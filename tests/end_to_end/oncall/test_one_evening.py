@@ -1,7 +1,7 @@
 """Much goes wrong in one evening, to several runs at once, and each is told as it should be.
 
 All at once, as each takes some time: real jobs, real Prometheus, real Alertmanager, the shipped
-rules, routes and scrape block. For CI their waits are a tenth, the silence of a node among them
+rules, routes and scrape block. For CI their waits are a sixth, the silence of a node among them
 (`demo/stack/haste.py`). That shows who is told of what and how often, but neither how soon nor that
 a spare is quicker than the page: `test_shipped_waits.py` does, in make soak. The run with a spare
 has a Prometheus of its own, where silence stays as long as it is shipped: Holdfast's recovery takes
@@ -31,10 +31,12 @@ from holdfast_sidecar.demo.stack.notices import watchdogs
 
 pytestmark = [pytest.mark.torch, pytest.mark.prometheus, pytest.mark.timeout(300)]
 
-FACTOR = 10.0
+FACTOR = 6.0
+"""A restart takes its seconds whatever the factor: with ten, HoldfastRanksMissing would page for
+one that takes half a minute."""
 KNOWN_WITHIN_S = 60.0
-TOLD_WITHIN_S = 60.0
-"""Some 15 s by the waits; the rest is for a machine on which everything else runs as well."""
+TOLD_WITHIN_S = 90.0
+"""Some 35 s by the waits; the rest is for a machine on which everything else runs as well."""
 
 ANSWERED_WITHIN_S = 15.0
 """Rates need a few scrapes of what has only just begun."""
@@ -71,6 +73,8 @@ class Evening:
     prometheus: Prometheus
     """That of the run with a spare."""
 
+
+RUNS = ("pair", "spared", "watched", "stranded")
 
 LOST_OF_SPARED = "b"
 """The links of node a are pulled, and c is the spare."""
@@ -201,7 +205,7 @@ def test_a_flapping_link_pages_nobody(evening: Evening) -> None:
 
 def test_a_dead_sidecar_is_a_ticket(evening: Evening) -> None:
     duty = evening.duty
-    duty.await_that(lambda: bool(duty.tickets("watched")), "there is a ticket", TOLD_WITHIN_S)
+    duty.await_that(lambda: bool(duty.tickets("watched", "b")), "there is a ticket", TOLD_WITHIN_S)
     assert [one.names for one in duty.tickets("watched", "b")] == [["HoldfastSidecarDown"]]
     assert duty.pages("watched") == []
 
@@ -232,3 +236,14 @@ def test_a_dead_prometheus_is_told_by_the_watchdog_s_silence(evening: Evening) -
     )
     # And Alertmanager is well: it is Prometheus whose word does not come.
     assert evening.switch.manager.is_ready()
+
+
+def test_nobody_was_woken_for_more_until_the_end(evening: Evening) -> None:
+    """What takes longest to be told had the time in which the watchdog was missed."""
+    woken = {run: [one.names for one in evening.duty.pages(run)] for run in RUNS}
+    assert woken == {
+        "pair": [["HoldfastNodeLost"]],
+        "spared": [],
+        "watched": [],
+        "stranded": [["HoldfastStoreDown"]],
+    }
