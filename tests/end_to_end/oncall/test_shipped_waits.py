@@ -1,7 +1,7 @@
 """The shipped waits, to the second: a page within two minutes, and none where a spare is quicker.
 
-In make soak alone, as they take some eight minutes. Two jobs at once: one has a spare, the other has
-none. The node that is killed leads, so that somebody else has to tell of it.
+In make soak alone, as they take some eight minutes. Two jobs at once: one has a spare, the other
+has none. The node that is killed leads, so that somebody else has to tell of it.
 """
 
 from __future__ import annotations
