@@ -36,6 +36,11 @@ class Alerting:
     prometheus: Daemon
     alertmanager: Daemon
 
+    def check(self) -> None:
+        """DemonstrationStopped where one of them is gone."""
+        for daemon in (self.prometheus, self.alertmanager):
+            daemon.check()
+
 
 @contextmanager
 def run_alerting(

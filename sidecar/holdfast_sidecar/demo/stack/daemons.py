@@ -43,6 +43,11 @@ class Daemon:
         """Whether it is gone, by itself or not."""
         return self.process.poll() is not None
 
+    def check(self) -> None:
+        """DemonstrationStopped where it has ended by itself: nobody could be paged then."""
+        if self.has_ended():
+            raise DemonstrationStopped(f"{self.name} has ended by itself", self.log)
+
     def end(self) -> None:
         """Let it go, and wait for that."""
         self.process.terminate()

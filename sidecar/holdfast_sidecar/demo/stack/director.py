@@ -13,6 +13,7 @@ from holdfast_sidecar.demo import watching
 from holdfast_sidecar.demo.looking import LOOK_EVERY_S, PATIENCE_S, find_within, look
 from holdfast_sidecar.demo.nodes import Nodes
 from holdfast_sidecar.demo.screen import Progress, Screen
+from holdfast_sidecar.demo.stack.alerting import Alerting
 from holdfast_sidecar.demo.stack.asking import holds, knows_the_job
 from holdfast_sidecar.demo.stack.notices import all_clear, pages, watchdogs
 from holdfast_sidecar.demo.stack.outcome import Killed
@@ -41,6 +42,8 @@ class Director:
     store: Store
     screen: Screen
     receiver: Receiver
+    alerting: Alerting | None = None
+    """Once it runs."""
     cluster: Cluster = field(default_factory=Cluster)
     waiting: Progress = field(default_factory=lambda: Progress(WHAT, 0, 1))
 
@@ -51,8 +54,10 @@ class Director:
             "a snapshot", PATIENCE_S, lambda: watching.has_kept_work(self.cluster) or None
         )
 
-    def await_known(self, prometheus: str) -> None:
+    def await_known(self, alerting: Alerting) -> None:
         """Prometheus knows the job well enough to miss a part of it, and its word gets through."""
+        self.alerting = alerting
+        prometheus = alerting.prometheus.url
         known = knows_the_job(JOB, len(NODES))
         self._wait_for(
             "Prometheus to know both nodes",
@@ -110,7 +115,7 @@ class Director:
         return incident is not None and incident.recovered_unix_s > 0
 
     def stay(self) -> None:
-        """Until Ctrl-C, or until a node ends by itself (DemonstrationStopped)."""
+        """Until Ctrl-C, or until a node or a program ends by itself (DemonstrationStopped)."""
         while True:
             self._look_quietly()
             self.store.wait(LOOK_EVERY_S)
@@ -134,4 +139,6 @@ class Director:
         return find_within(limit_s, look_anew, self.store, find)
 
     def _look_quietly(self) -> None:
+        if self.alerting is not None:
+            self.alerting.check()
         self.cluster = look(self.nodes, self.store, self.screen, self.cluster)

@@ -42,7 +42,7 @@ class Wishes:
 
 @dataclass
 class Performance:
-    """One of them. `show` is given the verdict while everything is still up."""
+    """One of them. `show` is given the verdict once all has ended, or before where it stays up."""
 
     wishes: Wishes
     workspace: Workspace
@@ -62,13 +62,17 @@ class Performance:
         with ExitStack() as up:
             try:
                 verdict = self._play(up, left)
+                was_shown = self.wishes.stays
             except DemonstrationStopped as stopped:
-                verdict = self._stopped(verdict, stopped)
-                self.show(verdict)
+                verdict, was_shown = self._stopped(verdict, stopped), False
         outlived = [f"process {process.pid} outlived its launcher" for process in left]
-        for line in outlived:
-            self.screen.tell(f"failed: {line}")
-        return dataclasses.replace(verdict, problems=(*verdict.problems, *outlived))
+        verdict = dataclasses.replace(verdict, problems=(*verdict.problems, *outlived))
+        if was_shown:
+            for line in outlived:
+                self.screen.tell(f"failed: {line}")
+        else:
+            self.show(verdict)
+        return verdict
 
     def _play(self, up: ExitStack, left: list[psutil.Process]) -> Verdict:
         self.temporary = up.enter_context(
@@ -94,10 +98,11 @@ class Performance:
             run_alerting(folder, self.wishes.found, sidecars, self.wishes.factor, receiver)
         )
         addresses = self._told_addresses(alerting)
-        director.await_known(alerting.prometheus.url)
+        director.await_known(alerting)
         verdict = self._kill(director, server.settings)
-        self.show(dataclasses.replace(verdict, addresses=addresses))
         if self.wishes.stays:
+            verdict = dataclasses.replace(verdict, addresses=addresses)
+            self.show(verdict)
             self._stay(director)
         return verdict
 
