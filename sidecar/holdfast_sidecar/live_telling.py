@@ -46,7 +46,9 @@ class LiveTelling:
             self._away_since_unix_s = now_unix_s
         if not self._memory.wants(now_unix_s):
             return
-        told = told_now(picture, self.patience_s)
+        # Half of it is when a node is called lost: who leads next comes to it not much later, and
+        # what the last leader said is no news.
+        told = told_now(picture, self.patience_s / 2)
         with self._remembering:
             self._memory.follow(now_unix_s, told.ranks, told.world_size, told.step)
 

@@ -118,12 +118,13 @@ def test_the_map_has_nothing_of_a_node_that_only_says_nothing() -> None:
 
 
 def test_who_begins_to_lead_paints_no_health_from_a_dead_leaders_last_report() -> None:
-    """It saw its own ranks until then; what the dead one said last is no news."""
+    """It saw its own ranks until then; what the dead one said last is no news. A lease lasts two
+    seconds."""
     telling = LiveTelling("llm")
-    for second in range(6):
+    for second in range(2):
         follower = picture(Job(16, slow=None), now_s=float(second), is_leader=False)
         telling.hear(replace(follower, heartbeats=dict.fromkeys(follower.heartbeats, 1_000_000.0)))
-    for second in range(6, 9):
+    for second in range(2, 6):
         leader = picture(Job(16, slow=None, findings=(lost(),)), now_s=float(second))
         beats = {"node-0": leader.moment.now_unix_s, "node-1": 1_000_000.0}
         telling.hear(replace(leader, heartbeats=beats))
