@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping
 
 from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.live import headline
@@ -47,9 +48,12 @@ def scene_of(
     )
 
 
-def of_store(run: str, view: View, now_unix_s: float) -> LiveView:
-    """What the store alone tells of a job; nobody's heartbeat was seen to move."""
-    return gather(Scene(run, now_unix_s, view))
+def of_store(
+    run: str, view: View, now_unix_s: float, heartbeats: Mapping[str, float] | None = None
+) -> LiveView:
+    """What the store alone tells of a job; of nodes that nobody watched long enough nobody knows
+    whether their heartbeats move."""
+    return gather(Scene(run, now_unix_s, view, heartbeats=heartbeats or {}))
 
 
 def gather(scene: Scene, memory: HeatMemory | None = None) -> LiveView:
