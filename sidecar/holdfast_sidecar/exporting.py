@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.boot import read_boot
 from holdfast_sidecar.listening import parse_listen
+from holdfast_sidecar.live.silence import PATIENCE_S
 from holdfast_sidecar.live_page import LivePage
 from holdfast_sidecar.live_telling import LiveTelling
 from holdfast_sidecar.places import Places
@@ -46,7 +47,8 @@ def open_exporter(
     if server is not None:
         address = told_address(settings.sidecar, server.port, settings.redis.url)
     discovery = _discovery(job, node, address, TargetFile(places.targets))
-    live, last_words = LiveTelling(job), LastWords()
+    live = LiveTelling(job, max(PATIENCE_S, 2 * settings.sidecar.node_timeout_s))
+    last_words = LastWords()
     metrics = MetricsRoute(job, last_words=last_words)
     exporter = Exporter(
         routes=(LivePage(), live, metrics, HealthRoute(), discovery),

@@ -12,6 +12,7 @@ from holdfast_sidecar.live.feeding import told_now
 from holdfast_sidecar.live.gathering import gather, scene_of
 from holdfast_sidecar.live.heat import HeatMemory
 from holdfast_sidecar.live.packing import pack
+from holdfast_sidecar.live.silence import PATIENCE_S
 from holdfast_sidecar.live.view import LiveView
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.serving.route import JSON, Answer, Request
@@ -24,6 +25,8 @@ class LiveTelling:
     """A route and a listener of the sidecar's server."""
 
     run: str
+    patience_s: float = PATIENCE_S
+    """After so long without a word a node is silent."""
     path: str = "/live.json"
     is_open: bool = False
     _memory: HeatMemory = field(default_factory=HeatMemory)
@@ -43,7 +46,9 @@ class LiveTelling:
             self._away_since_unix_s = now_unix_s
         if not self._memory.wants(now_unix_s):
             return
-        told = told_now(picture)
+        # Half of it is when a node is called lost: who leads next comes to it not much later, and
+        # what the last leader said is no news.
+        told = told_now(picture, self.patience_s / 2)
         with self._remembering:
             self._memory.follow(now_unix_s, told.ranks, told.world_size, told.step)
 
@@ -63,4 +68,5 @@ class LiveTelling:
     def _draw(self, picture: Picture) -> bytes:
         with self._remembering:
             memory = self._memory.copied()
-        return pack(gather(scene_of(picture, self.run, self._away_since_unix_s), memory))
+        scene = scene_of(picture, self.run, self._away_since_unix_s, self.patience_s)
+        return pack(gather(scene, memory))

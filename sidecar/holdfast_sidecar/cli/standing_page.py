@@ -9,14 +9,14 @@ from holdfast_sidecar.cli.recollection import Remembered
 from holdfast_sidecar.cli.table import BAD, DOUBTFUL, GOOD, paint, size, table
 from holdfast_sidecar.decisions.quarantine import ends_with
 from holdfast_sidecar.detectors.slowness import is_fresh
-from holdfast_sidecar.findings import Finding
+from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.records.incident import WITHHELD, Incident
 from holdfast_sidecar.records.plan import TERMINAL, Pause
 from holdfast_sidecar.records.quarantine import DONE, HookRun, Quarantine
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.slow_words import brief, changed, who
 from holdfast_sidecar.span import span
-from holdfast_sidecar.standing import SnapshotStanding, Standing
+from holdfast_sidecar.standing import NodeStanding, SnapshotStanding, Standing
 from holdfast_sidecar.story import lost_s, whom
 
 HEADING, FINDING = 12, 2
@@ -31,7 +31,7 @@ def page(standing: Standing, now_unix_s: float) -> str:
     parts = [
         "\n".join(folded(line, HEADING) for line in _heading(standing, now_unix_s)),
         _nodes(standing) if standing.nodes else "",
-        _ranks(standing) if any(node.ranks for node in standing.nodes) else "",
+        _ranks(standing, now_unix_s) if any(node.ranks for node in standing.nodes) else "",
         "\n".join(folded(_finding(one, now_unix_s), FINDING) for one in standing.findings),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -215,8 +215,14 @@ def _life(is_alive: bool | None, state: str, at_the_end: str) -> str:
     return state if is_alive or state == "left" else paint("silent", BAD)
 
 
-def _ranks(standing: Standing) -> str:
-    rows = [_rank(node.node, rank) for node in standing.nodes for rank in node.ranks]
+def _ranks(standing: Standing, now_unix_s: float) -> str:
+    rows = [
+        _unheard(node, rank, standing, now_unix_s)
+        if node.sidecar is False and not standing.has_ended and not rank.has_finished
+        else _rank(node.node, rank)
+        for node in standing.nodes
+        for rank in node.ranks
+    ]
     rows.sort(key=lambda row: int(row[0]))
     return table(["rank", "node", "pid", "step", "phase", "for", "step time", "loss"], rows)
 
@@ -233,6 +239,19 @@ def _rank(node: str, rank: RankReport) -> list[str]:
         span(rank.step_s) if rank.step_s else "-",
         _loss(rank),
     ]
+
+
+def _unheard(
+    node: NodeStanding, rank: RankReport, standing: Standing, now_unix_s: float
+) -> list[str]:
+    """Nobody tells of it any more: how fast it is, and since when in its phase, nobody knows."""
+    found = {one.kind: one for one in standing.findings if one.node == node.node}
+    gone = found.get(Kind.NODE_LOST) or found.get(Kind.SIDECAR_LOST)
+    is_lost = Kind.NODE_LOST in found or node.launcher is False
+    phase = paint("lost", BAD) if is_lost else f"{rank.phase} {paint('(last heard)', DOUBTFUL)}"
+    silent = "-" if gone is None else span(max(now_unix_s - gone.since_unix_s, 0.0))
+    told = [str(rank.rank), node.node, str(rank.pid), str(rank.step)]
+    return [*told, phase, silent, "-", "-"]
 
 
 def _loss(rank: RankReport) -> str:

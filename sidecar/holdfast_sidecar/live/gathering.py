@@ -3,31 +3,32 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping
 
-from holdfast.page import Phase
 from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.live import headline
 from holdfast_sidecar.live.account_view import account_of
 from holdfast_sidecar.live.checkpoint_view import checkpoint_of
+from holdfast_sidecar.live.feeding import PHASE_NAMES
 from holdfast_sidecar.live.finding_views import findings_of
 from holdfast_sidecar.live.heat import HeatMemory
 from holdfast_sidecar.live.incident_views import incidents_of
 from holdfast_sidecar.live.node_views import nodes_of
 from holdfast_sidecar.live.rank_views import own_ranks, ranks_of
 from holdfast_sidecar.live.scene import Scene
+from holdfast_sidecar.live.silence import PATIENCE_S
 from holdfast_sidecar.live.slow_views import slow_of
 from holdfast_sidecar.live.view import Heat, LiveView, RankView
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.records.slowness import Efficiency
 
-PHASE_NAMES = [phase.name.lower() for phase in sorted(Phase)]
-"""By their numbers."""
-
 WARNINGS = 12
 """More than this nobody reads; the table of what was found has the rest."""
 
 
-def scene_of(picture: Picture, run: str, away_since_unix_s: float | None) -> Scene:
+def scene_of(
+    picture: Picture, run: str, away_since_unix_s: float | None, patience_s: float = PATIENCE_S
+) -> Scene:
     """What a sidecar knows at this tick."""
     orders, moment = picture.orders, picture.moment
     return Scene(
@@ -43,12 +44,16 @@ def scene_of(picture: Picture, run: str, away_since_unix_s: float | None) -> Sce
         own_findings=picture.findings,
         reports=orders.nodes,
         picture=picture,
+        patience_s=patience_s,
     )
 
 
-def of_store(run: str, view: View, now_unix_s: float) -> LiveView:
-    """What the store alone tells of a job; nobody's heartbeat was seen to move."""
-    return gather(Scene(run, now_unix_s, view))
+def of_store(
+    run: str, view: View, now_unix_s: float, heartbeats: Mapping[str, float] | None = None
+) -> LiveView:
+    """What the store alone tells of a job; of nodes that nobody watched long enough nobody knows
+    whether their heartbeats move."""
+    return gather(Scene(run, now_unix_s, view, heartbeats=heartbeats or {}))
 
 
 def gather(scene: Scene, memory: HeatMemory | None = None) -> LiveView:
@@ -75,7 +80,7 @@ def gather(scene: Scene, memory: HeatMemory | None = None) -> LiveView:
         attempt=None if plan is None else plan.attempt,
         world_size=0 if plan is None else plan.world_size,
         step=_step(ranks),
-        step_s=_middle([rank.step_s for rank in ranks if rank.alive]),
+        step_s=_middle([rank.step_s for rank in ranks if rank.alive and not rank.silence]),
         tokens_per_s=_tokens_per_s(scene) or efficiency.tokens_per_s,
         mfu=efficiency.mfu,
         restarts=0 if plan is None else plan.restarts,
@@ -110,8 +115,9 @@ def _state(scene: Scene) -> str:
 
 
 def _step(ranks: list[RankView]) -> int | None:
-    """How far the job has come: as far as its last rank."""
-    return min((rank.step for rank in ranks), default=None)
+    """How far the job has come: as far as the last of its ranks that are heard."""
+    heard = [rank for rank in ranks if not rank.silence] or ranks
+    return min((rank.step for rank in heard), default=None)
 
 
 def _middle(values: list[float | None]) -> float | None:
@@ -125,6 +131,7 @@ def _tokens_per_s(scene: Scene) -> float | None:
         rank.tokens_per_s
         for node in scene.cluster.nodes.values()
         if scene.plan is not None and node.attempt == scene.plan.attempt
+        if node.node not in scene.silences
         for rank in node.ranks
         if rank.alive and rank.tokens_per_s is not None
     ]

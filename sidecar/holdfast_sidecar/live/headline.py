@@ -19,7 +19,7 @@ WORST_FIRST = (RED, YELLOW, GREY, GREEN)
 Line = tuple[str, str]
 """A light, and what it stands for."""
 
-TOLD_BY_JUDGE = frozenset({Kind.STRAGGLER, Kind.STORE_AWAY})
+TOLD_BY_JUDGE = frozenset({Kind.STRAGGLER, Kind.STORE_AWAY, Kind.NODE_LOST})
 """Findings that are told here in words of their own."""
 
 
@@ -55,8 +55,8 @@ def _away(scene: Scene) -> str:
     since = scene.store_away_since_unix_s
     how_long = "" if since is None else f" for {span(max(0.0, scene.now_unix_s - since))}"
     return (
-        f"Redis has been away{how_long}: nothing is decided for the whole job; shown is what node"
-        f" {scene.node} sees by itself, and what it last heard of the others"
+        f"Redis has been away{how_long}: only {scene.node} is seen, all else is as last heard;"
+        " nothing is decided for the whole job"
     )
 
 
@@ -70,6 +70,10 @@ def _ended(plan: Plan) -> Line:
 
 
 def _found(findings: list[Finding]) -> Iterator[Line]:
+    # First of all: that others crash when a node is lost follows from it.
+    for one in findings:
+        if one.kind is Kind.NODE_LOST:
+            yield RED, f"node {one.node} is lost"
     told = [one for one in findings if one.kind not in TOLD_BY_JUDGE]
     for line in ills([one for one in told if one.acts]):
         yield RED, line

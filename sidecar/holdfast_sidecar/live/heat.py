@@ -35,7 +35,7 @@ class RankNow(NamedTuple):
     own_s: float
     """Its own work in a step; 0: not known."""
     phase: int = -1
-    """Its number, from 0 on; -1: not known, or it is gone."""
+    """Its number, from 0 on; -1: not known."""
     role: str = ""
     """It is compared with those of the same role."""
 

@@ -7,6 +7,7 @@ from collections import Counter
 from holdfast_sidecar.decisions.quarantine import is_kept_out
 from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.live.scene import Scene
+from holdfast_sidecar.live.silence import SILENT
 from holdfast_sidecar.live.view import NodeView
 
 GONE = {Kind.NODE_LOST: "lost", Kind.SIDECAR_LOST: "unattended"}
@@ -24,13 +25,19 @@ def nodes_of(scene: Scene) -> list[NodeView]:
         NodeView(
             node=name,
             is_leader=name == scene.leader_node,
-            heartbeat_unix_s=scene.heartbeats.get(name),
+            heartbeat_unix_s=_heard_unix_s(scene, name),
             state=gone.get(name) or _state(scene, name),
             ranks=_ranks(scene, name),
             findings=found[name],
         )
         for name in sorted(names, key=lambda name: (places.get(name, len(names)), name))
     ]
+
+
+def _heard_unix_s(scene: Scene, name: str) -> float | None:
+    """Who tells is heard by itself, though its beats come back by way of Redis alone."""
+    is_own = name == scene.node and not scene.store_up
+    return scene.now_unix_s if is_own else scene.heartbeats.get(name)
 
 
 def _state(scene: Scene, name: str) -> str:
@@ -40,6 +47,8 @@ def _state(scene: Scene, name: str) -> str:
         return "attached" if is_member else ""
     if agent.state == "left":
         return "left"
+    if is_member and name in scene.silences and scene.silences[name].kind == SILENT:
+        return SILENT
     if is_member:
         return "member"
     outside = [] if plan is None else plan.outside

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from holdfast_sidecar.gpus.soundness import leave_out_garbage
 from holdfast_sidecar.live.scene import Scene
+from holdfast_sidecar.live.silence import LOST, Silence
 from holdfast_sidecar.live.view import GpuView, RankView
 from holdfast_sidecar.observation import Moment, RankHistory, own_s, step_s
 from holdfast_sidecar.picture import Picture
@@ -44,6 +45,7 @@ def own_ranks(picture: Picture) -> list[RankView]:
 
 def _reported(report: NodeReport, scene: Scene) -> Iterator[RankView]:
     heard_unix_s = scene.heartbeats.get(report.node, scene.now_unix_s)
+    silence = scene.silences.get(report.node)
     for rank in report.ranks:
         view = RankView(
             rank=rank.rank,
@@ -54,7 +56,21 @@ def _reported(report: NodeReport, scene: Scene) -> Iterator[RankView]:
             alive=rank.alive or rank.has_finished,
             gpu=_told_gpu(rank),
         )
-        yield _with_pace(view, rank.step_s, rank.own_s)
+        if silence is not None and not rank.has_finished:
+            yield _unheard(view, silence)
+        else:
+            yield _with_pace(view, rank.step_s, rank.own_s)
+
+
+def _unheard(view: RankView, silence: Silence) -> RankView:
+    """As it was heard last; how fast it is and what its GPU does nobody knows now."""
+    return replace(
+        view,
+        alive=view.alive and silence.kind != LOST,
+        gpu=None,
+        silence=silence.kind,
+        heard_unix_s=silence.since_unix_s,
+    )
 
 
 def _seen(history: RankHistory, moment: Moment, gpu: GpuView | None) -> RankView:
@@ -118,6 +134,6 @@ def _slow_ranks(standing: SlowStanding | None) -> dict[int, Slowness]:
 
 
 def _with_slowness(rank: RankView, slow: Slowness | None) -> RankView:
-    if slow is None:
+    if slow is None or rank.silence:
         return rank
     return replace(rank, slowdown=slow.slowdown, cause=slow.cause.value)

@@ -11,6 +11,7 @@ from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.findings import Finding
+from holdfast_sidecar.live.silence import PATIENCE_S, Hearing, Silence, silences
 from holdfast_sidecar.live.view import RankView
 from holdfast_sidecar.performance_seen import heard
 from holdfast_sidecar.picture import Picture
@@ -42,6 +43,8 @@ class Scene:
     """Those in `view` where they are parsed already."""
     picture: Picture | None = None
     """All else that this node knows."""
+    patience_s: float = PATIENCE_S
+    """After so long without a word a node is silent."""
 
     @cached_property
     def cluster(self) -> Cluster:
@@ -59,6 +62,22 @@ class Scene:
         if self.view is None or self.cluster.plan is not None:
             return self.cluster.plan
         return attached_plan(self.view)
+
+    @cached_property
+    def silences(self) -> dict[str, Silence]:
+        """The nodes that are not heard; of a job that is over nobody is waited for."""
+        if self.is_over:
+            return {}
+        heard = Hearing(
+            self.now_unix_s,
+            self.node,
+            self.heartbeats,
+            self.findings,
+            self.store_up,
+            self.store_away_since_unix_s,
+            self.patience_s,
+        )
+        return silences(self.cluster.nodes, heard)
 
     @property
     def is_over(self) -> bool:

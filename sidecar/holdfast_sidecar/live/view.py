@@ -54,6 +54,11 @@ class RankView:
     cause: str = ""
     """Why it is slow; empty: it isn't, or nobody knows."""
     gpu: GpuView | None = None
+    silence: str = ""
+    """Why all of this is as old as `heard_unix_s`: `lost` (with its node, so it is dead), `silent`
+    (nobody on its node tells of it), `old` (Redis is away); empty: it is heard."""
+    heard_unix_s: float | None = None
+    """When it was heard last; None: now."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,8 @@ class NodeView:
     heartbeat_unix_s: float | None = None
     """When its heartbeat was last seen to move; None: not seen yet."""
     state: str = ""
-    """`member`, `spare`, `outside`, `lost`, `unattended` (no sidecar), `left`, `attached`."""
+    """`member`, `spare`, `outside`, `lost`, `unattended` (no sidecar), `silent` (nothing is heard
+    of it, and nobody said why yet), `left`, `attached`."""
     ranks: list[int] = field(default_factory=list)
     findings: int = 0
 

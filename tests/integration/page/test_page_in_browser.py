@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.chromium import Visit, visit
 from tests.integration.page.site import Site
-from tests.unit.live.large_job import Job
+from tests.unit.live.large_job import Job, picture
 from tests.unit.metrics.picture import ACCOUNT, INCIDENTS
 
+from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.serving.protection import Protection
 from holdfast_sidecar.serving.token import Token
@@ -242,12 +243,65 @@ def test_a_redis_that_is_away_is_told(browser: Browser, site: Site) -> None:
     with visit(browser) as visited:
         shown(visited, site)
         assert not visited.page.locator("#stale").is_visible()
-        site.live(Job(16), 5, store_up=False, is_leader=False)
+        quiet = site.now_s
+        for _ in range(5):
+            away = picture(Job(16), site.now_s + 1, store_up=False, is_leader=False)
+            heard = dict.fromkeys(away.heartbeats, 1_000_000.0 + quiet)
+            site.tell(Job(16), orders=away.orders, heartbeats=heard)
         visited.page.evaluate("ask()")
         visited.page.locator("#stale").wait_for(state="visible")
         assert "Redis is away" in text(visited, "#stale")
         assert "Redis has been away for 4.0 s" in text(visited, "#headline")
         assert "light yellow" in (visited.page.locator("#light").get_attribute("class") or "")
+        own, other = visited.page.locator("#nodes tbody tr").all_inner_texts()
+        assert own.split("\t")[:3] == ["node-0 (led)", "member", "now"]
+        assert other.split("\t")[:3] == ["node-1", "member", "5.0 s ago"]
+        visited.page.locator("#ranks summary").click()
+        row = visited.page.locator("#rank-table tbody tr").nth(15).inner_text().split("\t")
+        assert row[3].endswith(", as last heard")
+        assert row[4] == "5.0 s ago"
+        assert "does not lead" not in text(visited, "#teller")
+        assert visited.page.locator("#teller a").count() == 0  # a link to itself, it would be
+
+
+def test_ranks_of_a_lost_node_are_shown_as_lost(browser: Browser, site: Site) -> None:
+    job = Job(16, slow=None, incidents={})
+    site.live(job)
+    last = 1_000_000.0 + site.now_s
+    found = (Finding(Kind.NODE_LOST, "node-1", last, 0.95),)
+    for _ in range(9):
+        heard = {"node-0": 1_000_001.0 + site.now_s, "node-1": last}
+        site.tell(job, findings=found, heartbeats=heard)
+    with visit(browser) as visited:
+        shown(visited, site)
+        assert text(visited, "#headline") == "node node-1 is lost"
+        visited.page.locator("#ranks summary").click()
+        row = visited.page.locator("#rank-table tbody tr").nth(15).inner_text().split("\t")
+        assert (row[3], row[4], row[5]) == ("lost", "9.0 s ago", "–")
+        lost, well = cell(visited, 15, 38), cell(visited, 7, 38)
+        assert lost not in (well, cell(visited, 15, 20))
+        assert cell(visited, 15, 20) == cell(visited, 7, 20)
+        assert "lost" in text(visited, "#heat-legend")
+
+
+def test_no_time_below_the_map_is_cut_off(browser: Browser, site: Site) -> None:
+    site.live(Job(4), 119)
+    with visit(browser) as visited:
+        shown(visited, site)
+        for width in range(600, 1200, 50):
+            visited.page.set_viewport_size({"width": width, "height": 800})
+            visited.page.evaluate("drawHeat()")
+            cut = visited.page.evaluate(
+                """() => {
+                  const canvas = document.getElementById('heat'), {columns} = map.view.heat;
+                  const context = canvas.getContext('2d');
+                  const size = sizes(map.rows.length, columns.length, canvas.clientWidth);
+                  return timeLabels(context, columns, size, canvas.clientWidth)
+                    .filter(([left, words]) => left + context.measureText(words).width
+                            > canvas.clientWidth);
+                }"""
+            )
+            assert cut == []
 
 
 def test_a_sidecar_that_is_gone_is_told_and_asked_seldomer(browser: Browser, site: Site) -> None:

@@ -510,3 +510,31 @@ def test_an_attempt_without_a_step_yet_says_for_how_long() -> None:
     assert "no rank has made a step yet, for 2 min 5 s" in told(RANK.step)
     assert "no rank has made a step yet, for 1 min 5 s" in told(RANK.step, attempt=1)
     assert "no rank has made a step yet" not in told(RANK.step - 1)
+
+
+def ranks_shown(state: str = "running", found: tuple[Finding, ...] = (), **dead: bool) -> str:
+    """Node a leads; of node b `dead` says which heartbeats stand still."""
+    members = [Member("a", "i", 0, 0, 1), Member("b", "i", 1, 1, 1)]
+    running = plan(state, members=members, world_size=2)
+    leads = NodeReport("a", "i", 0, 0, 0, 0, True, ranks=[RANK], findings=list(found))
+    other = RankReport(**{**vars(RANK), "rank": 1, "phase_age_s": 0.176})
+    report = NodeReport("b", "i", 0, 0, 0, 0, True, ranks=[other])
+    nodes: dict[str, dict[str, object]] = {"a": {"report": leads}, "b": {"report": report, **dead}}
+    standing = judge("j", view(1, running, **nodes), view(2, running, **nodes))
+    lines = page(standing, 100.0).splitlines()
+    return next(line for line in lines if line.split()[:2] == ["1", "b"])
+
+
+def test_ranks_of_a_lost_node_are_told_as_lost_and_since_when() -> None:
+    row = ranks_shown(launcher=False, sidecar=False)
+    assert row.split() == ["1", "b", "1", "5", "lost", "-", "-", "-"]
+    gone = Finding(Kind.NODE_LOST, "b", 3.0, 0.95, [1])
+    shown = ranks_shown(found=(gone,), launcher=False, sidecar=False)
+    assert shown.split()[4:9] == ["lost", "1", "min", "37", "s"]
+
+
+def test_ranks_that_nobody_watches_are_told_with_what_they_did_last() -> None:
+    assert "forward (last heard)" in ranks_shown(sidecar=False)
+    assert "176 ms" not in ranks_shown(sidecar=False)
+    assert "176 ms" in ranks_shown(launcher=False)  # its sidecar tells of them
+    assert "176 ms" in ranks_shown("done", launcher=False, sidecar=False)

@@ -8,7 +8,7 @@ from tests.unit.metrics.picture import picture as known_picture
 from tests.unit.metrics.picture import ranks
 
 from holdfast.page import Phase
-from holdfast_sidecar.live.feeding import told_now
+from holdfast_sidecar.live.feeding import GONE, told_now
 
 
 def test_who_leads_is_told_of_all_ranks() -> None:
@@ -59,4 +59,4 @@ def test_ranks_of_two_roles_are_told_apart() -> None:
 def test_a_rank_that_is_dead_works_no_more() -> None:
     dead = history(look(10.0, records=steps(20, forward=30)), look(11.0, is_gone=True))
     (told,) = told_now(replace(known_picture(), ranks=ranks(dead))).ranks
-    assert (told.own_s, told.phase) == (0.0, -1)
+    assert (told.own_s, told.phase) == (0.0, GONE)

@@ -119,6 +119,37 @@ def troubled(ranks: int, has_gpus: bool = False) -> LiveView:
     )
 
 
+def unheard(ranks: int) -> LiveView:
+    """Of two nodes nothing is heard any more: node-1 is lost, of node-2 it is not known."""
+    view = healthy(ranks)
+    kinds = {"node-1": "lost", "node-2": "silent"}
+    told = [
+        replace(
+            one,
+            alive=kinds[one.node] != "lost",
+            step_s=None,
+            own_s=None,
+            wait_s=None,
+            silence=kinds[one.node],
+            heard_unix_s=NOW - 32,
+        )
+        if one.node in kinds
+        else one
+        for one in view.ranks
+    ]
+    return replace(view, ranks=told)
+
+
+def redis_away() -> LiveView:
+    """As node-0 sees it, which led; of node-1 it heard half a minute ago."""
+    view = healthy(16)
+    told = [
+        replace(one, silence="old", heard_unix_s=NOW - 32) if one.node == "node-1" else one
+        for one in view.ranks
+    ]
+    return replace(view, ranks=told, is_leader=False, store_up=False)
+
+
 def hostile(ranks: int) -> LiveView:
     """Every text would take the terminal over."""
     view = troubled(ranks)

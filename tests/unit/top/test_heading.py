@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.top.pretend_views import healthy, troubled
+from tests.unit.top.pretend_views import healthy, redis_away, troubled
 
 from holdfast_sidecar.live.view import CheckpointView
 from holdfast_sidecar.top.choice import Choice, Order
@@ -49,6 +49,12 @@ def test_the_third_line_says_who_tells() -> None:
     assert told(Latest(follower))[2] == "told by node-1; node-0 leads"
     assert told(Latest(replace(follower, leader_node="")))[2] == "told by node-1; nobody leads"
     assert "Redis alone" in told(Latest(replace(follower, node="")))[2]
+
+
+def test_while_redis_is_away_the_third_line_says_what_is_old() -> None:
+    third = told(Latest(redis_away()), width=80)[2]
+    assert third == "told by node-0; Redis is away, what is marked ? is as it was last heard"
+    assert "leads" not in third
 
 
 def test_when_nobody_answers_it_says_since_when_and_what_is_shown() -> None:

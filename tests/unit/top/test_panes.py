@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from tests.unit.top.canvases import canvas, drawn
-from tests.unit.top.pretend_views import healthy, troubled
+from tests.unit.top.pretend_views import healthy, redis_away, troubled, unheard
 
 from holdfast_sidecar.live.view import LiveView
 from holdfast_sidecar.top.choice import Choice, Pane
@@ -22,6 +22,27 @@ def test_a_rank_s_row_has_its_phase_its_times_and_its_course() -> None:
     assert rows[2].split()[:7] == ["*", "2", "node-0", "forward", "1.31s", "1.21s", "+31%"]
     assert rows[2].endswith("▇")
     assert rows[3].split()[:4] == ["!", "3", "node-0", "gone"]
+
+
+def test_what_is_not_heard_any_more_is_marked_and_has_the_age_of_its_last_word() -> None:
+    rows = drawn(unheard(24), Pane.RANKS, width=200, height=24)[1:]
+    assert rows[8].split()[:8] == ["!", "8", "node-1", "lost", "32.0s", "12,345", "-", "-"]
+    assert rows[16].split()[:8] == ["?", "16", "node-2", "forward", "32.0s", "12,345", "-", "-"]
+    assert rows[0].split()[:4] == ["0", "node-0", "forward", "250ms"]
+    away = drawn(redis_away(), Pane.RANKS, width=200)[1:]
+    assert away[8].split()[:5] == ["?", "8", "node-1", "forward", "32.0s"]
+
+
+def test_of_a_rank_that_is_not_heard_can_be_read_when_it_was() -> None:
+    lost = drawn(unheard(24), Pane.RANKS, read="rank 8", height=24)
+    assert "phase       lost, last heard 32.0 s ago" in lost
+    silent = drawn(unheard(24), Pane.RANKS, read="rank 16", height=24)
+    assert "phase       forward, last heard 32.0 s ago" in silent
+
+
+def test_while_redis_is_away_nobody_is_said_to_lead() -> None:
+    assert not any(row.endswith("leads") for row in drawn(redis_away(), Pane.NODES))
+    assert any(row.endswith("led") for row in drawn(redis_away(), Pane.NODES))
 
 
 def test_columns_come_with_the_room_for_them() -> None:

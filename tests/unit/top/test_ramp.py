@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from holdfast.page import Phase
+from holdfast_sidecar.live.feeding import PHASE_NAMES
 from holdfast_sidecar.top.drawing.line import HEAT, Look, Span, plain
 from holdfast_sidecar.top.drawing.ramp import COLOURS, LETTERS, STEPS, cell, legend, level
 from holdfast_sidecar.top.drawing.signs import ASCII, UNICODE
@@ -67,6 +67,6 @@ def test_where_no_step_ended_stands_what_the_rank_did() -> None:
 
 
 def test_every_phase_has_a_letter_of_its_own_that_is_no_sign_of_the_ramp() -> None:
-    assert set(LETTERS) == {phase.name.lower() for phase in Phase}
+    assert set(LETTERS) == set(PHASE_NAMES)
     assert len(set(LETTERS.values())) == len(LETTERS)
     assert not set(LETTERS.values()) & set(ASCII.heat)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.top.pretend_views import NOW, healthy, troubled
+from tests.unit.top.pretend_views import NOW, healthy, troubled, unheard
 
 from holdfast_sidecar.live.view import LiveView
 from holdfast_sidecar.top.choice import Choice, Grouping, Order
@@ -65,6 +65,28 @@ def test_rows_are_ordered_as_somebody_wants_them() -> None:
     assert labels(view, Choice(order=Order.WORST)) == ["3", "2", "0", "1"]
     assert labels(view, Choice(order=Order.STEP_TIME))[0] == "1"
     assert labels(view, Choice(order=Order.PHASE_AGE))[0] == "0"  # rank 3 is in no phase: it died
+
+
+def test_equal_rows_stay_where_they_are_when_their_times_differ_by_little() -> None:
+    orders = []
+    for jitters in ((0.9, 0.91, 0.902, 0.899), (0.901, 0.9, 0.903, 0.92)):
+        view = healthy(4)
+        ranks = [replace(one, own_s=own) for one, own in zip(view.ranks, jitters, strict=True)]
+        orders.append(labels(replace(view, ranks=ranks), Choice(order=Order.WORST)))
+    assert orders == [["0", "1", "2", "3"]] * 2
+
+
+def test_who_takes_clearly_longer_for_its_own_work_is_worse_though_nobody_calls_it_slow() -> None:
+    view = healthy(4)
+    ranks = [replace(one, own_s=1.3 if one.rank == 2 else 0.9) for one in view.ranks]
+    assert labels(replace(view, ranks=ranks), Choice(order=Order.WORST)) == ["2", "0", "1", "3"]
+
+
+def test_ranks_of_a_node_that_is_not_heard_come_before_the_well_and_are_found_by_a_word() -> None:
+    view = unheard(64)
+    assert labels(view, Choice(order=Order.WORST, grouping=Grouping.NODES))[:2] == ["8-15", "16-23"]
+    assert labels(view, Choice(filter="lost", grouping=Grouping.RANKS))[0] == "8"
+    assert labels(view, Choice(filter="silent", grouping=Grouping.RANKS))[0] == "16"
 
 
 @pytest.mark.parametrize(

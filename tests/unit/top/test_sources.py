@@ -7,10 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
+from tests.unit.live.large_job import Job, picture
 from tests.unit.top.pretend_views import healthy, troubled
 
 from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
+from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.live.packing import pack
 from holdfast_sidecar.live.view import LiveView
 from holdfast_sidecar.top import store_source
@@ -181,7 +184,34 @@ def test_a_token_is_shown_in_the_clear_to_what_this_machine_knows_as_its_own_alo
 
 def test_what_is_no_number_in_the_store_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     told = replace(healthy(4), mfu=float("nan"), tokens_per_s=float("inf"))
-    monkeypatch.setattr(store_source, "of_store", lambda job, view, now_unix_s: told)
+    monkeypatch.setattr(store_source, "of_store", lambda job, view, now_unix_s, heartbeats: told)
     view = StoreSource("llm", MemoryStore(MemoryServer(), "llm"), "here").read()
     assert (view.mfu, view.tokens_per_s) == (None, None)
     assert view.by_rank.keys() == told.by_rank.keys()
+
+
+class Beating(MemoryStore):
+    """Two nodes; only node-0 goes on reporting."""
+
+    reads = 0
+
+    def read(self) -> View:
+        self.reads += 1
+        told = [picture(Job(16), now_s=float(at)).orders.view for at in (1, self.reads)]
+        assert told[0] is not None
+        assert told[1] is not None
+        still, moving = (one.section(Section.NODES) for one in told)
+        nodes = {"node-0": moving["node-0"], "node-1": still["node-1"]}
+        return replace(told[1], sections={**told[1].sections, Section.NODES: nodes})
+
+
+def test_by_redis_alone_too_who_does_not_move_is_not_taken_for_alive() -> None:
+    now = iter([1_000_001.0, 1_000_002.0, 1_000_004.0])
+    store = Beating(MemoryServer(), "llm")
+    source = StoreSource("llm", store, "here", clock=lambda: next(now))
+    first, second, third = (source.read() for _ in range(3))
+    assert {node.heartbeat_unix_s for node in first.nodes} == {None}
+    assert [node.heartbeat_unix_s for node in second.nodes] == [1_000_002.0, None]
+    assert {rank.silence for rank in [*first.ranks, *second.ranks]} == {""}
+    assert {rank.silence for rank in third.ranks[:8]} == {""}
+    assert {rank.silence for rank in third.ranks[8:]} == {"silent"}

@@ -30,12 +30,15 @@ const PHASE_COLOURS = {
   transferring: [245, 200, 110], communicating: [240, 228, 66], saving: [213, 94, 0],
   evaluating: [204, 121, 167], compiling: [148, 90, 130], restoring: [120, 130, 140],
   starting: [160, 168, 176], idle: [200, 205, 210], finished: [90, 98, 106],
+  gone: [190, 70, 160], lost: [125, 60, 190],
 };
 
 function phaseColour(name) {
   const scale = dark.matches ? SCALES.dark : SCALES.light;
   return name === undefined ? scale.nothing : PHASE_COLOURS[name] || [128, 128, 128];
 }
+
+const GONE = ['gone', 'lost'];  // No phases: of these ranks there is no work, whatever colour is chosen.
 
 const CATEGORY_COLOURS = {
   productive: [0, 158, 115], pending: [130, 200, 170], data_wait: [230, 159, 0], saving: [213, 94, 0], evaluating: [204, 121, 167],

@@ -31,15 +31,24 @@ function heatImage(heat, rows, colour) {
   canvas.height = rows.length;
   const context = canvas.getContext('2d'), image = context.createImageData(width, rows.length);
   const colours = coloursOf(heat, colour).map((parts) => new Uint8ClampedArray([...parts, 255]));
+  const gone = goneColours(heat);
   rows.forEach((row, down) => {
     const cells = colour === 'phase' ? row.phases : row.levels;
     for (let at = 0; at < width; at++) {
-      image.data.set(colours[cells[at]] || colours[NOTHING], 4 * (down * width + at));
+      const told = cells[at] === NOTHING ? undefined : colours[cells[at]];
+      image.data.set(told || gone.get(row.phases[at]) || colours[NOTHING], 4 * (down * width + at));
     }
   });
   context.putImageData(image, 0, 0);
   return canvas;
 }
+
+function goneColours(heat) {
+  // By its number among the phases: what a dead rank's cells look like, also where nobody works.
+  return new Map(GONE.filter((name) => heat.names.includes(name)).map((name) => [heat.names.indexOf(name) + 1, new Uint8ClampedArray([...phaseColour(name), 255])]));
+}
+
+const isSeen = (heat, number) => heat.rows.some((row) => row.phases.includes(number));
 
 function drawLoud(context, rows, size) {
   // Where a row is a pixel or two, what is far above the median would be overlooked: it is taller.
@@ -68,16 +77,15 @@ function coloursOf(heat, colour) {
 }
 
 function showLegend(heat, colour) {
-  redraw('heat-legend', [heat.names, colour, dark.matches], () => {
-    if (colour === 'phase') {
-      const seen = heat.names.map((name, at) => [name, at + 1]).filter(([, number]) => heat.rows.some((row) => row.phases.includes(number)));
-      return seen.map(([name]) => legendLine(css(phaseColour(name)), name));
-    }
+  const seen = heat.names.filter((name, at) => isSeen(heat, at + 1) && (colour === 'phase' || GONE.includes(name)));
+  redraw('heat-legend', [seen, colour, dark.matches], () => {
+    const names = seen.map((name) => legendLine(css(phaseColour(name)), name));
+    if (colour === 'phase') return names;
     const stops = [];
     for (let level = 1; level <= 55; level += 6) stops.push(css(ratioColour(level)));
     const scale = legendLine(`linear-gradient(to right, ${stops.join(',')})`, '0.7 to 2 times the median of its role');
     scale.firstChild.className = 'scale';
-    return [scale, legendLine(css(ratioColour(NOTHING)), 'nothing told')];
+    return [scale, legendLine(css(ratioColour(NOTHING)), 'nothing told'), ...names];
   });
 }
 

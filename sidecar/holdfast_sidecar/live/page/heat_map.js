@@ -65,12 +65,20 @@ function labelTimes(context, size) {
   context.textBaseline = 'top';
   context.textAlign = 'left';
   context.fillStyle = cssOf('--quiet');
-  const every = Math.max(1, Math.ceil(90 / size.wide));
-  for (let at = 0; at < columns.length; at += every) {
-    const left = GUTTER + at * size.wide;
-    context.fillRect(left, top - 4, 1, 4);
-    context.fillText(clock(columns[at]), left + 2, top);
+  for (const [left, words] of timeLabels(context, columns, size, $('heat').clientWidth)) {
+    context.fillRect(left - 2, top - 4, 1, 4);
+    context.fillText(words, left, top);
   }
+}
+
+function timeLabels(context, columns, size, width) {
+  // Where each begins, and what it says; one that the edge would cut off is left out.
+  const every = Math.max(1, Math.ceil(90 / size.wide)), labels = [];
+  for (let at = 0; at < columns.length; at += every) {
+    const left = GUTTER + at * size.wide + 2, words = clock(columns[at]);
+    if (left + context.measureText(words).width <= width) labels.push([left, words]);
+  }
+  return labels;
 }
 
 function outline(context, size) {

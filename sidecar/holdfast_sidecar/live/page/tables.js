@@ -28,9 +28,10 @@ function showFindings(view) {
 function showNodes(view) {
   const rows = view.nodes.map((one) => {
     const silent = one.heartbeat_unix_s === null ? null : view.now_unix_s - one.heartbeat_unix_s;
-    const isSilent = silent !== null && silent > SILENT_S && view.store_up;
+    const isSilent = silent !== null && silent > (view.store_up ? SILENT_S : 0);
+    const leads = view.store_up ? ' (leads)' : ' (led)';
     return [
-      one.node + (one.is_leader ? ' (leads)' : ''), {text: one.state, bad: one.state === 'lost' || one.state === 'unattended'},
+      one.node + (one.is_leader ? leads : ''), {text: one.state, bad: ['lost', 'unattended', 'silent'].includes(one.state)},
       {text: silent === null ? '–' : isSilent ? `${span(silent)} ago` : 'now', bad: isSilent}, ranges(one.ranks), one.findings || '',
     ];
   });
@@ -47,12 +48,21 @@ function ranges(ranks) {
   return told.map(([first, last]) => (first === last ? `${first}` : `${first}–${last}`)).join(', ');
 }
 
+function phaseOf(rank) {
+  // What is not heard any more may be long past.
+  if (!rank.alive) return {text: rank.silence === 'lost' ? 'lost' : 'gone', bad: true};
+  return rank.silence ? {text: `${rank.phase}, as last heard`, bad: true} : {text: rank.phase, bad: false};
+}
+
+function ageOf(rank, now) {
+  return rank.silence ? `${span(now - rank.heard_unix_s)} ago` : span(now - rank.phase_since_unix_s);
+}
+
 function showRanks(view) {
   const rows = view.ranks.map((one) => {
     const gpu = one.gpu || {};
     return [
-      one.rank, one.node, count(one.step), {text: one.alive ? one.phase : 'gone', bad: !one.alive},
-      span(view.now_unix_s - one.phase_since_unix_s), span(one.step_s), span(one.own_s), span(one.wait_s),
+      one.rank, one.node, count(one.step), phaseOf(one), ageOf(one, view.now_unix_s), span(one.step_s), span(one.own_s), span(one.wait_s),
       one.slowdown === null || one.slowdown === undefined ? '' : {text: `+${percent(one.slowdown)} ${one.cause}`, bad: true},
       gpu.busy === null || gpu.busy === undefined ? '' : percent(gpu.busy), gpu.power_w ? `${gpu.power_w.toFixed(0)} W` : '',
       gpu.temperature_c ? `${gpu.temperature_c.toFixed(0)} °C` : '', gpu.memory_used_bytes ? large(gpu.memory_used_bytes, 'B') : '',

@@ -45,10 +45,11 @@ function show(view) {
 
 function showTeller(view) {
   const teller = $('teller');
-  const told = [view.node, view.is_leader, view.leader_node, view.leader_address];
+  const told = [view.node, view.is_leader, view.leader_node, view.leader_address, view.store_up];
   redraw('teller', told, () => {
     if (!view.node) return [];
     if (view.is_leader) return [`told by ${view.node}, which leads`];
+    if (!view.store_up) return [`told by ${view.node}: who leads, and how the others are, is known again once Redis is back`];
     const parts = [`told by ${view.node}, which does not lead: time goes back only for its own ranks. `];
     if (!view.leader_node) return [...parts, 'Who leads is not known.'];
     const link = leaderLink(view);

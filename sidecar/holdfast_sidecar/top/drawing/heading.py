@@ -100,6 +100,8 @@ def _silence(latest: Latest, silence_s: float) -> str:
 def _told_by(view: LiveView) -> str:
     if not view.node:
         return "told by Redis alone: no sidecar of the job can be reached from here"
+    if not view.store_up:
+        return f"told by {view.node}; Redis is away, what is marked ? is as it was last heard"
     if view.is_leader:
         return f"told by {view.node}, which leads"
     leads = f"{view.leader_node} leads" if view.leader_node else "nobody leads"

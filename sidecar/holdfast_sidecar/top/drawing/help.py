@@ -22,8 +22,9 @@ KEYS = (
 )
 
 MARKS: tuple[tuple[str, Look, str], ...] = (
-    ("!", Look.BAD, "dead, or something is done about it"),
-    ("*", Look.DOUBTFUL, "slow, or something was found"),
+    ("!", Look.BAD, "dead, or acted on"),
+    ("?", Look.DOUBTFUL, "not heard now: as of then"),
+    ("*", Look.DOUBTFUL, "slow, or something found"),
 )
 
 KEY = 13

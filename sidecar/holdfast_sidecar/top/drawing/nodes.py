@@ -49,8 +49,13 @@ def _row(one: NodeView, canvas: Canvas) -> Line:
         Span(f"{heard:>8} "),
         Span(f"{one.findings or UNKNOWN:>8}  "),
         Span(", ".join(map(str, sorted(one.ranks))) or UNKNOWN),
-        Span("  leads" if one.is_leader else "", Look.STRONG),
+        Span(_leads(canvas) if one.is_leader else "", Look.STRONG),
     )
+
+
+def _leads(canvas: Canvas) -> str:
+    """While Redis is away nobody leads for long."""
+    return "  leads" if canvas.view.store_up else "  led"
 
 
 def _is_looked_for(one: NodeView, words: str) -> bool:

@@ -44,6 +44,8 @@ LETTERS = {
     "idle": "I",
     "finished": "X",
     "transferring": "T",
+    "gone": "G",
+    "lost": "L",
 }
 """What stands where no step ended: by it is seen who waits for others, and who is waited for."""
 

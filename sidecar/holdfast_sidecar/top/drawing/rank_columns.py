@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from holdfast_sidecar.live.view import GpuView, RankView
-from holdfast_sidecar.top.drawing.attention import Attention, is_dead
+from holdfast_sidecar.top.drawing.attention import Attention, is_dead, is_lost
 from holdfast_sidecar.top.drawing.canvas import Canvas
 from holdfast_sidecar.top.drawing.figures import UNKNOWN, number, share, short_span
 from holdfast_sidecar.top.drawing.line import Look, Span, said
@@ -24,6 +24,9 @@ WIDE = 120
 
 MUCH = 0.5
 """A slowdown from which on it is no longer doubtful that somebody should look."""
+
+UNHEARD = "?"
+"""Marks what is as old as `for` says: its node is not heard."""
 
 PHASES = {
     "starting": "start",
@@ -107,18 +110,23 @@ def _mark(row: Row, attention: Attention) -> Span:
     rank, node = row.worst, row.worst.node if row.is_node else None
     if attention.is_urgent(rank) or node in attention.acting:
         return Span("!", Look.BAD)
+    if rank.silence:
+        return Span(UNHEARD, Look.DOUBTFUL)
     is_due = attention.is_due(rank) or node in attention.told
     return Span("*", Look.DOUBTFUL) if is_due else Span(" ")
 
 
 def _phase(rank: RankView) -> Span:
     if is_dead(rank):
-        return Span("gone", Look.BAD)
+        return Span("lost" if is_lost(rank) else "gone", Look.BAD)
     name = PHASES.get(rank.phase, rank.phase)
-    return Span(visible(name, is_ascii=True), Look.PLAIN if rank.alive else Look.DIM)
+    is_now = rank.alive and not rank.silence
+    return Span(visible(name, is_ascii=True), Look.PLAIN if is_now else Look.DIM)
 
 
 def _age(rank: RankView, now_unix_s: float) -> str:
+    if rank.heard_unix_s is not None:
+        return short_span(now_unix_s - rank.heard_unix_s)
     if not rank.phase_since_unix_s:
         return UNKNOWN
     return short_span(now_unix_s - rank.phase_since_unix_s)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from holdfast_sidecar.live.view import GpuView, LiveView, RankView
 from holdfast_sidecar.span import span
-from holdfast_sidecar.top.drawing.attention import is_dead
+from holdfast_sidecar.top.drawing.attention import is_dead, is_lost
 from holdfast_sidecar.top.drawing.figures import amount, number, share
 
 HEAD = 12
@@ -15,9 +15,7 @@ HEAD = 12
 
 def details(rank: RankView, view: LiveView) -> Iterator[str]:
     """A line for each thing that is known."""
-    since = f" for {span(view.now_unix_s - rank.phase_since_unix_s)}"
-    phase = "gone" if is_dead(rank) else rank.phase or "not known"
-    yield _line("phase", phase + (since if rank.phase_since_unix_s else ""))
+    yield _line("phase", _phase(rank, view.now_unix_s))
     yield _line("step", number(rank.step))
     for head, seconds in (
         ("step time", rank.step_s),
@@ -37,6 +35,15 @@ def details(rank: RankView, view: LiveView) -> Iterator[str]:
     for slow in view.slow:
         if slow.rank == rank.rank and slow.advice:
             yield _line("next", slow.advice)
+
+
+def _phase(rank: RankView, now_unix_s: float) -> str:
+    dead = "lost" if is_lost(rank) else "gone"
+    phase = dead if is_dead(rank) else rank.phase or "not known"
+    if rank.heard_unix_s is not None:
+        return f"{phase}, last heard {span(max(now_unix_s - rank.heard_unix_s, 0.0))} ago"
+    since = f" for {span(now_unix_s - rank.phase_since_unix_s)}"
+    return phase + (since if rank.phase_since_unix_s else "")
 
 
 def _gpu(gpu: GpuView) -> Iterator[str]:

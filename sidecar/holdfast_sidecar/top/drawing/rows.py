@@ -63,7 +63,9 @@ def is_by_node(choice: Choice, ranks: int, room: int) -> bool:
 def _is_looked_for(rank: RankView, words: str) -> bool:
     life = "" if rank.alive else "gone"
     slow = "" if rank.slowdown is None else "slow"
-    return passes(words, (rank.node, rank.phase, rank.cause, life, slow), (rank.rank,))
+    return passes(
+        words, (rank.node, rank.phase, rank.cause, life, slow, rank.silence), (rank.rank,)
+    )
 
 
 def _with_opened(
@@ -97,5 +99,6 @@ def _number(row: Row) -> tuple[float, ...]:
 
 
 def _since(rank: RankView, view: LiveView) -> float:
-    """When its phase began; who is done is in it for good, and not to be looked at."""
-    return rank.phase_since_unix_s if rank.alive else view.now_unix_s
+    """When its phase began; who is done is in it for good, and not to be looked at; of whom nothing
+    is heard it is not known how long it has been in it."""
+    return rank.phase_since_unix_s if rank.alive and not rank.silence else view.now_unix_s
