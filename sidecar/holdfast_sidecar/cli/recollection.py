@@ -22,7 +22,7 @@ from holdfast_sidecar.cli.finding_the_job import (
 )
 from holdfast_sidecar.configuration import Effective
 from holdfast_sidecar.coordination.store import View
-from holdfast_sidecar.decisions.cluster import parse_cluster
+from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.job_record import JobRecord, newest_ended, newest_record, read_record
 from holdfast_sidecar.listing import find
 from holdfast_sidecar.places import state_root
@@ -139,6 +139,12 @@ def with_forgotten(
         if one.identifier not in names and one.detected_unix_s >= began_unix_s > 0
     ]
     return sorted([*told, *forgotten], key=lambda one: one.detected_unix_s)
+
+
+def remember_incidents(cluster: Cluster, state: Path) -> Cluster:
+    """The job with those incidents of its run, too, that only this machine still knows of."""
+    told = with_forgotten(list(cluster.incidents.values()), read_incidents(state), cluster.plan)
+    return dataclasses.replace(cluster, incidents={one.identifier: one for one in told})
 
 
 def recall_all(effective: Effective, job: str | None) -> list[Recollection]:
