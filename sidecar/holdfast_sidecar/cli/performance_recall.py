@@ -10,7 +10,7 @@ from pathlib import Path
 from holdfast_sidecar.chronicle import read_incidents
 from holdfast_sidecar.cli import store_away
 from holdfast_sidecar.cli.finding_the_job import FoundJob, find_job
-from holdfast_sidecar.cli.recollection import AWAY, from_memory, remember
+from holdfast_sidecar.cli.recollection import AWAY, from_memory, remember, remember_incidents
 from holdfast_sidecar.configuration import Effective
 from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions.cluster import parse_cluster
@@ -64,7 +64,8 @@ def recall_performance(effective: Effective, job: str | None) -> Recalled:
     live = _live(found, view)
     if cluster.account is None:
         return live
-    return dataclasses.replace(live, account=cluster.account, incidents=cluster.incidents)
+    known = remember_incidents(cluster, found.state).incidents
+    return dataclasses.replace(live, account=cluster.account, incidents=known)
 
 
 def _live(found: FoundJob, view: View) -> Recalled:

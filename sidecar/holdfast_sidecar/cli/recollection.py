@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from holdfast_sidecar.cli.finding_the_job import (
 )
 from holdfast_sidecar.configuration import Effective
 from holdfast_sidecar.coordination.store import View
-from holdfast_sidecar.decisions.cluster import parse_cluster
+from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.job_record import JobRecord, newest_ended, newest_record, read_record
 from holdfast_sidecar.listing import find
 from holdfast_sidecar.places import state_root
@@ -63,11 +64,13 @@ class Remembered:
     is_over: bool
     """Else nobody can be asked whether it is."""
     remark: str = ""
+    why_unknown: str = "its Redis does not answer"
+    """Why nobody can be asked."""
 
     @property
     def trouble(self) -> str:
         """What is wrong with it; empty when it ended well."""
-        unknown = "how it stands now is not known: its Redis does not answer"
+        unknown = f"how it stands now is not known: {self.why_unknown}"
         return self.record.trouble if self.is_over else unknown
 
 
@@ -76,7 +79,10 @@ def remember(job: str, kept: tuple[JobRecord, float], error: Exception) -> Remem
     record, at_unix_s = kept
     is_gone = isinstance(error, NoSuchJob)
     note = "" if is_gone else from_memory(job, error)
-    return Remembered(job, record, at_unix_s, is_gone or record.was_heard_to_end, note)
+    told = Remembered(job, record, at_unix_s, is_gone or record.was_heard_to_end, note)
+    if isinstance(error, store_away.CutOff):
+        return dataclasses.replace(told, why_unknown=error.in_short)
+    return told
 
 
 def recall(effective: Effective, job: str | None) -> Recollection:
@@ -133,6 +139,12 @@ def with_forgotten(
         if one.identifier not in names and one.detected_unix_s >= began_unix_s > 0
     ]
     return sorted([*told, *forgotten], key=lambda one: one.detected_unix_s)
+
+
+def remember_incidents(cluster: Cluster, state: Path) -> Cluster:
+    """The job with those incidents of its run, too, that only this machine still knows of."""
+    told = with_forgotten(list(cluster.incidents.values()), read_incidents(state), cluster.plan)
+    return dataclasses.replace(cluster, incidents={one.identifier: one for one in told})
 
 
 def recall_all(effective: Effective, job: str | None) -> list[Recollection]:

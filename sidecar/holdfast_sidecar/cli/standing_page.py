@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from holdfast_sidecar.cli.columns import folded
 from holdfast_sidecar.cli.recollection import Remembered
@@ -37,8 +37,13 @@ def page(standing: Standing, now_unix_s: float) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def remembered_page(remembered: Remembered, now_unix_s: float) -> str:
-    """What `status` prints of a job that is gone, or can't be asked about."""
+def remembered_page(
+    remembered: Remembered, now_unix_s: float, addresses: Sequence[str] = ()
+) -> str:
+    """What `status` prints of a job that is gone, or can't be asked about.
+
+    addresses: of its sidecars on this machine that live.
+    """
     job, record, trouble = remembered.job, remembered.record, remembered.trouble
     verdict = paint("in trouble", BAD) if trouble else paint("healthy", GOOD)
     ago = span(max(now_unix_s - remembered.at_unix_s, 0.0))
@@ -48,6 +53,9 @@ def remembered_page(remembered: Remembered, now_unix_s: float) -> str:
         lines.append(f"  {paint('!', BAD)} {trouble}")
     if record.message:
         lines.append(f"said        {record.message}")
+    lines += [
+        f"page        {page_url(address)} (as its node sees the job)" for address in addresses
+    ]
     lines.append(f"came to     step {record.step}")
     if record.checkpoint_dir:
         lines.append(f"saved in    {record.checkpoint_dir} (holdfast checkpoint list --job {job})")
@@ -127,8 +135,12 @@ def _page_address(standing: Standing) -> Iterator[str]:
     leader = standing.leader.rpartition("/")[0]
     for node in standing.nodes:
         if node.node == leader and node.sidecar and node.metrics_address:
-            address = node.metrics_address
-            yield f"page        {address if '://' in address else f'http://{address}'}/"
+            yield f"page        {page_url(node.metrics_address)}"
+
+
+def page_url(address: str) -> str:
+    """Where a browser finds what a sidecar at this address shows."""
+    return f"{address if '://' in address else f'http://{address}'}/"
 
 
 def _since(standing: Standing, now_unix_s: float) -> str:

@@ -6,16 +6,18 @@ import dataclasses
 import json
 import sys
 import time
+from collections.abc import Sequence
 from typing import NoReturn
 
 import click
 
 from holdfast import environment
 from holdfast_sidecar.cli import store_away
-from holdfast_sidecar.cli.finding_the_job import NoAnswer, NoSuchJob, find_job
-from holdfast_sidecar.cli.recollection import Remembered, remember
+from holdfast_sidecar.cli.finding_the_job import find_job
+from holdfast_sidecar.cli.recollection import AWAY, Remembered, remember
 from holdfast_sidecar.cli.settings_options import settings_options
-from holdfast_sidecar.cli.standing_page import page, remembered_page
+from holdfast_sidecar.cli.sidecar_addresses import addresses_here
+from holdfast_sidecar.cli.standing_page import page, page_url, remembered_page
 from holdfast_sidecar.configuration import Effective
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
 from holdfast_sidecar.job_record import read_record
@@ -33,7 +35,8 @@ def status(effective: Effective, job: str | None, as_json: bool) -> None:
     What is found and needs nothing to be done is shown at the end, and is no trouble.
 
     Takes a second or two where something is dead: a heartbeat proves life only by moving. With
-    --job, a job that is gone, or whose Redis does not answer, is told from what this machine kept.
+    --job, a job that is gone, or whose Redis does not answer, is told from what this machine kept;
+    where its sidecar is alive here, with the address of the page that shows what that one sees.
 
     \b
       holdfast status
@@ -48,11 +51,13 @@ def status(effective: Effective, job: str | None, as_json: bool) -> None:
     """
     try:
         standing = _standing(effective, job)
-    except (NoSuchJob, NoAnswer) as error:
-        kept = None if job is None else read_record(state_root(effective.settings.paths) / job)
-        if job is None or kept is None:
+    except AWAY as error:
+        name = error.job if isinstance(error, store_away.CutOff) else job
+        state = None if name is None else state_root(effective.settings.paths) / name
+        kept = None if state is None else read_record(state)
+        if name is None or state is None or kept is None:
             raise
-        _tell_remembered(remember(job, kept, error), as_json)
+        _tell_remembered(remember(name, kept, error), list(addresses_here(state)), as_json)
     if as_json:
         healthy = {"is_healthy": standing.is_healthy}
         click.echo(json.dumps(dataclasses.asdict(standing) | healthy, indent=2, allow_nan=False))
@@ -62,7 +67,7 @@ def status(effective: Effective, job: str | None, as_json: bool) -> None:
 
 
 def _standing(effective: Effective, job: str | None) -> Standing:
-    """How the job stands; NoSuchJob when no store holds it, NoAnswer when none can be asked."""
+    """How the job stands; raises one of AWAY when no store holds it, or none can be asked."""
     found = find_job(effective, job)
     store = found.open_store()
     try:
@@ -76,16 +81,18 @@ def _standing(effective: Effective, job: str | None) -> Standing:
     return judge(found.job, before, after)
 
 
-def _tell_remembered(remembered: Remembered, as_json: bool) -> NoReturn:
+def _tell_remembered(remembered: Remembered, addresses: Sequence[str], as_json: bool) -> NoReturn:
+    """addresses: of the sidecars here that live, and show what they see by themselves."""
     if remembered.remark:
         click.echo(f"holdfast: {remembered.remark}", err=True)
     trouble = [remembered.trouble] if remembered.trouble else []
     if as_json:
         more = {"job": remembered.job, "at_unix_s": remembered.at_unix_s, "trouble": trouble}
-        told = dataclasses.asdict(remembered.record) | more | {"is_healthy": not trouble}
+        more |= {"pages": [page_url(one) for one in addresses], "is_healthy": not trouble}
+        told = dataclasses.asdict(remembered.record) | more
         click.echo(json.dumps(told, indent=2))
     else:
-        click.echo(remembered_page(remembered, time.time()))
+        click.echo(remembered_page(remembered, time.time(), addresses))
     sys.exit(1 if trouble else 0)
 
 

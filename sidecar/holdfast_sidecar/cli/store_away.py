@@ -11,7 +11,8 @@ import click
 
 from holdfast import page
 from holdfast.identity import ProcessIdentity, is_alive
-from holdfast_sidecar.cli.finding_the_job import FoundJob, NoAnswer, NoSuchJob
+from holdfast_sidecar.cli.finding_the_job import FoundJob, NoAnswer, NoSuchJob, read_records
+from holdfast_sidecar.coordination.connection import describe
 from holdfast_sidecar.coordination.store import StoreUnavailable, View
 from holdfast_sidecar.listing import find
 from holdfast_sidecar.pages import Pages
@@ -26,18 +27,27 @@ class Ranks:
 
 
 class CutOff(click.ClickException):
-    """The job lives, its Redis does not answer; exit code 1."""
+    """The job lives, and the Redis that was asked tells nothing of it; exit code 1."""
 
     exit_code = 1
+
+    def __init__(self, message: str, job: str, in_short: str = "its Redis does not answer") -> None:
+        """in_short: why nothing is known of it now."""
+        super().__init__(message)
+        self.job = job
+        self.in_short = in_short
 
 
 def explanation(found: FoundJob, reason: Exception) -> Exception:
     """The exception to raise: CutOff, NoSuchJob, or NoAnswer for a server that was given."""
     nodes = living_sidecars(found.state)
+    if nodes and (elsewhere := _own_server(found)):
+        return _asked_elsewhere(found, "does not answer", nodes, elsewhere)
     if nodes:
         return CutOff(
             f"Redis at {found.where} does not answer, but the sidecar of {', '.join(nodes)} is "
-            f"alive: {_meanwhile(read_ranks(found.shm))} until Redis is back ({reason})"
+            f"alive: {_meanwhile(read_ranks(found.shm))} until Redis is back ({reason})",
+            found.job,
         )
     if found.from_record:
         return NoSuchJob(f"job {found.job!r} is over: its Redis at {found.where} is gone")
@@ -70,9 +80,38 @@ def read_ranks(shm: Path) -> Ranks:
     )
 
 
-def unknown(found: FoundJob) -> NoSuchJob:
-    """The server answers, but holds nothing of this job."""
-    return NoSuchJob(f"Redis at {found.where} knows no job {found.job!r}")
+def unknown(found: FoundJob) -> click.ClickException:
+    """The server answers, but holds nothing of this job: NoSuchJob, or CutOff where its sidecar
+    runs here. That one knows another server, or this one has just been emptied."""
+    says = f"knows no job {found.job!r}"
+    nodes = living_sidecars(found.state)
+    if nodes and (elsewhere := _own_server(found)):
+        return _asked_elsewhere(found, says, nodes, elsewhere)
+    if nodes:
+        return CutOff(
+            f"Redis at {found.where} {says}, but the sidecar of {', '.join(nodes)} is alive: it "
+            "tells Redis anew where that was emptied; else it uses another one",
+            found.job,
+            "the Redis that was asked does not know it",
+        )
+    return NoSuchJob(f"Redis at {found.where} {says}")
+
+
+def _asked_elsewhere(found: FoundJob, says: str, nodes: Sequence[str], its_own: str) -> CutOff:
+    return CutOff(
+        f"Redis at {found.where} {says}, but the sidecar of {', '.join(nodes)} is alive, and its "
+        f"Redis is {its_own}: leave out --redis and HOLDFAST_REDIS, or name that one",
+        found.job,
+        "another Redis was asked than its own",
+    )
+
+
+def _own_server(found: FoundJob) -> str:
+    """Where the job's launchers on this machine say that its server is, if not where we asked."""
+    recorded = read_records(found.state.parent, found.redis).get(found.job)
+    if recorded is None or recorded.url == found.redis.url:
+        return ""
+    return describe(recorded.url)
 
 
 def living_sidecars(state: Path) -> list[str]:

@@ -48,6 +48,8 @@ def how_lost(cluster: Cluster, node: str, silent_s: float, went: bool = False) -
     sidecar = cluster.nodes.get(node)
     if sidecar is not None and not sidecar.launcher_alive:
         return "its sidecar saw the launcher end"
+    if cluster.is_alive(node):
+        return "its launcher is gone, another one runs there now"
     return f"nothing was heard of it for {silent_s:.1f} s"
 
 

@@ -41,13 +41,16 @@ def reliability(
     """Of the run so far; `incidents` are its own. at_unix_s: until when, by default as written."""
     until_us = account.at_us if at_unix_s is None else round(at_unix_s * MICRO)
     failures = [one for one in incidents if is_failure(one)]
-    costs = [cost for cost in account.costs.values() if cost.cause not in PLANNED]
+    unplanned = {n: cost for n, cost in account.costs.items() if cost.cause not in PLANNED}
+    costs = list(unplanned.values())
+    # A Redis that came back empty is told of the account, and not of incidents that are over.
+    count = len(failures) + len(unplanned.keys() - {one.identifier for one in incidents})
     queued_us = account.micros.get(Category.QUEUED.value, 0)
     life_s = max(0, until_us - account.began_us - queued_us) / MICRO
     detected = [detect_s(one) for one in failures]
     return Reliability(
-        failures=len(failures),
-        mtbf_s=life_s / len(failures) if failures else None,
+        failures=count,
+        mtbf_s=life_s / count if count else None,
         mttd_s=_mean(detected),
         mttr_s=_mean([cost.down_us / MICRO for cost in costs]),
         phases_s=phases(account.costs.values()),

@@ -104,6 +104,7 @@ def launch(arguments: Arguments, at_exit: contextlib.ExitStack) -> None:
             "(or choose one of torch's own rendezvous with --rdzv-backend)"
         )
     job = name_job(arguments, not redis_url, effective.settings.checkpoint.dir)
+    given = arguments.node and ownership.checked("--node", arguments.node)
     remark_on_checkpoints(effective.settings.checkpoint, job)
     made = make_launch(arguments, job, effective.settings.policy)
     at_exit.callback(made.remove_unasked_logs)
@@ -115,7 +116,7 @@ def launch(arguments: Arguments, at_exit: contextlib.ExitStack) -> None:
         logger.warning("%s", loss)
     with contextlib.ExitStack() as ends:
         ownership.sweep(effective.settings.paths)
-        name = arguments.node or (None if redis_url else ownership.as_name(socket.gethostname()))
+        name = given or (None if redis_url else ownership.as_name(socket.gethostname()))
         owned = ownership.own_node(effective.settings.paths, job, name)
         ends.callback(owned.release)
         ownership.sweep_pages(owned.places.shm)
@@ -168,9 +169,7 @@ def name_job(arguments: Arguments, is_alone: bool, checkpoint_dir: str) -> str:
     Checkpoints are the job's of that name, so where it saves the same command has the same name.
     """
     if arguments.job:
-        if arguments.job != ownership.as_name(arguments.job):
-            raise BadInput(f"--job {arguments.job}: use letters, digits and . _ ~ - only")
-        return arguments.job
+        return ownership.checked("--job", arguments.job)
     given = arguments.torch.rdzv_id
     if given != "none" and not arguments.torch.standalone:
         return ownership.as_name(given)

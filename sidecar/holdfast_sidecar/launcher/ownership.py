@@ -31,6 +31,9 @@ GLANCES = 5
 GLANCE_S = 0.01
 """Who sweeps, or asks whether a node is owned, holds its lock for an instant. That is no owner."""
 
+LONGEST_NAME = 63
+"""As in `places.NAME`: what a label of DNS may have, for a node is mostly called as its host."""
+
 MOST_NODES = 1000
 """Names tried for a node before something else must be wrong."""
 
@@ -78,6 +81,17 @@ def as_name(text: str) -> str:
     """The text as the name of a job or node: whatever a name may not hold becomes a dash."""
     name = re.sub(r"[^A-Za-z0-9._~-]", "-", text).lstrip("-._~")[:63]
     return name if NAME.fullmatch(name) else "node"
+
+
+def checked(option: str, name: str) -> str:
+    """The name of a job or node that was given; BadInput says why it can't be one."""
+    if NAME.fullmatch(name):
+        return name
+    if re.search(r"[^A-Za-z0-9._~-]", name) or not name:
+        raise BadInput(f"{option} {name}: use letters, digits and . _ ~ - only")
+    if name[0] in "._~-":
+        raise BadInput(f"{option} {name}: begin it with a letter or digit")
+    raise BadInput(f"{option} {name}: use at most {LONGEST_NAME} characters, this is {len(name)}")
 
 
 def sweep(settings: PathSettings, now_unix_s: float | None = None) -> None:

@@ -5,11 +5,14 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast_sidecar.chronicle import Chronicle
+from holdfast_sidecar.cli.finding_the_job import FoundJob
 from holdfast_sidecar.cli.main import cli
+from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.job_record import JobRecord
 from holdfast_sidecar.places import Places
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.sidecar_record import SidecarRecord, write_record
 from holdfast_sidecar.story import tell
 
 
@@ -129,6 +132,55 @@ def test_status_tells_what_was_known_last_while_redis_does_not_answer(
     assert "broke off" not in told.stdout, "nobody knows that"
     as_json = json.loads(CliRunner().invoke(cli, ["status", *AWAY, "--json"]).stdout)
     assert (as_json["step"], as_json["is_healthy"]) == (60, exit_code == 0)
+
+
+def let_a_sidecar_live(home: Path, redis_url: str) -> None:
+    """A node's sidecar runs, and its launcher left word of the server."""
+    record = SidecarRecord("jl", "a", 0, "127.0.0.1:9750")
+    write_record(Places(shm=home, state=home / "jl" / "a").sidecar_record, record)
+    (home / "jl" / "server.json").write_text(json.dumps({"url": redis_url}))
+
+
+def test_a_cut_off_job_is_told_from_here_with_the_page_that_goes_on(home: Path) -> None:
+    remember(home)
+    let_a_sidecar_live(home, "unix:///nowhere/redis.sock")
+    for given in ([], ["--job", "jl"]):
+        told = CliRunner().invoke(cli, ["status", *given])
+        assert told.exit_code == 1, told.output
+        assert told.stdout.startswith("job jl: last known: running, attempt 2")
+        assert "not known: its Redis does not answer\n" in told.stdout
+        assert "page        http://127.0.0.1:9750/ " in told.stdout
+        assert "but the sidecar of a is alive: " in told.stderr
+        assert told.stderr.count("\n") == 1
+    as_json = json.loads(CliRunner().invoke(cli, ["status", "--json"]).stdout)
+    assert as_json["pages"] == ["http://127.0.0.1:9750/"]
+    assert (as_json["step"], as_json["is_healthy"]) == (60, False)
+
+
+class EmptyStore(MemoryStore):
+    """Of a server that knows no job."""
+
+    def close(self) -> None:
+        """There is no connection."""
+
+
+@pytest.mark.parametrize("answers", [True, False])
+@pytest.mark.parametrize("command", ["status", "explain", "report"])
+def test_a_job_that_lives_here_is_not_over_for_being_asked_of_another_redis(
+    home: Path, monkeypatch: pytest.MonkeyPatch, command: str, answers: bool
+) -> None:
+    remember(home)
+    let_a_sidecar_live(home, "unix:///its/own.sock")
+    if answers:
+        monkeypatch.setattr(FoundJob, "open_store", lambda found: EmptyStore(MemoryServer()))
+    told = CliRunner().invoke(cli, [command, *AWAY])
+    assert told.exit_code == (1 if command == "status" else 0), told.output
+    assert "over" not in told.output
+    assert "broke" not in told.output
+    assert "its Redis is unix:///its/own.sock: leave out --redis and HOLDFAST_REDIS" in told.stderr
+    if command == "status":
+        assert told.stdout.startswith("job jl: last known: running, attempt 2")
+        assert "another Redis was asked than its own" in told.stdout
 
 
 def test_where_a_job_saves_is_known_while_redis_does_not_answer(home: Path) -> None:

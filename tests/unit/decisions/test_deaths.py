@@ -281,3 +281,13 @@ def test_a_loss_is_told_as_one_while_its_node_is_waited_for_and_stays_one_when_i
     )
     assert (reopened.cause, reopened.decided) == ("node_lost", "restart")
     assert reopened.evidence == told.evidence
+
+
+def test_a_node_that_came_back_unseen_is_told_as_that_and_not_as_silent_for_no_time() -> None:
+    """It was away while the job was paused, or nobody led."""
+    back = dataclasses.replace(agent("b", "joining"), incarnation="another")
+    plan = dataclasses.replace(ENDED, state="running", incident="", cause="")
+    cluster = Cluster(agents={"a": agent("a"), "b": back}, plan=plan, plan_text=encode(plan))
+    told = incident_of(decide(cluster, Circumstances(7, NOW, NOW, Settings(), None, candidates=())))
+    assert (told.cause, told.culprit_node) == ("node_lost", "b")
+    assert told.evidence == ["its launcher is gone, another one runs there now"]

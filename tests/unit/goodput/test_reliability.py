@@ -72,6 +72,13 @@ def test_the_reference_s_example_counts_half() -> None:
     assert goodput(account) == 0.5
 
 
+def test_a_failure_of_which_only_its_cost_is_known_still_counts() -> None:
+    """Redis came back empty, and was told of the account alone."""
+    asked = replace(ACCOUNT.costs["i1"], cause="grow")
+    one = reliability(replace(ACCOUNT, costs={**ACCOUNT.costs, "i3": asked}), [])
+    assert (one.failures, one.mtbf_s) == (1, 400.0)
+
+
 def test_failures_are_what_broke_and_not_what_people_wanted() -> None:
     asked = replace(HANG, cause="restart")
     seen = replace(HANG, decided="observe")
@@ -81,7 +88,7 @@ def test_failures_are_what_broke_and_not_what_people_wanted() -> None:
     assert (one.mttd_s, one.mttr_s) == (2.0, 10.0)
     assert one.phases_s is not None
     assert sum(one.phases_s.values()) == 10.0
-    assert reliability(ACCOUNT, []).mtbf_s is None
+    assert reliability(replace(ACCOUNT, costs={}), []).mtbf_s is None
 
 
 def test_the_budget_burns_as_fast_as_time_is_wasted() -> None:

@@ -15,6 +15,7 @@ from holdfast_sidecar.cli.checkpoint.options import dir_option, job_option, json
 from holdfast_sidecar.cli.checkpoint.plan_page import page
 from holdfast_sidecar.cli.checkpoint.shelf import look
 from holdfast_sidecar.cli.finding_the_job import NoSuchJob, find_job
+from holdfast_sidecar.cli.recollection import remember_incidents
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.configuration import Effective, read_seconds
 from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
@@ -93,7 +94,7 @@ def _look(
             if is_free:
                 return "", Cluster(), settings
         else:
-            cluster = parse_cluster(store_away.read_view(found))
+            cluster = remember_incidents(parse_cluster(store_away.read_view(found)), found.state)
             told = (node.checkpoint for node in cluster.nodes.values())
             return found.job, cluster, next(filter(None, told), settings)
     shelf = look(effective, job, given)
