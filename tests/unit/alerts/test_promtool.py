@@ -124,6 +124,14 @@ def test_a_page_names_who_and_why(sent: dict[str, str], name: str, words: list[s
     assert [word for word in words if word not in sent[name]] == []
 
 
+@pytest.mark.parametrize("name", ["HoldfastNodeLost", "HoldfastNodeReplaced"])
+def test_a_lost_node_is_told_with_the_incident_that_took_it_and_no_earlier_one(
+    sent: dict[str, str], name: str
+) -> None:
+    assert "Incident i1: node_lost." in sent[name]
+    assert "i0" not in sent[name]
+
+
 def test_the_routes_are_valid() -> None:
     done = run("amtool", "check-config", ALERTS / "alertmanager.yml")
     assert done.returncode == 0, done.stdout + done.stderr
