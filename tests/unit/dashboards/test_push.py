@@ -160,6 +160,17 @@ def test_nothing_that_answers_is_one_line(holdfast: Holdfast) -> None:
     assert "does not answer" in refusal(holdfast("push", "--grafana", address))
 
 
+@pytest.mark.parametrize("page", ["<html>Sign in</html>", "[]", '{"database": 1}', "7"])
+def test_what_answers_and_is_no_grafana_is_not_called_silent(
+    holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    monkeypatch.setattr(FakeGrafana, "answer", lambda *asked: (200, page))
+    with grafana_server.running(FakeGrafana()) as login:
+        line = refusal(push(holdfast, login))
+    assert f"what answers at {login.url} does not answer as Grafana does" in line
+    assert "dictionary" not in line
+
+
 def test_a_wrong_token_is_one_line(
     holdfast: Holdfast, grafana: FakeGrafana, monkeypatch: pytest.MonkeyPatch
 ) -> None:
