@@ -1,4 +1,4 @@
-"""The entry point of the `holdfast` script: all else is imported where Ctrl-C makes no traceback."""
+"""Where the `holdfast` script begins: a Ctrl-C during the imports makes no traceback either."""
 
 from __future__ import annotations
 

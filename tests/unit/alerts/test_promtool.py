@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.servers import required
 from tests.unit.alerts.shipped import ALERTS, alerts, cases
 
 pytestmark = pytest.mark.prometheus
@@ -18,13 +18,12 @@ pytestmark = pytest.mark.prometheus
 
 def run(program: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Its answer; skipped where it is not installed, which is a failure in CI."""
-    path = shutil.which(program)
-    if path is None and os.environ.get("CI") == "true":
-        pytest.fail(f"{program} is not installed: in CI this test must run")
-    if path is None:
-        pytest.skip(f"{program} is not installed")
     return subprocess.run(
-        [path, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=120
+        [required(program), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 from tests import grafana_server
+from tests.extras import package
 from tests.grafana_server import TOKEN, FakeGrafana
 from tests.unit.dashboards.boards import UIDS, load
 
-pytest.importorskip("grafana_client", reason="the extra grafana is not installed")
+package("grafana_client")
 
 Holdfast = Callable[..., Result]
 
