@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from tests import servers
+from tests.extras import package
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -30,14 +29,7 @@ QUIETLY = (
 def chromium() -> Iterator[Browser]:
     """A browser; skipped without one on a laptop, a failure in CI."""
     program = servers.required("chromium")
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        reason = "playwright is not installed"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
-    with sync_playwright() as playwright:
+    with package("playwright.sync_api").sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=program, args=list(QUIETLY))
         yield browser
         browser.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -13,10 +14,13 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tests.servers import required
+
+from holdfast_sidecar.server.parent_death import die_with
 
 
 @dataclass(frozen=True)
@@ -82,14 +86,24 @@ def running(folder: Path, config: str, *flags: str) -> Iterator[Prometheus]:
             ],
             stdout=output,
             stderr=output,
+            preexec_fn=partial(die_with, os.getpid()),
         )
     try:
         made = Prometheus(address, log, child)
         _wait_until_ready(made, child)
         yield made
     finally:
-        child.send_signal(signal.SIGTERM)
-        child.wait(10)
+        end(child)
+
+
+def end(child: subprocess.Popen[bytes], patience_s: float = 10.0) -> None:
+    """Ask it to go; one that does not, as on a loaded machine, is killed."""
+    child.send_signal(signal.SIGTERM)
+    try:
+        child.wait(patience_s)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
 
 
 def free_port() -> int:

@@ -47,7 +47,7 @@ def read_value(name: str, kind: type, value: object) -> Value:
     """The value of setting `name`, converted to `kind`; ValueError says what is expected.
 
     The unit is in the name: `…_s` may be written as a duration, `…_bytes` (or `…_bytes_per_s`) as
-    a size. Neither may be negative.
+    a size. Neither may be negative, nor a price (`…_hour`).
     """
     if isinstance(value, (dict, list)) or value is None:
         raise ValueError(f"expected {_expected(name, kind)}")
@@ -56,7 +56,7 @@ def read_value(name: str, kind: type, value: object) -> Value:
     if kind is bool:
         return _boolean(value)
     number = _number(name, kind, value)
-    if name.endswith(("_s", "_bytes")) and number < 0:
+    if name.endswith(("_s", "_bytes", "_hour")) and number < 0:
         raise ValueError("it must not be negative")
     return number
 

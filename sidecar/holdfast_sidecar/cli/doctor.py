@@ -32,6 +32,7 @@ from holdfast_sidecar.examination.timeouts import check_timeouts
 from holdfast_sidecar.examination.torchrun import check_torchrun
 from holdfast_sidecar.foreign_ladder import Surroundings
 from holdfast_sidecar.kernel_files import KernelTrees
+from holdfast_sidecar.places import state_root
 from holdfast_sidecar.probes.fabric.selection import Selection
 
 COLOURS = {OK: GOOD, NOTE: "", WARN: DOUBTFUL, FAIL: BAD}
@@ -103,7 +104,7 @@ def examine(effective: Effective, ranks: int, around: Surroundings) -> list[Chec
         "network": check_fabric(trees, Selection.of(settings.fabric), settings.fabric.ports),
         "gate": [*check_gate(settings, driver), *check_hooks(settings.nodes)],
         "timeouts": [*check_phases(settings), *check_timeouts(settings, around)],
-        "metrics": [check_serving(settings.sidecar)],
+        "metrics": [check_serving(settings.sidecar, state_root(settings.paths))],
         "torchrun": check_torchrun(os.environ),
     }
     return [

@@ -121,7 +121,7 @@ def cli() -> None:
 
 
 def main() -> NoReturn:
-    """Entry point of the `holdfast` script."""
+    """What `python -m` runs, and the `holdfast` script."""
     cli.main(prog_name="holdfast")
 
 

@@ -45,6 +45,8 @@ def report(
       holdfast report --html report.html
       holdfast report --json | jq .account.goodput
     """
+    if html is not None and as_json:
+        raise BadInput("--json or --html: one of them")
     recalled = recall_performance(effective, name or job)
     if recalled.remark:
         click.echo(f"holdfast: {recalled.remark}", err=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.grafana.address import Address
-from holdfast_sidecar.grafana.refusals import refused, silent
+from holdfast_sidecar.grafana.refusals import odd, refused, silent
 from holdfast_sidecar.grafana.server import Folder, Json, Refused, Source, Standing
 
 TIMEOUT_S = 15.0
@@ -47,9 +47,10 @@ def open_client(address: Address, token: str) -> GrafanaClient:
         protocol=address.scheme,
         timeout=TIMEOUT_S,
     )
+    silences = (requests.ConnectionError, requests.Timeout)
     # What a server that is no Grafana makes of it: no JSON, or JSON of another shape.
     oddities = (requests.RequestException, ValueError, KeyError, TypeError, AttributeError)
-    return GrafanaClient(door, address.url, errors.GrafanaException, oddities)
+    return GrafanaClient(door, address.url, errors.GrafanaException, silences, oddities)
 
 
 class GrafanaClient:
@@ -60,11 +61,13 @@ class GrafanaClient:
         door: Any,
         url: str,
         refusal: type[Exception],
+        silences: tuple[type[Exception], ...],
         oddities: tuple[type[Exception], ...],
     ) -> None:
         self._door = door
         self._url = url
         self._refusal = refusal
+        self._silences = silences
         self._oddities = oddities
 
     def version(self) -> str:
@@ -181,8 +184,10 @@ class GrafanaClient:
             if status == 0:
                 raise silent(what, self._url, str(error)) from None
             raise refused(status, what, self._url, _said(error)) from None
-        except self._oddities as error:
+        except self._silences as error:
             raise silent(what, self._url, _reason(error)) from None
+        except self._oddities:
+            raise odd(what, self._url) from None
 
 
 def _said(error: Exception) -> str:

@@ -11,11 +11,20 @@ def refused(status: int, what: str, url: str, said: str = "") -> Refused:
 
 
 def silent(what: str, url: str, reason: str) -> Refused:
-    """It can't be reached, or what answers is something else."""
+    """It can't be reached."""
     return Refused(
         0,
         f"Grafana at {url} does not answer when asked to {what} ({' '.join(reason.split())}): is "
         "the address right, and does it run?",
+    )
+
+
+def odd(what: str, url: str) -> Refused:
+    """Something answered, and not as a Grafana does: a login page, a proxy, another program."""
+    return Refused(
+        0,
+        f"what answers at {url} does not answer as Grafana does when asked to {what}: is the "
+        "address right, and does a login page or a proxy stand before it?",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
 import socket
@@ -42,6 +43,10 @@ SCRAPE = "X-Prometheus-Scrape-Timeout-Seconds"
 """The header that only scrapers send."""
 
 
+class PortTaken(BadInput):
+    """Somebody listens there already."""
+
+
 class Server:
     """Bound from the beginning, so that its port is known; answers from `start` until `close`."""
 
@@ -49,7 +54,8 @@ class Server:
         try:
             self._listening = _Listening(parse_listen(listen), protection or Protection())
         except OSError as error:
-            raise BadInput(
+            kind = PortTaken if error.errno == errno.EADDRINUSE else BadInput
+            raise kind(
                 f"can't listen on {listen}: {error.strerror}; choose another --listen"
             ) from None
         self.port = int(self._listening.server_address[1])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import threading
 import time
@@ -18,9 +17,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
-from tests.servers import free_port, wait_until
+from tests.servers import free_port, required, wait_until
 
 from holdfast_sidecar.demo.stack.notices import Notice, notice_of
 from holdfast_sidecar.server.parent_death import die_with
@@ -102,10 +100,7 @@ def running(folder: Path, routes: Callable[[str], str] = _shortened) -> Iterator
 
     routes: URL of the webhook -> configuration.
     """
-    if shutil.which(PROGRAM) is None and os.environ.get("CI") == "true":
-        pytest.fail(f"{PROGRAM} is not installed: in CI these tests must run")
-    if shutil.which(PROGRAM) is None:
-        pytest.skip(f"{PROGRAM} is not installed")
+    required(PROGRAM)
     with _listening() as webhook:
         config = folder / "alertmanager.yml"
         config.write_text(routes(webhook.url))

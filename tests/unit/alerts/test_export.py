@@ -107,6 +107,11 @@ def test_a_folder_for_kubernetes_gets_objects_and_runbooks(tmp_path: Path) -> No
         (["--runbook-url", "wiki"], "--runbook-url 'wiki': expected http:// or https://"),
         (["--dashboard-url", "https://g.test/?a=1"], "expected http:// or https://"),
         (["--format", "kubernetes", "--label", "release"], "expected KEY=VALUE"),
+        (["--format", "kubernetes", "--label", "release=-"], "expected KEY=VALUE"),
+        (["--format", "kubernetes", "--namespace", "a b"], "--namespace 'a b': Kubernetes takes"),
+        (["--format", "kubernetes", "--namespace", "Mon"], "--namespace 'Mon': Kubernetes takes"),
+        (["--format", "kubernetes", "--namespace", "m-"], "--namespace 'm-': Kubernetes takes"),
+        (["--format", "kubernetes", "--namespace", "m" * 64], "63 at most"),
         (["--label", "a=b"], "are for --format kubernetes"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import subprocess
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.servers import required
 from tests.unit.alerts.shipped import ALERTS, alerts, cases
 
 pytestmark = pytest.mark.prometheus
@@ -18,13 +18,12 @@ pytestmark = pytest.mark.prometheus
 
 def run(program: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """Its answer; skipped where it is not installed, which is a failure in CI."""
-    path = shutil.which(program)
-    if path is None and os.environ.get("CI") == "true":
-        pytest.fail(f"{program} is not installed: in CI this test must run")
-    if path is None:
-        pytest.skip(f"{program} is not installed")
     return subprocess.run(
-        [path, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=120
+        [required(program), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
     )
 
 
@@ -122,6 +121,14 @@ def test_no_annotation_has_a_hole(sent: dict[str, str]) -> None:
 )
 def test_a_page_names_who_and_why(sent: dict[str, str], name: str, words: list[str]) -> None:
     assert [word for word in words if word not in sent[name]] == []
+
+
+@pytest.mark.parametrize("name", ["HoldfastNodeLost", "HoldfastNodeReplaced"])
+def test_a_lost_node_is_told_with_the_incident_that_took_it_and_no_earlier_one(
+    sent: dict[str, str], name: str
+) -> None:
+    assert "Incident i1: node_lost." in sent[name]
+    assert "i0" not in sent[name]
 
 
 def test_the_routes_are_valid() -> None:

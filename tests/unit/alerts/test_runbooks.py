@@ -91,6 +91,32 @@ def test_a_command_that_does_not_exist_is_found(line: str, why: str) -> None:
     assert trouble(line) == why
 
 
+SIDECARS = [
+    "python -m holdfast_sidecar.cli.main sidecar --job llm --node a --launcher-pid 7 --set x=1",
+    "/opt/holdfast/bin/python /opt/holdfast/bin/holdfast sidecar --job llm --node a",
+    "/usr/bin/python /usr/bin/holdfast sidecar --job=llm --node=a --listen=0.0.0.0:9750",
+]
+"""As a launcher, systemd and Kubernetes start that of node a in the run llm."""
+
+OTHERS = [
+    "python /bin/holdfast run --job llm --node a --set sidecar.listen=127.0.0.1:9750 train.py",
+    "python -m holdfast_sidecar.launcher.warm_interpreter 5 torch train.py",
+    "python -m holdfast_sidecar.writer --job llm --node a",
+    "python -m holdfast_sidecar.deathwatch 12",
+    "python -m holdfast_sidecar.cli.main sidecar --job llm2 --node a --launcher-pid 7",
+    "python -m holdfast_sidecar.cli.main sidecar --job llm --node ab --launcher-pid 7",
+    "bash -c pgrep -af 'sidecar --job[= ]llm --node[= ]a( |$)'",
+]
+
+
+@pytest.mark.parametrize("name", ["HoldfastSidecarStuck", "HoldfastSidecarDown"])
+def test_a_runbook_s_pgrep_finds_the_one_sidecar_and_nobody_else(name: str) -> None:
+    text = (ALERTS / "runbooks" / f"{name}.md").read_text()
+    pattern = re.findall(r"^pgrep -af '(.*)'$", text, re.MULTILINE)[0]
+    pattern = pattern.replace("RUN", "llm").replace("NODE", "a")
+    assert [line for line in SIDECARS + OTHERS if re.search(pattern, line)] == SIDECARS
+
+
 def test_every_runbook_names_a_command_of_ours() -> None:
     silent = [book.stem for book in BOOKS if not list(commands(book.read_text()))]
     assert silent == []

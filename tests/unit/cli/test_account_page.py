@@ -139,3 +139,6 @@ def test_a_run_that_is_over_is_reported_from_what_this_machine_kept(tmp_path: Pa
     told = CliRunner().invoke(cli, ["report", "chargpt", *away, "--html", "/nowhere/r.html"])
     assert told.exit_code == 2
     assert "can't write /nowhere/r.html: No such file or directory" in told.output
+    told = CliRunner().invoke(cli, ["report", "chargpt", *away, "--html", str(file), "--json"])
+    assert told.exit_code == 2
+    assert "--json or --html: one of them" in told.output

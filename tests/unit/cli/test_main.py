@@ -1,6 +1,8 @@
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
@@ -102,3 +104,20 @@ def test_a_terminal_without_our_signs_gets_the_rest() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert b"--ranks N,N?" in done.stdout
+
+
+def test_ctrl_c_while_python_still_imports_ends_it_without_a_traceback(tmp_path: Path) -> None:
+    slow = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(60)"
+    (tmp_path / "click.py").write_text(slow)
+    project = (Path(__file__).parents[3] / "pyproject.toml").read_text()
+    entry = re.search(r'^holdfast = "(.+):(.+)"$', project, re.MULTILINE)
+    assert entry is not None
+    done = subprocess.run(
+        [sys.executable, "-c", f"from {entry[1]} import {entry[2]}; {entry[2]}()"],
+        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=30,
+    )
+    assert (done.returncode, done.stderr) == (130, "")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from tests.extras import package
 from tests.unit.top.pretend_views import healthy, troubled
 
 from holdfast.identity import read_identity
@@ -125,7 +126,7 @@ def test_bad_input_is_one_line_and_exit_2(arguments: list[str], says: str, tmp_p
 
 
 def test_without_a_terminal_there_is_no_screen(recording: Path) -> None:
-    pytest.importorskip("textual", reason="the extra `top` is not installed")
+    package("textual")
     result = run("--replay", str(recording))
     assert result.exit_code == 2
     assert "needs a terminal; --once prints one picture" in result.output

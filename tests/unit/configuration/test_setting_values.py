@@ -70,6 +70,7 @@ def test_a_value_becomes_the_type_of_its_setting(
         ("keep", int, [3]),
         ("every_s", float, "-1"),
         ("reserve_bytes", int, -1),
+        ("per_gpu_hour", float, "-1"),
         ("is_on", bool, "perhaps"),
         ("url", str, 3),
     ],

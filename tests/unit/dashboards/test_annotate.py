@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
+from tests.extras import package
 from tests.grafana_server import FakeGrafana
 
 from holdfast_sidecar.chronicle import RECORD
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.incident import Incident
 
-pytest.importorskip("grafana_client", reason="the extra grafana is not installed")
+package("grafana_client")
 
 Holdfast = Callable[..., Result]
 AT = 1_700_000_000.0

@@ -3,12 +3,13 @@ from __future__ import annotations
 import re
 
 import pytest
+from tests.extras import package
 from tests.unit.dashboards.boards import UIDS, as_promql, expressions, load
 
 from holdfast_sidecar.metrics.catalogue import CATALOGUE
 from holdfast_sidecar.metrics.expressions import names, troubles
 
-promql_parser = pytest.importorskip("promql_parser")
+promql_parser = package("promql_parser")
 
 OF_THE_JOB = {entry.name for entry in CATALOGUE if entry.leader_only and "node" not in entry.labels}
 

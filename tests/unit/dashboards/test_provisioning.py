@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import pytest
+from tests.extras import package
 from tests.unit.dashboards.boards import FOLDER
 
 from holdfast_sidecar.grafana.push_plan import OWN_FOLDER
 
-yaml = pytest.importorskip("yaml")
+yaml = package("yaml")
 
 
 def test_provisioned_dashboards_lie_in_the_folder_that_a_push_uses() -> None:

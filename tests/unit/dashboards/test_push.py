@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 from tests import grafana_server
+from tests.extras import package
 from tests.grafana_server import TOKEN, FakeGrafana
 from tests.unit.dashboards.boards import UIDS, load
 
-pytest.importorskip("grafana_client", reason="the extra grafana is not installed")
+package("grafana_client")
 
 Holdfast = Callable[..., Result]
 
@@ -158,6 +159,17 @@ def test_nothing_that_answers_is_one_line(holdfast: Holdfast) -> None:
     with grafana_server.running(FakeGrafana()) as grafana:
         address = grafana.url
     assert "does not answer" in refusal(holdfast("push", "--grafana", address))
+
+
+@pytest.mark.parametrize("page", ["<html>Sign in</html>", "[]", '{"database": 1}', "7"])
+def test_what_answers_and_is_no_grafana_is_not_called_silent(
+    holdfast: Holdfast, monkeypatch: pytest.MonkeyPatch, page: str
+) -> None:
+    monkeypatch.setattr(FakeGrafana, "answer", lambda *asked: (200, page))
+    with grafana_server.running(FakeGrafana()) as login:
+        line = refusal(push(holdfast, login))
+    assert f"what answers at {login.url} does not answer as Grafana does" in line
+    assert "dictionary" not in line
 
 
 def test_a_wrong_token_is_one_line(

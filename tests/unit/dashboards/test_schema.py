@@ -8,9 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.extras import package
 from tests.unit.dashboards.boards import UIDS, Json, load, panels
 
-jsonschema = pytest.importorskip("jsonschema")
+jsonschema = package("jsonschema")
 
 SCHEMAS = Path(__file__).parent / "schema"
 OF_PROMETHEUS = ("expr", "step", "titleFormat", "textFormat", "tagKeys")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.extras import package
 
 LOADED = "loaded = {n.split('.')[0] for n in sys.modules} & {'textual', 'rich'}\n"
 
@@ -25,6 +26,6 @@ def test_neither_hooks_nor_sidecar_nor_one_picture_loads_it(imports: str) -> Non
 
 
 def test_this_test_sees_it_loaded() -> None:
-    pytest.importorskip("textual", reason="the extra `top` is not installed")
+    package("textual")
     code = f"import sys\nimport holdfast_sidecar.top.screen.app\n{LOADED}sys.exit(not loaded)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -5,16 +5,17 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from tests.extras import package
 from tests.unit.top.test_ramp import LACKING, lightness
 
 from holdfast_sidecar.top.drawing.line import Look
 from holdfast_sidecar.top.drawing.ramp import COLOURS
 
-pytest.importorskip("textual", reason="the extra `top` is not installed")
+package("textual")
 
-from rich.color import Color, ColorSystem
+from rich.color import Color, ColorSystem  # noqa: E402
 
-from holdfast_sidecar.top.screen.looks import STYLES, strip
+from holdfast_sidecar.top.screen.looks import STYLES, strip  # noqa: E402
 
 
 def test_every_look_has_a_style() -> None:

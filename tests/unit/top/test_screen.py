@@ -11,6 +11,7 @@ from html import unescape
 from pathlib import Path
 
 import pytest
+from tests.extras import package
 from tests.unit.top.pretend_views import HOSTILE, healthy, hostile, troubled
 
 from holdfast_sidecar.live.view import IncidentView, LiveView
@@ -18,12 +19,12 @@ from holdfast_sidecar.top.choice import Choice, Grouping, Order, Pane
 from holdfast_sidecar.top.drawing.signs import ASCII, UNICODE, Signs
 from holdfast_sidecar.top.latest import Latest
 
-pytest.importorskip("textual", reason="the extra `top` is not installed")
+package("textual")
 
-from textual.pilot import Pilot
-from textual.widgets import Input
+from textual.pilot import Pilot  # noqa: E402
+from textual.widgets import Input  # noqa: E402
 
-from holdfast_sidecar.top.screen.app import TopApp
+from holdfast_sidecar.top.screen.app import TopApp  # noqa: E402
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 

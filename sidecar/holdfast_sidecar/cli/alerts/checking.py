@@ -7,15 +7,24 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
 from holdfast_sidecar.assets import asset
 from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.cli.alerts.given_rules import (
+    RuleText,
+    laid_out,
+    read,
+    read_rules,
+    told_of,
+)
 from holdfast_sidecar.cli.alerts.names import known_names, unknown_names
 from holdfast_sidecar.cli.alerts.programs import Said, ask
 
 ROUTES = "alertmanager.yml"
+WHAT = "files are YAML"
 
 
 @dataclass(frozen=True)
@@ -30,7 +39,7 @@ class Given:
 @click.command("check")
 @click.argument("paths", nargs=-1, metavar="[FILE|DIR]...", type=click.Path(path_type=Path))
 def check_command(paths: tuple[Path, ...]) -> None:
-    """Check rule files: those that come with Holdfast, or yours.
+    """Check rule files: those that come with Holdfast, or yours, objects of Kubernetes too.
 
     Every metric that begins with holdfast_ has to exist in this version. promtool checks the rules
     and runs their tests, amtool checks alertmanager.yml; where they are missing, that is said, and
@@ -86,41 +95,56 @@ def of_folder(folder: Path) -> Given:
 
 def examine(given: Given) -> Iterator[Said]:
     """What is to be said, in the order in which a person would look."""
-    texts = {path.name: read(path) for path in given.rules}
-    yield parse(given)
+    rules = [read_rules(path) for path in given.rules]
+    shape = parse(rules, given.routes)
+    yield shape
+    if shape.ok is False:
+        return  # of what was not understood nothing is right, and promtool says the same at length
+    texts = {rule.path.name: "\n".join(rule.parts) for rule in rules}
     wrong = unknown_names(texts, known_names())
     yield Said("every metric of ours exists", not wrong, wrong)
-    if given.rules:
-        files = f"{len(given.rules)} rule file{'s' if len(given.rules) != 1 else ''}"
-        yield ask(f"promtool check rules: {files}", "promtool", "check", "rules", *given.rules)
+    if rules:
+        many = f"{len(rules)} rule file{'s' if len(rules) != 1 else ''}"
+        with laid_out(rules) as files:
+            said = ask(f"promtool check rules: {many}", "promtool", "check", "rules", *files)
+        yield told_of(said, files)
     if given.tests:
         yield ask("promtool test rules", "promtool", "test", "rules", *given.tests)
     if given.routes is not None:
         yield ask("amtool check-config", "amtool", "check-config", given.routes)
 
 
-def read(path: Path) -> str:
-    """A file's text; BadInput where there is none."""
-    try:
-        return path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise BadInput(f"can't read {path}: {why}") from None
-
-
-def parse(given: Given) -> Said:
+def parse(rules: Sequence[RuleText], routes: Path | None) -> Said:
     """Whether the files are YAML of the right shape, where a library for that is installed."""
+    wrong = [f"{rule.path}: has no `groups:`" for rule in rules if not rule.parts]
     try:
         yaml = importlib.import_module("yaml")
     except ImportError:
-        return Said("files are YAML", None, ["PyYAML is not installed (pip install pyyaml)"])
-    wrong = []
-    for path in (*given.rules, *([] if given.routes is None else [given.routes])):
-        try:
-            document = yaml.safe_load(read(path))
-        except yaml.YAMLError as error:
-            raise BadInput(f"{path} is no YAML: {error}") from None
-        key = "route" if path == given.routes else "groups"
-        if not isinstance(document, dict) or key not in document:
-            wrong.append(f"{path}: has no `{key}:`")
-    return Said("files are YAML", not wrong, wrong)
+        missing = ["PyYAML is not installed (pip install pyyaml)"]
+        return Said(WHAT, False if wrong else None, wrong or missing)
+    for rule in rules:
+        wrong += _wrong_with(rule, yaml)
+    if routes is not None and not _has(_documents(routes, read(routes), yaml), "route"):
+        wrong.append(f"{routes}: has no `route:`")
+    return Said(WHAT, not wrong, wrong)
+
+
+def _wrong_with(rule: RuleText, yaml: Any) -> Iterator[str]:
+    written = _documents(rule.path, rule.whole, yaml)
+    if rule.is_plain and len(written) > 1:
+        yield f"{rule.path}: holds {len(written)} documents, of which Prometheus reads one"
+        return
+    for part in rule.parts:
+        if not _has(_documents(rule.path, part, yaml), "groups"):
+            yield f"{rule.path}: has no `groups:`"
+
+
+def _documents(path: Path, text: str, yaml: Any) -> list[Any]:
+    try:
+        return list(yaml.safe_load_all(text))
+    except yaml.YAMLError as error:
+        raise BadInput(f"{path} is no YAML: {error}") from None
+
+
+def _has(documents: Sequence[Any], key: str) -> bool:
+    return len(documents) == 1 and isinstance(documents[0], dict) and key in documents[0]

@@ -21,8 +21,12 @@ from holdfast_sidecar.cli.alerts.rule_files import (
 
 ROUTES = "alertmanager.yml"
 
-LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]*=[A-Za-z0-9._-]*")
+WORD = r"[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?"
+LABEL = re.compile(rf"{WORD}=({WORD.replace('/', '')})?")
 """As Kubernetes allows them, but for their lengths."""
+
+NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+"""The same; such names are labels of DNS."""
 
 
 @click.command("export")
@@ -70,6 +74,10 @@ def export_command(
     chosen = parse_labels(labels)
     if kind == "prometheus" and (chosen or namespace):
         raise BadInput("--namespace and --label are for --format kubernetes")
+    if namespace and not NAMESPACE.fullmatch(namespace):
+        raise BadInput(
+            f"--namespace {namespace!r}: Kubernetes takes a-z, 0-9 and - within, 63 at most"
+        )
     links = [base("--runbook-url", runbook_url), base("--dashboard-url", dashboard_url)]
     rules = [file.rebased(*links) for file in read_rules(asset("alerts/rules"))]
     documents = as_documents(rules, kind, chosen, namespace)
