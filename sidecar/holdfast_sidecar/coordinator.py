@@ -308,6 +308,7 @@ class Coordinator(threading.Thread):
             bundles=dict(state.bundles),
             saved=state.saved,
             metrics_address=state.metrics_address,
+            unserved=state.unserved,
             echo_address=state.echo_address,
             mode=self._settings.sidecar.mode,
             modes=self._modes,

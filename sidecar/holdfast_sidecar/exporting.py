@@ -35,6 +35,8 @@ class Served:
     exporter: Exporter
     address: str
     last_words: LastWords
+    unserved: str = ""
+    """Why there is no server, and how to mend it; empty: there is one."""
 
 
 def open_exporter(
@@ -42,7 +44,7 @@ def open_exporter(
 ) -> Served:
     """Begin to serve; before the first tick there is little to tell. Raises BadInput where that is
     needed; else the log says so, and the job is watched without."""
-    server = _open_server(settings, is_needed)
+    server, unserved = _open_server(settings, is_needed)
     address = ""
     if server is not None:
         address = told_address(settings.sidecar, server.port, settings.redis.url)
@@ -58,17 +60,18 @@ def open_exporter(
     exporter.serve()
     if address:
         _say(settings, address)
-    return Served(exporter, address, last_words)
+    return Served(exporter, address, last_words, unserved)
 
 
-def _open_server(settings: Settings, is_needed: bool) -> Server | None:
+def _open_server(settings: Settings, is_needed: bool) -> tuple[Server | None, str]:
+    """The server, or why there is none."""
     try:
-        return Server(settings.sidecar.listen, open_protection(settings.sidecar))
+        return Server(settings.sidecar.listen, open_protection(settings.sidecar)), ""
     except BadInput as error:
         if is_needed:
             raise
         logger.error("no metrics and no page here, the job is watched all the same: %s", error)
-        return None
+        return None, str(error)
 
 
 def _discovery(job: str, node: str, address: str, file: TargetFile) -> DiscoveryRoute:

@@ -49,6 +49,8 @@ class LocalState:
     snapshot: SnapshotReport | None = None
     preempted_by: str = ""
     metrics_address: str = ""
+    unserved: str = ""
+    """See NodeReport."""
     echo_address: str = ""
     attached: bool = False
     """Somebody else launched the ranks."""

@@ -187,6 +187,8 @@ class Loop:
     teller: Teller
     parting: Parting
     metrics_address: str = ""
+    unserved: str = ""
+    """See NodeReport."""
     is_attached: bool = False
     """Somebody else launched the ranks: there is no plan."""
     death_watch: DeathWatching = field(default_factory=NoDeathWatch)
@@ -334,6 +336,7 @@ class Loop:
             traced=traced,
             snapshot=snapshot,
             metrics_address=self.metrics_address,
+            unserved=self.unserved,
             echo_address=self.echo.address,
             preempted_by=preempted_by,
             attached=self.is_attached,

@@ -25,6 +25,8 @@ class SidecarRecord:
     node: str
     launcher_pid: int
     metrics_address: str = ""
+    unserved: str = ""
+    """Why it has none, and how to mend it."""
 
 
 def lock_node(places: Places, patience_s: float = HANDOVER_S) -> int:
@@ -57,6 +59,7 @@ def write_record(path: Path, record: SidecarRecord) -> None:
         "node": record.node,
         "launcher_pid": record.launcher_pid,
         "metrics_address": record.metrics_address,
+        "unserved": record.unserved,
     }
     temporary = path.with_suffix(".new")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

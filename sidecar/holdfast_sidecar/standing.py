@@ -51,6 +51,8 @@ class NodeStanding:
     sidecar: bool | None
     mode: str = ""
     metrics_address: str = ""
+    unserved: str = ""
+    """Why its sidecar serves neither metrics nor a page; empty: it does."""
     ranks: list[RankReport] = field(default_factory=list)
     left_for: str = ""
     """Signal for which its launcher left; empty: none."""
@@ -488,6 +490,7 @@ def _node(
         sidecar=None if sidecar is None else _is_alive(before, after, Section.NODES, name),
         mode="" if sidecar is None else sidecar.mode,
         metrics_address="" if sidecar is None else sidecar.metrics_address,
+        unserved="" if sidecar is None else sidecar.unserved,
         ranks=sorted(ranks, key=lambda rank: rank.rank),
         left_for="" if agent is None else agent.left_for,
         gate=None if sidecar is None else sidecar.gate,

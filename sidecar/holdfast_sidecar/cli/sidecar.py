@@ -91,13 +91,14 @@ def _watch(job: str, node: str, launcher_pid: int, settings: Settings) -> None:
     lock = lock_node(where)
     # A certificate that is gone is no reason to leave a launcher and its ranks alone.
     served = open_exporter(job, node, settings, where, is_needed=not launcher_pid)
-    record = SidecarRecord(job, node, launcher_pid, served.address)
+    record = SidecarRecord(job, node, launcher_pid, served.address, served.unserved)
     write_record(where.sidecar_record, record)
 
     desk = open_desk(site)
     coordinator = coordinate(site, store, desk)
     served.exporter.orders = coordinator.orders
     loop = assemble(site, coordinator, desk, served.exporter, served.address)
+    loop.unserved = served.unserved
     loop.parting.is_awaited = served.last_words.is_awaited
     listener = threading.Thread(
         target=_leave_on_signal, args=[loop, bool(launcher_pid)], name="signals", daemon=True

@@ -85,6 +85,7 @@ def _heading(standing: Standing, now_unix_s: float) -> Iterator[str]:
         leads = f"{standing.leader} (epoch {standing.epoch})" if standing.leader else "nobody"
         yield f"leader      {leads}"
         yield from _page_address(standing)
+        yield from _unserved(standing)
         if standing.waiting and standing.state != "waiting":
             yield f"held up     {standing.waiting}"
     if standing.stepless_since_unix_s:
@@ -128,6 +129,14 @@ def _changed(standing: Standing) -> Iterator[str]:
     change = None if standing.slow is None else standing.slow.change
     if change is not None:
         yield f"changed     {changed(change)}"
+
+
+def _unserved(standing: Standing) -> Iterator[str]:
+    """Nodes that nobody can watch from outside: no trouble of the job, and no alert tells of it."""
+    for node in standing.nodes:
+        if node.sidecar and node.unserved:
+            lacks = paint("its sidecar serves neither metrics nor a page", DOUBTFUL)
+            yield f"unserved    {node.node}: {lacks}: {node.unserved}"
 
 
 def _page_address(standing: Standing) -> Iterator[str]:

@@ -202,7 +202,7 @@ def sidecar(site: Site, effective: Effective, observes: bool) -> Iterator[Sideca
         yield None
         return
     arguments = sidecar_arguments(site, effective, observes)
-    process = SidecarProcess(arguments, site.owned.places.sidecar_log, site.owned.places.shipping)
+    process = SidecarProcess(arguments, site.owned.places)
     process.start()
     try:
         yield process

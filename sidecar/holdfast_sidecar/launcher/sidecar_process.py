@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -25,6 +26,12 @@ logger = logging.getLogger(__name__)
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 5.0
 """Between starts. Nobody waits for a sidecar, but without any no failure is answered."""
+
+SETTLING_S = 60.0
+"""A sidecar leaves word of what it serves once Python has imported it: seconds, on a machine on
+which all ranks start at once tens of them."""
+
+GLANCE_S = 0.2
 
 LEAVE = signal.SIGINT
 """A sidecar of ours lets SIGTERM pass: a scheduler sends that to all of a job, and the job
@@ -40,11 +47,13 @@ LEAVE_S = 5.0
 class SidecarProcess:
     """Keeps one sidecar running beside this launcher."""
 
-    def __init__(self, arguments: Sequence[str], log: Path, shipping: Path) -> None:
-        """`shipping` is there while the sidecar stays only to write a checkpoint or be scraped."""
+    def __init__(self, arguments: Sequence[str], places: Places) -> None:
         self._arguments = list(arguments)
-        self._log = log
-        self._shipping = shipping
+        self._log = places.sidecar_log
+        self._shipping = places.shipping
+        """Is there while the sidecar stays only to write a checkpoint or be scraped."""
+        self._record = places.sidecar_record
+        self._told_unserved = ""
         self._process: subprocess.Popen[bytes] | None = None
         self.tell_end: Callable[[int], None] = lambda pid: None
         """Called with the pid of a sidecar that ended unasked, before another one is started."""
@@ -78,6 +87,7 @@ class SidecarProcess:
         pause_s = FIRST_PAUSE_S
         while True:
             assert self._process is not None
+            self._tell_unserved(self._process)
             code = self._process.wait()
             if not self._leaving.is_set():
                 self.tell_end(self._process.pid)
@@ -89,6 +99,21 @@ class SidecarProcess:
             if self._leaving.is_set():
                 self._process.send_signal(LEAVE)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def _tell_unserved(self, process: subprocess.Popen[bytes]) -> None:
+        """Say that it serves nothing as soon as it leaves word of that: few read its log."""
+        until_s = time.monotonic() + SETTLING_S
+        while (why := read_unserved(self._record, process.pid)) is None:
+            is_late = time.monotonic() > until_s
+            if is_late or process.poll() is not None or self._leaving.wait(GLANCE_S):
+                return
+        if why and why != self._told_unserved:
+            logger.warning(
+                "the sidecar of this node serves neither metrics nor a page, and no alert will ring"
+                " for it: %s",
+                why,
+            )
+        self._told_unserved = why
 
     def _launch(self) -> subprocess.Popen[bytes]:
         self._log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -103,6 +128,15 @@ class SidecarProcess:
                 # The user's directory may hold a redis.py: it must not be on the sidecar's path.
                 env={**os.environ, "PYTHONSAFEPATH": "1"},
             )
+
+
+def read_unserved(record: Path, pid: int) -> str | None:
+    """Why the sidecar of this pid serves nothing; empty: it serves. None: it left no word yet."""
+    try:
+        told = json.loads(record.read_text())
+        return str(told.get("unserved", "")) if told["pid"] == pid else None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def _has_left(process: subprocess.Popen[bytes], within_s: float) -> bool:

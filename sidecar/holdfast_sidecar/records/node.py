@@ -44,6 +44,8 @@ class NodeReport:
     """incident -> where this node packed what it kept of it, as `host:path`; the newest few."""
     saved: SavedPart | None = None
     metrics_address: str = ""
+    unserved: str = ""
+    """Why it serves neither metrics nor a page, and how to mend it; empty: it does."""
     echo_address: str = ""
     """Where this sidecar answers round-trip packets, host:port (UDP); empty: nowhere."""
     mode: str = "act"

@@ -57,6 +57,7 @@ class Server:
             kind = PortTaken if error.errno == errno.EADDRINUSE else BadInput
             raise kind(
                 f"can't listen on {listen}: {error.strerror}; choose another --listen"
+                " (sidecar.listen=127.0.0.1:0 takes any port that is free)"
             ) from None
         self.port = int(self._listening.server_address[1])
         self._is_started = False

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import os
 
@@ -38,6 +39,18 @@ def test_a_silent_launcher_is_trouble_and_exits_1(job, run):
     assert result.exit_code == 1
     assert "node b: its launcher's heartbeat stands still" in result.output
     assert "node a: its launcher" not in result.output
+
+
+def test_a_sidecar_that_serves_nothing_is_named_with_what_to_set(job, run):
+    healthy(job)
+    why = "can't listen on 127.0.0.1:9750: Address already in use; choose another --listen"
+    job.nodes[1] = dataclasses.replace(job.nodes[1], metrics_address="", unserved=why)
+    job.live()
+    job.write(Section.NODES, "b", job.nodes[1])
+    result = run("status")
+    assert result.exit_code == 0, "the job itself lacks nothing"
+    said = " ".join(result.output.split())
+    assert f"unserved b: its sidecar serves neither metrics nor a page: {why}" in said
 
 
 def test_a_finding_is_trouble_and_is_told_with_its_evidence(job, run):

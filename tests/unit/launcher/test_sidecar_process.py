@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import signal
 import subprocess
 import sys
@@ -12,6 +14,7 @@ import pytest
 
 from holdfast_sidecar.launcher import sidecar_process
 from holdfast_sidecar.launcher.sidecar_process import SidecarProcess
+from holdfast_sidecar.places import Places
 
 
 class Sleeper(SidecarProcess):
@@ -25,7 +28,7 @@ def test_its_end_is_told_before_another_one_is_started_and_not_when_it_was_asked
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sidecar_process, "FIRST_PAUSE_S", 0.01)
-    beside = Sleeper([], tmp_path / "log", tmp_path / "shipping")
+    beside = Sleeper([], Places(tmp_path, tmp_path))
     ended: list[int] = []
     told = threading.Event()
 
@@ -44,3 +47,43 @@ def test_its_end_is_told_before_another_one_is_started_and_not_when_it_was_asked
         threading.Event().wait(0.01)
     beside.stop()
     assert ended == [first.pid]
+
+
+def test_that_it_serves_nothing_is_said_once_on_the_console_with_what_to_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sidecar_process, "FIRST_PAUSE_S", 0.01)
+    said = threading.Event()
+
+    class Heard(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "serves neither" in record.getMessage():
+                said.set()
+
+    class Mute(Sleeper):
+        """Serves nothing, and leaves word of it."""
+
+        def _launch(self) -> subprocess.Popen[bytes]:
+            process = super()._launch()
+            word = {"pid": process.pid, "unserved": "can't listen on 127.0.0.1:9: in use"}
+            (tmp_path / "sidecar.json").write_text(json.dumps(word))
+            return process
+
+    beside = Mute([], Places(tmp_path, tmp_path))
+    sidecar_process.logger.addHandler(heard := Heard())
+    try:
+        beside.start()
+        assert said.wait(10)
+        first = beside._process
+        assert first is not None
+        first.send_signal(signal.SIGKILL)
+        while beside._process is first:
+            threading.Event().wait(0.01)
+    finally:
+        beside.stop()
+        sidecar_process.logger.removeHandler(heard)
+    lines = [r.getMessage() for r in caplog.records if "serves neither" in r.getMessage()]
+    assert lines == [
+        "the sidecar of this node serves neither metrics nor a page, and no alert will ring for it:"
+        " can't listen on 127.0.0.1:9: in use"
+    ]

@@ -25,6 +25,7 @@ def refused(
         open_exporter("job", "a", settings, where)
     served = open_exporter("job", "a", settings, where, is_needed=False)
     assert served.address == ""
+    assert words in served.unserved
     assert served.exporter.server is None
     served.exporter.close()
     (record,) = log.records
@@ -38,7 +39,7 @@ def test_a_port_that_is_taken_leaves_no_job_unwatched(
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
-        refused(tmp_path, replace(LOOPBACK, listen=listen), "choose another --listen", caplog)
+        refused(tmp_path, replace(LOOPBACK, listen=listen), "sidecar.listen=127.0.0.1:0", caplog)
 
 
 def test_neither_does_a_certificate_that_is_gone_or_a_token(
