@@ -19,29 +19,35 @@ from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import Plan
 
-NOW = time.time()
-PLAN = Plan(1, 1, "running", world_size=2, restarts=1, began_unix_s=NOW - 1000)
-KEPT = [
-    Incident("before", 0, "crash", "a", [0], detected_unix_s=NOW - 2000, decided="restart"),
-    Incident("forgotten", 0, "crash", "a", [1], detected_unix_s=NOW - 500, decided="restart"),
-]
-ACCOUNT = {
-    "began": f"{round((NOW - 1000) * 1e6)}",
-    "at": f"{round(NOW * 1e6)}",
-    "open": "productive",
-    "run": f"{PLAN.began_unix_s}",
-    "s:productive": "990000000",
-    "s:restart": "10000000",
-}
+
+def kept(now: float) -> list[Incident]:
+    """What this machine kept: of the run before, and of this one."""
+    return [
+        Incident("before", 0, "crash", "a", [0], detected_unix_s=now - 2000, decided="restart"),
+        Incident("forgotten", 0, "crash", "a", [1], detected_unix_s=now - 500, decided="restart"),
+    ]
+
+
+def account(began_unix_s: float, now: float) -> dict[str, str]:
+    """Of a thousand seconds."""
+    return {
+        "began": f"{round(began_unix_s * 1e6)}",
+        "at": f"{round(now * 1e6)}",
+        "open": "productive",
+        "run": f"{began_unix_s}",
+        "s:productive": "990000000",
+        "s:restart": "10000000",
+    }
 
 
 class EmptiedStore(MemoryStore):
     """The plan and the account were told anew; incidents that are over nobody tells again."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: float) -> None:
         super().__init__(MemoryServer())
-        self.report(Section.PLAN, CURRENT, encode(PLAN))
-        for name, text in ACCOUNT.items():
+        plan = Plan(1, 1, "running", world_size=2, restarts=1, began_unix_s=now - 1000)
+        self.report(Section.PLAN, CURRENT, encode(plan))
+        for name, text in account(plan.began_unix_s, now).items():
             self.report(Section.ACCOUNT, name, text)
 
     def close(self) -> None:
@@ -50,12 +56,13 @@ class EmptiedStore(MemoryStore):
 
 @pytest.fixture(autouse=True)
 def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = time.time()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOLDFAST_SET_PATHS_STATE_DIR", str(tmp_path))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    monkeypatch.setattr(FoundJob, "open_store", lambda found: EmptiedStore())
+    monkeypatch.setattr(FoundJob, "open_store", lambda found: EmptiedStore(now))
     places = Places(shm=tmp_path, state=tmp_path / "jl" / "a")
-    Chronicle(places).keep({one.identifier: encode(one) for one in KEPT})
+    Chronicle(places).keep({one.identifier: encode(one) for one in kept(now)})
 
 
 def told(*command: str) -> str:
