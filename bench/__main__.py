@@ -14,6 +14,7 @@ from pathlib import Path
 from bench.benchmark import Benchmark, NotRun, Sample, Task
 from bench.figures import missed, table
 from bench.machine import read_commit, read_machine
+from bench.own_code import foreign_code
 from bench.results import (
     FULL,
     QUICK,
@@ -55,6 +56,9 @@ def _main(name: str, options: argparse.Namespace) -> int:
     if options.only is not None and options.only not in benchmark.rows:
         rows = ", ".join(benchmark.rows)
         print(f"bench: {name} has no row {options.only!r}; it has {rows}", file=sys.stderr)
+        return 2
+    if foreign := foreign_code():
+        print(f"bench: {foreign}", file=sys.stderr)
         return 2
     run = Run(
         started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
