@@ -14,15 +14,15 @@ import click
 from holdfast import environment
 from holdfast_sidecar.cli import store_away
 from holdfast_sidecar.cli.finding_the_job import find_job
+from holdfast_sidecar.cli.looking_twice import read_twice
 from holdfast_sidecar.cli.recollection import AWAY, Remembered, remember
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.sidecar_addresses import addresses_here
 from holdfast_sidecar.cli.standing_page import page, page_url, remembered_page
 from holdfast_sidecar.configuration import Effective
-from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
 from holdfast_sidecar.job_record import read_record
 from holdfast_sidecar.places import state_root
-from holdfast_sidecar.standing import Standing, exists, is_settled, judge
+from holdfast_sidecar.standing import Standing, judge
 
 
 @click.command()
@@ -69,15 +69,7 @@ def status(effective: Effective, job: str | None, as_json: bool) -> None:
 def _standing(effective: Effective, job: str | None) -> Standing:
     """How the job stands; raises one of AWAY when no store holds it, or none can be asked."""
     found = find_job(effective, job)
-    store = found.open_store()
-    try:
-        before, after = look_twice(store, effective.settings.sidecar.node_timeout_s)
-    except StoreUnavailable as error:
-        raise store_away.explanation(found, error) from None
-    finally:
-        store.close()
-    if not exists(after):
-        raise store_away.unknown(found)
+    before, after = read_twice(found, effective.settings.sidecar.node_timeout_s)
     return judge(found.job, before, after)
 
 
@@ -94,13 +86,3 @@ def _tell_remembered(remembered: Remembered, addresses: Sequence[str], as_json: 
     else:
         click.echo(remembered_page(remembered, time.time(), addresses))
     sys.exit(1 if trouble else 0)
-
-
-def look_twice(store: Store, patience_s: float) -> tuple[View, View]:
-    """Two readings, far enough apart that every living heartbeat has moved between them."""
-    before = after = store.read()
-    end_s = time.monotonic() + patience_s
-    while not is_settled(before, after) and time.monotonic() < end_s:
-        store.wait(0.1)
-        after = store.read()
-    return before, after

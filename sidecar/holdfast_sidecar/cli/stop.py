@@ -14,9 +14,9 @@ from holdfast import environment
 from holdfast_sidecar.cli.asking import ask, look_up
 from holdfast_sidecar.cli.checkpoint.following import follow
 from holdfast_sidecar.cli.finding_the_job import FoundJob, find_job
+from holdfast_sidecar.cli.looking_twice import look_twice
 from holdfast_sidecar.cli.progress import ProgressLine
 from holdfast_sidecar.cli.settings_options import settings_options
-from holdfast_sidecar.cli.status import look_twice
 from holdfast_sidecar.configuration import Effective, read_seconds
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
 from holdfast_sidecar.decisions.cluster import Cluster, beats, parse_cluster

@@ -8,13 +8,10 @@ import click
 
 from holdfast import environment
 from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.cli import store_away
 from holdfast_sidecar.cli.finding_the_job import FoundJob, find_job
-from holdfast_sidecar.cli.status import look_twice
+from holdfast_sidecar.cli.looking_twice import read_twice
 from holdfast_sidecar.configuration import Effective
-from holdfast_sidecar.coordination.store import StoreUnavailable
 from holdfast_sidecar.node_lines import NodeLine, node_lines
-from holdfast_sidecar.standing import exists
 
 job_option = click.option(
     "--job", envvar=environment.JOB, metavar="NAME", help="Default: the only one here."
@@ -25,15 +22,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="For scripts.
 def read_lines(effective: Effective, job: str | None) -> tuple[FoundJob, list[NodeLine]]:
     """A job and its nodes; what `store_away` says where its server does not answer."""
     found = find_job(effective, job)
-    store = found.open_store()
-    try:
-        before, after = look_twice(store, effective.settings.sidecar.node_timeout_s)
-    except StoreUnavailable as error:
-        raise store_away.explanation(found, error) from None
-    finally:
-        store.close()
-    if not exists(after):
-        raise store_away.unknown(found)
+    before, after = read_twice(found, effective.settings.sidecar.node_timeout_s)
     policy = effective.settings.policy
     return found, node_lines(found.job, before, after, policy, time.time())
 
