@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import socket
 import subprocess
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -20,7 +16,8 @@ from typing import Any
 
 from tests.servers import required
 
-from holdfast_sidecar.server.parent_death import die_with
+from holdfast_sidecar.demo.stack.alerting import RESEND_S
+from holdfast_sidecar.demo.stack.daemons import prometheus_command, start
 
 
 @dataclass(frozen=True)
@@ -68,57 +65,15 @@ class Prometheus:
 
 
 @contextmanager
-def running(folder: Path, config: str, *flags: str) -> Iterator[Prometheus]:
-    """One with this configuration (mark the test prometheus)."""
+def running(folder: Path, config: str, resend_s: float = RESEND_S) -> Iterator[Prometheus]:
+    """One with this configuration (mark the test prometheus); it repeats alerts so often."""
     program = required("prometheus")
     folder.mkdir(parents=True, exist_ok=True)
-    path, log = folder / "prometheus.yml", folder / "prometheus.log"
-    path.write_text(config)
-    address = f"127.0.0.1:{free_port()}"
-    with log.open("wb") as output:
-        child = subprocess.Popen(
-            [
-                program,
-                f"--config.file={path}",
-                f"--storage.tsdb.path={folder / 'data'}",
-                f"--web.listen-address={address}",
-                *flags,
-            ],
-            stdout=output,
-            stderr=output,
-            preexec_fn=partial(die_with, os.getpid()),
-        )
+    (folder / "prometheus.yml").write_text(config)
+    command = partial(prometheus_command, program, folder, resend_s)
+    log = folder / "prometheus.log"
+    daemon = start("Prometheus", command, log)
     try:
-        made = Prometheus(address, log, child)
-        _wait_until_ready(made, child)
-        yield made
+        yield Prometheus(daemon.address, log, daemon.process)
     finally:
-        end(child)
-
-
-def end(child: subprocess.Popen[bytes], patience_s: float = 10.0) -> None:
-    """Ask it to go; one that does not, as on a loaded machine, is killed."""
-    child.send_signal(signal.SIGTERM)
-    try:
-        child.wait(patience_s)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()
-
-
-def free_port() -> int:
-    """One that nobody listened on a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _wait_until_ready(made: Prometheus, child: subprocess.Popen[bytes]) -> None:
-    until_s = time.monotonic() + 20.0
-    while time.monotonic() < until_s and child.poll() is None:
-        try:
-            with urllib.request.urlopen(f"http://{made.address}/-/ready", timeout=1):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.05)
-    raise AssertionError(f"Prometheus does not become ready: {made.log.read_text()}")
+        daemon.end()

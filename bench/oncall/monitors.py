@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -20,12 +17,21 @@ from typing import Any
 import psutil
 
 from bench.benchmark import NotRun
-from bench.launch.job import free_port
-from holdfast_sidecar.server.parent_death import die_with
+from holdfast_sidecar.demo.stack.alerting import RESEND_S
+from holdfast_sidecar.demo.stack.daemons import (
+    Daemon,
+    alertmanager_command,
+    prometheus_command,
+    start,
+)
+from holdfast_sidecar.demo.stack.requirements import (
+    ALERTMANAGER,
+    PROMETHEUS,
+    Requirement,
+    find_programs,
+)
+from holdfast_sidecar.demo.stopped import DemonstrationStopped
 
-PROMETHEUS = "prometheus"
-ALERTMANAGER = "prometheus-alertmanager"
-START_LIMIT_S = 30.0
 ASK_LIMIT_S = 120.0
 """As long as Prometheus itself lets a query take (--query.timeout)."""
 
@@ -107,62 +113,38 @@ def _group(told: dict[str, Any]) -> Group:
 
 
 @contextmanager
-def prometheus(config: Path) -> Iterator[Prometheus]:
-    """One with this configuration; what it keeps lies beside it."""
-    address = f"127.0.0.1:{free_port()}"
-    options = [
-        f"--config.file={config}",
-        f"--storage.tsdb.path={config.parent / 'data'}",
-        f"--web.listen-address={address}",
-    ]
-    with _running(PROMETHEUS, options, address, config.parent) as process:
-        yield Prometheus(address, process.pid)
+def prometheus(folder: Path) -> Iterator[Prometheus]:
+    """One with the prometheus.yml of this folder; what it keeps lies beside it."""
+    command = partial(prometheus_command, found(PROMETHEUS), folder, RESEND_S)
+    with _running(PROMETHEUS, command, folder) as daemon:
+        yield Prometheus(daemon.address, daemon.process.pid)
 
 
 @contextmanager
-def alertmanager(config: Path) -> Iterator[str]:
-    """Where it listens."""
-    address = f"127.0.0.1:{free_port()}"
-    options = [
-        f"--config.file={config}",
-        f"--storage.path={config.parent / 'alertmanager'}",
-        f"--web.listen-address={address}",
-        "--cluster.listen-address=",
-    ]
-    with _running(ALERTMANAGER, options, address, config.parent):
-        yield address
+def alertmanager(folder: Path) -> Iterator[str]:
+    """Where one listens that has the alertmanager.yml of this folder."""
+    command = partial(alertmanager_command, found(ALERTMANAGER), folder)
+    with _running(ALERTMANAGER, command, folder) as daemon:
+        yield daemon.address
+
+
+def found(program: Requirement) -> str:
+    """Its path; NotRun where it is not installed."""
+    path = find_programs(shutil.which).get(program)
+    if path is None:
+        raise NotRun(program.how_to_get_it)
+    return path
 
 
 @contextmanager
 def _running(
-    name: str, options: Sequence[str], address: str, folder: Path
-) -> Iterator[subprocess.Popen[bytes]]:
-    program = shutil.which(name)
-    if program is None:
-        raise NotRun(f"{name} is not installed")
-    with (folder / f"{name}.log").open("wb") as log:
-        process = subprocess.Popen(
-            [program, *options],
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            preexec_fn=partial(die_with, os.getpid()),
-        )
+    program: Requirement, command_at: Callable[[str], Sequence[str]], folder: Path
+) -> Iterator[Daemon]:
     try:
-        _wait_until_ready(name, address, process)
-        yield process
+        daemon = start(program.called, command_at, folder / f"{program.called}.log")
+    except DemonstrationStopped as stopped:
+        raise NotRun("; ".join([str(stopped), *stopped.tail[-1:]])) from None
+    try:
+        yield daemon
     finally:
-        process.kill()
-        process.wait(timeout=10)
-
-
-def _wait_until_ready(name: str, address: str, process: subprocess.Popen[bytes]) -> None:
-    end_s = time.monotonic() + START_LIMIT_S
-    while time.monotonic() < end_s and process.poll() is None:
-        try:
-            with urllib.request.urlopen(f"http://{address}/-/ready", timeout=1):
-                return
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.1)
-    raise NotRun(f"{name} was not ready within {START_LIMIT_S:g} s")
+        daemon.end()

@@ -4,25 +4,34 @@ Alertmanager, the shipped settings; only addresses are of this machine."""
 from __future__ import annotations
 
 import random
-import shutil
 import signal
 import tempfile
 import time
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
-from bench.benchmark import NotRun, Sample
+from bench.benchmark import Sample
 from bench.launch.contestants import FIRST_NODE, HOLDFAST, Scenario
 from bench.launch.faults import VICTIM_NODE
 from bench.launch.job import Job, free_port
 from bench.launch.names import SGD
 from bench.launch.processes import kill, kill_marked, read_marked
 from bench.launch.steps import steady
-from bench.oncall.monitors import ALERTMANAGER, PROMETHEUS, Series, alertmanager, prometheus
+from bench.oncall.monitors import (
+    ALERTMANAGER,
+    PROMETHEUS,
+    Series,
+    alertmanager,
+    found,
+    prometheus,
+)
 from bench.oncall.names import SCRAPE_JOB
-from bench.oncall.shipped import alertmanager_file, prometheus_files
-from bench.oncall.webhook import Webhook, listening
+from bench.oncall.shipped import RUNBOOKS, write_alertmanager, write_prometheus
+from holdfast_sidecar.demo.stack.alerting_files import PAGER, TICKETS
+from holdfast_sidecar.demo.stack.notices import Notice
+from holdfast_sidecar.demo.stack.receiver import Receiver
 
-RECEIVER = "pager"
 CAUSE = "node_lost"
 START_LIMIT_S = 120.0
 SETTLED_STEP = 20
@@ -44,49 +53,52 @@ LOOK_S = 0.2
 def measure(number: int) -> list[Sample]:
     """One death; which node goes is the same each time, the moment is not."""
     for program in (PROMETHEUS, ALERTMANAGER):
-        if shutil.which(program) is None:
-            raise NotRun(f"{program} is not installed")
+        found(program)
     scenario = Scenario(
         run="", directory=Path(), optimizer=SGD, min_nodes=2, max_nodes=2, sleep_s=STEP_SLEEP_S
     )
     with Job(HOLDFAST, scenario) as job:
-        seeds = _start(job)
-        with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as made, listening() as webhook:
+        sidecars = _start(job)
+        with (
+            tempfile.TemporaryDirectory(prefix="holdfast-bench-") as made,
+            closing(Receiver(RUNBOOKS)) as receiver,
+        ):
             folder = Path(made)
-            with (
-                alertmanager(alertmanager_file(folder, webhook.url)) as address,
-                prometheus(prometheus_files(folder, seeds, address)) as server,
-            ):
-                server.wait_for(f'up{{job="{SCRAPE_JOB}"}} == 1', _are_both, START_LIMIT_S)
-                time.sleep(WATCHED_S + random.Random(number).uniform(0.0, TURN_S))
-                return [_strike(job, webhook, ALL_TOLD_S if number == 0 else 0.0)]
+            receiver.start()
+            write_alertmanager(folder, receiver.url)
+            with alertmanager(folder) as address:
+                write_prometheus(folder, sidecars, address)
+                with prometheus(folder) as server:
+                    server.wait_for(f'up{{job="{SCRAPE_JOB}"}} == 1', _are_both, START_LIMIT_S)
+                    time.sleep(WATCHED_S + random.Random(number).uniform(0.0, TURN_S))
+                    return [_strike(job, receiver, ALL_TOLD_S if number == 0 else 0.0)]
 
 
 def _start(job: Job) -> list[str]:
     """Both nodes, until they step; where their sidecars are."""
-    seeds = []
+    sidecars = []
     for node in (FIRST_NODE, VICTIM_NODE):
         address = f"127.0.0.1:{free_port()}"
         job.start(node, settings=(f"sidecar.listen={address}",))
-        seeds.append(address)
+        sidecars.append(address)
     job.wait_until(lambda seen: steady(seen, 2, SETTLED_STEP), START_LIMIT_S, must=True)
-    return seeds
+    return sidecars
 
 
 def _are_both(told: list[Series]) -> bool:
     return len(told) == 2
 
 
-def _strike(job: Job, webhook: Webhook, watched_s: float) -> Sample:
+def _strike(job: Job, receiver: Receiver, watched_s: float) -> Sample:
     """End all of a node, wait for the pager, and for another page: so long after the death."""
-    before = len(webhook.firing(RECEIVER))
-    struck_s = time.monotonic()
+    before = len(calls(receiver.heard()))
+    struck_unix_s, struck_s = time.time(), time.monotonic()
     _end_node(job.scenario.run)
-    while time.monotonic() < struck_s + PAGE_LIMIT_S and len(webhook.firing(RECEIVER)) <= before:
+    while time.monotonic() < struck_s + PAGE_LIMIT_S and len(calls(receiver.heard())) <= before:
         time.sleep(LOOK_S)
-    if len(webhook.firing(RECEIVER)) > before:
+    if len(calls(receiver.heard())) > before:
         time.sleep(max(AFTERWARDS_S, struck_s + watched_s - time.monotonic()))
-    return judged(webhook, before, struck_s)
+    return judged(receiver.heard(), before, struck_unix_s)
 
 
 def _end_node(run: str) -> None:
@@ -96,16 +108,22 @@ def _end_node(run: str) -> None:
     kill_marked(run, VICTIM_NODE)
 
 
-def judged(webhook: Webhook, before: int, struck_s: float) -> Sample:
+def calls(notices: Sequence[Notice], receiver: str = PAGER) -> list[Notice]:
+    """What this receiver was told that something is wrong."""
+    return [one for one in notices if one.receiver == receiver and one.is_firing]
+
+
+def judged(notices: Sequence[Notice], before: int, struck_unix_s: float) -> Sample:
     """What the pages came to. before: how many there were while all was well."""
-    pages = webhook.firing(RECEIVER)[before:]
+    pages = calls(notices)[before:]
     first = pages[0] if pages else None
+    alerts = first.alerts if first is not None else ()
     return {
-        "s": None if first is None else first.at_s - struck_s,
+        "s": None if first is None else first.at_unix_s - struck_unix_s,
         "pages_before": before,
         "pages": len(pages),
-        "alerts": [one.alerts for one in pages],
-        "names_node": first is not None and first.body["commonLabels"].get("node") == VICTIM_NODE,
-        "names_cause": first is not None and first.says(CAUSE),
-        "tickets": [one.alerts for one in webhook.firing("tickets")],
+        "alerts": [one.names for one in pages],
+        "names_node": {one.node for one in alerts} == {VICTIM_NODE},
+        "names_cause": any(CAUSE in one.description for one in alerts),
+        "tickets": [one.names for one in calls(notices, TICKETS)],
     }

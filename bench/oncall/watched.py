@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.benchmark import NotRun
 from bench.oncall.fleet import Fleet, serving
-from bench.oncall.monitors import PROMETHEUS, Prometheus, Series, prometheus
+from bench.oncall.monitors import PROMETHEUS, Prometheus, Series, found, prometheus
 from bench.oncall.names import SCRAPE_JOB
-from bench.oncall.shipped import prometheus_files
+from bench.oncall.shipped import write_prometheus
 from bench.oncall.yesterday import write_blocks
 
 FOUND_LIMIT_S = 120.0
@@ -22,12 +20,12 @@ FOUND_LIMIT_S = 120.0
 @contextmanager
 def watched(ranks: int) -> Iterator[tuple[Prometheus, Fleet]]:
     """From the moment on at which every node was scraped."""
-    if shutil.which(PROMETHEUS) is None:
-        raise NotRun(f"{PROMETHEUS} is not installed")
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder, serving(ranks) as fleet:
-        config = prometheus_files(Path(folder), [fleet.leader])
-        write_blocks(Path(folder), fleet.addresses, int(time.time()))
-        with prometheus(config) as server:
+    found(PROMETHEUS)
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as made, serving(ranks) as fleet:
+        folder = Path(made)
+        write_prometheus(folder, [fleet.leader])
+        write_blocks(folder, fleet.addresses, int(time.time()))
+        with prometheus(folder) as server:
             nodes = float(len(fleet.addresses))
 
             def are_all_up(told: list[Series]) -> bool:

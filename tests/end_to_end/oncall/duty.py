@@ -20,6 +20,7 @@ from tests.prometheus_server import Prometheus
 from tests.servers import wait_until
 
 from holdfast_sidecar.assets import asset
+from holdfast_sidecar.demo.stack.alerting import RESEND_S
 from holdfast_sidecar.demo.stack.alerting_files import prometheus_settings, routes_to
 from holdfast_sidecar.demo.stack.haste import hastened
 from holdfast_sidecar.demo.stack.notices import Notice, all_clear, pages, tickets
@@ -72,12 +73,14 @@ def watching(
     duty: Duty,
     sidecars: Sequence[str],
     factor: float,
-    *flags: str,
+    *,
     silence: bool = True,
+    resend_s: float = RESEND_S,
 ) -> Iterator[Prometheus]:
     """A Prometheus with the shipped rules that finds a job's sidecars through these (host:port).
 
-    silence: whether the time for which a node has to be silent is divided too.
+    silence: whether the time for which a node has to be silent is divided too. resend_s: how often
+    Prometheus repeats what still fires.
     """
     export(folder)
     for path in folder.glob("rules/*.yaml"):
@@ -85,7 +88,7 @@ def watching(
     shipped = hastened(asset("deploy/prometheus/prometheus.yml").read_text(), factor)
     told = duty.manager.url.removeprefix("http://")
     config = prometheus_settings(shipped, sidecars, told)
-    with prometheus_server.running(folder, config, *flags) as prometheus:
+    with prometheus_server.running(folder, config, resend_s) as prometheus:
         yield prometheus
 
 

@@ -89,10 +89,9 @@ def evening(
     folder = tmp_path_factory.mktemp("evening")
     # First, since words are waited for, and it needs nobody.
     switch = room.enter_context(on_duty(folder / "switch", WATCHDOG_FACTOR))
-    resend = f"--rules.alert.resend-delay={RESEND_S:g}s"
     nobody = [f"127.0.0.1:{free_port()}"]
     doomed = room.enter_context(
-        watching(folder / "doomed", switch, nobody, WATCHDOG_FACTOR, resend)
+        watching(folder / "doomed", switch, nobody, WATCHDOG_FACTOR, resend_s=RESEND_S)
     )
     server, short_lived = new_server(), new_server()
     two, (spared, links) = pair(server, "pair"), with_a_spare(server, "spared")

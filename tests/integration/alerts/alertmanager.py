@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import threading
 import time
 import urllib.request
@@ -18,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from tests.servers import free_port, required, wait_until
+from tests.servers import required
 
+from holdfast_sidecar.demo.stack.daemons import alertmanager_command, start
 from holdfast_sidecar.demo.stack.notices import Notice, notice_of
-from holdfast_sidecar.server.parent_death import die_with
 
 ALERTS = Path(__file__).parents[3] / "alerts"
 PROGRAM = "prometheus-alertmanager"
@@ -81,14 +79,6 @@ class Alertmanager:
         with urllib.request.urlopen(request, timeout=5) as answer:
             assert answer.status == 200
 
-    def is_ready(self) -> bool:
-        """Whether it answers."""
-        try:
-            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=1) as answer:
-                return bool(answer.status == 200)
-        except OSError:
-            return False
-
 
 def _shortened(url: str) -> str:
     return yaml.safe_dump(_with_webhooks(url))
@@ -100,31 +90,15 @@ def running(folder: Path, routes: Callable[[str], str] = _shortened) -> Iterator
 
     routes: URL of the webhook -> configuration.
     """
-    required(PROGRAM)
+    program = required(PROGRAM)
     with _listening() as webhook:
-        config = folder / "alertmanager.yml"
-        config.write_text(routes(webhook.url))
-        address = f"127.0.0.1:{free_port()}"
-        with (folder / "log").open("wb") as log:
-            process = subprocess.Popen(
-                [
-                    PROGRAM,
-                    f"--config.file={config}",
-                    f"--storage.path={folder / 'data'}",
-                    f"--web.listen-address={address}",
-                    "--cluster.listen-address=",
-                ],
-                stdout=log,
-                stderr=log,
-                preexec_fn=partial(die_with, os.getpid()),
-            )
-        started = Alertmanager(f"http://{address}", webhook)
+        (folder / "alertmanager.yml").write_text(routes(webhook.url))
+        command = partial(alertmanager_command, program, folder)
+        daemon = start("Alertmanager", command, folder / "log")
         try:
-            wait_until(started.is_ready, "Alertmanager answers")
-            yield started
+            yield Alertmanager(daemon.url, webhook)
         finally:
-            process.kill()
-            process.wait()
+            daemon.end()
 
 
 def _with_webhooks(url: str) -> dict[str, Any]:

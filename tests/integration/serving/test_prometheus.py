@@ -11,8 +11,7 @@ import pytest
 import yaml
 from tests import prometheus_server
 from tests.integration.sidecar.node import Node, wait_for
-from tests.prometheus_server import free_port
-from tests.servers import Server, required
+from tests.servers import Server, free_port, required
 from tests.unit.serving.asking import make_certificate
 
 from holdfast_sidecar.coordination.keys import CURRENT, TALLY, Section

@@ -21,10 +21,10 @@ from bench.oncall.pager import judged
 from bench.oncall.rows import BENCHMARK, tasks
 from bench.oncall.rules import Evaluations
 from bench.oncall.scrape import series
-from bench.oncall.shipped import ALERTS, SCRAPING, alertmanager_file, prometheus_files
-from bench.oncall.webhook import Notice, Webhook
+from bench.oncall.shipped import ALERTS, SCRAPING, write_alertmanager, write_prometheus
 from bench.oncall.yesterday import lines, series_of
 
+from holdfast_sidecar.demo.stack.notices import Notice, notice_of
 from holdfast_sidecar.live.packing import unpack
 from holdfast_sidecar.live_telling import LiveTelling
 from holdfast_sidecar.metrics.drawing import draw
@@ -146,7 +146,8 @@ def test_no_variable_is_left_in_what_prometheus_is_asked() -> None:
 
 def test_what_is_shipped_keeps_its_times_and_gets_other_addresses(tmp_path: Path) -> None:
     shipped = yaml.safe_load(SCRAPING.read_text())
-    made = yaml.safe_load(prometheus_files(tmp_path, ["h:1", "h:2"], "h:3").read_text())
+    write_prometheus(tmp_path, ["h:1", "h:2"], "h:3")
+    made = yaml.safe_load((tmp_path / "prometheus.yml").read_text())
     assert made["global"] == shipped["global"]
     (block,) = made["scrape_configs"]
     assert [one["url"] for one in block["http_sd_configs"]] == ["http://h:1/sd", "http://h:2/sd"]
@@ -154,11 +155,12 @@ def test_what_is_shipped_keeps_its_times_and_gets_other_addresses(tmp_path: Path
     assert sorted(path.name for path in (tmp_path / "rules").glob("*")) == sorted(
         path.name for path in ALERTS.glob("rules/*")
     )
-    routes = yaml.safe_load(alertmanager_file(tmp_path, "http://h:4").read_text())
+    write_alertmanager(tmp_path, "http://h:4")
+    routes = yaml.safe_load((tmp_path / "alertmanager.yml").read_text())
     theirs = yaml.safe_load((ALERTS / "alertmanager.yml").read_text())
     assert (routes["route"], routes["inhibit_rules"]) == (theirs["route"], theirs["inhibit_rules"])
     told = {one["name"]: one.get("webhook_configs") for one in routes["receivers"]}
-    assert told["pager"] == [{"url": "http://h:4/pager"}]
+    assert told["pager"] == [{"url": "http://h:4/pager", "send_resolved": True}]
     assert told["nobody"] is None
 
 
@@ -212,8 +214,7 @@ def notice(
         "labels": {"alertname": "HoldfastNodeLost", "node": node},
         "annotations": {"description": f"Incident i1: {words}."},
     }
-    body = {"status": "firing", "commonLabels": {"node": node}, "alerts": [alert]}
-    return Notice(at_s, receiver, body)
+    return notice_of(receiver, {"status": "firing", "alerts": [alert]}, at_s)
 
 
 @pytest.mark.parametrize(
@@ -231,14 +232,14 @@ def notice(
 def test_a_death_is_one_page_within_two_minutes(
     notices: list[Notice], in_time: bool | str, is_one: bool
 ) -> None:
-    sample = judged(Webhook("", notices), before=0, struck_s=100.0)
+    sample = judged(notices, before=0, struck_unix_s=100.0)
     found = figures(stamped(PAGER, sample))
     assert met(found, "a node's death to its page") == in_time
     assert met(found, "deaths that were not one page") is is_one
 
 
 def test_a_page_while_all_was_well_is_told() -> None:
-    sample = judged(Webhook("", [notice(90.0), notice(190.0)]), before=1, struck_s=100.0)
+    sample = judged([notice(90.0), notice(190.0)], before=1, struck_unix_s=100.0)
     assert sample["s"] == 90.0
     assert met(figures(stamped(PAGER, sample)), "deaths that were not one page") is False
 

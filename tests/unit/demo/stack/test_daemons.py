@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
@@ -58,6 +59,16 @@ def test_one_that_is_never_ready_is_ended(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(daemons, "PORT_ATTEMPTS", 1)
     with pytest.raises(DemonstrationStopped):
         start("It", lambda at: ["sleep", "60"], tmp_path / "it.log")
+
+
+def test_one_that_does_not_go_when_it_is_asked_to_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemons, "END_WITHIN_S", 0.1)
+    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + READY_AT_ONCE
+    daemon = start("It", lambda at: [sys.executable, "-c", deaf, at], tmp_path / "it.log")
+    daemon.end()
+    assert daemon.process.returncode == -signal.SIGKILL
 
 
 def test_both_listen_on_loopback_and_look_for_no_others(tmp_path: Path) -> None:
