@@ -21,6 +21,8 @@ FLAP_S = 2.5
 """Longer than two looks at the port, far shorter than what makes a link lost."""
 FLAPS = 3
 
+XID = "NVRM: Xid (PCI:0000:17:00): 43, pid=7, name=python, Ch 00000008"
+
 TRAINING = ("resumable", "1000000", "0.02")
 
 COSTS = ("--set=cost.per_gpu_hour=2",)
@@ -89,8 +91,14 @@ def fake_machine(root: Path) -> FakeSysfs:
     """This machine's /proc, an empty kernel log, and two RDMA ports that are none."""
     (root / "dev").mkdir(parents=True)
     (root / "proc").symlink_to("/proc")
-    os.mkfifo(root / "dev" / "kmsg")
+    (root / "dev" / "kmsg").touch()
     return build_fabric(root, 2)
+
+
+def log_xid(machine: FakeSysfs) -> None:
+    """The driver says that it ended a program, which blames no machine and calls nobody."""
+    with (machine.root / "dev" / "kmsg").open("a") as log:
+        log.write(f"3,1,{time.monotonic_ns() // 1000},-;{XID}\n")
 
 
 def flap(links: FakeSysfs) -> None:

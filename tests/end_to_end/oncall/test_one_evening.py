@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from tests.end_to_end.oncall.duty import Duty, on_duty, watching
 from tests.end_to_end.oncall.looking import still_waiting, unanswered
-from tests.end_to_end.oncall.patients import Patient, flap, pair, with_a_spare
+from tests.end_to_end.oncall.patients import Patient, flap, log_xid, pair, with_a_spare
 from tests.integration.sidecar.node import Node
 from tests.prometheus_server import Prometheus
 from tests.servers import Server, free_port, required
@@ -124,6 +124,7 @@ def evening(
     doomed.process.wait()
     # Not while the gate looks at that node for the next attempt.
     spared.job.await_stepping(2, attempt=1)
+    log_xid(links)
     flapping = threading.Thread(target=flap, args=(links,))
     flapping.start()
     room.callback(flapping.join)

@@ -79,6 +79,14 @@ class Alertmanager:
         with urllib.request.urlopen(request, timeout=5) as answer:
             assert answer.status == 200
 
+    def is_ready(self) -> bool:
+        """Whether it answers."""
+        try:
+            with urllib.request.urlopen(f"{self.url}/-/ready", timeout=1) as answer:
+                return bool(answer.status == 200)
+        except OSError:
+            return False
+
 
 def _shortened(url: str) -> str:
     return yaml.safe_dump(_with_webhooks(url))
