@@ -168,7 +168,14 @@ def assemble(
             watch_launcher(site.launcher_pid), site.places, site.settings.sidecar.grace_s, runner
         ),
         teller=teller,
-        parting=Parting(site.node, str(site.places.shm), site.settings, desk, site.places.shipping),
+        parting=Parting(
+            site.node,
+            str(site.places.shm),
+            site.settings,
+            desk,
+            site.places.shipping,
+            summons=site.places.told_to_end if site.launcher_pid else None,
+        ),
         metrics_address=metrics_address,
         echo=NodeEcho(site.node, site.settings.snapshot.peer_listen),
         death_watch=DeathWatch(pages, coordination.changed.set),

@@ -221,7 +221,10 @@ class Loop:
         self.proving = Proving(self.node, self.settings.gate)
 
     def leave(self) -> None:
-        """Ask the loop to end (from a signal handler or another thread)."""
+        """Ask the loop to end (from a signal handler or another thread); twice: without waiting
+        until a Prometheus has heard of it."""
+        if self._leaving.is_set():
+            self.parting.hurry()
         self._leaving.set()
         self.coordination.changed.set()
 
@@ -361,6 +364,7 @@ class Loop:
                 launcher_alive=launcher_alive,
                 cost=self.cost,
                 launcher_pid=self.farewell.launcher.pid,
+                is_told_to_end=self._leaving.is_set() and self.parting.is_told_to_end,
                 mode=self.settings.sidecar.mode,
                 started_unix_s=self.started_unix_s,
                 actions_done=dict(self.deeds.runner.done),

@@ -17,7 +17,6 @@ from holdfast_sidecar.checkpoints.directory import checkpoint_url
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.decisions.checkpointing import last_step
 from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
-from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
 from holdfast_sidecar.decisions.shipping import newest_held, writers_of
 from holdfast_sidecar.decisions.snapshot_source import first_that_counts
 from holdfast_sidecar.desk.questions import Seal, WriteParts
@@ -29,19 +28,9 @@ from holdfast_sidecar.records.plan import TERMINAL, Plan
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.snapshot import SnapshotReport
 from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.staying import TELLING, WRITING, Stay, read_stay, write_stay
 
 log = logging.getLogger(__name__)
-
-SHIPPING_S = 60.0
-"""A launcher waits for this, and a machine's shutdown is seldom longer; ten times what a snapshot
-of a few gigabytes takes to a local disk."""
-
-PREEMPTED = "preempted"
-"""Cause of a plan whose nodes somebody wanted back. Ill hardware may stop a run with the same exit
-code, and then nobody is about to kill it: its end has to be heard."""
-
-LAST_WORDS_S = 20.0
-"""For a Prometheus to come by and hear how the run ended: an interval of 15 s, and some."""
 
 
 @dataclass
@@ -53,15 +42,24 @@ class Parting:
     settings: Settings
     desk: Desk
     marker: Path
-    """Lies there while this sidecar stays only to write or to tell: its launcher then waits."""
+    """Lies there while this sidecar stays only to write or to tell: its launcher then waits, and
+    says for what."""
+    summons: Path | None = None
+    """Lies there once this node's launcher was told to end; None: there is no launcher of ours."""
     new_identifier: Callable[[], str] = lambda: secrets.token_hex(4)
     is_awaited: Callable[[float], bool] = lambda now_s: False
     """Whether a Prometheus is expected that has not heard of the end (monotonic time)."""
     _since_s: float | None = None
+    _is_hurried: bool = False
+    _is_told_to_end: bool = False
     _order: CheckpointOrder | None = None
     _plan: Plan | None = None
     _part: SavedPart | None = None
     _is_over: bool = field(default=False)
+
+    def hurry(self) -> None:
+        """Nobody waits any more until the end was heard. From another thread."""
+        self._is_hurried = True
 
     def keeps(self, orders: Orders, now_s: float) -> bool:
         """Whether this sidecar must stay, now that it may leave. `now_s` is monotonic."""
@@ -72,29 +70,38 @@ class Parting:
         if orders.store_up and order is not None and order.state == "writing":
             is_shipping = True
         stayed_s = now_s - self._since_s
-        stays = is_shipping and stayed_s < SHIPPING_S
-        stays = stays or (stayed_s < LAST_WORDS_S and self._has_last_words(orders, now_s))
-        self._mark(stays)
-        return stays
+        stay = None
+        if is_shipping and stayed_s < WRITING.most_s:
+            stay = WRITING
+        elif stayed_s < TELLING.most_s and self._has_last_words(orders) and self.is_awaited(now_s):
+            stay = TELLING
+        self._mark(stay)
+        return stay is not None
 
-    def _has_last_words(self, orders: Orders, now_s: float) -> bool:
-        """Who was asked to go has seconds until it is killed, and its exit code counts for more."""
-        plan = orders.plan
-        if plan is None or plan.state not in TERMINAL or _was_preempted(plan):
+    @property
+    def is_told_to_end(self) -> bool:
+        """Whether this node's launcher was: by a person, or by a scheduler."""
+        if not self._is_told_to_end and self.summons is not None:
+            self._is_told_to_end = self.summons.exists()
+        return self._is_told_to_end
+
+    def _has_last_words(self, orders: Orders) -> bool:
+        """The leader of a run that is over, or any node whose launcher was told to end."""
+        if self._is_hurried:
             return False
-        return orders.store_up and orders.is_leader and self.is_awaited(now_s)
+        if self.is_told_to_end:
+            return True
+        plan = orders.plan
+        is_over = plan is not None and plan.state in TERMINAL
+        return is_over and orders.store_up and orders.is_leader
 
-    def _mark(self, stays: bool) -> None:
+    def _mark(self, stay: Stay | None) -> None:
         try:
-            if stays and not self.marker.exists():
-                log.info(
-                    "staying for what is to be written (%g s at most) or told (%g s)",
-                    SHIPPING_S,
-                    LAST_WORDS_S,
-                )
-                self.marker.touch()
-            elif not stays:
+            if stay is None:
                 self.marker.unlink(missing_ok=True)
+            elif read_stay(self.marker) != stay:
+                log.info("staying: %s", stay.words)
+                write_stay(self.marker, stay)
         except OSError as error:
             log.warning("the launcher can't be told whether to wait: %s", error)
 
@@ -162,10 +169,6 @@ class Parting:
             and bool(self.settings.checkpoint.dir)
             and self.settings.sidecar.mode == "act"
         )
-
-
-def _was_preempted(plan: Plan) -> bool:
-    return plan.exit_code == EXIT_REQUEUE and plan.cause == PREEMPTED
 
 
 def _ledger(orders: Orders) -> list[LedgerEntry]:

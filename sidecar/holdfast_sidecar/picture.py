@@ -55,6 +55,8 @@ class Picture:
     cost: Cost
     launcher_pid: int = 0
     """0 when no launcher is watched."""
+    is_told_to_end: bool = False
+    """The launcher leaves since somebody told it to: a person, or a scheduler."""
     mode: str = "act"
     started_unix_s: float = 0.0
     actions_done: Mapping[str, int] = field(default_factory=dict)

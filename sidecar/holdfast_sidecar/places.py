@@ -61,8 +61,13 @@ class Places:
 
     @property
     def shipping(self) -> Path:
-        """Is there while the sidecar stays only to write a checkpoint."""
+        """Is there while the sidecar stays only to write or to tell, and says which."""
         return self.state / "shipping"
+
+    @property
+    def told_to_end(self) -> Path:
+        """Is there once this node's launcher was told to end, by a person or a scheduler."""
+        return self.state / "told-to-end"
 
     @property
     def job_record(self) -> Path:

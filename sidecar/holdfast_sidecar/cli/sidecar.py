@@ -122,5 +122,7 @@ def _leave_on_signal(loop: Loop, has_launcher: bool) -> None:
     while has_launcher and number == signal.SIGTERM:
         logging.getLogger(__name__).info("SIGTERM: staying, the launcher says when to leave")
         number = signal.sigwait(ENDINGS)
-    logging.getLogger(__name__).info("leaving: %s", signal.Signals(number).name)
-    loop.leave()
+    while True:
+        logging.getLogger(__name__).info("leaving: %s", signal.Signals(number).name)
+        loop.leave()
+        number = signal.sigwait(ENDINGS)

@@ -206,6 +206,9 @@ def sidecar(site: Site, effective: Effective, observes: bool) -> Iterator[Sideca
     process.start()
     try:
         yield process
+    except (SignalException, Preempted):
+        process.note_told_to_end()
+        raise
     finally:
         process.stop()
 
@@ -234,12 +237,15 @@ def run_agent(site: Site, arguments: Arguments, beside: SidecarProcess | None) -
         if beside is not None:
             beside.tell_end = lambda pid: rendezvous.reporter.say(ended_sidecar=pid)
         rendezvous.watch.start()
+        preemption = make_preemption(site, rendezvous)
+        if beside is not None:
+            beside.left_s = preemption.left_s
         standby = Standby() if arguments.uses_standby else None
         agent: LocalElasticAgent = HoldfastAgent(
             site.launch.make_spec(rendezvous),
             rendezvous,
             site.context,
-            make_preemption(site, rendezvous),
+            preemption,
             standby,
             **supported(LocalElasticAgent, **site.launch.agent_options()),
         )

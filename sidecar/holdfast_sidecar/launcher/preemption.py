@@ -7,6 +7,7 @@ kept here.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import time
@@ -85,9 +86,13 @@ class Preemption:
         if self._ends_by is not None:
             raise at_once(self._ends_by)
 
+    def left_s(self) -> float:
+        """Until this node is given up; infinite where nobody wants it back."""
+        return math.inf if self.asked is None else self._grace_s - (self._clock() - self._since_s)
+
     def is_over(self) -> bool:
         """Whether the time for saving is over."""
-        return self.asked is not None and self._clock() - self._since_s >= self._grace_s
+        return self.left_s() <= 0
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """The signal handler."""

@@ -8,18 +8,22 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import math
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 
 from holdfast.identity import ProcessIdentity, is_alive
+from holdfast_sidecar.launcher.preemption import AGAIN_S
 from holdfast_sidecar.naming import how_it_ended
 from holdfast_sidecar.places import Places
+from holdfast_sidecar.staying import read_stay
 
 logger = logging.getLogger(__name__)
 
@@ -35,10 +39,8 @@ GLANCE_S = 0.2
 
 LEAVE = signal.SIGINT
 """A sidecar of ours lets SIGTERM pass: a scheduler sends that to all of a job, and the job
-needs its sidecars until it is saved."""
-
-SHIPPING_S = 70.0
-"""A little longer than a sidecar stays to write a checkpoint before it leaves."""
+needs its sidecars until it is saved. The second one says that nobody waits for it to tell of the
+end."""
 
 LEAVE_S = 5.0
 """Giving up the lease takes milliseconds; a store that is away costs it a timeout or two."""
@@ -52,6 +54,9 @@ class SidecarProcess:
         self._log = places.sidecar_log
         self._shipping = places.shipping
         """Is there while the sidecar stays only to write a checkpoint or be scraped."""
+        self._told_to_end = places.told_to_end
+        self.left_s: Callable[[], float] = lambda: math.inf
+        """Until this launcher may be killed itself."""
         self._record = places.sidecar_record
         self._told_unserved = ""
         self._process: subprocess.Popen[bytes] | None = None
@@ -65,23 +70,40 @@ class SidecarProcess:
         self._process = self._launch()
         self._keeper.start()
 
+    def note_told_to_end(self) -> None:
+        """This launcher leaves since somebody told it to: its sidecar says so before it leaves."""
+        with contextlib.suppress(OSError):  # it leaves without a word then
+            self._told_to_end.touch()
+
     def stop(self) -> None:
-        """Tell it to leave and wait briefly."""
+        """Tell it to leave and wait: briefly, or while it has something to write or to tell."""
         self._leaving.set()
         process = self._process
         if process is None:
             return
         with contextlib.suppress(ProcessLookupError):
             process.send_signal(LEAVE)
-        if not _has_left(process, LEAVE_S) and self._shipping.exists():
-            logger.info(
-                "waiting for the sidecar, which writes a checkpoint or is about to be scraped"
-            )
-            _has_left(process, SHIPPING_S)
+        with _asked_again() as again:
+            self._await(process, again)
         if process.poll() is None:
             logger.warning("the sidecar did not leave in time: killed")
             process.kill()
         self._keeper.join(LEAVE_S)
+
+    def _await(self, process: subprocess.Popen[bytes], again: threading.Event) -> None:
+        """again: somebody does not want to wait. What is being written is waited for even so."""
+        end_s, known, is_hurried = time.monotonic() + LEAVE_S, None, False
+        while time.monotonic() < end_s and not _has_left(process, GLANCE_S):
+            stay = read_stay(self._shipping)
+            if stay is not None and stay != known:
+                known, end_s = stay, time.monotonic() + stay.most_s + LEAVE_S
+                way_out = "; Ctrl-C ends the wait" if stay.gives_way else ""
+                logger.warning("waiting up to %g s: %s%s", stay.most_s, stay.words, way_out)
+            has_no_time = again.is_set() or self.left_s() <= 0
+            if known is not None and known.gives_way and has_no_time and not is_hurried:
+                is_hurried, end_s = True, time.monotonic() + LEAVE_S
+                with contextlib.suppress(ProcessLookupError):
+                    process.send_signal(LEAVE)
 
     def _keep(self) -> None:
         pause_s = FIRST_PAUSE_S
@@ -118,6 +140,7 @@ class SidecarProcess:
     def _launch(self) -> subprocess.Popen[bytes]:
         self._log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._shipping.unlink(missing_ok=True)
+        self._told_to_end.unlink(missing_ok=True)
         with self._log.open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "holdfast_sidecar.cli.main", "sidecar", *self._arguments],
@@ -137,6 +160,27 @@ def read_unserved(record: Path, pid: int) -> str | None:
         return str(told.get("unserved", "")) if told["pid"] == pid else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+@contextlib.contextmanager
+def _asked_again() -> Iterator[threading.Event]:
+    """An event that is set when this process is signalled within the block."""
+    asked = threading.Event()
+    began_s = time.monotonic()
+
+    def note(number: int, frame: FrameType | None) -> None:
+        # A scheduler may send the same one twice.
+        if number == signal.SIGINT or time.monotonic() - began_s > AGAIN_S:
+            asked.set()
+
+    is_main = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGINT, signal.SIGTERM) if is_main else ()
+    before = {number: signal.signal(number, note) for number in numbers}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _has_left(process: subprocess.Popen[bytes], within_s: float) -> bool:

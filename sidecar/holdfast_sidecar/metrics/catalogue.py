@@ -67,6 +67,12 @@ COORDINATION = (
         )
     ),
     gauge("node_launcher_up", "", NODE, "1 while the launcher that this sidecar watches runs."),
+    gauge(
+        "node_launcher_told_to_end",
+        "",
+        NODE,
+        "1 once a signal told this node's launcher to end (Ctrl-C, a scheduler) and it leaves.",
+    ),
     of_job(
         gauge(
             "node_last_heartbeat_timestamp_seconds",

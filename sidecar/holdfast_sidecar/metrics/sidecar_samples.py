@@ -54,6 +54,8 @@ def draw_sidecar(picture: Picture, told: Told) -> Iterator[Sample]:
     yield from told("leader_epoch", orders.lease.epoch or None)
     yield from told("node_is_leader", orders.is_leader)
     yield from told("node_launcher_up", picture.launcher_alive if picture.launcher_pid else None)
+    is_told_to_end = picture.is_told_to_end if picture.launcher_pid else None
+    yield from told("node_launcher_told_to_end", is_told_to_end)
     silent = _unanswered(picture.machine)
     for health in picture.probes:
         is_up = health.is_up and health.name not in silent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.records.plan import TERMINAL
@@ -17,25 +17,35 @@ class LastWords:
     """Hears of every scrape, from the server's threads; is asked by the loop. Times are monotonic.
 
     A run that ends leaves within a second, and Prometheus comes every fifteen: without waiting for
-    it, a run that ended well and one whose machines all died would look the same.
+    it, a run that ended well and one whose machines all died would look the same. Of two that watch
+    the same run each has to hear it.
     """
 
-    _scraped_s: float | None = None
-    _is_heard: bool = False
+    _scraped_s: dict[str, float] = field(default_factory=dict)
+    """Caller -> when it came last without having heard of the end."""
+    _have_heard: set[str] = field(default_factory=set)
 
-    def told(self, picture: Picture | None, now_s: float) -> None:
-        """This picture was just told to a Prometheus."""
-        self._scraped_s = now_s
-        self._is_heard = self._is_heard or (picture is not None and tells_the_end(picture))
+    def told(self, picture: Picture | None, now_s: float, caller: str) -> None:
+        """This picture was just told to a Prometheus. caller: its address."""
+        awaited = {who: at_s for who, at_s in self._scraped_s.items() if _is_expected(at_s, now_s)}
+        awaited[caller] = now_s
+        if picture is not None and tells_the_end(picture):
+            self._have_heard.add(caller)
+        # Replaced whole: the loop may be reading it.
+        self._scraped_s = {who: awaited[who] for who in awaited.keys() - self._have_heard}
 
     def is_awaited(self, now_s: float) -> bool:
         """Whether one is expected that has not heard of the end."""
-        if self._is_heard or self._scraped_s is None:
-            return False
-        return now_s - self._scraped_s < EXPECTED_S
+        return any(_is_expected(at_s, now_s) for at_s in self._scraped_s.values())
+
+
+def _is_expected(scraped_s: float, now_s: float) -> bool:
+    return now_s - scraped_s < EXPECTED_S
 
 
 def tells_the_end(picture: Picture) -> bool:
-    """Whether the run is over, and this sidecar is the one that tells of it."""
+    """Whether the run is over, and this sidecar is the one that tells of it; or it tells that its
+    launcher was told to end."""
     plan = picture.orders.plan
-    return picture.orders.is_leader and plan is not None and plan.state in TERMINAL
+    is_over = plan is not None and plan.state in TERMINAL
+    return picture.is_told_to_end or (picture.orders.is_leader and is_over)

@@ -28,5 +28,5 @@ class MetricsRoute:
         samples = [] if picture is None else draw(picture, self.job)
         body, content_type = expose(samples, request.accept)
         if request.is_scrape:
-            self.last_words.told(picture, self.clock())
+            self.last_words.told(picture, self.clock(), request.caller)
         return Answer(body, content_type)

@@ -27,6 +27,8 @@ class Request:
     """The caller showed the token, or none is asked for. Only an open route ever sees False."""
     is_scrape: bool = False
     """It comes from a Prometheus, or from what scrapes like one: they say how long they wait."""
+    caller: str = ""
+    """Its address, without the port."""
 
 
 @dataclass(frozen=True)

@@ -179,7 +179,9 @@ class _Handler(BaseHTTPRequestHandler):
         is_known = self.server.protection.knows(self.headers.get("Authorization", ""))
         accept = self.headers.get("Accept", "")
         is_scrape = SCRAPE in self.headers
-        answer = self.server.answer(Request(path, query, accept, is_known, is_scrape))
+        answer = self.server.answer(
+            Request(path, query, accept, is_known, is_scrape, self.client_address[0])
+        )
         self._send(answer, with_body)
 
     def _send(self, answer: Answer, with_body: bool) -> None:

@@ -13,18 +13,21 @@ from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.desk.questions import Entered, Part, Question, Seal, WriteParts
 from holdfast_sidecar.local_state import Orders
-from holdfast_sidecar.parting import LAST_WORDS_S, SHIPPING_S, Parting
+from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, FileFact, LedgerEntry
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.snapshot import SnapshotReport
 from holdfast_sidecar.settings import CheckpointSettings, Settings, SidecarSettings
+from holdfast_sidecar.staying import TELLING, WRITING, read_stay
 
 SETTINGS = Settings(checkpoint=CheckpointSettings(dir="/ck"))
 PLAN = Plan(3, 7, "running", [Member("a", "i", 0, 0, 2)], 2)
 HELD = SnapshotReport(attempt=3, slots=2, held={"0": [40, 39], "1": [39, 38]})
-WRITING = CheckpointOrder("c1", 3, 7, 20, "/ck/x", "writing", 0.0, writers={"0": "a", "1": "a"})
+WRITING_ORDER = CheckpointOrder(
+    "c1", 3, 7, 20, "/ck/x", "writing", 0.0, writers={"0": "a", "1": "a"}
+)
 
 
 def entry(step: int, attempt: int = 3) -> LedgerEntry:
@@ -47,7 +50,10 @@ class Scene:
     def __init__(self, folder: Path, settings: Settings = SETTINGS) -> None:
         self.desk = MemoryDesk(self.answer)
         self.marker = folder / "shipping"
-        self.parting = Parting("a", "/shm", settings, self.desk, self.marker, lambda: "id")
+        self.summons = folder / "told-to-end"
+        self.parting = Parting(
+            "a", "/shm", settings, self.desk, self.marker, self.summons, lambda: "id"
+        )
 
     def answer(self, question: Question[Any]) -> Any:
         if isinstance(question, WriteParts):
@@ -80,7 +86,7 @@ def test_it_stays_while_it_writes_and_its_launcher_can_see_that(scene: Scene) ->
     scene.desk.is_open = False
     scene.rescue()
     assert scene.parting.keeps(orders(), 100.0)
-    assert scene.marker.exists()
+    assert read_stay(scene.marker) == WRITING
     scene.desk.is_open = True
     scene.rescue()
     assert not scene.parting.keeps(orders(), 101.0)
@@ -98,13 +104,13 @@ def test_it_does_not_stay_for_ever(scene: Scene) -> None:
     scene.desk.is_open = False
     scene.rescue()
     assert scene.parting.keeps(orders(), 100.0)
-    assert not scene.parting.keeps(orders(), 100.0 + SHIPPING_S)
+    assert not scene.parting.keeps(orders(), 100.0 + WRITING.most_s)
 
 
 def test_an_order_that_is_being_written_keeps_it_while_the_store_is_up(scene: Scene) -> None:
-    writing = orders(checkpoint=WRITING, store_up=True)
+    writing = orders(checkpoint=WRITING_ORDER, store_up=True)
     assert scene.parting.keeps(writing, 0.0)
-    done = replace(writing, checkpoint=replace(WRITING, state="complete"))
+    done = replace(writing, checkpoint=replace(WRITING_ORDER, state="complete"))
     assert not scene.parting.keeps(done, 1.0)
     assert not scene.parting.keeps(replace(writing, store_up=False), 1.0), "nobody would seal it"
 
@@ -165,7 +171,7 @@ def leading(plan: Plan = DONE) -> Orders:
 def test_the_leader_stays_until_a_prometheus_has_heard_of_the_end(scene: Scene) -> None:
     scene.parting.is_awaited = lambda now_s: now_s < 107.0
     assert scene.parting.keeps(leading(), 100.0)
-    assert scene.marker.exists(), "its launcher waits"
+    assert read_stay(scene.marker) == TELLING, "its launcher waits"
     assert not scene.parting.keeps(leading(), 107.0)
     assert not scene.marker.exists()
 
@@ -180,7 +186,34 @@ def test_it_waits_for_it_too_where_ill_hardware_ended_the_run(scene: Scene) -> N
 def test_it_does_not_wait_long_for_a_prometheus(scene: Scene) -> None:
     scene.parting.is_awaited = lambda now_s: True
     assert scene.parting.keeps(leading(), 100.0)
-    assert not scene.parting.keeps(leading(), 100.0 + LAST_WORDS_S)
+    assert not scene.parting.keeps(leading(), 100.0 + TELLING.most_s)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param(leading(PLAN), id="nobody decides any more"),
+        pytest.param(replace(leading(PLAN), is_leader=False), id="another one leads"),
+        pytest.param(replace(leading(PLAN), store_up=False), id="Redis went with the launcher"),
+    ],
+)
+def test_a_node_whose_launcher_was_told_to_end_stays_to_say_so(scene: Scene, given: Orders) -> None:
+    scene.parting.is_awaited = lambda now_s: now_s < 107.0
+    scene.summons.touch()
+    assert scene.parting.keeps(given, 100.0)
+    assert read_stay(scene.marker) == TELLING
+    assert not scene.parting.keeps(given, 107.0)
+
+
+def test_what_is_to_be_told_gives_way_to_a_hurry_and_what_is_written_does_not(
+    scene: Scene,
+) -> None:
+    scene.parting.is_awaited = lambda now_s: True
+    scene.summons.touch()
+    assert scene.parting.keeps(leading(), 100.0)
+    scene.parting.hurry()
+    assert not scene.parting.keeps(leading(), 101.0)
+    assert scene.parting.keeps(orders(checkpoint=WRITING_ORDER, store_up=True), 102.0)
 
 
 @pytest.mark.parametrize(
@@ -189,10 +222,6 @@ def test_it_does_not_wait_long_for_a_prometheus(scene: Scene) -> None:
         pytest.param(replace(leading(), is_leader=False), id="another one tells of the job"),
         pytest.param(replace(leading(), store_up=False), id="nobody knows what holds"),
         pytest.param(leading(PLAN), id="the job goes on"),
-        pytest.param(
-            leading(replace(PLAN, state="stopped", exit_code=75, cause="preempted")),
-            id="it is about to be killed",
-        ),
     ],
 )
 def test_others_do_not_wait_for_a_prometheus(scene: Scene, given: Orders) -> None:

@@ -13,6 +13,8 @@ from holdfast_sidecar.serving.last_words import EXPECTED_S, LastWords
 from holdfast_sidecar.serving.metrics_route import MetricsRoute
 from holdfast_sidecar.serving.route import Request
 
+A, B = "10.0.0.1", "10.0.0.2"
+
 
 def standing(state: str, is_leader: bool = True) -> Picture:
     plan = Plan(1, 4, state, [Member("a", "a/x", 0, 0, 1)], 1)
@@ -22,22 +24,42 @@ def standing(state: str, is_leader: bool = True) -> Picture:
 
 def test_who_came_by_is_awaited_until_it_has_heard_of_the_end() -> None:
     words = LastWords()
-    words.told(standing("running"), 100.0)
+    words.told(standing("running"), 100.0, A)
     assert words.is_awaited(110.0)
-    words.told(standing("done"), 115.0)
+    words.told(standing("done"), 115.0, A)
+    assert not words.is_awaited(116.0)
+
+
+def test_each_of_two_has_to_hear_of_it() -> None:
+    words = LastWords()
+    for caller in (A, B):
+        words.told(standing("running"), 100.0, caller)
+    words.told(standing("done"), 107.0, A)
+    assert words.is_awaited(108.0)
+    words.told(standing("done"), 110.0, A)
+    assert words.is_awaited(111.0), "the same one again is not the other"
+    words.told(standing("done"), 114.0, B)
+    assert not words.is_awaited(115.0)
+
+
+def test_a_node_whose_launcher_was_told_to_end_has_told_so() -> None:
+    words = LastWords()
+    words.told(standing("running", is_leader=False), 100.0, A)
+    told = replace(standing("running", is_leader=False), is_told_to_end=True)
+    words.told(told, 115.0, A)
     assert not words.is_awaited(116.0)
 
 
 def test_who_does_not_lead_tells_nobody_of_the_end() -> None:
     words = LastWords()
-    words.told(standing("stopped", is_leader=False), 100.0)
+    words.told(standing("stopped", is_leader=False), 100.0, A)
     assert words.is_awaited(101.0)
 
 
 def test_nobody_is_awaited_who_never_came_or_stays_away() -> None:
     words = LastWords()
     assert not words.is_awaited(1.0)
-    words.told(None, 100.0)
+    words.told(None, 100.0, A)
     assert not words.is_awaited(100.0 + EXPECTED_S)
 
 
