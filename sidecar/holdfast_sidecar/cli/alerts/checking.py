@@ -17,7 +17,7 @@ from holdfast_sidecar.cli.alerts.given_rules import (
     RuleText,
     laid_out,
     read,
-    read_rules,
+    read_given,
     told_of,
 )
 from holdfast_sidecar.cli.alerts.names import known_names, unknown_names
@@ -95,7 +95,7 @@ def of_folder(folder: Path) -> Given:
 
 def examine(given: Given) -> Iterator[Said]:
     """What is to be said, in the order in which a person would look."""
-    rules = [read_rules(path) for path in given.rules]
+    rules = [read_given(path) for path in given.rules]
     shape = parse(rules, given.routes)
     yield shape
     if shape.ok is False:

@@ -27,7 +27,7 @@ class RuleText:
         return list(self.parts) == [self.whole]
 
 
-def read_rules(path: Path) -> RuleText:
+def read_given(path: Path) -> RuleText:
     """BadInput where there is no text."""
     text = read(path)
     return RuleText(path, text, rules_within(text) if is_of_kubernetes(text) else [text])
