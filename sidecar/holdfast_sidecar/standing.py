@@ -213,7 +213,7 @@ def judge(job: str, before: View, after: View) -> Standing:
         state=_state(plan, waiting),
         attempt=plan.attempt if plan else None,
         restarts=plan.restarts if plan else 0,
-        message=plan.message if plan else "",
+        message=plan.said if plan else "",
         leader=after.lease.candidate,
         epoch=after.lease.epoch,
         waiting=waiting,
