@@ -51,6 +51,8 @@ def remembered_page(
     lines = [f"job {job}: {how}, {verdict}"]
     if trouble:
         lines.append(f"  {paint('!', BAD)} {trouble}")
+    if record.waits:
+        lines.append(f"held up     {record.waits}")
     if record.message:
         lines.append(f"said        {record.message}")
     lines += [
