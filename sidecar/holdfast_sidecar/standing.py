@@ -60,6 +60,12 @@ class NodeStanding:
     """What its health gate says; None: nothing."""
 
     @property
+    def is_lost(self) -> bool:
+        """Whether it has no place, and went without a word."""
+        went = self.launcher is False and self.state != "left" and not self.sidecar
+        return self.node_rank is None and went
+
+    @property
     def waits_unfit(self) -> bool:
         """Whether it has no place, and its gate would not let it have one."""
         is_unfit = self.gate is not None and self.gate.state == "unfit"

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import re
 from typing import Any
 
 import pytest
@@ -400,6 +401,18 @@ def test_a_job_that_waits_for_a_replacement_has_not_ended() -> None:
     assert shown.startswith("job j: waiting, attempt 0, 1 rank, in trouble\n")
     assert shown.count("1 of 2 nodes are here") == 1
     assert replaced("").trouble == ["attempt 0 is ending: node_lost"]
+
+
+def test_who_went_without_a_word_is_no_spare() -> None:
+    gone: dict[str, object] = {"launcher": False, "sidecar": False}
+    views = [view(beat, plan(), a={}, b=gone, c={}) for beat in (1, 2)]
+    told = page(judge("j", *views), 0.0)
+    assert re.search(r"^b +lost +silent +silent", told, re.MULTILINE), told
+    assert re.search(r"^c +spare +running +alive", told, re.MULTILINE), told
+    places = {one.node: one.place for one in node_lines("j", *views, PolicySettings(), 0.0)}
+    assert (places["b"], places["c"]) == ("away", "spare")
+    over = [view(beat, plan("done"), a={}, b=gone, c={}) for beat in (1, 2)]
+    assert "lost" not in page(judge("j", *over), 0.0)
 
 
 def test_what_was_said_of_an_earlier_incident_is_not_said_of_this_one() -> None:
