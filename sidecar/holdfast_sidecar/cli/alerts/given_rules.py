@@ -33,6 +33,12 @@ def read_given(path: Path) -> RuleText:
     return RuleText(path, text, rules_within(text) if is_of_kubernetes(text) else [text])
 
 
+def is_empty(text: str) -> bool:
+    """Whether comments are all that is in it."""
+    lines = (line.strip() for line in text.splitlines())
+    return all(line in ("", "---", "...") or line.startswith("#") for line in lines)
+
+
 def read(path: Path) -> str:
     """A file's text; BadInput where there is none."""
     try:
