@@ -47,3 +47,11 @@ def test_no_test_skips_itself_for_want_of_what_ci_has() -> None:
         if path != Path(__file__) and re.search(forms, path.read_text())
     ]
     assert found == []
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    root = TESTS.parent
+    readme = (root / "README.md").read_text()
+    pages = [f"docs/{path.name}" for path in sorted((root / "docs").glob("*.md"))]
+    assert "docs/two-nodes-here.md" in pages
+    assert [page for page in pages if f"]({page})" not in readme] == []
