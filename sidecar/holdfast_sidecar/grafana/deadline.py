@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 AFTERWARDS_S = 2.0
@@ -21,16 +20,10 @@ class OutOfTime(Exception):
 
 
 class Deadline:
-    """From when it is made on."""
+    """Counts what requests take; what is decided between them takes nothing."""
 
-    def __init__(self, limit_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._until_s = clock() + limit_s
-
-    def left_s(self) -> float:
-        """For a request that begins now."""
-        left_s = self._until_s - self._clock()
-        return left_s if left_s > 0 else AFTERWARDS_S
+    def __init__(self, limit_s: float) -> None:
+        self._left_s = limit_s
 
     @contextmanager
     def over_request(self) -> Iterator[None]:
@@ -39,17 +32,18 @@ class Deadline:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
+        given_s = self._left_s or AFTERWARDS_S
         handler = signal.signal(signal.SIGALRM, _give_up)
-        left_s, _ = signal.setitimer(signal.ITIMER_REAL, self.left_s())
-        began_s = time.monotonic()
+        before_s, _ = signal.setitimer(signal.ITIMER_REAL, given_s)
         try:
             yield
         finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
+            unused_s, _ = signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, handler)
-            if left_s:  # somebody else's
-                waited_s = time.monotonic() - began_s
-                signal.setitimer(signal.ITIMER_REAL, max(left_s - waited_s, 0.001))
+            self._left_s = unused_s if self._left_s else 0.0
+            if before_s:  # somebody else's alarm
+                used_s = given_s - unused_s
+                signal.setitimer(signal.ITIMER_REAL, max(before_s - used_s, 0.001))
 
 
 def _give_up(*_: object) -> None:

@@ -64,13 +64,22 @@ def test_an_answer_that_drips_is_given_up_in_one_line(
 
 
 def test_all_requests_share_the_time_and_what_is_put_back_has_some_of_its_own() -> None:
-    now = [100.0]
-    deadline = Deadline(60.0, lambda: now[0])
-    assert deadline.left_s() == 60.0
-    now[0] += 45.0
-    assert deadline.left_s() == 15.0
-    now[0] += 45.0
-    assert deadline.left_s() == AFTERWARDS_S
+    deadline = Deadline(60.0)
+    with deadline.over_request():
+        assert 59.0 < left_s() <= 60.0
+        signal.setitimer(signal.ITIMER_REAL, 15.0)  # as if it had taken 45 s
+    with deadline.over_request():
+        assert 14.0 < left_s() <= 15.0
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+    with pytest.raises(OutOfTime), deadline.over_request():
+        signal.pause()
+    for _ in range(2):
+        with deadline.over_request():
+            assert AFTERWARDS_S - 1.0 < left_s() <= AFTERWARDS_S
+
+
+def left_s() -> float:
+    return signal.getitimer(signal.ITIMER_REAL)[0]
 
 
 def test_whose_alarm_was_set_before_still_has_it() -> None:
