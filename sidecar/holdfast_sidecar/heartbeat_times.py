@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import View
 
-
 KEPT_S = 3600.0
 """A node whose report left the store, as when Redis came back empty: so long service discovery goes
 on listing it, and alerts know it as lost."""

@@ -22,6 +22,9 @@ START_S = 60.0
 heartbeat, processes start and import torch, which from a busy file system takes a good part of a
 minute; and a finding has to come round."""
 
+NEVER_SEEN = "no step of this run was ever seen"
+"""How the reason begins for which an incident of such a run is over."""
+
 NOT_BEFORE = frozenset({"restoring", "compiling"})
 """Phases that lead to a step, or end by themselves: in them nobody is done with starting."""
 
@@ -73,7 +76,7 @@ def recoveries(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> tu
     lived_s = circumstances.now_unix_s - max(one.reopened_unix_s for one in waiting)
     if lived_s < wait_s(circumstances.settings.stall) or not _is_at_work(cluster, plan):
         return ()
-    why = f"no step of this run was ever seen: over as every rank lived on for {lived_s:.0f} s"
+    why = f"{NEVER_SEEN}: over as every rank lived on for {lived_s:.0f} s"
     return _over(cluster, waiting, why, circumstances)
 
 
@@ -83,7 +86,7 @@ def recoveries_at_end(
     """The same when every rank has ended well, however soon."""
     if has_shown_steps(cluster, plan, cluster.account):
         return ()
-    why = "no step of this run was ever seen: over as every rank ended well"
+    why = f"{NEVER_SEEN}: over as every rank ended well"
     return _over(cluster, under_way(cluster, plan), why, circumstances)
 
 
