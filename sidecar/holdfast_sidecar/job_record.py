@@ -28,6 +28,7 @@ class JobRecord:
     """A job as its newest plan and its ranks' reports told it."""
 
     state: str
+    """The plan's; `waiting` while the leader can't open the next attempt yet."""
     attempt: int
     step: int
     """The furthest that a rank was seen at in the newest attempt that got anywhere."""
@@ -45,6 +46,8 @@ class JobRecord:
     """Where the run's time went, as records.account has it."""
     losses_before: Losses = field(default_factory=Losses)
     """What runs before this one lost, as far as this node knows of them."""
+    waits: str = ""
+    """While `state` is `waiting`: for what."""
 
     @property
     def was_interrupted(self) -> bool:
@@ -217,25 +220,23 @@ def newest_record(
         return None
     texts = sections.get(Section.NODES, {}).values() if nodes is None else ()
     decoded = (decode(NodeReport, text) for text in texts)
-    steps = [
-        rank.step
-        for report in (*(nodes or {}).values(), *decoded)
-        if report is not None and report.attempt == plan.attempt
-        for rank in report.ranks
-    ]
+    reports = [one for one in (*(nodes or {}).values(), *decoded) if one is not None]
+    steps = [rank.step for one in reports if one.attempt == plan.attempt for rank in one.ranks]
     step = max(steps, default=0)
     agents = sections.get(Section.AGENTS, {})
     leavers = (decode(AgentReport, agents.get(member.node, "")) for member in plan.members)
+    waits = next((one.waiting for one in reports if one.waiting and plan.state == "ended"), "")
     return JobRecord(
-        state=plan.state,
+        state="waiting" if waits else plan.state,
         attempt=plan.attempt,
         step=step if step or before is None else before.step,
         exit_code=plan.exit_code,
-        message=plan.message,
+        message=plan.said,
         checkpoint_dir=checkpoint_dir,
         interrupted_by=next((one.left_for for one in leavers if one and one.left_for), ""),
         began_unix_s=plan.began_unix_s,
         account=_account(sections, before),
+        waits=waits,
     )
 
 

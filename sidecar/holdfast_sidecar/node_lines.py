@@ -115,7 +115,7 @@ def _place(
         return OUTSIDE
     if verdict is not None and verdict.state == "unfit":
         return UNFIT
-    if node.launcher is None:
+    if node.launcher is None or node.is_lost:
         return AWAY
     return SPARE if has_attempt else WAITING
 

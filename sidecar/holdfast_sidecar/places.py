@@ -14,7 +14,10 @@ from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.home import expand
 from holdfast_sidecar.settings import PathSettings
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~-]{0,62}")
+LONGEST_NAME = 63
+"""What a label of DNS may have, for a node is mostly called as its host."""
+
+NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._~-]{{0,{LONGEST_NAME - 1}}}")
 """What a job or node may be called: it becomes a directory, a Redis key and a metric label."""
 
 MACHINE = ".machine"

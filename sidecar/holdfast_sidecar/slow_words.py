@@ -124,6 +124,11 @@ def percent(share: float) -> str:
     return f"{hundredth:.0f} %" if abs(hundredth) >= 9.95 else f"{hundredth:.1f} %"
 
 
+def exact_percent(share: float) -> str:
+    """The same of what is compared from run to run, a digit more: `91.5 %`."""
+    return f"{share:.1%}".replace("%", " %")
+
+
 def cost(lost_s: float, performance: Performance, price: CostSettings) -> str:
     """`5 min 12 s of the job, 0.69 GPU hours, 1.73 USD`; money only where a price is set."""
     ranks = performance.world_size

@@ -60,6 +60,12 @@ class NodeStanding:
     """What its health gate says; None: nothing."""
 
     @property
+    def is_lost(self) -> bool:
+        """Whether it has no place, and went without a word."""
+        went = self.launcher is False and self.state != "left" and not self.sidecar
+        return self.node_rank is None and went
+
+    @property
     def waits_unfit(self) -> bool:
         """Whether it has no place, and its gate would not let it have one."""
         is_unfit = self.gate is not None and self.gate.state == "unfit"
@@ -213,7 +219,7 @@ def judge(job: str, before: View, after: View) -> Standing:
         state=_state(plan, waiting),
         attempt=plan.attempt if plan else None,
         restarts=plan.restarts if plan else 0,
-        message=plan.message if plan else "",
+        message=plan.said if plan else "",
         leader=after.lease.candidate,
         epoch=after.lease.epoch,
         waiting=waiting,

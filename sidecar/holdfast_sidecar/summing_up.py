@@ -49,6 +49,8 @@ _NOT_RESTARTED = {
 }
 """Decisions after which Holdfast restarts nothing."""
 
+UNDECIDED = "what to do is not decided yet"
+
 _PLACE = re.compile(r"\bin \S+ \([^()]+:\d+\)")
 """`in load_batch (train.py:41)`: where in the code it stood."""
 
@@ -108,7 +110,7 @@ def _consequence(story: Story) -> str:
         return f"the job was restarted{how} {origin}: {cost} without progress{_done_again(story)}"
     if cost:
         return f"it was over by itself after {cost}"
-    return f"done: {story.decided}" if story.decided else "what to do is not decided yet"
+    return f"done: {story.decided}" if story.decided else UNDECIDED
 
 
 def _cost(story: Story) -> str:

@@ -11,7 +11,7 @@ from holdfast_sidecar.cli.table import BAD, GOOD, paint, table
 from holdfast_sidecar.goodput.summary import Billed, Spent, Summary
 from holdfast_sidecar.goodput.words import CATEGORIES, PENDING_WORDS, PHASES, name_gain
 from holdfast_sidecar.records.account import Category
-from holdfast_sidecar.slow_words import percent
+from holdfast_sidecar.slow_words import exact_percent, percent
 from holdfast_sidecar.span import span
 
 BAR, EIGHTHS = "█", ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
@@ -42,9 +42,9 @@ def _heading(summary: Summary, hours: str) -> Iterator[str]:
     over = ", over" if summary.is_over else ""
     yield from wrapped("run", f"{span(summary.life_s)} since {since}{over}", INDENT)
     if summary.goodput is not None and summary.ettr is not None:
-        share = f"{summary.goodput:.1%}"
+        share = exact_percent(summary.goodput)
         well = paint(share, GOOD if summary.goodput >= 0.9 else BAD)
-        trained = f"; it trained for {percent(summary.ettr)} (ETTR)"
+        trained = f"; it trained for {exact_percent(summary.ettr)} (ETTR)"
         yield f"{'goodput':<{INDENT}}{well} of it was productive and stands{trained}"
     if bad := summary.bad_gpu_hours:
         paid = "" if summary.bad_money is None else f", {summary.bad_money:,.2f} {summary.currency}"

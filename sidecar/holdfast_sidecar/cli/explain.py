@@ -14,6 +14,7 @@ import click
 from holdfast import environment
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli import slow_page
+from holdfast_sidecar.cli.job_twice import one_job
 from holdfast_sidecar.cli.kept_here import bundles, failures
 from holdfast_sidecar.cli.performance_recall import recall_performance
 from holdfast_sidecar.cli.recollection import choose, evidence_files, recall, remark
@@ -63,7 +64,7 @@ def explain(
     if slow:
         if bundle:
             raise BadInput("--slow has no bundle: that is of an incident")
-        _explain_slow(effective, incident or job, as_json)
+        _explain_slow(effective, one_job(incident, job), as_json)
         return
     record = recall(effective, job)
     remark(record)

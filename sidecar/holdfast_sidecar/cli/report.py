@@ -11,6 +11,7 @@ import click
 from holdfast import environment
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli import account_page, report_page
+from holdfast_sidecar.cli.job_twice import one_job
 from holdfast_sidecar.cli.performance_recall import Recalled, recall_performance
 from holdfast_sidecar.cli.report_html.page import page as html_page
 from holdfast_sidecar.cli.settings_options import settings_options
@@ -47,7 +48,7 @@ def report(
     """
     if html is not None and as_json:
         raise BadInput("--json or --html: one of them")
-    recalled = recall_performance(effective, name or job)
+    recalled = recall_performance(effective, one_job(name, job))
     if recalled.remark:
         click.echo(f"holdfast: {recalled.remark}", err=True)
     price = effective.settings.cost

@@ -17,7 +17,7 @@ from holdfast_sidecar.performance_seen import lines_of, losses_of, median_us
 from holdfast_sidecar.records.performance import Performance
 from holdfast_sidecar.records.slowness import Efficiency
 from holdfast_sidecar.settings import CostSettings
-from holdfast_sidecar.slow_words import changed, counted, percent
+from holdfast_sidecar.slow_words import changed, counted, exact_percent, percent
 from holdfast_sidecar.span import span
 
 PARTS = {
@@ -118,8 +118,8 @@ def _efficiency(one: Efficiency, up_to: int) -> Iterator[str]:
     if one.tokens_per_s is not None:
         yield _line("tokens/s", f"{one.tokens_per_s:,.0f}")
     if one.mfu is not None:
-        hardware = "" if one.hfu is None else f", HFU {one.hfu:.1%}"
-        yield _line("MFU", f"{one.mfu:.1%}{hardware}")
+        hardware = "" if one.hfu is None else f", HFU {exact_percent(one.hfu)}"
+        yield _line("MFU", f"{exact_percent(one.mfu)}{hardware}")
     for field, name in SHARES.items():
         share = getattr(one, field)
         if share is not None:

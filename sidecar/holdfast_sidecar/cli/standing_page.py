@@ -51,6 +51,8 @@ def remembered_page(
     lines = [f"job {job}: {how}, {verdict}"]
     if trouble:
         lines.append(f"  {paint('!', BAD)} {trouble}")
+    if record.waits:
+        lines.append(f"held up     {record.waits}")
     if record.message:
         lines.append(f"said        {record.message}")
     lines += [
@@ -211,7 +213,9 @@ def _incident(incident: Incident, now_unix_s: float) -> str:
 
 def _nodes(standing: Standing) -> str:
     spare = "-" if standing.attempt is None else "spare"
-    kept_out = {node.node: "unfit" for node in standing.nodes if node.waits_unfit}
+    gone = [] if standing.has_ended else [node for node in standing.nodes if node.is_lost]
+    kept_out = {node.node: paint("lost", BAD) for node in gone}
+    kept_out |= {node.node: "unfit" for node in standing.nodes if node.waits_unfit}
     kept_out |= {one.node: "kept out" for one in standing.outside}
     rows = [
         [

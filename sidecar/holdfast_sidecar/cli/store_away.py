@@ -46,7 +46,7 @@ def explanation(found: FoundJob, reason: Exception) -> Exception:
     if nodes:
         return CutOff(
             f"Redis at {found.where} does not answer, but the sidecar of {', '.join(nodes)} is "
-            f"alive: {_meanwhile(read_ranks(found.shm))} until Redis is back ({reason})",
+            f"alive: {meanwhile(read_ranks(found.shm))} until Redis is back ({reason})",
             found.job,
         )
     if found.from_record:
@@ -54,8 +54,11 @@ def explanation(found: FoundJob, reason: Exception) -> Exception:
     return NoAnswer(f"Redis at {found.where} does not answer: {reason}")
 
 
-def _meanwhile(ranks: Ranks) -> str:
-    """What is true of a job that nobody can decide about."""
+def meanwhile(ranks: Ranks) -> str:
+    """What is true of a job that nobody can decide about. Where none is alive an attempt was over,
+    and how many of its pages are left says nothing."""
+    if ranks.dead and not ranks.are_alive:
+        return "no rank runs on this machine, nothing is restarted"
     if ranks.dead:
         have = "has" if len(ranks.dead) == 1 else "have"
         who = f"rank{'s' * (len(ranks.dead) != 1)} {', '.join(map(str, ranks.dead))}"

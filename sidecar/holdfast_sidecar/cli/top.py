@@ -17,6 +17,7 @@ from holdfast import environment
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli import sidecar_addresses, store_away
 from holdfast_sidecar.cli.finding_the_job import FoundJob, NoSuchJob, find_job
+from holdfast_sidecar.cli.finite import FiniteRange
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.configuration import Effective
 from holdfast_sidecar.live.view import LiveView
@@ -60,7 +61,7 @@ class NobodyTells(click.ClickException):
 @click.option(
     "--every",
     "every_s",
-    type=click.FloatRange(0.2, 3600.0),
+    type=FiniteRange(0.2, 3600.0),
     default=1.0,
     metavar="SECONDS",
     help="How often to look; more seldom over a bad line. Default: 1.",

@@ -23,7 +23,7 @@ from holdfast_sidecar.decisions.snapshot_source import find_snapshot
 from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.plan import STORY, Plan
 
 EXIT_BAD_INPUT = 2
 
@@ -218,5 +218,5 @@ def story(incident: Incident, note: str = "") -> str:
     where = f" on node {incident.culprit_node}" if incident.culprit_node else ""
     reason = f": {incident.evidence[0]}" if incident.evidence else ""
     sure = f"{incident.confidence:.0%} sure"
-    told = f"{incident.cause}{where}{reason} ({sure}); holdfast explain {incident.identifier}"
+    told = f"{incident.cause}{where}{reason} ({sure}); {STORY}{incident.identifier}"
     return f"{told}; {note}" if note else told

@@ -22,8 +22,8 @@ ADVICE = {
     Category.WARMUP: "keep compile caches (`TORCHINDUCTOR_CACHE_DIR`) between attempts",
     Category.RESTORE: "snapshots and peer copies are read from memory, checkpoints from storage",
     Category.DATA_WAIT: "more loader workers, prefetching, or data on faster storage",
-    Category.SAVING: "snapshots are written down behind the loop's back (three lines); or save more"
-    " seldom",
+    Category.SAVING: "save more seldom; a script that lacks the three lines: with them snapshots"
+    " are written down behind the loop's back",
     Category.EVALUATING: "evaluate more seldom, on less, or beside the training",
     Category.COMPILING: "shapes that change make torch.compile start over: mark them dynamic, or"
     " pad",

@@ -13,7 +13,8 @@ from typing import Any
 
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.grafana.address import Address
-from holdfast_sidecar.grafana.refusals import odd, refused, silent
+from holdfast_sidecar.grafana.deadline import Deadline, OutOfTime
+from holdfast_sidecar.grafana.refusals import late, odd, refused, silent
 from holdfast_sidecar.grafana.server import Folder, Json, Refused, Source, Standing
 
 TIMEOUT_S = 15.0
@@ -27,8 +28,8 @@ DEEPEST = 8
 """More exceptions than these are not wrapped in each other on the way up from a socket."""
 
 
-def open_client(address: Address, token: str) -> GrafanaClient:
-    """BadInput where the package is missing."""
+def open_client(address: Address, token: str, limit_s: float) -> GrafanaClient:
+    """limit_s: for all that is asked of it. BadInput where the package is missing."""
     try:
         package = importlib.import_module("grafana_client")
         errors = importlib.import_module("grafana_client.client")
@@ -50,7 +51,8 @@ def open_client(address: Address, token: str) -> GrafanaClient:
     silences = (requests.ConnectionError, requests.Timeout)
     # What a server that is no Grafana makes of it: no JSON, or JSON of another shape.
     oddities = (requests.RequestException, ValueError, KeyError, TypeError, AttributeError)
-    return GrafanaClient(door, address.url, errors.GrafanaException, silences, oddities)
+    deadline = Deadline(limit_s)
+    return GrafanaClient(door, address.url, deadline, errors.GrafanaException, silences, oddities)
 
 
 class GrafanaClient:
@@ -60,12 +62,14 @@ class GrafanaClient:
         self,
         door: Any,
         url: str,
+        deadline: Deadline,
         refusal: type[Exception],
         silences: tuple[type[Exception], ...],
         oddities: tuple[type[Exception], ...],
     ) -> None:
         self._door = door
         self._url = url
+        self._deadline = deadline
         self._refusal = refusal
         self._silences = silences
         self._oddities = oddities
@@ -178,7 +182,10 @@ class GrafanaClient:
     @contextmanager
     def _asking(self, what: str) -> Iterator[None]:
         try:
-            yield
+            with self._deadline.over_request():
+                yield
+        except OutOfTime:
+            raise late(what, self._url) from None
         except self._refusal as error:
             status = int(getattr(error, "status_code", 0) or 0)
             if status == 0:

@@ -19,6 +19,15 @@ def silent(what: str, url: str, reason: str) -> Refused:
     )
 
 
+def late(what: str, url: str) -> Refused:
+    """It answers, and so slowly that the time was over before it had."""
+    return Refused(
+        0,
+        f"Grafana at {url} answers too slowly: the time was over when it was asked to {what}; try "
+        "again when it, or what stands before it, is less busy",
+    )
+
+
 def odd(what: str, url: str) -> Refused:
     """Something answered, and not as a Grafana does: a login page, a proxy, another program."""
     return Refused(

@@ -21,7 +21,7 @@ from holdfast.page import DEVICES_SUFFIX, GROUPS_SUFFIX, LAYOUT_SUFFIX, SOCKET_S
 from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.listing import find
-from holdfast_sidecar.places import NAME, Places, places
+from holdfast_sidecar.places import LONGEST_NAME, NAME, Places, places
 from holdfast_sidecar.settings import PathSettings
 
 EXPIRED_S = 3600.0
@@ -30,9 +30,6 @@ EXPIRED_S = 3600.0
 GLANCES = 5
 GLANCE_S = 0.01
 """Who sweeps, or asks whether a node is owned, holds its lock for an instant. That is no owner."""
-
-LONGEST_NAME = 63
-"""As in `places.NAME`: what a label of DNS may have, for a node is mostly called as its host."""
 
 MOST_NODES = 1000
 """Names tried for a node before something else must be wrong."""
@@ -74,12 +71,13 @@ def host_names() -> Iterator[str]:
     host = as_name(socket.gethostname())
     yield host
     for number in range(2, MOST_NODES):
-        yield f"{host[: 62 - len(str(number))]}~{number}"
+        ending = f"~{number}"
+        yield f"{host[: LONGEST_NAME - len(ending)]}{ending}"
 
 
 def as_name(text: str) -> str:
     """The text as the name of a job or node: whatever a name may not hold becomes a dash."""
-    name = re.sub(r"[^A-Za-z0-9._~-]", "-", text).lstrip("-._~")[:63]
+    name = re.sub(r"[^A-Za-z0-9._~-]", "-", text).lstrip("-._~")[:LONGEST_NAME]
     return name if NAME.fullmatch(name) else "node"
 
 

@@ -11,6 +11,7 @@ from holdfast_sidecar.live.view import IncidentView
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.span import span
 from holdfast_sidecar.standing import ills, is_worth_knowing
+from holdfast_sidecar.summing_up import UNDECIDED
 
 GREEN, YELLOW, RED, GREY = "green", "yellow", "red", "grey"
 
@@ -37,11 +38,14 @@ def _lines(scene: Scene, incidents: list[IncidentView]) -> Iterator[Line]:
         yield _ended(plan)
         return
     open_incident = incidents[0] if incidents and not incidents[0].is_over else None
-    if open_incident is not None:
-        is_down = plan is not None and plan.state in ("evidence", "ended")
-        yield (RED if is_down else YELLOW), open_incident.title
-    if scene.waiting:
-        yield YELLOW, f"it waits: {scene.waiting}"
+    is_down = plan is not None and plan.state in ("evidence", "ended")
+    if open_incident is not None and is_down and scene.waiting:
+        yield RED, f"it waits: {scene.waiting}; {_without_outlook(open_incident)}"
+    else:
+        if open_incident is not None:
+            yield (RED if is_down else YELLOW), open_incident.title
+        if scene.waiting:
+            yield YELLOW, f"it waits: {scene.waiting}"
     if scene.view is not None and scene.store_up and not scene.lease.candidate:
         yield YELLOW, "nobody leads"
     yield from _found([one for one in scene.findings if not is_worth_knowing(one)])
@@ -49,6 +53,11 @@ def _lines(scene: Scene, incidents: list[IncidentView]) -> Iterator[Line]:
         reason = f": {plan.pause.reason}" if plan.pause.reason else ""
         yield YELLOW, f"paused by {plan.pause.by}{reason}"
     yield from _slow(scene)
+
+
+def _without_outlook(incident: IncidentView) -> str:
+    """What happened: that nothing is decided is not so where it is known what is waited for."""
+    return incident.title.removesuffix(f"; {UNDECIDED}.")
 
 
 def _away(scene: Scene) -> str:

@@ -9,6 +9,9 @@ from holdfast_sidecar.records.quarantine import HookRun, Quarantine
 TERMINAL = frozenset({"done", "stopped"})
 """States of a plan after which nothing more happens in its run."""
 
+STORY = "holdfast explain "
+"""Before an incident's identifier, in a message that tells of one."""
+
 
 @dataclass(frozen=True)
 class Member:
@@ -112,3 +115,9 @@ class Plan:
     """What was run for nodes that are outside, and is run for those that came back."""
     waits: str = ""
     """While `ended`: why the next attempt is not opened yet, for people."""
+
+    @property
+    def said(self) -> str:
+        """Its message; empty while that tells of an incident before the one that it ends for."""
+        is_of_another = STORY in self.message and self.incident not in self.message
+        return "" if is_of_another else self.message

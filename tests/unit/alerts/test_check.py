@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from click.testing import CliRunner, Result
 from tests.servers import required
 from tests.unit.alerts.shipped import ALERTS
 
-from holdfast_sidecar.cli.alerts import checking, programs
+from holdfast_sidecar.cli.alerts import checking, given_files, programs
 from holdfast_sidecar.cli.main import cli
 
 RULE = """groups:
@@ -28,6 +29,11 @@ def check(*paths: Path) -> Result:
 @pytest.fixture
 def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs.shutil, "which", lambda name: None)
+
+
+@pytest.fixture
+def no_yaml(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "yaml", None)
 
 
 @pytest.fixture
@@ -87,13 +93,13 @@ def test_a_folder_without_rules_is_one_line_and_exit_2(tmp_path: Path) -> None:
 
 def test_what_was_exported_is_found_again(tmp_path: Path) -> None:
     shutil.copytree(ALERTS, tmp_path / "alerts")
-    given = checking.of_folder(tmp_path / "alerts")
+    given = given_files.of_folder(tmp_path / "alerts")
     assert len(given.rules) == len(list(ALERTS.glob("rules/*.yaml")))
     assert given.tests
-    assert given.routes == tmp_path / "alerts/alertmanager.yml"
-    flat = checking.of_folder(ALERTS / "rules")
+    assert given.routes == [tmp_path / "alerts/alertmanager.yml"]
+    flat = given_files.of_folder(ALERTS / "rules")
     assert len(flat.rules) == len(given.rules)
-    assert flat.routes is None
+    assert flat.routes == []
 
 
 def exported(*arguments: str) -> str:
@@ -172,3 +178,79 @@ def test_promtool_s_words_are_passed_on(mine: Path) -> None:
     done = check(mine)
     assert done.exit_code == 1
     assert "WRONG     promtool check rules: 1 rule file" in done.stdout
+
+
+@pytest.mark.parametrize("text", ["", "# nothing yet\n---\n"])
+def test_an_empty_file_is_wrong(tmp_path: Path, text: str) -> None:
+    (tmp_path / "mine.yaml").write_text(text)
+    done = check(tmp_path / "mine.yaml")
+    assert done.exit_code == 1
+    assert "mine.yaml: is empty: no rule is in it" in done.stdout
+
+
+@pytest.mark.usefixtures("no_yaml", "nothing_installed")
+def test_an_empty_file_is_wrong_without_any_help_too() -> None:
+    assert check(Path("/dev/null")).exit_code == 1
+
+
+AS_LISTED = """apiVersion: v1
+items:
+- apiVersion: monitoring.coreos.com/v1
+  kind: PrometheusRule
+  spec:
+    groups:
+    - name: mine
+      rules: []
+kind: List
+"""
+
+
+@pytest.mark.usefixtures("nothing_installed")
+@pytest.mark.parametrize(
+    "text", [AS_LISTED, "kind: PrometheusRule\nspec: {groups: [{name: mine, rules: []}]}\n"]
+)
+def test_objects_in_a_form_that_is_not_read_are_said_to_be_so(tmp_path: Path, text: str) -> None:
+    (tmp_path / "k.yaml").write_text(text)
+    done = check(tmp_path / "k.yaml")
+    assert done.exit_code == 1
+    assert "write each as a document of its own, with `spec:` on a line of its own" in done.stdout
+    assert "has no `groups:`" not in done.stdout
+
+
+@pytest.mark.usefixtures("nothing_installed")
+def test_what_alertmanager_reads_is_known_by_what_is_in_it(tmp_path: Path, mine: Path) -> None:
+    path = tmp_path / "am.yml"
+    path.write_text((ALERTS / "alertmanager.yml").read_text())
+    done = check(path)
+    assert done.exit_code == 0, done.output
+    assert "amtool is not installed" in done.stdout
+    given = given_files.of_folder(tmp_path)
+    assert (given.rules, given.routes) == ([mine], [path])
+
+
+@pytest.mark.prometheus
+@pytest.mark.usefixtures("no_yaml")
+def test_what_is_no_yaml_is_exit_2_by_promtool_s_word(tmp_path: Path) -> None:
+    required("promtool")
+    path = tmp_path / "torn.yaml"
+    path.write_text("groups: [\n")
+    done = check(path)
+    assert done.exit_code == 2
+    assert (
+        done.stderr == f"holdfast: {path} is no YAML: line 1: did not find expected node content\n"
+    )
+    path.write_text("groops: []\n")
+    assert check(path).exit_code == 1, "YAML of another shape"
+
+
+def test_what_takes_long_is_said_before_to_a_terminal(
+    mine: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = given_files.Given([mine], [mine])
+    said = checking.examine(given)
+    soon = next(one for one in said if isinstance(one, checking.Soon))
+    checking.announce(soon)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(checking.sys.stderr, "isatty", lambda: True)
+    checking.announce(soon)
+    assert capsys.readouterr().err.startswith("holdfast: promtool runs the tests of the rules")

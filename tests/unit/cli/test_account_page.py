@@ -40,13 +40,16 @@ def test_every_category_and_phase_has_its_words_and_its_colour() -> None:
 
 def test_the_page_tells_where_the_time_went_what_incidents_cost_and_what_would_help() -> None:
     told = account_page.page(summary(), "GPU hours")
-    assert "goodput        80.0% of it was productive and stands" in told
+    assert "goodput        80.0 % of it was productive and stands" in told
+    assert re.search(r"\S%", told) is None, "one way to write a part of a hundred"
     assert "without use    0.18 GPU hours, 0.64 EUR" in told
     assert "1, one in 6 min 40 s; seen after 2.0 s; mended after 10.0 s in the mean" in told
     assert re.search(r"productive steps +█+ +5 min 40 s +68 % +0\.76", told)
     assert re.search(r"i1 +hang +b +10\.0 s +20 steps, 20\.0 s +0\.07 +0\.24", told)
     assert re.search(r"i2 +crash +- +not over +- +- +-", told)
-    assert re.search(r"10 % +saving, 40\.0 s: snapshots are written", told)
+    assert re.search(
+        r"10 % +saving, 40\.0 s: save more seldom; a script that lacks the three", told
+    )
 
 
 def test_without_a_price_nothing_is_told_in_money() -> None:
@@ -131,7 +134,7 @@ def test_a_run_that_is_over_is_reported_from_what_this_machine_kept(tmp_path: Pa
     away = [f"--set=paths.state_dir={tmp_path}", "--redis=redis://127.0.0.1:1/0"]
     told = CliRunner().invoke(cli, ["report", "chargpt", *away])
     assert told.exit_code == 0, told.output
-    assert "goodput        80.0% of it was productive" in told.output
+    assert "goodput        80.0 % of it was productive" in told.output
     file = tmp_path / "report.html"
     told = CliRunner().invoke(cli, ["report", "chargpt", *away, "--html", str(file)])
     assert told.exit_code == 0, told.output

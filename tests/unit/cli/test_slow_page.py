@@ -265,7 +265,7 @@ def test_a_report_tells_how_well_the_machines_are_used_and_where_a_step_goes() -
     told = report_page.page(recalled(**memory), NOW, DEAR)
     for words in (
         "job chargpt: 8 ranks",
-        "MFU            38.2%, HFU 41.0%",
+        "MFU            38.2 %, HFU 41.0 %",
         "tokens/s       512,300",
         "communication  12 % of a step",
         "pace           82 % of the first steps' throughput",

@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import re
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from holdfast_sidecar.cli.nodes import words
 from holdfast_sidecar.cli.standing_page import page
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease, View
+from holdfast_sidecar.decisions.beginning import story
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.node_lines import node_lines
 from holdfast_sidecar.records.agent import AgentReport
@@ -399,6 +401,32 @@ def test_a_job_that_waits_for_a_replacement_has_not_ended() -> None:
     assert shown.startswith("job j: waiting, attempt 0, 1 rank, in trouble\n")
     assert shown.count("1 of 2 nodes are here") == 1
     assert replaced("").trouble == ["attempt 0 is ending: node_lost"]
+
+
+def test_who_went_without_a_word_is_no_spare() -> None:
+    gone: dict[str, object] = {"launcher": False, "sidecar": False}
+    views = [view(beat, plan(), a={}, b=gone, c={}) for beat in (1, 2)]
+    told = page(judge("j", *views), 0.0)
+    assert re.search(r"^b +lost +silent +silent", told, re.MULTILINE), told
+    assert re.search(r"^c +spare +running +alive", told, re.MULTILINE), told
+    places = {one.node: one.place for one in node_lines("j", *views, PolicySettings(), 0.0)}
+    assert (places["b"], places["c"]) == ("away", "spare")
+    over = [view(beat, plan("done"), a={}, b=gone, c={}) for beat in (1, 2)]
+    assert "lost" not in page(judge("j", *over), 0.0)
+
+
+def test_what_was_said_of_an_earlier_incident_is_not_said_of_this_one() -> None:
+    before = Incident("304f", 0, "crash", "a", evidence=["rank 3: SIGKILL"], confidence=0.9)
+
+    def said(state: str, incident: str) -> str:
+        now = plan(state, message=story(before), incident=incident)
+        return judge("j", view(1, now, a={}), view(2, now, a={})).message
+
+    assert "holdfast explain 304f" in said("running", "")
+    assert "holdfast explain 304f" in said("evidence", "304f")
+    assert said("ended", "77aa") == ""
+    asked = plan("ended", message="preempted (SIGTERM on a)", incident="77aa")
+    assert judge("j", view(1, asked, a={}), view(2, asked, a={})).message == asked.message
 
 
 @pytest.mark.parametrize(

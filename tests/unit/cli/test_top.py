@@ -115,6 +115,8 @@ def test_the_only_living_sidecar_s_job_is_meant(tmp_path: Path) -> None:
         (["--url", "ftp://x:1"], "'ftp://x:1' is no address of a sidecar"),
         (["--url", "node7"], "'node7' names no port: write http://node7:PORT"),
         (["--every", "0"], "'--every'"),
+        (["--every", "nan"], "'--every': 'nan' is no number to count with"),
+        (["--every", "inf"], "'--every'"),
         (["--job", "../x"], "can't be the name of a job"),
     ],
 )

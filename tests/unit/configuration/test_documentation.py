@@ -36,4 +36,7 @@ def test_the_document_tells_every_commands_exit_codes() -> None:
     told = re.findall(r"^\| `holdfast (\w+)(?: (\w+))?`", codes, re.MULTILINE)
     assert {command for command, _ in told} == set(COMMANDS)
     assert {part for command, part in told if command == "checkpoint"} == set(checkpoint.commands)
+    top = re.search(r"^\| `holdfast top` \|[^|]*\| ([^|]*) \| ([^|]*) \|", codes, re.MULTILINE)
+    assert top is not None
+    assert "nobody of the job answers" in top[1], "as its help has it"
     assert f"one more code, {EXIT_DO_NOT_REQUEUE}:" in codes

@@ -45,4 +45,4 @@ def test_the_client_is_named_in_one_file_only() -> None:
 def test_a_missing_client_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "grafana_client", None)
     with pytest.raises(BadInput, match=r"pip install 'holdfast\[grafana\]'"):
-        open_client(parse_address("http://localhost:3000"), "a-token")
+        open_client(parse_address("http://localhost:3000"), "a-token", 1.0)

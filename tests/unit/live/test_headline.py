@@ -60,6 +60,15 @@ def test_a_leader_that_waits_says_for_what() -> None:
     assert view.headline == "it waits: a second node"
 
 
+def test_what_an_incident_waits_for_comes_before_what_happened() -> None:
+    lost = replace(CRASH, cause="node_lost", decided="")
+    view = seen(state="ended", waiting="1 of 2 nodes are here", incidents={"i2": lost})
+    assert view.light == "red"
+    assert view.headline.startswith("it waits: 1 of 2 nodes are here; Node node-1 was lost")
+    assert "not decided" not in view.headline
+    assert not any("it waits" in line for line in view.warnings)
+
+
 def test_a_finding_that_is_acted_on_is_red_and_others_are_yellow() -> None:
     stall = Finding(Kind.STALL, "node-0", 5.0, 0.9, [0], acts=True)
     disk = Finding(Kind.DISK_FULL, "node-0", 5.0, 0.9)

@@ -52,6 +52,19 @@ def test_a_change_of_plan_is_written_at_once_and_of_steps_one_now_and_then(tmp_p
     assert (kept(tmp_path).state, kept(tmp_path).step) == ("done", 12)
 
 
+def test_what_a_job_waits_for_between_two_attempts_is_kept(tmp_path: Path) -> None:
+    record = keeping(tmp_path)
+    few = NodeReport("b", "i", 1, 0, 0, 0, True, waiting="1 of 2 nodes are here")
+    ended = sections(3, state="ended")
+    record.keep({**ended, Section.NODES: {"b": encode(few)}}, is_last=False)
+    assert (kept(tmp_path).state, kept(tmp_path).waits) == ("waiting", "1 of 2 nodes are here")
+    record.keep(ended, is_last=False)
+    assert (kept(tmp_path).state, kept(tmp_path).waits) == ("ended", "")
+    running = sections(3, attempt=1)
+    record.keep({**running, Section.NODES: {"b": encode(few)}}, is_last=False)
+    assert kept(tmp_path).state == "running"
+
+
 def test_an_attempt_that_has_not_stepped_does_not_hide_how_far_the_job_came(
     tmp_path: Path,
 ) -> None:

@@ -31,6 +31,14 @@ def test_a_program_that_is_missing_is_a_failure_in_ci(monkeypatch: pytest.Monkey
         required("no-such-program")
 
 
+def test_what_the_readme_installs_brings_what_its_commands_need() -> None:
+    readme = (TESTS.parent / "README.md").read_text()
+    installed = re.search(r"^pip install .*\.\[([a-z,]+)\]", readme, re.MULTILINE)
+    assert installed is not None
+    assert "`holdfast top` (live)" in readme
+    assert {"train", "server", "top"} <= set(installed[1].split(","))
+
+
 def test_no_test_skips_itself_for_want_of_what_ci_has() -> None:
     forms = rf"importorskip\(\s*[\"']({OURS})\b|pytest\.skip\([^)]*(promtool|amtool|alertmanager)"
     found = [

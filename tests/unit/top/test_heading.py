@@ -43,6 +43,16 @@ def test_the_second_line_says_what_is_wrong() -> None:
     )
 
 
+def test_a_sentence_ends_once_and_what_is_waited_for_is_seen_in_80_columns() -> None:
+    told_of = (
+        "it waits: 1 of 2 nodes are here; Node b was lost: nothing was heard of it (95% sure)."
+    )
+    view = replace(troubled(4), headline=told_of)
+    assert "(95% sure); also: " in told(Latest(view))[1]
+    narrow = told(Latest(view), width=80)[1]
+    assert narrow.startswith("! it waits: 1 of 2 nodes are here; Node b was lost")
+
+
 def test_the_third_line_says_who_tells() -> None:
     assert told(Latest(healthy(4)))[2] == "told by node-0, which leads"
     follower = replace(healthy(4), is_leader=False, node="node-1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,29 +12,30 @@ from typing import Any
 
 import click
 
-from holdfast_sidecar.assets import asset
 from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.cli.alerts.given_files import Given, find
 from holdfast_sidecar.cli.alerts.given_rules import (
     RuleText,
+    is_empty,
     laid_out,
     read,
-    read_rules,
+    read_given,
     told_of,
 )
 from holdfast_sidecar.cli.alerts.names import known_names, unknown_names
 from holdfast_sidecar.cli.alerts.programs import Said, ask
+from holdfast_sidecar.cli.alerts.rule_objects import UNREAD, is_unread
 
-ROUTES = "alertmanager.yml"
 WHAT = "files are YAML"
+NO_YAML = re.compile(r": yaml: (line \d+: .*)")
+"""How promtool names what is no YAML; what is YAML of another shape it has other words for."""
 
 
 @dataclass(frozen=True)
-class Given:
-    """What is to be checked."""
+class Soon:
+    """Said before what takes long."""
 
-    rules: Sequence[Path]
-    tests: Sequence[Path] = ()
-    routes: Path | None = None
+    what: str
 
 
 @click.command("check")
@@ -42,8 +44,8 @@ def check_command(paths: tuple[Path, ...]) -> None:
     """Check rule files: those that come with Holdfast, or yours, objects of Kubernetes too.
 
     Every metric that begins with holdfast_ has to exist in this version. promtool checks the rules
-    and runs their tests, amtool checks alertmanager.yml; where they are missing, that is said, and
-    the files are only parsed.
+    and runs their tests, amtool checks what Alertmanager reads; where they are missing, that is
+    said, and the files are only parsed. The tests that come with Holdfast may take a minute.
 
     \b
       holdfast alerts check
@@ -52,10 +54,13 @@ def check_command(paths: tuple[Path, ...]) -> None:
     \b
     Exit code: 0 nothing is wrong
                1 something is: it is printed
-               2 a file can't be read, or is no YAML
+               2 a file can't be read, or is no YAML (as PyYAML says, or promtool without it)
     """
     wrong = False
-    for said in examine(find(paths)):  # each as it comes: the tests take some seconds
+    for said in examine(find(paths)):
+        if isinstance(said, Soon):
+            announce(said)
+            continue
         mark = {True: "ok", False: "WRONG", None: "left out"}[said.ok]
         click.echo(f"{mark:8}  {said.what}")
         for line in said.lines:
@@ -64,38 +69,15 @@ def check_command(paths: tuple[Path, ...]) -> None:
     sys.exit(1 if wrong else 0)
 
 
-def find(paths: Sequence[Path]) -> Given:
-    """The files of these paths; none given: those that come with Holdfast."""
-    if not paths:
-        return of_folder(asset("alerts"))
-    found = [of_folder(path) if path.is_dir() else of_file(path) for path in paths]
-    routes = [one.routes for one in found if one.routes is not None]
-    return Given(
-        [path for one in found for path in one.rules],
-        [path for one in found for path in one.tests],
-        routes[0] if routes else None,
-    )
+def announce(soon: Soon) -> None:
+    """To whom waits before a terminal: others want the outcome alone."""
+    if sys.stderr.isatty():
+        click.echo(f"holdfast: {soon.what}", err=True)
 
 
-def of_file(path: Path) -> Given:
-    """Rules, unless its name is that of the routes."""
-    return Given([], routes=path) if path.name == ROUTES else Given([path])
-
-
-def of_folder(folder: Path) -> Given:
-    """As `export --out` lays it out, or a folder of rule files."""
-    inner = folder / "rules"
-    rules = sorted((inner if inner.is_dir() else folder).glob("*.y*ml"))
-    rules = [path for path in rules if path.name != ROUTES]
-    if not rules:
-        raise BadInput(f"{folder} has no rule files (*.yaml)")
-    routes = folder / ROUTES
-    return Given(rules, sorted(folder.glob("tests/*.yaml")), routes if routes.exists() else None)
-
-
-def examine(given: Given) -> Iterator[Said]:
+def examine(given: Given) -> Iterator[Said | Soon]:
     """What is to be said, in the order in which a person would look."""
-    rules = [read_rules(path) for path in given.rules]
+    rules = [read_given(path) for path in given.rules]
     shape = parse(rules, given.routes)
     yield shape
     if shape.ok is False:
@@ -107,26 +89,49 @@ def examine(given: Given) -> Iterator[Said]:
         many = f"{len(rules)} rule file{'s' if len(rules) != 1 else ''}"
         with laid_out(rules) as files:
             said = ask(f"promtool check rules: {many}", "promtool", "check", "rules", *files)
-        yield told_of(said, files)
+        told = told_of(said, files)
+        if shape.ok is None:
+            _refuse_what_is_no_yaml(told, given.rules)
+        yield told
     if given.tests:
+        yield Soon("promtool runs the tests of the rules: up to a minute or two")
         yield ask("promtool test rules", "promtool", "test", "rules", *given.tests)
-    if given.routes is not None:
-        yield ask("amtool check-config", "amtool", "check-config", given.routes)
+    for path in given.routes:
+        yield ask("amtool check-config", "amtool", "check-config", path)
 
 
-def parse(rules: Sequence[RuleText], routes: Path | None) -> Said:
+def _refuse_what_is_no_yaml(said: Said, rules: Sequence[Path]) -> None:
+    """As where PyYAML is installed."""
+    for line in said.lines:
+        if found := NO_YAML.search(line):
+            path = next((path for path in rules if line.strip().startswith(f"{path}: ")), rules[0])
+            raise BadInput(f"{path} is no YAML: {found[1]}")
+
+
+def parse(rules: Sequence[RuleText], routes: Sequence[Path]) -> Said:
     """Whether the files are YAML of the right shape, where a library for that is installed."""
-    wrong = [f"{rule.path}: has no `groups:`" for rule in rules if not rule.parts]
+    wrong = [f"{rule.path}: {why}" for rule in rules if (why := unlike_rules(rule))]
     try:
         yaml = importlib.import_module("yaml")
     except ImportError:
         missing = ["PyYAML is not installed (pip install pyyaml)"]
         return Said(WHAT, False if wrong else None, wrong or missing)
     for rule in rules:
-        wrong += _wrong_with(rule, yaml)
-    if routes is not None and not _has(_documents(routes, read(routes), yaml), "route"):
-        wrong.append(f"{routes}: has no `route:`")
+        if not unlike_rules(rule):
+            wrong += _wrong_with(rule, yaml)
+    for path in routes:
+        if not _has(_documents(path, read(path), yaml), "route"):
+            wrong.append(f"{path}: has no `route:`")
     return Said(WHAT, not wrong, wrong)
+
+
+def unlike_rules(rule: RuleText) -> str:
+    """What is wrong with it by its text alone; empty: nothing that is seen so."""
+    if is_empty(rule.whole):
+        return "is empty: no rule is in it"
+    if is_unread(rule.whole):
+        return UNREAD
+    return "" if rule.parts else "has no `groups:`"
 
 
 def _wrong_with(rule: RuleText, yaml: Any) -> Iterator[str]:

@@ -27,10 +27,16 @@ class RuleText:
         return list(self.parts) == [self.whole]
 
 
-def read_rules(path: Path) -> RuleText:
+def read_given(path: Path) -> RuleText:
     """BadInput where there is no text."""
     text = read(path)
     return RuleText(path, text, rules_within(text) if is_of_kubernetes(text) else [text])
+
+
+def is_empty(text: str) -> bool:
+    """Whether comments are all that is in it."""
+    lines = (line.strip() for line in text.splitlines())
+    return all(line in ("", "---", "...") or line.startswith("#") for line in lines)
 
 
 def read(path: Path) -> str:

@@ -13,10 +13,26 @@ from collections.abc import Sequence
 KIND = re.compile(r"kind:\s*[\"']?PrometheusRule[\"']?\s*(#.*)?")
 SPEC = re.compile(r"spec:\s*(#.*)?")
 
+SOMEWHERE = re.compile(r"""^[^#]*["']?kind["']?:\s*["']?PrometheusRule\b""", re.MULTILINE)
+GROUPS = re.compile(r"""^[^#]*\bgroups["']?:""", re.MULTILINE)
+PLAIN_GROUPS = re.compile(r"^groups:", re.MULTILINE)
+
+UNREAD = (
+    "holds objects of Kubernetes in a form that isn't read here (a List, or one line for all): "
+    "write each as a document of its own, with `spec:` on a line of its own"
+)
+
 
 def is_of_kubernetes(text: str) -> bool:
     """Whether there is a PrometheusRule in it."""
     return any(KIND.fullmatch(line) for line in text.splitlines())
+
+
+def is_unread(text: str) -> bool:
+    """Whether there are rules in objects that `rules_within` does not find."""
+    if SOMEWHERE.search(text) is None or GROUPS.search(text) is None or PLAIN_GROUPS.search(text):
+        return False
+    return not any(GROUPS.search(part) for part in rules_within(text))
 
 
 def rules_within(text: str) -> list[str]:

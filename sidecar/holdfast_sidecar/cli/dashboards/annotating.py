@@ -21,6 +21,9 @@ from holdfast_sidecar.grafana.marks import Change, marks, plan_marks, tags_of
 from holdfast_sidecar.grafana.push_plan import check_version
 from holdfast_sidecar.grafana.server import AnnotationServer
 
+LIMIT_S = 600.0
+"""Thousands of incidents at a tenth of a second each; called again it does the rest."""
+
 
 @click.command("annotate")
 @grafana_option
@@ -46,7 +49,7 @@ def annotate_command(
     except NoSuchJob as error:
         raise BadInput(error.format_message()) from None
     remark(*records)
-    server = open_client(address, token)
+    server = open_client(address, token, LIMIT_S)
     check_version(server.version())
     due = [(record, _due(server, record)) for record in records]
     for record, changes in due:

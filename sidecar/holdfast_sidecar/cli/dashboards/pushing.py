@@ -15,6 +15,9 @@ from holdfast_sidecar.grafana.client import open_client
 from holdfast_sidecar.grafana.push_plan import OWN_FOLDER
 from holdfast_sidecar.grafana.pushing import push, survey
 
+LIMIT_S = 60.0
+"""For sixteen requests at most, of which each takes a busy Grafana a second or two."""
+
 
 @click.command("push")
 @grafana_option
@@ -49,7 +52,7 @@ def push_command(
     address = parse_address(grafana)
     token = read_token(token_file, os.environ)
     boards = shipped_boards()
-    server = open_client(address, token)
+    server = open_client(address, token, LIMIT_S)
     plan = survey(server, boards, folder_uid, data_source)
     if dry_run:
         click.echo(dry_page(plan))

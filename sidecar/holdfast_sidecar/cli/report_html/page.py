@@ -14,7 +14,7 @@ from holdfast_sidecar.cli.report_html.timeline import timeline
 from holdfast_sidecar.goodput.summary import Summary
 from holdfast_sidecar.goodput.words import name_gain
 from holdfast_sidecar.records.performance import Performance
-from holdfast_sidecar.slow_words import percent
+from holdfast_sidecar.slow_words import exact_percent, percent
 from holdfast_sidecar.span import span
 
 ROW, LEFT = 24.0, 230.0
@@ -68,8 +68,8 @@ def _when(summary: Summary, hours: str) -> str:
 def _cards(summary: Summary, hours: str) -> str:
     one = summary.reliability
     cards = [
-        ("goodput", UNKNOWN if summary.goodput is None else f"{summary.goodput:.1%}"),
-        ("trained (ETTR)", UNKNOWN if summary.ettr is None else f"{summary.ettr:.1%}"),
+        ("goodput", UNKNOWN if summary.goodput is None else exact_percent(summary.goodput)),
+        ("trained (ETTR)", UNKNOWN if summary.ettr is None else exact_percent(summary.ettr)),
         ("failures", str(one.failures)),
         ("between failures", UNKNOWN if one.mtbf_s is None else span(one.mtbf_s)),
         ("until seen", UNKNOWN if one.mttd_s is None else span(one.mttd_s)),

@@ -9,7 +9,7 @@ from holdfast_sidecar.cli.report_html.style import COLOURS
 from holdfast_sidecar.cli.report_page import PARTS
 from holdfast_sidecar.records.performance import Performance
 from holdfast_sidecar.records.slowness import Efficiency
-from holdfast_sidecar.slow_words import percent
+from holdfast_sidecar.slow_words import exact_percent, percent
 from holdfast_sidecar.span import span
 
 ROW, LEFT = 24.0, 230.0
@@ -37,7 +37,7 @@ def _words(one: Efficiency) -> str:
     if one.tokens_per_s is not None:
         told.append(f"{one.tokens_per_s:,.0f} tokens a second")
     if one.mfu is not None:
-        told.append(f"MFU {one.mfu:.1%}")
+        told.append(f"MFU {exact_percent(one.mfu)}")
     if one.communication_share is not None:
         told.append(f"{percent(one.communication_share)} of it exposed communication")
     return ", ".join(told) + "."

@@ -73,7 +73,8 @@ def _saved(view: LiveView) -> str:
 def _verdict(view: LiveView, signs: Signs) -> Line:
     sign, look = LIGHTS.get(view.light, ("", Look.PLAIN))
     also = f"; also: {'; '.join(view.warnings)}" if view.warnings else ""
-    return Span(sign, look), said(view.headline, signs, look), said(also, signs)
+    told = view.headline.removesuffix(".") if also else view.headline
+    return Span(sign, look), said(told, signs, look), said(also, signs)
 
 
 def _fresh(latest: Latest, choice: Choice, now_s: float, width: int, signs: Signs) -> Line:

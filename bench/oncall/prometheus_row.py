@@ -10,7 +10,7 @@ from bench.oncall.boards import timed
 from bench.oncall.monitors import Prometheus
 from bench.oncall.names import SCRAPE_JOB
 from bench.oncall.rules import evaluations
-from bench.oncall.watched import watched
+from bench.oncall.watched_fleet import watched
 
 WATCHED_S = 420.0
 """Rules that look back on a quarter of an hour find half of it: none of the dear ones does. What
