@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,10 +78,18 @@ class Site:
     """Somebody else launched the ranks; see `holdfast attach`."""
 
 
-def coordinate(site: Site, store: Store, desk: StorageDesk) -> Coordinator:
-    """The thread that agrees with the other nodes."""
+def coordinate(site: Site, store: Store, desk: StorageDesk, predecessor: str) -> Coordinator:
+    """The thread that agrees with the other nodes. predecessor: see NodeIdentity."""
     storage = AskedStorage(site.settings.checkpoint, desk)
-    identity = NodeIdentity(site.node, secrets.token_hex(4), os.getpid(), read_boot())
+    identity = NodeIdentity(
+        site.node,
+        secrets.token_hex(4),
+        os.getpid(),
+        boot=read_boot(),
+        job=site.job,
+        host=socket.gethostname(),
+        predecessor=predecessor,
+    )
     leadership = Leadership(store, site.settings, storage)
     coordinator = Coordinator(
         store, identity, site.settings, leadership, FenceFile(site.places.fence)

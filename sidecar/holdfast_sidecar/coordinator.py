@@ -17,7 +17,7 @@ from typing import TypeVar
 from holdfast_sidecar import __version__
 from holdfast_sidecar.coordination.exchange_guard import ExchangeGuard
 from holdfast_sidecar.coordination.keys import ENDED_TTL_S, RUNNING_TTL_S, Section
-from holdfast_sidecar.coordination.own_report import OwnReport
+from holdfast_sidecar.coordination.own_report import OwnReport, incarnation_in
 from holdfast_sidecar.coordination.store import (
     Bid,
     Heard,
@@ -39,6 +39,13 @@ from holdfast_sidecar.decisions.cluster import (
     unattended_nodes,
 )
 from holdfast_sidecar.decisions.liveness import COUNTED_BEATS, Heartbeats
+from holdfast_sidecar.decisions.namesake import (
+    Namesake,
+    NamesakeWatch,
+    is_parting,
+    refusal,
+    who_watches,
+)
 from holdfast_sidecar.decisions.observing import attached_run
 from holdfast_sidecar.decisions.succession import is_taken, why_gone
 from holdfast_sidecar.fence import FenceFile
@@ -82,6 +89,10 @@ class NodeIdentity:
     pid: int
     boot: str = ""
     """See NodeReport."""
+    job: str = ""
+    host: str = ""
+    predecessor: str = ""
+    """Incarnation that is known to be gone: it had this node's lock before."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -129,6 +140,21 @@ class Coordinator(threading.Thread):
         self._lease_held: Lease | None = None
         self._guard = ExchangeGuard(log)
         self._beat = 0
+        self._has_spoken, self._found_no_store = False, False
+        self._found_at: float | None = None
+        self._namesakes = NamesakeWatch(
+            Heartbeats(
+                counted_s=COUNTED_BEATS * settings.sidecar.heartbeat_s,
+                late_after_s=settings.sidecar.node_timeout_s,
+            ),
+            settings.sidecar.node_timeout_s,
+        )
+        self._namesake = ""
+        self._gone = {identity.predecessor} - {""}
+        self.refusal = ""
+        """Why this sidecar has to leave: another one watches the node. Empty: it need not."""
+        self.give_way: Callable[[], object] = lambda: None
+        """Called once there is a refusal."""
         self._inherited: SlowStanding | None = None
         self._told = ""
         self._kept_at = float("-inf")
@@ -194,10 +220,17 @@ class Coordinator(threading.Thread):
     def exchange(self, now: float, now_unix_s: float) -> None:
         """Report, read, lead if it is our turn, and update the orders. Raises StoreUnavailable."""
         began = self._clock()
+        if not self._may_begin(now):
+            return
         lease, view = self._ask()
         cluster = parse_cluster(view, self._own.recognise)
         view = without_secrets(view)
         answered = now + self._clock() - began
+        holder = incarnation_in(view.section(Section.NODES).get(self._identity.node, ""))
+        if holder not in (None, self._identity.incarnation):
+            self._stand_back(cluster.nodes.get(self._identity.node), holder, view, (now, answered))
+            return
+        self._has_spoken, self._namesake = True, ""
         self._heartbeats.observe(beats(cluster), view.server, now, answered)
         if any(one.slow for name, one in cluster.nodes.items() if name != self._identity.node):
             self._inherited = None
@@ -219,6 +252,37 @@ class Coordinator(threading.Thread):
         if leads and self._may_act(cluster, known_for_s):
             self._leadership.lead(lease, cluster, view.server, self._plan_seen, now, now_unix_s)
         self._keep(cluster, now)
+
+    def _may_begin(self, now: float) -> bool:
+        """A sidecar that found no store at its start lets one of the same name, which spoke before,
+        speak first on a server that came back empty."""
+        if self._has_spoken or not self._found_no_store:
+            return True
+        if self._identity.node in self._store.read((Section.NODES,)).section(Section.NODES):
+            return True
+        if self._found_at is None:
+            self._found_at = now
+        return now - self._found_at >= HEARD_BEATS * self._settings.sidecar.heartbeat_s
+
+    def _stand_back(
+        self, other: NodeReport | None, holder: str, view: View, asked: tuple[float, float]
+    ) -> None:
+        """Another sidecar has this node's place: until it is gone there is no store for this one,
+        and where it stays this one leaves, unless it does so soon in any case."""
+        self._lease_held, self._due_at, self._told = None, float("inf"), ""
+        self._replace(dataclasses.replace(self._orders, store_up=False, is_leader=False, absent=()))
+        job, boot = self._identity.job, self._identity.boot
+        if other is not None and holder != self._namesake:
+            self._namesake = holder
+            log.warning("%s: standing back", who_watches(other, job, boot))
+        judged = other and self._namesakes.judge(other, view.server, *asked)
+        if other is None or judged is Namesake.GONE:
+            log.info("that sidecar is gone: this one speaks for the node")
+            self._gone.add(holder)
+            self._look_again.set()
+        elif judged is Namesake.STAYS and not is_parting(self._newest.state) and not self.refusal:
+            self.refusal = refusal(other, job, boot)
+            self.give_way()
 
     def _follow_on(self, cluster: Cluster, lease: Lease, now: float) -> Lease:
         """Take the lease of a leader that is gone, and no epoch that anybody else ever had."""
@@ -268,6 +332,11 @@ class Coordinator(threading.Thread):
         """Until the next heartbeat, or until somebody may have been silent for too long."""
         due_s = max(0.0, self._due_at - self._clock()) + DUE_MARGIN_S
         return min(self._settings.sidecar.heartbeat_s, due_s)
+
+    @property
+    def incarnation(self) -> str:
+        """Which of this node's sidecars this is."""
+        return self._identity.incarnation
 
     @property
     def _candidate(self) -> str:
@@ -321,6 +390,7 @@ class Coordinator(threading.Thread):
             attached=state.attached,
             checkpoint=None if self._lease_held is None else self._settings.checkpoint,
             boot=self._identity.boot,
+            host=self._identity.host,
             hooks=dict(state.hooks),
             gate=state.gate,
             exertion=state.exertion,
@@ -334,6 +404,7 @@ class Coordinator(threading.Thread):
             self._own.spell(report),
             Bid(self._candidate, lease_s, self._epoch_seen),
             wake=newest.news != self._told,
+            instead_of=self._gone,
         )
         self._told = newest.news
         return self._noted(lease), view
@@ -408,6 +479,7 @@ class Coordinator(threading.Thread):
     def _lose_store(self, error: Exception) -> None:
         self._leadership.blink(self._clock())
         is_away = isinstance(error, StoreUnavailable)
+        self._found_no_store |= is_away
         if is_away and self._orders.store_up:
             log.warning("the store is away, nothing cluster-wide is decided: %s", error)
         self._replace(dataclasses.replace(self._orders, store_up=False, is_leader=False, absent=()))

@@ -11,6 +11,10 @@ from dataclasses import dataclass, field
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import View
 
+KEPT_S = 3600.0
+"""A node whose report left the store, as when Redis came back empty: so long service discovery goes
+on listing it, and alerts know it as lost."""
+
 
 @dataclass
 class HeartbeatTimes:
@@ -21,11 +25,16 @@ class HeartbeatTimes:
     _view: View | None = None
 
     def seen(self, view: View | None, now_unix_s: float) -> dict[str, float]:
-        """Node -> when it was last seen to move; a node that left the store is forgotten."""
+        """Node -> when it was last seen to move; a node that left the store is forgotten
+        an hour after that."""
         if view is not None and view is not self._view:
             self._view = view
             reports = view.section(Section.NODES)
-            self._seen = {node: known for node, known in self._seen.items() if node in reports}
+            self._seen = {
+                node: known
+                for node, known in self._seen.items()
+                if node in reports or now_unix_s - known[1] < KEPT_S
+            }
             for node, text in reports.items():
                 if node not in self._seen or self._seen[node][0] != text:
                     self._seen[node] = (text, now_unix_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import time
 from dataclasses import dataclass
@@ -11,10 +12,13 @@ from pathlib import Path
 
 from holdfast.identity import read_identity
 from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.decisions.namesake import HANDOVER_S
 from holdfast_sidecar.places import Places
 
-HANDOVER_S = 5.0
-"""A sidecar that is leaving gives up its lease first; its successor waits that long for it."""
+log = logging.getLogger(__name__)
+
+MOST_BYTES = 64
+"""Of what a lock says: one incarnation."""
 
 
 @dataclass(frozen=True)
@@ -29,17 +33,46 @@ class SidecarRecord:
     """Why it has none, and how to mend it."""
 
 
-def lock_node(places: Places, patience_s: float = HANDOVER_S) -> int:
-    """Lock this node for one sidecar; the descriptor holds it. BadInput when another one has it."""
+@dataclass(frozen=True)
+class NodeLock:
+    """Held by the one sidecar that watches this node from this state directory."""
+
+    descriptor: int
+    predecessor: str
+    """Incarnation of the one that held it last, which therefore is gone; empty: not known."""
+
+    def pass_on(self, incarnation: str) -> None:
+        """Say who holds it, for whoever comes after."""
+        os.ftruncate(self.descriptor, 0)
+        os.pwrite(self.descriptor, incarnation.encode(), 0)
+
+    def release(self) -> None:
+        """Let another one have it."""
+        os.close(self.descriptor)
+
+
+def lock_node(places: Places, patience_s: float = HANDOVER_S) -> NodeLock:
+    """Lock this node for one sidecar. BadInput when another one has it."""
     places.state.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = places.state / "sidecar.lock"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     until_s = time.monotonic() + patience_s
+    is_told = False
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return descriptor
+            before = os.pread(descriptor, MOST_BYTES, 0).decode(errors="replace")
+            return NodeLock(descriptor, before)
         except BlockingIOError:
+            if not is_told:
+                log.warning(
+                    "a sidecar already watches node %r of job %r here: waiting up to %g s, in case "
+                    "it is leaving",
+                    places.state.name,
+                    places.state.parent.name,
+                    patience_s,
+                )
+                is_told = True
             if time.monotonic() >= until_s:
                 os.close(descriptor)
                 raise BadInput(

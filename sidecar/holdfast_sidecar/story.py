@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
 from holdfast_sidecar.decisions.hardware import STILL_RAN
+from holdfast_sidecar.decisions.unseen_steps import NEVER_SEEN
 from holdfast_sidecar.decisions.warrant import HANGS
 from holdfast_sidecar.records.incident import LEFT_ALONE, WITHHELD, Incident
 
@@ -147,8 +148,14 @@ def _events(incident: Incident) -> Iterator[tuple[float, str]]:
     if incident.recovered_unix_s and incident.decided in _OF_OTHERS:
         yield incident.recovered_unix_s, "every rank was stepping again"
     elif incident.recovered_unix_s:
-        resumed = f"from step {incident.step_resumed}" if incident.step_resumed else "from nothing"
-        yield incident.recovered_unix_s, f"every rank was stepping again, {resumed}"
+        yield incident.recovered_unix_s, _how_it_went_on(incident)
+
+
+def _how_it_went_on(incident: Incident) -> str:
+    if any(reason.startswith(NEVER_SEEN) for reason in incident.evidence):
+        return "every rank had lived on; steps of this run are not seen"
+    resumed = f"from step {incident.step_resumed}" if incident.step_resumed else "from nothing"
+    return f"every rank was stepping again, {resumed}"
 
 
 def _how_ended(incident: Incident, who: str) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.guard import Guard
+from holdfast.patches.raised_again import hand_on
 from holdfast.recorder import Recorder
 
 
@@ -24,6 +25,7 @@ def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
             tell(moment)
 
     gc.callbacks.append(listen)
+    hand_on(listen)
 
 
 class Collections:

@@ -27,6 +27,7 @@ from holdfast_sidecar.deeds import have_all_kept
 from holdfast_sidecar.detectors.outside import find_outside_troubles
 from holdfast_sidecar.evidence_keeping import WAIT_S, KeptEvidence
 from holdfast_sidecar.findings import Finding
+from holdfast_sidecar.first_look import await_place
 from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.nvml.probe import open_gpu_probe
 from holdfast_sidecar.observation import Moment
@@ -63,8 +64,10 @@ def watch_outside(watched: Watched, pids: tuple[int, ...], match: str | None) ->
     gpus = ProbeRunner(open_gpu_probe(site.settings.gpu), every_s=0.0)
     kept = open_attached_store(site.settings.redis, site.job, where)
     try:
+        predecessor = await_place(kept.store, site, lock.predecessor)
         write_record(where.sidecar_record, SidecarRecord(site.job, site.node, 0))
-        coordinator = coordinate(site, kept.store, open_desk(site))
+        coordinator = coordinate(site, kept.store, open_desk(site), predecessor)
+        lock.pass_on(coordinator.incarnation)
         count = f"{len(ranks)} rank{'s' * (len(ranks) != 1)}"
         say(f"watching {count} of job {site.job} on node {site.node} from outside")
         OutsideWatch(site, OutsideProbe(ranks, gpus=gpus), coordinator, console).run()
@@ -72,7 +75,9 @@ def watch_outside(watched: Watched, pids: tuple[int, ...], match: str | None) ->
         gpus.close()
         where.sidecar_record.unlink(missing_ok=True)
         kept.close()
-        os.close(lock)
+        lock.release()
+    if coordinator.refusal:
+        raise BadInput(coordinator.refusal)
     return 1 if console.is_in_trouble else 0
 
 
@@ -105,6 +110,7 @@ class OutsideWatch:
     def run(self) -> None:
         """Look until every rank has ended, or told to leave."""
         leave_on_signal(self._leaving.set)
+        self.coordinator.give_way = self._leaving.set
         self.coordinator.start()
         grace_s = self.site.settings.sidecar.grace_s
         while not self._leaving.wait(LOOK_S):

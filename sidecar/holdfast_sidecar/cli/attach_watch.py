@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
@@ -14,10 +13,12 @@ import click
 from holdfast import foreign_launch
 from holdfast_sidecar.actions.sweeping import remove_shared_memory
 from holdfast_sidecar.assembly import Site, assemble, coordinate, open_desk
+from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.attach_console import Console
 from holdfast_sidecar.cli.attach_store import open_attached_store
 from holdfast_sidecar.collecting import collect_seldom
 from holdfast_sidecar.exporting import open_exporter
+from holdfast_sidecar.first_look import await_place
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.places import places
 from holdfast_sidecar.serving.exporter import Exporter
@@ -68,16 +69,18 @@ class Attachment:
         kept = open_attached_store(site.settings.redis, site.job, where)
         served = None
         try:
+            predecessor = await_place(kept.store, site, lock.predecessor)
             served = open_exporter(site.job, site.node, site.settings, where)
             record = SidecarRecord(site.job, site.node, 0, served.address)
             write_record(where.sidecar_record, record)
             desk = open_desk(site)
-            coordinator = coordinate(site, kept.store, desk)
+            coordinator = coordinate(site, kept.store, desk, predecessor)
+            lock.pass_on(coordinator.incarnation)
             served.exporter.orders = coordinator.orders
             grace_s = site.settings.sidecar.grace_s
             telling = Telling(served.exporter, self.console, self.stays, grace_s)
             loop = assemble(site, coordinator, desk, telling, served.address)
-            telling.leave = loop.leave
+            telling.leave = coordinator.give_way = loop.leave
             leave_on_signal(loop.leave)
             say(f"attached to job {site.job} on node {site.node}; metrics at {served.address}")
             loop.run()
@@ -88,7 +91,9 @@ class Attachment:
                 served.exporter.close()
             where.sidecar_record.unlink(missing_ok=True)
             kept.close()
-            os.close(lock)
+            lock.release()
+        if coordinator.refusal:
+            raise BadInput(coordinator.refusal)
         return 1 if self.console.is_in_trouble else 0
 
 

@@ -75,6 +75,7 @@ def _watch(job: str, node: str, launcher_pid: int, settings: Settings) -> None:
     from holdfast_sidecar.collecting import collect_seldom
     from holdfast_sidecar.coordination.connection import open_store
     from holdfast_sidecar.exporting import open_exporter
+    from holdfast_sidecar.first_look import await_place
     from holdfast_sidecar.places import NAME, places
     from holdfast_sidecar.sidecar_record import SidecarRecord, lock_node, write_record
 
@@ -89,16 +90,19 @@ def _watch(job: str, node: str, launcher_pid: int, settings: Settings) -> None:
     site = Site(job, node, where, settings, launcher_pid)
     store = open_store(settings.redis, job, os.environ)
     lock = lock_node(where)
+    predecessor = await_place(store, site, lock.predecessor)
     # A certificate that is gone is no reason to leave a launcher and its ranks alone.
     served = open_exporter(job, node, settings, where, is_needed=not launcher_pid)
     record = SidecarRecord(job, node, launcher_pid, served.address, served.unserved)
     write_record(where.sidecar_record, record)
 
     desk = open_desk(site)
-    coordinator = coordinate(site, store, desk)
+    coordinator = coordinate(site, store, desk, predecessor)
+    lock.pass_on(coordinator.incarnation)
     served.exporter.orders = coordinator.orders
     loop = assemble(site, coordinator, desk, served.exporter, served.address)
     loop.unserved = served.unserved
+    coordinator.give_way = loop.leave
     loop.parting.is_awaited = served.last_words.is_awaited
     listener = threading.Thread(
         target=_leave_on_signal, args=[loop, bool(launcher_pid)], name="signals", daemon=True
@@ -109,7 +113,9 @@ def _watch(job: str, node: str, launcher_pid: int, settings: Settings) -> None:
     finally:
         served.exporter.close()
         where.sidecar_record.unlink(missing_ok=True)
-        os.close(lock)
+        lock.release()
+    if coordinator.refusal:
+        raise BadInput(coordinator.refusal)
 
 
 def _leave_on_signal(loop: Loop, has_launcher: bool) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from holdfast_sidecar.coordination.account_turn import Turn, turned
 from holdfast_sidecar.coordination.keys import FOR_LEADERS, RUNNING_TTL_S, Section
+from holdfast_sidecar.coordination.own_report import incarnation_in
 from holdfast_sidecar.coordination.store import (
     ALL_SECTIONS,
     OPEN_SECTIONS,
@@ -247,8 +248,14 @@ class MemoryStore:
                 },
             )
 
-    def exchange(self, field: str, value: str, bid: Bid, *, wake: bool) -> tuple[Lease, View]:
+    def exchange(
+        self, field: str, value: str, bid: Bid, *, wake: bool, instead_of: Collection[str] = ()
+    ) -> tuple[Lease, View]:
         """Report on a node, campaign, and read everything."""
+        view = self.read(ALL_SECTIONS)
+        holder = incarnation_in(view.section(Section.NODES).get(field, ""))
+        if holder is not None and holder not in (bid.incarnation, *instead_of):
+            return view.lease, view
         self.report(Section.NODES, field, value, wake=wake)
         lease = self.campaign(bid.candidate, bid.lease_s, bid.floor)
         return lease, self.read(ALL_SECTIONS)

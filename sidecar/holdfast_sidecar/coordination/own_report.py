@@ -6,11 +6,21 @@ back of its own need not be parsed.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.node import NodeReport
+
+INCARNATION = re.compile(r'"incarnation":"([^"]*)"')
+"""Of a report, as the exchange's script finds it too: inside a string its quotes are escaped."""
+
+
+def incarnation_in(text: str) -> str | None:
+    """Which sidecar this report is of; None when it does not say."""
+    found = INCARNATION.search(text)
+    return None if found is None else found.group(1)
 
 
 @dataclass
@@ -26,10 +36,11 @@ class OwnReport:
     def spell(self, report: NodeReport) -> str:
         """The report as JSON, which `decode` reads like any other."""
         said = dict(vars(report))
-        beat = said.pop("beat")
+        beat, incarnation = said.pop("beat"), said.pop("incarnation")
         if said != self._said or not self._spelt:
             self._said, self._spelt = said, encode(said)
-        self.report, self.text = report, f'{{"beat":{beat},{self._spelt[1:]}'
+        who = f'"beat":{beat},"incarnation":{encode(incarnation)}'
+        self.report, self.text = report, f"{{{who},{self._spelt[1:]}"
         return self.text
 
     def recognise(self, text: str) -> NodeReport | None:

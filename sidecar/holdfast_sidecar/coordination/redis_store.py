@@ -98,11 +98,14 @@ class RedisStore:
         """Lease, server and these sections, at one instant of the server."""
         return parse_view(self._run(self._read(sections)), sections)
 
-    def exchange(self, field: str, value: str, bid: Bid, *, wake: bool) -> tuple[Lease, View]:
+    def exchange(
+        self, field: str, value: str, bid: Bid, *, wake: bool, instead_of: Collection[str] = ()
+    ) -> tuple[Lease, View]:
         """Report on a node, campaign, and read everything: one script."""
+        may_replace = " ".join(["", bid.incarnation, *instead_of, ""])
         campaign, nodes = self._campaign(bid), self._keys.section(Section.NODES)
         keys = [*campaign.keys, self._keys.reports, nodes, *self._sections(ALL_SECTIONS)]
-        arguments = [*campaign.arguments, field, value, "1" if wake else ""]
+        arguments = [*campaign.arguments, field, value, "1" if wake else "", may_replace]
         lease, read = self._run(Call(scripts.EXCHANGE, keys, arguments))
         return parse_lease(lease), parse_view(read, ALL_SECTIONS)
 

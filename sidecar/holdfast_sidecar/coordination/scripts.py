@@ -157,7 +157,13 @@ EXCHANGE = Script(
     + """
 -- REPORT on a node, CAMPAIGN, and READ: what every heartbeat does, and a client's work for it is
 -- by calls. KEYS: leader, epoch, the two channels, the section of nodes, sections.
--- ARGV: as CAMPAIGN, then field, value, '1' to wake others or ''. Answers as READ, lease first.
+-- ARGV: as CAMPAIGN, then field, value, '1' to wake others or '', and whose report may be replaced,
+-- each incarnation between blanks. Answers as READ, lease first.
+local held = redis.call('HGET', KEYS[5], ARGV[5])
+local holder = held and string.match(held, '"incarnation":"([^"]*)"')
+if holder and not string.find(ARGV[8], ' ' .. holder .. ' ', 1, true) then
+  return {redis.call('GET', KEYS[1]) or '', read(6)}
+end
 report(KEYS[5], ARGV[7] ~= '' and KEYS[4], ARGV[5], ARGV[6])
 local lease = campaign(KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2], ARGV[3], ARGV[4])
 return {lease, read(6)}

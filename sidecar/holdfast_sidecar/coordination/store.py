@@ -48,6 +48,11 @@ class Bid:
     lease_s: float
     floor: int
 
+    @property
+    def incarnation(self) -> str:
+        """Which sidecar of its node this is, see NodeReport.candidate."""
+        return self.candidate.rpartition("/")[2]
+
 
 @dataclass(frozen=True)
 class View:
@@ -115,8 +120,13 @@ class Store(Protocol):
     def read(self, sections: Collection[Section] = OPEN_SECTIONS) -> View:
         """Lease and server, and these sections, at one instant."""
 
-    def exchange(self, field: str, value: str, bid: Bid, *, wake: bool) -> tuple[Lease, View]:
+    def exchange(
+        self, field: str, value: str, bid: Bid, *, wake: bool, instead_of: Collection[str] = ()
+    ) -> tuple[Lease, View]:
         """`report` on a node, `campaign` and `read` of everything, in this order, in one message.
+
+        While the node's report is of another incarnation than the candidate's, and of none of
+        `instead_of`, it is only read: two sidecars under one name would depose each other for ever.
 
         On a machine that is busy, as after a death, each answer may be ten milliseconds away.
         """

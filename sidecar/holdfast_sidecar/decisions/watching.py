@@ -10,6 +10,7 @@ from holdfast_sidecar.decisions import (
     interruption,
     preemption,
     replacing,
+    unseen_steps,
     withholding,
 )
 from holdfast_sidecar.decisions.blame import in_short, is_of_script
@@ -48,7 +49,10 @@ def watch(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome
     """Look for a reason to end the attempt; there mostly is none."""
     if all(_has_succeeded(cluster, plan, member) for member in plan.members):
         done = dataclasses.replace(plan, state="done", epoch=circumstances.epoch, message="")
-        writes = withholding.overtaken(cluster, plan, circumstances.now_unix_s)
+        writes = (
+            *withholding.overtaken(cluster, plan, circumstances.now_unix_s),
+            *unseen_steps.recoveries_at_end(cluster, plan, circumstances),
+        )
         # Whoever reads that the job is done may leave at once, with the incidents as they are then.
         return Outcome((*writes, *write_plan(cluster, done).writes))
     if plan.pause is not None:
@@ -296,12 +300,12 @@ def _blamed_late(cluster: Cluster, plan: Plan) -> tuple[Write, ...]:
 
 
 def _recoveries(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> tuple[Write, ...]:
-    """Incidents that are over: every rank of the new attempt has made a step."""
+    """Incidents that are over: every rank of the new attempt has made a step, where steps are
+    seen."""
     ranks = cluster.ranks(plan)
-    if len(ranks) < plan.world_size:
-        return ()
-    if not all(rank.step > rank.resumed_step for rank in ranks.values()):
-        return ()
+    is_whole = len(ranks) >= plan.world_size
+    if not is_whole or not all(rank.step > rank.resumed_step for rank in ranks.values()):
+        return unseen_steps.recoveries(cluster, plan, circumstances)
     resumed = max(rank.resumed_step for rank in ranks.values())
     return tuple(
         amend(

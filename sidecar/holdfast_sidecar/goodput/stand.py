@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from holdfast_sidecar.decisions import unseen_steps
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.observing import END, LEAVE, attached_run, is_attached
 from holdfast_sidecar.decisions.warrant import HANGS
 from holdfast_sidecar.records.account import CLOSED, PENDING, Account, Category, Phase
-from holdfast_sidecar.records.incident import WITHHELD, Incident
+from holdfast_sidecar.records.incident import WITHHELD
 from holdfast_sidecar.records.plan import TERMINAL, Plan
 from holdfast_sidecar.records.rank import RankReport
 
@@ -19,6 +20,10 @@ ATTACHED = "attached"
 UNSEEN_PHASES = frozenset({"computing", "resting", "stopped", "gone"})
 """What is said of a rank without hooks: that it lives, and nothing of its steps."""
 
+
+UNSEEN_START = frozenset({Category.INIT, Category.SETUP})
+"""In which a run stays whose steps are never seen; without hooks in the first, as the hooks tell
+when it is over."""
 
 SETUP_S = 1800.0
 """Ranks that have made no step for so long may well make none that could be seen: in a loop without
@@ -109,15 +114,15 @@ def _open(cluster: Cluster, plan: Plan, account: Account | None) -> tuple[str, P
     ranks = cluster.ranks(plan)
     if (other := _instead_of_training(cluster, plan, ranks.values())) is not None:
         return other.value, None
-    if _recovering(cluster, plan):
-        return _recovery(plan, ranks)
+    if unseen_steps.under_way(cluster, plan):
+        return _recovery(plan, ranks, _is_out_of_sight(cluster, plan, account))
     is_same = account is not None and account.attempt == plan.attempt
     # A sidecar that was just restarted tells of no rank yet.
     was_training = is_same and account is not None and account.is_training
     if was_training or any(rank.step > rank.resumed_step for rank in ranks.values()):
         return PENDING, None
     category = _beginning(plan, ranks)
-    if category is Category.SETUP and _is_out_of_sight(account):
+    if category in UNSEEN_START and _is_out_of_sight(cluster, plan, account):
         category = Category.UNOBSERVED
     return category.value, None
 
@@ -168,29 +173,19 @@ def _left_alone(cluster: Cluster, plan: Plan) -> Category | None:
     return Category.HANG_UNDETECTED if any(o.attempt == plan.attempt for o in hung) else None
 
 
-def _recovering(cluster: Cluster, plan: Plan) -> list[Incident]:
-    """Incidents for which this attempt was opened, and that are not over yet."""
-    return [
-        incident
-        for incident in cluster.incidents.values()
-        if incident.decided == "restart"
-        and not incident.recovered_unix_s
-        and incident.attempt < plan.attempt
-        and incident.detected_unix_s >= plan.began_unix_s
-    ]
-
-
 def _dealt_with(cluster: Cluster, plan: Plan) -> str:
     """The incident whose restart is under way; empty: none is."""
     if plan.state in ("evidence", "ended"):
         return plan.incident
-    under_way = _recovering(cluster, plan)
+    under_way = unseen_steps.under_way(cluster, plan)
     newest = max(under_way, key=lambda one: (one.attempt, one.detected_unix_s), default=None)
     return "" if newest is None else newest.identifier
 
 
-def _recovery(plan: Plan, ranks: Mapping[int, RankReport]) -> tuple[str, Phase | None]:
-    """A restart on its way to the first step."""
+def _recovery(
+    plan: Plan, ranks: Mapping[int, RankReport], is_out_of_sight: bool
+) -> tuple[str, Phase | None]:
+    """A restart on its way to the first step. is_out_of_sight: which nobody will see."""
     if any(rank.phase == "restoring" for rank in ranks.values()):
         return Category.RESTORE.value, Phase.RESTORE
     has_begun = any(
@@ -198,14 +193,17 @@ def _recovery(plan: Plan, ranks: Mapping[int, RankReport]) -> tuple[str, Phase |
         for rank in ranks.values()
     )
     is_whole = len(ranks) >= plan.world_size
+    if is_whole and is_out_of_sight:
+        return Category.UNOBSERVED.value, Phase.FIRST_STEP
     phase = Phase.FIRST_STEP if has_begun and is_whole else Phase.RENDEZVOUS
     return Category.RESTART.value, phase
 
 
-def _is_out_of_sight(account: Account | None) -> bool:
-    if account is None or account.has_trained:
+def _is_out_of_sight(cluster: Cluster, plan: Plan, account: Account | None) -> bool:
+    """Whether the run has had all the time that a first step takes, and never showed one."""
+    if account is None or unseen_steps.has_shown_steps(cluster, plan, account):
         return False
-    return account.seconds(Category.SETUP) >= SETUP_S
+    return sum(account.seconds(category) for category in UNSEEN_START) >= SETUP_S
 
 
 def _beginning(plan: Plan, ranks: Mapping[int, RankReport]) -> Category:

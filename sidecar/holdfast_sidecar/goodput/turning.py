@@ -127,7 +127,8 @@ def _folded(
         stands = lost_work.net_at(marks, first.step_resumed, reached)
         lost_us = account.net_us - stands
         lost_steps = max(0, first.step_reached - first.step_resumed)
-        marks = lost_work.gone_back(marks, first.step_resumed, stands)
+        if marks:  # else no step was seen yet, and the first to be seen begins them
+            marks = lost_work.gone_back(marks, first.step_resumed, stands)
     for incident in over:
         lost = (lost_us, lost_steps) if incident is first else (0, 0)
         cost = costs.cost_of(incident, lost[0], account.weight, lost[1])

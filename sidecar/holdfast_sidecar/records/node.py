@@ -68,6 +68,8 @@ class NodeReport:
     """How checkpoints are made, from the leader alone: a command may run with other settings."""
     hooks: dict[str, str] = field(default_factory=dict)
     """Key of a HookRun -> its outcome, of those that this sidecar ran; the newest few."""
+    host: str = ""
+    """What the machine calls itself; two machines may have the same name."""
     boot: str = ""
     """Id that the kernel gave itself at its start; empty: it can't be read."""
     gate: GateVerdict | None = None

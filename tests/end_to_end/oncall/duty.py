@@ -6,6 +6,7 @@ Every wait is divided by a factor; with 1 the files stay as they are.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,8 @@ from holdfast_sidecar.demo.stack.alerting import RESEND_S
 from holdfast_sidecar.demo.stack.alerting_files import prometheus_settings, routes_to
 from holdfast_sidecar.demo.stack.haste import hastened
 from holdfast_sidecar.demo.stack.notices import Notice, all_clear, pages, tickets
+
+_SILENCE = re.compile(r"(?<=node:holdfast_silence:seconds)\[\w+\]\) > [\d.]+")
 
 
 @dataclass(frozen=True)
@@ -84,12 +87,20 @@ def watching(
     """
     export(folder)
     for path in folder.glob("rules/*.yaml"):
-        path.write_text(hastened(path.read_text(), factor, silence=silence))
+        rules = path.read_text()
+        shorter = hastened(rules, factor)
+        path.write_text(shorter if silence else with_silences_of(rules, shorter))
     shipped = hastened(asset("deploy/prometheus/prometheus.yml").read_text(), factor)
     told = duty.manager.url.removeprefix("http://")
     config = prometheus_settings(shipped, sidecars, told)
     with prometheus_server.running(folder, config, resend_s) as prometheus:
         yield prometheus
+
+
+def with_silences_of(shipped: str, shorter: str) -> str:
+    """The shorter rules, in which a node has to be silent for as long as in the shipped ones."""
+    kept = iter(_SILENCE.findall(shipped))
+    return _SILENCE.sub(lambda _: next(kept), shorter)
 
 
 def export(folder: Path) -> None:

@@ -35,7 +35,7 @@ its group. So long the node stays away."""
 TICKET_WITHIN_S = 180.0
 """HoldfastNodeReplaced waits for a minute and for 15 s of silence, and is grouped for 30 s."""
 RESOLVED_WITHIN_S = 330.0
-"""keep_firing_for (1m) and group_interval (2m), then scrapes, evaluations and the restart."""
+"""keep_firing_for (1m) and group_interval (30s), then scrapes, evaluations and the restart."""
 
 
 def test_a_page_comes_within_two_minutes_and_a_spare_makes_it_a_ticket(

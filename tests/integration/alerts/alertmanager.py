@@ -48,16 +48,23 @@ class Webhook:
 
     def names(self, receiver: str, run: str, status: str = "firing") -> list[list[str]]:
         """The alerts about a run in each notification that has any; one may be about several."""
+        return self._told("alertname", receiver, run, status)
+
+    def nodes(self, receiver: str, run: str) -> list[list[str]]:
+        """The nodes whose alerts fire, likewise."""
+        return self._told("node", receiver, run, "firing")
+
+    def _told(self, label: str, receiver: str, run: str, status: str) -> list[list[str]]:
         found = [
             sorted(
-                one["labels"]["alertname"]
+                one["labels"].get(label, "")
                 for one in body["alerts"]
                 if one["status"] == status and one["labels"].get("run", "") == run
             )
             for to, body in list(self.sent)
             if to == receiver and body["status"] == status
         ]
-        return [names for names in found if names]
+        return [values for values in found if values]
 
 
 @dataclass(frozen=True)
@@ -113,6 +120,9 @@ def _with_webhooks(url: str) -> dict[str, Any]:
     """The shipped configuration; only where it tells, and how long it waits, is another."""
     document: dict[str, Any] = yaml.safe_load((ALERTS / "alertmanager.yml").read_text())
     document["route"] |= {"group_wait": f"{GROUP_WAIT_S}s", "group_interval": "1s"}
+    for route in document["route"]["routes"]:
+        if "group_wait" not in route:  # the watchdog has waits of its own
+            route.pop("group_interval", None)
     for receiver in document["receivers"]:
         name = receiver["name"]
         hooks = [{"url": f"{url}/{name}", "send_resolved": True}]

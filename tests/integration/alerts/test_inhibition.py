@@ -77,6 +77,25 @@ def test_a_lost_node_with_all_its_symptoms_is_one_page_that_resolves(manager: Al
     assert manager.webhook.names("pager", run, "resolved") == [["HoldfastNodeLost"]]
 
 
+def test_a_node_that_is_lost_while_another_s_page_is_open_joins_it_and_the_next_is_another(
+    manager: Alertmanager,
+) -> None:
+    """The group's key is what PagerDuty tells incidents apart by, see docs/alerts.md."""
+    run = "second"
+    manager.post(alert("NodeLost", run, "a"), alert("NodeLost", run, "b"))
+    rest(SETTLED_S)
+    manager.post(alert("NodeLost", run, "c"))
+    rest(SETTLED_S)
+    assert manager.webhook.nodes("pager", run) == [["a", "b"], ["a", "b", "c"]]
+    keys = [body["groupKey"] for _, body in manager.webhook.sent if run in body["groupKey"]]
+    assert len(set(keys)) == 1
+    manager.post(*(alert("NodeLost", run, node) for node in "abc"), over=True)
+    wait_until(lambda: manager.webhook.names("pager", run, "resolved"), "the page resolves")
+    manager.post(alert("NodeLost", run, "d"))
+    rest(SETTLED_S)
+    assert manager.webhook.nodes("pager", run)[2:] == [["d"]]
+
+
 def test_a_run_that_is_short_of_a_node_for_days_still_pages_when_it_hangs(
     manager: Alertmanager,
 ) -> None:

@@ -13,7 +13,10 @@ from tests.servers import Server
 
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
+from holdfast_sidecar.coordination.own_report import OwnReport
 from holdfast_sidecar.coordination.store import Bid, Heard, Lease, Store
+from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.node import NodeReport
 
 LONG_S = 30.0
 SHORT_S = 0.05
@@ -80,6 +83,35 @@ def test_an_exchange_reports_campaigns_and_reads_in_this_order(twin: Twin) -> No
     assert lease == Lease(7, "a/i")
     assert view.section(Section.PLAN) == {"current": "a plan"}
     assert set(view.section(Section.NODES)) == {"a", "b"}
+
+
+def test_an_exchange_leaves_another_sidecars_report_and_lease_alone(twin: Twin) -> None:
+    store = twin.store()
+    first = encode(NodeReport("a", "i", 1, 0, 0, 0, True))
+    second = encode(NodeReport("a", "j", 1, 0, 0, 0, True))
+    store.exchange("a", first, Bid("a/i", LONG_S, 0), wake=False)
+    for instead_of in ([], ["x"], ["i2"]):
+        lease, view = store.exchange(
+            "a", second, Bid("a/j", LONG_S, 0), wake=True, instead_of=instead_of
+        )
+        assert lease == view.lease == Lease(1, "a/i")
+        assert view.section(Section.NODES) == {"a": first}
+    _, view = store.exchange("a", second, Bid("a/j", LONG_S, 0), wake=True, instead_of=["x", "i"])
+    assert view.section(Section.NODES) == {"a": second}
+    _, view = store.exchange("a", first, Bid("a/i", LONG_S, 0), wake=True)
+    assert view.section(Section.NODES) == {"a": second}
+
+
+def test_whose_report_it_is_can_not_be_feigned_by_what_it_says(twin: Twin) -> None:
+    store = twin.store()
+    feigned = 'a rank said {"incarnation":"j"'
+    text = OwnReport().spell(NodeReport("a", "i", 1, 0, 0, 0, True, evidence_for=feigned))
+    store.exchange("a", text, Bid("a/i", LONG_S, 0), wake=False)
+    _, view = store.exchange("a", "{}", Bid("a/j", LONG_S, 0), wake=False)
+    assert view.section(Section.NODES) == {"a": text}
+    store.report(Section.NODES, "a", encode({"before": feigned, "incarnation": "i"}))
+    _, view = store.exchange("a", "mine", Bid("a/i", LONG_S, 0), wake=False)
+    assert view.section(Section.NODES) == {"a": "mine"}
 
 
 def test_only_an_exchange_with_news_wakes_others(twin: Twin) -> None:

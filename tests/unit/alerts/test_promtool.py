@@ -112,6 +112,7 @@ def test_no_annotation_has_a_hole(sent: dict[str, str]) -> None:
         ("HoldfastGpuLost", ["GPU 3 does not answer"]),
         ("HoldfastJobNotStarted", ["for eight minutes", "8 GPUs (or ranks)"]),
         ("HoldfastOwnErrors", ["that ended in one: 1.", "since they started: 0."]),
+        ("HoldfastNodesUnscraped", ["targets: b. Nothing", "2 nodes", "targets: c d. Nothing"]),
         ("HoldfastLinkDown", ["RDMA port mlx5_0/1 is not active", "eth1 has no carrier"]),
         ("HoldfastNodeUnfit", ["Not passed: nvlink."]),
         ("HoldfastStragglerPersistent", ["Rank 3 on b", "gpu_clock", "20%"]),

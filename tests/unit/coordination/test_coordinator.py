@@ -13,8 +13,9 @@ import pytest
 
 from holdfast_sidecar.coordination.keys import ENDED_TTL_S, RUNNING_TTL_S, Section
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
-from holdfast_sidecar.coordination.store import Lease, View
+from holdfast_sidecar.coordination.store import Lease, StoreUnavailable, View
 from holdfast_sidecar.coordinator import Coordinator, NodeIdentity
+from holdfast_sidecar.decisions.namesake import HANDOVER_S
 from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.local_state import LocalState
 from holdfast_sidecar.records.codec import decode, encode
@@ -23,6 +24,7 @@ from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.slowness import SlowStanding
 from holdfast_sidecar.settings import Settings, SidecarSettings
 
+CALM = Settings(sidecar=SidecarSettings(heartbeat_s=0.1, node_timeout_s=1.0, lease_s=30.0))
 QUICK = Settings(sidecar=SidecarSettings(heartbeat_s=0.01, node_timeout_s=1.0, lease_s=30.0))
 
 
@@ -49,12 +51,18 @@ class NoLeadership:
 
 
 def coordinator(
-    folder: Path, store: MemoryStore, node: str = "a", leadership: NoLeadership | None = None
+    folder: Path,
+    store: MemoryStore,
+    node: str = "a",
+    leadership: NoLeadership | None = None,
+    incarnation: str = "i",
+    predecessor: str = "",
+    settings: Settings = QUICK,
 ) -> Coordinator:
     return Coordinator(
         store,
-        NodeIdentity(node, "i", 1),
-        QUICK,
+        NodeIdentity(node, incarnation, 1, job="job", predecessor=predecessor),
+        settings,
         leadership or NoLeadership(),  # type: ignore[arg-type]
         FenceFile(folder / node / "fence.json"),
     )
@@ -234,7 +242,7 @@ def test_a_sidecar_that_starts_again_goes_on_telling_what_was_lost_to_who_is_slo
     before = SlowStanding(0, 8, 2, 5.0, watched_s=70.0)
     gone = NodeReport("a", "gone", 9, 0, 0, 0, True, slow=before)
     store.report(Section.NODES, "a", encode(gone))
-    again = coordinator(tmp_path, store)
+    again = coordinator(tmp_path, store, predecessor="gone")
     again.exchange(0.0, 0.0)
     assert slow_told(store) == before
     assert again.orders().nodes is not None
@@ -252,7 +260,96 @@ def test_what_was_left_behind_is_told_until_another_node_tells_its_own(tmp_path:
         store.report(
             Section.NODES, node, encode(NodeReport(node, "x", 9, 0, 0, 0, True, slow=before))
         )
-    again = coordinator(tmp_path, store)
+    again = coordinator(tmp_path, store, predecessor="x")
     again.exchange(0.0, 0.0)
     again.exchange(0.1, 0.1)
     assert slow_told(store) is None
+
+
+def whose(store: MemoryStore, node: str = "a") -> str:
+    report = decode(NodeReport, store.read().section(Section.NODES)[node])
+    assert report is not None
+    return report.incarnation
+
+
+def test_of_two_sidecars_of_one_name_the_first_leads_on_and_the_second_leaves(
+    tmp_path: Path,
+) -> None:
+    server = MemoryServer()
+    first, second = NoLeadership(), NoLeadership()
+    one = coordinator(tmp_path, MemoryStore(server), "a", first)
+    two = coordinator(tmp_path, MemoryStore(server), "a", second, "j", settings=CALM)
+    left: list[float] = []
+    for tenth in range(80):
+        now = tenth / 10
+        two.give_way = lambda now=now: left.append(now)  # type: ignore[misc]
+        one.exchange(now, now)
+        two.exchange(now, now)
+        assert whose(MemoryStore(server)) == "i"
+    assert {lease.epoch for lease in first.leases} == {1}
+    assert second.leases == []
+    assert not two.orders().store_up
+    assert left == [pytest.approx(HANDOVER_S, abs=0.2)]
+    assert "another sidecar watches node 'a' of job 'job'" in two.refusal
+    assert "--node" in two.refusal
+    assert not one.refusal
+
+
+@pytest.mark.parametrize("launcher_pid", [0, 7])
+def test_a_dead_sidecars_place_is_taken_and_if_it_wakes_it_stays_back(
+    tmp_path: Path, launcher_pid: int
+) -> None:
+    server = MemoryServer()
+    one = coordinator(tmp_path, MemoryStore(server), settings=CALM)
+    two = coordinator(tmp_path, MemoryStore(server), incarnation="j", settings=CALM)
+    one.exchange(0.0, 0.0)
+    for tenth in range(30):
+        two.exchange(tenth / 10, tenth / 10)
+    assert whose(MemoryStore(server)) == "j"
+    # Awake again; with its launcher gone it leaves soon in any case, and says nothing.
+    one.tell(LocalState(not launcher_pid, launcher_pid, -1))
+    for tenth in range(30, 100):
+        one.exchange(tenth / 10, tenth / 10)
+        two.exchange(tenth / 10, tenth / 10)
+    assert whose(MemoryStore(server)) == "j"
+    assert bool(one.refusal) == (not launcher_pid)
+    assert not two.refusal
+
+
+def test_a_restarted_sidecar_speaks_at_once(tmp_path: Path) -> None:
+    store = MemoryStore(MemoryServer())
+    coordinator(tmp_path, store).exchange(0.0, 0.0)
+    again = coordinator(tmp_path, store, incarnation="j", predecessor="i")
+    again.exchange(0.0, 0.0)
+    assert whose(store) == "j"
+    assert again.orders().is_leader
+
+
+def test_on_a_server_that_came_back_empty_who_spoke_before_speaks_first(tmp_path: Path) -> None:
+    server = MemoryServer()
+    one = coordinator(tmp_path, MemoryStore(server))
+    two = coordinator(tmp_path, MemoryStore(server), incarnation="j")
+    one.exchange(0.0, 0.0)
+    server.pause()
+    with pytest.raises(StoreUnavailable) as away:
+        two.exchange(0.1, 0.1)
+    two._lose_store(away.value)
+    server.resume()
+    server.restart()
+    two.exchange(0.2, 0.2)
+    one.exchange(0.4, 0.4)
+    two.exchange(2.0, 2.0)
+    assert whose(MemoryStore(server)) == "i"
+
+
+def test_alone_on_a_server_that_was_away_it_speaks_within_a_second(tmp_path: Path) -> None:
+    server = MemoryServer()
+    one = coordinator(tmp_path, MemoryStore(server))
+    server.pause()
+    with pytest.raises(StoreUnavailable) as away:
+        one.exchange(0.0, 0.0)
+    one._lose_store(away.value)
+    server.resume()
+    for tenth in range(11):
+        one.exchange(tenth / 10, tenth / 10)
+    assert whose(MemoryStore(server)) == "i"

@@ -440,13 +440,15 @@ class SimulatedJob:
     def add(self, name: str) -> SimulatedNode:
         """Start a launcher and a sidecar under this name."""
         incarnation = f"i{next(self.identifiers)}"
+        before = self.nodes.get(name)
+        predecessor = "" if before is None else before.coordinator.incarnation
         store = MemoryStore(self.server)
         leadership = Leadership(
             store, self.settings, self.storage, lambda: f"id{next(self.identifiers)}"
         )
         coordinator = Coordinator(
             store,
-            NodeIdentity(name, incarnation, 1, f"boot-of-{name}"),
+            NodeIdentity(name, incarnation, 1, f"boot-of-{name}", predecessor=predecessor),
             self.settings,
             leadership,
             FenceFile(self.folder / name / "fence.json"),

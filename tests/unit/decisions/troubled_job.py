@@ -130,9 +130,10 @@ class TroubledJob(SimulatedJob):
         leadership = Leadership(
             store, self.settings, self.storage, lambda: f"id{next(self.identifiers)}"
         )
+        before = node.coordinator.incarnation
         node.coordinator = Coordinator(
             store,
-            NodeIdentity(node.name, f"s{self.pids}", self.pids),
+            NodeIdentity(node.name, f"s{self.pids}", self.pids, predecessor=before),
             self.settings,
             leadership,
             FenceFile(self.folder / node.name / "fence.json"),

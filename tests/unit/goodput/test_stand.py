@@ -57,6 +57,34 @@ def test_a_loop_whose_steps_can_not_be_seen_is_not_setup_for_ever() -> None:
     assert opened(stepping, late) == (PENDING, "")
     again = replace(late, micros={**late.micros, "productive": 1})
     assert opened(at_it, again) == (Category.SETUP, ""), "it is known to make steps"
+    hookless = replace(TRAINING, open="init", micros={"init": round(SETUP_S * MICRO)})
+    assert opened(cluster_of(PLAN), hookless) == (Category.UNOBSERVED, "")
+
+
+def test_a_restart_whose_steps_can_not_be_seen_is_no_restart_for_ever() -> None:
+    ranks = rank_report(0, phase="starting"), rank_report(1, phase="data")
+    under_way = cluster_of(RESTARTED, *ranks, incidents=[OPEN_INCIDENT])
+    late = replace(TRAINING, open="restart", micros={"setup": round(SETUP_S * MICRO)})
+    assert opened(under_way, late) == (Category.UNOBSERVED, "i:first_step")
+    one_came = cluster_of(RESTARTED, ranks[0], incidents=[OPEN_INCIDENT])
+    assert opened(one_came, late) == (Category.RESTART, "i:rendezvous")
+    young = replace(late, micros={"setup": round(SETUP_S * MICRO) - 1})
+    assert opened(under_way, young) == (Category.RESTART, "i:rendezvous"), "a step may yet come"
+    over = replace(OPEN_INCIDENT, recovered_unix_s=1700.0)
+    at_work = cluster_of(RESTARTED, *ranks, incidents=[over])
+    assert opened(at_work, late) == (Category.UNOBSERVED, "")
+    assert opened(at_work, young) == (Category.SETUP, "")
+
+
+def test_who_was_seen_to_step_is_restarting_until_it_steps_again() -> None:
+    ranks = rank_report(0, phase="starting"), rank_report(1, phase="starting")
+    late = replace(TRAINING, open="restart", micros={"setup": round(SETUP_S * MICRO)})
+    stepped = replace(OPEN_INCIDENT, step_reached=2)  # before the account had split a step
+    under_way = cluster_of(RESTARTED, *ranks, incidents=[stepped])
+    assert opened(under_way, late) == (Category.RESTART, "i:rendezvous")
+    under_way = cluster_of(RESTARTED, *ranks, incidents=[OPEN_INCIDENT])
+    trained = replace(late, micros={**late.micros, "productive": 1})
+    assert opened(under_way, trained) == (Category.RESTART, "i:rendezvous")
 
 
 @pytest.mark.parametrize(

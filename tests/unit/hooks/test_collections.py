@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import signal
+import sys
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +16,7 @@ from holdfast.guard import Guard
 from holdfast.page import Phase, Word
 from holdfast.patches import collector
 from holdfast.patches.collector import Collections
+from holdfast.patches.raised_again import hand_on
 from holdfast.recorder import Recorder
 
 
@@ -48,6 +52,7 @@ def listening(scene: Scene) -> Iterator[Scene]:
     collector.install(None, scene.recorder, guard)
     yield scene
     gc.callbacks.pop()
+    sys.unraisablehook = sys.__unraisablehook__
 
 
 def test_collections_add_up_in_their_step(scene: Scene) -> None:
@@ -86,6 +91,46 @@ def test_the_real_collector_is_heard_but_for_its_youngest_generation(listening: 
     finally:
         Collections.tell = tell  # type: ignore[method-assign]
     assert told == ["start", "stop"]
+
+
+def collect_and_go_on() -> None:
+    gc.collect()
+    for _ in range(1000):
+        time.sleep(0.001)
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt(), SystemExit(143), ValueError("a", "b")])
+def test_what_a_signal_handler_raises_during_a_collection_reaches_the_script(
+    listening: Scene, raised: BaseException
+) -> None:
+    def handle(*_: object) -> None:
+        raise raised
+
+    made = [[] for _ in range(1_000_000)]  # a collection of which takes some ten milliseconds
+    before = signal.signal(signal.SIGALRM, handle)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.002)
+        with pytest.raises(type(raised)) as seen:
+            collect_and_go_on()
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert made
+    assert seen.value.args == raised.args
+    assert getattr(seen.value, "code", None) == getattr(raised, "code", None)
+
+
+def test_what_others_swallow_is_left_to_whoever_heard_of_it_before(
+    listening: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Careless:
+        def __del__(self) -> None:
+            raise ValueError
+
+    told: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: told.append(unraisable.object))
+    hand_on(collector.install)
+    Careless()
+    assert len(told) == 1
 
 
 def test_a_full_collection_takes_time_that_is_told(listening: Scene) -> None:

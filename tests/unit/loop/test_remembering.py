@@ -14,7 +14,7 @@ from holdfast.page import Flag, Record, RecordFlag, Word, float_bits
 from holdfast_sidecar.attention import Attention
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease, View
-from holdfast_sidecar.heartbeat_times import HeartbeatTimes
+from holdfast_sidecar.heartbeat_times import KEPT_S, HeartbeatTimes
 from holdfast_sidecar.observation import RECORDS_KEPT
 from holdfast_sidecar.rank_reports import report_rank
 from holdfast_sidecar.records.codec import encode
@@ -32,7 +32,15 @@ def test_a_heartbeat_counts_when_it_moves() -> None:
     assert times.seen(view(a=1, b=1), 10.0) == {"a": 10.0, "b": 10.0}
     assert times.seen(view(a=2, b=1), 11.0) == {"a": 11.0, "b": 10.0}
     assert times.seen(None, 12.0) == {"a": 11.0, "b": 10.0}
-    assert times.seen(view(a=3), 13.0) == {"a": 13.0}
+
+
+def test_a_node_that_left_the_store_is_told_for_another_hour() -> None:
+    """Redis came back empty while it was lost: nobody else knows of it then."""
+    times = HeartbeatTimes()
+    times.seen(view(a=1, b=1), 10.0)
+    assert times.seen(view(a=3), 13.0) == {"a": 13.0, "b": 10.0}
+    assert times.seen(view(a=4, b=9), 14.0) == {"a": 14.0, "b": 14.0}
+    assert times.seen(view(a=5), 14.0 + KEPT_S) == {"a": 14.0 + KEPT_S}
 
 
 def test_a_new_attempt_begins_with_an_empty_memory() -> None:

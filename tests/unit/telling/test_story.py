@@ -1,3 +1,4 @@
+from holdfast_sidecar.decisions.unseen_steps import NEVER_SEEN
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.story import tell
 
@@ -37,3 +38,9 @@ def test_where_numbers_went_wrong_the_last_step_before_that_is_told() -> None:
     assert told.chapters[0].what == "first sign of trouble, after step 50"
     crashed = tell(Incident("x", 0, "crash", **facts))  # type: ignore[arg-type]
     assert crashed.chapters[0].what == "first sign of trouble, after step 59"
+
+
+def test_of_a_run_whose_steps_nobody_sees_no_step_is_claimed() -> None:
+    why = f"{NEVER_SEEN}: over as every rank lived on for 661 s"
+    told = chapters(decided="restart", reopened_unix_s=11.0, recovered_unix_s=672.0, evidence=[why])
+    assert told[-1] == "every rank had lived on; steps of this run are not seen"

@@ -96,7 +96,9 @@ class Director:
         )
 
     def await_all_clear(self) -> None:
-        """Who was called is told that it is over."""
+        """Who was called is told that it is over; nobody was, and there is nothing to wait for."""
+        if not pages(self.receiver.heard(), JOB):
+            return
         clear = self._find_within(
             "the page to resolve",
             RESOLVED_WITHIN_S,

@@ -21,15 +21,13 @@ _SILENCE = re.compile(r"(node:holdfast_silence:seconds\[\w+\]\) > )(\d+)")
 _UNIT_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
-def hastened(text: str, factor: float, *, silence: bool = True) -> str:
+def hastened(text: str, factor: float) -> str:
     """A file of rules, of routes or of Prometheus itself, with every wait divided by `factor`.
 
-    silence: also for how long a node must not have been heard of, which stands in expressions.
-    Windows over which series are looked at stay: they only bridge gaps.
+    Also for how long a node must not have been heard of, which stands in expressions. Windows over
+    which series are looked at stay: they only bridge gaps.
     """
     shorter = _WAIT.sub(lambda found: found[1] + _divided(found[2], factor), text)
-    if not silence:
-        return shorter
     return _SILENCE.sub(lambda found: f"{found[1]}{int(found[2]) / factor:g}", shorter)
 
 

@@ -41,10 +41,9 @@ def test_beside_waits_and_silences_no_line_changes(path) -> None:
             assert key in WAITS or "node:holdfast_silence:seconds[" in old, old
 
 
-def test_the_silence_of_a_node_is_divided_unless_it_is_to_stay() -> None:
+def test_the_silence_of_a_node_is_divided() -> None:
     rule = "last_over_time(node:holdfast_silence:seconds[1m]) > 15 < 3600"
     assert hastened(rule, 10.0) == "last_over_time(node:holdfast_silence:seconds[1m]) > 1.5 < 3600"
-    assert hastened(rule, 10.0, silence=False) == rule
 
 
 def test_all_silences_that_rules_ask_for_are_found() -> None:

@@ -1,0 +1,123 @@
+"""Runs whose steps nobody sees, and when a restart of theirs is over. Pure.
+
+Their ranks have no hooks, or a loop that is neither wrapped nor has an optimizer of torch's (an
+evaluation, say).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.losses import agent_of
+from holdfast_sidecar.decisions.outcome import Circumstances, Write, amend
+from holdfast_sidecar.decisions.withholding import acting_findings
+from holdfast_sidecar.records.account import Account
+from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.settings import StallSettings
+
+START_S = 60.0
+"""From opening an attempt until its ranks can be found to stall: nodes hear of it within a
+heartbeat, processes start and import torch, which from a busy file system takes a good part of a
+minute; and a finding has to come round."""
+
+NEVER_SEEN = "no step of this run was ever seen"
+"""How the reason begins for which an incident of such a run is over."""
+
+NOT_BEFORE = frozenset({"restoring", "compiling"})
+"""Phases that lead to a step, or end by themselves: in them nobody is done with starting."""
+
+
+def wait_s(settings: StallSettings) -> float:
+    """For so long all ranks have to live on after a restart of which no step is seen.
+
+    A run may just have failed before its first step, and its steps be seen all the same: so it has
+    the time that any rank has for its first step. Whoever stands then is told as a stall, and that
+    must come first. As shipped these are 11 minutes, which leave 4 for ending ranks and waiting for
+    nodes until HoldfastJobStuckRestarting pages.
+    """
+    return settings.first_step_s + START_S
+
+
+def under_way(cluster: Cluster, plan: Plan) -> list[Incident]:
+    """Incidents of this run for which its newest attempt was opened, and that are not over yet."""
+    return [
+        incident
+        for incident in cluster.incidents.values()
+        if incident.decided == "restart"
+        and not incident.recovered_unix_s
+        and incident.attempt < plan.attempt
+        and incident.detected_unix_s >= plan.began_unix_s
+    ]
+
+
+def has_shown_steps(cluster: Cluster, plan: Plan, account: Account | None) -> bool:
+    """Whether any attempt of this run made a step that was seen, or is about to: a wrapped loop has
+    begun, or state was read back. account: of this run, as far as it is written.
+
+    The account forgets an attempt that was over before its first step was split, incidents are gone
+    from a store that was emptied: either one will do.
+    """
+    if account is not None and (account.is_training or account.has_trained):
+        return True
+    before = (i for i in cluster.incidents.values() if i.detected_unix_s >= plan.began_unix_s)
+    if any(incident.step_reached > 0 for incident in before):
+        return True
+    ranks = cluster.ranks(plan).values()
+    return any(rank.step or rank.resumed_step or rank.in_loop for rank in ranks)
+
+
+def recoveries(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> tuple[Write, ...]:
+    """Incidents that are over though no step tells it: all ranks have lived on for long enough."""
+    waiting = under_way(cluster, plan)
+    if not waiting or has_shown_steps(cluster, plan, cluster.account):
+        return ()
+    lived_s = circumstances.now_unix_s - max(one.reopened_unix_s for one in waiting)
+    if lived_s < wait_s(circumstances.settings.stall) or not _is_at_work(cluster, plan):
+        return ()
+    why = f"{NEVER_SEEN}: over as every rank lived on for {lived_s:.0f} s"
+    return _over(cluster, waiting, why, circumstances)
+
+
+def recoveries_at_end(
+    cluster: Cluster, plan: Plan, circumstances: Circumstances
+) -> tuple[Write, ...]:
+    """The same when every rank has ended well, however soon."""
+    if has_shown_steps(cluster, plan, cluster.account):
+        return ()
+    why = f"{NEVER_SEEN}: over as every rank ended well"
+    return _over(cluster, under_way(cluster, plan), why, circumstances)
+
+
+def _over(
+    cluster: Cluster, incidents: list[Incident], why: str, circumstances: Circumstances
+) -> tuple[Write, ...]:
+    now = circumstances.now_unix_s
+    return tuple(
+        amend(
+            cluster,
+            dataclasses.replace(one, recovered_unix_s=now, evidence=[*one.evidence, why]),
+        )
+        for one in incidents
+    )
+
+
+def _is_at_work(cluster: Cluster, plan: Plan) -> bool:
+    """Every rank lives, and none is known to stand still or to be starting. Without hooks there is
+    only their launchers' word."""
+    if not all(_runs(cluster, plan, member) for member in plan.members):
+        return False
+    ranks = cluster.ranks(plan)
+    if len(ranks) not in (0, plan.world_size):
+        return False  # some of them are still on their way
+    lives = all(rank.alive or rank.has_left for rank in ranks.values())
+    starts = any(rank.phase in NOT_BEFORE for rank in ranks.values())
+    return lives and not starts and not acting_findings(cluster, plan)
+
+
+def _runs(cluster: Cluster, plan: Plan, member: Member) -> bool:
+    agent = agent_of(cluster, member)
+    if agent is None or agent.attempt != plan.attempt:
+        return False
+    return agent.state in ("running", "succeeded")

@@ -1,0 +1,59 @@
+"""Before a sidecar begins: whether a living one watches this node already, wherever it runs."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from holdfast_sidecar.assembly import Site
+from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.boot import read_boot
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.coordination.store import Store, StoreUnavailable
+from holdfast_sidecar.decisions.liveness import COUNTED_BEATS, Heartbeats
+from holdfast_sidecar.decisions.namesake import (
+    HANDOVER_S,
+    Namesake,
+    NamesakeWatch,
+    refusal,
+    who_watches,
+)
+from holdfast_sidecar.records.codec import decode
+from holdfast_sidecar.records.node import NodeReport
+
+log = logging.getLogger(__name__)
+
+
+def await_place(
+    store: Store,
+    site: Site,
+    predecessor: str,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], object] = time.sleep,
+) -> str:
+    """The incarnation whose place may be taken, once nobody watches this node: at once where the
+    last one is known to be gone, or the store is away (the coordinator looks again). BadInput when
+    somebody watches it, and stays."""
+    beat_s, timeout_s = site.settings.sidecar.heartbeat_s, site.settings.sidecar.node_timeout_s
+    heartbeats = Heartbeats(counted_s=COUNTED_BEATS * beat_s, late_after_s=timeout_s)
+    watch, boot, is_told = NamesakeWatch(heartbeats, timeout_s), read_boot(), False
+    while True:
+        asked_at = clock()
+        try:
+            view = store.read((Section.NODES,))
+        except StoreUnavailable:
+            return predecessor
+        other = decode(NodeReport, view.section(Section.NODES).get(site.node, ""))
+        if other is None or other.incarnation == predecessor:
+            return predecessor
+        judged = watch.judge(other, view.server, asked_at, clock())
+        if judged is Namesake.GONE:
+            return other.incarnation
+        if judged is Namesake.STAYS:
+            raise BadInput(refusal(other, site.job, boot))
+        if watch.has_moved and not is_told:
+            who = who_watches(other, site.job, boot)
+            log.warning("%s: waiting up to %g s, in case it is leaving", who, HANDOVER_S)
+            is_told = True
+        sleep(beat_s / 2)

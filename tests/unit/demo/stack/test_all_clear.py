@@ -1,0 +1,33 @@
+"""The demonstration waits for the end of a page where there was one."""
+
+from __future__ import annotations
+
+import io
+from types import SimpleNamespace
+
+import pytest
+
+from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
+from holdfast_sidecar.demo.nodes import Nodes
+from holdfast_sidecar.demo.screen import LineScreen
+from holdfast_sidecar.demo.stack.alerting_files import PAGER
+from holdfast_sidecar.demo.stack.director import Director
+from holdfast_sidecar.demo.stack.notices import Alert, Notice
+from holdfast_sidecar.demo.stack.scenario import JOB
+
+PAGE = Notice(PAGER, True, 1.0, (Alert("HoldfastNodeLost", JOB, "b", True, "", "", ""),))
+
+
+@pytest.mark.parametrize(
+    ("heard", "awaited"), [([], []), ([PAGE], ["the page to resolve"])], ids=["none", "one"]
+)
+def test_a_page_that_never_came_is_not_awaited_to_resolve(
+    heard: list[Notice], awaited: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(Director, "_find_within", lambda _, what, *rest: asked.append(what))
+    receiver = SimpleNamespace(heard=lambda: heard)
+    store = MemoryStore(MemoryServer(), JOB)
+    director = Director(Nodes(), store, LineScreen(io.StringIO(), 0.0), receiver)  # type: ignore[arg-type]
+    director.await_all_clear()
+    assert asked == awaited
