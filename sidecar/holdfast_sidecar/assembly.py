@@ -90,7 +90,9 @@ def coordinate(site: Site, store: Store, desk: StorageDesk, predecessor: str) ->
         host=socket.gethostname(),
         predecessor=predecessor,
     )
-    leadership = Leadership(store, site.settings, storage)
+    leadership = Leadership(
+        store, site.settings, storage, recall=Chronicle(site.places, site.settings.evidence).recall
+    )
     coordinator = Coordinator(
         store, identity, site.settings, leadership, FenceFile(site.places.fence)
     )

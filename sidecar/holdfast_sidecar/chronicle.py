@@ -1,7 +1,7 @@
 """Incidents on this node's disk, so that their story outlives the server that held them.
 
-The sidecar writes what the leader recorded, word for word; `explain` reads it where the job and its
-own server are gone.
+The sidecar writes what the leader recorded, and of what was kept before whatever a leader that lost
+it with its store can't tell; `explain` reads it where the job and its own server are gone.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 
 from holdfast_sidecar.listing import find
 from holdfast_sidecar.places import NAME, Places
-from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.incident import WITHHELD, Incident
+from holdfast_sidecar.records.codec import decode, encode
+from holdfast_sidecar.records.incident import WITHHELD, Incident, with_what_was_known
 from holdfast_sidecar.remains import remove_old_remains
 from holdfast_sidecar.settings import EvidenceSettings
 
@@ -40,14 +40,26 @@ class Chronicle:
             directory = self._places.incident(identifier)
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             temporary = directory / f"{RECORD}.new"
-            temporary.write_text(text)
+            temporary.write_text(self._with_kept(identifier, text))
             temporary.replace(directory / RECORD)
-            self._kept[identifier] = text
+            self._kept[identifier] = text  # as told, so that the same is not written again
         if changed:
             remove_old_remains(
                 self._places, self._settings, _detected_unix_s, _was_only_seen, time.time()
             )
         return bool(changed)
+
+    def recall(self, identifier: str) -> Incident | None:
+        """What this node kept of an incident; None: nothing, or it can't be read."""
+        # It comes off the wire, as above.
+        is_name = NAME.fullmatch(identifier) is not None
+        return _read(self._places.incident(identifier) / RECORD) if is_name else None
+
+    def _with_kept(self, identifier: str, text: str) -> str:
+        told, kept = decode(Incident, text), self.recall(identifier)
+        if told is None or kept is None or (known := with_what_was_known(kept, told)) == told:
+            return text
+        return encode(known)
 
 
 def read_incidents(state: Path) -> list[Incident]:

@@ -32,6 +32,7 @@ from holdfast_sidecar.goodput_keeping import GoodputKeeping
 from holdfast_sidecar.outlook import Outlook
 from holdfast_sidecar.peer_keeping import PeerKeeping
 from holdfast_sidecar.records.codec import decode
+from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import TERMINAL, Plan
 from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.snapshot_keeping import SnapshotKeeping
@@ -58,11 +59,14 @@ class Leadership:
         settings: Settings,
         storage: Storage,
         new_identifier: Callable[[], str] = lambda: secrets.token_hex(4),
+        recall: Callable[[str], Incident | None] = lambda identifier: None,
     ) -> None:
+        """recall: what this node's disk has of an incident."""
         self._store = store
         self._settings = settings
         self._storage = storage
         self._new_identifier = new_identifier
+        self._recall = recall
         self._watch = Stopwatch()
         self._checkpoints = CheckpointKeeping(store, settings, storage, new_identifier)
         self._verdicts = VerdictKeeping(store, settings.checkpoint, storage)
@@ -123,6 +127,7 @@ class Leadership:
             now_unix_s=now_unix_s,
             settings=self._settings,
             plan_seen=plan_seen,
+            recalled=self._recalled(cluster),
             settled=is_fresh(cluster, plan_seen)
             or settled_for >= SETTLING_HEARTBEATS * sidecar.heartbeat_s,
             out_of_patience=settled_for >= UNRESPONSIVE_FACTOR * sidecar.node_timeout_s,
@@ -172,6 +177,13 @@ class Leadership:
             self._keep_traces(lease, cluster, now)
         self._forget_requests(lease, cluster)
         return outcome.writes
+
+    def _recalled(self, cluster: Cluster) -> Incident | None:
+        plan = cluster.plan
+        if plan is None or plan.state not in ("evidence", "ended"):
+            return None
+        is_lost = bool(plan.incident) and plan.incident not in cluster.incidents
+        return self._recall(plan.incident) if is_lost else None
 
     def _slow_for(self, lease: Lease, cluster: Cluster, now: float) -> Mapping[str, Spell]:
         plan = cluster.plan

@@ -5,8 +5,9 @@ A heartbeat proves life only by moving, so a single reading can't tell the livin
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -213,7 +214,11 @@ def judge(job: str, before: View, after: View) -> Standing:
     order = decode(CheckpointOrder, after.section(Section.CHECKPOINT).get(CURRENT, ""))
     waiting = next((r.waiting for r in reports if r.candidate == after.lease.candidate), "")
     slow = _slow(plan, reports, after.lease.candidate)
-    lasting = [finding for finding in findings if not _may_pass(finding, slow)]
+    lasting = [
+        one
+        for one in findings
+        if not _may_pass(one, slow) and not is_doubt(one, _silent_s(one, reports))
+    ]
     return Standing(
         job=job,
         state=_state(plan, waiting),
@@ -257,6 +262,24 @@ def _may_pass(finding: Finding, slow: SlowStanding | None) -> bool:
         return False
     about = [one for one in slow.slow if (one.node, one.ranks) == (finding.node, finding.ranks)]
     return bool(about) and not any(one.is_persistent for one in about)
+
+
+def is_doubt(finding: Finding, silent_s: float) -> bool:
+    """Whether it is a short silence alone, on which nothing would be done: a script that evaluates
+    says nothing either. It is shown, and no trouble until it has lasted."""
+    return finding.kind is Kind.STALL and not finding.acts and silent_s < SILENT_FOR_S
+
+
+def _silent_s(finding: Finding, reports: Iterable[NodeReport]) -> float:
+    """By the clock of the node that found it; infinite where its rank is not told of."""
+    ages_s = [
+        rank.phase_age_s
+        for report in reports
+        if report.node == finding.node
+        for rank in report.ranks
+        if rank.rank in finding.ranks
+    ]
+    return max(ages_s, default=math.inf)
 
 
 def newest_checkpoint(view: View) -> LedgerEntry | None:

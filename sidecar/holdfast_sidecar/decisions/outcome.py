@@ -36,6 +36,8 @@ class Circumstances:
     settings: Settings
     plan_seen: Plan | None = None
     """The newest plan this leader ever saw: an emptied server gets it back."""
+    recalled: Incident | None = None
+    """The plan's incident as this node's disk has it, where the store has lost it."""
     settled: bool = True
     """False for a moment after leadership or server changed: reports may still be on their way."""
     out_of_patience: bool = False

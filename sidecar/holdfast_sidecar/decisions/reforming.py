@@ -92,8 +92,10 @@ def reform(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcom
         return Outcome(waiting=few)
     incident = _final(cluster, plan, circumstances)
     if plan.incident and known is None:
-        # Whoever ended the attempt died before it wrote this down: pauses count from now on.
-        missed = dataclasses.replace(incident, ended_unix_s=circumstances.now_unix_s)
+        # Whoever ended the attempt died before it wrote this down, and pauses count from now on; or
+        # the store lost what was written.
+        ended_unix_s = incident.ended_unix_s or circumstances.now_unix_s
+        missed = dataclasses.replace(incident, ended_unix_s=ended_unix_s)
         return Outcome((amend(cluster, missed),))
     if known is not None and (_is_news(incident, known) or _is_loss(incident, known)):
         # Of a loss at once: until enough nodes are here again people are told of what is known now.
@@ -265,9 +267,16 @@ def _not_by_us(exit_: Exit) -> str:
 
 
 def _known(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident:
-    """The incident as written down, else as far as the plan that names it tells of it."""
+    """The incident as written down, here or on this node's disk, else as far as the plan that names
+    it tells of it."""
     if (written := _written(cluster, plan)) is not None:
         return written
+    earlier = cluster.incidents.get(plan.incident)
+    recalled = circumstances.recalled
+    if recalled is not None and recalled.identifier == plan.incident and earlier is None:
+        if recalled.decided not in WITHHELD:
+            return recalled
+        earlier = recalled
     told = Incident(
         plan.incident,
         plan.attempt,
@@ -277,7 +286,6 @@ def _known(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incide
         since_unix_s=circumstances.now_unix_s,
         detected_unix_s=circumstances.now_unix_s,
     )
-    earlier = cluster.incidents.get(plan.incident)
     return told if earlier is None else withholding.carried_on(earlier, told)
 
 

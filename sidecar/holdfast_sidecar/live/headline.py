@@ -10,7 +10,7 @@ from holdfast_sidecar.live.scene import Scene
 from holdfast_sidecar.live.view import IncidentView
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.span import span
-from holdfast_sidecar.standing import ills, is_worth_knowing
+from holdfast_sidecar.standing import ills, is_doubt, is_worth_knowing
 from holdfast_sidecar.summing_up import UNDECIDED
 
 GREEN, YELLOW, RED, GREY = "green", "yellow", "red", "grey"
@@ -48,7 +48,7 @@ def _lines(scene: Scene, incidents: list[IncidentView]) -> Iterator[Line]:
             yield YELLOW, f"it waits: {scene.waiting}"
     if scene.view is not None and scene.store_up and not scene.lease.candidate:
         yield YELLOW, "nobody leads"
-    yield from _found([one for one in scene.findings if not is_worth_knowing(one)])
+    yield from _found([one for one in scene.findings if not _is_told_only(one, scene.now_unix_s)])
     if plan is not None and plan.pause is not None:
         reason = f": {plan.pause.reason}" if plan.pause.reason else ""
         yield YELLOW, f"paused by {plan.pause.by}{reason}"
@@ -76,6 +76,11 @@ def _ended(plan: Plan) -> Line:
     if plan.exit_code:
         return RED, f"stopped with exit code {plan.exit_code}" + (f": {why}" if why else "")
     return GREY, f"stopped: {why}" if why else "stopped"
+
+
+def _is_told_only(finding: Finding, now_unix_s: float) -> bool:
+    """Whether it is in the table and leaves the light as it is."""
+    return is_worth_knowing(finding) or is_doubt(finding, now_unix_s - finding.since_unix_s)
 
 
 def _found(findings: list[Finding]) -> Iterator[Line]:

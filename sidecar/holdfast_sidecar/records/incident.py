@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 
 LEFT_ALONE = "left_alone"
@@ -68,3 +69,33 @@ class Incident:
     """Since when that part is ill, on its node's wall clock; 0: no hardware is to blame."""
     counted_before: list[str] = field(default_factory=list)
     """What metrics counted it as before it was known better; see `decisions.counting`."""
+
+
+def with_what_was_known(kept: Incident, told: Incident) -> Incident:
+    """What is told of an incident now, with what was known of it before.
+
+    A leader whose store came back empty tells an incident anew from the plan that names it: later,
+    of nothing that was seen, and sure of nothing. What its finding said is then as it was kept, and
+    what was done since is as it is told.
+    """
+    is_anew = told.detected_unix_s > kept.detected_unix_s and told.confidence < kept.confidence
+    if told.identifier != kept.identifier or not is_anew:
+        return told
+    nothing = Incident("", -1, "")
+    untold = {
+        one.name: getattr(kept, one.name)
+        for one in dataclasses.fields(told)
+        if getattr(told, one.name) == getattr(nothing, one.name)
+    }
+    more = [reason for reason in told.evidence if reason not in kept.evidence]
+    return dataclasses.replace(
+        told,
+        **{
+            **untold,
+            "confidence": kept.confidence,
+            "since_unix_s": min(kept.since_unix_s, told.since_unix_s),
+            "detected_unix_s": kept.detected_unix_s,
+            "ended_unix_s": kept.ended_unix_s or told.ended_unix_s,
+            "evidence": [*kept.evidence, *more],
+        },
+    )

@@ -97,3 +97,53 @@ def test_the_newest_job_is_the_one_with_the_newest_incident(tmp_path: Path) -> N
     chronicle(tmp_path, job="new").keep({"y": encode(incident("y", 2.0))})
     chronicle(tmp_path, job="older").keep({"z": encode(incident("z", 0.5))})
     assert newest_job(tmp_path) == tmp_path / "new"
+
+
+RICH = Incident(
+    "x",
+    3,
+    "node_lost",
+    "beta",
+    confidence=0.95,
+    since_unix_s=100.0,
+    detected_unix_s=101.4,
+    ended_unix_s=102.0,
+    evidence=["nothing was heard of it for 1.4 s"],
+)
+POOR = Incident(
+    "x", 3, "node_lost", "beta", since_unix_s=370.0, detected_unix_s=370.0, ended_unix_s=371.0
+)
+
+
+def test_what_is_told_anew_with_less_takes_nothing_away(tmp_path: Path) -> None:
+    chronicle(tmp_path).keep({"x": encode(RICH)})
+    later = chronicle(tmp_path)
+    later.keep({"x": encode(POOR)})
+    assert read_incidents(tmp_path / "j") == [RICH]
+    recovered = replace(POOR, decided="restart", recovered_unix_s=400.0, evidence=["then: why"])
+    later.keep({"x": encode(recovered)})
+    assert read_incidents(tmp_path / "j") == [
+        replace(
+            RICH,
+            decided="restart",
+            recovered_unix_s=400.0,
+            evidence=[*RICH.evidence, "then: why"],
+        )
+    ]
+    assert not later.keep({"x": encode(recovered)})
+
+
+def test_what_is_known_better_is_written_as_it_is_told(tmp_path: Path) -> None:
+    kept = chronicle(tmp_path)
+    kept.keep({"x": encode(RICH)})
+    unsure = replace(RICH, confidence=0.5, culprit_node="gamma", evidence=["seen since"])
+    kept.keep({"x": encode(unsure)})
+    assert read_incidents(tmp_path / "j") == [unsure]
+
+
+def test_what_was_kept_can_be_asked_for(tmp_path: Path) -> None:
+    kept = chronicle(tmp_path)
+    kept.keep({"x": encode(RICH)})
+    assert kept.recall("x") == RICH
+    assert kept.recall("y") is None
+    assert kept.recall("../incidents/x") is None

@@ -195,6 +195,34 @@ def test_a_slowness_that_may_pass_is_shown_and_no_trouble() -> None:
         assert (standing.trouble, standing.findings) == (trouble, [found])
 
 
+@pytest.mark.parametrize(
+    ("kind", "acts", "silent_s", "trouble"),
+    [
+        (Kind.STALL, False, 3.0, []),
+        (Kind.STALL, False, 21.0, ["stall on a"]),
+        (Kind.STALL, True, 3.0, ["stall on a"]),
+        (Kind.HANG, False, 3.0, ["hang on a"]),
+        (Kind.DATA_STALL, False, 3.0, ["data_stall on a"]),
+    ],
+)
+def test_a_short_silence_alone_is_shown_and_no_trouble(
+    kind: Kind, acts: bool, silent_s: float, trouble: list[str]
+) -> None:
+    found = Finding(kind, "a", 0.0, 0.4, [RANK.rank], acts=acts)
+    rank = dataclasses.replace(RANK, phase_age_s=silent_s)
+    report = NodeReport("a", "i", 0, 0, 0, 0, True, ranks=[rank], findings=[found])
+    given = {"report": report}
+    standing = judge("j", view(1, plan(), a=given), view(2, plan(), a=given))
+    assert standing.findings == [found]
+    assert [line for line in standing.trouble if not line.startswith("no step for")] == trouble
+
+
+def test_a_silence_of_a_rank_that_nobody_tells_of_is_trouble() -> None:
+    found = Finding(Kind.STALL, "a", 0.0, 0.4, [7])
+    report = NodeReport("a", "i", 0, 0, 0, 0, True, ranks=[RANK], findings=[found])
+    assert judged(plan(), a={"report": report}) == ["stall on a"]
+
+
 def test_many_findings_of_one_kind_are_one_line_of_trouble() -> None:
     ill = [
         Finding(Kind.GPU_FAULT, "a", 0.0, 0.9, what=f"xid {n}", remedy=Remedy.RESET_GPU)

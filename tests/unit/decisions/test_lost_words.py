@@ -103,3 +103,23 @@ def test_a_launcher_that_never_reports_to_an_emptied_server_is_lost_in_the_end(
     job.nodes["n1"].starved = True
     job.run_until(lambda: job.plan is not None and job.plan.attempt == 1)
     assert [incident.culprit_node for incident in job.incidents()] == ["n1"]
+
+
+def test_an_emptied_server_gets_the_incident_back_as_it_is_on_disk(tmp_path: Path) -> None:
+    job = SimulatedJob(tmp_path, nodes=2)
+    job.run_until(lambda: job.is_running(0))
+    job.nodes["n1"].dead = True
+    job.run_until(lambda: (plan := job.plan) is not None and plan.state == "ended")
+    (told,) = job.incidents()
+    assert told.confidence > 0.5
+    for node in job.nodes.values():
+        node.coordinator._leadership._recall = {told.identifier: told}.get
+    job.run(20)
+    job.server.empty()
+    job.run_until(lambda: bool(job.incidents()))
+    (again,) = job.incidents()
+    assert again.confidence == told.confidence
+    assert again.evidence == told.evidence
+    assert again.since_unix_s == told.since_unix_s
+    assert again.detected_unix_s == told.detected_unix_s
+    assert again.ended_unix_s == told.ended_unix_s

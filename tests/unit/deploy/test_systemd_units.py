@@ -16,9 +16,9 @@ from tests.unit.deploy.manifests import DEPLOY
 
 from holdfast_sidecar.decisions.beginning import EXIT_BAD_INPUT
 from holdfast_sidecar.decisions.restart import EXIT_DO_NOT_REQUEUE, EXIT_REQUEUE
-from holdfast_sidecar.parting import SHIPPING_S
 from holdfast_sidecar.precedence import NICENESS
 from holdfast_sidecar.settings import PolicySettings
+from holdfast_sidecar.staying import WRITING
 
 FOLDER = DEPLOY / "systemd"
 SIDECAR = FOLDER / "holdfast-sidecar@.service"
@@ -114,7 +114,7 @@ def test_the_sidecar_is_kept_up_and_has_time_to_write_down_what_it_writes() -> N
     unit = Unit.read(SIDECAR)
     assert (unit["Restart"], unit["StartLimitIntervalSec"]) == ("always", "0")
     assert unit["RestartPreventExitStatus"] == str(EXIT_BAD_INPUT)
-    assert int(unit["TimeoutStopSec"]) > SHIPPING_S
+    assert int(unit["TimeoutStopSec"]) > WRITING.most_s
     # Its children (who writes checkpoints, who asks the driver) are ended by itself.
     assert unit["KillMode"] == "mixed"
     assert int(unit["LimitNICE"]) == NICENESS

@@ -85,6 +85,20 @@ def test_a_finding_that_is_only_worth_knowing_leaves_the_light_green() -> None:
     assert len(view.findings) == 1
 
 
+def test_a_short_silence_leaves_the_light_green_until_it_lasts() -> None:
+    now = seen().now_unix_s
+    doubt = Finding(Kind.STALL, "node-0", now - 5, 0.4, [0])
+    assert seen(findings=(doubt,)).light == "green"
+    assert len(seen(findings=(doubt,)).findings) == 1
+    lasting = replace(doubt, since_unix_s=now - 25)
+    assert (seen(findings=(lasting,)).light, seen(findings=(lasting,)).headline) == (
+        "yellow",
+        "stall on node-0",
+    )
+    assert seen(findings=(replace(doubt, acts=True),)).light == "red"
+    assert seen(findings=(replace(doubt, kind=Kind.HANG),)).light == "yellow"
+
+
 def test_who_is_slow_for_good_is_yellow() -> None:
     view = seen(slow=5)
     assert view.light == "yellow"
