@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import logging
@@ -42,9 +43,10 @@ class NodeLock:
     """Incarnation of the one that held it last, which therefore is gone; empty: not known."""
 
     def pass_on(self, incarnation: str) -> None:
-        """Say who holds it, for whoever comes after."""
-        os.ftruncate(self.descriptor, 0)
-        os.pwrite(self.descriptor, incarnation.encode(), 0)
+        """Say who holds it, for whoever comes after: on a full disk that one waits a second."""
+        with contextlib.suppress(OSError):
+            os.ftruncate(self.descriptor, 0)
+            os.pwrite(self.descriptor, incarnation.encode(), 0)
 
     def release(self) -> None:
         """Let another one have it."""
