@@ -122,7 +122,7 @@ def test_a_silent_node_says_nothing_any_more(job, run):
     job.agents, job.nodes = job.agents[:2], job.nodes[:2]
     job.live()
     told = rows(run("nodes").output)
-    assert told["c"].split()[1] == "spare"
+    assert told["c"].split()[1] == "away"
     assert "its launcher is silent" in told["c"]
 
 
