@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.picture import Picture
@@ -24,15 +25,21 @@ class LastWords:
     _scraped_s: dict[str, float] = field(default_factory=dict)
     """Caller -> when it came last without having heard of the end."""
     _have_heard: set[str] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    """Two may come at the same moment."""
 
     def told(self, picture: Picture | None, now_s: float, caller: str) -> None:
         """This picture was just told to a Prometheus. caller: its address."""
-        awaited = {who: at_s for who, at_s in self._scraped_s.items() if _is_expected(at_s, now_s)}
-        awaited[caller] = now_s
-        if picture is not None and tells_the_end(picture):
-            self._have_heard.add(caller)
-        # Replaced whole: the loop may be reading it.
-        self._scraped_s = {who: awaited[who] for who in awaited.keys() - self._have_heard}
+        with self._lock:
+            if picture is not None and tells_the_end(picture):
+                self._have_heard.add(caller)
+            seen = {**self._scraped_s, caller: now_s}
+            # Replaced whole: the loop may be reading it.
+            self._scraped_s = {
+                who: at_s
+                for who, at_s in seen.items()
+                if who not in self._have_heard and _is_expected(at_s, now_s)
+            }
 
     def is_awaited(self, now_s: float) -> bool:
         """Whether one is expected that has not heard of the end."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from dataclasses import replace
 
 from tests.unit.metrics.picture import picture
@@ -71,3 +73,31 @@ def test_only_a_scraper_counts() -> None:
     assert not words.is_awaited(101.0), "somebody who looks with curl"
     exporter.answer(Request("/metrics", is_scrape=True))
     assert words.is_awaited(101.0)
+
+
+def test_those_that_come_at_the_same_moment_are_all_awaited() -> None:
+    """The server answers each in a thread of its own."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(200):
+            words, together = LastWords(), threading.Barrier(4)
+            callers = [f"10.0.0.{number}" for number in range(4)]
+
+            def scrape(caller: str, words: LastWords, together: threading.Barrier) -> None:
+                together.wait()
+                words.told(standing("running"), 100.0, caller)
+
+            threads = [
+                threading.Thread(target=scrape, args=[caller, words, together])
+                for caller in callers
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            for caller in callers[:-1]:
+                words.told(standing("done"), 101.0, caller)
+            assert words.is_awaited(102.0), "the last one has not heard of it"
+    finally:
+        sys.setswitchinterval(before)
