@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.benchmark import Benchmark, NotRun, Sample, Task
@@ -38,6 +38,7 @@ BENCHMARKS = {
     "telemetry": "bench.telemetry.rows",
     "stragglers": "bench.stragglers.rows",
     "oncall": "bench.oncall.rows",
+    "harmless": "bench.harmless.measuring",
 }
 """Name -> module that holds BENCHMARK; imported only when it is asked for."""
 ALL = "all"
@@ -61,7 +62,7 @@ def _main(name: str, options: argparse.Namespace) -> int:
         print(f"bench: {foreign}", file=sys.stderr)
         return 2
     run = Run(
-        started=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
         commit=read_commit(ROOT),
         mode=QUICK if options.quick else FULL,
         only=options.only,

@@ -84,6 +84,7 @@ def scene() -> SimpleNamespace:
         no_grad=torch.no_grad,
         ones=torch.ones,
         utils=SimpleNamespace(data=loaders),
+        version=torch.version,
     )
 
 
@@ -121,7 +122,7 @@ def hooked_step(torch: SimpleNamespace, recorder: Recorder) -> Step:
     # The optimizer's hooks are global: a process that measures twice would have them twice.
     *_, before = optimizers._global_optimizer_pre_hooks.values()
     *_, after = optimizers._global_optimizer_post_hooks.values()
-    stepped = Batches()
+    stepped = some_optimizer()
 
     def step() -> None:
         next(batches)
@@ -136,6 +137,16 @@ def hooked_step(torch: SimpleNamespace, recorder: Recorder) -> Step:
     assert (recorder.word(Word.STEP), recorder.word(Word.HOOK_ERRORS)) == (1, 0)
     assert recorder.word(Word.GRADIENT_STEP) == 1
     return step
+
+
+def some_optimizer() -> Any:
+    """With as many parameters as a layer of a transformer has, whose gradients are there."""
+    import torch
+
+    weights = [torch.nn.Parameter(torch.zeros(4)) for _ in range(12)]
+    for weight in weights:
+        weight.grad = torch.zeros(4)
+    return torch.optim.SGD(weights, lr=0.1)
 
 
 def marked_pass(recorder: Recorder) -> Step:

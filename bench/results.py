@@ -73,7 +73,7 @@ def _who(sample: Sample) -> tuple[str, str, str]:
 
 def read_samples(path: Path) -> list[Sample]:
     """The samples of a results file; none when it is not there."""
-    content = _read(path)
+    content = read_content(path)
     return list(content.get("raw", []))
 
 
@@ -109,7 +109,7 @@ class Unfinished:
 
         What could not be run is tried again.
         """
-        content = _read(self.path)
+        content = read_content(self.path)
         if (content.get("mode"), content.get("only")) != (run.mode, run.only) or not content:
             return run, []
         cut = Run(content["started"], content["commit"], run.mode, run.only)
@@ -120,7 +120,8 @@ class Unfinished:
         self.path.unlink(missing_ok=True)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read_content(path: Path) -> dict[str, Any]:
+    """A results file; empty when it is not there."""
     try:
         content = json.loads(path.read_text())
     except FileNotFoundError:

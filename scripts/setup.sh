@@ -10,9 +10,9 @@ cd "$(dirname "$0")/.."
 say() { printf 'setup: %s\n' "$*" >&2; }
 stop() { say "$@"; exit 1; }
 
-command -v "$python" >/dev/null || stop "no $python on PATH; install Python 3.10 or newer, or name one: make PYTHON=/path/to/python3"
-"$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
-    stop "$("$python" --version) is too old; Holdfast needs Python 3.10 or newer: make PYTHON=/path/to/python3"
+command -v "$python" >/dev/null || stop "no $python on PATH; install Python 3.11 or newer, or name one: make PYTHON=/path/to/python3"
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+    stop "$("$python" --version) is too old; Holdfast needs Python 3.11 or newer: make PYTHON=/path/to/python3"
 
 # command -> Debian package
 missing=''

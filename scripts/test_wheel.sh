@@ -31,8 +31,6 @@ for package in (holdfast, holdfast_sidecar):
     if not package.__file__.startswith(sys.argv[1]):
         sys.exit(f"{package.__name__} comes from {package.__file__}, not from the wheel")
 PYTHON
-export COVERAGE_FILE="$root/.coverage"
 "$packed/bin/python" -m pytest -q -m 'not soak' --numprocesses 2 --dist loadfile \
-    --cov --cov-append --cov-report= --cov-config "$root/pyproject.toml" \
     -c "$root/pyproject.toml" --rootdir "$root" \
     -p no:cacheprovider "$root/tests/unit"

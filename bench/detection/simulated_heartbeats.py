@@ -11,15 +11,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from bench.benchmark import Sample
-from holdfast_sidecar.decisions.absence import find_absent
-from holdfast_sidecar.decisions.cluster import Cluster, lost_nodes
-from holdfast_sidecar.decisions.liveness import COUNTED_BEATS, Beat, Heartbeats
+from holdfast_sidecar.decisions.absence import (
+    ROUNDS,
+    Witnesses,
+    find_absent,
+    judge_presence,
+)
+from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.liveness import COUNTED_BEATS, Beat, Heartbeats, StepTimes
+from holdfast_sidecar.readings.round_trips import LifeSign
 from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.settings import SidecarSettings
 
 NEVER = float("inf")
+
+STEPS = StepTimes(0.0)
+"""None are made: heartbeats have to hold by themselves."""
+
+NODES = 16
 
 PAUSED_SHARE = 0.03
 """Of the intervals between two heartbeats, two looks, or two calls that have a pause in them."""
@@ -28,13 +39,17 @@ CALL_S = 0.02
 """A call to the store takes up to this long besides."""
 
 
+UNANSWERED = {f"n{node}": LifeSign(0.0, ROUNDS) for node in range(NODES)}
+"""So do round trips: each node answered once, and never again."""
+
+
 @dataclass(frozen=True)
 class Weather:
     """What is simulated."""
 
     beats: int
     """Heartbeats to be written in all."""
-    nodes: int = 16
+    nodes: int = NODES
     pause_s: float = 0.5
     lost_every_s: float = 20.0
     """A node, or a sidecar alone, is lost this often."""
@@ -93,8 +108,7 @@ class Simulation:
             beats = {name: writer.beat for name, writer in self._write_until(now, answered)}
             judge.observe(beats, "server", now, answered)
             longest_s = max([longest_s, *self._silences(judge, now)])
-            lost = lost_nodes(cluster, judge, settings.node_timeout_s, now)
-            seen = Cluster(cluster.agents, cluster.nodes, cluster.plan, lost=lost)
+            seen = judge_presence(cluster, Witnesses(judge, STEPS, UNANSWERED), settings, now)
             found = find_absent(seen, judge, settings.node_timeout_s, now, now)
             for what in {f"{finding.kind.value} {finding.node}" for finding in found}:
                 if what in awaited:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 __version__ = "0.1.0"
-__all__ = ["attach"]
+__all__ = ["attach", "busy"]
 
 TYPE_CHECKING = False  # `typing` itself would cost every rank's interpreter start
 if TYPE_CHECKING:
     from holdfast.job import attach
+    from holdfast.recording import busy
 
 
 def __getattr__(name: str) -> object:
@@ -15,4 +16,8 @@ def __getattr__(name: str) -> object:
         from holdfast.job import attach
 
         return attach
+    if name == "busy":
+        from holdfast.recording import busy
+
+        return busy
     raise AttributeError(f"module 'holdfast' has no attribute {name!r}")

@@ -113,6 +113,13 @@ class Agreement:
         self.void()
         return False
 
+    def is_also_mine(self, answer: str) -> bool:
+        """Whether the first rank to answer this question gave the same answer."""
+        try:
+            return self.board.compare_set(self._key("answer"), "", answer).decode() == answer
+        except RuntimeError as error:
+            raise BoardLost(str(error)) from error
+
     def _await(
         self, timeout_s: float, now: Callable[[], float], pause: Callable[[float], None]
     ) -> bool:

@@ -42,9 +42,18 @@ def is_wanted(environ: Mapping[str, str]) -> bool:
     )
 
 
+def is_free_threaded() -> bool:
+    """Whether this Python runs without a GIL: words in the page are then not counted safely."""
+    has_gil = getattr(sys, "_is_gil_enabled", None)
+    return has_gil is not None and not has_gil()
+
+
 def arm() -> None:
     """Attach once torch is imported; at once where it is already (a warm interpreter)."""
-    if not is_wanted(os.environ):
+    if not is_wanted(os.environ) or _is_armed():
+        return
+    if is_free_threaded():
+        sys.stderr.write("holdfast: this rank is not watched: its Python is free-threaded\n")
         return
     if os.environ.get(environment.ATTACH):
         if foreign_launch.is_launcher(sys.orig_argv):
@@ -62,6 +71,13 @@ def arm() -> None:
         importing.watch("torch", before=_claim_page, after=_patch_torch)
 
 
+def _is_armed() -> bool:
+    """Whether it was called before: two paths to one directory on PYTHONPATH have it called twice,
+    and every patch twice would count everything twice."""
+    process = sys.modules.get("holdfast.process")
+    return importing.is_watched("torch") or (process is not None and process.current() is not None)
+
+
 def _claim_page() -> None:
     from holdfast import process
     from holdfast.guard import Guard
@@ -72,7 +88,7 @@ def _claim_page() -> None:
 
 
 def _become_the_rank(guard: Guard) -> None:
-    from holdfast import early_environment, last_words, process
+    from holdfast import early_environment, last_words, process, switches
     from holdfast.claim import claim
     from holdfast.page import Flag
     from holdfast.recorder import Recorder
@@ -91,10 +107,12 @@ def _become_the_rank(guard: Guard) -> None:
     process.hold(recorder, claimed.let_go)
     if early_environment.read_is_changed(os.environ):
         recorder.add_flag(Flag.NEEDS_COLD_START)
-    guard.run("death watch", lambda: _hold_for_life(claimed.descriptor, recorder))
-    if not is_foreign:
+    if switches.is_on("death-watch"):
+        guard.run("death watch", lambda: _hold_for_life(claimed.descriptor, recorder))
+    if not is_foreign and switches.is_on("tracing"):
         guard.run("tracing", _let_see)
-    guard.run("last words", lambda: last_words.install(identity.local_rank))
+    if switches.is_on("last-words"):
+        guard.run("last words", lambda: last_words.install(identity.local_rank))
 
 
 def _hold_for_life(descriptor: int, recorder: Recorder) -> None:
@@ -123,13 +141,15 @@ def _patch_torch() -> None:
 
 
 def _apply_patches(guard: Guard) -> None:
-    from holdfast import process
+    from holdfast import process, switches
     from holdfast.patches import PATCHES
 
     recorder = process.current()
     assert recorder is not None
     torch = sys.modules["torch"]
     for name, install in PATCHES:
+        if not switches.is_on(name):
+            continue
         guard.run(name, lambda install=install: install(torch, recorder, guard))  # type: ignore[misc]
 
 

@@ -13,6 +13,9 @@ import time
 from dataclasses import dataclass
 
 from holdfast import page
+from holdfast.own_directory import open_node
+from holdfast.owned import owned_file
+from holdfast.removing import unlink
 
 RACES = 100
 """Each lost race means that someone else replaced the page; more in a row is no race."""
@@ -73,9 +76,8 @@ def claim(
 
 
 def _open_directory(directory: str) -> int:
-    folder = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    facts = os.fstat(folder)
-    if facts.st_uid != os.geteuid() or stat.S_IMODE(facts.st_mode) & 0o077:
+    folder = open_node(directory)
+    if stat.S_IMODE(os.fstat(folder).st_mode) & 0o077:
         os.close(folder)
         raise PermissionError(f"{directory} must be this user's own and closed to others (0700)")
     return folder
@@ -119,7 +121,7 @@ def _remove_dead(folder: int, own: str) -> None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_still(descriptor, name, folder):
-                os.unlink(name, dir_fd=folder)
+                unlink(owned_file(name, folder))
         except BlockingIOError:
             continue
         finally:
@@ -147,7 +149,7 @@ def _publish(folder: int, name: str, identity: page.Identity, *, replaces: bool)
         os.link(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
     except BaseException:
         os.close(descriptor)
-        os.unlink(draft, dir_fd=folder)
+        unlink(owned_file(draft, folder))
         raise
-    os.unlink(draft, dir_fd=folder)
+    unlink(owned_file(draft, folder))
     return ClaimedPage(memory, descriptor)

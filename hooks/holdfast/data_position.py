@@ -122,7 +122,7 @@ class LoaderFeed:
     def position(self, world_size: int) -> Position:
         """Where it is, before the next batch is asked for."""
         # Between passes nobody is anywhere, and torchdata's loader would start a pass to tell.
-        tells = self._iterator is not None and _says_where_it_is(self._loader)
+        tells = self._iterator is not None and says_where_it_is(self._loader)
         return Position(
             epoch=self.epoch,
             taken=self._taken,
@@ -137,7 +137,7 @@ class LoaderFeed:
         taken = _batches_taken(position, world_size)
         if position.loader_state is not None and position.world_size == world_size:
             self._loader.load_state_dict(position.loader_state)
-            self._go_on(taken)
+            self._go_on(taken, position.loader_state)
         elif taken > 0:
             if position.pass_start is not None:
                 restore_random_state(position.pass_start, self._generators)
@@ -152,8 +152,9 @@ class LoaderFeed:
         for _ in range(count):
             self.take()
 
-    def _go_on(self, taken: int) -> None:
-        if hasattr(self._loader, "__len__") and taken >= len(self._loader):
+    def _go_on(self, taken: int, state: dict[str, Any]) -> None:
+        length = _length(self._loader)
+        if _has_read_all(state) or (length is not None and taken >= length):
             # Saved at the end of a pass: some loaders give an empty rest of it first, others
             # (torchdata's) begin the next pass at once.
             self.epoch += 1
@@ -163,7 +164,9 @@ class LoaderFeed:
             self._taken = taken
 
     def _start_pass(self) -> None:
-        for part in (self._loader, *_samplers(self._loader)):
+        # The data set too: streams are shuffled by it (datasets' IterableDataset).
+        parts = (self._loader, getattr(self._loader, "dataset", None), *_samplers(self._loader))
+        for part in parts:
             if callable(getattr(part, "set_epoch", None)):
                 part.set_epoch(self.epoch)
         self._pass_start = capture_random_state(self._generators)
@@ -191,10 +194,37 @@ class LoaderFeed:
 _END = object()
 
 
-def _says_where_it_is(loader: Any) -> bool:
+def says_where_it_is(loader: Any) -> bool:
+    """Whether a loader can be asked for its state."""
     # Accelerate's loaders have the methods always, and use them when they were told to.
     is_able = getattr(loader, "use_stateful_dataloader", True)
     return is_able and hasattr(loader, "state_dict") and hasattr(loader, "load_state_dict")
+
+
+def _length(loader: Any) -> int | None:
+    """Batches of a pass; None where nobody knows: every DataLoader has `__len__`, and over a stream
+    it raises."""
+    try:
+        return len(loader)
+    except TypeError:
+        return None
+
+
+def _has_read_all(state: Any) -> bool:
+    """Whether torchdata's loader had come to the end of its stream, in each of its workers.
+
+    It notes that before it says so, and its data set may have gone back to its beginning by then.
+    """
+    return all(ended := list(_values_of("fetcher_ended", state))) and bool(ended)
+
+
+def _values_of(key: str, state: Any) -> Iterator[Any]:
+    if isinstance(state, dict):
+        for name, value in state.items():
+            if name == key:
+                yield value
+            else:
+                yield from _values_of(key, value)
 
 
 def _samplers(loader: Any) -> list[Any]:

@@ -64,18 +64,23 @@ only with others of the same role. Set by the user where torch's meshes and pipe
 the shell, or by the script before `init_process_group`, where it differs from rank to rank."""
 
 HOOKS = "HOLDFAST_HOOKS"
-"""`0` switches the hooks off in every rank."""
+"""`0` switches the hooks off in every rank; `-optimizer,+transfers` leaves one out and adds another
+(see `switches`)."""
 
 FLIGHT_RECORDER = "HOLDFAST_FLIGHT_RECORDER"
 """`0`: ranks don't open the socket on which torch's worker server tells of their collectives."""
 
 FLOPS = "HOLDFAST_FLOPS"
-"""`0`: no step's floating-point operations are counted; another number: what one step of each rank
-has of them."""
+"""Floating-point operations of one step of each rank; `count`: torch's counter counts one step;
+`0`: none are told. Unset: 6 for each parameter and token."""
 
 PEAK_FLOPS = "HOLDFAST_PEAK_FLOPS"
 """Floating-point operations that each rank's device does in a second at best; unset: by its name,
 where that is known."""
+
+LAUNCH_ID = "HOLDFAST_LAUNCH_ID"
+"""What whoever starts the launchers calls this launch, the same on all its nodes: Kubernetes' uid
+of the Job, say. Set by the user; under Slurm its job is taken unless it is set."""
 
 REDIS_URL = "HOLDFAST_REDIS"
 REDIS_USER = "HOLDFAST_REDIS_USER"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from holdfast import environment
+from holdfast.own_directory import SHM_PARTS, make_closed, open_private
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -114,25 +115,23 @@ def settle(environ: MutableMapping[str, str]) -> None:
     node, attempt = node_name(environ, os.uname().nodename), attempt_of(environ)
     environ[environment.NODE] = node
     environ[environment.ATTEMPT] = str(attempt)
-    for name in (environment.PAGE_DIR, environment.EVIDENCE_DIR):
+    for name, parts, inner in (
+        (environment.PAGE_DIR, SHM_PARTS, 0),
+        (environment.EVIDENCE_DIR, 2, 2),
+    ):
         path = environ.get(name, "")
         if path:
             path = path.replace(NODE_HERE, node).replace(ATTEMPT_HERE, str(attempt))
             environ[name] = path
-            make_private(path)
+            make_private(path.rsplit("/", inner)[0], parts)
+            make_closed(path)
 
 
-def make_private(path: str) -> None:
-    """Make a directory and what is missing above it, each for this user alone."""
-    missing = []
-    while path and not os.path.isdir(path):  # noqa: PTH112
-        missing.append(path)
-        path = os.path.dirname(path)  # noqa: PTH120
-    for folder in reversed(missing):
-        try:
-            os.mkdir(folder, 0o700)  # noqa: PTH102
-        except FileExistsError:
-            continue  # another rank of this node was first
+def make_private(path: str, own_parts: int = SHM_PARTS) -> None:
+    """Make a directory of which so many parts are ours, each for this user alone. OSError."""
+    above = os.path.abspath(path).rsplit("/", own_parts)[0]  # noqa: PTH100
+    os.makedirs(above or "/", 0o700, exist_ok=True)  # noqa: PTH103
+    os.close(open_private(path, own_parts, make=True))
 
 
 def rank_environment(job: str, shm_dir: str, state_root: str, user_id: int) -> dict[str, str]:

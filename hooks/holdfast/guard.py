@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import CodeType, TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 
@@ -89,6 +90,30 @@ class Guard:
                 type(error).__name__,
                 error,
             )
+
+
+@dataclass(frozen=True)
+class Raised:
+    """What was tried did not come to its end."""
+
+    error: Exception
+
+
+def tried(call: Callable[..., T], *arguments: Any) -> T | Raised:
+    """What foreign code answers, or what it raises: there that is what is asked for, and neither
+    logged nor counted."""
+    trial = _Trial()
+    answer = trial.wrap("that is tried", call, None)(*arguments)
+    return Raised(trial.error) if trial.error is not None else cast(T, answer)
+
+
+class _Trial(Guard):
+    def __init__(self) -> None:
+        super().__init__(lambda: None)
+        self.error: Exception | None = None
+
+    def _note(self, name: str, error: Exception, errors: int) -> None:
+        self.error = error
 
 
 def _came_from_a_signal_handler(traceback: TracebackType | None) -> bool:

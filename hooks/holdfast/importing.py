@@ -16,6 +16,12 @@ def watch(name: str, before: Callable[[], None], after: Callable[[], None]) -> N
     sys.meta_path.insert(0, ImportWatch(name, before, after))
 
 
+def is_watched(name: str) -> bool:
+    """Whether somebody here is to be told of this module's import."""
+    watches = (finder for finder in sys.meta_path if isinstance(finder, ImportWatch))
+    return any(one.name == name for one in watches)
+
+
 def once(name: str, then: Callable[[], None]) -> None:
     """Call `then` once the module is imported: now, when it is already."""
     if name in sys.modules:
@@ -28,7 +34,7 @@ class ImportWatch:
     """A finder that finds nothing itself: it lets the others find, and listens to the loading."""
 
     def __init__(self, name: str, before: Callable[[], None], after: Callable[[], None]) -> None:
-        self._name = name
+        self.name = name
         self._before = before
         self._after = after
 
@@ -36,7 +42,7 @@ class ImportWatch:
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """What the other finders answer for our module; nothing for any other."""
-        if name != self._name:
+        if name != self.name:
             return None
         # Those before this one found nothing. Of those after it others may watch the same module.
         place = sys.meta_path.index(self) + 1 if self in sys.meta_path else 0

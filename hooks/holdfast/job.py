@@ -9,26 +9,37 @@ from typing import Any, TypeVar
 
 import torch
 
-from holdfast import environment, termination
+from holdfast import environment, switches, termination
 from holdfast.batch_skips import parse_skips
-from holdfast.counted_step import tell_flops
 from holdfast.data_position import Feed, LoaderFeed, Position, SequenceFeed, restore_random_numbers
 from holdfast.device_numbers import PinnedCopies, Tell
-from holdfast.loop import Boundary, read_write_timeout_s
+from holdfast.guard import Guard
+from holdfast.loop import Boundary
 from holdfast.page import Flag, Phase
-from holdfast.placement import Placement, read_placement
+from holdfast.placement import Placement, read_placement, read_write_timeout_s
 from holdfast.random_state import capture_random_state
-from holdfast.recording import Recording, recording
+from holdfast.recording import Recording, Unwatched, count_error, recording
 from holdfast.registered import register
 from holdfast.resuming import parse_candidates, read_key, resume
 from holdfast.saving import LoadFunction, Savable, SaveFunction
 from holdfast.snapshots.found import read_slots_of_before
-from holdfast.snapshots.rounds import read_rounds
+from holdfast.snapshots.rounds import has_snapshots, read_rounds
+from holdfast.step_flops import tell_flops
 from holdfast.storage import absolute
+from holdfast.waiting_gradients import MOST_GATHERED
 
 log = logging.getLogger(__name__)
 
 _DATA, _FORWARD = Phase.DATA, Phase.FORWARD
+
+_NO_BOUNDARY = (
+    f"the gradients of {MOST_GATHERED} batches wait for an optimizer: none of those attached was "
+    "heard to step, or a backward pass after its step left gradients for the next one. Meanwhile "
+    "there was no snapshot, no checkpoint and no ordered stop. Only a torch.optim.Optimizer is "
+    "heard; for any other, name the model in attach() and set its gradients to None when they are "
+    "used. From now on a batch without a step counts where the parameters of the attached "
+    "optimizers hold no gradients"
+)
 
 T = TypeVar("T")
 
@@ -38,6 +49,7 @@ def attach(
     save: SaveFunction | None = None,
     load: LoadFunction | None = None,
     flops_per_step: float | None = None,
+    flops_per_token: float | None = None,
     **state: Any,
 ) -> Job:
     """Name what shall survive: anything with state_dict and load_state_dict, by keyword.
@@ -47,14 +59,17 @@ def attach(
     Models and optimizers may be sharded (DTensor) or replicated (DDP). `save(path, step)` and
     `load(path, step)` are called on every rank, in place of or beside named state; `save` returns
     when its files are on storage. Raises CannotRegister for what can't be saved.
-    `flops_per_step`: floating-point operations of one step of this rank, for the utilisation that
-    is told; by default Holdfast counts them.
+    `flops_per_step`, or `flops_per_token` with the tokens of `job.report`: floating-point
+    operations of this rank, for the utilisation that is told; by default 6 for each parameter and
+    token.
     """
     if (save is None) != (load is None):
         raise TypeError("attach: save= and load= belong together; only one of them was given")
     recorder = recording()
     if flops_per_step is not None:
         tell_flops(recorder, flops_per_step)
+    if flops_per_token is not None:
+        recorder.note_flops_per_token(flops_per_token)
     return Job(Savable(register(state), save, load), recorder)
 
 
@@ -67,15 +82,28 @@ class Job:
         self._boundary: Boundary | None = None
         self._feed: Feed | None = None
         self._position: Position | None = None
-        self._losses = _Reported(recording.report_loss)
-        self._gradients = _Reported(recording.report_gradient)
-        self._tokens = _Reported(lambda count, step: recording.report_work(count, 0.0, step))
+        guard = Guard(lambda: count_error(recording))
+        self._losses = _Reported(recording.report_loss, guard)
+        self._gradients = _Reported(recording.report_gradient, guard)
+        self._tokens = _Reported(lambda count, step: recording.report_work(count, 0.0, step), guard)
         self._step = 0
         self._epoch = 0
         self._stopped = False
+        self._gathered = 0
+        # What can't be found out counts as waiting, too.
+        self._ask_gradients = guard.wrap("that looks for gradients", recording.gradients_wait, True)
         if savable:
+            named = savable.registered
+            recording.expect_steps_of((named.optimizers or named.models).values())
             recording.add_flag(Flag.STATE_REGISTERED)
             termination.hold(recording)
+            if not isinstance(recording, Unwatched) and not switches.is_on("optimizer"):
+                log.warning(
+                    "holdfast: %s leaves out optimizer: no step of one is heard, so that gradients "
+                    "seem to wait unless a weight is seen to change, and then there is no "
+                    "snapshot, no checkpoint and no ordered stop",
+                    environment.HOOKS,
+                )
 
     @property
     def step(self) -> int:
@@ -121,6 +149,9 @@ class Job:
     ) -> Iterator[T]:
         """The batches of `source`, each a step, going on where the last attempt was saved.
 
+        What is ordered for a step is done before the next batch is asked for, once no gradients
+        wait for their optimizer: where those of several batches are gathered, behind the last one.
+
         A sequence (a list, `range(n)`) is indexed by step. A loader is run pass after pass, with
         `set_epoch` where its sampler has one, until `until` steps or `epochs` passes are complete
         in all; one pass when neither is given. Keep passes inside: after a resume, a loop around
@@ -144,16 +175,19 @@ class Job:
         if parse_skips(os.environ.get(environment.SKIPS, ""), self._step):
             log.warning("holdfast: no batches are passed over: this loop's data is not Holdfast's")
         self._recording.enter(Phase.DATA)
-        self._cross(boundary)
+        if not self._gradients_wait(is_turn=False):
+            self._cross(boundary)
 
-    def end_step(self) -> bool:
+    def end_step(self, *, is_boundary: bool = False) -> bool:
         """One more step of that loop is completed; False: leave the loop.
 
         To be called on every rank after each of its steps. Where in the data it is, whoever owns
-        the loop saves and restores; the random numbers are kept here.
+        the loop saves and restores; the random numbers are kept here. `is_boundary`: whoever owns
+        the loop knows that no gradient waits for its optimizer; else that is found out.
         """
         self._step += 1
-        self._cross(self._ready())
+        if not self._gradients_wait() or is_boundary:
+            self._cross(self._ready())
         self._recording.end_step(self._step, _DATA)
         return not self._stopped
 
@@ -216,9 +250,11 @@ class Job:
 
         enter = self._recording.enter
         skips = parse_skips(os.environ.get(environment.SKIPS, ""), self._step)
+        goes_on = True
         try:
             enter(Phase.DATA)
-            goes_on = self._goes_on(boundary.cross(self._step, position))
+            if not self._gradients_wait(is_turn=False):
+                goes_on = self._goes_on(boundary.cross(self._step, position))
             while goes_on and (until is None or self._step < until):
                 try:
                     if skips:
@@ -229,12 +265,26 @@ class Job:
                 enter(_FORWARD)
                 yield batch
                 self._step += 1
-                goes_on = self._goes_on(boundary.cross(self._step, position))
+                if not self._gradients_wait():
+                    goes_on = self._goes_on(boundary.cross(self._step, position))
                 # Only now: what is published as completed is also kept in a snapshot.
                 self._recording.end_step(self._step, _DATA)
         finally:
             boundary.leave()
             enter(Phase.IDLE)
+
+    def _gradients_wait(self, is_turn: bool = True) -> bool:
+        waits = self._ask_gradients(is_turn)
+        before, self._gathered = self._gathered, self._gathered + 1 if waits else 0
+        if self._gathered == MOST_GATHERED:
+            log.warning("holdfast: %s", _NO_BOUNDARY)
+            self._recording.say_unrestorable([_NO_BOUNDARY, *self._unrestorable()])
+        elif before >= MOST_GATHERED and not waits:
+            self._recording.say_unrestorable(self._unrestorable())
+        return waits
+
+    def _unrestorable(self) -> list[str]:
+        return [] if self._boundary is None else self._boundary.unrestorable
 
     def _pass_over(self, feed: Feed, skips: dict[int, int]) -> None:
         """Leave out the batches that are to be left out before this step's."""
@@ -296,6 +346,7 @@ class Job:
                 os.environ.get(environment.JOB, ""),
                 write_timeout_s=read_write_timeout_s(os.environ),
                 rounds=read_rounds(os.environ, self._recording, place, self._savable),
+                has_snapshots=has_snapshots(os.environ),
             )
         return self._boundary
 
@@ -303,18 +354,33 @@ class Job:
 class _Reported:
     """One kind of number that the script tells."""
 
-    def __init__(self, tell: Tell) -> None:
+    def __init__(self, tell: Tell, guard: Guard) -> None:
         self._tell = tell
         self._copies: PinnedCopies | None = None
+        self._look = guard.wrap("that looks for reported numbers", self._report_copies, None)
+        self._copy = guard.wrap("that copies a reported number", self._start_copy, None)
 
     def tell(self, number: Any, step: int) -> None:
         """Tell it, and what has arrived from the GPU since."""
         if self._copies is not None:
-            self._copies.report(self._tell)
+            self._look()
         if not isinstance(number, torch.Tensor):
             self._tell(float(number), step)
         elif not number.is_cuda:
             self._tell(number.item(), step)
         else:
+            self._copy(number, step)
+
+    def _report_copies(self) -> None:
+        if self._copies is not None and not _is_capturing():
+            self._copies.report(self._tell)
+
+    def _start_copy(self, number: torch.Tensor, step: int) -> None:
+        if not _is_capturing():  # else it would be a part of the graph
             self._copies = self._copies or PinnedCopies(torch)
             self._copies.start(number.detach(), step)
+
+
+def _is_capturing() -> bool:
+    """Whether a CUDA graph is being captured now."""
+    return torch.cuda.is_initialized() and bool(torch.cuda.is_current_stream_capturing())

@@ -111,7 +111,7 @@ def _write_error_file(error: BaseException) -> None:
     try:
         raise error  # the handler formats the exception that is being handled
     except BaseException:
-        # Raising it put this frame on top, as if the error were ours. (Python 3.10 keeps it.)
+        # Raising it put this frame on top, as if the error were ours.
         error.__traceback__ = frames
         get_error_handler().record_exception(error)
     finally:

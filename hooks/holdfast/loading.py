@@ -105,8 +105,8 @@ def _model_tensors(
     parameters = {key for key, _ in inner.named_parameters(remove_duplicate=False)}
     if resized and not parameters.isdisjoint(mine):
         raise LoadFailed(
-            f"model {name!r} was neither DDP nor DTensor, so nobody knows how its ranks' "
-            "parameters fit another number of ranks; pass save= and load= functions"
+            f"model {name!r} has parameters of neither DDP nor DTensor, so nobody knows how "
+            "those of its ranks fit another number of ranks; pass save= and load= functions"
         )
     shared: SharedState = {}
     for key, value in state.items():

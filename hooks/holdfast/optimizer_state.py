@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.distributed.tensor import DTensor
 
+from holdfast.own_state import CannotSave
 from holdfast.registered import OwnState, SharedState
 
 Allocate = Callable[[str, Any, Any], Any]
@@ -25,6 +26,8 @@ def take_optimizer(
     """Shared tensors under `<name>/<parameter>/<key>`, the rest as this rank's own."""
     parameters = _parameters(optimizer)
     titles = _titles(parameters, names)
+    if names:
+        _check_titles(name, parameters, names)
     state_dict = optimizer.state_dict()
     shared: SharedState = {}
     shared_keys: dict[str, list[str]] = {}
@@ -94,6 +97,18 @@ def give_optimizer(
         for saved, group in zip(own["groups"], current, strict=True)
     ]
     optimizer.load_state_dict({**own["extra"], "state": state, "param_groups": groups})
+
+
+def _check_titles(name: str, parameters: list[Any], names: dict[int, str]) -> None:
+    """What is saved of a parameter that no attached model has could not be given back to it: its
+    numbers would be lost, and where it is a shard that is gathered at the moment, its name too."""
+    if unnamed := [one for one in parameters if id(one) not in names]:
+        shape = list(unnamed[0].shape)
+        raise CannotSave(
+            f"{name} steps {len(unnamed)} of {len(parameters)} parameters that no attached model "
+            f"has (the first one's shape is {shape}): attach their module as well, or pass save= "
+            "and load= functions"
+        )
 
 
 def _parameters(optimizer: Any) -> list[Any]:

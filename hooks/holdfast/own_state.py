@@ -33,7 +33,11 @@ _NEVER_ODD = frozenset({bool, str, type(None)})
 _LARGE = 1 << 63
 
 
-class NotPlain(TypeError):
+class CannotSave(TypeError):
+    """State that could not come back as it is; says where it lies and what to do."""
+
+
+class NotPlain(CannotSave):
     """State that could only be saved by pickling it; says where it lies and what to do."""
 
 
@@ -56,7 +60,8 @@ def encode(own: Any) -> tuple[Any, list[torch.Tensor]]:
 def decode(plain: Any, tensors: list[torch.Tensor]) -> Any:
     """The state that was encoded; raises ValueError when it is none.
 
-    The tensors are handed on as they are; arrays are copied out of them.
+    The tensors are handed on as they are, those that were on another device than the CPU moved to
+    such a one; arrays are copied out of them.
     """
     try:
         return _Decoder(tensors).decode(plain)
@@ -79,6 +84,7 @@ class _Encoder:
     def __init__(self) -> None:
         self.tensors: list[torch.Tensor] = []
         self._places: dict[int, int] = {}
+        self._keeps_devices = True
 
     def encode(self, value: Any, depth: int) -> Any:
         """A value of any type."""
@@ -127,6 +133,8 @@ class _Encoder:
         if set(map(type, values)) <= {str} and MARK not in values:
             encoded = {}
             for key, value in values.items():
+                # A model's loading copies into its own tensors, wherever they are.
+                self._keeps_devices = self._keeps_devices if depth > 1 else key != "models"
                 try:
                     encoded[key] = self.encode(value, depth)
                 except _Odd as odd:
@@ -161,7 +169,10 @@ class _Encoder:
         place = self._places.get(id(value))
         if place is None:
             place = self._places[id(value)] = self._put(value)
-        return {MARK: "tensor", "v": place}
+        encoded = {MARK: "tensor", "v": place}
+        if self._keeps_devices and not value.is_cpu:
+            encoded["on"] = spell_device(value.device, _current_index(value.device.type))
+        return encoded
 
     def record(self, value: Any, depth: int) -> Any:
         """One of our own dataclasses."""
@@ -217,6 +228,7 @@ class _Decoder:
 
     def __init__(self, tensors: list[torch.Tensor]) -> None:
         self._tensors = tensors
+        self._moved: dict[int, torch.Tensor] = {}
 
     def decode(self, plain: Any) -> Any:
         """A value of any type."""
@@ -242,10 +254,24 @@ class _Decoder:
             pairs = [(self.decode(key), self.decode(item)) for key, item in value]
             return defaultdict(factory, pairs)
         if kind == "tensor":
-            return self._tensors[value]
+            return self._decode_tensor(self._tensors[value], plain.get("on"))
         if kind in ("array", "scalar"):
             return self._decode_numpy(kind, plain)
         return _FROM_VALUE[kind](value)
+
+    def _decode_tensor(self, tensor: torch.Tensor, spelt: list[Any] | None) -> torch.Tensor:
+        """Moved once, however often it occurs."""
+        if spelt is None or not _is_there(str(spelt[0])):
+            return tensor
+        moved = self._moved.get(id(tensor))
+        if moved is None:
+            kind = str(spelt[0])
+            device = parse_device(spelt, _current_index(kind), _device_count(kind))
+            try:
+                moved = self._moved[id(tensor)] = tensor.to(device)
+            except RuntimeError as error:
+                raise ValueError(f"a tensor that belongs on {device}: {error}") from error
+        return moved
 
     def _decode_numpy(self, kind: str, plain: dict[str, Any]) -> Any:
         import numpy
@@ -279,6 +305,47 @@ _FROM_VALUE: dict[str, Callable[[Any], Any]] = {
     "dtype": lambda name: _torch_dtype(name),
     "device": torch.device,
 }
+
+
+def spell_device(device: torch.device, current: int) -> list[Any]:
+    """Type of a device, and its index counted from the current one: a rank that comes back may be
+    given other devices, and has its tensors on its own."""
+    return [device.type, 0 if device.index is None else device.index - current]
+
+
+def parse_device(spelt: list[Any], current: int, count: int) -> torch.device:
+    """The device that spell_device() meant, seen from another current one; that one itself where
+    so many devices are too few, as on a machine where each rank sees its own GPU alone."""
+    kind, offset = spelt
+    index = current + int(offset)
+    if not 0 <= index < count:
+        index = current
+    try:
+        return torch.device(kind) if _module(kind) is None else torch.device(kind, index)
+    except RuntimeError as error:
+        raise ValueError(f"{kind!r} is no kind of device") from error
+
+
+def _current_index(kind: str) -> int:
+    module = _module(kind)
+    return 0 if module is None else int(module.current_device())
+
+
+def _device_count(kind: str) -> int:
+    module = _module(kind)
+    return 0 if module is None else int(module.device_count())
+
+
+def _is_there(kind: str) -> bool:
+    """Whether there are such devices here: else whoever takes the tensor has none there either."""
+    module = _module(kind)
+    return module is None or bool(module.is_available())
+
+
+def _module(kind: str) -> Any:
+    """torch.cuda for cuda; None for devices that have no index (meta, mps)."""
+    module = getattr(torch, kind, None)
+    return module if hasattr(module, "current_device") else None
 
 
 def _torch_dtype(name: str) -> torch.dtype:

@@ -10,6 +10,7 @@ Layout (bytes, little endian), page size 45,056:
     2048  replies    one slot of 128 bytes per kind of order that is answered
     3072  death      the mutex that the rank's main thread holds for life; see DEATH_WATCH
     4096  last words what an exception said, as JSON
+    6144  state      what of it could not be restored, as JSON; see pack_unrestorable
     8192  ring       256 records of 144 bytes; the word PUBLISHED counts them
 """
 
@@ -25,7 +26,7 @@ from enum import IntEnum, IntFlag
 from typing import Any
 
 MAGIC = b"HOLDFAST"
-VERSION = 4
+VERSION = 5
 PAGE_SIZE = 45_056
 
 STACKS_SIGNAL = signal.SIGRTMIN + 12
@@ -92,8 +93,10 @@ class Word(IntEnum):
     SCALER_SKIPS = 30  # steps in a row that a loss scaler passed over; 0: the newest it did not
     DEATH_WATCH = 31  # 1: the main thread holds the mutex at DEATH_OFFSET; whoever gets it, knows
     TOKENS = 32  # tokens that the script said it trained on, in this attempt
-    MODEL_FLOPS = 33  # float64: of one step of this rank, recomputing left out; 0: not counted yet
-    HARDWARE_FLOPS = 34  # float64: the same with what activation checkpointing computes again
+    MODEL_FLOPS = 33  # float64: of one step of this rank; 0: not known yet
+    HARDWARE_FLOPS = (
+        34  # float64: the same with what activation checkpointing computes again; 0: unknown
+    )
     PEAK_FLOPS = 35  # float64: a second, of this rank's device at best; 0: not known
     MEMORY_ALLOCATED = 36  # bytes of this rank's device that tensors hold; 0: it has none
     MEMORY_RESERVED = 37  # bytes that torch's allocator holds, tensors included
@@ -109,6 +112,13 @@ class Word(IntEnum):
     SENT_BYTES_3 = 47
     SENT_BYTES_4 = 48
     ANATOMY_EVERY = 49  # the parts of every so manyth step are measured; 0 reads as 1: of all
+    BUSY_CHANGED_NS = (
+        50  # CLOCK_MONOTONIC at which the script last said that it is busy, or no more
+    )
+    BUSY_WITH_1 = 51  # what with, UTF-8 in this and the next three; 0: with nothing
+    BUSY_WITH_2 = 52
+    BUSY_WITH_3 = 53
+    BUSY_WITH_4 = 54
 
 
 class Flag(IntFlag):
@@ -122,6 +132,7 @@ class Flag(IntFlag):
     NEEDS_COLD_START = 32  # it set variables that torch reads when it is loaded
     HOLDS_TERMINATION = 64  # it survives SIGTERM; END_SIGNAL ends it
     OTHER_BACKEND = 128  # of its process groups some use another backend than gloo
+    NO_ROOM_FOR_RECORDER = 256  # too few threads may be started: its flight recorder can't be asked
 
 
 class RecordFlag(IntFlag):
@@ -178,6 +189,8 @@ DEATH_SIZE = 64
 """Room for a pthread_mutex_t of glibc: 40 bytes on x86-64, 48 on aarch64."""
 LAST_WORDS_OFFSET = 4096
 LAST_WORDS_SIZE = 2048
+UNRESTORABLE_OFFSET = 6144
+UNRESTORABLE_SIZE = 2048
 RING_OFFSET = 8192
 RECORD_SIZE = 144
 RING_CAPACITY = (PAGE_SIZE - RING_OFFSET) // RECORD_SIZE
@@ -269,6 +282,25 @@ def uses_gloo_alone(words: tuple[int, ...]) -> bool:
     """Whether the rank has process groups, and gloo is all that they use."""
     in_question = words[Word.FLAGS] & (Flag.GROUP_INITIALISED | Flag.OTHER_BACKEND)
     return in_question == Flag.GROUP_INITIALISED
+
+
+BUSY_WORDS = 4
+_BUSY = struct.Struct(f"<{BUSY_WORDS}Q")
+
+
+def pack_busy(what: str) -> tuple[int, ...]:
+    """The words from BUSY_WITH_1 on; what is longer than they are is cut."""
+    text = what.replace("\0", " ").strip().encode(errors="replace") or b"busy"
+    return _BUSY.unpack(text[: _BUSY.size].ljust(_BUSY.size, b"\0"))
+
+
+def parse_busy(words: tuple[int, ...]) -> str:
+    """What the script says that it is busy with, as one line of text; empty: with nothing."""
+    first = Word.BUSY_WITH_1
+    if not words[first]:
+        return ""
+    text = _BUSY.pack(*words[first : first + BUSY_WORDS]).rstrip(b"\0").decode(errors="ignore")
+    return "".join(one if one.isprintable() else "?" for one in text) or "busy"
 
 
 def float_bits(value: float) -> int:
@@ -470,6 +502,8 @@ class Reply:
 
     state: ReplyState
     step: int
+    """The ordered one; of what was saved or copied: the boundary where it was, the first one from
+    there on."""
     size_bytes: int
     duration_ns: int
     identifier: str
@@ -510,22 +544,50 @@ def pack_last_words(words: dict[str, Any]) -> bytes:
             break
         cut = {key: str(value)[-limit:] for key, value in words.items()}
         text = json.dumps(cut).encode()
-    text = text[:room]
-    return _LENGTH_AND_CHECKSUM.pack(len(text), zlib.crc32(text)) + text
+    return _pack_text(text[:room])
 
 
 def parse_last_words(page: bytes) -> dict[str, Any] | None:
     """What an exception said; None when nothing was said or it is torn."""
-    length, checksum = _LENGTH_AND_CHECKSUM.unpack_from(page, LAST_WORDS_OFFSET)
-    start = LAST_WORDS_OFFSET + _LENGTH_AND_CHECKSUM.size
+    words = _parse_text(page, LAST_WORDS_OFFSET, LAST_WORDS_SIZE)
+    return words if isinstance(words, dict) else None
+
+
+def pack_unrestorable(reasons: list[str]) -> bytes:
+    """Pack what of a rank's state could not be restored, in sentences; the last ones are left out
+    where they don't fit."""
+    room = UNRESTORABLE_SIZE - _LENGTH_AND_CHECKSUM.size
+    lines = (" ".join(reason.split())[:LONGEST_REASON] for reason in reasons)
+    kept = ["".join(letter for letter in line if letter.isprintable()) for line in lines]
+    while len(text := json.dumps(kept, ensure_ascii=False).encode()) > room:
+        kept = kept[:-1]
+    return _pack_text(text)
+
+
+LONGEST_REASON = 400
+"""Characters, of which JSON may spell each with four bytes: one always fits."""
+
+
+def parse_unrestorable(page: bytes) -> tuple[str, ...]:
+    """What of this rank's state could not be restored; empty when nothing was said."""
+    reasons = _parse_text(page, UNRESTORABLE_OFFSET, UNRESTORABLE_SIZE)
+    return tuple(map(str, reasons)) if isinstance(reasons, list) else ()
+
+
+def _pack_text(text: bytes) -> bytes:
+    return _LENGTH_AND_CHECKSUM.pack(len(text), zlib.crc32(text)) + text
+
+
+def _parse_text(page: bytes, offset: int, size: int) -> Any:
+    length, checksum = _LENGTH_AND_CHECKSUM.unpack_from(page, offset)
+    start = offset + _LENGTH_AND_CHECKSUM.size
     text = page[start : start + length]
-    if length == 0 or zlib.crc32(text) != checksum:
+    if length == 0 or start + length > offset + size or zlib.crc32(text) != checksum:
         return None
     try:
-        words = json.loads(text)
+        return json.loads(text)
     except ValueError:
         return None
-    return words if isinstance(words, dict) else None
 
 
 def page_name(attempt: int, local_rank: int) -> str:

@@ -11,7 +11,7 @@ import struct
 import threading
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from holdfast import page, sampling
@@ -39,6 +39,7 @@ from holdfast.record_draft import (
     TOKENS_AT,
     cut,
 )
+from holdfast.waiting_gradients import WaitingGradients
 
 _WORDS = page.WORDS_OFFSET // 8
 _PUBLISHED = _WORDS + Word.PUBLISHED
@@ -57,6 +58,8 @@ _SCALER_SKIPS = _WORDS + Word.SCALER_SKIPS
 _FLAGS = _WORDS + Word.FLAGS
 _TOKENS = _WORDS + Word.TOKENS
 _ANATOMY_EVERY = _WORDS + Word.ANATOMY_EVERY
+_BUSY_CHANGED_NS = _WORDS + Word.BUSY_CHANGED_NS
+_BUSY_WITH = slice(_WORDS + Word.BUSY_WITH_1, _WORDS + Word.BUSY_WITH_1 + page.BUSY_WORDS)
 
 _LOSS = int(RecordFlag.LOSS)
 _GRADIENT = int(RecordFlag.GRADIENT)
@@ -107,8 +110,11 @@ class Recorder:
         "answered",
         "attempt",
         "backwards_unseen",
+        "flops_per_token",
         "gradient_is_reported",
+        "gradients",
         "has_group",
+        "ids_seen",
         "is_measured",
         "loop_is_wrapped",
         "loss_is_reported",
@@ -116,6 +122,7 @@ class Recorder:
         "on_phase",
         "on_step",
         "on_trace",
+        "parameters",
         "phase",
         "reducer_slot",
         "sees_waits",
@@ -136,6 +143,7 @@ class Recorder:
         """Identifier of the checkpoint order that was answered last."""
         self.thread = threading.get_ident()
         """Which thread trains; hooks that run in another one leave the page alone."""
+        self.gradients = WaitingGradients()
         self.loop_is_wrapped = False
         self.loss_is_reported = False
         """Whether the script names its loss itself; what hooks see no longer counts then."""
@@ -148,6 +156,12 @@ class Recorder:
         """The progress at which an optimizer had stepped last."""
         self._published = 0
         self._record: list[Any] = list(NEW_RECORD)
+        self.flops_per_token = 0.0
+        """Floating-point operations of this rank, by the script's own word; 0: it says nothing."""
+        self.parameters = 0
+        """So many are trained; 0: not known."""
+        self.ids_seen = 0
+        """Token ids in the batches of the step being run."""
         self.has_group = False
         """Whether there are process groups, so that a backward pass may wait for others."""
         self.sees_waits = False
@@ -263,6 +277,29 @@ class Recorder:
         if self._progress == self._stepped:
             self.phase = _IDLE
 
+    def begin_busy(self, what: str) -> tuple[Phase, tuple[int, ...]]:
+        """The script says what it does now; answers what `end_busy` is to be told. In a step that
+        is no part of it, so it counts as what lies between."""
+        words = self._words
+        self.rest_until_now()
+        before = self.phase, tuple(words[_BUSY_WITH])
+        for index, word in enumerate(page.pack_busy(what), start=_BUSY_WITH.start):
+            words[index] = word
+        words[_BUSY_CHANGED_NS] = self._clock()
+        if PARTS[self.phase] != OUTSIDE:
+            self.enter(_IDLE)
+        return before
+
+    def end_busy(self, before: tuple[Phase, tuple[int, ...]]) -> None:
+        """It does what it did before."""
+        phase, what = before
+        words = self._words
+        for index, word in enumerate(what, start=_BUSY_WITH.start):
+            words[index] = word
+        words[_BUSY_CHANGED_NS] = self._clock()
+        if PARTS[phase] != OUTSIDE:
+            self.enter(phase)
+
     def wait_in(self, slot: int, ns: int) -> None:
         """Of the time spent communicating, this much was in the process group of this slot."""
         if 0 <= slot < page.GROUPS_TIMED and ns > 0 and self.is_measured:
@@ -283,6 +320,15 @@ class Recorder:
         """One more backward pass."""
         self._record[BACKWARDS] += 1
 
+    def expect_steps_of(self, owners: Iterable[Any]) -> None:
+        """Optimizers, else modules, whose gradients are looked at before a boundary counts."""
+        self.gradients.expect(owners)
+
+    def gradients_wait(self, is_turn: bool = True) -> bool:
+        """Whether gradients wait for their optimizer; to be asked once a turn, at its end, and as a
+        loop begins."""
+        return self.gradients.end_turn(is_turn)
+
     @property
     def backwards(self) -> int:
         """Backward passes of this step so far."""
@@ -298,6 +344,15 @@ class Recorder:
         if not record[FLAGS_AT] & _WORK_REPORTED:
             record[TOKENS_AT] += tokens
             record[SQUARES_AT] += squares
+
+    def take_ids_seen(self) -> int:
+        """Token ids in the batches since the last time."""
+        seen, self.ids_seen = self.ids_seen, 0
+        return seen
+
+    def note_flops_per_token(self, flops: float) -> None:
+        """How many operations a token takes this rank to train on, by the script's own word."""
+        self.flops_per_token = flops
 
     def report_work(self, tokens: float, squares: float = 0.0, step: int | None = None) -> None:
         """So many more tokens were trained on, `squares` the sum of their sequences' lengths
@@ -393,6 +448,10 @@ class Recorder:
     def say(self, words: dict[str, Any]) -> None:
         """Leave last words."""
         self._write(page.LAST_WORDS_OFFSET, page.pack_last_words(words))
+
+    def say_unrestorable(self, reasons: list[str]) -> None:
+        """Say what of the state could not be restored."""
+        self._write(page.UNRESTORABLE_OFFSET, page.pack_unrestorable(reasons))
 
     def finish(self, ending: Ending) -> None:
         """Say how this process ends; what was said first holds."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
 
 from holdfast import process
 from holdfast.page import Flag, Order, OrderKind, Phase, Reply, Word
@@ -44,8 +47,20 @@ class Recording(Protocol):
     def add_flag(self, flag: Flag, /) -> None:
         """Say a fact about this process."""
 
+    def note_flops_per_token(self, flops: float, /) -> None:
+        """Say how many operations a token takes this rank to train on."""
+
     def note_trace(self) -> None:
         """Say that a profiler has to do with the step that is run."""
+
+    def expect_steps_of(self, owners: Iterable[Any], /) -> None:
+        """Say whose gradients are saved nowhere, so that none must wait at a boundary."""
+
+    def gradients_wait(self, is_turn: bool = True, /) -> bool:
+        """Whether some do; asked once a turn of the loop, at its end, and as a loop begins."""
+
+    def say_unrestorable(self, reasons: list[str], /) -> None:
+        """Say what of the state could not be restored."""
 
 
 class Unwatched:
@@ -86,13 +101,46 @@ class Unwatched:
     def add_flag(self, flag: Flag, /) -> None:
         """Kept nowhere."""
 
+    def note_flops_per_token(self, flops: float, /) -> None:
+        """Nobody computes."""
+
     def note_trace(self) -> None:
         """Nobody looks."""
+
+    def expect_steps_of(self, owners: Iterable[Any], /) -> None:
+        """Nothing is saved."""
+
+    def gradients_wait(self, is_turn: bool = True, /) -> bool:
+        """Nobody asks."""
+        return False
+
+    def say_unrestorable(self, reasons: list[str], /) -> None:
+        """Nobody hears it."""
 
 
 def recording() -> Recording:
     """This process's recorder, or the twin when it has none."""
     return process.current() or Unwatched()
+
+
+@contextlib.contextmanager
+def busy(what: str = "busy") -> Iterator[None]:
+    """Say what this rank does for as long as the block lasts: `with holdfast.busy("rollout"):`.
+
+    It is shown by that name (of which the first 32 bytes are kept). However long it lasts, nobody
+    suspects it to hang meanwhile, nor those that wait for it. Blocks may lie within each other: the
+    innermost is shown. Without Holdfast around the process, and in other threads than the one that
+    trains, it does nothing.
+    """
+    recorder = process.current()
+    if recorder is None or recorder.thread != threading.get_ident():
+        yield
+        return
+    before = recorder.begin_busy(what if isinstance(what, str) else type(what).__name__)
+    try:
+        yield
+    finally:
+        recorder.end_busy(before)
 
 
 def count_error(recording: Recording) -> None:

@@ -16,7 +16,8 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
-from holdfast.guard import Guard
+from holdfast.data_position import says_where_it_is
+from holdfast.guard import Guard, Raised, tried
 from holdfast.own_state import NotPlain, encode
 
 SharedState = dict[str, torch.Tensor]
@@ -45,17 +46,20 @@ def register(objects: dict[str, Any]) -> Registered:
     for name, thing in objects.items():
         if thing is None:
             continue
+        _check_owner(name, thing)
         if isinstance(thing, torch.nn.Module):
             registered.models[name] = _checked_model(name, thing)
         elif isinstance(thing, torch.optim.Optimizer):
             registered.optimizers[name] = thing
-            _check_groups(name, thing)
+            _check_optimizer(name, thing)
+        elif isinstance(thing, DataLoader) and not says_where_it_is(thing):
+            continue
         elif isinstance(thing, torch.Generator) or (
             hasattr(thing, "state_dict") and hasattr(thing, "load_state_dict")
         ):
             registered.others[name] = thing
             _check_other(name, thing)
-        elif not isinstance(thing, DataLoader):
+        else:
             raise CannotRegister(
                 f"attach({name}=…): a {type(thing).__name__} has no state_dict and "
                 "load_state_dict; give it both, or pass save= and load= functions"
@@ -88,12 +92,80 @@ def _check_other(name: str, thing: Any) -> None:
     _check_plain(name, {"others": {name: ask(thing)}})
 
 
-def _check_groups(name: str, optimizer: Any) -> None:
-    groups = [
-        {key: value for key, value in group.items() if key != "params"}
-        for group in optimizer.param_groups
-    ]
-    _check_plain(name, {"optimizers": {name: {"groups": groups}}})
+def _check_owner(name: str, thing: Any) -> None:
+    """Refuse by name what is known to keep its state where no state_dict tells of it."""
+    inner = thing.optimizer if _wraps_an_optimizer(thing) else None
+    for kind in (*type(thing).__mro__, *type(inner).__mro__):
+        title = f"{kind.__module__}.{kind.__qualname__}"
+        for prefix, instead in _ELSEWHERE.items():
+            if title.startswith(prefix):
+                raise CannotRegister(
+                    f"attach({name}=…): the state of a {kind.__name__} is not what its state_dict "
+                    f"says; {instead}"
+                )
+
+
+def _wraps_an_optimizer(thing: Any) -> bool:
+    return isinstance(thing, torch.optim.Optimizer) and hasattr(thing, "optimizer")
+
+
+_MEGATRON = (
+    "pass save= and load= functions that call Megatron's save_checkpoint and load_checkpoint"
+)
+_DEEPSPEED = (
+    "pass save= and load= functions that call the engine's save_checkpoint and load_checkpoint"
+)
+_APEX = "pass save= and load= functions that save its full state (master weights included)"
+
+_ELSEWHERE = {
+    "megatron.core.optimizer.": _MEGATRON,
+    "megatron.optimizer.": _MEGATRON,
+    "nemo.core.optim.": _MEGATRON,
+    "apex.contrib.optimizers.": _APEX,
+    "apex.fp16_utils.": _APEX,
+    "deepspeed.runtime.engine.": _DEEPSPEED,
+    "deepspeed.runtime.pipe.engine.": _DEEPSPEED,
+    "deepspeed.runtime.hybrid_engine.": _DEEPSPEED,
+    "deepspeed.runtime.zero.": _DEEPSPEED,
+    "deepspeed.runtime.fp16.": _DEEPSPEED,
+    "deepspeed.runtime.bf16_optimizer.": _DEEPSPEED,
+    "torchtitan.components.optimizer.": (
+        "attach each inner optimizer, under a name of its own, in its place"
+    ),
+    "torchtitan.optimizer.": "attach each inner optimizer, under a name of its own, in its place",
+}
+"""Where a class comes from -> what to do instead. apex.optimizers and deepspeed.ops are optimizers
+like torch's own."""
+
+
+def _check_optimizer(name: str, optimizer: Any) -> None:
+    """Its state has to be told by parameter, as torch's optimizers tell it."""
+    state = tried(optimizer.state_dict)
+    if isinstance(state, Raised):
+        # Sharded ones (torch's ZeroRedundancyOptimizer) want to be told to gather it first.
+        told = f"{type(state.error).__name__}: {state.error}"
+        raise CannotRegister(
+            f"attach({name}=…): the state_dict of this {type(optimizer).__name__} fails ({told}); "
+            "pass save= and load= functions"
+        ) from state.error
+    if not isinstance(state, dict) or not {"state", "param_groups"} <= state.keys():
+        raise CannotRegister(
+            f"attach({name}=…): the state_dict of this {type(optimizer).__name__} has no 'state' "
+            "and 'param_groups'; attach each inner optimizer, under a name of its own, in its "
+            "place, or pass save= and load= functions"
+        )
+    counted = [index for group in state["param_groups"] for index in group.get("params", ())]
+    if counted != list(range(sum(len(group["params"]) for group in optimizer.param_groups))):
+        raise CannotRegister(
+            f"attach({name}=…): the state_dict of this {type(optimizer).__name__} does not number "
+            "its parameters as torch's optimizers do; pass save= and load= functions"
+        )
+    _check_groups(name, state["param_groups"])
+
+
+def _check_groups(name: str, groups: list[dict[str, Any]]) -> None:
+    plain = [{key: value for key, value in group.items() if key != "params"} for group in groups]
+    _check_plain(name, {"optimizers": {name: {"groups": plain}}})
 
 
 def _check_plain(name: str, own: OwnState) -> None:
@@ -125,26 +197,74 @@ def inner_model(model: Any) -> Any:
             return model
 
 
-def is_replicated(model: Any, world_size: int) -> bool:
-    """Whether every rank holds the same parameters, as far as torch promises it."""
+def sharded_modules(models: dict[str, Any]) -> list[Any]:
+    """Modules whose parameters FSDP2 gathers and shards again, of all models."""
+    from torch.distributed.fsdp import FSDPModule
+
+    return [
+        part
+        for model in models.values()
+        for part in model.modules()
+        if isinstance(part, FSDPModule)
+    ]
+
+
+def stepped_parameters(optimizers: dict[str, Any]) -> set[int]:
+    """ids of the parameters that optimizers step."""
+    return {
+        id(parameter)
+        for optimizer in optimizers.values()
+        for group in optimizer.param_groups
+        for parameter in group["params"]
+    }
+
+
+def is_trained(module: Any, stepped: set[int]) -> bool:
+    """Whether a part that FSDP2 shards, or one inside of it, holds a parameter that is trained:
+    one of these ids, where there are any. While it is gathered the optimizers know none of its
+    parameters; then it is taken to be.
+    """
+    return any(
+        parameter.requires_grad
+        and (not stepped or id(parameter) in stepped or not isinstance(parameter, DTensor))
+        for parameter in module.parameters()
+    )
+
+
+def replicated_parameters(model: Any, world_size: int) -> set[int]:
+    """ids of the parameters that every rank holds alike, as far as torch promises it.
+
+    Those that DDP was told to ignore (a rank's own experts) are not.
+    """
     if world_size == 1:
-        return True
+        return {id(parameter) for parameter in model.parameters()}
     while hasattr(model, "_orig_mod"):
         model = model._orig_mod
-    return (
-        isinstance(model, DistributedDataParallel) and int(model.process_group.size()) == world_size
-    )
+    if not isinstance(model, DistributedDataParallel):
+        return set()
+    if int(model.process_group.size()) != world_size:
+        return set()
+    return {
+        id(parameter)
+        for name, parameter in model.module.named_parameters()
+        if name not in model.parameters_to_ignore
+    }
 
 
 def take_model(name: str, model: Any, world_size: int) -> tuple[SharedState, OwnState]:
     """A model's state; tensors are the live ones, not copies."""
     inner = inner_model(model)
-    replicated = is_replicated(model, world_size)
-    parameters = {key for key, _ in inner.named_parameters(remove_duplicate=False)}
+    state = inner.state_dict()
+    replicated = replicated_parameters(model, world_size)
+    alike = {
+        key
+        for key, parameter in inner.named_parameters(remove_duplicate=False)
+        if id(parameter) in replicated
+    }
     shared: SharedState = {}
     own: OwnState = {}
-    for key, value in inner.state_dict().items():
-        if isinstance(value, DTensor) or (replicated and key in parameters):
+    for key, value in state.items():
+        if isinstance(value, DTensor) or key in alike:
             shared[f"{name}/{key}"] = value
         else:
             own[key] = value
@@ -162,12 +282,7 @@ def parameter_names(models: dict[str, Any]) -> dict[int, str]:
 
 def shared_parameters(models: dict[str, Any], world_size: int) -> set[int]:
     """ids of the parameters whose plain optimizer state is the same on every rank."""
-    return {
-        id(parameter)
-        for model in models.values()
-        if is_replicated(model, world_size)
-        for parameter in model.parameters()
-    }
+    return set().union(*(replicated_parameters(one, world_size) for one in models.values()))
 
 
 def is_finite(tensors: SharedState) -> bool:

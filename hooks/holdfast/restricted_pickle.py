@@ -40,7 +40,7 @@ _STAND_INS = frozenset(
         ("__builtin__", "getattr"),
     }
 )
-"""What torch 2.6 to 2.13 puts there for tensors. The path is where it was saved; nobody uses it.
+"""What torch 2.10 to 2.15 puts there for tensors. The path is where it was saved; nobody uses it.
 An early Python 3.11 (Debian's 3.11.2) writes a member of an enumeration, how memory is laid out, as
 a call of `getattr`: nobody uses that either, and its stand-in looks nothing up."""
 

@@ -1,7 +1,8 @@
 """Tries what there is to resume from, newest first, until all ranks have loaded the same state.
 
-Each is checked first: no byte is unpickled before every rank's share of the hashes matched. A
-candidate that one rank can't load is left by all.
+Each is checked first: no byte is unpickled before every rank's share of the hashes matched. All
+ranks share the hashes where they see the same storage, else those of each node. A candidate that
+one rank can't load is left by all.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from pathlib import Path
 from holdfast import environment
 from holdfast.agreement import BoardLost
 from holdfast.checkpoint_files import (
+    MANIFEST,
     Damaged,
     check_file,
     check_nothing_is_added,
     read_promises,
-    share_out,
+    share_checks,
 )
 from holdfast.checkpoint_source import load_checkpoint
 from holdfast.guard import Guard
@@ -32,7 +34,7 @@ from holdfast.recording import Recording, count_error
 from holdfast.saving import Savable
 from holdfast.snapshots.found import Choosing, Found, SlotsOfBefore
 from holdfast.snapshots.shelf import Name
-from holdfast.storage import open_folder
+from holdfast.storage import open_folder, sight_of
 
 log = logging.getLogger(__name__)
 
@@ -174,7 +176,8 @@ class _Trying:
             # found by a later attempt if this one dies before its own first snapshot.
             self.snapshots.clear()
         loaded: list[Loaded] = []
-        checks = self._attempt(candidate.name, lambda: self._check(candidate))
+        is_same = self._is_same_storage(index, candidate)
+        checks = self._attempt(candidate.name, lambda: self._check(candidate, is_same))
         if self._agreed(f"{index}/checked", checks):
             loads = self._attempt(
                 candidate.name,
@@ -224,11 +227,24 @@ class _Trying:
         )
         return loaded[0] if self._agreed(f"snapshot/{turn}/loaded", loads) else None
 
-    def _check(self, candidate: Candidate) -> None:
-        folder = open_folder(candidate.path)
+    def _is_same_storage(self, index: int, candidate: Candidate) -> bool:
+        """Whether all ranks see one and the same manifest, rather than copies on their nodes."""
+        try:
+            sight = sight_of(open_folder(candidate.path), MANIFEST)
+        except OSError:
+            sight = ""  # why, `_check` will say
+        question = self.place.agreement(f"resume/{index}/same-storage")
+        return question.vote(bool(sight) and question.is_also_mine(sight), VOTE_TIMEOUT_S)
+
+    def _check(self, candidate: Candidate, is_same: bool) -> None:
+        """This rank's share. A node whose storage only it sees checks all of what it sees."""
+        place, folder = self.place, open_folder(candidate.path)
         promises = read_promises(folder, self.key)
-        check_nothing_is_added(folder, self.place.rank, promises)
-        for file in share_out(promises, self.place.local_rank, self.place.local_world_size):
+        check_nothing_is_added(folder, place.rank, promises)
+        first = place.rank - place.local_rank
+        here = range(first, first + place.local_world_size)
+        ranks = range(place.world_size) if is_same else here
+        for file in share_checks(promises, place.rank, ranks):
             check_file(folder, file)
 
     def _agreed(self, question: str, yes: bool) -> bool:

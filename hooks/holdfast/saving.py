@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import torch.distributed.checkpoint as dcp
 
-from holdfast.checkpoint_files import TORCH_METADATA, account_file, own_file
+from holdfast.checkpoint_files import (
+    TORCH_METADATA,
+    FolderMark,
+    account_file,
+    added_names,
+    claim_folder,
+    own_file,
+)
 from holdfast.data_position import Position
 from holdfast.optimizer_state import take_optimizer
 from holdfast.own_file import write_own
@@ -47,6 +54,8 @@ class Savable:
     load: LoadFunction | None = None
     own_is_finite: Callable[[], bool] = lambda: True
     """Whether the numbers that `save` will write are; asked before it is called."""
+    trial: Callable[[], Iterable[str]] = tuple
+    """What of that `load` could not read, with what to do instead; asked at the first steps."""
 
     def __bool__(self) -> bool:
         return bool(self.registered) or self.save is not None
@@ -76,8 +85,13 @@ def write_checkpoint(
 
     `meet` is called between what this rank does alone and what it does with the others; it raises
     when one of them could not do the first part, for whom torch's saver would wait half an hour.
-    Raises OSError, NotPlain, SaveFailed, and whatever the user's own function raises.
+    Raises OSError (NotOurs where something else lies there), CannotSave, SaveFailed, and whatever
+    the user's own function raises.
     """
+    uses_group = bool(savable.registered.models or savable.registered.optimizers)
+    if uses_group and (problem := place.group_problem()):
+        raise SaveFailed(problem)
+    claim_folder(folder, FolderMark(mark.job, mark.attempt, mark.step, mark.identifier))
     if folder.exists(own_file(place.rank)):
         raise SaveFailed(f"{folder.url} already holds a checkpoint")
     shared, own = take_state(savable.registered, mark, place.world_size)
@@ -89,12 +103,15 @@ def write_checkpoint(
     with folder.create(own_file(place.rank)) as stream:
         write_own(stream, plain, tensors)
     meet()
-    if savable.registered.models or savable.registered.optimizers:
+    if uses_group:
         _write_shared(folder, shared, place)
     if savable.save is not None:
+        before = folder.names()
         savable.save(folder.url, mark.step)
         if isinstance(folder, LocalFolder):  # what the function wrote has a name only then
             sync_directory(folder.path)
+        mine["files"] = added_names(before, folder.names())
+        folder.write(account_file(place.rank), json.dumps(mine).encode())
     return sum(folder.size(name) for name in own_names(folder, place.rank))
 
 
@@ -109,11 +126,13 @@ def take_state(registered: Registered, mark: Mark, world_size: int) -> tuple[Sha
     shared: SharedState = {}
     own: OwnState = {"models": {}, "optimizers": {}, "others": {}}
     own |= {"position": mark.position, "world_size": world_size, "step": mark.step}
-    names = parameter_names(registered.models)
-    shared_ids = shared_parameters(registered.models, world_size)
     for name, model in registered.models.items():
         tensors, own["models"][name] = take_model(name, model, world_size)
         shared |= tensors
+    # Only now: FSDP2 holds other parameters behind a forward pass that no backward pass followed,
+    # until a module is asked for its state.
+    names = parameter_names(registered.models)
+    shared_ids = shared_parameters(registered.models, world_size)
     for name, optimizer in registered.optimizers.items():
         tensors, own["optimizers"][name] = take_optimizer(name, optimizer, names, shared_ids)
         shared |= tensors
@@ -145,6 +164,7 @@ def account(savable: Savable, mark: Mark, place: Placement, finite: bool | None)
         "optimizers": sorted(savable.registered.optimizers),
         "others": sorted(savable.registered.others),
         "own_function": savable.save is not None,
+        "files": [],
         "position": {"epoch": mark.position.epoch, "taken": mark.position.taken},
         "random_state": mark.position.now is not None,
     }

@@ -16,12 +16,16 @@ without waiting: who can't have the lock leaves the slot alone.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
+import stat
 import struct
 import zlib
 from dataclasses import dataclass
 from enum import IntEnum
+from pathlib import Path
 from typing import Any
 
 MAGIC = int.from_bytes(b"HFSNAP01", "little")
@@ -38,6 +42,15 @@ COPIES_DIRECTORY = "copies"
 SLOT_NAME = re.compile(r"rank-(\d+)-slot-(\d+)")
 
 FETCHED_PREFIX = "fetched-attempt-"
+
+FETCHED_WITHIN_S = 600.0
+"""So long ranks wait for copies from other nodes, before they go on from what else there is."""
+
+MEMORY_NAME = "holdfast-slot"
+"""Of memory without a name in a file system, as the kernel shows it."""
+
+_LINK = re.compile(r"/proc/[1-9]\d*/fd/\d+")
+_MEMORY = f"/memfd:{MEMORY_NAME} (deleted)"
 
 
 class Word(IntEnum):
@@ -115,6 +128,43 @@ class Entry:
     whole: tuple[int, ...] = ()
     starts: tuple[int, ...] = ()
     writes: bool = True
+
+
+def open_slot_file(path: Path, flags: int) -> int:
+    """A descriptor of a slot by its name: a plain file, or a link to memory that the process named
+    in it holds (see the sidecar's `snapshots.memory_holder`).
+
+    No other link is followed: what it leads to has to be such memory, of this user. Raises OSError;
+    FileNotFoundError, too, where nobody holds it any more.
+    """
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+    target = _read_link(path)
+    # Looked at before it is opened: a pid that is another process's now may lead to a pipe.
+    if str(target.readlink()) != _MEMORY:
+        raise FileNotFoundError(errno.ENOENT, "nobody holds it any more", str(path))
+    descriptor = os.open(target, flags | os.O_CLOEXEC)
+    is_ours = str(Path(f"/proc/self/fd/{descriptor}").readlink()) == _MEMORY
+    if not is_ours or os.fstat(descriptor).st_uid != os.geteuid():
+        os.close(descriptor)
+        raise FileNotFoundError(errno.ENOENT, "nobody holds it any more", str(path))
+    return descriptor
+
+
+def read_slot_facts(path: Path) -> os.stat_result:
+    """Of the slot that has this name now, without opening it. Raises OSError."""
+    facts = path.lstat()
+    return _read_link(path).stat() if stat.S_ISLNK(facts.st_mode) else facts
+
+
+def _read_link(path: Path) -> Path:
+    target = path.readlink()
+    if _LINK.fullmatch(str(target)) is None:
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+    return target
 
 
 def slot_name(rank: int, slot: int) -> str:

@@ -6,21 +6,43 @@ not say. Nothing is ever there half: a file appears, whole, when its writing has
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
-import shutil
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from holdfast.own_directory import NotPrivate, find_own
+from holdfast.owned import remove_found, stored_owner
+from holdfast.permit import Entry, Licence, NotPermitted, Permit, Stored
+from holdfast.removing import rmdir, unlink
+
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-:]*://")
 _UNFINISHED = ".writing"
+_UNFINISHED_NAME = re.compile(r"\.(.+)\.[0-9a-f]{8}\.writing")
+_OF_ONE_NODE = re.compile(r"(local|memory)://|.*::", re.IGNORECASE)
+"""URLs of what other nodes may not have, or of a cache in front of what they have."""
+
+LAST = 1 << 31
+"""Turn of the file that says whose a folder is: after all others and the directories in it."""
+
+_MOST_KEPT = 1 << 16
+"""Bytes of such a file."""
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_CANNOT_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOSYS})
 
 
 class Unusable(OSError):
     """This URL can't be used here; says what to install or to change."""
+
+
+class NotOurs(OSError):
+    """A folder holds what Holdfast did not make, so nothing in it is changed."""
 
 
 class Folder(Protocol):
@@ -28,6 +50,9 @@ class Folder(Protocol):
 
     url: str
     """The path or URL as text; nothing secret is in it."""
+
+    created: set[str]
+    """Files that were made through this object."""
 
     def open(self, name: str) -> BinaryIO:
         """Open a file to read, seekable."""
@@ -54,11 +79,16 @@ class Folder(Protocol):
         mounted, a bucket that doesn't exist.
         """
 
-    def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
+    def remove(self, name: str, permit: Permit) -> None:
+        """Remove a file, if it is there. Raises NotPermitted."""
 
-    def remove_all(self) -> None:
-        """Remove the folder, and what was left of writes that never ended."""
+    def remove_known(self, turn: Callable[[str], int | None], permit: Permit) -> None:
+        """Remove the folder and its files one by one, and what was left of unfinished writes.
+
+        `turn` says of each file when it goes, the lowest first, or None where it is unknown: then
+        nothing at all is removed, and NotOurs is raised. So it is for a file of another owner.
+        What goes `LAST` is there as long as anything else is.
+        """
 
     @property
     def name(self) -> str:
@@ -90,6 +120,7 @@ class LocalFolder(Folder):
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.url = str(path)
+        self.created = set()
 
     def open(self, name: str) -> BinaryIO:
         """Open a file to read."""
@@ -107,7 +138,8 @@ class LocalFolder(Folder):
             sync_file(temporary)
             temporary.replace(path)
         finally:
-            temporary.unlink(missing_ok=True)
+            unlink(own_upload(str(temporary)), missing_ok=True)
+        self.created.add(name)
         sync_directory(path.parent)
 
     def size(self, name: str) -> int:
@@ -138,16 +170,41 @@ class LocalFolder(Folder):
             self.path.parent.stat()
             return []
 
-    def remove(self, name: str) -> None:
+    def remove(self, name: str, permit: Permit) -> None:
         """Remove a file, if it is there."""
-        self._inside(name).unlink(missing_ok=True)
+        unlink(permit.part(self.url, name, at=str(self._inside(name))), missing_ok=True)
 
-    def remove_all(self) -> None:
-        """Remove the directory."""
-        try:
-            shutil.rmtree(self.path)
-        except FileNotFoundError:
-            if self.path.exists():  # someone else is removing it too
+    def remove_known(self, turn: Callable[[str], int | None], permit: Permit) -> None:
+        """By descriptors: no link is followed, neither the folder's own name nor any below it."""
+        permit.part(self.url, "")  # raises unless it is for the whole folder
+        with ExitStack() as opened:
+            above = _open_directory(self.path.parent)
+            opened.callback(os.close, above)
+            try:
+                top = _open_directory(self.path.name, above)
+            except FileNotFoundError:
+                return
+            except OSError as error:
+                raise NotOurs(f"{self.path} is a link, or no directory") from error
+            opened.callback(os.close, top)
+            facts = os.fstat(top)
+            if not _is_own(facts, self.path.parent):
+                raise NotOurs(f"{self.path} belongs to another user (uid {facts.st_uid})")
+            try:
+                found = sorted(find_own(top, facts.st_uid, lambda n: turn(finished_name(n))))
+            except NotPrivate as error:
+                raise NotOurs(str(error)) from error
+            kept: dict[str, bytes] = {}
+            for when, name in found:
+                if when == LAST:
+                    kept |= _read_alone(top, name)
+                remove_found(permit, self.url, top, name)
+            try:
+                rmdir(permit.part(self.url, "", above, self.path.name))
+            except FileNotFoundError:
+                return
+            except OSError:
+                _put_back(top, kept)
                 raise
 
     def _inside(self, name: str) -> Path:
@@ -195,6 +252,106 @@ def checked_name(name: str) -> str:
     return name
 
 
+def written_here(folder: Folder, name: str) -> Permit:
+    """To remove a file that was made through this very object. Raises NotPermitted."""
+    if name not in folder.created:
+        raise NotPermitted(f"{name} in {folder.url} was not written here")
+    return Permit(Licence.OWN_FILE, Stored(folder.url, name), "written here")
+
+
+def own_upload(path: str) -> Permit:
+    """To remove what is written under a temporary name, which no other writer uses. Raises
+    NotPermitted."""
+    if not is_unfinished(path):
+        raise NotPermitted(f"{path} is no temporary name")
+    return Permit(Licence.OWN_FILE, Entry(path), "a temporary name of this process")
+
+
+def is_own_folder(folder: Folder) -> bool:
+    """Whether a local folder is a directory, no link, of the owner whom our own files there get.
+
+    That is another one than ours on NFS that squashes root and on some mounts of object stores.
+    True of a URL, as object stores know no owners. Raises OSError.
+    """
+    if not isinstance(folder, LocalFolder):
+        return True
+    return _is_own(folder.path.lstat(), folder.path.parent)
+
+
+def sight_of(folder: Folder, name: str) -> str:
+    """The same text for all who see this very file, another one for who sees a copy of it.
+
+    Empty where that can't be told. Raises OSError.
+    """
+    if not isinstance(folder, LocalFolder):
+        return "" if _OF_ONE_NODE.match(folder.url) else folder.url
+    facts = (folder.path / name).stat()
+    sight = [facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns]
+    if os.major(facts.st_dev):
+        # A disk of this machine, whose image may lie on others, down to the inodes.
+        return f"{sight} of {facts.st_dev} on {BOOT_ID.read_text().strip()}"
+    return str(sight)
+
+
+def strange_owner(folder: Folder) -> str:
+    """Whose a local folder is, where what lies in it is not to be believed: it belongs neither to
+    us nor to root nor to whom the directory above belongs. Else empty. Raises OSError."""
+    if not isinstance(folder, LocalFolder):
+        return ""
+    named, real = folder.path.lstat(), folder.path.stat()
+    believed = {0, os.geteuid(), folder.path.parent.stat().st_uid}
+    strangers = {named.st_uid, real.st_uid} - believed
+    if not strangers or strangers == {stored_owner(folder.path.parent)}:
+        return ""
+    return f"uid {min(strangers)}"
+
+
+def _is_own(facts: os.stat_result, parent: Path) -> bool:
+    if not stat.S_ISDIR(facts.st_mode):
+        return False
+    return facts.st_uid == os.geteuid() or facts.st_uid == stored_owner(parent)
+
+
+def finished_name(name: str) -> str:
+    """What a file would have been called, had its writing ended; other names as they are."""
+    above, slash, last = name.rpartition("/")
+    match = _UNFINISHED_NAME.fullmatch(last)
+    return f"{above}{slash}{match[1]}" if match else name
+
+
+def _read_alone(folder: int, name: str) -> dict[str, bytes]:
+    """What is in the last file of an open directory, by its name; nothing where it is gone.
+
+    Raises OSError while others are there: NFS renames what is removed and still open somewhere
+    (`.nfs…`) and removes it once it is closed.
+    """
+    if others := [other for other in os.listdir(folder) if other != name]:
+        raise OSError(errno.ENOTEMPTY, "a file in it is open elsewhere, or new", others[0])
+    try:
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    except FileNotFoundError:
+        return {}
+    with os.fdopen(file, "rb") as stream:
+        return {name: stream.read(_MOST_KEPT)}
+
+
+def _put_back(folder: int, kept: dict[str, bytes]) -> None:
+    """So that whose it is can still be told, and the rest be removed another time."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    for name, data in kept.items():
+        with (
+            suppress(FileExistsError),
+            os.fdopen(os.open(name, flags, 0o666, dir_fd=folder), "wb") as stream,
+        ):
+            stream.write(data)
+
+
+def _open_directory(path: str | Path, above: int | None = None) -> int:
+    """Below a directory that is open already, no link is followed."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+    return os.open(path, flags if above is None else flags | os.O_NOFOLLOW, dir_fd=above)
+
+
 def unfinished_name(path: str) -> str:
     """Where a file is written until it is whole; no other writer uses the same."""
     above, slash, name = path.rpartition("/")
@@ -216,10 +373,14 @@ def make_directory(directory: Path) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make the names in a directory durable."""
+    """Make the names in a directory durable, where the file system can: some (SMB, some in user
+    space) know no such thing of a directory, and say so."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise
     finally:
         os.close(descriptor)
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from types import FrameType
 
-from holdfast import environment
+from holdfast import environment, switches
 from holdfast.page import Flag, Word
 from holdfast.recording import Recording
 
@@ -24,7 +24,7 @@ whoever sends one after that is not content to wait."""
 
 def hold(recording: Recording, environ: Mapping[str, str] = os.environ) -> None:
     """Survive SIGTERM from now on, where whoever started this rank can end it all the same."""
-    if environ.get(environment.HOLDS_TERMINATION) != "1":
+    if environ.get(environment.HOLDS_TERMINATION) != "1" or not switches.is_on("termination"):
         return
     if threading.current_thread() is not threading.main_thread():
         return  # Python lets only that one set handlers

@@ -19,9 +19,9 @@ from torch.distributed.checkpoint.filesystem import (
 )
 from torch.distributed.checkpoint.metadata import Metadata
 
-from holdfast.checkpoint_files import TORCH_METADATA
+from holdfast.checkpoint_files import TORCH_METADATA, marked
 from holdfast.restricted_pickle import load_metadata
-from holdfast.storage import Folder
+from holdfast.storage import Folder, written_here
 
 _TEMPORARY = ".tmp"
 
@@ -134,5 +134,7 @@ class FolderFiles(FileSystemBase):  # type: ignore[misc]
         return self._folder.exists(path)
 
     def rm_file(self, path: Any) -> None:
-        """Remove a file."""
-        self._folder.remove(path)
+        """Remove a file: torch asks for it before it writes its index anew."""
+        folder = self._folder
+        permit = written_here(folder, path) if path in folder.created else marked(folder)
+        folder.remove(path, permit)

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.guard import Guard
+from holdfast.owned import owned_file
+from holdfast.removing import unlink
 
 BEGINNINGS = ("__enter__", "_prepare_trace", "_start_trace")
 """Methods of torch.autograd.profiler.profile in one of which every profiler of a script begins."""
@@ -126,8 +128,8 @@ class TorchProfiler:
                 shutil.copyfileobj(source, packed, 1 << 20)
             draft.replace(path)
         finally:
-            plain.unlink(missing_ok=True)
-            draft.unlink(missing_ok=True)
+            unlink(owned_file(plain), missing_ok=True)
+            unlink(owned_file(draft), missing_ok=True)
             self._profile = None
         return path.stat().st_size
 

@@ -9,13 +9,24 @@ from __future__ import annotations
 import errno
 import io
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
 
-from holdfast.storage import Folder, Unusable, checked_name, is_unfinished, unfinished_name
+from holdfast.permit import Permit
+from holdfast.removing import remove_key, remove_prefix
+from holdfast.storage import (
+    Folder,
+    NotOurs,
+    Unusable,
+    checked_name,
+    finished_name,
+    is_unfinished,
+    own_upload,
+    unfinished_name,
+)
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +49,7 @@ class UrlFolder(Folder):
         self._scheme = url.partition("://")[0].lower()
         self._driver, self._path = _reach(self.url, self._scheme)
         self._commits = self._scheme in _BUCKETS
+        self.created = set()
 
     def open(self, name: str) -> BinaryIO:
         """Open a file to read; it is fetched in blocks."""
@@ -76,6 +88,7 @@ class UrlFolder(Folder):
         if not self._commits:
             with _Trouble(path):
                 self._driver.mv(written, path)
+        self.created.add(name)
 
     def write(self, name: str, data: bytes) -> None:
         """One request, where the store carries it out whole or not at all."""
@@ -85,6 +98,7 @@ class UrlFolder(Folder):
         path = self._inside(name)
         with _Trouble(path):
             self._driver.pipe_file(path, data)
+        self.created.add(name)
 
     def read(self, name: str) -> bytes:
         """All bytes of a file, in one request."""
@@ -129,20 +143,51 @@ class UrlFolder(Folder):
         folders = (entry["name"] for entry in found if entry["type"] == "directory")
         return sorted(str(name).rstrip("/").rpartition("/")[2] for name in folders)
 
-    def remove(self, name: str) -> None:
+    def remove(self, name: str, permit: Permit) -> None:
         """Remove a file, if it is there."""
         path = self._inside(name)
         with _Trouble(path), suppress(FileNotFoundError):
-            self._driver.rm_file(path)
+            remove_key(permit.part(self.url, name, at=path), self._driver)
 
-    def remove_all(self) -> None:
-        """Remove every file below the prefix, and abort uploads that never ended."""
-        with _Trouble(self._path), suppress(FileNotFoundError):
-            self._driver.rm(self._path, recursive=True)
+    def remove_known(self, turn: Callable[[str], int | None], permit: Permit) -> None:
+        """Key by key, each of them known by name; uploads of such names that never ended are
+        aborted."""
+        permit.part(self.url, "")  # raises unless it is for the whole folder
+        with _Trouble(self._path):
+            paths = map(str, self._driver.find(self._path))
+            # A key that ends so is what a console leaves to show an empty folder.
+            found = [path for path in paths if path != self._path and not path.endswith("/")]
+        turns = {path: turn(finished_name(self._name_of(path))) for path in found}
+        for path, when in turns.items():
+            if when is None:
+                raise NotOurs(f"{self._name_of(path)} was not written by Holdfast")
+        for path in sorted(found, key=lambda path: (turns[path], path)):
+            with _Trouble(path), suppress(FileNotFoundError):
+                key = permit.part(self.url, self._name_of(path), at=path)
+                remove_key(key, self._driver)
+        if not self._commits:
+            self._remove_empty_directories(found, permit)
         if hasattr(self._driver, "abort_mpu"):
-            self._abort_unfinished_uploads()
+            self._abort_unfinished_uploads(turn)
 
-    def _abort_unfinished_uploads(self) -> None:
+    def _remove_empty_directories(self, gone: Iterable[str], permit: Permit) -> None:
+        """Of a file system behind a URL; a directory that is not empty stays."""
+        folders = {self._path}
+        for path in gone:
+            while (path := path.rpartition("/")[0]) and path != self._path:
+                folders.add(path)
+        for folder in sorted(folders, key=len, reverse=True):
+            try:
+                with _Trouble(folder):
+                    prefix = permit.part(self.url, self._name_of(folder), at=folder)
+                    remove_prefix(prefix, self._driver)
+            except OSError as error:
+                log.info("the directory %s stays: %s", folder, error)
+
+    def _name_of(self, path: str) -> str:
+        return path.removeprefix(f"{self._path}/")
+
+    def _abort_unfinished_uploads(self, turn: Callable[[str], int | None]) -> None:
         bucket, prefix, _ = self._driver.split_path(self._path)
         try:
             with _Trouble(self._path):
@@ -150,6 +195,8 @@ class UrlFolder(Folder):
                     "list_multipart_uploads", Bucket=bucket, Prefix=f"{prefix}/"
                 )
                 for upload in found.get("Uploads", []):
+                    if turn(upload["Key"].removeprefix(f"{prefix}/")) is None:
+                        continue
                     self._driver.abort_mpu(bucket, upload["Key"], upload["UploadId"])
         except OSError as error:  # it may be forbidden to look; a rule of the bucket's does it then
             log.info("unfinished uploads below %s were not aborted: %s", self.url, error)
@@ -164,7 +211,7 @@ class UrlFolder(Folder):
         """What broke the writing off is what is to be told, not that nothing can be removed."""
         try:
             with _Trouble(written), suppress(FileNotFoundError):
-                self._driver.rm_file(written)
+                remove_key(own_upload(written), self._driver)
         except OSError as error:
             log.warning("%s was left behind: %s", written, error)
 

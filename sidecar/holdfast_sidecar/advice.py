@@ -130,8 +130,9 @@ _BY_CAUSE = {
         "what to mend (a lock, a loader, a collective that the others don't enter)",
     ),
     "stall": (
-        "silence alone proves nothing: where this phase may take so long (an evaluation, an "
-        "upload), raise stall.act_after_s",
+        "read the stack of the one to blame: it had not arrived where the others waited. Where "
+        "that may take so long (an evaluation, an upload), give init_process_group a longer "
+        "timeout, and raise stall.act_after_s if it is set",
     ),
     "data_stall": (
         "look at the storage that the loader reads from, and at its number of workers: the ranks "
@@ -149,6 +150,10 @@ _BY_CAUSE = {
         "have its memory modules tested and replaced (`edac-util -v`, the service processor's log)",
     ),
     "node_left": ("its launcher's log says why it left; start it again to have it back",),
+    "unreachable": (
+        "does a firewall close the ports above 1024 between these nodes? (--master-port fixes one)",
+        "is the address the one that the others reach? (--local-addr; else that towards Redis)",
+    ),
     "agent_restarted": ("its launcher's log says why it ended before",),
     "preempted": (
         "nothing is broken: when it is started again, by a requeue or by hand, it resumes where "

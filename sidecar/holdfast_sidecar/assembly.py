@@ -15,14 +15,14 @@ from holdfast_sidecar.boot import read_boot
 from holdfast_sidecar.checkpoints.parts import NodePart
 from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.coordination.store import Store
-from holdfast_sidecar.coordinator import Coordinator, NodeIdentity
+from holdfast_sidecar.coordinator import Coordinator, NodeIdentity, RoundTripWitness
 from holdfast_sidecar.deathwatch.watch import DeathWatch
 from holdfast_sidecar.deeds import Deeds
 from holdfast_sidecar.desk.asked_storage import AskedStorage
 from holdfast_sidecar.desk.questions import Errand
 from holdfast_sidecar.desk.storage_desk import StorageDesk
 from holdfast_sidecar.desk.writer_process import WriterProcess
-from holdfast_sidecar.echo.node_echo import NodeEcho
+from holdfast_sidecar.echo.node_echo import Echo, NodeEcho
 from holdfast_sidecar.evidence.own_secrets import own_secrets
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.farewell import Farewell
@@ -30,6 +30,7 @@ from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.gpus.watch import GpuWatch
 from holdfast_sidecar.hardware_attention import HardwareAttention
 from holdfast_sidecar.inquiry import Inquiry
+from holdfast_sidecar.job_record import read_requeues
 from holdfast_sidecar.kernel_files import KernelTrees
 from holdfast_sidecar.leadership import Leadership
 from holdfast_sidecar.loop import Coordination, Loop, Teller
@@ -59,6 +60,8 @@ from holdfast_sidecar.slowness_attention import SlownessAttention
 from holdfast_sidecar.snapshots.allocation import Allocation
 from holdfast_sidecar.snapshots.node_slots import NodeSlots
 from holdfast_sidecar.snapshots.room import RoomReader
+from holdfast_sidecar.snapshots.slot_files import NAMED
+from holdfast_sidecar.snapshots.slot_memory import SlotMemory
 from holdfast_sidecar.stragglers.efficiency import EfficiencyWatch
 from holdfast_sidecar.stragglers.judge import Judge
 from holdfast_sidecar.xids.attending import XidAttention
@@ -76,9 +79,22 @@ class Site:
     launcher_pid: int = 0
     attached: bool = False
     """Somebody else launched the ranks; see `holdfast attach`."""
+    memory: SlotMemory = NAMED
+    """What snapshots are kept in."""
 
 
-def coordinate(site: Site, store: Store, desk: StorageDesk, predecessor: str) -> Coordinator:
+def open_echo(site: Site) -> NodeEcho:
+    """This node's part in round trips."""
+    return NodeEcho(site.node, site.settings.snapshot.peer_listen)
+
+
+def coordinate(
+    site: Site,
+    store: Store,
+    desk: StorageDesk,
+    predecessor: str,
+    round_trips: RoundTripWitness | None = None,
+) -> Coordinator:
     """The thread that agrees with the other nodes. predecessor: see NodeIdentity."""
     storage = AskedStorage(site.settings.checkpoint, desk)
     identity = NodeIdentity(
@@ -91,10 +107,15 @@ def coordinate(site: Site, store: Store, desk: StorageDesk, predecessor: str) ->
         predecessor=predecessor,
     )
     leadership = Leadership(
-        store, site.settings, storage, recall=Chronicle(site.places, site.settings.evidence).recall
+        store,
+        site.settings,
+        storage,
+        recall=Chronicle(site.places, site.settings.evidence).recall,
+        recall_requeues=lambda: read_requeues(site.places.state.parent),
     )
+    fence = FenceFile(site.places.fence, site.places.local_fence)
     coordinator = Coordinator(
-        store, identity, site.settings, leadership, FenceFile(site.places.fence)
+        store, identity, site.settings, leadership, fence, round_trips=round_trips
     )
     desk.wake = coordinator.look
     return coordinator
@@ -106,8 +127,9 @@ def assemble(
     desk: StorageDesk,
     teller: Teller,
     metrics_address: str,
+    echo: Echo | None = None,
 ) -> Loop:
-    """The loop, ready to run."""
+    """The loop, ready to run. echo: the one that coordination asks by."""
     pages = Pages(site.places.shm)
     trees = KernelTrees(site.settings.paths.machine_root)
     host = HostProbe(rooms(site), trees, site.settings.host, lambda: pids_of(pages.held()))
@@ -164,7 +186,10 @@ def assemble(
         ),
         saved_parts=NodePart(site.node, str(site.places.shm), desk),
         snapshots=NodeSlots(
-            site.settings.snapshot, pages, runner, Allocation(site.places.shm, room_reader(site))
+            site.settings.snapshot,
+            pages,
+            runner,
+            Allocation(site.places.shm, room_reader(site), site.memory),
         ),
         peers=NodePeers(
             node=site.node,
@@ -174,6 +199,7 @@ def assemble(
             pages=pages,
             runner=runner,
             wake=coordination.changed.set,
+            memory=site.memory,
         ),
         farewell=Farewell(
             watch_launcher(site.launcher_pid), site.places, site.settings.sidecar.grace_s, runner
@@ -188,7 +214,7 @@ def assemble(
             summons=site.places.told_to_end if site.launcher_pid else None,
         ),
         metrics_address=metrics_address,
-        echo=NodeEcho(site.node, site.settings.snapshot.peer_listen),
+        echo=open_echo(site) if echo is None else echo,
         death_watch=DeathWatch(pages, coordination.changed.set),
         is_attached=site.attached,
         inquiry=Inquiry(pages.held, coordination.changed.set),
@@ -222,7 +248,7 @@ def open_desk(site: Site) -> StorageDesk:
 def room_reader(site: Site) -> RoomReader:
     """Says how much memory snapshots may take."""
     paths = site.settings.paths
-    return RoomReader(Path(paths.shm_dir), paths.shm_reserve_bytes)
+    return RoomReader(Path(paths.shm_dir), paths.shm_reserve_bytes, memory=site.memory)
 
 
 def pids_of(held: Iterable[RankPage]) -> dict[int, int]:

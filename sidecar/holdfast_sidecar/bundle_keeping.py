@@ -36,6 +36,7 @@ from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.threads import start_thread
 
 CONCLUDE_S = 2.0
 """A sidecar that leaves gives its last bundle so long: its launcher waits 5 s for all it does."""
@@ -163,8 +164,7 @@ class BundleKeeping:
 
     def _go_on(self) -> None:
         if self._line and (self._thread is None or not self._thread.is_alive()):
-            self._thread = threading.Thread(target=self._work, name="bundles", daemon=True)
-            self._thread.start()
+            self._thread = start_thread(self._work, "bundles")
 
     def _work(self) -> None:
         while self._line:

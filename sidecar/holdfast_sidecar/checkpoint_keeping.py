@@ -124,8 +124,7 @@ class CheckpointKeeping:
         if plan is None or not self._storage.path(0, ""):
             return False
         if order is not None and order.state == "writing":
-            moved = sum(n.saved.done_bytes for n in cluster.nodes.values() if n.saved is not None)
-            key = f"{order.identifier} {moved}"
+            key = f"{order.identifier} {checkpointing.how_far(order, cluster.nodes)}"
             return self._watch.elapsed("rescue", key, now) < RESCUE_STILL_S
         key = f"{lease.epoch} {plan.attempt}"
         if self._rescued == key or is_about_numbers(cluster.incidents.get(plan.incident)):
@@ -277,10 +276,9 @@ class CheckpointKeeping:
         on_grid = 0 if asked_by else self._settings.checkpoint.every_steps
         ranks = cluster.ranks(plan)
         step = checkpointing.step_to_arm(ranks, margin, on_grid)
-        ahead_s = checkpointing.seconds_until(step, ranks)
         # An armed order holds up every other one: as long as nobody knows how far its step lies
         # ahead, it is none of those that can be reached soon.
-        if on_grid and (not checkpointing.is_pace_known(ranks) or ahead_s > 2 * margin):
+        if on_grid and not checkpointing.is_within_reach(step, ranks, margin):
             return
         mode = shipping.mode_for(plan, cluster.nodes)
         identifier = self._new_identifier()
@@ -292,8 +290,10 @@ class CheckpointKeeping:
             path=self._storage.path(step, identifier),
             state="armed",
             deadline_s=min(
-                ahead_s + self._settings.checkpoint.deadline_s,
-                preemption.patience_s(mode, left_s),
+                checkpointing.seconds_to_save(step, ranks) + self._settings.checkpoint.deadline_s,
+                preemption.patience_s(
+                    mode, left_s, preemption.writing_s(cluster, self._settings.policy)
+                ),
             ),
             requested_by=asked_by,
             write_timeout_s=self._settings.checkpoint.write_timeout_s,

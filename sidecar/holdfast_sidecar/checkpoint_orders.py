@@ -95,11 +95,13 @@ class CheckpointOrders:
         self, lease: Lease, cluster: Cluster, plan: Plan, order: CheckpointOrder, now: float
     ) -> None:
         """An armed order: its ranks are on their way."""
-        armed_for = self._watch.elapsed("armed", order.identifier, now)
-        verdict = checkpointing.judge(order, plan, cluster.nodes, cluster.ranks(plan), armed_for)
+        still_for_s = self._still_for_s("armed", cluster, order, now)
+        verdict = checkpointing.judge(order, plan, cluster.nodes, cluster.ranks(plan), still_for_s)
         if isinstance(verdict, checkpointing.Pending):
             self._lend(lease, cluster, order)
-        elif isinstance(verdict, checkpointing.Copied):
+            return
+        order = checkpointing.as_saved(order, plan, cluster.nodes)
+        if isinstance(verdict, checkpointing.Copied):
             self._ship(lease, cluster, plan, order)
         elif isinstance(verdict, checkpointing.Complete):
             self._complete(lease, cluster, plan, order, verdict.parts)
@@ -112,9 +114,9 @@ class CheckpointOrders:
         """An order that needs no rank any more, whatever has become of its attempt."""
         plan = cluster.plan
         ranks = {} if plan is None or plan.attempt != order.attempt else cluster.ranks(plan)
-        writing_for = self._watch.elapsed("writing", order.identifier, now)
+        still_for_s = self._still_for_s("writing", cluster, order, now)
         verdict = shipping.judge_writing(
-            order, cluster.nodes, cluster.unattended, ranks, writing_for
+            order, cluster.nodes, cluster.unattended, ranks, still_for_s
         )
         if isinstance(verdict, checkpointing.Pending):
             self._lend(lease, cluster, order)
@@ -133,6 +135,8 @@ class CheckpointOrders:
         order, plan = cluster.checkpoint, cluster.plan
         if order is None or order.state not in ("armed", "writing"):
             return False
+        if plan is not None and order.state == "armed":
+            order = checkpointing.as_saved(order, plan, cluster.nodes)
         incident = None if plan is None else cluster.incidents.get(plan.incident)
         if not is_about_numbers(incident):
             if order.state == "writing":
@@ -200,31 +204,30 @@ class CheckpointOrders:
         self._untidied = None
         return True
 
+    def _still_for_s(
+        self, state: str, cluster: Cluster, order: CheckpointOrder, now: float
+    ) -> float:
+        """Since when nothing of it was written or hashed, or it has been in this state."""
+        key = f"{order.identifier} {checkpointing.how_far(order, cluster.nodes)}"
+        return self._watch.elapsed(state, key, now)
+
     def _ship(self, lease: Lease, cluster: Cluster, plan: Plan, order: CheckpointOrder) -> bool:
         """From here on it needs no rank: every node writes what its own have copied."""
         writing = dataclasses.replace(
             order,
             state="writing",
-            epoch=lease.epoch,
             writers=shipping.writers_of(plan),
             since=order.attempt,
         )
         return self.write(lease, writing, cluster.checkpoint_text)
 
     def _lend(self, lease: Lease, cluster: Cluster, order: CheckpointOrder) -> None:
-        """A checkpoint that is on its way answers whoever asks for one before it is copied.
-
-        One that a former leader has armed gets this one's epoch, lest it be taken for stale.
-        """
+        """A checkpoint that is on its way answers whoever asks for one before it is copied."""
         asked = [*order.answers]
         if order.state == "armed":
             asked += [preemption.ASKED_BY] if preemption.is_asked(cluster) else []
             asked += cluster.asked_to_save()
-        lent = dataclasses.replace(
-            order,
-            requested_by=",".join(dict.fromkeys(asked)),
-            epoch=lease.epoch if order.state == "writing" else order.epoch,
-        )
+        lent = dataclasses.replace(order, requested_by=",".join(dict.fromkeys(asked)))
         if lent != order:
             self.write(lease, lent, cluster.checkpoint_text)
 

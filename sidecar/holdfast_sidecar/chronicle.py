@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from holdfast.own_directory import make_closed
 from holdfast_sidecar.listing import find
 from holdfast_sidecar.places import NAME, Places
 from holdfast_sidecar.records.codec import decode, encode
@@ -38,7 +39,7 @@ class Chronicle:
         }
         for identifier, text in changed.items():
             directory = self._places.incident(identifier)
-            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_closed(directory)
             temporary = directory / f"{RECORD}.new"
             temporary.write_text(self._with_kept(identifier, text))
             temporary.replace(directory / RECORD)

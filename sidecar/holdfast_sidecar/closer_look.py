@@ -15,6 +15,10 @@ BUSY_TICKS_PER_S = 5.0
 """CPU time, in clock ticks, from which on a child counts as at work: 5 % of a core. A worker that
 only looks into its empty queue every few seconds takes a thousandth."""
 
+MOVED_BYTES = 65_536
+"""Read and written by a rank between two looks, from which on it counts as at work: an answer about
+its collectives, or a line into a log, is less."""
+
 LOADER_WORKER = "pt_data_worker"
 """What torch's DataLoader calls its workers."""
 
@@ -115,14 +119,12 @@ class Scrutiny:
                 return child
         return None
 
-    def moved_bytes(self) -> bool:
-        """Whether the rank itself read or wrote anything between the two looks."""
+    @property
+    def moved_bytes(self) -> int:
+        """What the rank itself read and wrote between the two looks, as far as that is known."""
         now = self.look.transferred
-        return (
-            self.before is not None
-            and None not in (now, self.before.transferred)
-            and (now != self.before.transferred)
-        )
+        before = None if self.before is None else self.before.transferred
+        return 0 if now is None or before is None else now - before
 
 
 def scrutinise(before: Scrutiny | None, look: CloserLook) -> Scrutiny:
@@ -146,7 +148,8 @@ def scrutinise(before: Scrutiny | None, look: CloserLook) -> Scrutiny:
 
 def _with_rest(scrutiny: Scrutiny) -> Scrutiny:
     look = scrutiny.look
-    if look.at_work or scrutiny.busy_child() is not None:
+    is_at_work = look.at_work or scrutiny.moved_bytes >= MOVED_BYTES
+    if is_at_work or scrutiny.busy_child() is not None:
         return replace(scrutiny, rest=None, rested_looks=0)
     rest = look if scrutiny.rest is None else scrutiny.rest
     return replace(scrutiny, rest=rest, rested_looks=scrutiny.rested_looks + 1)

@@ -10,7 +10,7 @@ import contextlib
 import dataclasses
 import difflib
 import os
-import sys
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +22,6 @@ from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.home import expand
 from holdfast_sidecar.setting_values import Value, parse_duration, read_value, write_value
 from holdfast_sidecar.settings import Settings
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
 FILE_NAME = "holdfast.toml"
 COMMAND_LINE = "command line"

@@ -11,13 +11,13 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar
 
 from holdfast_sidecar import __version__
 from holdfast_sidecar.coordination.exchange_guard import ExchangeGuard
 from holdfast_sidecar.coordination.keys import ENDED_TTL_S, RUNNING_TTL_S, Section
-from holdfast_sidecar.coordination.own_report import OwnReport, incarnation_in
+from holdfast_sidecar.coordination.own_report import OwnReport
 from holdfast_sidecar.coordination.store import (
     Bid,
     Heard,
@@ -28,17 +28,19 @@ from holdfast_sidecar.coordination.store import (
     without_secrets,
 )
 from holdfast_sidecar.decisions import modes
-from holdfast_sidecar.decisions.absence import find_absent
+from holdfast_sidecar.decisions.absence import (
+    Witnesses,
+    find_absent,
+    judge_presence,
+    judged,
+    next_due_s,
+    step_counts,
+    suspects,
+)
 from holdfast_sidecar.decisions.admission import awaited, find_unchecked, judge_admission
 from holdfast_sidecar.decisions.beginning import is_fresh
-from holdfast_sidecar.decisions.cluster import (
-    Cluster,
-    beats,
-    lost_nodes,
-    parse_cluster,
-    unattended_nodes,
-)
-from holdfast_sidecar.decisions.liveness import COUNTED_BEATS, Heartbeats
+from holdfast_sidecar.decisions.cluster import Cluster, beats, parse_cluster
+from holdfast_sidecar.decisions.liveness import COUNTED_BEATS, Beat, Heartbeats, StepTimes
 from holdfast_sidecar.decisions.namesake import (
     Namesake,
     NamesakeWatch,
@@ -47,13 +49,15 @@ from holdfast_sidecar.decisions.namesake import (
     who_watches,
 )
 from holdfast_sidecar.decisions.observing import attached_run
+from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
 from holdfast_sidecar.decisions.succession import is_taken, why_gone
 from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.leadership import Leadership
 from holdfast_sidecar.local_state import LocalState, Orders
+from holdfast_sidecar.readings.round_trips import LifeSign
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart
-from holdfast_sidecar.records.codec import decode
+from holdfast_sidecar.records.codec import decode, incarnation_in
 from holdfast_sidecar.records.gate import GateVerdict
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import TERMINAL, Plan
@@ -61,7 +65,8 @@ from holdfast_sidecar.records.slowness import SlowStanding
 from holdfast_sidecar.records.snapshot import AttemptKey, PeerOrder, SnapshotOrder, SnapshotReport
 from holdfast_sidecar.records.trace import TraceOrder
 from holdfast_sidecar.settings import Settings
-from holdfast_sidecar.stopwatch import Stopwatch
+from holdfast_sidecar.stopwatch import SharedClock, Stopwatch
+from holdfast_sidecar.threads import start_thread
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +80,10 @@ DUE_MARGIN_S = 0.002
 
 HEARD_BEATS = 2.5
 """Within so many beats every living sidecar has reported, one slow call included."""
+
+FIRST_LOOK_S = 1.0
+"""For the loop's first look at the node, which takes a tenth of that; a driver that hangs then must
+not keep the node silent."""
 
 KEEP_EVERY_S = 60.0
 """How often the keys' lifetimes are refreshed: far more often than they end."""
@@ -104,6 +113,27 @@ class Told:
     """What of it is worth waking the others for."""
 
 
+class RoundTripWitness(Protocol):
+    """Asks other sidecars whether their nodes live, whatever the store says."""
+
+    def watch(self, nodes: frozenset[str], suspects: frozenset[str]) -> None:
+        """Ask these now and then, and the suspects among them closely."""
+
+    def heard(self) -> Mapping[str, LifeSign]:
+        """What came of it, by node."""
+
+
+class NoRoundTrips:
+    """Nobody is asked, so nobody's silence means anything."""
+
+    def watch(self, nodes: frozenset[str], suspects: frozenset[str]) -> None:
+        """Nobody."""
+
+    def heard(self) -> Mapping[str, LifeSign]:
+        """Nothing."""
+        return {}
+
+
 class Coordinator(threading.Thread):
     """One exchange with the store per heartbeat, or sooner when something changed."""
 
@@ -115,6 +145,7 @@ class Coordinator(threading.Thread):
         leadership: Leadership,
         fence: FenceFile,
         clock: Callable[[], float] = time.monotonic,
+        round_trips: RoundTripWitness | None = None,
     ) -> None:
         super().__init__(name="coordinator", daemon=True)
         self._store = store
@@ -129,7 +160,10 @@ class Coordinator(threading.Thread):
             counted_s=COUNTED_BEATS * settings.sidecar.heartbeat_s,
             late_after_s=settings.sidecar.node_timeout_s,
         )
+        self._steps = StepTimes(settings.sidecar.tick_s)
+        self._round_trips = NoRoundTrips() if round_trips is None else round_trips
         self._watch = Stopwatch()
+        self._shared_clock = SharedClock(store.time)
         self._due_at = float("inf")
         self._newest = _with_news(LocalState(launcher_alive=True, launcher_pid=0, attempt=-1))
         self._own = OwnReport()
@@ -159,14 +193,17 @@ class Coordinator(threading.Thread):
         self._told = ""
         self._kept_at = float("-inf")
         self._kept_for_s = 0.0
+        self._is_told = threading.Event()
+        """Whether the loop has looked at the node."""
         self._stopping = threading.Event()
         self._look_again = threading.Event()
-        self._listener = threading.Thread(target=self._listen, name="listener", daemon=True)
+        self._listener: threading.Thread | None = None
         self.changed = threading.Event()
 
     def tell(self, state: LocalState) -> None:
         """Hand over the loop's newest picture of the node; news is sent at once."""
         before, self._newest = self._newest, _with_news(state)
+        self._is_told.set()
         if self._newest.news != before.news:
             self._look_again.set()
 
@@ -187,13 +224,17 @@ class Coordinator(threading.Thread):
     def stop(self) -> None:
         """Give up the lease and end the thread."""
         self._stopping.set()
+        self._is_told.set()
         self._look_again.set()
         self.join(timeout=2 * self._settings.redis.timeout_s + 1)
 
     def run(self) -> None:
-        """Exchange until stopped."""
-        self._listener.start()
+        """Exchange until stopped, once there is something to report: who has just started may lead
+        at once, and must not decide as if nothing lay in this node's slots."""
+        self._is_told.wait(FIRST_LOOK_S)
         while not self._stopping.is_set():
+            if self._listener is None:  # without it wake-ups are heard at the next heartbeat
+                self._listener = start_thread(self._listen, "listener")
             self._look_again.clear()
             error = self._guard.run(lambda: self.exchange(self._clock(), time.time()))
             if error is not None:
@@ -231,15 +272,17 @@ class Coordinator(threading.Thread):
             self._stand_back(cluster.nodes.get(self._identity.node), holder, view, (now, answered))
             return
         self._has_spoken, self._namesake = True, ""
-        self._heartbeats.observe(beats(cluster), view.server, now, answered)
+        self._observe(cluster, view.server, now, answered)
         if any(one.slow for name, one in cluster.nodes.items() if name != self._identity.node):
             self._inherited = None
         lease = self._follow_on(cluster, lease, now)
         leads = lease.candidate == self._candidate
         self._lease_held = lease if leads else None
         absent: tuple[Finding, ...] = ()
+        names = judged(cluster, self._identity.node, lease.candidate.rpartition("/")[0])
+        witnesses = self._ask_witnesses(cluster, names, now)
         if leads:
-            cluster = self._judge_presence(cluster, now)
+            cluster = self._judge_presence(cluster, witnesses, now)
             timeout_s = self._settings.sidecar.node_timeout_s
             absent = (
                 *find_absent(cluster, self._heartbeats, timeout_s, now, now_unix_s),
@@ -247,10 +290,14 @@ class Coordinator(threading.Thread):
             )
         view = self._leadership.witness(view, cluster, now)
         self._obey(cluster, view, lease, absent, now)
-        self._due_at = self._next_due_at(cluster, lease, now)
+        leader = lease.candidate.rpartition("/")[0]
+        followed = {leader, *names} if self._lease_held is None else {*cluster.agents}
+        due_s = next_due_s(cluster, followed, witnesses, self._settings.sidecar, now)
+        self._due_at = now + due_s
         known_for_s = self._watch.elapsed("server", view.server, now)
         if leads and self._may_act(cluster, known_for_s):
-            self._leadership.lead(lease, cluster, view.server, self._plan_seen, now, now_unix_s)
+            shared_s = self._shared_clock.unix_s(lease.epoch, now)
+            self._leadership.lead(lease, cluster, view.server, self._plan_seen, now, shared_s)
         self._keep(cluster, now)
 
     def _may_begin(self, now: float) -> bool:
@@ -307,26 +354,27 @@ class Coordinator(threading.Thread):
         is_heard = known_for_s >= HEARD_BEATS * self._settings.sidecar.heartbeat_s
         return is_heard or is_alone or is_fresh(cluster, self._plan_seen)
 
-    def _judge_presence(self, cluster: Cluster, now: float) -> Cluster:
-        timeout_s = self._settings.sidecar.node_timeout_s
-        present = dataclasses.replace(
-            cluster,
-            lost=lost_nodes(cluster, self._heartbeats, timeout_s, now),
-            unattended=unattended_nodes(cluster, self._heartbeats, timeout_s, now),
-        )
+    def _observe(self, cluster: Cluster, server: str, asked: float, answered: float) -> None:
+        """Take in what this reading shows of who lives."""
+        self._heartbeats.observe(beats(cluster), server, asked, answered)
+        if (plan := cluster.plan) is not None:
+            told = {name: Beat(n.incarnation, n.beat) for name, n in cluster.nodes.items()}
+            self._steps.observe(plan.attempt, step_counts(cluster, plan), told, asked)
+
+    def _ask_witnesses(self, cluster: Cluster, names: frozenset[str], now: float) -> Witnesses:
+        """What is known of these nodes besides, which are asked on meanwhile."""
+        known = Witnesses(self._heartbeats, self._steps, self._round_trips.heard())
+        of_them = suspects(cluster, names, known, self._settings.sidecar, now)
+        self._round_trips.watch(names, of_them)
+        return known
+
+    def _judge_presence(self, cluster: Cluster, witnesses: Witnesses, now: float) -> Cluster:
+        present = judge_presence(cluster, witnesses, self._settings.sidecar, now)
         waited_s = {
             agent.node: self._watch.elapsed(f"gate {agent.node}", awaited(agent, present), now)
             for agent in present.waiting()
         }
         return judge_admission(present, waited_s, self._settings)
-
-    def _next_due_at(self, cluster: Cluster, lease: Lease, now: float) -> float:
-        """When the next one may have been silent for too long: all concern the leader, only the
-        leader concerns the others."""
-        leader = f"node/{lease.candidate.rpartition('/')[0]}"
-        names = [leader] if self._lease_held is None else list(beats(cluster))
-        timeout_s = self._settings.sidecar.node_timeout_s
-        return now + self._heartbeats.next_due_s(names, timeout_s, now)
 
     def _rest_s(self) -> float:
         """Until the next heartbeat, or until somebody may have been silent for too long."""
@@ -451,8 +499,18 @@ class Coordinator(threading.Thread):
                 store_up=True,
                 view=view,
                 nodes=cluster.nodes,
+                stale=self._stale(cluster, asked_at),
+                unwritten=self._fence.obstacle,
                 absent=absent,
             )
+        )
+
+    def _stale(self, cluster: Cluster, now: float) -> frozenset[str]:
+        timeout_s = self._settings.sidecar.node_timeout_s
+        return frozenset(
+            name
+            for name in cluster.nodes
+            if self._heartbeats.still_for(f"node/{name}", now) >= timeout_s
         )
 
     def _led_for_s(self) -> float:
@@ -500,8 +558,10 @@ class Coordinator(threading.Thread):
                 self._stopping.wait(self._settings.sidecar.heartbeat_s)
 
     def _keep(self, cluster: Cluster, now: float) -> None:
-        ended = cluster.plan is not None and cluster.plan.state in TERMINAL
-        ttl_s = ENDED_TTL_S if ended else RUNNING_TTL_S
+        plan = cluster.plan
+        # What is to be started again may wait in a queue: its next run goes on from this plan.
+        is_over = plan is not None and plan.state in TERMINAL and plan.exit_code != EXIT_REQUEUE
+        ttl_s = ENDED_TTL_S if is_over else RUNNING_TTL_S
         if now - self._kept_at >= KEEP_EVERY_S or ttl_s != self._kept_for_s:
             self._store.keep(ttl_s)
             self._kept_at, self._kept_for_s = now, ttl_s
@@ -576,6 +636,7 @@ def _news(state: LocalState) -> str:
             _snapshot_news(state.snapshot),
             state.traced,
             state.preempted_by,
+            state.echo_address,
             _gate_news(state.gate),
             state.exertion,
             [

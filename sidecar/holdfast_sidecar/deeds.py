@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -24,7 +23,7 @@ from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.decisions.modes import mode_of_job
 from holdfast_sidecar.decisions.restart import PLANNED
-from holdfast_sidecar.decisions.warrant import Warrant, refusal
+from holdfast_sidecar.decisions.warrant import Warrant, refusal, warranted
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.job_record import RecordKeeping
 from holdfast_sidecar.kernel_files import KernelTrees
@@ -131,21 +130,24 @@ class Deeds:
             self._incident, self._incident_since_s, self._refused = plan.incident, now_s, ""
         # The identifier comes off the wire and becomes a directory.
         if NAME.fullmatch(plan.incident):
-            self.evidence.keep(plan, held)
+            self.evidence.keep(plan, held, now_s)
 
     def _end_culprits(self, orders: Orders, plan: Plan, held: list[RankPage], now_s: float) -> None:
+        patience_s = self.settings.policy.evidence_timeout_s
         waited_s = now_s - self._incident_since_s
+        is_given_up = self.evidence.tries.are_over(plan.incident, patience_s, now_s)
         warrant = Warrant(
             node=self.node,
             mode=mode_of_job(self.settings, plan.cause),
             evidence_for=self.evidence_for,
             everyone_kept=plan.state == "ended"
-            or waited_s > self.settings.policy.evidence_timeout_s
-            or have_all_kept(plan, orders),
+            or waited_s > patience_s
+            or have_all_kept(plan, orders, {self.node} if is_given_up else ()),
+            is_evidence_given_up=is_given_up,
         )
         refused = refusal(orders, warrant)
         if not refused:
-            self._run("end_culprits", end_culprits, plan, held)
+            self._run("end_culprits", end_culprits, partial(warranted, orders, warrant), held)
         elif warrant.everyone_kept and self._is_news(plan, refused):
             logger.info("incident %s: nothing is ended: %s", plan.incident, refused)
             self._refused = refused
@@ -165,21 +167,9 @@ def has_failed(plan: Plan) -> bool:
     return plan.state in ("ended", "stopped") and plan.cause not in PLANNED
 
 
-def have_all_kept(plan: Plan, orders: Orders) -> bool:
-    """Whether every member's sidecar says that its evidence of this incident is on disk."""
-    reports = {} if orders.view is None else orders.view.section(Section.NODES)
-    return all(
-        _evidence_for(reports.get(node, "")) == plan.incident for node in _member_names(plan)
-    )
-
-
-def _member_names(plan: Plan) -> Iterable[str]:
-    return (member.node for member in plan.members)
-
-
-def _evidence_for(report: str) -> str:
-    try:
-        value = json.loads(report)
-    except ValueError:
-        return ""
-    return str(value.get("evidence_for", "")) if isinstance(value, dict) else ""
+def have_all_kept(plan: Plan, orders: Orders, but: Collection[str] = ()) -> bool:
+    """Whether every member's sidecar, but these, says that its evidence of this incident is on
+    disk."""
+    others = (member.node for member in plan.members if member.node not in but)
+    reports = (orders.node_report(node) for node in others)
+    return all(one is not None and one.evidence_for == plan.incident for one in reports)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,18 +16,24 @@ from holdfast_sidecar.actions.evidence import ANSWER_S, AskRing, Request, keep_e
 from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.evidence.kept import is_kept, read_places
 from holdfast_sidecar.evidence.rank_facts import RankFactsMemory
+from holdfast_sidecar.own_places import TAKES_NOTHING
 from holdfast_sidecar.pages import RankPage
 from holdfast_sidecar.places import Places
 from holdfast_sidecar.probes.flight_recorder import HANDLERS, ask
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.redaction import Redaction
 from holdfast_sidecar.settings import EvidenceSettings
+from holdfast_sidecar.threads import start_thread
 
 WAIT_S = 0.1
 """The loop waits so long for what mostly takes half of it; after that it looks at every tick."""
 
 DYING_ANSWER_S = 0.05
 """Ranks of an attempt that was ended are being ended: who answers at all does so at once."""
+
+PAUSES_S = (0.0, 1.0, 5.0, 30.0)
+"""Between the tries to keep one incident's evidence, each of which asks all ranks for their stacks.
+After the last one it is left."""
 
 Keep = Callable[[Request, float], bool]
 
@@ -53,6 +60,44 @@ class KeptEvidence:
 
 
 @dataclass
+class EvidenceTries:
+    """How the tries to keep one incident's evidence went, and whether it is worth another."""
+
+    _incident: str = ""
+    _since_s: float = math.inf
+    _due_s: float = 0.0
+    _count: int = 0
+    _hopeless: str = ""
+    """Incident whose evidence the disk does not take."""
+
+    def may_begin(self, incident: str, now_s: float) -> bool:
+        """Whether to try now; if so, that is counted."""
+        if incident != self._incident:
+            self._incident, self._since_s = incident, now_s
+            self._due_s, self._count = now_s, 0
+        if self._count > len(PAUSES_S) or now_s < self._due_s:
+            return False
+        self._due_s = now_s + (*PAUSES_S, math.inf)[self._count]
+        self._count += 1
+        return True
+
+    def run(self, incident: str, keep: Callable[[], bool]) -> bool:
+        """Keep it. Raises what that raises."""
+        try:
+            return keep()
+        except OSError as error:
+            if error.errno in TAKES_NOTHING:
+                self._hopeless = incident
+            raise
+
+    def are_over(self, incident: str, patience_s: float, now_s: float) -> bool:
+        """Whether nobody waits for this evidence any more, on disk or not."""
+        if incident != self._incident:
+            return False
+        return self._hopeless == incident or now_s - self._since_s > patience_s
+
+
+@dataclass
 class EvidenceKeeping:
     """One incident's evidence at a time. `kept` is the newest that is on disk."""
 
@@ -65,6 +110,7 @@ class EvidenceKeeping:
     facts: RankFactsMemory = field(default_factory=RankFactsMemory)
     keep_now: Keep = keep_evidence
     kept: KeptEvidence = field(default_factory=KeptEvidence)
+    tries: EvidenceTries = field(default_factory=EvidenceTries)
     _thread: threading.Thread | None = None
 
     @property
@@ -76,24 +122,24 @@ class EvidenceKeeping:
         """The text without them, and without what looks like one."""
         return self.redaction.text(text)
 
-    def keep(self, plan: Plan, held: Iterable[RankPage]) -> None:
+    def keep(self, plan: Plan, held: Iterable[RankPage], now_s: float) -> None:
         """Begin with the plan's incident, or give it a little time; safe to repeat.
 
         One that hangs in a file system is left alone: nothing here can end it.
         """
         if self.kept.incident == plan.incident:
             return
-        if self._thread is None or not self._thread.is_alive():
+        is_free = self._thread is None or not self._thread.is_alive()
+        if is_free and self.tries.may_begin(plan.incident, now_s):
             request = self._request(plan, held)
             answer_s = ANSWER_S if plan.state == "evidence" else DYING_ANSWER_S
-            self._thread = threading.Thread(
-                target=self._run, args=(request, answer_s), name="evidence", daemon=True
-            )
-            self._thread.start()
-        self._thread.join(WAIT_S)
+            self._thread = start_thread(self._run, "evidence", (request, answer_s))
+        if self._thread is not None:
+            self._thread.join(WAIT_S)
 
     def _run(self, request: Request, answer_s: float) -> None:
-        if self.runner.run("keep_evidence", partial(self.keep_now, request, answer_s)):
+        keep = partial(self.tries.run, request.incident, partial(self.keep_now, request, answer_s))
+        if self.runner.run("keep_evidence", keep):
             logger.info("kept evidence of incident %s in %s", request.incident, request.destination)
         if is_kept(request.destination):
             self.kept = KeptEvidence(request.incident, read_places(request.destination))

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from holdfast.identity import ProcessIdentity
+from holdfast.owned import owned_file
+from holdfast.removing import unlink
 from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.actions.sweeping import (
     end_leftovers,
@@ -76,7 +78,9 @@ def _end_leftovers(dead_ranks: Sequence[ProcessIdentity]) -> bool:
 def _remove_server_files(places: Places) -> bool:
     """A server of the launcher's own died with it; its record would lead nowhere."""
     with unowned(places.lock) as is_unowned:
-        if not is_unowned or not remove_files(places.server):
+        if not is_unowned:
             return False
-        places.server_record.unlink(missing_ok=True)
+        if not (remove_files(places.local_server) or remove_files(places.server)):
+            return False
+        unlink(owned_file(places.server_record), missing_ok=True)
     return True

@@ -1,11 +1,23 @@
-"""The highest fence this node ever obeyed, kept on disk so that no restart forgets it."""
+"""The highest fence this node ever obeyed, written down so that no restart forgets it."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import os
+import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
+
+from holdfast.own_directory import make_closed
+from holdfast_sidecar.threads import NONE_LEFT, start_thread
+
+log = logging.getLogger(__name__)
+
+AGAIN_S = 30.0
+"""After a write that failed: a disk that is full stays so for minutes."""
 
 
 @dataclass(frozen=True, order=True)
@@ -25,30 +37,71 @@ class Fence:
 
 
 class FenceFile:
-    """Reads the fence once, writes it whenever it rises (temporary name, fsync, rename)."""
+    """Obeys in memory first, and then writes the fence down wherever it can whenever it rises.
 
-    def __init__(self, path: Path) -> None:
+    `local`: a second place, in memory that the node's processes share and a sidecar's end leaves
+    alone. With one, `path`, which may be in a home on the network that does not answer, is written
+    by a thread of its own: nobody waits for it.
+    """
+
+    def __init__(self, path: Path, local: Path | None = None) -> None:
         self._path = path
+        self._local = local
+        self._writing = threading.Lock()
+        self._again_at_s = 0.0
         self.fence = read_fence(path)
+        if local is not None:
+            other = read_fence(local)
+            self.fence = self.fence.raised_to(other.attempt, other.epoch)
+        self.obstacle = ""
+        """Why it is not on disk; empty: it is, or nothing had to be written yet."""
 
     def obey(self, attempt: int, epoch: int) -> bool:
         """Raise the fence to this order's, or refuse it as stale."""
         if not self.fence.admits(attempt, epoch):
             return False
         raised = self.fence.raised_to(attempt, epoch)
-        if raised != self.fence:
-            self._write(raised)
+        is_owed = bool(self.obstacle) and time.monotonic() >= self._again_at_s
+        if raised != self.fence or is_owed:
             self.fence = raised
+            self._keep()
         return True
 
-    def _write(self, fence: Fence) -> None:
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary = self._path.with_suffix(".new")
-        with temporary.open("w") as file:
-            json.dump({"attempt": fence.attempt, "epoch": fence.epoch}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self._path)
+    def _keep(self) -> None:
+        if self._local is None:
+            self._write_to_disk()
+            return
+        if self._local.parent.is_dir():  # its owner makes it, and removes it
+            with contextlib.suppress(OSError):
+                _write(self._local, self.fence)
+        if start_thread(self._write_to_disk, "fence") is None:
+            self._put_off(NONE_LEFT)
+
+    def _write_to_disk(self) -> None:
+        with self._writing:
+            try:
+                make_closed(self._path.parent)
+                _write(self._path, self.fence)
+            except OSError as error:
+                self._put_off(error.strerror or str(error))
+            else:
+                self.obstacle = ""
+
+    def _put_off(self, why: str) -> None:
+        if not self.obstacle:
+            log.warning("the fence can't be written to %s: %s", self._path, why)
+        self._again_at_s = time.monotonic() + AGAIN_S
+        self.obstacle = f"{self._path} can't be written: {why}"
+
+
+def _write(path: Path, fence: Fence) -> None:
+    """Temporary name, fsync, rename."""
+    temporary = path.with_suffix(".new")
+    with temporary.open("w") as file:
+        json.dump({"attempt": fence.attempt, "epoch": fence.epoch}, file)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
 
 
 def read_fence(path: Path) -> Fence:

@@ -20,7 +20,7 @@ class Kind(str, Enum):
     SPIKE = "spike"  # losses or gradients far above what is usual
     NODE_LOST = "node_lost"  # told by the leader: nothing is heard of a member any more
     SIDECAR_LOST = "sidecar_lost"  # told by the leader: a member runs on unwatched
-    LAUNCHER_LOST = "launcher_lost"
+    LAUNCHER_LOST = "launcher_lost"  # its process is gone; or, told by the leader, long silent
     MEMORY_PRESSURE = "memory_pressure"
     DISK_FULL = "disk_full"
     HUNG_TASK = "hung_task"  # the kernel waits for something that does not answer
@@ -47,6 +47,7 @@ class Kind(str, Enum):
     STORE_AWAY = "store_away"
     NO_SNAPSHOTS = "no_snapshots"  # memory or state don't allow them; `what` says which
     NO_PEER_COPY = "no_peer_copy"  # snapshots don't get onto another node, or too slowly
+    NOT_RESTORABLE = "not_restorable"  # state that a resume could not give back, or not as it was
     STORAGE_SLOW = "storage_slow"  # a checkpoint takes longer to write than the interval
     PREEMPTED = "preempted"  # a scheduler wants the node back, or the time limit is near
     PROBE_FAILED = "probe_failed"

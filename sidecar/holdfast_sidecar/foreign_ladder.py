@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from holdfast_sidecar.ladder import Rung
@@ -44,23 +44,7 @@ class Surroundings:
 
 def foreign_rungs(settings: Settings, around: Surroundings) -> list[Rung]:
     """Rungs that must be in order wherever they apply."""
-    judged = settings.stall.act_after_s + settings.policy.evidence_timeout_s
-    named = "acting on silence (stall.act_after_s + policy.evidence_timeout_s)"
-    first = "torch would end the ranks before the culprit is named and evidence is kept"
-    rungs = [
-        Rung(named, judged, "NCCL's timeout for collectives", around.nccl_s, first),
-        Rung(named, judged, "gloo's timeout for collectives", around.gloo_s, first),
-        Rung(
-            "NCCL's retries over InfiniBand (NCCL_IB_TIMEOUT, NCCL_IB_RETRY_CNT)",
-            around.link_s,
-            "stall.act_after_s",
-            settings.stall.act_after_s,
-            "a link that heals would be taken for a hang",
-        ),
-    ]
-    if around.monitor_s is not None:
-        name = "NCCL's monitor (TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC)"
-        rungs.append(Rung(named, judged, name, around.monitor_s, first))
+    rungs = list(_beside_silence(settings, around)) if settings.stall.act_after_s else []
     if around.slurmd_s is not None:
         rungs.append(
             Rung(
@@ -72,6 +56,25 @@ def foreign_rungs(settings: Settings, around: Surroundings) -> list[Rung]:
             )
         )
     return rungs + _graces(settings, around)
+
+
+def _beside_silence(settings: Settings, around: Surroundings) -> Iterator[Rung]:
+    """Where the user set a limit for silence."""
+    judged = settings.stall.act_after_s + settings.policy.evidence_timeout_s
+    named = "acting on silence (stall.act_after_s + policy.evidence_timeout_s)"
+    first = "torch would end the ranks before the culprit is named and evidence is kept"
+    yield Rung(named, judged, "NCCL's timeout for collectives", around.nccl_s, first)
+    yield Rung(named, judged, "gloo's timeout for collectives", around.gloo_s, first)
+    yield Rung(
+        "NCCL's retries over InfiniBand (NCCL_IB_TIMEOUT, NCCL_IB_RETRY_CNT)",
+        around.link_s,
+        "stall.act_after_s",
+        settings.stall.act_after_s,
+        "a link that heals would be taken for a hang",
+    )
+    if around.monitor_s is not None:
+        name = "NCCL's monitor (TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC)"
+        yield Rung(named, judged, name, around.monitor_s, first)
 
 
 def torchrun_rung(settings: Settings) -> Rung:

@@ -24,6 +24,7 @@ from holdfast_sidecar.probes.flight_recorder import (
     parse_trace,
     read_members,
 )
+from holdfast_sidecar.threads import start_thread
 
 logger = logging.getLogger(__name__)
 
@@ -134,12 +135,8 @@ class Inquiry:
             asked.is_asking = True
             asked.rounds += 1
             asked.due_s = now_s + (AGAIN_S if asked.rounds <= EAGER_ROUNDS else LATER_S)
-        threading.Thread(
-            target=self._ask,
-            args=(asked, rank, held.path, now_s),
-            name=f"ask rank {rank}",
-            daemon=True,
-        ).start()
+        if start_thread(self._ask, f"ask rank {rank}", (asked, rank, held.path, now_s)) is None:
+            asked.is_asking = False
 
     def _ask(self, asked: _Asked, rank: int, path: Path, now_s: float) -> None:
         try:

@@ -12,7 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from holdfast.own_directory import make_closed
 from holdfast_sidecar.coordination.keys import CURRENT, Section
+from holdfast_sidecar.decisions.requeueing import going_on
+from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.listing import find
 from holdfast_sidecar.performance_seen import in_brief, losses_of, summed
 from holdfast_sidecar.places import JOB_RECORD, Places
@@ -20,7 +23,7 @@ from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.performance import Losses, Performance
-from holdfast_sidecar.records.plan import TERMINAL, Plan
+from holdfast_sidecar.records.plan import TERMINAL, Plan, Requeues
 
 
 @dataclass(frozen=True)
@@ -46,8 +49,12 @@ class JobRecord:
     """Where the run's time went, as records.account has it."""
     losses_before: Losses = field(default_factory=Losses)
     """What runs before this one lost, as far as this node knows of them."""
+    unrestorable: list[str] = field(default_factory=list)
+    """What of its state no resume could give back, as its ranks found when they tried."""
     waits: str = ""
     """While `state` is `waiting`: for what."""
+    requeues: Requeues = field(default_factory=Requeues)
+    """As the run leaves them to the next one."""
 
     @property
     def was_interrupted(self) -> bool:
@@ -146,7 +153,7 @@ class RecordKeeping:
 
     def _write(self, record: JobRecord) -> None:
         path = self._places.job_record
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_closed(path.parent)
         temporary = path.with_suffix(".new")
         temporary.write_text(encode(record))
         temporary.replace(path)
@@ -237,7 +244,36 @@ def newest_record(
         began_unix_s=plan.began_unix_s,
         account=_account(sections, before),
         waits=waits,
+        requeues=_requeues(reports, plan, before),
+        unrestorable=_unrestorable(reports, plan, before),
     )
+
+
+def _requeues(reports: list[NodeReport], plan: Plan, before: JobRecord | None) -> Requeues:
+    """With what its plan does not say before its end, which may be that all of it is killed."""
+    left = going_on(plan)
+    if not left.launch:
+        return left
+    ranks = [rank for one in reports if one.attempt == plan.attempt for rank in one.ranks]
+    stepped = left.has_stepped or any(rank.step > rank.resumed_step for rank in ranks)
+    if before is not None and before.began_unix_s == plan.began_unix_s:
+        stepped = stepped or before.requeues.has_stepped
+    return dataclasses.replace(left, has_stepped=stepped)
+
+
+def _unrestorable(reports: list[NodeReport], plan: Plan, before: JobRecord | None) -> list[str]:
+    """As it was told last: ranks try it once, in the first attempt, and their findings go with
+    them."""
+    told = {
+        reason: None
+        for report in reports
+        if report.attempt == plan.attempt
+        for finding in report.findings
+        if finding.kind is Kind.NOT_RESTORABLE
+        for reason in finding.evidence
+    }
+    is_same_run = before is not None and before.began_unix_s == plan.began_unix_s
+    return list(told) if told or before is None or not is_same_run else before.unrestorable
 
 
 def _account(
@@ -259,6 +295,14 @@ def read_record(state: Path) -> tuple[JobRecord, float] | None:
     that was written (wall clock); None: nothing."""
     known = [found for path in find(state, f"*/{JOB_RECORD}") if (found := _read(path)) is not None]
     return max(known, key=lambda one: (one[0].attempt, one[1]), default=None)
+
+
+def read_requeues(state: Path) -> Requeues:
+    """How often the job with this state directory was ended to be started again, as the nodes of
+    this machine wrote last; where the directory is on a file server, as all nodes did."""
+    known = [found for path in find(state, f"*/{JOB_RECORD}") if (found := _read(path)) is not None]
+    newest = max(known, key=lambda one: one[1], default=None)
+    return Requeues() if newest is None else newest[0].requeues
 
 
 def newest_ended(root: Path) -> Path | None:

@@ -11,7 +11,13 @@ from dataclasses import dataclass
 
 from holdfast_sidecar import hook_command
 from holdfast_sidecar.reach import parse_advertise
-from holdfast_sidecar.settings import OVERSLEPT_S, NodesSettings, Settings, SidecarSettings
+from holdfast_sidecar.settings import (
+    OVERSLEPT_S,
+    NodesSettings,
+    Settings,
+    SidecarSettings,
+    StallSettings,
+)
 
 MODES = ("act", "suggest", "observe")
 LEAST_BUNDLE_BYTES = 2**20
@@ -83,32 +89,18 @@ def rungs(settings: Settings) -> list[Rung]:
             "no silence would ever be counted",
         ),
         Rung(
-            "stall.floor_s",
-            stall.floor_s,
-            "stall.act_after_s",
-            stall.act_after_s,
-            "silence would be acted on before it is declared",
-        ),
-        Rung(
-            "stall.act_after_s",
-            stall.act_after_s,
-            "stall.data_stall_timeout_s",
-            stall.data_stall_timeout_s,
-            "ranks whose loader is at work would be ended before those that are only silent",
-        ),
-        Rung(
             "a whole save (checkpoint.deadline_s + checkpoint.write_timeout_s)",
             checkpoint.deadline_s + checkpoint.write_timeout_s,
             "stall.save_s",
             stall.save_s,
-            "ranks that still may save would be ended for their silence",
+            "ranks that still may save would be told as silent",
         ),
         Rung(
             "snapshot.peer_timeout_s",
             settings.snapshot.peer_timeout_s,
             "stall.save_s",
             stall.save_s,
-            "ranks that wait for their copy on another node would be ended for their silence",
+            "ranks that wait for their copy on another node would be told as silent",
         ),
         Rung(
             "evidence.native_s",
@@ -117,14 +109,21 @@ def rungs(settings: Settings) -> list[Rung]:
             policy.evidence_timeout_s,
             "a culprit would be ended while py-spy still looks at it",
         ),
-        Rung(
-            "policy.evidence_timeout_s",
-            policy.evidence_timeout_s,
-            "stall.act_after_s",
-            stall.act_after_s,
-            "ranks would be judged again while evidence is still being kept",
-        ),
+        *_limits_of_silence(stall, policy.evidence_timeout_s),
     ]
+
+
+def _limits_of_silence(stall: StallSettings, evidence_timeout_s: float) -> Iterator[Rung]:
+    """Those that a user has set; without them silence is never acted on."""
+    act, data = ("stall.act_after_s", stall.act_after_s), stall.data_stall_timeout_s
+    if stall.act_after_s:
+        early = "silence would be acted on before it is declared"
+        yield Rung("stall.floor_s", stall.floor_s, *act, early)
+        again = "ranks would be judged again while evidence is still being kept"
+        yield Rung("policy.evidence_timeout_s", evidence_timeout_s, *act, again)
+    if stall.act_after_s and data:
+        sooner = "ranks whose loader is at work would be ended before those that are only silent"
+        yield Rung(*act, "stall.data_stall_timeout_s", data, sooner)
 
 
 def problems(settings: Settings) -> list[str]:
@@ -198,6 +197,9 @@ def _at_least(settings: Settings) -> list[tuple[str, float, float]]:
         ("policy.budget", policy.budget, 0),
         ("policy.backoff_limit_s", policy.backoff_limit_s, policy.backoff_s),
         ("policy.same_signature_limit", policy.same_signature_limit, 1),
+        ("policy.surroundings_backoff_s", policy.surroundings_backoff_s, 0),
+        ("policy.stepless_limit", policy.stepless_limit, 2),
+        ("policy.requeue_limit", policy.requeue_limit, 1),
         ("policy.blames_limit", policy.blames_limit, 2),
         ("policy.quarantine_share", policy.quarantine_share, 0),
         ("policy.stuck_limit", policy.stuck_limit, 2),
@@ -210,6 +212,9 @@ def _at_least(settings: Settings) -> list[tuple[str, float, float]]:
         ("fabric.rate_bytes_per_s", settings.fabric.rate_bytes_per_s, 0),
         ("stall.factor", settings.stall.factor, 1),
         ("stall.limit_s", settings.stall.limit_s, 0),
+        ("stall.act_after_s", settings.stall.act_after_s, 0),
+        ("stall.nccl_act_after_s", settings.stall.nccl_act_after_s, 0),
+        ("stall.data_stall_timeout_s", settings.stall.data_stall_timeout_s, 0),
         ("straggler.least_slowdown", settings.straggler.least_slowdown, 0),
         ("numbers.nonfinite_steps", settings.numbers.nonfinite_steps, 0),
         ("numbers.spike_z", settings.numbers.spike_z, 1),

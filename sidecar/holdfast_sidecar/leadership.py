@@ -26,6 +26,11 @@ from holdfast_sidecar.decisions.observing import attached_run
 from holdfast_sidecar.decisions.outcome import Circumstances, Outcome, Write, applied
 from holdfast_sidecar.decisions.replacing import own_standing
 from holdfast_sidecar.decisions.staying import why_they_stay
+from holdfast_sidecar.decisions.succession import (
+    MemberSilence,
+    is_deserted,
+    taken_over,
+)
 from holdfast_sidecar.decisions.watching import preemption_of
 from holdfast_sidecar.desk.asked_storage import Unanswered
 from holdfast_sidecar.goodput_keeping import GoodputKeeping
@@ -33,7 +38,7 @@ from holdfast_sidecar.outlook import Outlook
 from holdfast_sidecar.peer_keeping import PeerKeeping
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import TERMINAL, Plan
+from holdfast_sidecar.records.plan import TERMINAL, Plan, Requeues
 from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.snapshot_keeping import SnapshotKeeping
 from holdfast_sidecar.stopwatch import Stopwatch
@@ -60,13 +65,17 @@ class Leadership:
         storage: Storage,
         new_identifier: Callable[[], str] = lambda: secrets.token_hex(4),
         recall: Callable[[str], Incident | None] = lambda identifier: None,
+        recall_requeues: Callable[[], Requeues] = Requeues,
     ) -> None:
-        """recall: what this node's disk has of an incident."""
+        """recall: what this node's disk has of an incident, and of requeues."""
         self._store = store
         self._settings = settings
         self._storage = storage
         self._new_identifier = new_identifier
         self._recall = recall
+        self._recall_requeues = recall_requeues
+        self._requeued: tuple[int, Requeues] | None = None
+        """As the disk had it when this lease began."""
         self._watch = Stopwatch()
         self._checkpoints = CheckpointKeeping(store, settings, storage, new_identifier)
         self._verdicts = VerdictKeeping(store, settings.checkpoint, storage)
@@ -76,6 +85,8 @@ class Leadership:
         self._goodput = GoodputKeeping(store)
         self._outlook = Outlook(storage)
         self._endurance = Endurance()
+        self._member_silence = MemberSilence()
+        self._silent_s = 0.0
         self._forming = False
         self._first_start = FirstStart()
         self.waiting = ""
@@ -89,6 +100,7 @@ class Leadership:
 
     def witness(self, view: View, cluster: Cluster, now: float) -> View:
         """What every sidecar remembers of a reading, should it lead next; the view to be shown."""
+        self._silent_s = self._member_silence.follow(cluster, view.server, now)
         return self._goodput.witness(view, cluster, now)
 
     def blink(self, now: float) -> None:
@@ -105,6 +117,10 @@ class Leadership:
         now_unix_s: float,
     ) -> None:
         """Bring the job one step closer to what it should be. Raises StoreUnavailable."""
+        inherited = taken_over(cluster, lease.epoch)
+        if not self._carry_out(lease, inherited):
+            return
+        cluster = applied(cluster, inherited)
         written = self._advance(lease, cluster, server, plan_seen, now, now_unix_s)
         self._goodput.keep(lease, applied(cluster, written), now, now_unix_s)
 
@@ -120,6 +136,8 @@ class Leadership:
         """The step itself; answers what was written for it."""
         plan, sidecar = cluster.plan, self._settings.sidecar
         settled_for = self._watch.elapsed("settling", f"{lease.epoch} {server}", now)
+        ended = f"{plan.attempt} {plan.incident}" if plan and plan.state == "ended" else ""
+        resumed = f"{ended} {plan.resumed_unix_s}" if plan and ended and not plan.pause else ""
         in_evidence = plan.incident if plan is not None and plan.state == "evidence" else ""
         circumstances = Circumstances(
             epoch=lease.epoch,
@@ -128,17 +146,21 @@ class Leadership:
             settings=self._settings,
             plan_seen=plan_seen,
             recalled=self._recalled(cluster),
+            requeued=self._requeues_recalled(lease, cluster),
             settled=is_fresh(cluster, plan_seen)
             or settled_for >= SETTLING_HEARTBEATS * sidecar.heartbeat_s,
             out_of_patience=settled_for >= UNRESPONSIVE_FACTOR * sidecar.node_timeout_s,
             forming_for_s=self._watch.elapsed("forming", "yes" if self._forming else "", now),
-            preempted_for_s=self._preempted_for_s(cluster, now, now_unix_s),
+            preempted_for_s=self._preempted_for_s(cluster, now),
             evidence_for_s=self._watch.elapsed("evidence", in_evidence, now),
+            ended_for_s=self._watch.elapsed("ended", ended, now),
+            awaiting_for_s=self._watch.elapsed("awaiting", resumed, now),
             new_identifier=self._new_identifier(),
             leader=lease.candidate,
             slow=self._slow_for(lease, cluster, now),
             start_s=self._first_start.follow(cluster, plan, now_unix_s),
-            majority=self._settings.redis.url.partition(":")[0].endswith("+sentinel"),
+            majority=self._settings.redis.url.partition(":")[0].endswith("+sentinel")
+            and not is_deserted(cluster, self._silent_s),
         )
         self._checkpoints.count(lease, cluster)
         self._checkpoints.follow_writing(lease, cluster, now)
@@ -185,6 +207,14 @@ class Leadership:
         is_lost = bool(plan.incident) and plan.incident not in cluster.incidents
         return self._recall(plan.incident) if is_lost else None
 
+    def _requeues_recalled(self, lease: Lease, cluster: Cluster) -> Requeues:
+        """Read once, before a run: later the plan has it."""
+        if cluster.plan is not None and cluster.plan.state not in TERMINAL:
+            return Requeues()
+        if self._requeued is None or self._requeued[0] != lease.epoch:
+            self._requeued = lease.epoch, self._recall_requeues()
+        return self._requeued[1]
+
     def _slow_for(self, lease: Lease, cluster: Cluster, now: float) -> Mapping[str, Spell]:
         plan = cluster.plan
         standing = None if plan is None else own_standing(cluster, plan, lease.candidate)
@@ -200,9 +230,9 @@ class Leadership:
         knows = self._outlook.candidates(lease, cluster) is not None
         return plan.state in ("evidence", "ended") and (must_settle or not knows)
 
-    def _preempted_for_s(self, cluster: Cluster, now: float, now_unix_s: float) -> float:
+    def _preempted_for_s(self, cluster: Cluster, now: float) -> float:
         plan, policy = cluster.plan, self._settings.policy
-        is_so = plan is not None and preemption.find(cluster, plan, policy, now_unix_s, 0.0)
+        is_so = plan is not None and preemption.find(cluster, plan, policy, 0.0)
         key = str(plan.attempt) if plan is not None and is_so else ""
         return self._watch.elapsed("preempted", key, now)
 

@@ -90,8 +90,20 @@ class Orders:
     """The newest reading, for metrics; kept while Redis is away."""
     nodes: Mapping[str, NodeReport] | None = None
     """The reports in `view`, where they are parsed already; None: they are not."""
+    stale: frozenset[str] = frozenset()
+    """Nodes whose sidecar had been silent for too long when the store last answered: what their
+    reports in `view` say of their ranks is old."""
+    unwritten: str = ""
+    """Why this node's fence could not be written down; empty: it could."""
     absent: tuple[Finding, ...] = ()
     """On the leading node: members of the attempt, or their sidecars, that are gone."""
+
+    def node_report(self, node: str) -> NodeReport | None:
+        """What this node's sidecar last reported, read from `view` only where it has to be."""
+        if self.nodes is not None:
+            return self.nodes.get(node)
+        texts = {} if self.view is None else self.view.section(Section.NODES)
+        return decode(NodeReport, texts.get(node, ""))
 
     def is_alone(self, node: str) -> bool:
         """Whether the job never has another node than this one, as its launcher says."""

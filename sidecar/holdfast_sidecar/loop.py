@@ -33,10 +33,12 @@ from holdfast_sidecar.detectors.judgement import judge_machine, judge_ranks
 from holdfast_sidecar.detectors.links import told_only
 from holdfast_sidecar.detectors.onset import keep_onsets, newly_found, no_longer_found
 from holdfast_sidecar.detectors.preemption import asked_of, find_preemption, told_to_go
+from holdfast_sidecar.detectors.restorable import find_unrestorable
+from holdfast_sidecar.detectors.rooms import find_unwritable_state
 from holdfast_sidecar.detectors.slots import find_missing_slots
 from holdfast_sidecar.detectors.stall import due_in_s, is_suspicious, suspects
 from holdfast_sidecar.detectors.storage import find_slow_storage
-from holdfast_sidecar.echo.node_echo import Echo, NoEcho
+from holdfast_sidecar.echo.node_echo import Echo, NoEcho, life_of
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.gate.node_gate import NodeGate
@@ -271,6 +273,8 @@ class Loop:
         machine = self.hardware.follow(machine, ranks.attempt, histories, is_going_on, moment)
         self.slowness.see(ranks.local, machine, self.hardware.gpus.ownership, moment)
         reports = self._report(machine, moment)
+        has_launcher = launcher_alive or not self.farewell.launcher.pid
+        self.echo.tell(life_of(has_launcher, reports if is_going_on else []))
         if orders.store_up or self._store_answered_s is None:
             self._store_answered_s = now_s
         of_machine = judge_machine(
@@ -282,8 +286,10 @@ class Loop:
             *self.hardware.findings(machine, histories, moment),
             *find_preemption(preempted_by, moment),
             *orders.absent,
+            *find_unwritable_state(orders.unwritten, moment),
             *self.peers.findings(moment),
             *find_missing_slots(self._snapshot, moment),
+            *find_unrestorable(self.attention.looks(), moment),
             *find_slow_storage(self.saved_parts.silent_for(), orders.skipped, moment),
         ]
         alive = [rank for rank, history in ranks.local.items() if not history.look.is_gone]
@@ -398,7 +404,7 @@ class Loop:
     def _ranks(self, orders: Orders, now_s: float) -> Ranks:
         attempt, local = self.attention.attempt, self.attention.seen_at(now_s)
         reports = {} if orders.view is None else orders.view.section(Section.NODES)
-        peers = parse_peers(reports, self.node, attempt)
+        peers = parse_peers(reports, self.node, attempt, orders.stale)
         return Ranks(attempt, local, peers)
 
     def _report(self, machine: MachineReading, moment: Moment) -> list[RankReport]:
@@ -413,7 +419,7 @@ class Loop:
         stall = self.settings.stall
         reports = {} if orders.view is None else orders.view.section(Section.NODES)
         self._doubts = is_doubtful(ranks, stall, moment)
-        others_doubt, traces = parse_traces(reports, self.node, ranks.attempt)
+        others_doubt, traces = parse_traces(reports, self.node, ranks.attempt, orders.stale)
         is_wanted = self._doubts or others_doubt
         late = overdue(ranks, stall, moment) if is_wanted else ()
         self._traces = self.inquiry.follow(is_wanted, late, ranks.local, moment.now_s)

@@ -23,12 +23,13 @@ from holdfast.page import (
     Reply,
     Word,
     bits_float,
+    parse_busy,
 )
 from holdfast_sidecar.closer_look import Scrutiny
 from holdfast_sidecar.collective_trace import RankTrace
 from holdfast_sidecar.decisions.lateness import Arrival
 from holdfast_sidecar.number_history import NumberHistory, follow_numbers, is_ill, tells
-from holdfast_sidecar.pace import Pace
+from holdfast_sidecar.pace import Pace, Windows
 from holdfast_sidecar.settings import NumbersSettings
 
 RECORDS_KEPT = 64
@@ -74,6 +75,8 @@ class RankLook:
     """Only those that are new since the look before."""
     reply: Reply | None = None
     last_words: dict[str, Any] | None = None
+    unrestorable: tuple[str, ...] = ()
+    """What of its state could not be restored, as it found at its first steps."""
     is_dying: bool = False
     """It ends and nothing keeps it from it; its memory, ports and devices are free once it is gone.
     """
@@ -106,11 +109,20 @@ class RankLook:
 
     @property
     def moved_s(self) -> float:
-        """When its phase last changed or its step last ended, whichever is later."""
+        """When its phase last changed, its step last ended, or its script last said what it does,
+        whichever is latest."""
         newest_ns = max(
-            self.words[Word.PHASE_SINCE_NS], self.words[Word.BOUNDARY_NS], self.identity.claimed_ns
+            self.words[Word.PHASE_SINCE_NS],
+            self.words[Word.BOUNDARY_NS],
+            self.words[Word.BUSY_CHANGED_NS],
+            self.identity.claimed_ns,
         )
         return newest_ns / 1e9
+
+    @property
+    def busy(self) -> str:
+        """What its script says that it is busy with; empty: it says nothing."""
+        return parse_busy(self.words)
 
     @property
     def has_finished(self) -> bool:
@@ -149,6 +161,8 @@ class RankHistory:
     """The look since which neither progress nor CPU time moved."""
     stopped_since_s: float | None = None
     """Since when every look found the process stopped (state T)."""
+    stopped_until_s: float = -math.inf
+    """When a look last found it so."""
     gone_since_s: float | None = None
     """Since when it has been dying or gone."""
     exit_code: int | None = None
@@ -171,11 +185,18 @@ class RankHistory:
     """When there were last more of them than a look before."""
     pace: Pace = field(default_factory=Pace)
     """What its steps took so far in this attempt."""
+    windows: Windows = field(default_factory=Windows)
+    """What lies between two calls of its optimizer."""
 
     @property
     def has_ended_well(self) -> bool:
         """Whether it said so, or its exit code does: `os._exit(0)` passes all that could say it."""
         return self.look.has_finished or (self.gone_since_s is not None and self.exit_code == 0)
+
+    @property
+    def stopped_ago_s(self) -> float:
+        """For how long no look has found it stopped; 0: it is."""
+        return self.look.at_s - self.stopped_until_s
 
     @property
     def still_s(self) -> float:
@@ -202,6 +223,7 @@ def follow(
         was_seen_alive=before.was_seen_alive or not look.has_died,
         still_since=before.still_since if _stands_still(before.still_since, look) else look,
         stopped_since_s=_since(before.stopped_since_s, is_stopped, look.at_s),
+        stopped_until_s=look.at_s if is_stopped else before.stopped_until_s,
         gone_since_s=_since(before.gone_since_s, look.has_died, look.at_s),
         exit_code=look.exit_code if look.exit_code is not None else before.exit_code,
         oom_seen_s=look.at_s if _oom_struck(before.look, look) else before.oom_seen_s,
@@ -212,6 +234,7 @@ def follow(
         ill_numbers=ill_numbers,
         ill_seen_s=look.at_s if ill_numbers > before.ill_numbers else before.ill_seen_s,
         pace=before.pace.after(look.records),
+        windows=before.windows.after(look.records, look.words[Word.OPTIMIZER_CALLS]),
         onset_step=find_onset(look.words, records, before.onset_step),
     )
 
@@ -369,6 +392,10 @@ class PeerRank:
     phase: str
     phase_age_s: float
     has_ended: bool
+    stopped_ago_s: float = math.inf
+    """For how long its process has not been stopped; 0: it is."""
+    is_busy: bool = False
+    """Its script says so."""
 
 
 @dataclass(frozen=True)

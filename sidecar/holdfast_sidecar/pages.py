@@ -1,4 +1,4 @@
-"""The rank pages of this node, held open: reading by pread, orders by pwrite, signals by pidfd.
+"""The rank pages of this node, held open: reading by pread, orders by pwrite, processes by pidfd.
 
 Who a rank's process is gets settled once, when its page is first seen; later signals go through
 the handle opened then, so that they can never reach a later process with the same pid.
@@ -12,7 +12,6 @@ import logging
 import os
 import re
 import select
-import signal
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from holdfast import page
 from holdfast.identity import read_identity
+from holdfast.own_directory import is_own_file, open_node
 
 logger = logging.getLogger(__name__)
 
@@ -69,16 +69,6 @@ class RankPage:
             return bool(poll.poll(0))
         return is_unlocked(self.descriptor)
 
-    def send(self, number: int) -> bool:
-        """Send a signal to exactly this process; False when it is gone or can't be reached."""
-        if self.pidfd is None:
-            return False
-        try:
-            signal.pidfd_send_signal(self.pidfd, number)
-        except ProcessLookupError:
-            return False
-        return True
-
     def close(self) -> None:
         """Let go of the page and the process handle."""
         os.close(self.descriptor)
@@ -104,11 +94,21 @@ def open_page(
 ) -> RankPage | None:
     """Open a page and its process; None when it is not (or no longer) a page. tell_foreign: told
     the version of one that another Holdfast laid out."""
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        folder = open_node(path.parent)
     except OSError:
         return None
+    try:
+        descriptor = os.open(path.name, flags, dir_fd=folder)
+    except OSError:
+        return None
+    finally:
+        os.close(folder)
     facts = os.fstat(descriptor)
+    if not is_own_file(facts, os.geteuid()):
+        os.close(descriptor)
+        return None
     head = os.pread(descriptor, page.WORDS_OFFSET, 0) if stat.S_ISREG(facts.st_mode) else b""
     identity = page.parse_identity_zone(head) if facts.st_size == page.PAGE_SIZE else None
     if identity is None:
@@ -123,7 +123,7 @@ def open_page(
 
 
 def open_process(pid: int, start_ticks: int) -> int | None:
-    """A pidfd of exactly this process; None when it is gone.
+    """A pidfd of exactly this process; None when it is gone, or another user's.
 
     The start time is compared after opening: what the descriptor holds can't be replaced any more.
     """
@@ -132,10 +132,21 @@ def open_process(pid: int, start_ticks: int) -> int | None:
     except (ProcessLookupError, PermissionError, ValueError):
         return None
     identity = read_identity(pid)
-    if identity is None or identity.start_ticks != start_ticks:
+    is_it = identity is not None and identity.start_ticks == start_ticks
+    if not is_it or read_user(pid) != os.geteuid():
         os.close(pidfd)
         return None
     return pidfd
+
+
+def read_user(pid: int) -> int | None:
+    """The user whose a process is; None when it is gone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return None
+    (real, *_) = next(line for line in status.splitlines() if line.startswith("Uid:")).split()[1:]
+    return int(real)
 
 
 @dataclass
@@ -151,6 +162,8 @@ class Pages:
     _superseded: set[tuple[str, int]] = field(default_factory=set)
     _foreign: set[tuple[str, int]] = field(default_factory=set)
     """Of another version, which was said."""
+    _refused: bool = False
+    """The directory is not ours alone, which was said."""
 
     def refresh(self) -> list[RankPage]:
         """Look at the directory again and answer the open pages by local rank."""
@@ -180,12 +193,21 @@ class Pages:
 
     def _list(self) -> dict[str, int]:
         try:
-            with os.scandir(self.directory) as entries:
+            folder = open_node(self.directory)
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            if not self._refused:
+                logger.warning("no rank here is watched: %s", error)
+            self._refused = True
+            return {}
+        try:
+            with os.scandir(folder) as entries:
                 return {
                     entry.name: entry.inode() for entry in entries if NAME.fullmatch(entry.name)
                 }
-        except (FileNotFoundError, NotADirectoryError):
-            return {}
+        finally:
+            os.close(folder)
 
     def _say_foreign(self, name: str, inode: int, version: int) -> None:
         if (name, inode) not in self._foreign:

@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from holdfast.owned import owned_file
+from holdfast.removing import unlink
 from holdfast_sidecar.checkpoints.directory import checkpoint_url
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.decisions.checkpointing import last_step
@@ -98,7 +100,7 @@ class Parting:
     def _mark(self, stay: Stay | None) -> None:
         try:
             if stay is None:
-                self.marker.unlink(missing_ok=True)
+                unlink(owned_file(self.marker), missing_ok=True)
             elif read_stay(self.marker) != stay:
                 log.info("staying: %s", stay.words)
                 write_stay(self.marker, stay)

@@ -1,5 +1,7 @@
 """The leader's peer copies: the attempt's key, who copies whose snapshots, one order after another.
 
+Round trips between sidecars are signed with the same key, so there is one without copies, too.
+
 Whom to pair and what became of an order is judged in `decisions.peering`.
 """
 
@@ -49,10 +51,13 @@ class PeerKeeping:
 
     def keep(self, lease: Lease, cluster: Cluster, plan: Plan, now: float) -> None:
         """Bring the copies of a running plan one step further. `now` is monotonic seconds."""
-        if self._settings.snapshot.peer == "off" or len(cluster.nodes) < 2:
+        if len(cluster.nodes) < 2:
             return
         if cluster.key is None or cluster.key.attempt != plan.attempt:
+            # Round trips need it too, whether or not there are copies.
             self._write_key(lease, cluster, AttemptKey(plan.attempt, self._new_secret()))
+        if self._settings.snapshot.peer == "off":
+            return
         order = cluster.peer
         if order is not None and order.attempt != plan.attempt:
             order = None
@@ -96,6 +101,8 @@ class PeerKeeping:
             # The next order says so too: one write that wakes everybody instead of two.
             if not self._arm(lease, cluster, plan, done):
                 self._write(lease, cluster, done)
+        elif isinstance(verdict, peering.Moved):
+            self._write(lease, cluster, dataclasses.replace(order, step=verdict.step))
         elif isinstance(verdict, peering.Void):
             void = dataclasses.replace(order, state="void", reason=verdict.reason)
             self._late_orders = self._late_orders + 1 if void.came_too_late else 0
@@ -123,7 +130,7 @@ class PeerKeeping:
             return False
         margin = checkpointing.margin_s(self._settings.sidecar, self._late_orders)
         step = checkpointing.step_to_arm(ranks, margin, every)
-        ahead_s = checkpointing.seconds_until(step, ranks)
+        ahead_s = checkpointing.seconds_to_save(step, ranks)
         most_ranks = max(member.slots for member in plan.members)
         order = PeerOrder(
             identifier=self._new_identifier(),

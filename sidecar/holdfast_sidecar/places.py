@@ -9,6 +9,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.own_directory import NotPrivate, open_private
 from holdfast.page import TRACES
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.home import expand
@@ -48,6 +49,11 @@ class Places:
         return self.state / "fence.json"
 
     @property
+    def local_fence(self) -> Path:
+        """The same, where no quota and no file server is in the way."""
+        return self.shm / "fence.json"
+
+    @property
     def sidecar_record(self) -> Path:
         """Pid and metrics address of the running sidecar."""
         return self.state / "sidecar.json"
@@ -61,6 +67,11 @@ class Places:
     def sidecar_log(self) -> Path:
         """Where the launcher sends the sidecar's log."""
         return self.state / "sidecar.log"
+
+    @property
+    def earlier_sidecar_log(self) -> Path:
+        """What was in it before it grew too large."""
+        return self.state / "sidecar.log.1"
 
     @property
     def shipping(self) -> Path:
@@ -81,6 +92,11 @@ class Places:
     def server(self) -> Path:
         """Where a server of this launch's own keeps its files."""
         return self.state / "server"
+
+    @property
+    def local_server(self) -> Path:
+        """The same, where the state's disk takes nothing."""
+        return self.shm / "server"
 
     @property
     def server_record(self) -> Path:
@@ -120,7 +136,7 @@ def state_root(settings: PathSettings) -> Path:
     if settings.state_dir:
         return expand(settings.state_dir)
     usual = usual_state_root()
-    return usual if may_be_made(usual) else passing_state_root()
+    return usual if may_be_made(usual) else _checked(passing_state_root())
 
 
 def history_of(settings: PathSettings) -> Path:
@@ -141,6 +157,19 @@ def passing_state_root() -> Path:
     """Where it is kept where nothing may be written there, a read-only root file system above all:
     the temporary directory, which may not outlive the container."""
     return Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}"
+
+
+def _checked(root: Path) -> Path:
+    """The temporary directory is everybody's: whoever was there first could say where a job's
+    server is, and be sent its password."""
+    try:
+        os.close(open_private(root, 1))
+    except FileNotFoundError:
+        return root
+    except OSError as error:
+        why = error if isinstance(error, NotPrivate) else f"{root}: {error.strerror}"
+        raise BadInput(f"{why}, or choose another directory with paths.state_dir") from None
+    return root
 
 
 def may_be_made(path: Path) -> bool:

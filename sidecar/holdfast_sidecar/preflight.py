@@ -5,17 +5,26 @@ Each failure is one line (BadInput) that says how to mend it. Judging is apart f
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
-import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.own_directory import NotPrivate, open_private
+from holdfast.owned import owned_file
 from holdfast.page import PAGE_SIZE
+from holdfast.removing import unlink
 from holdfast.storage import Unusable, is_url, open_folder
 from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.places import passing_state_root, state_root, usual_state_root
+from holdfast_sidecar.own_places import FULL, TAKES_NOTHING
+from holdfast_sidecar.places import (
+    passing_state_root,
+    shm_root,
+    state_root,
+    usual_state_root,
+)
 from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.snapshots.room import is_small, least_reserve
 
@@ -56,8 +65,19 @@ def shm_problem(
             f"directory with paths.shm_dir"
         )
     reserve_bytes = least_reserve(room.total_bytes, settings.paths.shm_reserve_bytes)
-    problem = room_problem(path, room, ranks, reserve_bytes)
+    problem = room_problem(path, room, ranks, reserve_bytes) or _foreign_problem(settings)
     return problem or _probe_problem("shared-memory directory", path, "paths.shm_dir")
+
+
+def _foreign_problem(settings: Settings) -> str | None:
+    """Why our own directory in shared memory can't be ours."""
+    try:
+        os.close(open_private(shm_root(settings.paths), 1))
+    except FileNotFoundError:
+        return None
+    except NotPrivate as error:
+        return f"{error}, or set paths.shm_dir"
+    return None
 
 
 def room_problem(path: Path, room: Room, ranks: int, reserve_bytes: int) -> str | None:
@@ -76,11 +96,21 @@ def room_problem(path: Path, room: Room, ranks: int, reserve_bytes: int) -> str 
 
 
 def state_problem(settings: Settings) -> str | None:
-    """Why state can't be written; None when it can."""
+    """Why state can't lie where it is to; None when it can, or would but for a full disk."""
+    path, obstacle = state_root(settings.paths), _state_obstacle(settings)
+    if obstacle is None or obstacle.is_lack:
+        return None
+    return _cant_write("state directory", path, obstacle.why, "paths.state_dir")
+
+
+def _state_obstacle(settings: Settings) -> _Obstacle | None:
     path = state_root(settings.paths)
-    if path == passing_state_root() and (problem := _foreign_problem(path)):
-        return problem
-    return _directory_problem("state directory", path, "paths.state_dir")
+    if path == passing_state_root():
+        try:
+            os.close(open_private(path, 1, make=True))
+        except OSError as error:
+            return _Obstacle.of(error)
+    return _find_obstacle(path)
 
 
 def losses(settings: Settings) -> dict[str, str]:
@@ -100,11 +130,24 @@ def losses(settings: Settings) -> dict[str, str]:
             f"{usual_state_root()} can't be written: state and evidence go to "
             f"{passing_state_root()}, and are lost with it (paths.state_dir)"
         )
+    if (obstacle := _state_obstacle(settings)) is not None and obstacle.is_lack:
+        found["state"] = (
+            f"{state_root(settings.paths)} takes nothing ({obstacle.why}): logs, incidents and "
+            f"evidence are not kept, and the job runs without (paths.state_dir)"
+        )
+    where = settings.checkpoint.dir
+    obstacle = _find_obstacle(Path(where)) if where and not is_url(where) else None
+    if obstacle is not None and obstacle.is_full:
+        found["checkpoints"] = (
+            f"{where} takes nothing ({obstacle.why}): nothing is saved there until there is room "
+            f"(checkpoint.dir)"
+        )
     return found
 
 
 def checkpoint_problem(settings: Settings) -> str | None:
-    """Why checkpoints can't be written; None when they can, or none were asked for."""
+    """Why checkpoints can't be written; None when they can, or none were asked for, or there is
+    just no room for them now: a job that comes back at night shall not end for that."""
     if not settings.checkpoint.dir:
         return None
     if is_url(settings.checkpoint.dir):
@@ -116,7 +159,10 @@ def checkpoint_problem(settings: Settings) -> str | None:
             f"{path.parent} does not exist, so checkpoint.dir {path} can't be made in it:"
             " mount the storage, or make that directory"
         )
-    return _directory_problem("checkpoint path", path, "checkpoint.dir")
+    obstacle = _find_obstacle(path)
+    if obstacle is None or obstacle.is_full:
+        return None
+    return _cant_write("checkpoint path", path, obstacle.why, "checkpoint.dir")
 
 
 def key_problem(key_file: str) -> str | None:
@@ -151,47 +197,52 @@ def _url_problem(url: str) -> str | None:
     return None
 
 
-def _foreign_problem(path: Path) -> str | None:
-    """Make it for us alone; why it can't be trusted, where somebody else was first. The temporary
-    directory is everybody's."""
-    try:
-        path.mkdir(mode=0o700, exist_ok=True)
-        facts = path.lstat()
-    except OSError as error:
-        return _cant_write("state directory", path, error.strerror, "paths.state_dir")
-    is_ours = stat.S_ISDIR(facts.st_mode) and facts.st_uid == os.getuid()
-    if is_ours and not facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return None
-    why = "it is not ours alone"
-    return _cant_write("state directory", path, why, "paths.state_dir")
+def _probe_problem(what: str, path: Path, setting: str) -> str | None:
+    obstacle = _probe(path)
+    return None if obstacle is None else _cant_write(what, path, obstacle.why, setting)
 
 
-def _directory_problem(what: str, path: Path, setting: str) -> str | None:
+@dataclass(frozen=True)
+class _Obstacle:
+    """Why a directory takes nothing. `is_lack`: only since its disk is full or read-only."""
+
+    why: str
+    is_lack: bool = False
+    is_full: bool = False
+
+    @classmethod
+    def of(cls, error: OSError) -> _Obstacle:
+        why = str(error) if isinstance(error, NotPrivate) else error.strerror or str(error)
+        return cls(why, error.errno in TAKES_NOTHING, error.errno in FULL)
+
+
+def _find_obstacle(path: Path) -> _Obstacle | None:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except FileNotFoundError:
         # What /proc and the like answer. Said of a directory yet to be made, it would be nonsense.
         there = next(parent for parent in path.parents if parent.exists())
-        return _cant_write(what, path, f"{there} takes no new directory", setting)
+        return _Obstacle(f"{there} takes no new directory")
     except OSError as error:
-        return _cant_write(what, path, error.strerror, setting)
-    return _probe_problem(what, path, setting)
+        return _Obstacle.of(error)
+    return _probe(path)
 
 
-def _probe_problem(what: str, path: Path, setting: str) -> str | None:
+def _probe(path: Path) -> _Obstacle | None:
     """Write and remove a small file: permission bits alone say nothing about read-only mounts."""
     probe = path / f".holdfast-probe-{os.getpid()}-{secrets.token_hex(4)}"
     try:
         with probe.open("xb") as file:
             file.write(bytes(4096))
     except OSError as error:
-        probe.unlink(missing_ok=True)
-        return _cant_write(what, path, error.strerror, setting)
-    probe.unlink(missing_ok=True)
+        return _Obstacle.of(error)
+    finally:
+        with contextlib.suppress(OSError):  # where nothing can be written there is none
+            unlink(owned_file(probe), missing_ok=True)
     return None
 
 
-def _cant_write(what: str, path: Path, why: str | None, setting: str) -> str:
+def _cant_write(what: str, path: Path, why: str, setting: str) -> str:
     return f"can't write to the {what} {path}: {why}; choose another with {setting}"
 
 

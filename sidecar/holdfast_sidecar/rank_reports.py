@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.page import Ending, Flag, Word, bits_float, uses_gloo_alone
+from holdfast.page import GROUPS_TIMED, Ending, Flag, Word, bits_float, uses_gloo_alone
 from holdfast_sidecar.detectors.stall import stood_since_s
 from holdfast_sidecar.gpus.energy import UNMETERED, RankEnergy
 from holdfast_sidecar.observation import Moment, RankHistory, RankLook, is_finite, own_s, step_s
@@ -12,6 +12,9 @@ from holdfast_sidecar.settings import Settings
 
 STEPS_OF_PACE = 16
 """The pace by which a checkpoint's step is chosen ahead: recent, and deaf to one odd step."""
+
+TELLS_OF_A_STOP_S = 60.0
+"""So long after: nodes that are continued one after the other take seconds."""
 
 
 def report_rank(
@@ -48,12 +51,15 @@ def report_rank(
         tokens_per_s=energy.tokens_per_s,
         layout=standing.layout,
         groups=list(standing.groups),
+        busy=look.busy,
+        stopped_ago_s=_told_stop_s(history),
         stood_since_unix_s=0.0 if stood_s is None else moment.unix_s(stood_s),
         ending=look.words[Word.ENDING],
         alive=not look.has_died,
         exit_code=history.exit_code,
         exception=_exception(look),
         state_registered=look.has(Flag.STATE_REGISTERED),
+        collectives=[look.words[Word.COLLECTIVES_1 + slot] for slot in range(GROUPS_TIMED)],
         resumed_step=look.words[Word.RESUMED_STEP],
         in_loop=look.has(Flag.LOOP_WRAPPED),
         resume_failures=look.words[Word.RESUME_FAILURES],
@@ -66,7 +72,13 @@ def report_rank(
         memory_peak=look.words[Word.MEMORY_PEAK],
         memory_total=look.words[Word.MEMORY_TOTAL],
         memory_retries=look.words[Word.MEMORY_RETRIES],
+        window_s=round(history.windows.longest_s, 3),
     )
+
+
+def _told_stop_s(history: RankHistory) -> float | None:
+    ago_s = history.stopped_ago_s
+    return round(ago_s, 1) if ago_s < TELLS_OF_A_STOP_S else None
 
 
 def _amount(bits: int) -> float:

@@ -37,14 +37,17 @@ def interface_towards(redis_url: str) -> str:
     Every node reaches Redis, so that interface is the best guess.
     """
     hosts = parse_address(redis_url).hosts if redis_url else ()
-    if not hosts:
-        return ""
+    return own_address_towards(*hosts[0]) if hosts else ""
+
+
+def own_address_towards(host: str, port: int = 9) -> str:
+    """Our address on the way to this host; empty: there is no way. Sends no packet."""
     try:
-        family, kind, _, _, target = socket.getaddrinfo(*hosts[0], type=socket.SOCK_DGRAM)[0]
+        family, kind, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, kind) as probe:
             probe.connect(target)
             return str(probe.getsockname()[0])
-    except OSError:
+    except (OSError, ValueError):  # ValueError: no such name can be (UnicodeError)
         return ""
 
 

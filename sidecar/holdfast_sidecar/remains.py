@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.owned import owned_file
+from holdfast.removing import rmtree, unlink
 from holdfast_sidecar.evidence.archive import archive_of
 from holdfast_sidecar.places import Places
 from holdfast_sidecar.settings import EvidenceSettings
@@ -46,11 +47,11 @@ def remove_old_remains(
         for path in _directories(places.incidents)
     ]
     for old in superfluous(found, settings, now_unix_s):
-        shutil.rmtree(old.directory)
-        archive_of(old.directory).unlink(missing_ok=True)
+        rmtree(owned_file(old.directory))
+        unlink(owned_file(archive_of(old.directory)), missing_ok=True)
     attempts = sorted(_directories(places.attempts_evidence), key=_changed_unix_s, reverse=True)
     for attempt in attempts[ATTEMPTS_KEPT:]:
-        shutil.rmtree(attempt)
+        rmtree(owned_file(attempt))
 
 
 def superfluous(

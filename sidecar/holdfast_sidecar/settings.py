@@ -28,9 +28,14 @@ class SidecarSettings:
     tick_s: float = 0.5
     heartbeat_s: float = 0.3
     node_timeout_s: float = 1.1
-    """A node whose heartbeat stood still this long on the leader's clock is lost: a beat, a pause
-    of half a second, and as much again as a busy machine may add. With the beats that were just
-    over on either side, 99 of 100 losses are declared within 1.5 s."""
+    """A node that no witness has spoken for this long is lost: no heartbeat of its launcher or
+    sidecar reached the leader, no step that needs it was completed elsewhere, and no round trip of
+    other sidecars was answered. A beat, a pause of half a second, and as much again as a busy
+    machine may add; with the beats that were just over on either side, 99 of 100 losses are
+    declared within 1.5 s."""
+    unwitnessed_timeout_s: float = 30.0
+    """The same where only heartbeats could have spoken, or where several nodes fall silent at once:
+    longer than a switch takes to start, or Redis to fail over."""
     lease_s: float = 2.0
     grace_s: float = 10.0
     """How long the sidecar outlives its launcher."""
@@ -66,7 +71,17 @@ class PolicySettings:
     """Pause before the third restart of a cause within the window; doubles from there."""
     backoff_limit_s: float = 60.0
     same_signature_limit: int = 2
-    """The same failure at the same step this often is the user's own bug: stop."""
+    """The same failure at the same step this often is the user's own bug: stop. What storage, the
+    network or a busy device did is not one."""
+    surroundings_backoff_s: float = 10.0
+    """Pause before the first restart after a failure of storage, network or a busy device; then 3,
+    12 and 30 times as long."""
+    stepless_limit: int = 10
+    """So many failures in a row without a step that had not been made before stop the job, however
+    seldom they come: with 65, or with 75 where nodes or surroundings are to blame."""
+    requeue_limit: int = 5
+    """So often the job may end with 75 without a step that had not been made before, counted over
+    requeues of the same scheduler job; then it ends with 65."""
     preemption_grace_s: float = 25.0
     """From a scheduler's SIGTERM until a node that is being saved is given up. Slurm (KillWait) and
     Kubernetes kill what is left after 30 s; ending ranks takes the rest."""
@@ -74,7 +89,8 @@ class PolicySettings:
     """How long this launch may run; 0: what Slurm says, if it runs under it. Before the end the job
     is saved and stopped, to be started again."""
     time_limit_margin_s: float = 30.0
-    """So long before the limit, and twice what a checkpoint took, the job is saved and stopped."""
+    """So long before the limit, and twice what a checkpoint took, and what ranks take to a boundary
+    at which no gradient waits, the job is saved and stopped."""
     blames_limit: int = 3
     """So many failures blamed on one node put it outside: one is chance, two may be, and the job
     has been down three times for it."""
@@ -98,6 +114,10 @@ class PolicySettings:
     """After so many failures in a row without a step that had not been made before, the job goes
     back behind the state that it resumed from, if there is a good checkpoint before."""
     join_timeout_s: float = 600.0
+    """How long a job waits for the nodes that it can't go on without, before it ends with 75."""
+    lost_act_after_s: float = 5.0
+    """A lost node is given up at once where a spare is ready, else after so long a silence: what
+    comes back within seconds costs less than a restart."""
     evidence_timeout_s: float = 10.0
 
 
@@ -162,6 +182,11 @@ class NodesSettings:
     default (MessageTimeout), `kubectl` waits for no pod where it only cordons."""
 
 
+LONGEST_PAUSE_S = 86_400.0
+"""A day. Programs pause for seconds or minutes, seldom for hours (a quota, a market that opens);
+what is asked to sleep for longer is not meant to go on."""
+
+
 @dataclass(frozen=True)
 class StallSettings:
     """How long silence may last before it is called a stall, and before it is acted on."""
@@ -177,14 +202,25 @@ class StallSettings:
     """Allowance before the first step, for evaluating and restoring."""
     save_s: float = 2100.0
     """Allowance for saving: more than a coordinated checkpoint may take."""
-    act_after_s: float = 120.0
-    """Silence without positive evidence is acted on only after this long."""
+    act_after_s: float = 0.0
+    """When given, silence without positive evidence is acted on after this long; 0: never, however
+    long it lasts. A rollout, an index build or an upload is as silent as what hangs. It applies
+    from the attempt's first step on: before it only proof acts."""
+    nccl_act_after_s: float = 0.0
+    """When given, a hang that is known from NCCL's numbers alone is acted on after this long; 0:
+    never, the process group's own watchdog is waited for (10 minutes as torch has it)."""
     flight_recorder: bool = True
     """Whether ranks open a Unix socket on which they can be asked where they stand in their
     collectives; without it a culprit is told by phases, stacks and calls from Python alone."""
-    data_stall_timeout_s: float = 600.0
-    """A rank whose loader is at work is waited for this long: the data won't come sooner after a
-    restart, and NCCL itself gives up on a collective after 10 minutes."""
+    data_stall_timeout_s: float = 0.0
+    """When given, a rank whose loader is at work is waited for no longer than this, from the
+    attempt's first step on; 0: for as long as it takes, since the data won't come sooner after a
+    restart."""
+
+    @property
+    def pause_s(self) -> float:
+        """A wait that ends by itself within so many seconds is a pause, and proves nothing."""
+        return self.act_after_s or LONGEST_PAUSE_S
 
 
 @dataclass(frozen=True)
@@ -236,7 +272,8 @@ class CheckpointSettings:
     deadline_s: float = 120.0
     """For every rank to reach the step: whoever waits for a late one does not train."""
     write_timeout_s: float = 1800.0
-    """For all to write and hash their parts, from there on."""
+    """How long writing and hashing may go on without progress; for ranks that write by themselves,
+    whose progress nobody sees, how long it may take."""
     load_failures: int = 2
     """A checkpoint that failed to load in this many attempts is poisoned."""
     good_after_s: float = 120.0
@@ -266,9 +303,9 @@ class SnapshotSettings:
     peer_listen: str = "127.0.0.1:0"
     """Where other nodes fetch copies; loopback serves only nodes of this machine."""
     peer_bytes_per_s: float = 1e9
-    """Cap on what this node fetches; 0: none. A tenth of a 100 Gbit/s link."""
+    """Cap on what this node fetches while training goes on; 0: none. A tenth of 100 Gbit/s."""
     peer_timeout_s: float = 60.0
-    """A copy that takes longer is given up; with `sync`, how long a rank waits at most."""
+    """With `sync`, how long a rank waits for its copy at most."""
     failure_domain: str = ""
     """What fails together with this node (a rack, a switch): copies go to another one if any."""
 

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from holdfast import environment as names
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.coordination.store import Store, View
@@ -78,7 +79,8 @@ def check_settings_shared(
             raise BadInput(
                 f"job {job!r} is running with other settings "
                 f"({differences(held.settings, fingerprint)}): choose another --job, "
-                f"or end that one first (holdfast stop --job {job})"
+                f"end that one first (holdfast stop --job {job}), or give each launch "
+                f"a {names.LAUNCH_ID} of its own where the name is not yours to choose"
             )
         view = store.read(READ)
         if claim_of(view) == held and replaces(store, held, fingerprint, newest_end(view)):

@@ -12,14 +12,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.identity import read_identity
+from holdfast.owned import owned_file
+from holdfast.removing import rmdir, unlink
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.decisions.namesake import HANDOVER_S
+from holdfast_sidecar.own_places import make_state, open_shm_of_job
 from holdfast_sidecar.places import Places
 
 log = logging.getLogger(__name__)
 
 MOST_BYTES = 64
 """Of what a lock says: one incarnation."""
+
+
+STAND_IN = ".sidecar-lock"
+"""Ends the name of what is locked in shared memory where the state directory takes no locks."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +46,12 @@ class NodeLock:
     """Held by the one sidecar that watches this node from this state directory."""
 
     descriptor: int
+    """Of the file that says who holds it; -1 where the state directory takes none."""
     predecessor: str
     """Incarnation of the one that held it last, which therefore is gone; empty: not known."""
+    stand_in: Path | None = None
+    """What is locked in its place, where the state directory's file system knows no locks."""
+    stand_in_descriptor: int = -1
 
     def pass_on(self, incarnation: str) -> None:
         """Say who holds it, for whoever comes after: on a full disk that one waits a second."""
@@ -50,21 +61,30 @@ class NodeLock:
 
     def release(self) -> None:
         """Let another one have it."""
-        os.close(self.descriptor)
+        if self.stand_in is not None:
+            with contextlib.suppress(OSError):
+                unlink(owned_file(self.stand_in))
+                rmdir(owned_file(self.stand_in.parent))  # if nothing else of this job is there
+                rmdir(owned_file(self.stand_in.parent.parent))
+            os.close(self.stand_in_descriptor)
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
 
 
 def lock_node(places: Places, patience_s: float = HANDOVER_S) -> NodeLock:
     """Lock this node for one sidecar. BadInput when another one has it."""
-    places.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path = places.state / "sidecar.lock"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    make_state(places)
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        descriptor = os.open(places.state / "sidecar.lock", flags, 0o600)
+    except OSError as error:  # full, or read-only
+        log.warning("can't open a lock in %s: %s", places.state, error.strerror)
+        descriptor = -1
     until_s = time.monotonic() + patience_s
     is_told = False
     while True:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            before = os.pread(descriptor, MOST_BYTES, 0).decode(errors="replace")
-            return NodeLock(descriptor, before)
+            return _take(places, descriptor)
         except BlockingIOError:
             if not is_told:
                 log.warning(
@@ -76,7 +96,8 @@ def lock_node(places: Places, patience_s: float = HANDOVER_S) -> NodeLock:
                 )
                 is_told = True
             if time.monotonic() >= until_s:
-                os.close(descriptor)
+                if descriptor >= 0:
+                    os.close(descriptor)
                 raise BadInput(
                     f"a sidecar already watches node {places.state.name!r} of job "
                     f"{places.state.parent.name!r} here: end that one first, or choose --node"
@@ -84,8 +105,66 @@ def lock_node(places: Places, patience_s: float = HANDOVER_S) -> NodeLock:
         time.sleep(0.05)
 
 
+def _take(places: Places, descriptor: int) -> NodeLock:
+    """Raises BlockingIOError while another sidecar has it."""
+    stand_in, held = None, -1
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except (OSError, ValueError) as error:  # Lustre without -o flock, NFS without lockd; or no file
+        # Not inside the node's directory: that goes with its launcher, which this one may outlive.
+        stand_in = places.shm.parent / f"{places.shm.name}{STAND_IN}"
+        held = _lock_beside(stand_in)
+        log.info("%s takes no lock (%s): %s does", places.state, error, stand_in)
+    before = ""
+    with contextlib.suppress(OSError):
+        before = os.pread(descriptor, MOST_BYTES, 0).decode(errors="replace")
+    return NodeLock(descriptor, before, stand_in, held)
+
+
+def _lock_beside(path: Path) -> int:
+    """In shared memory, which is this machine's own and takes locks. Raises BlockingIOError."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    while True:
+        try:
+            folder = open_shm_of_job(path.parent, make=True)
+        except FileNotFoundError:
+            if not (root := path.parent.parent.parent).is_dir():
+                raise BadInput(f"{root} is no directory: set paths.shm_dir to one") from None
+            continue  # a launcher that ends is just removing it
+        with contextlib.ExitStack() as undo:
+            undo.callback(os.close, folder)
+            try:
+                held = os.open(path.name, flags, 0o600, dir_fd=folder)
+            except FileNotFoundError:
+                continue
+            failed = undo.enter_context(contextlib.ExitStack())
+            failed.callback(os.close, held)
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if is_still_named(held, path.name, folder):
+                failed.pop_all()
+                return held
+
+
+def is_still_named(descriptor: int, name: str, folder: int) -> bool:
+    """Whether an open file has its name yet: a lock on one that was removed protects nothing."""
+    try:
+        named = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return os.path.samestat(os.fstat(descriptor), named)
+
+
 def write_record(path: Path, record: SidecarRecord) -> None:
-    """Write the record (0600, temporary name, rename)."""
+    """Write the record (0600, temporary name, rename); on a full disk there is none."""
+    try:
+        _write_record(path, record)
+    except OSError as error:
+        log.warning("the sidecar can't leave word of where it is found: %s", error)
+
+
+def _write_record(path: Path, record: SidecarRecord) -> None:
     me = read_identity()
     content = {
         "pid": os.getpid(),

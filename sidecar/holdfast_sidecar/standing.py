@@ -84,7 +84,7 @@ SILENT_FOR_S = 20.0
 SILENT_STEPS = 20.0
 """...and slow steps vary: so many times their usual length is no variation."""
 
-ADVICE = frozenset({Kind.NO_SNAPSHOTS, Kind.NO_PEER_COPY, Kind.GATE_BLIND})
+ADVICE = frozenset({Kind.NO_SNAPSHOTS, Kind.NO_PEER_COPY, Kind.NOT_RESTORABLE, Kind.GATE_BLIND})
 """Findings about what could be better: the job is well all the same."""
 
 TOLD_ONLY = frozenset({Kind.GPU_FAULT, Kind.LINK_DOWN})
@@ -442,7 +442,7 @@ def _silence(nodes: list[NodeStanding]) -> Iterator[str]:
     in the first steps of an attempt that may take minutes."""
     ranks = [rank for rank in _ranks_of(nodes) if rank.alive and not rank.has_finished]
     usual_s = max((rank.step_s for rank in ranks), default=0.0)
-    if not usual_s or any(rank.phase in PLANNED_PHASES for rank in ranks):
+    if not usual_s or any(rank.busy or rank.phase in PLANNED_PHASES for rank in ranks):
         return
     silent_s = min(rank.phase_age_s for rank in ranks)
     if silent_s > max(SILENT_FOR_S, SILENT_STEPS * usual_s):

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
 from holdfast_sidecar.decisions.hardware import STILL_RAN
-from holdfast_sidecar.decisions.unseen_steps import NEVER_SEEN
 from holdfast_sidecar.decisions.warrant import HANGS
 from holdfast_sidecar.records.incident import LEFT_ALONE, WITHHELD, Incident
 
@@ -152,7 +151,7 @@ def _events(incident: Incident) -> Iterator[tuple[float, str]]:
 
 
 def _how_it_went_on(incident: Incident) -> str:
-    if any(reason.startswith(NEVER_SEEN) for reason in incident.evidence):
+    if incident.is_over_unseen:
         return "every rank had lived on; steps of this run are not seen"
     resumed = f"from step {incident.step_resumed}" if incident.step_resumed else "from nothing"
     return f"every rank was stepping again, {resumed}"
@@ -253,6 +252,7 @@ _CAUSES = {
     "straggler": "a node is slow, and a spare would be faster",
     "node_lost": "a node is gone",
     "node_left": "a node left on its own account",
+    "unreachable": "nodes could not reach the attempt's store",
     "agent_restarted": "a launcher came back as a new process",
     "grow": "the job makes room for nodes that joined",
     "restart": "somebody asked for a restart",

@@ -21,6 +21,7 @@ _DID = {
     "host": "ran on memory that fails",
     "node_lost": "was lost",
     "node_left": "left on its own account",
+    "unreachable": "could not reach another",
     "agent_restarted": "got a new launcher",
     "preempted": "was asked to go",
     "straggler": "slowed the job",
@@ -36,7 +37,9 @@ _NOBODYS = {
 }
 """Causes that blame nobody."""
 
-OF_NODES = frozenset({"node_lost", "node_left", "agent_restarted", "preempted", "link", "host"})
+OF_NODES = frozenset(
+    {"node_lost", "node_left", "unreachable", "agent_restarted", "preempted", "link", "host"}
+)
 """Causes for which the whole node answers, whichever ranks it ran."""
 
 _NOT_RESTARTED = {

@@ -83,10 +83,6 @@ class TraceKeeping:
                 self._arm(lease, cluster, plan, request, order.tries + 1)
                 return
             ended = dataclasses.replace(order, state="void", reason=verdict.reason)
-        elif order.epoch < lease.epoch:
-            # A former leader's: sidecars would take it for stale, and tell nothing of it.
-            self._write(lease, cluster, dataclasses.replace(order, epoch=lease.epoch))
-            return
         else:
             return
         if self._write(lease, cluster, ended):

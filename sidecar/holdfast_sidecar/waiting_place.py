@@ -97,6 +97,9 @@ they lock the memory of the whole process."""
 IN_A_PIPE = "pipe_"
 """In the names of the kernel's functions (`wchan`) that wait for what a pipe or a FIFO brings."""
 
+IN_A_FREEZER = ("freezer", "refrigerator")
+"""The same of those that keep a task whose control group is frozen (`do_freezer_trap`, v2)."""
+
 ON_CHILD = frozenset({61, 247})
 """wait4, waitid."""
 

@@ -73,13 +73,17 @@ class Launcher:
 
 
 def surroundings(folder: Path) -> dict[str, str]:
-    """What launchers are given: all their files in this folder, and no Holdfast from outside."""
+    """What launchers are given: all their files in this folder, and no Holdfast from outside.
+
+    No warm interpreters: each costs two seconds of CPU, and most tests never use one.
+    """
     outside = ("HOLDFAST_", "PET_", "SLURM_")
     return {name: value for name, value in os.environ.items() if not name.startswith(outside)} | {
         "OUT": str(folder / "out"),
         "HOLDFAST_SET_PATHS_SHM_DIR": str(folder / "shm"),
         "HOLDFAST_SET_PATHS_STATE_DIR": str(folder / "state"),
         "OMP_NUM_THREADS": "1",
+        "PET_NO_STANDBY": "1",
     }
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
-from pathlib import Path
 
 from holdfast_sidecar import __version__
 from holdfast_sidecar.coordination.connection import open_store
@@ -58,7 +57,7 @@ def main() -> None:
     arguments += ["--redis", given.redis, "--set", f"paths.shm_dir={given.shm_dir}"]
     arguments += ["--set", f"paths.state_dir={given.state_dir}"]
     arguments += [word for value in given.set for word in ("--set", value)]
-    beside = SidecarProcess(arguments, where.sidecar_log, Path(where.shipping))
+    beside = SidecarProcess(arguments, where)
     beside.tell_end = lambda pid: reporter.say(ended_sidecar=pid)
     beside.start()
     watch.start()

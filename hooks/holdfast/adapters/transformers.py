@@ -48,7 +48,7 @@ class HoldfastCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """An optimizer step is done; the Trainer itself would save just after this."""
-        if not self._job.end_step():
+        if not self._job.end_step(is_boundary=True):
             control.should_training_stop = True
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

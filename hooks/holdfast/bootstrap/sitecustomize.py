@@ -24,8 +24,11 @@ def _attach() -> None:
 def _run_the_hidden_one() -> None:
     from importlib.machinery import PathFinder
 
-    here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100,PTH120 - no pathlib at start
-    elsewhere = [path for path in sys.path if os.path.abspath(path) != here]  # noqa: PTH100
+    # This directory may be on the path under two names, or be there in two copies: each of them
+    # would take the other for the one that it hides, without end.
+    been = vars(sys).setdefault("_holdfast_bootstraps", set())
+    been.add(os.path.dirname(os.path.realpath(__file__)))  # noqa: PTH120 - no pathlib at start
+    elsewhere = [path for path in sys.path if os.path.realpath(path) not in been]
     spec = PathFinder.find_spec("sitecustomize", elsewhere)
     if spec is None or spec.loader is None:
         return

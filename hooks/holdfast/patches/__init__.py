@@ -1,8 +1,8 @@
 """What is hooked in torch, in this order. Each patch leaves out what this torch does not have.
 
-A patch is `install(torch, recorder, guard)`. Inside a graph that torch.compile traces every hook
-is nothing at all: a graph break of ours would fail `fullgraph=True`, and a compiled region is
-timed as a whole by what encloses it.
+A patch is `install(torch, recorder, guard)`; `switches` says which of them are on. Inside a graph
+that torch.compile traces every hook is nothing at all: a graph break of ours would fail
+`fullgraph=True`, and a compiled region is timed as a whole by what encloses it.
 """
 
 from __future__ import annotations
@@ -39,6 +39,6 @@ PATCHES = (
     ("untraced", untraced.install),
     ("devices", devices.install),
     ("traces", traces.install),
-    ("garbage collector", collector.install),
+    ("garbage-collector", collector.install),
     ("saves", saves.install),
 )

@@ -30,6 +30,7 @@ def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
     arm = guard.wrap("backward wait", wait.arm, False)
 
     def enter(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Phase | None:
+        recorder.gradients.note_backward()
         previous = recorder.phase
         if own_thread() != recorder.thread:
             return None

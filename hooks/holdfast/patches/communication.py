@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from holdfast import switches
 from holdfast.guard import Guard
 from holdfast.patches import collectives, functional, group, reducer, waiting
 from holdfast.patches.grouped import Groups
@@ -13,7 +14,7 @@ from holdfast.recorder import Recorder
 PARTS = (
     ("collectives", collectives.install),
     ("waiting", waiting.install),
-    ("functional collectives", functional.install),
+    ("functional-collectives", functional.install),
     ("reducer", reducer.install),
     ("group", group.install),
 )
@@ -23,4 +24,6 @@ def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
     """Hook them, each for itself: one that fails leaves the others."""
     groups = Groups.of(recorder, torch)
     for name, install_part in PARTS:
+        if not switches.is_on(name):
+            continue
         guard.run(name, partial(install_part, torch, recorder, guard, groups))

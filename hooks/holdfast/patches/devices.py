@@ -1,22 +1,22 @@
-"""What is learned at the ends of steps: the operations of one of them, and what a GPU's own clock
+"""What is learned at the ends of steps: the operations that one needs, and what a GPU's own clock
 and its allocator say."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from holdfast.counted_step import CountedStep
 from holdfast.device_memory import DeviceMemory
 from holdfast.device_phases import DevicePhases
 from holdfast.guard import Guard
 from holdfast.recorder import Recorder
 from holdfast.step_ends import StepEnds
+from holdfast.step_flops import StepFlops
 
 
 def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
     """Listen to the ends of steps."""
     listeners = (
-        ("flops", CountedStep(torch, recorder, guard).end_step),
+        ("flops", StepFlops(torch, recorder).end_step),
         ("device phases", DevicePhases(torch.cuda, recorder, guard).end_step),
         ("device memory", DeviceMemory(torch.cuda, recorder).end_step),
     )

@@ -20,11 +20,14 @@ from holdfast.page import Flag
 from holdfast.patches.grouped import Groups
 from holdfast.patches.names import Function, replace
 from holdfast.recorder import Recorder
-from holdfast.worker_server import open_server
+from holdfast.worker_server import has_room, open_server
 
 CHANGES = ("_new_group_with_tag", "_register_pg_in_world", "destroy_process_group")
 """What new_group() and split_group() end in, and how groups end; a torch that lacks one of them
 tells of fewer groups."""
+
+MOST_ON_A_NODE = 16
+"""Nodes have eight GPUs, some sixteen."""
 
 
 class Telling:
@@ -64,12 +67,22 @@ class Telling:
             self._recorder.add_flag(Flag.OTHER_BACKEND)
 
     def listen(self) -> None:
-        """Open the socket, once."""
+        """Open the socket, once, where there is room for the threads that answer on it."""
         if self._page is None or self._is_open or process.current() is not self._recorder:
             return
-        if os.environ.get(environment.FLIGHT_RECORDER) != "0":
-            path = self._page.with_suffix(page.SOCKET_SUFFIX)
-            self._is_open = open_server(self._torch, path)
+        if os.environ.get(environment.FLIGHT_RECORDER) == "0":
+            return
+        if not has_room(local_ranks(self._torch.distributed.get_world_size())):
+            self._recorder.add_flag(Flag.NO_ROOM_FOR_RECORDER)
+            return
+        path = self._page.with_suffix(page.SOCKET_SUFFIX)
+        self._is_open = open_server(self._torch, path)
+
+
+def local_ranks(world_size: int) -> int:
+    """How many ranks the node has, or may have where its launcher does not say."""
+    said = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return int(said) if said.isdecimal() else min(world_size, MOST_ON_A_NODE)
 
 
 def uses_gloo_alone(config: str) -> bool:

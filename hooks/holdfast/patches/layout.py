@@ -18,10 +18,12 @@ from holdfast import environment, importing, page, process
 from holdfast.beside import write_beside
 from holdfast.guard import Guard
 from holdfast.neighbours import Neighbours
+from holdfast.owned import owned_file
 from holdfast.patches import messages
 from holdfast.patches.group import follow, page_of
 from holdfast.patches.names import call_after
 from holdfast.recorder import Recorder
+from holdfast.removing import unlink
 
 MESHES = "torch.distributed.device_mesh"
 STAGES = "torch.distributed.pipelining.stage"
@@ -48,7 +50,7 @@ class Layout:
     def forget(self) -> None:
         """Remove what a rank told that had this page before."""
         if self._path is not None:
-            self._path.unlink(missing_ok=True)
+            unlink(owned_file(self._path), missing_ok=True)
 
     def role(self) -> None:
         """The user's own word for what this rank does."""

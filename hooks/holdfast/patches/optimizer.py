@@ -1,10 +1,12 @@
 """The optimizer's step: a phase, and without a wrapped loop also the end of a training step.
 
-Uses torch's public global hooks. GradScaler's skipped steps never reach them.
+Uses torch's public global hooks. Steps that a GradScaler passes over never reach them, so that one
+is asked too: they use up their gradients as others do.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from collections.abc import Callable
@@ -15,8 +17,9 @@ from holdfast.devices import write_devices
 from holdfast.guard import Guard
 from holdfast.page import DEVICES_SUFFIX, Phase, Word
 from holdfast.patches.group import page_of
-from holdfast.patches.timed import after
+from holdfast.patches.timed import after, is_training
 from holdfast.recorder import Recorder
+from holdfast.step_flops import COUNTED, Parameters
 
 _BACKWARD, _OPTIMIZER = Phase.BACKWARD, Phase.OPTIMIZER
 
@@ -25,15 +28,22 @@ def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
     """Hook every optimizer."""
     from torch.optim import optimizer as hooks
 
-    place = page_of(recorder.attempt)
-
-    def tell_devices(optimizer: Any) -> None:
-        if place is not None and process.current() is recorder:
-            write_devices(torch, optimizer, place.with_suffix(DEVICES_SUFFIX))
-
-    steps = OptimizerSteps(recorder, guard.wrap("devices", tell_devices, None))
+    parameters = Parameters(lambda count: setattr(recorder, "parameters", count))
+    steps = OptimizerSteps(
+        recorder,
+        guard.wrap("devices", _devices_teller(torch, recorder), None),
+        guard.wrap("parameters", parameters.look, None),
+    )
     is_compiling = torch.compiler.is_compiling
-    begin, end = guard.pair("optimizer", steps.begin, steps.end)
+    recorder.gradients.is_capturing = _graph_watch(torch)
+    recorder.gradients.is_training = functools.partial(is_training, recorder)
+    begin, time_end = guard.pair("optimizer", steps.begin, steps.end)
+    note_used = guard.wrap("used gradients", recorder.gradients.note_step, None)
+
+    def end(optimizer: Any) -> None:
+        note_used(optimizer)
+        time_end(optimizer)
+
     outside_the_graph = {"begin": begin, "end": end}
 
     def keep_out_of_graphs() -> None:
@@ -57,6 +67,42 @@ def install(torch: Any, recorder: Recorder, guard: Guard) -> None:
     importing.once(
         "torch._dynamo", lambda: guard.run("optimizer out of graphs", keep_out_of_graphs)
     )
+    _hook_scaler(torch, note_used)
+
+
+def _devices_teller(torch: Any, recorder: Recorder) -> Callable[[Any], None]:
+    place = page_of(recorder.attempt)
+
+    def tell_devices(optimizer: Any) -> None:
+        if place is not None and process.current() is recorder:
+            write_devices(torch, optimizer, place.with_suffix(DEVICES_SUFFIX))
+
+    return tell_devices
+
+
+def _graph_watch(torch: Any) -> Callable[[], bool]:
+    """What asks whether a CUDA graph is being captured."""
+    cuda = torch.cuda
+    if not (torch.version.cuda or torch.version.hip):
+        return lambda: False
+    return lambda: cuda.is_initialized() and bool(cuda.is_current_stream_capturing())
+
+
+def _hook_scaler(torch: Any, note_used: Callable[[Any], None]) -> None:
+    scaler = getattr(getattr(torch, "amp", None), "GradScaler", None)
+    if scaler is None:
+        return
+    step = scaler.step
+    is_compiling = torch.compiler.is_compiling
+
+    @functools.wraps(step)
+    def wrapper(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        answer = step(self, optimizer, *args, **kwargs)
+        if not is_compiling():
+            note_used(optimizer)
+        return answer
+
+    scaler.step = wrapper
 
 
 def _breaks_the_graph_anyway(optimizer: Any) -> bool:
@@ -77,10 +123,14 @@ class OptimizerSteps:
     """Steps are the calls of the first optimizer that was seen; others only take their time."""
 
     def __init__(
-        self, recorder: Recorder, tell_devices: Callable[[Any], None] = lambda _: None
+        self,
+        recorder: Recorder,
+        tell_devices: Callable[[Any], None] = lambda _: None,
+        count_parameters: Callable[[Any], None] = lambda _: None,
     ) -> None:
         self._recorder = recorder
         self._tell_devices = tell_devices
+        self._count_parameters = count_parameters
         self._first: Callable[[], Any] = lambda: None
         self._is_new_here = True
         self._calls = 0
@@ -101,6 +151,8 @@ class OptimizerSteps:
             return
         elif first is not optimizer:
             self._pass_over(optimizer)
+        if self._calls < COUNTED:
+            self._count_parameters(optimizer)
         if recorder.phase is not _OPTIMIZER:
             self._outermost, self._thread = id(optimizer), thread
             self._previous = recorder.enter(_OPTIMIZER)

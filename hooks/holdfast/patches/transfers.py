@@ -1,7 +1,8 @@
 """A batch's way from the host to a GPU: a phase, as far as the host is kept by it.
 
-`Tensor.to` and `Tensor.cuda`, when the thread that trains moves what lies on the CPU. They are left
-as they are on a machine without a GPU's driver, which is found out without starting CUDA.
+`Tensor.to` and `Tensor.cuda`, when the thread that trains moves what lies on the CPU. Only where it
+is asked for (`HOLDFAST_HOOKS=+transfers`), as it costs every call of both; and not on a machine
+without a GPU's driver, which is found out without starting CUDA.
 """
 
 from __future__ import annotations

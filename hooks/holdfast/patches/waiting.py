@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from holdfast.group_slots import NO_SLOT
 from holdfast.guard import Guard
 from holdfast.page import Phase
-from holdfast.patches.grouped import Begin, Begun, Groups, ending, grouped
+from holdfast.patches.grouped import Begin, Begun, End, Groups, ending
 from holdfast.recorder import Recorder
 
 
@@ -18,13 +20,39 @@ def install(torch: Any, recorder: Recorder, guard: Guard, groups: Groups | None 
     if work is None:
         return
     groups = groups or Groups.of(recorder, torch)
-    work.wait = grouped(
-        work.wait,
-        torch.compiler.is_compiling,
-        guard,
-        awaiting(groups),
-        ending(groups, counted=False, starts=False),
-    )
+    end = ending(groups, counted=False, starts=False)
+    work.wait = waited(work.wait, torch.compiler.is_compiling, guard, awaiting(groups), end)
+
+
+def waited(
+    function: Callable[..., Any],
+    is_compiling: Callable[[], bool],
+    guard: Guard,
+    begin: Begin,
+    end: End,
+) -> Callable[..., Any]:
+    """The wait, timed. Its results, errors and name stay its own.
+
+    Backends may be written in Python: for their subclasses of Work, torch's C++ looks for an
+    override of `wait` and finds this function. pybind11 goes on to the base only when it is called
+    out of a function whose code is named like the method and whose first positional argument is
+    the object; from any other it would call this one again, without end.
+    """
+    guarded_begin, guarded_end = guard.pair("wait", begin, end)
+
+    @functools.wraps(function)
+    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return function(self, *args, **kwargs)
+        begun = guarded_begin((self,), kwargs)
+        if begun is None:
+            return function(self, *args, **kwargs)
+        try:
+            return function(self, *args, **kwargs)
+        finally:
+            guarded_end(begun, None)
+
+    return wait
 
 
 def awaiting(groups: Groups) -> Begin:

@@ -31,6 +31,7 @@ class BatchWork:
         self._fruitless = 0
         self._shape: tuple[int, ...] | None = None
         self._work = (0, 0.0)
+        self._is_ids = False
 
     def look(self, batch: Any) -> None:
         """A batch was fetched. One whose size can't be told has none."""
@@ -41,10 +42,13 @@ class BatchWork:
             shape = tensor.shape
             if shape != self._shape:
                 self._shape, self._work = shape, work_of(shape)
+                self._is_ids = _holds_ids(tensor)
         except (AttributeError, LookupError, RuntimeError, TypeError):
             self._type = None  # not as the one before: such as nested tensors, which have no shape
             return
         self._recorder.note_work(*self._work)
+        if self._is_ids:
+            self._recorder.ids_seen += self._work[0]
 
     def _take(self, batch: Any) -> Any:
         if type(batch) is not self._type:

@@ -16,8 +16,10 @@ from types import FrameType
 from typing import Any
 
 from holdfast import importing
+from holdfast.ending_processes import signal_child
 from holdfast.guard import Guard
 from holdfast.page import Flag, Word
+from holdfast.permit import own_child
 from holdfast.recorder import Recorder
 
 STATEFUL = "torchdata.stateful_dataloader.stateful_dataloader"
@@ -70,7 +72,7 @@ def _prepare(context: Any) -> None:
         return
     from multiprocessing import forkserver, resource_tracker
 
-    # Starting it later would unblock the signal in the middle (Python 3.10 and 3.11).
+    # Starting it later would unblock the signal in the middle (Python 3.11).
     resource_tracker.ensure_running()
     if method == "forkserver":
         preloaded = forkserver._forkserver._preload_modules  # type: ignore[attr-defined]
@@ -109,7 +111,9 @@ def _end(started: Any, forget: Callable[[int], None], iterator: int) -> None:
     """End a worker. Its rank is told by torch of workers that were killed, unless it forgets."""
     with contextlib.suppress(ValueError):  # forgotten already
         forget(iterator)
-    started.kill()
+    with contextlib.suppress(ProcessLookupError):
+        if started.returncode is None:
+            signal_child(own_child(started.pid))
 
 
 class SparedWorker:

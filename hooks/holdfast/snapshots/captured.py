@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,14 +41,15 @@ def capture(savable: Savable, mark: Mark, place: Placement) -> Captured:
     return Captured(sources(shared, tensors), json.dumps(state, separators=(",", ":")).encode())
 
 
-def steady_places(registered: Registered) -> set[int]:
-    """Where tensors begin that change only when a registered optimizer steps.
+def steady_places(registered: Registered, heard: Collection[Any]) -> set[int]:
+    """Where tensors begin that change only when a registered optimizer steps, of those `heard`.
 
     Only torch's own optimizers are sure to tell before they do.
     """
     found: set[int] = set()
     for optimizer in registered.optimizers.values():
-        if not type(optimizer).__module__.startswith("torch.optim."):
+        is_torchs_own = type(optimizer).__module__.startswith("torch.optim.")
+        if not is_torchs_own or optimizer not in heard:
             continue
         for group in optimizer.param_groups:
             found.update(_begins(parameter) for parameter in group["params"])

@@ -5,11 +5,28 @@ From a GPU the copy may overlap the next forward and backward pass; then the opt
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import logging
 import threading
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+
+from holdfast.guard import Guard
+from holdfast.snapshots.aside import Aside, Copied, CopyUnderWay, Part, Samples
+
+log = logging.getLogger(__name__)
+
+_RELAXED = 2
+"""cudaStreamCaptureModeRelaxed."""
+
+SPOILS = 2
+"""Copies that a tensor may spoil in a row before it is no longer copied aside. Once is an event
+(weights are loaded, or exchanged for an evaluation); twice running is how this script trains."""
 
 _PORTABLE = 1
 """cudaHostRegisterPortable: pinned for every device of this process."""
@@ -24,19 +41,28 @@ class Copying(Protocol):
     def wait(self) -> bool:
         """Wait until every byte is there; False when what was copied may have changed meanwhile."""
 
+    def kept_ns(self) -> int:
+        """For how long it kept the device from training, as far as is known once it is over; rather
+        too much than too little."""
+
 
 class Copier(Protocol):
     """How the tensors of a rank are copied."""
 
     @property
-    def overlaps(self) -> bool:
-        """Whether a copy may go on behind the next step."""
+    def heard(self) -> Collection[Any]:
+        """Optimizers that told of a step since the last copy: until the next one of theirs, a copy
+        of what they alone change may go on."""
 
-    def register(self, address: int, size: int) -> None:
-        """Make memory ready to be copied into; called in a thread of its own."""
+    def register(self, address: int, size: int, is_wanted: Callable[[], bool]) -> None:
+        """Make memory ready to be copied into; called in a thread of its own. What is not wanted
+        any more in the end is undone."""
 
     def unregister(self, address: int) -> None:
-        """That memory is about to go."""
+        """That memory is not wanted any more. Waits for no thread."""
+
+    def await_devices(self) -> None:
+        """Wait for what was begun on the devices: they may write into host memory as well."""
 
     def start(
         self,
@@ -72,17 +98,29 @@ class Done:
         """Nothing to wait for."""
         return True
 
+    def kept_ns(self) -> int:
+        """Only the host was kept."""
+        return 0
+
 
 class HostCopier:
     """State in host memory: copied here and now."""
 
-    overlaps = False
+    heard = ()
 
-    def register(self, address: int, size: int) -> None:
+    def __init__(self, cuda: Any = torch.cuda) -> None:
+        self._cuda = cuda
+
+    def register(self, address: int, size: int, is_wanted: Callable[[], bool]) -> None:
         """Host memory needs no registering."""
 
     def unregister(self, address: int) -> None:
         """Nor this."""
+
+    def await_devices(self) -> None:
+        """The current one, if any: nothing tells which one writes into host memory."""
+        if self._cuda.is_initialized():
+            self._cuda.current_stream().synchronize()
 
     def start(
         self,
@@ -99,55 +137,128 @@ class GpuCopier:
     """State on GPUs: copied by a side stream while training goes on, where that is safe.
 
     What only an optimizer changes may be copied aside, because the optimizer's pre-step hook makes
-    its stream wait for the copy; what something else has changed by then spoils it. The rest
-    (buffers, say) is copied in the training's own stream, before anything that follows. Where no
-    hook can be relied on (a captured graph steps the optimizer without one), everything is, and
-    waited for.
+    its stream wait for the copy; what something else has changed by then spoils it (samples show it
+    where torch does not count the writes). The rest
+    (buffers, say) is copied in the training's own stream, before anything that follows, and so is
+    what has spoilt copies. Where no hook can be relied on (a captured graph or a compiled optimizer
+    steps without one, and a hook that failed once held nobody back), everything is, and waited for.
     """
 
-    def __init__(self, cuda: Any = torch.cuda) -> None:
+    def __init__(
+        self, devices: Sequence[Any], cuda: Any = torch.cuda, guard: Guard | None = None
+    ) -> None:
+        self.devices = tuple(devices)
+        """Where the tensors lie. The current device may be another one, on which whatever is asked
+        of CUDA would make a context: the same GPU's memory, taken by every rank of the node."""
         self._cuda = cuda
-        self._device = cuda.current_device()
+        guard = guard or Guard(lambda: None)
+        self.before_step = guard.wrap("snapshots before a step", self._before_step, None)
+        """An optimizer is about to change what is being copied. Raises nothing of ours."""
         self._streams: dict[Any, Any] = {}
-        self._under_way: _UnderWay | None = None
-        self._registered: set[int] = set()
+        self._under_way: CopyUnderWay | None = None
+        self._pinned: dict[int, _Pinned] = {}
+        self._spoils: dict[int, int] = {}
+        """Place of a tensor in the layout -> copies in a row that were spoilt because it was
+        written into. Not where it lies: scripts also put other memory in its place."""
         self._lock = threading.Lock()
-        self._has_stepped = False
-        self._is_captured = False
+        self._heard: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._is_unsafe = False
+        """Whether an optimizer once stepped that could not be made to wait."""
+
+    def lay_out(self, devices: Sequence[Any]) -> None:
+        """The tensors are others from now on, on these devices."""
+        self.devices = tuple(devices)
+        self._spoils.clear()
 
     @property
-    def overlaps(self) -> bool:
-        """Whether the hook was heard since the last copy: a graph that is replayed is silent."""
-        return self._has_stepped and not self._is_captured
+    def heard(self) -> Collection[Any]:
+        """Each for itself: one that is in a graph, replayed, is silent beside others."""
+        return () if self._is_unsafe else self._heard
 
-    def before_step(self, *_: Any) -> None:
-        """An optimizer is about to change what is being copied."""
-        if self._is_captured:
+    def listen(self) -> Any:
+        """Hear of every optimizer's step before it is made; answers a handle to end that.
+
+        Nothing of it is traced by torch.compile: a compiled step is silent, as a captured one is.
+        """
+        from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+        self._heard.clear()  # of a time before, since which nobody listened
+        is_compiling = torch.compiler.is_compiling
+        before_step = self.before_step
+
+        def hear(optimizer: Any, *_: Any) -> None:
+            if not is_compiling():
+                before_step(optimizer)
+
+        return register_optimizer_step_pre_hook(hear)
+
+    def _before_step(self, optimizer: Any) -> None:
+        if self._is_unsafe:
             return
-        copy = self._under_way
-        if self._cuda.is_current_stream_capturing():
+        held_back = False
+        try:
+            held_back = self._hold_back(optimizer)
+        finally:  # whatever ended it, a signal's handler too: the optimizer won't wait
+            if not held_back:
+                self._is_unsafe = True
+                if self._under_way is not None:
+                    self._under_way.spoil()
+
+    def _hold_back(self, optimizer: Any) -> bool:
+        """Whether the optimizer that is about to step waits for the copy."""
+        if any(map(self._is_capturing, self.devices)):
             # A wait for what lies outside would break the user's graph.
-            self._is_captured = True
-            if copy is not None:
-                copy.spoil()
-            return
-        self._has_stepped = True
+            return False
+        self._heard.add(optimizer)
+        copy = self._under_way
         if copy is not None:
-            self._under_way = None
             copy.hold_back()
+            if copy.is_done():
+                self._under_way = None
+        return True
 
-    def register(self, address: int, size: int) -> None:
-        """Pin memory, else each copy would go through a buffer of the driver's, and wait."""
-        with self._cuda.device(self._device), self._lock:
-            if int(self._cuda.cudart().cudaHostRegister(address, size, _PORTABLE)) == 0:
-                self._registered.add(address)
+    def _is_capturing(self, device: Any) -> bool:
+        with self._cuda.device(device):
+            return bool(self._cuda.is_current_stream_capturing())
+
+    def register(self, address: int, size: int, is_wanted: Callable[[], bool]) -> None:
+        """Pin memory, else each copy would go through a buffer of the driver's, and wait.
+
+        In one piece: a copy into two that are pinned side by side may be refused.
+        """
+        pinned = _Pinned()
+        with self._lock:
+            if not is_wanted():
+                return
+            self._pinned[address] = pinned
+        with self._cuda.device(self.devices[0]):
+            _let_others_capture()
+            is_pinned = int(self._cuda.cudart().cudaHostRegister(address, size, _PORTABLE)) == 0
+        with self._lock:
+            pinned.is_ready = True
+            is_kept = is_pinned and is_wanted()
+            if not is_kept:
+                del self._pinned[address]
+        if is_pinned and not is_kept:
+            self._unpin(address)
 
     def unregister(self, address: int) -> None:
-        """Unpin memory before it is unmapped."""
+        """Unpin memory before it is unmapped; while it is being pinned, that thread will."""
         with self._lock:
-            if address in self._registered:
-                self._registered.remove(address)
-                self._cuda.cudart().cudaHostUnregister(address)
+            pinned = self._pinned.get(address)
+            if pinned is None or not pinned.is_ready:
+                return
+            del self._pinned[address]
+        self._unpin(address)
+
+    def _unpin(self, address: int) -> None:
+        with self._cuda.device(self.devices[0]):
+            self._cuda.cudart().cudaHostUnregister(address)
+
+    def await_devices(self) -> None:
+        """Wait for the training's streams."""
+        for device in self.devices:
+            self._cuda.current_stream(device).synchronize()
 
     def start(
         self,
@@ -155,77 +266,96 @@ class GpuCopier:
         tensors: Sequence[torch.Tensor],
         aside: Sequence[bool],
     ) -> Copying:
-        """Copy; without anything aside it is finished here."""
-        now: list[tuple[torch.Tensor, torch.Tensor]] = []
-        later: dict[Any, list[tuple[torch.Tensor, torch.Tensor]]] = {}
-        for target, tensor, may_wait in zip(targets, tensors, aside, strict=True):
-            pairs = later.setdefault(tensor.device, []) if may_wait and tensor.is_cuda else now
-            pairs.append((target, tensor))
-        events = self._copy_in_line(now)
-        events += [self._copy_aside(device, pairs) for device, pairs in later.items()]
-        aside_tensors = [tensor for pairs in later.values() for _, tensor in pairs]
-        copy = _UnderWay(self._cuda, events, aside_tensors)
-        self._has_stepped = False
+        """Copy; without anything aside it is finished here. What raises has ended as well."""
+        try:
+            return self._start(targets, tensors, aside)
+        except BaseException:
+            self._end_copies()
+            raise
+
+    def _start(
+        self,
+        targets: Sequence[torch.Tensor],
+        tensors: Sequence[torch.Tensor],
+        aside: Sequence[bool],
+    ) -> Copying:
+        now: list[int] = []
+        later: dict[Any, list[int]] = {}
+        for index, (tensor, may_wait) in enumerate(zip(tensors, aside, strict=True)):
+            is_steady = may_wait and tensor.is_cuda and self._spoils.get(index, 0) < SPOILS
+            (later.setdefault(tensor.device, []) if is_steady else now).append(index)
+        parts = self._copy_in_line(Copied.of(now, targets, tensors))
+        for device, indexes in later.items():
+            parts.append(self._copy_aside(device, Copied.of(indexes, targets, tensors)))
+        copy = CopyUnderWay(self._cuda, parts, self._note_spoilt)
+        self._heard.clear()
         if later:
             self._under_way = copy
         else:
             copy.wait()
         return copy
 
-    def _copy_in_line(self, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> list[Any]:
-        copy_all([target for target, _ in pairs], [tensor for _, tensor in pairs], True)
-        devices = dict.fromkeys(tensor.device for _, tensor in pairs if tensor.is_cuda)
+    def _end_copies(self) -> None:
+        """Wait for whatever was begun: its slot is about to be given back, and may be read or
+        written by somebody else."""
+        self._under_way = None
+        streams = [self._cuda.current_stream(device) for device in self.devices]
+        for stream in (*streams, *self._streams.values()):
+            with contextlib.suppress(RuntimeError):  # a device that failed copies nothing any more
+                stream.synchronize()
+
+    def _note_spoilt(self, aside: Sequence[int], spoilt: Collection[int]) -> None:
+        """Which of a copy's tensors were written into. What is copied in line is not in `aside`,
+        and stays so."""
+        was_told = SPOILS in self._spoils.values()
+        for index in aside:
+            if index in spoilt:
+                self._spoils[index] = self._spoils.get(index, 0) + 1
+            else:
+                self._spoils.pop(index, None)
+        if not was_told and SPOILS in self._spoils.values():
+            log.warning(
+                "holdfast: %d tensors are written before their optimizer steps, which spoilt %d "
+                "snapshots in a row: from now on they are copied before the next step begins",
+                sum(count >= SPOILS for count in self._spoils.values()),
+                SPOILS,
+            )
+
+    def _copy_in_line(self, copied: Copied) -> list[Part]:
+        copy_all(copied.targets, copied.tensors, True)
+        devices = dict.fromkeys(tensor.device for tensor in copied.tensors if tensor.is_cuda)
         return [
-            (device, self._cuda.current_stream(device).record_event(self._cuda.Event()))
+            Part(device, self._cuda.current_stream(device).record_event(self._cuda.Event()))
             for device in devices
         ]
 
-    def _copy_aside(self, device: Any, pairs: list[tuple[torch.Tensor, torch.Tensor]]) -> Any:
+    def _copy_aside(self, device: Any, copied: Copied) -> Part:
         stream = self._streams.get(device)
         if stream is None:
             stream = self._streams[device] = self._cuda.Stream(device)
+        with torch.no_grad():
+            samples = Samples(copied.tensors)  # in the training's stream: as they are now
         stream.wait_stream(self._cuda.current_stream(device))
+        begin = stream.record_event(self._cuda.Event(enable_timing=True))
         with self._cuda.stream(stream):
-            copy_all([target for target, _ in pairs], [tensor for _, tensor in pairs], True)
-        for _, tensor in pairs:
+            copy_all(copied.targets, copied.tensors, True)
+            samples.fetch(stream)
+        for tensor in copied.tensors:
             # Else memory that is let go of could become something else while it is read.
             tensor.record_stream(stream)
-        return device, stream.record_event(self._cuda.Event())
+        end = stream.record_event(self._cuda.Event(enable_timing=True))
+        return Part(device, end, begin, Aside(copied, samples))
 
 
-class _UnderWay:
-    """A copy whose end is told by one event per device and stream."""
+@dataclass
+class _Pinned:
+    """Memory that is pinned, or about to be."""
 
-    def __init__(self, cuda: Any, events: list[Any], aside: list[torch.Tensor]) -> None:
-        self._cuda = cuda
-        self._events = events
-        self._unchanged = [(tensor, tensor._version) for tensor in aside]
-        """As they were, until the training waits for the copy: then they may change."""
-        self._is_spoilt = False
+    is_ready: bool = False
 
-    def is_done(self) -> bool:
-        """Asks each event; never waits."""
-        return all(event.query() for _, event in self._events)
 
-    def wait(self) -> bool:
-        """Wait for each event."""
-        for _, event in self._events:
-            event.synchronize()
-        self._look()
-        return not self._is_spoilt
-
-    def hold_back(self) -> None:
-        """Let the training's streams wait for the copy, without waiting here."""
-        self._look()
-        for device, event in self._events:
-            self._cuda.current_stream(device).wait_event(event)
-
-    def spoil(self) -> None:
-        """What is copied may have changed meanwhile."""
-        self._is_spoilt = True
-
-    def _look(self) -> None:
-        """A script may write into its weights between optimizer steps; torch counts such writes."""
-        if any(tensor._version != version for tensor, version in self._unchanged):
-            self.spoil()
-        self._unchanged = []
+def _let_others_capture() -> None:
+    """From here on no call of this thread ends the capture of a CUDA graph in another one."""
+    exchange = getattr(ctypes.CDLL(None), "cudaThreadExchangeStreamCaptureMode", None)
+    if exchange is not None:
+        exchange(ctypes.byref(ctypes.c_int(_RELAXED)))

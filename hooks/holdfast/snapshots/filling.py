@@ -6,9 +6,11 @@ Which slot, and when, is `taking`'s affair.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
+from holdfast.guard import Guard
 from holdfast.placement import Placement
 from holdfast.registered import Registered
 from holdfast.snapshots import layout
@@ -25,17 +27,30 @@ class Filling:
     author: Author
     place: Placement
     registered: Registered
+    guard: Guard
+    """Of what optimizers call."""
     planned: Layout | None = None
     """None: nothing was planned yet."""
     _copier: Copier = field(default_factory=HostCopier)
+    _listening: Any = None
+    """What ends the hearing of optimizers' steps."""
+    _is_paged: bool = False
+    """Whether a GPU writes into some of what seems to lie in host memory (bitsandbytes)."""
     _views: dict[Slot, list[torch.Tensor]] = field(default_factory=dict)
 
     def plan(self, captured: Captured) -> Layout:
         """Work out anew where everything goes. Raises CannotLayOut."""
         self.planned = layout.plan(captured.sources, len(captured.text), self.place)
         self._views.clear()
-        if any(source.tensor.is_cuda for source in captured.sources):
-            self._copy_from_gpus()
+        on_gpus = (source.tensor for source in captured.sources if source.tensor.is_cuda)
+        if devices := tuple(dict.fromkeys(tensor.device for tensor in on_gpus)):
+            self._copy_from_gpus(devices)
+        self._is_paged = any(
+            getattr(value, "is_paged", False)
+            for optimizer in self.registered.optimizers.values()
+            for values in optimizer.state.values()
+            for value in values.values()
+        )
         return self.planned
 
     def fill(
@@ -45,10 +60,14 @@ class Filling:
         assert self.planned is not None
         writing.describe(self.author, self.planned, step)
         writing.state(captured.text)
+        self._listen()
         tensors = [source.tensor for source in captured.sources]
+        # What is pinned is there to be written into by a GPU, without waiting (`non_blocking`).
+        if self._is_paged or any(tensor.is_cpu and tensor.is_pinned() for tensor in tensors):
+            self._copier.await_devices()
         aside = [False] * len(tensors)
-        if may_overlap and self._copier.overlaps:
-            places = steady_places(self.registered)
+        if may_overlap and self._copier.heard:
+            places = steady_places(self.registered, self._copier.heard)
             aside = [tensor.data_ptr() in places for tensor in tensors]
         return self._copier.start(self._views_of(slot, self.planned), tensors, aside)
 
@@ -56,21 +75,32 @@ class Filling:
         """Make a slot ready to be copied into at full speed, and say so."""
         try:
             slot.populate()
-            self._copier.register(slot.address, slot.size)
+            self._copier.register(slot.address, slot.size, lambda: not slot.is_dropped)
         finally:
             slot.say_ready()
 
     def drop(self, slot: Slot) -> None:
-        """A slot is about to be unmapped."""
+        """A slot is about to be unmapped, once the thread that prepares it lets go of it."""
         self._views.pop(slot, None)
+        slot.is_dropped = True
         self._copier.unregister(slot.address)
 
-    def _copy_from_gpus(self) -> None:
-        if isinstance(self._copier, HostCopier):
-            from torch.optim.optimizer import register_optimizer_step_pre_hook
+    def leave(self) -> None:
+        """No more is copied for now. Optimizers call nothing of it until there is."""
+        if self._listening is not None:
+            self._listening.remove()
+            self._listening = None
 
-            self._copier = copier = GpuCopier()
-            register_optimizer_step_pre_hook(copier.before_step)
+    def _copy_from_gpus(self, devices: tuple[torch.device, ...]) -> None:
+        if isinstance(self._copier, GpuCopier):
+            self._copier.lay_out(devices)
+        else:
+            self._copier = GpuCopier(devices, guard=self.guard)
+        self._listen()
+
+    def _listen(self) -> None:
+        if self._listening is None and isinstance(self._copier, GpuCopier):
+            self._listening = self._copier.listen()
 
     def _views_of(self, slot: Slot, planned: Layout) -> list[torch.Tensor]:
         views = self._views.get(slot)

@@ -13,7 +13,7 @@ from holdfast import environment
 from holdfast.agreement import BoardLost, until_next_look_s
 from holdfast.loading import LoadFailed
 from holdfast.placement import Placement
-from holdfast.snapshot_file import fetched_name
+from holdfast.snapshot_file import FETCHED_WITHIN_S, fetched_name
 from holdfast.snapshots.shelf import Name, found_slots, own_folder
 from holdfast.snapshots.slot import Slot
 from holdfast.snapshots.snapshot_source import SnapshotSource, is_undamaged, read_snapshot
@@ -159,7 +159,7 @@ class Fetched:
 
     folder: Path
     attempt: int
-    timeout_s: float = 600.0
+    timeout_s: float = FETCHED_WITHIN_S
     now_s: Callable[[], float] = time.monotonic
     pause: Callable[[float], None] = field(default=time.sleep)
 

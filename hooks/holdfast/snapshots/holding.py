@@ -20,18 +20,25 @@ class Holding:
     on_copied: Callable[[str], None] = lambda identifier: None
     order: Order | None = None
     """The newest one that was heard."""
+    boundary: int | None = None
+    """At which it is carried out: the first one from its step on. None: not come to yet."""
     steps: frozenset[int] = frozenset()
     """Steps that must stay in their slots."""
     _is_awaited: bool = False
     """Whether it is still to be copied."""
 
-    def hear(self, order: Order | None, step: int) -> None:
-        """An order that was not heard before; None: it was replaced by one of another sort."""
+    def hear(self, order: Order | None, crossed: tuple[int, int]) -> None:
+        """An order that was not heard before; None: it was replaced by one of another sort.
+
+        `crossed`: the last two boundaries before this one.
+        """
         before, self.order = self.order, order
         if order is None:
             self._is_awaited, self.steps = False, frozenset()
             return
         is_new = before is None or before.identifier != order.identifier
+        if is_new:
+            self.boundary = None
         if is_new and self._was_answered(order):
             self._is_awaited = False
         elif order.is_withdrawn:
@@ -39,34 +46,42 @@ class Holding:
                 self._reply(order, ReplyState.VOID)
             self._is_awaited = False
         elif is_new:
-            self._arm(order, step)
-        kept = set() if order.is_withdrawn else {order.step}
-        self.steps = frozenset(kept | ({order.keeps - 1} if order.keeps else set()))
+            self._arm(order, *crossed)
+        self._keep(order)
 
     def wants(self, step: int) -> bool:
         """Whether the snapshot of this boundary is still to be copied for it."""
-        return self._is_awaited and self.order is not None and self.order.step == step
+        if not self._is_awaited or self.order is None or step < self.order.step:
+            return False
+        if self.boundary is None:
+            self.boundary = step
+            self._keep(self.order)
+        return self.boundary == step
 
     def answer(self, step: int) -> None:
         """Say so if what is wanted is in its slot, or will not be."""
-        order = self.order
+        order, boundary = self.order, self.boundary
         if not self._is_awaited or order is None or step < order.step:
             return
         newest = self.taking.newest
-        if self.taking.has(order.step):
+        if boundary is not None and self.taking.has(boundary):
             self._is_awaited = False
-            if newest is not None and newest.step == order.step:
+            if newest is not None and newest.step == boundary:
                 self._reply(order, ReplyState.COPIED, newest.size_bytes, newest.blocked_ns)
             else:
                 self._reply(order, ReplyState.COPIED)
             self.on_copied(order.identifier)
-        elif not self.taking.is_copying(order.step):
+        elif boundary is None or not self.taking.is_copying(boundary):
             self._is_awaited = False
             self._reply(order, ReplyState.FAILED if self.taking.obstacle else ReplyState.VOID)
 
-    def _arm(self, order: Order, step: int) -> None:
+    def _arm(self, order: Order, older: int, newer: int) -> None:
         """Awaited from now on, or found already: the last one may be the very one."""
-        self._is_awaited = order.step >= step or self.taking.has(order.step)
+        if older < order.step <= newer and self.taking.has(newer):
+            self.boundary = newer
+        elif self.taking.has(order.step):
+            self.boundary = order.step
+        self._is_awaited = order.step > newer or self.boundary is not None
         if not self._is_awaited:
             self._reply(order, ReplyState.MISSED)
         elif self.taking.obstacle:
@@ -75,6 +90,11 @@ class Holding:
         else:
             self._reply(order, ReplyState.ARMED)
 
+    def _keep(self, order: Order) -> None:
+        held = order.step if self.boundary is None else self.boundary
+        kept = set() if order.is_withdrawn else {held}
+        self.steps = frozenset(kept | ({order.keeps - 1} if order.keeps else set()))
+
     def _was_answered(self, order: Order) -> bool:
         """By an earlier loop of this process."""
         return self.kind is OrderKind.CHECKPOINT and self.recording.answered == order.identifier
@@ -82,5 +102,6 @@ class Holding:
     def _reply(
         self, order: Order, state: ReplyState, size_bytes: int = 0, duration_ns: int = 0
     ) -> None:
-        reply = Reply(state, order.step, size_bytes, duration_ns, order.identifier)
+        step = order.step if self.boundary is None else self.boundary
+        reply = Reply(state, step, size_bytes, duration_ns, order.identifier)
         self.recording.reply(reply, self.kind)

@@ -33,6 +33,10 @@ class Rounds:
     is_resumed: bool = False
     """Whether this attempt goes on from saved state, so that optimizers have theirs already."""
     _first: int | None = None
+    _crossed: tuple[int, int] | None = None
+    """The last two boundaries before this one, the newer one last."""
+    _cadence: Order | None = None
+    """The newest one by which slots were looked at."""
     _checkpoint: Holding = field(init=False)
     _peer: Holding = field(init=False)
 
@@ -44,17 +48,23 @@ class Rounds:
     def cross(self, step: int, position: Callable[[], Position], checkpoint: Order | None) -> None:
         """Do what is due at this boundary. `checkpoint`: an order that wants a snapshot."""
         taking = self.taking
+        crossed = self._crossed or (step - 2, step - 1)
+        self._crossed = (crossed[1], step)
         cadence, peer = self.recording.order(_SNAPSHOT), self.recording.order(_PEER)
         if not taking.is_planned:
             self._plan(step, position, cadence)
         taking.finish_behind()
         if cadence is not None and not taking.is_ready:
             taking.prepare(cadence.slots)
+        elif cadence is not None and cadence is not self._cadence:
+            self._cadence = cadence if taking.look_again(cadence.slots) else self._cadence
         if checkpoint is not self._checkpoint.order or peer is not self._peer.order:
-            self._hear(checkpoint, peer, step)
-        wanted = self._checkpoint.wants(step) or self._peer.wants(step)
-        if wanted or (cadence is not None and cadence.every and step % cadence.every == 0):
-            taking.take(step, position, 0 if cadence is None else cadence.slots, must=wanted)
+            self._hear(checkpoint, peer, crossed)
+        wanted = [order.wants(step) for order in (self._checkpoint, self._peer)]
+        if any(wanted):
+            self._hold()
+        if any(wanted) or (cadence is not None and is_due(cadence.every, step, crossed[1])):
+            taking.take(step, position, 0 if cadence is None else cadence.slots, must=any(wanted))
         elif step >= taking.next_question:
             taking.ask(step)
         self._checkpoint.answer(step)
@@ -62,7 +72,7 @@ class Rounds:
 
     def leave(self) -> None:
         """The loop ends: what is wanted for a later step will not be reached."""
-        self.taking.finish(wait=True)
+        self.taking.leave()
         self._checkpoint.answer(_END)
         self._peer.answer(_END)
 
@@ -78,12 +88,25 @@ class Rounds:
         if self.is_resumed and cadence is not None:
             self.taking.await_slots(cadence.slots)
 
-    def _hear(self, checkpoint: Order | None, peer: Order | None, step: int) -> None:
+    def _hear(self, checkpoint: Order | None, peer: Order | None, crossed: tuple[int, int]) -> None:
         if checkpoint is not self._checkpoint.order:
-            self._checkpoint.hear(checkpoint, step)
+            self._checkpoint.hear(checkpoint, crossed)
         if peer is not self._peer.order:
-            self._peer.hear(peer, step)
+            self._peer.hear(peer, crossed)
+        self._hold()
+
+    def _hold(self) -> None:
         self.taking.hold(self._checkpoint.steps | self._peer.steps)
+
+
+def is_due(every: int, step: int, before: int) -> bool:
+    """Whether a multiple of `every` lies behind the boundary before, up to this one."""
+    return every > 0 and step // every > before // every
+
+
+def has_snapshots(env: Mapping[str, str]) -> bool:
+    """Whether ranks of this job may take snapshots, as each of them was started alike."""
+    return bool(env.get(environment.PAGE_DIR, "")) and env.get(environment.SNAPSHOTS) != "0"
 
 
 def read_rounds(
@@ -94,7 +117,7 @@ def read_rounds(
     A user's own save function writes files, which no slot can hold.
     """
     folder = env.get(environment.PAGE_DIR, "")
-    if not folder or env.get(environment.SNAPSHOTS) == "0" or process.current() is None:
+    if not has_snapshots(env) or process.current() is None:
         return None
     if not savable.registered or savable.save is not None or not place.is_joined:
         return None

@@ -83,10 +83,15 @@ class Shelf:
 
     def _open(self, number: int) -> Slot | None:
         slot = open_slot(self.folder / slot_name(self.rank, number))
-        if slot is not None:
-            threading.Thread(
-                target=self.prepare, args=(slot,), name="holdfast-prepare", daemon=True
-            ).start()
+        if slot is None:
+            return None
+        thread = threading.Thread(
+            target=self.prepare, args=(slot,), name="holdfast-prepare", daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError:  # none is left (`pids.max`): as if it were not there yet
+            return None
         return slot
 
     def _replace(self, number: int, slot: Slot | None) -> None:

@@ -26,7 +26,9 @@ from holdfast.snapshot_file import (
     SlotHeader,
     Word,
     offsets,
+    open_slot_file,
     parse_header,
+    read_slot_facts,
 )
 from holdfast.snapshots.layout import Layout
 
@@ -60,6 +62,8 @@ class Slot:
         self._words: memoryview[int] = memoryview(memory)[:JOB_OFFSET].cast("Q")
         self._pid = os.getpid()
         self._ready = threading.Event()
+        self.is_dropped = False
+        """Whether it is to be unmapped, by whoever uses it last."""
         self.described_by = b""
         """Text of the layout that this process wrote into it last."""
 
@@ -75,7 +79,7 @@ class Slot:
     def is_in_place(self) -> bool:
         """Whether this is still the file of that name: the sidecar may have made another."""
         try:
-            facts = self.path.lstat()
+            facts = read_slot_facts(self.path)
         except OSError:
             return False
         return (facts.st_dev, facts.st_ino) == self._file and facts.st_size == self.size
@@ -208,7 +212,7 @@ class Writing:
 def open_slot(path: Path) -> Slot | None:
     """Map a slot; None when there is no such file, or it is none that the sidecar made whole."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = open_slot_file(path, os.O_RDWR)
     except OSError:
         return None
     slot = None
@@ -254,7 +258,7 @@ def _locked(path: Path, kind: int) -> Iterator[int | None]:
 def _lock(path: Path, kind: int) -> int | None:
     """A descriptor of its own, because a lock belongs to the opening, not to the process."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = open_slot_file(path, os.O_RDWR)
     except OSError:
         return None
     try:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 
 from holdfast.agreement import BoardLost
 from holdfast.data_position import Position
-from holdfast.guard import LIMIT
-from holdfast.own_state import NotPlain
+from holdfast.guard import LIMIT, Guard
+from holdfast.own_state import CannotSave
 from holdfast.page import Phase
 from holdfast.placement import Placement
-from holdfast.recording import Recording
+from holdfast.recording import Recording, count_error
 from holdfast.saving import Mark, Savable
 from holdfast.snapshots import keeping
 from holdfast.snapshots.captured import Captured, capture
@@ -87,7 +87,8 @@ class Taking:
     def __post_init__(self) -> None:
         self._verdicts = Verdicts(self.place)
         self._telling = Telling(self.recording)
-        self._filling = Filling(self.author, self.place, self.savable.registered)
+        guard = Guard(lambda: count_error(self.recording))
+        self._filling = Filling(self.author, self.place, self.savable.registered, guard)
         self.shelf.prepare = self._filling.prepare
         self.shelf.drop = self._filling.drop
 
@@ -120,6 +121,16 @@ class Taking:
         if self._has_room(slots, must=False):
             self._ask_whether_all_are_ready()
             self._telling.known(self.shelf.known)
+
+    def look_again(self, slots: int) -> bool:
+        """See which slots are still there, and let go of the others: their memory is wanted
+        elsewhere. False: a copy is under way, so ask again at the next boundary."""
+        if self._under_way is not None:
+            return False
+        if self.shelf.slots:
+            self.shelf.look(slots, 0)
+            self._telling.known(self.shelf.known)
+        return True
 
     def has(self, step: int) -> bool:
         """Whether a slot holds that step, whole."""
@@ -162,9 +173,18 @@ class Taking:
             return
         self._under_way = None
         if copy.copying.wait():
+            self._blocked_ns += copy.copying.kept_ns()
             self._seal(copy)
         else:
+            self._telling.skipped()
             self._give_up(copy.step, copy.writing)
+
+    def leave(self) -> None:
+        """The loop ends, this one at least: seal what is copied, and leave optimizers alone."""
+        try:
+            self.finish(wait=True)
+        finally:
+            self._filling.leave()
 
     def finish_behind(self) -> None:
         """Seal what was copied behind the last step."""
@@ -295,7 +315,7 @@ class Taking:
         mark = Mark(self.author.job, self.author.attempt, step, "", self.ancestors, position)
         try:
             return capture(self.savable, mark, self.place)
-        except (NotPlain, CannotLayOut) as error:
+        except (CannotSave, CannotLayOut) as error:
             self._refuse(str(error))
             return None
 

@@ -3,32 +3,37 @@
 from __future__ import annotations
 
 import logging
-import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
+from holdfast.ending_processes import signal_handle
+from holdfast.permit import NotPermitted, Permit
 from holdfast_sidecar.pages import RankPage
-from holdfast_sidecar.records.plan import Plan
 
 logger = logging.getLogger(__name__)
 
 
-def end_culprits(plan: Plan, pages: Iterable[RankPage]) -> bool:
+PermitFor = Callable[[int, int, int | None], Permit]
+"""Attempt, rank and open process -> a permit to end it; raises NotPermitted."""
+
+
+def end_culprits(permit_for: PermitFor, pages: Iterable[RankPage]) -> bool:
     """Kill the plan's culprits among these pages; whether any was still there.
 
-    Through the handle opened when the page was first seen, and only in the plan's own attempt: a
-    sidecar that slept between check and act harms nobody.
+    Through the handle opened when the page was first seen.
     """
     ended = False
     for held in pages:
-        identity = held.identity
-        if identity.attempt != plan.attempt or identity.rank not in plan.culprit_ranks:
+        who = held.identity
+        try:
+            permit = permit_for(who.attempt, who.rank, held.pidfd)
+        except NotPermitted:
             continue
-        if not held.is_gone() and held.send(signal.SIGKILL):
-            logger.warning(
-                "ended rank %d (process %d) for incident %s",
-                identity.rank,
-                identity.pid,
-                plan.incident,
-            )
-            ended = True
+        if held.is_gone():
+            continue
+        try:
+            signal_handle(permit)
+        except ProcessLookupError:
+            continue
+        logger.warning("ended rank %d (process %d): %s", who.rank, who.pid, permit.proof)
+        ended = True
     return ended

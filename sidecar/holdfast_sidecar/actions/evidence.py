@@ -6,6 +6,7 @@ left out. `kept.json`, written last, says that the evidence is on disk.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast import page
+from holdfast.own_directory import make_closed
 from holdfast_sidecar.actions.kernel_views import read_kernel_views
 from holdfast_sidecar.actions.spied_stacks import SPY_S, find_spy, spy
 from holdfast_sidecar.actions.stack_answers import Asked, ask_for_stacks, await_stacks
@@ -75,7 +77,7 @@ def keep_evidence(request: Request, answer_s: float = ANSWER_S) -> bool:
     if is_kept(request.destination):
         return False
     started = time.monotonic()
-    request.destination.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_closed(request.destination)
     asked = ask_for_stacks(request.pages, request.stacks, request.proc)
     with _Rings(request, answer_s) as rings:
         views = {held.identity.rank: _keep_rank(request, held) for held in request.pages}
@@ -91,12 +93,26 @@ def keep_evidence(request: Request, answer_s: float = ANSWER_S) -> bool:
             stacks_answered=sorted(one.file.name for one in answered),
             spied=sorted(rank for rank in spied if rank >= 0),
             rings=kept_rings,
+            rings_missing={
+                str(held.identity.rank): _why_no_ring(held)
+                for held in request.pages
+                if held.identity.rank not in kept_rings
+            },
             places=_places(views, told, spied),
             seconds=round(time.monotonic() - started, 3),
             at_unix_s=time.time(),
         ),
     )
     return True
+
+
+def _why_no_ring(held: RankPage) -> str:
+    flags = page.parse_words(held.read())[page.Word.FLAGS]
+    if flags & page.Flag.NO_ROOM_FOR_RECORDER:
+        return "not opened: no room for its threads (pids.max, ulimit -u or -v)"
+    if not held.path.with_suffix(page.SOCKET_SUFFIX).exists():
+        return "not opened"
+    return "did not answer"
 
 
 def _keep_rank(request: Request, held: RankPage) -> dict[str, Any]:
@@ -162,12 +178,16 @@ class _Rings:
     def __init__(self, request: Request, answer_s: float) -> None:
         self._request = request
         self._pool = ThreadPoolExecutor(RANKS_AT_ONCE, thread_name_prefix="ring")
-        ask = request.ask_ring
-        self._asked: dict[int, Future[bytes]] = {
-            held.identity.rank: self._pool.submit(ask, held, answer_s)
-            for held in request.pages
-            if ask is not None and _is_running(request.proc, held)
-        }
+        self._asked: dict[int, Future[bytes]] = {}
+        with contextlib.suppress(RuntimeError):  # no thread is left that could ask
+            self._ask_all(answer_s)
+
+    def _ask_all(self, answer_s: float) -> None:
+        ask = self._request.ask_ring
+        for held in self._request.pages:
+            if ask is not None and _is_running(self._request.proc, held):
+                asked = self._pool.submit(ask, held, answer_s)
+                self._asked[held.identity.rank] = asked
 
     def __enter__(self) -> _Rings:
         return self

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import signal
 import subprocess
 import tempfile
 import time
@@ -19,6 +18,8 @@ from functools import partial
 from typing import IO
 
 from holdfast import environment
+from holdfast.ending_processes import signal_group
+from holdfast.permit import own_group
 from holdfast_sidecar import hook_command
 from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.records.quarantine import DONE, HookRun
@@ -153,7 +154,7 @@ def _what_went_wrong(running: _Running, code: int | None, limit_s: float) -> str
     """In words; who is not over yet is ended with all that it started."""
     if code is None:
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            os.killpg(running.process.pid, signal.SIGKILL)
+            signal_group(own_group(running.process))
             running.process.wait(timeout=KILLED_S)
         return f"it took longer than {limit_s:g} s"
     size = running.output.seek(0, os.SEEK_END)

@@ -5,11 +5,11 @@ them, and stacks where py-spy is installed and may look.
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from holdfast.own_directory import make_closed
 from holdfast_sidecar.actions.kernel_views import read_kernel_views
 from holdfast_sidecar.actions.spied_stacks import Suspect, find_spy, spy
 from holdfast_sidecar.evidence.kept import Kept, write_file, write_kept
@@ -17,6 +17,7 @@ from holdfast_sidecar.evidence.rank_facts import RankFacts, read_rank_facts
 from holdfast_sidecar.evidence.stacks import main_thread, place
 from holdfast_sidecar.outside_look import OutsideLook
 from holdfast_sidecar.redaction import Redaction
+from holdfast_sidecar.threads import start_thread
 
 PROC = Path("/proc")
 
@@ -34,7 +35,7 @@ def keep_outside_evidence(
 ) -> Mapping[int, str]:
     """Write it down; answers where each rank's main thread stood, as far as that was seen."""
     started = time.monotonic()
-    destination.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_closed(destination)
     alive = [look for look in looks if not look.is_gone]
     facts = _read_facts(alive, proc, facts_s)
     redaction = Redaction(frozenset().union(*(one.secrets for one in facts.values())))
@@ -75,9 +76,9 @@ def _read_facts(alive: Sequence[OutsideLook], proc: Path, limit_s: float) -> dic
         for look in alive:
             facts[look.who.rank] = read_rank_facts(proc / str(look.who.pid))
 
-    reader = threading.Thread(target=read, name="rank-facts", daemon=True)
-    reader.start()
-    reader.join(limit_s)
+    reader = start_thread(read, "rank-facts")
+    if reader is not None:
+        reader.join(limit_s)
     return dict(facts)
 
 

@@ -40,17 +40,21 @@ def _replaces(wanted: Order, present: Order) -> bool:
     return wanted.epoch >= present.epoch and wanted != present
 
 
-def read_copied(order: PeerOrder, pages: Iterable[RankPage]) -> dict[str, str]:
-    """Identifier -> `copied` once all these ranks hold the armed step, `void` if one can't."""
+def read_copied(order: PeerOrder, pages: Iterable[RankPage]) -> tuple[dict[str, str], int]:
+    """Identifier -> `copied` once all these ranks hold what was armed, `void` if one can't; and the
+    boundary at which they copied it, -1 before."""
     if order.state != "armed":
-        return {}
+        return {}, -1
     replies = [parse_reply(held.read(), OrderKind.PEER) for held in pages]
     states = [
         ReplyState.NONE if reply is None or reply.identifier != order.identifier else reply.state
         for reply in replies
     ]
     if any(state in FAILED for state in states):
-        return {order.identifier: "void"}
-    if states and all(state is ReplyState.COPIED for state in states):
-        return {order.identifier: "copied"}
-    return {}
+        return {order.identifier: "void"}, -1
+    if not states or any(state is not ReplyState.COPIED for state in states):
+        return {}, -1
+    steps = {reply.step for reply in replies if reply is not None}
+    if len(steps) > 1:
+        return {order.identifier: "void"}, -1
+    return {order.identifier: "copied"}, min(steps)

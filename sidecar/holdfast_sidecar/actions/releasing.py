@@ -6,9 +6,11 @@ Our own launcher does that itself, at once.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
+from holdfast.ending_processes import signal_handle
 from holdfast.page import END_SIGNAL, Ending, Flag, Word, parse_words
+from holdfast.permit import Handle, Licence, NotPermitted, Permit
 from holdfast_sidecar.observation import RankHistory
 from holdfast_sidecar.pages import RankPage
 from holdfast_sidecar.records.plan import Plan
@@ -31,16 +33,31 @@ def release(
     }
     released = False
     for page, words in held:
-        attempt = page.identity.attempt
-        if not words[Word.FLAGS] & Flag.HOLDS_TERMINATION or page.is_gone():
+        try:
+            permit = released_by(plan, page, words, attempts)
+            signal_handle(permit)
+        except (NotPermitted, ProcessLookupError):
             continue
-        was_told = bool(words[Word.TERMINATION_NS])
-        if attempt not in attempts and not is_over(plan, attempt, was_told):
-            continue
-        if page.send(END_SIGNAL):
-            logger.info("ended rank %d, which held SIGTERM", page.identity.rank)
-            released = True
+        logger.info("ended rank %d: %s", page.identity.rank, permit.proof)
+        released = True
     return released
+
+
+def released_by(
+    plan: Plan | None, page: RankPage, words: tuple[int, ...], failed: Collection[int]
+) -> Permit:
+    """To end a rank that holds SIGTERM, as that would have ended it. Raises NotPermitted.
+
+    failed: attempts that torchrun takes down, one of their ranks having failed.
+    """
+    who = page.identity
+    if not words[Word.FLAGS] & Flag.HOLDS_TERMINATION or page.pidfd is None or page.is_gone():
+        raise NotPermitted(f"rank {who.rank} does not hold SIGTERM, or is gone")
+    was_told = bool(words[Word.TERMINATION_NS])
+    if who.attempt not in failed and not is_over(plan, who.attempt, was_told):
+        raise NotPermitted(f"attempt {who.attempt} is not over")
+    proof = "it held SIGTERM, and its attempt is over"
+    return Permit(Licence.OWN_RANK, Handle(page.pidfd, END_SIGNAL), proof)
 
 
 def is_over(plan: Plan | None, attempt: int, was_told: bool) -> bool:

@@ -14,6 +14,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.ending_processes import signal_child
+from holdfast.owned import owned_file
+from holdfast.permit import own_child
+from holdfast.removing import unlink
+
 logger = logging.getLogger(__name__)
 
 SPY_S = 1.0
@@ -83,7 +88,7 @@ def _begin(command: Sequence[str], suspect: Suspect, scratch: Path) -> _Look | N
             )
         except OSError as error:
             logger.warning("%s can't be started: %s", command[0], error)
-            output.unlink()
+            unlink(owned_file(output))
             return None
     return _Look(suspect, process, output)
 
@@ -91,11 +96,11 @@ def _begin(command: Sequence[str], suspect: Suspect, scratch: Path) -> _Look | N
 def _end(look: _Look) -> str:
     if look.process.poll() is None:
         # Not waited for: what hangs in the kernel with its victim can't even be killed.
-        look.process.kill()
+        signal_child(own_child(look.process))
     with contextlib.suppress(subprocess.TimeoutExpired):
         look.process.wait(timeout=POLL_S)
     with look.output.open("rb") as file:
         text = file.read(DUMP_BYTES).decode(errors="replace")
-    look.output.unlink()
+    unlink(owned_file(look.output))
     # Its first line is the command line, which may hold secrets and is kept elsewhere without.
     return "" if look.process.returncode != 0 else text.partition("\n")[2]

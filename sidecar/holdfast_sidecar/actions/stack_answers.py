@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast import page
+from holdfast.ending_processes import signal_handle
+from holdfast.permit import Handle, Licence, NotPermitted, Permit
 from holdfast_sidecar.kernel_files import read_if_any
 from holdfast_sidecar.pages import RankPage
 
@@ -39,13 +41,29 @@ def ask_for_stacks(pages: Iterable[RankPage], stacks: Path, proc: Path) -> list[
     asked = []
     for held in pages:
         file = stacks / f"stack-local-{held.identity.local_rank}.txt"
-        # Without the dump file our handler was never registered (the user may have one of his
-        # own for this signal); without any handler the signal would kill the rank.
-        if file.exists() and can_answer(read_if_any(f"{proc}/{held.identity.pid}/status")):
+        try:
+            permit = answerable(held, file, proc)
             before = file.stat().st_size
-            if held.send(page.STACKS_SIGNAL):
-                asked.append(Asked(held, file, before))
+            signal_handle(permit)
+        except (NotPermitted, ProcessLookupError):
+            continue
+        asked.append(Asked(held, file, before))
     return asked
+
+
+def answerable(held: RankPage, file: Path, proc: Path) -> Permit:
+    """To send a rank the signal at which our handler writes its stacks. Raises NotPermitted.
+
+    Without the dump file our handler was never registered (the user may have one of his own for
+    this signal); without any handler the signal would kill the rank.
+    """
+    if not file.exists() or not can_answer(read_if_any(f"{proc}/{held.identity.pid}/status")):
+        raise NotPermitted(f"rank {held.identity.rank} has no handler of ours that can answer")
+    if held.pidfd is None:
+        raise NotPermitted(f"the process of rank {held.identity.rank} can't be reached")
+    return Permit(
+        Licence.OWN_RANK, Handle(held.pidfd, page.STACKS_SIGNAL), "our handler writes its stacks"
+    )
 
 
 def can_answer(status: str) -> bool:

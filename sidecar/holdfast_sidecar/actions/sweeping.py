@@ -10,16 +10,19 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import shutil
 import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.ending_processes import signal_handle
 from holdfast.identity import ProcessIdentity, ProcessStatus, read_status
-from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
-from holdfast_sidecar.pages import NAME, is_unlocked, open_process
+from holdfast.own_directory import NotPrivate, open_node
+from holdfast.permit import Handle, Licence, NotPermitted, Permit
+from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY, open_slot_file
+from holdfast_sidecar.own_places import remove_node
+from holdfast_sidecar.pages import is_unlocked, open_process
 from holdfast_sidecar.resource_trackers import is_tracker, wait_for_trackers
 
 logger = logging.getLogger(__name__)
@@ -80,23 +83,45 @@ def _end(leftover: Leftover) -> bool:
     if pidfd is None:
         return False
     try:
-        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        permit = left_by(leftover, pidfd)
+        signal_handle(permit)
     except (ProcessLookupError, PermissionError):
         return False
     finally:
         os.close(pidfd)
-    logger.warning("ended process %s, left over by rank process %s", *_names(leftover))
+    logger.warning("ended process %s: %s", leftover.process, permit.proof)
     return True
+
+
+def left_by(leftover: Leftover, pidfd: int) -> Permit:
+    """To kill what a dead rank left running, which is held open. Raises NotPermitted where it is in
+    that rank's session no more, or the rank lives."""
+    process, rank = leftover.process, leftover.rank
+    status, leader = read_status(process.pid), read_status(rank.pid)
+    if status is None or status.session != rank.pid or status.start_ticks != process.start_ticks:
+        raise NotPermitted(f"process {process} is not in the session of rank process {rank}")
+    if leader is not None and not (leader.is_ending or leader.is_killed or leader.state in "ZX"):
+        raise NotPermitted(f"rank process {rank} lives, or another has its pid")
+    proof = f"left over by rank process {rank}"
+    return Permit(Licence.OWN_RANK, Handle(pidfd, signal.SIGKILL), proof)
 
 
 @contextmanager
 def unowned(lock: Path) -> Iterator[bool]:
     """Whether no launcher holds this node of this job; none can take it within the block."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        folder = open_node(lock.parent)
+    except (FileNotFoundError, NotPrivate):
+        yield False
+        return
+    try:
+        descriptor = os.open(lock.name, flags, 0o600, dir_fd=folder)
     except FileNotFoundError:
         yield False
         return
+    finally:
+        os.close(folder)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -111,15 +136,9 @@ def remove_shared_memory(directory: Path, lock: Path) -> bool:
     """Remove this node's pages and slots; not while any owner lives, be it a rank or a new
     launcher, nor while a slot is written or read."""
     with unowned(lock) as is_unowned:
-        if not is_unowned or not _all_unlocked(directory) or not _all_slots_unused(directory):
+        if not is_unowned or not all_unlocked(directory):
             return False
-        shutil.rmtree(directory)
-    for parent in (directory.parent, directory.parent.parent):
-        try:
-            parent.rmdir()  # the job's directory, then the user's: only when nobody else is there
-        except OSError:
-            break
-    return True
+        return remove_node(directory)
 
 
 def has_new_owner(lock: Path) -> bool:
@@ -134,36 +153,47 @@ def has_new_owner(lock: Path) -> bool:
         os.close(descriptor)
 
 
-def _all_unlocked(directory: Path) -> bool:
-    for path in directory.iterdir():
-        if not NAME.fullmatch(path.name):
-            continue
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
-            if not is_unlocked(descriptor):
-                return False
-        finally:
-            os.close(descriptor)
-    return True
+def all_unlocked(directory: Path) -> bool:
+    """Whether nobody holds the lock of a page or slot in a node's directory, not even to read: a
+    checkpoint may still be written from it, and the next slot be opened by its name.
+
+    What can't be looked at counts as held. Raises OSError where the directory can't be read.
+    """
+    pages = (path for path in directory.iterdir() if path.name.endswith(".page"))
+    slots = (
+        path
+        for folder in (OWN_DIRECTORY, COPIES_DIRECTORY)
+        for path in (directory / folder).glob("rank-*")
+    )
+    return not any(_is_page_held(page) for page in pages) and not any(map(is_slot_in_use, slots))
 
 
-def _all_slots_unused(directory: Path) -> bool:
-    """Whether nobody holds a slot's lock, not even to read: a checkpoint may still be written from
-    it, and the next slot be opened by its name."""
-    for folder in (OWN_DIRECTORY, COPIES_DIRECTORY):
-        for path in (directory / folder).glob("rank-*"):
-            try:
-                descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            except OSError:
-                continue
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-            finally:
-                os.close(descriptor)
-    return True
+def _is_page_held(page: Path) -> bool:
+    try:
+        descriptor = os.open(page, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    try:
+        return not is_unlocked(descriptor)
+    finally:
+        os.close(descriptor)
 
 
-def _names(leftover: Leftover) -> tuple[str, str]:
-    return str(leftover.process), str(leftover.rank)
+def is_slot_in_use(slot: Path) -> bool:
+    """Whether somebody reads or writes it, or that can't be found out."""
+    try:
+        descriptor = open_slot_file(slot, os.O_RDONLY)
+    except (FileNotFoundError, PermissionError):
+        # A link to memory whose holder is gone: its number may be another user's process by now.
+        return False
+    except OSError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False

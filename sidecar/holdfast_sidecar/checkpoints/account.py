@@ -28,6 +28,13 @@ class Account:
     """Checkpoints this one goes back to, newest first; not all of them were sealed."""
     position: dict[str, Any] = field(default_factory=dict)
     random_state: bool = False
+    files: tuple[str, ...] = ()
+    """What the user's own function wrote into the folder."""
+
+
+def is_account(name: str) -> bool:
+    """Whether a file of this name is a rank's account."""
+    return _NAME.fullmatch(name) is not None
 
 
 def parse_account(text: bytes) -> Account | None:
@@ -45,6 +52,7 @@ def parse_account(text: bytes) -> Account | None:
             ancestors=tuple(str(name) for name in value["ancestors"]),
             position=dict(value["position"]),
             random_state=bool(value["random_state"]),
+            files=tuple(str(name) for name in value.get("files", ())),
         )
     except (ValueError, KeyError, TypeError):
         return None

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.checkpoint_files import FolderMark, claim_folder
 from holdfast.page import checkpoint_name
-from holdfast.storage import absolute, child, is_url, open_folder
+from holdfast.storage import Folder, NotOurs, absolute, child, is_url, open_folder
 from holdfast_sidecar.checkpoints.account import Account, read_accounts
+from holdfast_sidecar.checkpoints.hashing import hash_listed, list_rest
 from holdfast_sidecar.checkpoints.ledger import (
     Kept,
     NothingResumable,
     call_good,
     candidates,
+    may_be_removed,
     note_failed_load,
     poison,
     read_ledger,
     reasons_against,
     torn_folders,
+    untouched,
 )
 from holdfast_sidecar.checkpoints.manifest import (
     NAME,
@@ -32,10 +37,20 @@ from holdfast_sidecar.checkpoints.manifest import (
     write_manifest,
     write_void,
 )
-from holdfast_sidecar.checkpoints.retention import DAY_S, abandoned, remove, superfluous
+from holdfast_sidecar.checkpoints.retention import (
+    DAY_S,
+    abandoned,
+    recorded_files,
+    remove,
+    superfluous,
+)
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, FileFact, LedgerEntry, SavedPart
 from holdfast_sidecar.records.plan import Candidate, Plan
 from holdfast_sidecar.settings import CheckpointSettings
+
+log = logging.getLogger(__name__)
+
+GIVEN_UP = "it was given up before it was sealed"
 
 
 class NotWhole(OSError):
@@ -75,15 +90,27 @@ class CheckpointDirectory:
         """Every sealed checkpoint as the ledger holds it."""
         return [kept.entry() for kept in self.kept()]
 
-    def finish(self, order: CheckpointOrder, plan: Plan, parts: Sequence[SavedPart]) -> LedgerEntry:
+    def finish(
+        self,
+        order: CheckpointOrder,
+        plan: Plan,
+        parts: Sequence[SavedPart],
+        tell: Callable[[int, int], object] = lambda done, total: None,
+    ) -> LedgerEntry:
         """Write the manifest: from then on the checkpoint exists.
 
-        Raises OSError when the parts don't make a whole or the manifest can't be written.
+        `tell` hears of the bytes of what is hashed only now, and of how many there are. Raises
+        OSError when the parts don't make a whole or the manifest can't be written.
         """
         folder = open_folder(order.path)
+        if not may_be_removed(folder, self.job):
+            raise NotWhole(f"{folder.name} does not bear this job's mark, or has another owner")
         files = merge_parts(parts)
         accounts = read_accounts(folder)
         check_accounts(order, plan, accounts, files)
+        if order.mode != "snapshot":  # there every file is a part's
+            parts = [*parts, hash_rest(order, folder, accounts, files, tell)]
+            files = merge_parts(parts)
         manifest = self._manifest(order, plan, parts, files, accounts)
         if faults := verify_sizes(folder, manifest):
             raise NotWhole(faults[0])
@@ -101,24 +128,48 @@ class CheckpointDirectory:
         if not self.settings.dir:
             return None
         folder = open_folder(self.path(order.step, order.identifier))
-        if not folder.names():
+        if not may_be_removed(folder, self.job):
+            self._forestall(folder, order)
             return None
         try:
             manifest = read_manifest(folder, self._key())
         except NoManifest:
-            write_void(folder, "it was given up before it was sealed")
+            write_void(folder, GIVEN_UP)
             return None
         except InvalidManifest:
             return None
         return Kept(folder, manifest).entry()
+
+    def _forestall(self, folder: Folder, order: CheckpointOrder) -> None:
+        """Give up a folder that is not there, or not seen from here yet (NFS): a rank or writer
+        that was only slow would make it. Where nothing can be written it is left so, as nobody's
+        next attempt waits for a disk that takes nothing."""
+        if not is_folder(self._root):
+            return
+        try:
+            if folder.names():
+                return
+            claim_folder(folder, FolderMark(self.job, order.attempt, order.step, order.identifier))
+            write_void(folder, GIVEN_UP)
+        except NotOurs:
+            return
+        except OSError as error:
+            log.warning("%s can't be marked as given up: %s", folder.name, error)
 
     def tidy(self, entry: LedgerEntry, plan: Plan) -> None:
         """Remove what this checkpoint has made superfluous. Raises OSError."""
         now = open_folder(entry.path).modified_unix_s(NAME)  # the storage's own clock
         torn = abandoned(torn_folders(self._root), self.job, plan.attempt, now)
         keep, older_than_s = self.settings.keep, self.settings.keep_days * DAY_S
-        gone = superfluous(self.kept(), keep, older_than_s, now)
-        remove([*torn, *(removal.kept.folder for removal in gone)])
+        kept = self.kept()
+        gone = superfluous(kept, keep, older_than_s, now)
+        remove([*torn, *(removal.kept.folder for removal in gone)], self.job, recorded_files(kept))
+
+    def left_alone_behind_url(self) -> list[str]:
+        """A line on each kind of folder there that is not Holdfast's; of a path the launcher says
+        it. Raises OSError."""
+        root = self.settings.dir
+        return untouched(root).describe(root) if is_url(root) else []
 
     def failed_to_load(self, identifier: str, attempt: int) -> LedgerEntry | None:
         """Note that ranks could not load it; the entry when it is poisoned by now."""
@@ -218,6 +269,21 @@ def merge_parts(parts: Iterable[SavedPart]) -> dict[str, FileFact]:
             if files.setdefault(name, fact) != fact:
                 raise NotWhole(f"{name}: two nodes hashed different bytes")
     return files
+
+
+def hash_rest(
+    order: CheckpointOrder,
+    folder: Folder,
+    accounts: Sequence[Account],
+    hashed: Collection[str],
+    tell: Callable[[int, int], object],
+) -> SavedPart:
+    """What no node has hashed, now that all ranks have saved: another rank may still have been
+    writing it when the node looked. Raises OSError."""
+    start_s = time.monotonic()
+    names = list_rest(folder, accounts, hashed)
+    files = hash_listed(folder, names, tell)
+    return SavedPart(order.identifier, files=files, seconds=time.monotonic() - start_s)
 
 
 def check_accounts(

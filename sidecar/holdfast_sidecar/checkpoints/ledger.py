@@ -7,11 +7,24 @@ what lay ahead, however high its step.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from holdfast.storage import Folder, child, is_url, list_children, open_folder
+from holdfast.checkpoint_files import MARK, mark_of, marked
+from holdfast.page import checkpoint_name
+from holdfast.permit import NotPermitted
+from holdfast.storage import (
+    Folder,
+    child,
+    is_url,
+    list_children,
+    open_folder,
+    strange_owner,
+)
+from holdfast_sidecar.checkpoints.account import is_account, read_accounts
 from holdfast_sidecar.checkpoints.manifest import (
     NAME,
     InvalidManifest,
@@ -28,7 +41,12 @@ from holdfast_sidecar.records.plan import Candidate
 
 log = logging.getLogger(__name__)
 
-PREFIX = "step-"
+FOLDER = re.compile(r"step-\d{8,}-.+")
+"""What `checkpoint_name` makes. Others begin so too; what is Holdfast's is said by the mark inside.
+"""
+
+
+NAMES_SHOWN = 5
 
 
 class NothingResumable(Exception):
@@ -49,6 +67,8 @@ class Kept:
     is_good: bool = False
     is_whole: bool = True
     """Every file is there, in its size."""
+    is_ours: bool = False
+    """Made by Holdfast, as its mark says, under our own account: it may be removed."""
 
     @property
     def identifier(self) -> str:
@@ -99,13 +119,94 @@ def read_ledger(root: str, job: str | None, key: bytes | None = None) -> list[Ke
 
     Raises OSError when the storage is away: what can't be seen is not nothing.
     """
-    kept = [found for folder in _folders(root) if (found := _read(folder, job, key))]
+    kept = []
+    for folder in _folders(root):
+        with _strangers_passed_over(folder, logging.WARNING):
+            if found := _read(folder, job, key):
+                kept.append(found)
     return sorted(kept, key=lambda k: k.manifest.order, reverse=True)
 
 
 def torn_folders(root: str) -> list[Folder]:
-    """Folders in which a checkpoint was begun and never sealed (or is being written now)."""
-    return [found for found in _folders(root) if is_void(found) or not found.exists(NAME)]
+    """Folders in which Holdfast began a checkpoint and never sealed it (or is writing it now)."""
+    torn = []
+    for folder in _folders(root):
+        with _strangers_passed_over(folder):
+            if (is_void(folder) or not folder.exists(NAME)) and mark_of(folder) is not None:
+                torn.append(folder)
+    return torn
+
+
+def may_be_removed(folder: Folder, job: str) -> bool:
+    """Whether Holdfast made this folder for this job, under our own account. Raises OSError."""
+    try:
+        marked(folder, job)
+    except NotPermitted:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Untouched:
+    """Folders that lie among the checkpoints and are never written into nor removed, by name."""
+
+    foreign: list[str]
+    older: list[str]
+    """Checkpoints of a Holdfast that put no mark into them yet: they can be resumed from."""
+
+    def describe(self, root: str) -> list[str]:
+        """A line on each kind."""
+        lines = []
+        if self.foreign:
+            lines.append(f"{root} also holds {_some(self.foreign)}: not Holdfast's, left alone")
+        if self.older:
+            lines.append(
+                f"{_some(self.older)} in {root}: saved by an older Holdfast without a mark, so not"
+                " removed by it; remove them yourself once they are not needed"
+            )
+        return lines
+
+
+def untouched(root: str) -> Untouched:
+    """What lies under `root` without Holdfast's mark, as far as one may look. Raises OSError where
+    `root` itself can't be read."""
+    foreign: list[str] = []
+    older: list[str] = []
+    for name in list_children(root):
+        if name.startswith("."):
+            continue
+        folder = open_folder(child(root, name))
+        try:
+            if folder.exists(MARK):
+                continue
+            is_older = FOLDER.fullmatch(name) is not None and bool(
+                claims_to_be_sealed(folder) or read_accounts(folder)
+            )
+        except OSError:
+            is_older = False  # nobody may look into it: another user's, lost+found, a prefix
+        (older if is_older else foreign).append(name)
+    return Untouched(foreign, older)
+
+
+def untouched_here(root: str) -> list[str]:
+    """A line on each kind of such folders, for a word in time; see `other_owners`. What lies behind
+    a URL the leader's writer says."""
+    if not root or is_url(root):
+        return []
+    try:
+        return untouched(root).describe(root)
+    except OSError:
+        return []
+
+
+def claims_to_be_sealed(folder: Folder) -> bool:
+    """Whether a manifest of ours lies there, believed or not. Raises OSError."""
+    return folder.exists(NAME) and claimed_job(folder) is not None
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:NAMES_SHOWN])
+    return f"{shown} and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else shown
 
 
 def other_owners(root: str, job: str) -> list[str]:
@@ -115,8 +216,12 @@ def other_owners(root: str, job: str) -> list[str]:
     """
     if not root or is_url(root):
         return []
+    owners = set()
     try:
-        owners = {claimed_job(folder) for folder in _folders(root) if folder.exists(NAME)}
+        for folder in _folders(root):
+            with _strangers_passed_over(folder):
+                if folder.exists(NAME):
+                    owners.add(claimed_job(folder))
     except OSError:
         return []
     return [] if job in owners else sorted(owner for owner in owners if owner is not None)
@@ -144,18 +249,27 @@ def reasons_against(
 ) -> dict[str, str]:
     """Why each of this job's checkpoints can't be resumed from, by directory name. Raises OSError.
 
-    One that is not believed counts as another job's only when it says so itself.
+    One that is not believed counts as another job's only when it says so itself; and as nobody's
+    when it says nothing, and nothing else in it is of Holdfast's making.
     """
     against = {k.folder.name: _against(k) for k in kept}
     for folder in _folders(root):
-        try:
-            read_manifest(folder, key)
-        except NoManifest:
-            continue
-        except InvalidManifest as error:
-            if job is None or claimed_job(folder) in (job, None):
-                against[folder.name] = str(error)
+        with _strangers_passed_over(folder):
+            try:
+                _read_believed(folder, key)
+            except NoManifest:
+                continue
+            except InvalidManifest as error:
+                claimed = claimed_job(folder)
+                is_ours = claimed == job if claimed is not None else _has_traces(folder)
+                if job is None or is_ours:
+                    against[folder.name] = str(error)
     return against
+
+
+def _has_traces(folder: Folder) -> bool:
+    """Whether it bears our mark, or what a rank says of its part (older ones have no mark)."""
+    return mark_of(folder) is not None or any(map(is_account, folder.names()))
 
 
 def _against(kept: Kept) -> str:
@@ -230,12 +344,45 @@ def _ancestry(newest: Kept, by_identifier: dict[str, Kept]) -> Iterator[Kept]:
 
 
 def _folders(root: str) -> list[Folder]:
-    return [open_folder(child(root, name)) for name in list_children(root, PREFIX)]
+    names = filter(FOLDER.fullmatch, list_children(root))
+    return [open_folder(child(root, name)) for name in names]
+
+
+@contextlib.contextmanager
+def _strangers_passed_over(folder: Folder, level: int = logging.DEBUG) -> Iterator[None]:
+    """A folder that another user keeps to himself is none of this job's, whatever it is called.
+
+    What is ours and can't be read remains an error: it is not nothing.
+    """
+    try:
+        yield
+    except PermissionError:
+        if not (stranger := strange_owner(folder)):
+            raise
+        log.log(level, "%s is passed over: it is another user's (%s)", folder.name, stranger)
+
+
+def _read_believed(folder: Folder, key: bytes | None) -> Manifest:
+    """The manifest of a folder that may be believed; raises InvalidManifest, OSError.
+
+    In a directory where all may write, anybody could else say what is loaded, and by a manifest
+    that seems newer have the honest ones removed.
+    """
+    manifest = read_manifest(folder, key)
+    if stranger := strange_owner(folder):
+        raise InvalidManifest(
+            f"it belongs to another user ({stranger}): to go on from it, copy it, so that the copy"
+            " is yours"
+        )
+    name = checkpoint_name(manifest.step, manifest.identifier)
+    if folder.name != name:
+        raise InvalidManifest(f"it was saved as {name}: give it its name again")
+    return manifest
 
 
 def _read(folder: Folder, job: str | None, key: bytes | None) -> Kept | None:
     try:
-        manifest = read_manifest(folder, key)
+        manifest = _read_believed(folder, key)
     except NoManifest:
         return None
     except InvalidManifest as error:
@@ -254,4 +401,5 @@ def _read(folder: Folder, job: str | None, key: bytes | None) -> Kept | None:
         poisoned_for=next(filter(None, poisoned), ""),
         is_good=any(True for _ in read_verdicts(folder, names, "good")),
         is_whole=not verify_sizes(folder, manifest),
+        is_ours=may_be_removed(folder, manifest.job),
     )

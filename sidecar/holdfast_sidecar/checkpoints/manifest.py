@@ -11,10 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.checkpoint_files import MANIFEST, BrokenSeal, open_sealed, seal
+from holdfast.checkpoint_files import MANIFEST, VOID, BrokenSeal, open_sealed, seal
 from holdfast.storage import Folder
 from holdfast_sidecar.checkpoints.hashing import hash_file
-from holdfast_sidecar.checkpoints.verdict import VOID
 from holdfast_sidecar.records.checkpoint import FileFact
 from holdfast_sidecar.records.plan import Member
 
@@ -94,7 +93,8 @@ def parse_manifest(text: bytes, key: bytes | None = None) -> Manifest:
     except InvalidManifest:
         raise
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        why = f"it can't be read: {error}" if text else "its manifest is empty"
+        what = f"it lacks {error}" if isinstance(error, KeyError) else error
+        why = f"its manifest can't be read: {what}" if text else "its manifest is empty"
         raise InvalidManifest(why) from error
 
 

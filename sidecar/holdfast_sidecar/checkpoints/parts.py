@@ -48,6 +48,15 @@ def blocked_s(order: CheckpointOrder, looks: Iterable[Look]) -> float:
     return max((reply.duration_ns / 1e9 for reply in replies if reply is not None), default=0.0)
 
 
+SAVING = frozenset({ReplyState.SAVING, ReplyState.SAVED, ReplyState.COPIED})
+
+
+def steps_of(order: CheckpointOrder, looks: Iterable[Look]) -> set[int]:
+    """The boundaries at which this node's ranks save or copy: one, unless they are out of step."""
+    replies = (_reply_to(order, look) for look in looks)
+    return {reply.step for reply in replies if reply is not None and reply.state in SAVING}
+
+
 @dataclass
 class NodePart:
     """Answers at every tick how far this node's part is, and never waits.
@@ -74,6 +83,12 @@ class NodePart:
         states = states_of(order, seen) or self._part.states
         kept_s = max(self._part.blocked_s, blocked_s(order, seen))
         self._part = replace(self._part, states=states, blocked_s=kept_s)
+        steps = steps_of(order, seen)
+        if len(steps) == 1:
+            self._part = replace(self._part, step=min(steps))
+        elif steps:
+            told = ", ".join(map(str, sorted(steps)))
+            self._part = replace(self._part, error=f"its ranks came to boundaries {told}")
         if order.state in ("complete", "void"):
             self._drop(f"the order is {order.state}")
         elif not (self._part.files or self._part.error):
@@ -109,7 +124,8 @@ class NodePart:
             return WriteParts(_as_first_seen(order), mine, self.shm) if mine else None
         saved = bool(part.states) and all(state == "saved" for state in part.states.values())
         if order.state == "armed" and saved:
-            return HashFiles(order.identifier, order.path, sorted(map(int, part.states)))
+            path = order.path if part.step < 0 else order.at(part.step).path
+            return HashFiles(order.identifier, path, sorted(map(int, part.states)))
         return None
 
     def _drop(self, why: str) -> None:

@@ -6,21 +6,16 @@ They are added and never changed, and only the leader writes them.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from typing import Any
 
+from holdfast.checkpoint_files import VERDICT
 from holdfast.storage import Folder
-
-NAME = re.compile(r"(good|poisoned|unloaded)-(\d+)\.json")
-
-VOID = "void.json"
-"""Beside the files it says: never sealed, whatever manifest a late leader may still write."""
 
 
 def append_verdict(folder: Folder, kind: str, said: dict[str, Any]) -> None:
     """Write `<kind>-<number>.json`, with the number after the highest so far. Raises OSError."""
-    matches = filter(None, map(NAME.fullmatch, folder.names()))
+    matches = filter(None, map(VERDICT.fullmatch, folder.names()))
     taken = (int(match[2]) for match in matches if match[1] == kind)
     number = max(taken, default=0) + 1
     folder.write(f"{kind}-{number}.json", json.dumps(said, sort_keys=True).encode())
@@ -32,7 +27,7 @@ def read_verdicts(folder: Folder, names: list[str], kind: str) -> Iterator[dict[
     One that was cut off by a crash says nothing but that it is there. Raises OSError.
     """
     for name in names:
-        match = NAME.fullmatch(name)
+        match = VERDICT.fullmatch(name)
         if match is None or match[1] != kind:
             continue
         try:

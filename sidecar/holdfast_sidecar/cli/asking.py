@@ -1,21 +1,37 @@
-"""Asking a job's leader for something: writes the request that it will see."""
+"""Asking a job's leader for something: writes the request that it will see.
+
+What ends or holds a job is asked for by its name, or after a look at it: another job may be the
+only one that is seen from here.
+"""
 
 from __future__ import annotations
 
 import socket
+import sys
 import time
 import uuid
 from typing import Any
+
+import click
 
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli import store_away
 from holdfast_sidecar.cli.finding_the_job import FoundJob
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
+from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.home import user_name
 from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.plan import TERMINAL
 from holdfast_sidecar.records.request import Request
 from holdfast_sidecar.standing import attached_plan, exists
+
+SHOWN_NODES = 4
+"""Named of a large job: enough to know it by."""
+
+yes_option = click.option(
+    "--yes", is_flag=True, help="Without --job: don't ask whether the only job is the one meant."
+)
 
 
 def look_up(found: FoundJob, store: Store) -> View:
@@ -27,6 +43,36 @@ def look_up(found: FoundJob, store: Store) -> View:
     if not exists(view):
         raise store_away.unknown(found)
     return view
+
+
+def confirm_job(found: FoundJob, view: View, is_named: bool, what: str) -> None:
+    """Show whose job it is and what of it runs; where it was not named, ask on a terminal whether
+    to do `what` to it. BadInput where nobody can be asked."""
+    line = describe(found, view)
+    if is_named:
+        click.echo(line, err=True)
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise BadInput(
+            f"name the job with --job, to {what} it ({line}): there is nobody to ask here"
+        )
+    click.echo(line, err=True)
+    if not click.confirm(f"{what} it?", default=False, err=True):
+        click.echo("holdfast: nothing was done", err=True)
+        sys.exit(1)
+
+
+def describe(found: FoundJob, view: View) -> str:
+    """The job, its owner and its ranks, in a line."""
+    cluster = parse_cluster(view)
+    owners = sorted({owner for a in cluster.agents.values() if (owner := a.command.get("user"))})
+    named = f"job {found.job}" + (f" of {', '.join(owners)}" if owners else "")
+    if (plan := cluster.plan) is None or plan.state in TERMINAL:
+        return f"{named}: no rank runs"
+    nodes = ", ".join(member.node for member in plan.members[:SHOWN_NODES])
+    more = len(plan.members) - SHOWN_NODES
+    nodes += f" and {more} more nodes" if more > 0 else ""
+    return f"{named}, attempt {plan.attempt}: {plan.world_size} ranks on {nodes}"
 
 
 def ask(

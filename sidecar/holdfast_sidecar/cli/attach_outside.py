@@ -10,6 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from holdfast.ending_processes import signal_handle
+from holdfast.owned import owned_file
+from holdfast.permit import NotPermitted
+from holdfast.removing import unlink
 from holdfast_sidecar.actions.outside_evidence import keep_outside_evidence
 from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.assembly import Site, coordinate, open_desk
@@ -22,10 +26,10 @@ from holdfast_sidecar.cli.attach_watch import ENDINGS, Watched, leave_on_signal,
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordinator import Coordinator
 from holdfast_sidecar.decisions.modes import mode_of_job
-from holdfast_sidecar.decisions.warrant import Warrant, refusal
+from holdfast_sidecar.decisions.warrant import Warrant, refusal, warranted
 from holdfast_sidecar.deeds import have_all_kept
 from holdfast_sidecar.detectors.outside import find_outside_troubles
-from holdfast_sidecar.evidence_keeping import WAIT_S, KeptEvidence
+from holdfast_sidecar.evidence_keeping import WAIT_S, EvidenceTries, KeptEvidence
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.first_look import await_place
 from holdfast_sidecar.local_state import LocalState, Orders
@@ -45,6 +49,7 @@ from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.settings import OVERSLEPT_S
 from holdfast_sidecar.sidecar_record import SidecarRecord, lock_node, write_record
+from holdfast_sidecar.threads import start_thread
 
 LOOK_S = 0.5
 """What is judged from outside lasts seconds at least."""
@@ -73,7 +78,7 @@ def watch_outside(watched: Watched, pids: tuple[int, ...], match: str | None) ->
         OutsideWatch(site, OutsideProbe(ranks, gpus=gpus), coordinator, console).run()
     finally:
         gpus.close()
-        where.sidecar_record.unlink(missing_ok=True)
+        unlink(owned_file(where.sidecar_record), missing_ok=True)
         kept.close()
         lock.release()
     if coordinator.refusal:
@@ -100,6 +105,7 @@ class OutsideWatch:
     _kept: KeptEvidence = field(default_factory=KeptEvidence)
     """What the thread that keeps it has finished last."""
     _keeping: threading.Thread | None = None
+    _tries: EvidenceTries = field(default_factory=EvidenceTries)
     _leaving: threading.Event = field(default_factory=threading.Event)
     _looked_s: float | None = None
     _awake_since_s: float = float("-inf")
@@ -159,29 +165,32 @@ class OutsideWatch:
         if self.evidence_for != plan.incident and NAME.fullmatch(plan.incident):
             self._keep(plan.incident, now_s)
         patience_s = self.site.settings.policy.evidence_timeout_s
+        is_given_up = self._tries.are_over(plan.incident, patience_s, now_s)
+        kept_without = {self.site.node} if is_given_up else ()
         warrant = Warrant(
             node=self.site.node,
             mode=mode_of_job(self.site.settings, plan.cause),
             evidence_for=self.evidence_for,
-            everyone_kept=have_all_kept(plan, orders) or now_s - self._kept_s > patience_s,
+            everyone_kept=have_all_kept(plan, orders, kept_without)
+            or now_s - self._kept_s > patience_s,
+            is_evidence_given_up=is_given_up,
         )
         if not refusal(orders, warrant):
             for rank in plan.culprit_ranks:
                 history = self.histories.get(rank)
                 if history is not None and not history.look.is_gone:
-                    self._end(history.look.who)
+                    self._end(orders, warrant, plan.attempt, history.look.who)
 
     def _keep(self, incident: str, now_s: float) -> None:
         """Begin, in a thread, or give it a little time: the watch goes on. One that hangs in a file
         system is left alone: nothing here can end it."""
-        if self._keeping is None or not self._keeping.is_alive():
+        is_free = self._keeping is None or not self._keeping.is_alive()
+        if is_free and self._tries.may_begin(incident, now_s):
             looks = [history.look for history in self.histories.values()]
-            keep = partial(self._keep_now, incident, looks)
-            self._keeping = threading.Thread(
-                target=self.runner.run, args=("keep_evidence", keep), name="evidence", daemon=True
-            )
-            self._keeping.start()
-        self._keeping.join(WAIT_S)
+            keep = partial(self._tries.run, incident, partial(self._keep_now, incident, looks))
+            self._keeping = start_thread(self.runner.run, "evidence", ("keep_evidence", keep))
+        if self._keeping is not None:
+            self._keeping.join(WAIT_S)
         if self._kept.incident == incident:
             self.where_ranks_stood = dict(self._kept.where_ranks_stood)
             self.evidence_for, self._kept_s = incident, now_s
@@ -191,14 +200,14 @@ class OutsideWatch:
         self._kept = KeptEvidence(incident, {str(rank): where for rank, where in seen.items()})
         return True
 
-    def _end(self, who: OutsideRank) -> None:
+    def _end(self, orders: Orders, warrant: Warrant, attempt: int, who: OutsideRank) -> None:
         pidfd = open_process(who.pid, who.start_ticks)
         if pidfd is None:
             return
         try:
-            signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+            signal_handle(warranted(orders, warrant, attempt, who.rank, pidfd))
             say(f"ended rank {who.rank} (process {who.pid})")
-        except ProcessLookupError:
+        except (NotPermitted, ProcessLookupError):
             pass
         finally:
             os.close(pidfd)

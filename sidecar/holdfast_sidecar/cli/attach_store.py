@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 
 import click
 
+from holdfast.owned import owned_file
+from holdfast.removing import rmdir, unlink
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.finding_the_job import answers, read_records
 from holdfast_sidecar.coordination.connection import open_store
@@ -56,10 +58,10 @@ def open_attached_store(settings: RedisSettings, job: str, where: Places) -> Att
     store = open_store(own, job, {})
 
     def forget() -> None:
-        where.server_record.unlink(missing_ok=True)
+        unlink(owned_file(where.server_record), missing_ok=True)
         server.stop()
         with contextlib.suppress(OSError):
-            server.directory.rmdir()
+            rmdir(owned_file(server.directory))
 
     return AttachedStore(store, [forget])
 

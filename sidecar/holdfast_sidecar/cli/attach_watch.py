@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import click
 
-from holdfast import foreign_launch
+from holdfast.owned import owned_file
+from holdfast.removing import unlink
 from holdfast_sidecar.actions.sweeping import remove_shared_memory
 from holdfast_sidecar.assembly import Site, assemble, coordinate, open_desk
 from holdfast_sidecar.bad_input import BadInput
@@ -19,11 +20,13 @@ from holdfast_sidecar.cli.attach_store import open_attached_store
 from holdfast_sidecar.collecting import collect_seldom
 from holdfast_sidecar.exporting import open_exporter
 from holdfast_sidecar.first_look import await_place
+from holdfast_sidecar.own_places import hold_shm
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.places import places
 from holdfast_sidecar.serving.exporter import Exporter
 from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.sidecar_record import SidecarRecord, lock_node, write_record
+from holdfast_sidecar.threads import start_needed_thread
 
 ENDINGS = (signal.SIGTERM, signal.SIGINT)
 
@@ -64,7 +67,7 @@ class Attachment:
         site, where = self.site, self.site.places
         collect_seldom()
         signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
-        foreign_launch.make_private(str(where.shm))
+        held = hold_shm(where.shm)
         lock = lock_node(where)
         kept = open_attached_store(site.settings.redis, site.job, where)
         served = None
@@ -89,9 +92,10 @@ class Attachment:
         finally:
             if served is not None:
                 served.exporter.close()
-            where.sidecar_record.unlink(missing_ok=True)
+            unlink(owned_file(where.sidecar_record), missing_ok=True)
             kept.close()
             lock.release()
+            os.close(held)
         if coordinator.refusal:
             raise BadInput(coordinator.refusal)
         return 1 if self.console.is_in_trouble else 0
@@ -122,13 +126,14 @@ class Telling:
 
 
 def leave_on_signal(leave: Callable[[], object]) -> None:
-    """Leave when told to. The signals are blocked already, so that a thread may wait for them."""
+    """Leave when told to. The signals are blocked already, so that a thread may wait for them.
+    Raises BadInput where none can be started: nothing else would end this process."""
 
     def wait() -> None:
         signal.sigwait(ENDINGS)
         leave()
 
-    threading.Thread(target=wait, name="signals", daemon=True).start()
+    start_needed_thread(wait, "signals")
 
 
 def say(line: str) -> None:

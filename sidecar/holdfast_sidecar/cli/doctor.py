@@ -18,13 +18,14 @@ from holdfast_sidecar.examination.check import FAIL, NOTE, OK, WARN, Check
 from holdfast_sidecar.examination.directories import check_directories
 from holdfast_sidecar.examination.fabric import check_fabric
 from holdfast_sidecar.examination.gate import check_gate
-from holdfast_sidecar.examination.gpus import ask, judge_driver
+from holdfast_sidecar.examination.gpus import ask, judge_driver, judge_untried
 from holdfast_sidecar.examination.hooks import check_hooks
 from holdfast_sidecar.examination.host import check_host
 from holdfast_sidecar.examination.machine import check_machine
 from holdfast_sidecar.examination.memory import check_memory
 from holdfast_sidecar.examination.phases import check_phases
 from holdfast_sidecar.examination.redis_server import check_redis
+from holdfast_sidecar.examination.restoring import check_restoring
 from holdfast_sidecar.examination.serving import check_serving
 from holdfast_sidecar.examination.software import check_software
 from holdfast_sidecar.examination.surroundings import read_surroundings
@@ -40,6 +41,7 @@ COLOURS = {OK: GOOD, NOTE: "", WARN: DOUBTFUL, FAIL: BAD}
 
 @click.command()
 @click.option("--ranks", default=8, show_default=True, help="Ranks this node is to run.")
+@click.option("--nodes", default=1, show_default=True, help="Nodes that the job is to have.")
 @click.option(
     "--group-timeout",
     metavar="DURATION",
@@ -53,7 +55,12 @@ COLOURS = {OK: GOOD, NOTE: "", WARN: DOUBTFUL, FAIL: BAD}
 @click.option("--json", "as_json", is_flag=True, help="For scripts: a list of checks.")
 @read_options
 def doctor(
-    effective: Effective, ranks: int, group_timeout: str | None, grace: str | None, as_json: bool
+    effective: Effective,
+    ranks: int,
+    nodes: int,
+    group_timeout: str | None,
+    grace: str | None,
+    as_json: bool,
 ) -> None:
     """Check this machine and the settings before a job does.
 
@@ -65,7 +72,7 @@ def doctor(
 
     \b
       holdfast doctor
-      holdfast doctor --ranks 8 --redis rediss://redis.example:6379
+      holdfast doctor --nodes 512 --ranks 8 --redis rediss://redis.example:6379
       holdfast doctor --group-timeout 2h --grace 60s
       holdfast doctor --json | jq '.[] | select(.verdict == "fail")'
 
@@ -81,7 +88,7 @@ def doctor(
         read_seconds("--group-timeout", group_timeout) if group_timeout else None,
         read_seconds("--grace", grace) if grace else None,
     )
-    checks = examine(effective, ranks, around)
+    checks = examine(effective, ranks, around, nodes)
     if as_json:
         click.echo(json.dumps([dataclasses.asdict(check) for check in checks], indent=2))
     else:
@@ -89,18 +96,22 @@ def doctor(
     sys.exit(1 if any(check.verdict == FAIL for check in checks) else 0)
 
 
-def examine(effective: Effective, ranks: int, around: Surroundings) -> list[Check]:
+def examine(effective: Effective, ranks: int, around: Surroundings, nodes: int = 1) -> list[Check]:
     """Look at everything."""
     settings = effective.settings
     trees = KernelTrees(settings.paths.machine_root)
     driver = ask()
     parts = {
         "software": check_software(),
-        "coordination": check_redis(settings.redis, os.environ, settings.gate.clock_off_s),
-        "storage": [*check_directories(settings, ranks), *check_memory(settings)],
+        "coordination": check_redis(settings.redis, os.environ, settings.gate.clock_off_s, nodes),
+        "storage": [
+            *check_directories(settings, ranks),
+            *check_memory(settings),
+            *check_restoring(state_root(settings.paths)),
+        ],
         "processes": check_machine(trees),
         "host": check_host(trees),
-        "GPUs": judge_driver(driver),
+        "GPUs": [*judge_driver(driver), *judge_untried(driver, settings, os.environ)],
         "network": check_fabric(trees, Selection.of(settings.fabric), settings.fabric.ports),
         "gate": [*check_gate(settings, driver), *check_hooks(settings.nodes)],
         "timeouts": [*check_phases(settings), *check_timeouts(settings, around)],

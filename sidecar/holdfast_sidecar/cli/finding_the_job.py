@@ -18,6 +18,7 @@ from holdfast_sidecar.coordination.connection import connect, describe, open_sto
 from holdfast_sidecar.coordination.keys import Keys, Section
 from holdfast_sidecar.coordination.redis_store import RedisStore
 from holdfast_sidecar.listing import find
+from holdfast_sidecar.own_places import read_own_file
 from holdfast_sidecar.places import NAME, shm_root, state_root
 from holdfast_sidecar.settings import RedisSettings
 
@@ -98,11 +99,14 @@ def find_names(effective: Effective) -> list[str]:
 
 
 def read_records(root: Path, given: RedisSettings) -> dict[str, RedisSettings]:
-    """Job -> its server, for every job whose launchers left a record here."""
+    """Job -> its server, for every job whose launchers left a record here. One that another user
+    may have written is passed over: the password from the environment would be sent to its server.
+    """
     found: dict[str, RedisSettings] = {}
     for path in find(root, f"*/{RECORD}"):
         try:
-            record = json.loads(path.read_text())
+            text = read_own_file(path)
+            record = None if text is None else json.loads(text)
         except (OSError, ValueError):
             continue
         redis = parse_record(record, given)

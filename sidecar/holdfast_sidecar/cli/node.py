@@ -7,7 +7,7 @@ import time
 import click
 
 from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.cli.asking import ask, look_up
+from holdfast_sidecar.cli.asking import ask, confirm_job, look_up, yes_option
 from holdfast_sidecar.cli.finding_the_job import FoundJob, find_job
 from holdfast_sidecar.cli.nodes.options import job_option
 from holdfast_sidecar.cli.nodes.words import until
@@ -43,6 +43,7 @@ def node() -> None:
 @click.option("--save/--no-save", default=True, help="With --now: that checkpoint (the default).")
 @click.option("--force", is_flag=True, help="Although too few nodes are left: the job waits then.")
 @click.option("--timeout", default="5m", show_default=True, help="How long to wait, with --now.")
+@yes_option
 @settings_options
 def drain(
     effective: Effective,
@@ -54,6 +55,7 @@ def drain(
     save: bool,
     force: bool,
     timeout: str,
+    yes: bool,
 ) -> None:
     """Keep a node outside for a while: no attempt takes it in.
 
@@ -80,6 +82,8 @@ def drain(
     try:
         cluster = _open_job(found, store)
         check_known(found, cluster, name)
+        what = f"keep node {name} out of"
+        confirm_job(found, look_up(found, store), is_named=yes or job is not None, what=what)
         plan = cluster.plan
         members = [] if plan is None else [member.node for member in plan.members]
         restarts = now and name in members

@@ -8,7 +8,7 @@ import click
 
 from holdfast import environment
 from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.cli.asking import ask
+from holdfast_sidecar.cli.asking import ask, confirm_job, look_up, yes_option
 from holdfast_sidecar.cli.finding_the_job import find_job
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.wishes import LOST, Settled, follow, refuse, running_plan, take_back
@@ -21,11 +21,12 @@ PATIENCE_S = 30.0
 
 
 @click.command()
-@click.option("--job", envvar=environment.JOB, metavar="NAME", help="Default: the only one here.")
+@click.option("--job", envvar=environment.JOB, metavar="NAME", help="Else you are asked.")
 @click.option("--for", "duration", default="1h", show_default=True, help="It ends by itself then.")
 @click.option("--reason", default="", help="For those who wonder.")
+@yes_option
 @settings_options
-def pause(effective: Effective, job: str | None, duration: str, reason: str) -> None:
+def pause(effective: Effective, job: str | None, duration: str, reason: str, yes: bool) -> None:
     """Have nothing done about faults for a while: no rank is ended, no attempt is opened.
 
     For work on what the job stands on: a switch, the storage, a debugger on a rank. Training goes
@@ -34,7 +35,7 @@ def pause(effective: Effective, job: str | None, duration: str, reason: str) -> 
     are minded all the same. Pausing again replaces the end and the reason.
 
     \b
-      holdfast pause --for 30m --reason "new switch in rack 4"
+      holdfast pause --job chargpt --for 30m --reason "new switch in rack 4"
       holdfast resume
 
     \b
@@ -50,6 +51,7 @@ def pause(effective: Effective, job: str | None, duration: str, reason: str) -> 
     store = found.open_store()
     try:
         running_plan(found, store)
+        confirm_job(found, look_up(found, store), is_named=yes or job is not None, what="pause")
         request = ask(found, store, "pause", reason=reason, for_s=for_s)
         settled = follow(store, found, lambda cluster: look(cluster, request), PATIENCE_S)
         if not settled.is_so:

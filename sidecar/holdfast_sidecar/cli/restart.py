@@ -7,7 +7,7 @@ import sys
 import click
 
 from holdfast import environment
-from holdfast_sidecar.cli.asking import ask, look_up
+from holdfast_sidecar.cli.asking import ask, confirm_job, look_up, yes_option
 from holdfast_sidecar.cli.checkpoint.following import follow as follow_checkpoint
 from holdfast_sidecar.cli.finding_the_job import FoundJob, find_job
 from holdfast_sidecar.cli.progress import ProgressLine
@@ -23,14 +23,21 @@ from holdfast_sidecar.story import lost_s
 
 
 @click.command()
-@click.option("--job", envvar=environment.JOB, metavar="NAME", help="Default: the only one here.")
+@click.option("--job", envvar=environment.JOB, metavar="NAME", help="Else you are asked.")
 @click.option("--save/--no-save", default=True, help="Make a checkpoint first (the default).")
 @click.option("--without", "node", default="", metavar="NODE", help="Keep this node outside.")
 @click.option("--reason", default="", help="For those who wonder.")
 @click.option("--timeout", default="5m", show_default=True, help="How long to wait for it.")
+@yes_option
 @settings_options
 def restart(
-    effective: Effective, job: str | None, save: bool, node: str, reason: str, timeout: str
+    effective: Effective,
+    job: str | None,
+    save: bool,
+    node: str,
+    reason: str,
+    timeout: str,
+    yes: bool,
 ) -> None:
     """Restart a job's ranks on purpose, and wait until they step again.
 
@@ -39,8 +46,8 @@ def restart(
     the job may have. Launchers and sidecars stay.
 
     \b
-      holdfast restart
-      holdfast restart --without node7 --reason "its fan is loud"
+      holdfast restart --job chargpt
+      holdfast restart --job chargpt --without node7 --reason "its fan is loud"
 
     \b
     Exit code: 0 every rank steps again
@@ -55,6 +62,8 @@ def restart(
         plan = running_plan(found, store)
         if plan.pause is not None:
             refuse(found, "restarted", "it is paused (holdfast resume)")
+        view = look_up(found, store)
+        confirm_job(found, view, is_named=yes or job is not None, what="restart")
         if save:
             save_first(store, found, patience_s, node)
         request = ask(found, store, "restart", reason=reason, node=node)

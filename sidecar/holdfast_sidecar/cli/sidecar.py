@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import os
 import signal
-import threading
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.owned import owned_file
+from holdfast.removing import unlink
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.settings_options import serving_options, settings_options
 from holdfast_sidecar.configuration import Effective
@@ -34,6 +37,12 @@ ENDINGS = (signal.SIGTERM, signal.SIGINT)
     metavar="PID",
     help="Launcher to watch; the sidecar leaves a while after it. Default: stay until told.",
 )
+@click.option(
+    "--slot-holder",
+    type=int,
+    hidden=True,
+    help="Descriptor by which the launcher's holder of snapshot memory is reached.",
+)
 @serving_options
 @click.option("--mode", type=click.Choice(MODES), help="What may be done, not only said.")
 @click.option("--verbose", is_flag=True, help="Log every change, not only the important ones.")
@@ -42,6 +51,7 @@ def sidecar(
     job: str,
     node: str,
     launcher_pid: int,
+    slot_holder: int | None,
     listen: str | None,
     mode: str | None,
     verbose: bool,
@@ -61,7 +71,7 @@ def sidecar(
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
     settings = _with_flags(effective.settings, {"listen": listen, "mode": mode})
-    _watch(job, node, launcher_pid, settings)
+    _watch(job, node, launcher_pid, settings, slot_holder)
 
 
 def _with_flags(settings: Settings, flags: Mapping[str, object]) -> Settings:
@@ -69,25 +79,33 @@ def _with_flags(settings: Settings, flags: Mapping[str, object]) -> Settings:
     return dataclasses.replace(settings, sidecar=dataclasses.replace(settings.sidecar, **given))
 
 
-def _watch(job: str, node: str, launcher_pid: int, settings: Settings) -> None:
+def _watch(
+    job: str, node: str, launcher_pid: int, settings: Settings, slot_holder: int | None
+) -> None:
     from holdfast_sidecar import precedence
-    from holdfast_sidecar.assembly import Site, assemble, coordinate, open_desk
+    from holdfast_sidecar.assembly import Site, assemble, coordinate, open_desk, open_echo
     from holdfast_sidecar.collecting import collect_seldom
     from holdfast_sidecar.coordination.connection import open_store
     from holdfast_sidecar.exporting import open_exporter
     from holdfast_sidecar.first_look import await_place
+    from holdfast_sidecar.own_places import open_shm
     from holdfast_sidecar.places import NAME, places
     from holdfast_sidecar.sidecar_record import SidecarRecord, lock_node, write_record
+    from holdfast_sidecar.snapshots.slot_memory import inherited_memory
+    from holdfast_sidecar.threads import start_needed_thread
 
     for what, name in (("job", job), ("node", node)):
         if not NAME.fullmatch(name):
             raise BadInput(f"{name!r} can't name a {what}: use letters, digits and . _ ~ -")
     where = places(settings.paths, job, node)
+    with contextlib.suppress(FileNotFoundError):  # made by a launcher that is yet to come
+        os.close(open_shm(where.shm))
     precedence.take()
     collect_seldom()
     # Every thread inherits the mask, so that the signals wait for the one that asks for them.
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
-    site = Site(job, node, where, settings, launcher_pid)
+    memory = inherited_memory(slot_holder)
+    site = Site(job, node, where, settings, launcher_pid, memory=memory)
     store = open_store(settings.redis, job, os.environ)
     lock = lock_node(where)
     predecessor = await_place(store, site, lock.predecessor)
@@ -96,23 +114,22 @@ def _watch(job: str, node: str, launcher_pid: int, settings: Settings) -> None:
     record = SidecarRecord(job, node, launcher_pid, served.address, served.unserved)
     write_record(where.sidecar_record, record)
 
-    desk = open_desk(site)
-    coordinator = coordinate(site, store, desk, predecessor)
+    desk, echo = open_desk(site), open_echo(site)
+    coordinator = coordinate(site, store, desk, predecessor, echo)
     lock.pass_on(coordinator.incarnation)
     served.exporter.orders = coordinator.orders
-    loop = assemble(site, coordinator, desk, served.exporter, served.address)
+    loop = assemble(site, coordinator, desk, served.exporter, served.address, echo)
     loop.unserved = served.unserved
     coordinator.give_way = loop.leave
     loop.parting.is_awaited = served.last_words.is_awaited
-    listener = threading.Thread(
-        target=_leave_on_signal, args=[loop, bool(launcher_pid)], name="signals", daemon=True
-    )
-    listener.start()
     try:
+        # Without it nothing would end this process; its launcher starts another one.
+        start_needed_thread(partial(_leave_on_signal, loop, bool(launcher_pid)), "signals")
         loop.run()
     finally:
         served.exporter.close()
-        where.sidecar_record.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            unlink(owned_file(where.sidecar_record))
         lock.release()
     if coordinator.refusal:
         raise BadInput(coordinator.refusal)

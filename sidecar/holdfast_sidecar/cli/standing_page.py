@@ -253,7 +253,7 @@ def _ranks(standing: Standing, now_unix_s: float) -> str:
 
 
 def _rank(node: str, rank: RankReport) -> list[str]:
-    phase = rank.phase if rank.alive or rank.has_finished else paint("gone", BAD)
+    phase = rank.doing if rank.alive or rank.has_finished else paint("gone", BAD)
     return [
         str(rank.rank),
         node,
@@ -273,7 +273,7 @@ def _unheard(
     found = {one.kind: one for one in standing.findings if one.node == node.node}
     gone = found.get(Kind.NODE_LOST) or found.get(Kind.SIDECAR_LOST)
     is_lost = Kind.NODE_LOST in found or node.launcher is False
-    phase = paint("lost", BAD) if is_lost else f"{rank.phase} {paint('(last heard)', DOUBTFUL)}"
+    phase = paint("lost", BAD) if is_lost else f"{rank.doing} {paint('(last heard)', DOUBTFUL)}"
     silent = "-" if gone is None else span(max(now_unix_s - gone.since_unix_s, 0.0))
     told = [str(rank.rank), node.node, str(rank.pid), str(rank.step)]
     return [*told, phase, silent, "-", "-"]

@@ -11,7 +11,7 @@ from typing import NoReturn
 import click
 
 from holdfast import environment
-from holdfast_sidecar.cli.asking import ask, look_up
+from holdfast_sidecar.cli.asking import ask, confirm_job, look_up, yes_option
 from holdfast_sidecar.cli.checkpoint.following import follow
 from holdfast_sidecar.cli.finding_the_job import FoundJob, find_job
 from holdfast_sidecar.cli.looking_twice import look_twice
@@ -30,16 +30,17 @@ LOOK_S = 0.25
 
 
 @click.command()
-@click.option("--job", envvar=environment.JOB, metavar="NAME", help="Default: the only one here.")
+@click.option("--job", envvar=environment.JOB, metavar="NAME", help="Else you are asked.")
 @click.option("--save", is_flag=True, help="Make a checkpoint first (needs the three lines).")
 @click.option("--timeout", default="5m", show_default=True, help="How long to wait for the end.")
+@yes_option
 @settings_options
-def stop(effective: Effective, job: str | None, save: bool, timeout: str) -> None:
+def stop(effective: Effective, job: str | None, save: bool, timeout: str, yes: bool) -> None:
     """Stop a job on all its nodes, and wait until it has ended.
 
     \b
-      holdfast stop
-      holdfast stop --save --job chargpt
+      holdfast stop --job chargpt
+      holdfast stop --save                            asks whether the only job here is meant
 
     \b
     Exit code: 0 the job has ended
@@ -57,6 +58,7 @@ def stop(effective: Effective, job: str | None, save: bool, timeout: str) -> Non
         if _has_ended(view, store, silence_s):
             _say_what_was(found, view, save)
             return
+        confirm_job(found, view, is_named=yes or job is not None, what="stop")
         if save:
             _save(store, found, view, patience_s)
         asked = parse_cluster(look_up(found, store))

@@ -8,6 +8,8 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.owned import owned_file
+from holdfast.removing import unlink
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.home import expand
 from holdfast_sidecar.records.trace import TracedRank, TraceOrder
@@ -45,13 +47,15 @@ def link_or_copy(source: Path, target: Path) -> None:
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         try:
+            if source.stat().st_uid != os.geteuid():
+                raise PermissionError  # a second name for it could not be told from another's file
             os.link(source, draft)
         except OSError:
             shutil.copyfile(source, draft)
         draft.replace(target)
     finally:
         # Half a copy; or a second name, as replacing a file by itself does nothing.
-        draft.unlink(missing_ok=True)
+        unlink(owned_file(draft), missing_ok=True)
 
 
 def make_folder(out: str) -> Path:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 
 from holdfast_sidecar.coordination.account_turn import Turn, turned
 from holdfast_sidecar.coordination.keys import FOR_LEADERS, RUNNING_TTL_S, Section
-from holdfast_sidecar.coordination.own_report import incarnation_in
 from holdfast_sidecar.coordination.store import (
     ALL_SECTIONS,
     OPEN_SECTIONS,
@@ -24,6 +23,7 @@ from holdfast_sidecar.coordination.store import (
     View,
 )
 from holdfast_sidecar.records.account import MICRO
+from holdfast_sidecar.records.codec import incarnation_in
 
 NOBODY = Lease(0, "")
 CHANNELS = (Heard.ORDERS, Heard.REPORTS)
@@ -199,6 +199,26 @@ class MemoryStore:
         if wake:
             self._server.wake(_channel(section))
 
+    def report_as(
+        self,
+        section: Section,
+        field: str,
+        value: str,
+        incarnations: Collection[str],
+        *,
+        wake: bool = True,
+    ) -> str | None:
+        """Write an unguarded field, unless somebody else's is there."""
+        with self._server.writing(self._job) as (keys, now):
+            held = _value(keys, section, field)
+            holder = None if held is None else incarnation_in(held)
+            if holder and holder not in incarnations:
+                return held
+            keys.write(section, field, value, now)
+        if wake:
+            self._server.wake(_channel(section))
+        return None
+
     def claim(
         self, section: Section, field: str, value: str, expected: str | None = None
     ) -> str | None:
@@ -267,6 +287,11 @@ class MemoryStore:
         for channel, count in self._heard.items():
             heard |= channel if count != before[channel] else Heard.NOTHING
         return heard
+
+    def time(self) -> float:
+        """The server's clock."""
+        with self._server.reading(self._job) as (_, now):
+            return now
 
     def keep(self, ttl_s: float) -> None:
         """Let every key of the job but the lease expire this long from now."""

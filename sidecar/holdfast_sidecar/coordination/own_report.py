@@ -6,21 +6,11 @@ back of its own need not be parsed.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.node import NodeReport
-
-INCARNATION = re.compile(r'"incarnation":"([^"]*)"')
-"""Of a report, as the exchange's script finds it too: inside a string its quotes are escaped."""
-
-
-def incarnation_in(text: str) -> str | None:
-    """Which sidecar this report is of; None when it does not say."""
-    found = INCARNATION.search(text)
-    return None if found is None else found.group(1)
 
 
 @dataclass

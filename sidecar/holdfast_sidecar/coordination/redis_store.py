@@ -65,6 +65,21 @@ class RedisStore:
         """Write or remove an unguarded field; a heartbeat wakes nobody."""
         self._run(self._report(section, field, value, wake))
 
+    def report_as(
+        self,
+        section: Section,
+        field: str,
+        value: str,
+        incarnations: Collection[str],
+        *,
+        wake: bool = True,
+    ) -> str | None:
+        """Write an unguarded field, unless somebody else's is there: its text then."""
+        keys = [self._keys.section(section), *([self._keys.channel(section)] if wake else [])]
+        arguments = [field, value, " ".join(["", *incarnations, ""])]
+        held: str | None = self._run(Call(scripts.REPORT_AS, keys, arguments))
+        return held
+
     def claim(
         self, section: Section, field: str, value: str, expected: str | None = None
     ) -> str | None:
@@ -112,6 +127,14 @@ class RedisStore:
     def wait(self, timeout_s: float) -> Heard:
         """Sleep until someone wrote, or the time is over; never raises, `read` will tell."""
         return self._wakeups.wait(timeout_s)
+
+    def time(self) -> float:
+        """The server's wall clock."""
+        try:
+            seconds, microseconds = self._client.time()
+        except (RedisError, OSError) as error:
+            raise self._unavailable(error) from error
+        return int(seconds) + int(microseconds) / 1e6
 
     def keep(self, ttl_s: float) -> None:
         """Let every key of the job expire this long from now; the lease has its own lifetime."""

@@ -109,6 +109,27 @@ report(KEYS[1], KEYS[2], ARGV[1], ARGV[2])
 """
 )
 
+_IS_ANOTHERS = """
+local function is_anothers(held, incarnations)
+  local holder = held and string.match(held, '"incarnation":"([^"]*)"')
+  return holder and not string.find(incarnations, ' ' .. holder .. ' ', 1, true)
+end
+"""
+
+REPORT_AS = Script(
+    _MORTAL
+    + _REPORT
+    + _IS_ANOTHERS
+    + """
+-- KEYS: section, channel (absent: wake nobody). ARGV: field, value, whose report may be replaced,
+-- each incarnation between blanks. Answers the report that is in the way, nothing when it was done.
+local held = redis.call('HGET', KEYS[1], ARGV[1])
+if is_anothers(held, ARGV[3]) then return held end
+report(KEYS[1], KEYS[2], ARGV[1], ARGV[2])
+return false
+"""
+)
+
 CLAIM = Script(
     _MORTAL
     + """
@@ -153,6 +174,7 @@ EXCHANGE = Script(
     _MORTAL
     + _CAMPAIGN
     + _REPORT
+    + _IS_ANOTHERS
     + _READ
     + """
 -- REPORT on a node, CAMPAIGN, and READ: what every heartbeat does, and a client's work for it is
@@ -160,8 +182,7 @@ EXCHANGE = Script(
 -- ARGV: as CAMPAIGN, then field, value, '1' to wake others or '', and whose report may be replaced,
 -- each incarnation between blanks. Answers as READ, lease first.
 local held = redis.call('HGET', KEYS[5], ARGV[5])
-local holder = held and string.match(held, '"incarnation":"([^"]*)"')
-if holder and not string.find(ARGV[8], ' ' .. holder .. ' ', 1, true) then
+if is_anothers(held, ARGV[8]) then
   return {redis.call('GET', KEYS[1]) or '', read(6)}
 end
 report(KEYS[5], ARGV[7] ~= '' and KEYS[4], ARGV[5], ARGV[6])

@@ -32,7 +32,8 @@ PROBE_JOB = "~check"
 class Problem:
     """Something about the server that must be mended before a job may use it.
 
-    kind: `unreachable`, `untrusted`, `refused`, `rights`, `too_old`, `evicts` or `replica`.
+    kind: `unreachable`, `untrusted`, `refused`, `rights`, `too_old`, `cluster`, `evicts` or
+    `replica`.
     """
 
     kind: str
@@ -57,6 +58,14 @@ def judge(info: Mapping[str, Any]) -> list[Problem]:
     if parse_version(version) < OLDEST:
         problems.append(
             Problem("too_old", f"Redis {version} is too old: use Redis 7.0 or later, or Valkey")
+        )
+    # Of one slot it would serve us until that moves, and then refuse every call.
+    if info.get("redis_mode") == "cluster" or info.get("server_mode") == "cluster":
+        problems.append(
+            Problem(
+                "cluster",
+                "this is a node of a Redis Cluster: use a single server, or one behind Sentinel",
+            )
         )
     policy = str(info.get("maxmemory_policy", "noeviction"))
     if policy != "noeviction":
@@ -135,6 +144,19 @@ def problem_of(error: Exception) -> Problem:
     if isinstance(error, ResponseError):
         return Problem("rights", f"Redis refuses a command Holdfast needs: {text}")
     return Problem("unreachable", f"Redis cannot be reached ({text}): is it running, and there?")
+
+
+CLIENTS_PER_NODE = 6
+"""Connections that a node keeps: of launcher and sidecar those that ask and that hear orders. Those
+of people come on top."""
+
+
+def most_nodes(info: Mapping[str, Any]) -> int | None:
+    """How many nodes more this server takes connections of; None where it does not say."""
+    limit, taken = info.get("maxclients"), info.get("connected_clients", 0)
+    if not isinstance(limit, int) or not isinstance(taken, int):
+        return None
+    return max(0, limit - taken) // CLIENTS_PER_NODE
 
 
 def parse_version(text: str) -> tuple[int, int]:

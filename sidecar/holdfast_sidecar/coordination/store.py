@@ -96,6 +96,18 @@ class Store(Protocol):
         `wake` is for news; a mere heartbeat passes False, or n nodes would wake n nodes each beat.
         """
 
+    def report_as(
+        self,
+        section: Section,
+        field: str,
+        value: str,
+        incarnations: Collection[str],
+        *,
+        wake: bool = True,
+    ) -> str | None:
+        """`report`, unless what is there is of another incarnation than these: its text then, and
+        nothing is written. None: it was."""
+
     def claim(
         self, section: Section, field: str, value: str, expected: str | None = None
     ) -> str | None:
@@ -133,6 +145,9 @@ class Store(Protocol):
 
     def wait(self, timeout_s: float) -> Heard:
         """Sleep until someone wrote, or the time is over. Wake-ups may be lost or be spurious."""
+
+    def time(self) -> float:
+        """The store's own wall clock, seconds, which is the same for whoever asks."""
 
     def keep(self, ttl_s: float) -> None:
         """Let every key of the job expire this long from now."""

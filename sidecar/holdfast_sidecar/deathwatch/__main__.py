@@ -95,7 +95,10 @@ def open_memory(path: str, inode: int) -> mmap.mmap:
     """The page's memory; OSError when another file has its name by now."""
     descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        if os.fstat(descriptor).st_ino != inode:
+        facts = os.fstat(descriptor)
+        if facts.st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "another user's page", path)
+        if facts.st_ino != inode:
             raise FileNotFoundError(errno.ENOENT, "another page by now", path)
         return mmap.mmap(descriptor, 0)
     except ValueError as error:  # an empty file

@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast import environment
+from holdfast.ending_processes import signal_child
+from holdfast.permit import own_child
 from holdfast_sidecar.naming import how_it_ended
+from holdfast_sidecar.threads import start_thread
 
 log = logging.getLogger(__name__)
 
@@ -79,8 +82,7 @@ class WaiterProcess:
             self._watches[watch.key] = watch
             self._send(watch.order())
             if self._keeper is None:
-                self._keeper = threading.Thread(target=self._keep, name="deathwatch", daemon=True)
-                self._keeper.start()
+                self._keeper = start_thread(self._keep, "deathwatch")
 
     def forget(self, key: str) -> None:
         """Wait for it no longer."""
@@ -93,7 +95,7 @@ class WaiterProcess:
         self._closing.set()
         with self._lock:
             if self._child is not None:
-                self._child.kill()
+                signal_child(own_child(self._child))
         if self._keeper is not None:
             self._keeper.join(PAUSE_S)
 
@@ -125,7 +127,7 @@ class WaiterProcess:
             for watch in self._watches.values():
                 self._send(watch.order())
             if self._closing.is_set():
-                child.kill()
+                signal_child(own_child(child))
         started_s = time.monotonic()
         assert child.stdout is not None
         for line in child.stdout:

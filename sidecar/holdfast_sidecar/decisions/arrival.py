@@ -14,6 +14,9 @@ from holdfast_sidecar.decisions.collective_waits import follow_waits
 from holdfast_sidecar.decisions.lateness import COUNTED, MINORITY, Arrival, Cause
 from holdfast_sidecar.naming import name_ranks, who_has, who_wait
 
+GLOO = "gloo"
+"""A group's backend, as flight recorders name it."""
+
 
 def judge_late(
     traces: Mapping[int, RankTrace], ended: Collection[int], world_size: int
@@ -33,6 +36,19 @@ def stand(arrival: Arrival, traces: Mapping[int, RankTrace]) -> bool:
     involved = {*arrival.culprits, *arrival.waiting}
     told = [traces[rank] for rank in involved if rank in traces]
     return all(trace.stands for trace in told if trace.answered)
+
+
+def rests_on_nccl(arrival: Arrival, traces: Mapping[int, RankTrace]) -> bool:
+    """Whether what is told of somebody concerned was numbered by another library than gloo.
+
+    NCCL's recorder lets coalesced calls and messages share or use up numbers, and stages of a
+    pipeline may rightly enter different ones: that was never run to the end on several GPUs.
+    """
+    involved = {*arrival.culprits, *arrival.waiting}
+    told = [traces[rank] for rank in involved if rank in traces]
+    return any(trace.messages_to for trace in told) or any(  # gloo records no messages
+        one.is_waiting and one.backend != GLOO for trace in told for one in trace.standings
+    )
 
 
 def judge(

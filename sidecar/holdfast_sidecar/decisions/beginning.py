@@ -19,6 +19,7 @@ from holdfast_sidecar.decisions.outcome import (
     write_plan,
 )
 from holdfast_sidecar.decisions.quarantine import bearable, is_kept_out, lasting
+from holdfast_sidecar.decisions.requeueing import carried
 from holdfast_sidecar.decisions.snapshot_source import find_snapshot
 from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.codec import decode
@@ -37,16 +38,23 @@ def is_fresh(cluster: Cluster, plan_seen: Plan | None) -> bool:
     )
 
 
-def without_plan(cluster: Cluster, circumstances: Circumstances) -> Outcome:
-    """The store holds no plan: give an emptied one its plan back, or begin."""
+def given_back(cluster: Cluster, circumstances: Circumstances) -> Outcome | None:
+    """A plan that the store lost, as it was; None: it has lost none.
+
+    Nothing is decided anew, so nothing of it is counted again.
+    """
+    if cluster.plan is not None:
+        later = _superseding(cluster, cluster.plan, circumstances)
+        return None if later is None else write_plan(cluster, later)
     if not circumstances.settled:
         return Outcome(waiting="waiting for every node's report")
-    if plans := _known_plans(cluster, circumstances):
-        newest = max(plans, key=lambda plan: (plan.attempt, plan.epoch))
-        if (slow := _slow_to_report(cluster, newest)) and not circumstances.out_of_patience:
-            return Outcome(waiting=f"waiting for the launchers of {', '.join(slow)} to report")
-        return write_plan(cluster, newest)
-    return begin(cluster, circumstances, after=None)
+    plans = _known_plans(cluster, circumstances)
+    if not plans:
+        return None
+    newest = max(plans, key=lambda plan: (plan.attempt, plan.epoch))
+    if (slow := _slow_to_report(cluster, newest)) and not circumstances.out_of_patience:
+        return Outcome(waiting=f"waiting for the launchers of {', '.join(slow)} to report")
+    return write_plan(cluster, newest)
 
 
 def _slow_to_report(cluster: Cluster, plan: Plan) -> list[str]:
@@ -61,7 +69,7 @@ def _slow_to_report(cluster: Cluster, plan: Plan) -> list[str]:
     )
 
 
-def superseding(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Plan | None:
+def _superseding(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Plan | None:
     """A plan that was obeyed after this one: the store lost it in a failover, and all who obeyed
     it refuse this one, or have ended their ranks for it. None when there is none, as is usual."""
     later = [
@@ -195,6 +203,12 @@ def open_attempt(
         outside=lasting(outside, circumstances.now_unix_s, cluster.agents, cluster.nodes),
         skips=passed_over,
         hooks=[] if cluster.plan is None else cluster.plan.hooks,
+        first_attempt=attempt if before is None else before.first_attempt,
+        requeues=(
+            carried(cluster, formed.members, circumstances.requeued)
+            if before is None
+            else before.requeues
+        ),
     )
     writes = (*_noted(cluster, incident), *write_plan(cluster, plan).writes)
     return Outcome(writes, abandoned=choice.abandoned, abandoned_for=choice.note)

@@ -20,7 +20,7 @@ death, so its exit may well be reported first."""
 
 OF_THE_CODE = re.compile(
     r"(?:Type|Name|UnboundLocal|Attribute|Import|ModuleNotFound|Syntax|Indentation"
-    r"|Key|Index|Value|ZeroDivision|NotImplemented)Error\b"
+    r"|Key|Index|Value|ZeroDivision|NotImplemented|Assertion)Error\b"
 )
 """What begins the words of no lost peer, whatever else they say: an argument that is called
 `timeout`, a process group that was not initialised."""
@@ -43,6 +43,9 @@ OF_HARDWARE = re.compile(
 
 ABORTED = f"ended by {signal.SIGABRT.name}"
 """What a library does that lost a peer, and ranks differ: C++ says nothing of it in a page."""
+
+MAY_BE_VICTIM = 1
+"""The weight of an exit that may be of another one's making."""
 
 LEFT = "left by exit code 0"
 
@@ -73,7 +76,7 @@ def find_culprit(exits: Iterable[tuple[str, Exit]]) -> Blame | None:
         return None
     ranked = sorted(own, key=lambda pair: (*_standing(pair[1]), pair[1].at_unix_s, pair[1].rank))
     node, first = ranked[0]
-    if weight(first) == 1 and not speaks_of_mismatch(first):
+    if weight(first) == MAY_BE_VICTIM and not speaks_of_mismatch(first):
         furthest = max(exit_.step for _, exit_ in own)
         if (leaver := _who_left(known, furthest)) is not None:
             return leaver
@@ -115,12 +118,12 @@ def weight(exit_: Exit) -> int:
     A victim raises, so a code without an exception (`sys.exit(3)`) was chosen by the script.
     """
     if exit_.exit_code == -signal.SIGABRT:
-        return 1  # C++ terminate after a lost peer looks like this, too
+        return MAY_BE_VICTIM  # C++ terminate after a lost peer looks like this, too
     if speaks_of_mismatch(exit_):
-        return 1  # who notices that ranks differ may be the one that is right
+        return MAY_BE_VICTIM  # who notices that ranks differ may be the one that is right
     if exit_.exit_code < 0 and exit_.exit_code != -signal.SIGTERM:
         return 3
-    return 1 if speaks_of_peer(exit_.message) else 2
+    return MAY_BE_VICTIM if speaks_of_peer(exit_.message) else 2
 
 
 def speaks_of_peer(words: str) -> bool:

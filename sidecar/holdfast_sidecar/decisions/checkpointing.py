@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry, SavedPart
@@ -18,6 +18,10 @@ WRITING = frozenset({"saving", "saved"})
 """One rank in these says that all of them arrived: they began together."""
 
 LARGEST_MARGIN_DOUBLINGS = 4
+
+STEPS_AHEAD = 2
+"""Of long steps: ranks may be about to end the one that they are in, so the order is for the end of
+the one after it."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ def step_to_arm(ranks: Mapping[int, RankReport], margin: float, every_steps: int
     furthest = max(r.step for r in ranks.values())
     pace = [r.step_s for r in ranks.values() if r.step_s > 0]
     ahead = math.ceil(margin / min(pace)) if pace else 1
-    earliest = furthest + ahead + 1
+    earliest = furthest + max(ahead + 1, STEPS_AHEAD)
     return math.ceil(earliest / every_steps) * every_steps if every_steps > 0 else earliest
 
 
@@ -107,6 +111,30 @@ def is_pace_known(ranks: Mapping[int, RankReport]) -> bool:
 def seconds_until(step: int, ranks: Mapping[int, RankReport]) -> float:
     """How long the slowest rank takes to reach this step; 0 while nobody's pace is known."""
     return max(((step - r.step) * r.step_s for r in ranks.values()), default=0.0)
+
+
+def seconds_to_save(step: int, ranks: Mapping[int, RankReport]) -> float:
+    """How long the slowest rank may take until it can be saved, once it has reached this step.
+
+    Where it gathers gradients there, it goes on to the end of the window: for as long as one of its
+    latest took at most.
+    """
+    waits_s = max((max(0.0, r.window_s - r.step_s) for r in ranks.values()), default=0.0)
+    return seconds_until(step, ranks) + waits_s
+
+
+def soonest_s(ranks: Mapping[int, RankReport]) -> float:
+    """How long the slowest rank may take to the first moment at which it can be saved when it is
+    asked to now; 0 while nobody's pace is known. Of short steps see `margin_s` besides."""
+    furthest = max((rank.step for rank in ranks.values()), default=0)
+    return seconds_to_save(furthest + STEPS_AHEAD, ranks)
+
+
+def is_within_reach(step: int, ranks: Mapping[int, RankReport], margin: float) -> bool:
+    """Whether an order for this step holds up no other one for long: it is reached within two
+    margins or, where steps are long, none that can be armed comes sooner."""
+    is_soon = seconds_until(step, ranks) <= 2 * margin or step == step_to_arm(ranks, margin, 0)
+    return is_pace_known(ranks) and is_soon
 
 
 def is_due(
@@ -140,9 +168,10 @@ def judge(
     plan: Plan,
     nodes: Mapping[str, NodeReport],
     ranks: Mapping[int, RankReport],
-    armed_for_s: float,
+    still_for_s: float,
 ) -> Complete | Copied | Void | Pending:
-    """What became of an armed order."""
+    """What became of an armed order. `still_for_s`: since it was armed, or since `how_far` it is
+    last changed."""
     if plan.attempt != order.attempt or plan.state != "running":
         return Void("the attempt ended")
     parts = parts_of(order, plan, nodes)
@@ -160,19 +189,21 @@ def judge(
     limit_s = order.deadline_s
     if any(state in WRITING for state in states.values()):
         limit_s += order.write_timeout_s
-    if armed_for_s > limit_s:
+    if still_for_s > limit_s:
         return Void(f"{saved} of {plan.world_size} ranks saved within {limit_s:g} s")
     return Pending()
 
 
 def _trouble(
-    parts: Iterable[SavedPart], states: Mapping[str, str], ranks: Mapping[int, RankReport]
+    parts: Sequence[SavedPart], states: Mapping[str, str], ranks: Mapping[int, RankReport]
 ) -> str:
     for rank, state in sorted(states.items()):
         if state in BUSY_ENDINGS:
             return f"rank {rank}: {state}"
     if errors := [part.error for part in parts if part.error]:
         return errors[0]
+    if len(steps := boundaries(parts)) > 1:
+        return f"ranks came to different boundaries: {', '.join(map(str, sorted(steps)))}"
     if sick := [r.rank for r in ranks.values() if not r.is_loss_finite]:
         return f"rank {min(sick)} has a loss that is not finite"
     return ""
@@ -182,7 +213,22 @@ def is_copied(order: CheckpointOrder, plan: Plan, nodes: Mapping[str, NodeReport
     """Whether every rank of the order's attempt holds its part in memory."""
     states = states_of(parts_of(order, plan, nodes))
     copied = sum(state == "copied" for state in states.values())
-    return plan.attempt == order.attempt and 0 < plan.world_size == copied
+    is_whole = plan.attempt == order.attempt and 0 < plan.world_size == copied
+    return is_whole and len(boundaries(parts_of(order, plan, nodes))) <= 1
+
+
+def as_saved(
+    order: CheckpointOrder, plan: Plan, nodes: Mapping[str, NodeReport]
+) -> CheckpointOrder:
+    """The order, of the boundary at which its ranks saved: where gradients waited at the armed step
+    it was the next one."""
+    steps = boundaries(parts_of(order, plan, nodes))
+    return order.at(min(steps)) if len(steps) == 1 and steps != {order.step} else order
+
+
+def boundaries(parts: Iterable[SavedPart]) -> set[int]:
+    """Where ranks saved, as far as they say; one, unless they are out of step."""
+    return {part.step for part in parts if part.step >= 0}
 
 
 def parts_of(
@@ -196,6 +242,13 @@ def parts_of(
         and node.saved is not None
         and node.saved.identifier == order.identifier
     ]
+
+
+def how_far(order: CheckpointOrder, nodes: Mapping[str, NodeReport]) -> tuple[int, int]:
+    """Nodes that are through with this order, and bytes that all have written and hashed for it."""
+    said = (node.saved for node in nodes.values() if node.saved is not None)
+    parts = [part for part in said if part.identifier == order.identifier]
+    return sum(bool(part.files) for part in parts), sum(part.done_bytes for part in parts)
 
 
 def states_of(parts: Iterable[SavedPart]) -> dict[str, str]:

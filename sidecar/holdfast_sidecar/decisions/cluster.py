@@ -10,7 +10,7 @@ from typing import TypeVar
 from holdfast_sidecar.coordination.keys import CURRENT, TALLY, Section
 from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions.draining import as_asked
-from holdfast_sidecar.decisions.liveness import Beat, Heartbeats
+from holdfast_sidecar.decisions.liveness import Beat
 from holdfast_sidecar.decisions.quarantine import is_kept_out
 from holdfast_sidecar.records.account import Account, parse_account
 from holdfast_sidecar.records.agent import AgentReport
@@ -28,7 +28,8 @@ from holdfast_sidecar.records.trace import TraceOrder
 T = TypeVar("T")
 
 UNRESPONSIVE_FACTOR = 10.0
-"""A launcher that is silent while its sidecar says it exists may just be starved: wait longer."""
+"""A sidecar that is silent while its launcher is heard may just be starved or be started anew: wait
+longer."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,17 @@ class Cluster:
     account_fields: Mapping[str, str] = field(default_factory=dict)
     """See records.account."""
     lost: Mapping[str, float] = field(default_factory=dict)
-    """Nodes whose agent is known to be gone or silent for too long -> seconds of silence."""
+    """Nodes whose agent is known to be gone, or for which no witness speaks any more -> seconds of
+    silence. Of nodes that run no attempt only the store is a witness."""
+    ended: frozenset[str] = frozenset()
+    """Those of them whose own sidecar saw the launcher end."""
+    stepped_with: frozenset[str] = frozenset()
+    """Lost nodes with which others completed steps in this attempt: these may speak again."""
+    cut_off: Mapping[str, str] = field(default_factory=dict)
+    """Members of the attempt under way that the store hears nothing of, but are not lost -> why
+    not."""
+    speechless: Mapping[str, float] = field(default_factory=dict)
+    """Members whose launcher alone is silent, beside ranks that live -> for how many seconds."""
     unattended: frozenset[str] = frozenset()
     """Nodes whose sidecar has been silent for longer than it takes to start another."""
 
@@ -201,47 +212,6 @@ def beats(cluster: Cluster) -> dict[str, Beat]:
     agents = {f"agent/{a.node}": Beat(a.incarnation, a.beat) for a in cluster.agents.values()}
     nodes = {f"node/{n.node}": Beat(n.incarnation, n.beat) for n in cluster.nodes.values()}
     return agents | nodes
-
-
-def lost_nodes(
-    cluster: Cluster, heartbeats: Heartbeats, timeout_s: float, now: float
-) -> dict[str, float]:
-    """Nodes whose agent is gone, and for how many seconds nothing has been heard of it.
-
-    Its sidecar saw it die; or both are silent; or it alone is silent for very long.
-    """
-    return {
-        name: heartbeats.still_for(f"agent/{name}", now)
-        for name, agent in cluster.agents.items()
-        if _is_lost(agent, cluster.nodes.get(name), heartbeats, timeout_s, now)
-    }
-
-
-def unattended_nodes(
-    cluster: Cluster, heartbeats: Heartbeats, timeout_s: float, now: float
-) -> frozenset[str]:
-    """Nodes whose sidecar is gone, whatever their launcher does; a restarted one beats again."""
-    patience_s = timeout_s * UNRESPONSIVE_FACTOR
-    return frozenset(
-        name for name in cluster.nodes if heartbeats.still_for(f"node/{name}", now) >= patience_s
-    )
-
-
-def _is_lost(
-    agent: AgentReport,
-    node: NodeReport | None,
-    heartbeats: Heartbeats,
-    timeout_s: float,
-    now: float,
-) -> bool:
-    agent_still = heartbeats.still_for(f"agent/{agent.node}", now)
-    node_still = heartbeats.still_for(f"node/{agent.node}", now)
-    vouched = node is not None and node_still < timeout_s and node.launcher_pid == agent.pid
-    if vouched and node is not None and not node.launcher_alive:
-        return True
-    if vouched:
-        return agent_still >= timeout_s * UNRESPONSIVE_FACTOR
-    return agent_still >= timeout_s
 
 
 def _current(kind: type[T], view: View, section: Section) -> T | None:

@@ -5,7 +5,8 @@ Each node judges its own ranks; here it is seen who of all of them keeps the oth
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import dataclasses
+from collections.abc import Iterable, Iterator
 
 from holdfast_sidecar.decisions import fault_time
 from holdfast_sidecar.decisions.arrival import judge_late
@@ -14,7 +15,14 @@ from holdfast_sidecar.decisions.lateness import Arrival, Cause
 from holdfast_sidecar.decisions.modes import mode_on
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Plan
+
+GUESSED = 0.5
+"""Of a rank that may be a victim itself, `blame` is so sure, or less."""
+
+LEAST = 0.3
+"""Findings that are less sure than this are of ranks that wait for others."""
 
 
 def name_culprit(acting: Iterable[Finding], cluster: Cluster, plan: Plan) -> Incident | None:
@@ -38,6 +46,45 @@ def name_culprit(acting: Iterable[Finding], cluster: Cluster, plan: Plan) -> Inc
     return _incident(plan, surest, signature, arrival.evidence if is_same else ())
 
 
+def name_late(crash: Incident, cluster: Cluster, plan: Plan, now_unix_s: float) -> Incident | None:
+    """What a crash is the consequence of: its rank gave up waiting for one that lives and had not
+    arrived. None: it is its own, or nobody was found silent, nor said to be busy."""
+    gave_up = any(fault_time.GAVE_UP.search(line) for line in crash.evidence)
+    if not gave_up or crash.confidence > GUESSED:
+        return None
+    living = {rank.rank for rank in cluster.ranks(plan).values() if rank.alive and not rank.ending}
+    waiting = set(crash.culprit_ranks) | _waiting(cluster, plan)
+    accused = [
+        finding
+        for member in plan.members
+        if (node := cluster.nodes.get(member.node)) is not None and node.attempt == plan.attempt
+        for finding in (*node.findings, *_busy(node, now_unix_s))
+        if finding.kind in fault_time.SILENCE and finding.confidence >= LEAST
+        if set(finding.ranks) <= living - waiting
+    ]
+    surest = max(accused, key=lambda finding: finding.confidence, default=None)
+    if surest is None:
+        return None
+    why = "the others waited for it until their process group's own timeout"
+    late = _incident(plan, surest, "", [why, *crash.evidence])
+    return dataclasses.replace(late, cause=Kind.STALL.value)
+
+
+def _waiting(cluster: Cluster, plan: Plan) -> set[int]:
+    """Ranks that are known to wait for others themselves."""
+    arrival = judge_attempt(cluster, plan)
+    return set() if arrival is None else set(arrival.waiting)
+
+
+def _busy(node: NodeReport, now_unix_s: float) -> Iterator[Finding]:
+    """Ranks whose script said that they were busy, of which nothing is found."""
+    for rank in node.ranks:
+        if rank.busy and rank.alive:
+            told = f"rank {rank.rank} was busy with {rank.busy!r} for {rank.phase_age_s:.0f} s"
+            since_unix_s = now_unix_s - rank.phase_age_s
+            yield Finding(Kind.STALL, node.node, since_unix_s, LEAST, [rank.rank], [told])
+
+
 def mode_where_it_was(incident: Incident, cluster: Cluster) -> str:
     """What may be done about it, as the culprit's own node has it; who is named nowhere needs no
     leave but that of who was found."""
@@ -46,11 +93,13 @@ def mode_where_it_was(incident: Incident, cluster: Cluster) -> str:
 
 
 def judge_attempt(cluster: Cluster, plan: Plan) -> Arrival | None:
-    """Who keeps the others waiting, by what all ranks of the attempt told."""
+    """Who keeps the others waiting, by what all ranks of the attempt told. What a node told before
+    it was cut off from the store is old."""
     traces = {
         trace.rank: trace
         for member in plan.members
         if (node := cluster.nodes.get(member.node)) is not None and node.attempt == plan.attempt
+        if member.node not in cluster.cut_off
         for trace in node.traces
     }
     ranks = cluster.ranks(plan).values()

@@ -26,6 +26,7 @@ from holdfast_sidecar.decisions.keeping_out import (
 from holdfast_sidecar.decisions.lemon import WITHOUT_NODE, ran_out_of_memory
 from holdfast_sidecar.decisions.pausing import RESTART
 from holdfast_sidecar.decisions.replacing import STRAGGLER
+from holdfast_sidecar.decisions.unseen_steps import incidents_of_run, resumed_from
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.settings import PolicySettings, Settings
@@ -55,7 +56,8 @@ def find_way(
         way = Way(incident, 0.0, list(plan.outside))
         return without_slow(way, cluster, settings, now_unix_s)
     earlier = [i for i in cluster.incidents.values() if i.identifier != incident.identifier]
-    verdict = restart.decide(incident, earlier, plan.restarts, cap, policy, now_unix_s)
+    of_run = [i for i in incidents_of_run(cluster, plan) if i.identifier != incident.identifier]
+    verdict = restart.decide(incident, of_run, plan.restarts, cap, policy, now_unix_s)
     if isinstance(verdict, restart.Stop):
         return verdict
     pause_s = jittered(verdict.pause_s, incident.identifier)
@@ -74,7 +76,7 @@ def find_way(
     way = without_others(way, cluster, plan, settings, now_unix_s)
     if way.incident.escalation == WITHOUT_NODE:
         return way
-    return _further_back(way, cluster, plan, earlier, policy)
+    return _further_back(way, cluster, plan, of_run, policy)
 
 
 def jittered(pause_s: float, identifier: str) -> float:
@@ -96,7 +98,9 @@ def is_stuck(incident: Incident, earlier: Sequence[Incident], limit: int) -> boo
         if is_about_numbers(one) or len(row) == limit:
             break
         row.append(one)
-    is_suspect = all(i.cause in OF_STATE and not ran_out_of_memory(i) for i in row)
+    is_suspect = all(
+        i.cause in OF_STATE and not ran_out_of_memory(i) and not i.is_of_surroundings for i in row
+    )
     first = row[-1]
     return (
         is_suspect
@@ -119,16 +123,10 @@ def _further_back(
             restart.EXIT_DO_NOT_REQUEUE,
             f"{words} {incident.step_reached}, though the job had gone back further",
         )
-    resumed = _resumed_from(cluster, plan)
+    resumed = resumed_from(cluster, plan)
     good = [e.step for e in cluster.ledger.values() if e.verdict == "good" and e.step < resumed]
     if not good:
         return way
     told = f"{words} {incident.step_reached}: back behind step {resumed}, from which they resumed"
     distrusting = dataclasses.replace(incident, escalation=ROLL_BACK, distrusts_from=resumed)
     return noted(dataclasses.replace(way, incident=distrusting), told)
-
-
-def _resumed_from(cluster: Cluster, plan: Plan) -> int:
-    """Step of the state that this attempt began with; 0: with nothing."""
-    known = max((rank.resumed_step for rank in cluster.ranks(plan).values()), default=0)
-    return known or max((candidate.step for candidate in plan.resume), default=0)

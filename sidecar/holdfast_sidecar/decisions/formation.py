@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -49,7 +50,7 @@ def form(
     if not joining:
         return Waiting("no node has joined yet")
     survivors = [agent for agent in joining if _holds_a_place(agent, previous)]
-    joining = alike(joining, survivors)
+    joining = alike(of_one_launch(joining, survivors), survivors)
     wanted = joining[0]
     if (mismatch := find_mismatch(joining)) is not None:
         return mismatch
@@ -62,9 +63,23 @@ def form(
 
 def alike(agents: Sequence[AgentReport], members: Sequence[AgentReport]) -> Sequence[AgentReport]:
     """Those that can run together with these members (all, without any): who comes to a running
-    job with other versions is left waiting, and does not end it."""
-    versions = {(member.version, member.torch_version) for member in members}
-    return [a for a in agents if not versions or (a.version, a.torch_version) in versions]
+    job with other versions, or is of another launch, is left waiting, and does not end it."""
+    kinds = {_kind(member) for member in members}
+    return [agent for agent in agents if not kinds or _kind(agent) in kinds]
+
+
+def _kind(agent: AgentReport) -> tuple[str, str, tuple[str, str]]:
+    return agent.version, agent.torch_version, agent.launch_key
+
+
+def of_one_launch(
+    joining: Sequence[AgentReport], survivors: Sequence[AgentReport]
+) -> Sequence[AgentReport]:
+    """Those of the survivors' launch; without survivors of the launch that most are of. Two that
+    have the same name by chance never train together, nor do two of one user's experiments."""
+    launches = Counter(agent.launch_key for agent in survivors or joining)
+    most = max(launches, key=lambda launch: (launches[launch], launch))
+    return [agent for agent in joining if agent.launch_key == most]
 
 
 def find_mismatch(joining: Iterable[AgentReport]) -> Mismatch | None:

@@ -7,7 +7,11 @@ one stopped. Files and clocks are asked through `Circumstances`.
 
 from __future__ import annotations
 
-from holdfast_sidecar.decisions.beginning import begin, superseding, without_plan
+import dataclasses
+
+from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.decisions import requeueing
+from holdfast_sidecar.decisions.beginning import begin, given_back
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.observing import is_attached, observe
 from holdfast_sidecar.decisions.outcome import (
@@ -36,14 +40,21 @@ def _amid(cluster: Cluster, plan: Plan, stop: str) -> tuple[Write, ...]:
 
 def decide(cluster: Cluster, circumstances: Circumstances) -> Outcome:
     """One step for the plan."""
-    plan = cluster.plan
-    if plan is None and is_attached(cluster):
+    if cluster.plan is None and is_attached(cluster):
         return observe(cluster, circumstances)
-    if plan is None:
-        return without_plan(cluster, circumstances)
-    if (lost := superseding(cluster, plan, circumstances)) is not None:
-        return write_plan(cluster, lost)
-    if plan.state in TERMINAL:
+    if (known := given_back(cluster, circumstances)) is not None:
+        return known
+    outcome = _next_step(cluster, circumstances)
+    writes = tuple(
+        requeueing.limited(one, cluster, circumstances) if one.section is Section.PLAN else one
+        for one in outcome.writes
+    )
+    return dataclasses.replace(outcome, writes=writes)
+
+
+def _next_step(cluster: Cluster, circumstances: Circumstances) -> Outcome:
+    plan = cluster.plan
+    if plan is None or plan.state in TERMINAL:
         return begin(cluster, circumstances, after=plan)
     if (stop := cluster.asked_to_stop()) is not None:
         ended = write_plan(cluster, stopped(plan, circumstances, 0, stop)).writes

@@ -5,12 +5,17 @@ Clocks of other nodes and lifetimes of keys take no part.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 COUNTED_BEATS = 2.0
 """A gap between two looks counts for no more than this. A judge looks once a beat; beyond twice
 that it slept or was starved itself, and a machine that starves one process starves others too."""
+
+
+ANY_GROUP = ""
+"""Stands for all process groups of ranks that don't tell which they are in."""
 
 
 @dataclass(frozen=True)
@@ -76,3 +81,80 @@ class Heartbeats:
         this long; infinity when there is none. Who looks then learns of it at once."""
         due = (timeout_s - self.still_for(name, now) for name in names)
         return min((left_s for left_s in due if left_s > 0), default=float("inf"))
+
+
+@dataclass(frozen=True)
+class Steps:
+    """What all ranks of a node have done in this attempt."""
+
+    completed: int
+    collectives: Mapping[str, int]
+    """By process group, that each of its ranks here began at the least; see ANY_GROUP."""
+
+    def groups_stepping_since(self, before: Steps) -> frozenset[str]:
+        """Those in which each step had a collective, if a whole step lies between the two."""
+        more = self.completed - before.completed
+        return frozenset(
+            group
+            for group, count in self.collectives.items()
+            if more >= 2 and count - before.collectives.get(group, count) >= more
+        )
+
+
+class StepTimes:
+    """Remembers when the newest step that each node completed began at the earliest.
+
+    Ranks train in step, so a step that was completed on one node, and begun after another one was
+    last heard of, shows that the other one lived on. Steps without a collective of a group that the
+    other one is in, as of ranks that train apart, show nothing. Steps only ever speak for a node:
+    ranks may stand still for reasons of their own, and a step that is longer than a silence says
+    nothing.
+    """
+
+    def __init__(self, lag_s: float) -> None:
+        """A report may be so old when it is written."""
+        self._lag_s = lag_s
+        self._attempt = -1
+        self._asked_at = float("-inf")
+        self._beats: dict[str, Beat] = {}
+        self._counts: dict[str, deque[tuple[Steps, float]]] = {}
+        self._began: dict[str, dict[str, float]] = {}
+        """Node -> group -> when."""
+        self._groups: dict[str, frozenset[str]] = {}
+
+    def observe(
+        self, attempt: int, steps: Mapping[str, Steps], beats: Mapping[str, Beat], asked_at: float
+    ) -> None:
+        """Take in a reading: what all ranks of a node have done, and its heartbeat."""
+        if attempt != self._attempt:
+            self._attempt, self._counts, self._began, self._beats = attempt, {}, {}, {}
+            self._groups = {}
+        # What is read anew was written after the look before.
+        counted_at, self._asked_at = self._asked_at - self._lag_s, asked_at
+        for node, done in steps.items():
+            if (beat := beats.get(node)) is None or self._beats.get(node) == beat:
+                continue
+            self._beats[node] = beat
+            known = self._counts.setdefault(node, deque(maxlen=3))
+            if known and known[-1][0].completed == done.completed:
+                known.pop()
+            self._groups[node] = frozenset(done.collectives)
+            began = self._began.setdefault(node, {})
+            # It began when the one before it was complete: after any look that saw one less yet.
+            for before, at in known:
+                for group in done.groups_stepping_since(before):
+                    began[group] = max(at, began.get(group, float("-inf")))
+            known.append((done, counted_at))
+
+    def began_elsewhere(self, node: str) -> float:
+        """When the newest such step of another node began; -infinity: none is known."""
+        own = self._groups.get(node, frozenset([ANY_GROUP]))
+        return max(
+            (
+                at
+                for name, began in self._began.items()
+                for group, at in began.items()
+                if name != node and (group in own or ANY_GROUP in (group, *own))
+            ),
+            default=float("-inf"),
+        )

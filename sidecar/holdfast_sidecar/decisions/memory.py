@@ -8,13 +8,18 @@ from dataclasses import dataclass
 COPIES_KEPT = 2
 """Of each rank of another node: one torn in the middle leaves the one before."""
 
+LEAST_LEFT = 0.1
+"""Of the memory that the job may use. Below it a job that goes on growing meets the OOM killer
+within minutes; above it loaders and allocators breathe, and slots would come and go with them."""
+
 
 @dataclass(frozen=True)
 class Room:
     """What is free for snapshots, bytes. What they take already counts as free: it is theirs."""
 
-    shared_memory: int
-    """Of the shared-memory file system, the reserve beside the pages taken off."""
+    shared_memory: int | None
+    """Of the shared-memory file system, the reserve beside the pages taken off; None: snapshots
+    take none of it."""
     memory: int
     """That the machine can give without swapping."""
     control_group: int | None = None
@@ -22,19 +27,31 @@ class Room:
 
     @property
     def least(self) -> int:
-        """What all three allow."""
-        return max(0, min(self.shared_memory, self._memory))
+        """What all of them allow."""
+        shared = self._memory if self.shared_memory is None else self.shared_memory
+        return max(0, min(shared, self._memory))
 
     @property
     def bound_by(self) -> str:
         """What allows least: `shared_memory` or `memory`."""
-        return "memory" if self._memory < self.shared_memory else "shared_memory"
+        is_memory = self.shared_memory is None or self._memory < self.shared_memory
+        return "memory" if is_memory else "shared_memory"
 
     @property
     def _memory(self) -> int:
         if self.control_group is None:
             return self.memory
         return min(self.memory, self.control_group)
+
+
+@dataclass(frozen=True)
+class Margin:
+    """What the job itself may still take, bytes: what snapshots hold is not counted as free."""
+
+    free: int
+    """Before the kernel kills somebody."""
+    limit: int
+    """Of the control group, or what the machine has."""
 
 
 @dataclass(frozen=True)
@@ -67,27 +84,41 @@ class MemoryPlan:
     """`shared_memory` or `memory` where it is less than wished; else empty."""
 
 
-def plan_memory(wants: Sequence[int], room: Room, wish: Wish, failures: int = 0) -> MemoryPlan:
+def plan_memory(
+    wants: Sequence[int], room: Room, wish: Wish, failures: int = 0, given_up: int = 0
+) -> MemoryPlan:
     """The first rung of the ladder that fits.
 
     wants: bytes of one slot, by rank of this node. failures: how many rungs could not be made,
-    though they fitted a moment before.
+    though they fitted a moment before. given_up: how many the job has taken for itself.
     """
     allowed = int(room.least * wish.share)
     rungs = list(_rungs(wish))
-    fit = [n for n, rung in enumerate(rungs) if n >= failures and _size(wants, *rung) <= allowed]
+    first = max(failures, given_up)
+    fit = [n for n, rung in enumerate(rungs) if n >= first and _size(wants, *rung) <= allowed]
     rung = fit[0] if fit else len(rungs) - 1
     slots, copies = rungs[rung]
     reckoning = _reckoning(wants, slots, copies, room)
-    is_short = rung > 0
+    shortage, short_of = "", ""
+    if given_up:
+        shortage, short_of = _GROWN, "memory"
+    elif rung > 0:
+        shortage, short_of = _shortage(wants, rungs[0], wish, room), room.bound_by
     return MemoryPlan(
         rung=rung,
         slots=slots,
         copies=copies,
         size_bytes=_size(wants, slots, copies),
-        why=reckoning + (_shortage(wants, rungs[0], wish, room) if is_short else ""),
-        short_of=room.bound_by if is_short else "",
+        why=reckoning + shortage,
+        short_of=short_of,
     )
+
+
+def rungs_given_up(plan: MemoryPlan, margin: Margin) -> int:
+    """How many rungs the job shall have for itself, one more than this plan where little is left;
+    0: it has enough, or snapshots take nothing that it could have."""
+    is_short = margin.free < LEAST_LEFT * margin.limit
+    return plan.rung + 1 if is_short and plan.size_bytes > 0 else 0
 
 
 def gigabytes(size: float) -> str:
@@ -120,6 +151,12 @@ def _reckoning(wants: Sequence[int], slots: int, copies: bool, room: Room) -> st
         sides.append(f"peer copies {gigabytes(COPIES_KEPT * sum(wants))}")
     whole = gigabytes(_size(wants, slots, copies))
     return f"snapshots: {' + '.join(sides)} = {whole} {free}"
+
+
+_GROWN = (
+    f"; less than {LEAST_LEFT:.0%} of its memory was left to the job, so snapshots take less until "
+    "the next attempt"
+)
 
 
 def _shortage(wants: Sequence[int], best: tuple[int, bool], wish: Wish, room: Room) -> str:

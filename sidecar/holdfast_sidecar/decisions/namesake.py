@@ -1,4 +1,4 @@
-"""Two sidecars under one node's name: which of them speaks for it. Pure.
+"""Two sidecars, or two launchers, under one node's name: which of them speaks for it. Pure.
 
 Whoever has the node's place in the store keeps it for as long as it lives. Another one takes the
 place of a dead one, waits for one that leaves, and else says who is there and leaves itself.
@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
-from holdfast_sidecar.decisions.liveness import Beat, Heartbeats
+from holdfast_sidecar.decisions.liveness import COUNTED_BEATS, Beat, Heartbeats
+from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.node import NodeReport
 
 HANDOVER_S = 5.0
@@ -19,6 +20,9 @@ HANDOVER_S = 5.0
 STOPPED_S = 3.0
 """A heartbeat that was seen to move has to stand still for so long: longer than a busy machine
 keeps a process from its turn, and than a lease."""
+
+STOPPED_BEATS = 4.0
+"""The same for a launcher where heartbeats are slow: a gap that its judge counts in full is two."""
 
 OTHER = "other"
 
@@ -59,6 +63,40 @@ class NamesakeWatch:
             return Namesake.GONE
         is_late = self.has_moved and answered_at - self._since_s >= HANDOVER_S
         return Namesake.STAYS if is_late else Namesake.UNDECIDED
+
+
+@dataclass
+class LauncherWatch:
+    """The same for the launcher that has this node's place in the store. None is handed over: a
+    successor starts once its predecessor has left, or is dead."""
+
+    heartbeats: Heartbeats
+    stopped_s: float = STOPPED_S
+    """Silence after which it is dead. A launcher writes its heartbeat where this one looks for it:
+    while the store is away neither can, and that counts for nothing."""
+    _beat: Beat | None = None
+    _met_s: float = 0.0
+
+    def judge(self, other: AgentReport, asked_at: float, answered_at: float) -> Namesake:
+        """What is known by now. Monotonic seconds before the store was asked, and after."""
+        beat = Beat(other.incarnation, other.beat)
+        if self._beat is None or self._beat.incarnation != beat.incarnation:
+            self._beat, self._met_s = beat, answered_at
+        has_moved, self._beat = beat != self._beat, beat
+        self.heartbeats.observe({OTHER: beat}, "", asked_at, answered_at)
+        if other.state == "left":
+            return Namesake.GONE
+        if self.heartbeats.still_for(OTHER, asked_at) >= self.stopped_s:
+            return Namesake.GONE
+        lives = has_moved and answered_at - self._met_s >= HANDOVER_S
+        return Namesake.STAYS if lives else Namesake.UNDECIDED
+
+
+def watch_launcher(heartbeat_s: float) -> LauncherWatch:
+    """A watch of one that beats so often, by a launcher that looks as often."""
+    counted_s = COUNTED_BEATS * heartbeat_s
+    stopped_s = max(STOPPED_S, STOPPED_BEATS * heartbeat_s)
+    return LauncherWatch(Heartbeats(counted_s, late_after_s=stopped_s), stopped_s)
 
 
 class Watching(Protocol):

@@ -5,15 +5,26 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.counting import keep_counted
 from holdfast_sidecar.decisions.endurance import Spell
+from holdfast_sidecar.records.checkpoint import CheckpointOrder
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Candidate, Plan
+from holdfast_sidecar.records.plan import Candidate, Plan, Requeues
+from holdfast_sidecar.records.snapshot import PeerOrder, SnapshotOrder
+from holdfast_sidecar.records.trace import TraceOrder
 from holdfast_sidecar.settings import Settings
+
+_ORDERS: Mapping[Section, type[object]] = {
+    Section.CHECKPOINT: CheckpointOrder,
+    Section.SNAPSHOT: SnapshotOrder,
+    Section.PEER: PeerOrder,
+    Section.TRACE: TraceOrder,
+}
 
 
 @dataclass(frozen=True)
@@ -28,7 +39,8 @@ class Write:
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What a decision needs beside the cluster. Times: `now` monotonic, `now_unix_s` wall clock."""
+    """What a decision needs beside the cluster. Times: `now` monotonic, `now_unix_s` the wall clock
+    that all leaders share (see stopwatch.SharedClock)."""
 
     epoch: int
     now: float
@@ -38,6 +50,8 @@ class Circumstances:
     """The newest plan this leader ever saw: an emptied server gets it back."""
     recalled: Incident | None = None
     """The plan's incident as this node's disk has it, where the store has lost it."""
+    requeued: Requeues = field(default_factory=Requeues)
+    """How often the job was ended to be started again, as this node's disk has it."""
     settled: bool = True
     """False for a moment after leadership or server changed: reports may still be on their way."""
     out_of_patience: bool = False
@@ -48,6 +62,10 @@ class Circumstances:
     """How long members of the attempt have been asked to go."""
     evidence_for_s: float = 0.0
     """How long the plan has been in `evidence`."""
+    ended_for_s: float = 0.0
+    """How long the plan has been `ended`, as this leader saw it."""
+    awaiting_for_s: float = 0.0
+    """The same since the last pause was over: what had to wait for it has its time from then on."""
     candidates: tuple[Candidate, ...] | None = None
     """Checkpoints to resume from, newest first; None when not looked up yet."""
     unresumable: str = ""
@@ -109,13 +127,16 @@ def stopped(plan: Plan, circumstances: Circumstances, exit_code: int, message: s
 
 
 def applied(cluster: Cluster, writes: Sequence[Write]) -> Cluster:
-    """The cluster with the plan and the incidents as these writes leave them."""
+    """The cluster with the plan, the incidents and the orders as these writes leave them."""
     incidents = dict(cluster.incidents)
-    plan = cluster.plan
+    changed: dict[str, Any] = {}
     for write in writes:
         if write.section is Section.PLAN and write.value is not None:
-            plan = decode(Plan, write.value)
+            changed["plan"] = decode(Plan, write.value)
         incident = decode(Incident, write.value or "")
         if write.section is Section.INCIDENTS and incident is not None:
             incidents[write.field] = incident
-    return dataclasses.replace(cluster, plan=plan, incidents=incidents) if writes else cluster
+        if (kind := _ORDERS.get(write.section)) is not None and write.field == CURRENT:
+            name = write.section.value
+            changed |= {name: decode(kind, write.value or ""), f"{name}_text": write.value}
+    return dataclasses.replace(cluster, incidents=incidents, **changed) if writes else cluster

@@ -27,6 +27,13 @@ class Void:
 
 
 @dataclass(frozen=True)
+class Moved:
+    """The ranks copied it at a later boundary."""
+
+    step: int
+
+
+@dataclass(frozen=True)
 class Pending:
     """Still under way."""
 
@@ -39,16 +46,21 @@ def sources(cluster: Cluster, plan: Plan) -> list[str]:
 def holders(cluster: Cluster) -> dict[str, str]:
     """Nodes that can keep copies, spares too -> their failure domain.
 
-    A member whose slots are made has reckoned whether copies fit beside them; a spare has the
-    memory of a member, and none of its ranks.
+    A member whose slots are made has reckoned whether copies fit beside them, and one without slots
+    for want of memory has none for copies either; a spare has the memory of a member, and none of
+    its ranks.
     """
     return {
         name: report.snapshot.failure_domain
         for name, report in sorted(cluster.nodes.items())
         if report.snapshot is not None
         and _address(cluster, name)
-        and (report.snapshot.slots == 0 or report.snapshot.copies_fit)
+        and (report.snapshot.copies_fit or not (report.snapshot.slots or _lacks_memory(report)))
     }
+
+
+def _lacks_memory(report: NodeReport) -> bool:
+    return report.snapshot is not None and report.snapshot.short_of in ("memory", "shared_memory")
 
 
 def _address(cluster: Cluster, node: str) -> str:
@@ -176,7 +188,7 @@ def judge(
     nodes: Mapping[str, NodeReport],
     lost: Collection[str],
     armed_for_s: float,
-) -> Through | Void | Pending:
+) -> Through | Void | Moved | Pending:
     """What became of an armed order."""
     if plan.attempt != order.attempt or plan.state != "running":
         return Void("the attempt ended")
@@ -189,12 +201,27 @@ def judge(
             return Void(f"node {node} says nothing of snapshots")
         if report.snapshot.copied_for.get(order.identifier) == "void":
             return Void(f"node {node} has no snapshot of step {order.step}")
+    step = _copied_at(order, nodes)
+    if step is None:
+        return Void("ranks came to different boundaries")
+    if step != order.step:
+        return Moved(step)
     if all(_has_pulled(nodes[holder], order) for holder in order.pulls.values()):
         return Through()
     if armed_for_s > order.deadline_s:
         late = [h for h in set(order.pulls.values()) if not _has_pulled(nodes[h], order)]
         return Void(f"node {min(late)} did not fetch it within {order.deadline_s:g} s")
     return Pending()
+
+
+def _copied_at(order: PeerOrder, nodes: Mapping[str, NodeReport]) -> int | None:
+    """The boundary at which all ranks copied, once they have; before, the armed step. None: they
+    were out of step."""
+    reports = [nodes[node].snapshot for node in order.pulls]
+    if not all(r is not None and order.identifier in r.copied_for for r in reports):
+        return order.step
+    steps = {r.copied_step for r in reports if r is not None and r.copied_step >= 0}
+    return min(steps, default=order.step) if len(steps) <= 1 else None
 
 
 def _has_pulled(report: NodeReport, order: PeerOrder) -> bool:

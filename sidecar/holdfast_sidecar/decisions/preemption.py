@@ -9,10 +9,10 @@ import dataclasses
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from holdfast_sidecar.decisions.checkpointing import last_step, obstacle
+from holdfast_sidecar.decisions.checkpointing import last_step, obstacle, soonest_s
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.formation import alike
-from holdfast_sidecar.decisions.losses import agent_of
+from holdfast_sidecar.decisions.losses import agent_of, has_succeeded
 from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
 from holdfast_sidecar.decisions.shipping import Shipment, newest_shipment
 from holdfast_sidecar.records.checkpoint import CheckpointOrder
@@ -53,16 +53,17 @@ class Saved:
 
 
 def find(
-    cluster: Cluster, plan: Plan, settings: PolicySettings, now_unix_s: float, waited_s: float
+    cluster: Cluster, plan: Plan, settings: PolicySettings, waited_s: float
 ) -> Preemption | None:
     """Who of this attempt's members was asked to go; None: nobody. `waited_s`: for how long so."""
-    if ends := limit_near(cluster, plan, settings, now_unix_s):
+    if left_s := limit_near(cluster, plan, settings):
         # The nodes of an allocation end together.
         nodes = tuple(member.node for member in plan.members)
-        return Preemption(nodes, TIME_LIMIT, ends - now_unix_s, is_whole=True)
+        return Preemption(nodes, TIME_LIMIT, left_s, is_whole=True)
     asked = {
         member.node: (reason, grace_s)
         for member in plan.members
+        if not has_succeeded(cluster, plan, member)
         if (told := _asked(cluster, plan, member.node, settings)) is not None
         for reason, grace_s in [told]
     }
@@ -82,21 +83,28 @@ def is_asked(cluster: Cluster) -> bool:
     return any(agent.preempted_by for agent in cluster.agents.values())
 
 
-def limit_near(cluster: Cluster, plan: Plan, settings: PolicySettings, now_unix_s: float) -> float:
-    """When the first member's time is over, if that is so near that the job must be saved; else 0.
+def limit_near(cluster: Cluster, plan: Plan, settings: PolicySettings) -> float:
+    """What the first member has left of its time, if that is so little that the job must be saved;
+    else 0.
 
     A job that can't be saved uses its time to the end.
     """
     agents = [agent for m in plan.members if (agent := agent_of(cluster, m)) is not None]
-    ends = min((a.ends_unix_s for a in agents if a.ends_unix_s), default=0.0)
+    left_s = min((a.left_s for a in agents if a.left_s), default=0.0)
     ranks = cluster.ranks(plan).values()
-    if not ends or not ranks or not all(rank.state_registered for rank in ranks):
+    if not left_s or not ranks or not all(rank.state_registered for rank in ranks):
         return 0.0
-    return ends if ends - now_unix_s <= margin_s(cluster, settings) else 0.0
+    return left_s if left_s <= margin_s(cluster, plan, settings) else 0.0
 
 
-def margin_s(cluster: Cluster, settings: PolicySettings) -> float:
-    """How long before a time limit the job is saved: a floor, and twice what it took last time."""
+def margin_s(cluster: Cluster, plan: Plan, settings: PolicySettings) -> float:
+    """How long before a time limit the job is saved: what the ranks take to a moment at which they
+    can be saved, which with gathered gradients may be minutes, and what writing takes."""
+    return soonest_s(cluster.ranks(plan)) + writing_s(cluster, settings)
+
+
+def writing_s(cluster: Cluster, settings: PolicySettings) -> float:
+    """How long writing may take: a floor, and twice what it took last time."""
     saved = (node.saved.seconds for node in cluster.nodes.values() if node.saved is not None)
     return settings.time_limit_margin_s + 2 * max(saved, default=0.0)
 
@@ -121,9 +129,10 @@ def _unsaved(cluster: Cluster, plan: Plan) -> Shipment | None:
     return None if found is None or found.step <= saved else found
 
 
-def patience_s(mode: str, left_s: float) -> float:
-    """How long ranks may take to the step: with snapshots there is another way, if time is left."""
-    return left_s / 2 if mode == "snapshot" else left_s - LAST_S
+def patience_s(mode: str, left_s: float, writing_s: float) -> float:
+    """How long ranks may take to the step: with snapshots there is another way, if time is left for
+    writing the newest: what that takes, and no more than half."""
+    return max(left_s / 2, left_s - writing_s) if mode == "snapshot" else left_s - LAST_S
 
 
 def is_for_it(order: CheckpointOrder, plan: Plan) -> bool:

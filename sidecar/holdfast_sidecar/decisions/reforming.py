@@ -15,7 +15,14 @@ from holdfast_sidecar.decisions import (
 )
 from holdfast_sidecar.decisions.admission import awaits_words, unfit_words, with_unfit
 from holdfast_sidecar.decisions.beginning import next_attempt, open_attempt
-from holdfast_sidecar.decisions.blame import FROM_OUTSIDE, Blame, describe, is_of_script
+from holdfast_sidecar.decisions.blame import (
+    FROM_OUTSIDE,
+    MAY_BE_VICTIM,
+    Blame,
+    describe,
+    is_of_script,
+    weight,
+)
 from holdfast_sidecar.decisions.choosing import onset_in
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.escalation import find_way
@@ -25,6 +32,9 @@ from holdfast_sidecar.decisions.kept_evidence import with_keepers, with_places
 from holdfast_sidecar.decisions.losses import (
     agent_of,
     blame_exits,
+    exits_of,
+    gone_members,
+    is_only_silent,
     lost_members,
     part_of_node,
     too_few_to_decide,
@@ -41,7 +51,8 @@ from holdfast_sidecar.decisions.own_words import are_programs_own
 from holdfast_sidecar.decisions.pausing import why_paused
 from holdfast_sidecar.decisions.quarantine import bearable
 from holdfast_sidecar.decisions.replacing import cap
-from holdfast_sidecar.decisions.signature import sign
+from holdfast_sidecar.decisions.signature import is_of_surroundings, sign
+from holdfast_sidecar.decisions.unseen_steps import had_stepped, launch_had_stepped
 from holdfast_sidecar.records.agent import Exit
 from holdfast_sidecar.records.incident import WITHHELD, Incident
 from holdfast_sidecar.records.plan import Plan
@@ -79,18 +90,11 @@ def reform(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcom
     if known is not None and _is_news(explained := _explained(known, cluster, plan), known):
         # The finding may be gone with its sidecar: whoever leads next need not see it again.
         return Outcome((amend(cluster, explained),))
-    awaited = sorted(
-        member.node
-        for member in plan.members
-        if cluster.is_alive(member.node)
-        and (agent := cluster.agents[member.node]).incarnation == member.incarnation
-        and agent.state != "joining"
-    )
-    if awaited:
+    if awaited := _still_ending(cluster, plan):
         return Outcome(waiting=f"waiting for {', '.join(awaited)} to end its ranks")
-    if few := too_few_to_decide(cluster, plan, circumstances.majority) or why_paused(plan):
-        return Outcome(waiting=few)
     incident = _final(cluster, plan, circumstances)
+    if few := _why_not_yet(cluster, plan, incident, circumstances):
+        return Outcome(waiting=few)
     if plan.incident and known is None:
         # Whoever ended the attempt died before it wrote this down, and pauses count from now on; or
         # the store lost what was written.
@@ -109,9 +113,40 @@ def reform(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcom
             refused = with_hooks(refused, cluster, circumstances)
         stamped = stopped_over(incident, way.message)
         return Outcome((amend(cluster, stamped), *write_plan(cluster, refused).writes))
-    if now < plan_not_before(incident, way.pause_s):
+    if circumstances.ended_for_s < way.pause_s:
         return _back_off(cluster, plan, way, circumstances)
     return _go_on(cluster, plan, way, circumstances)
+
+
+def _still_ending(cluster: Cluster, plan: Plan) -> list[str]:
+    """Members that are heard and have ranks yet."""
+    return sorted(
+        member.node
+        for member in plan.members
+        if cluster.is_alive(member.node)
+        and (agent := cluster.agents[member.node]).incarnation == member.incarnation
+        and agent.state != "joining"
+    )
+
+
+def _why_not_yet(
+    cluster: Cluster, plan: Plan, incident: Incident, circumstances: Circumstances
+) -> str:
+    """Why nothing is decided for the moment; empty: nothing speaks against it.
+
+    Members that are only silent have not been lost before it is sure that they stay away.
+    """
+    if few := too_few_to_decide(cluster, plan, circumstances.majority) or why_paused(plan):
+        return few
+    after_s = circumstances.settings.policy.lost_act_after_s
+    silent = sorted(
+        member.node
+        for member in gone_members(cluster, plan)
+        if is_only_silent(cluster, member) and cluster.lost[member.node] < after_s
+    )
+    if not silent or incident.cause in OF_A_LOSS:
+        return ""
+    return f"{', '.join(silent)} silent, and may be back in a moment"
 
 
 def _back_off(cluster: Cluster, plan: Plan, way: Way, circumstances: Circumstances) -> Outcome:
@@ -133,11 +168,11 @@ def _go_on(cluster: Cluster, plan: Plan, way: Way, circumstances: Circumstances)
     formed = formation.form(joining, plan.members, 0.0)
     formed = with_unfit(formed, cluster, cluster.waiting())
     patience = circumstances.settings.policy.join_timeout_s
-    since = max(plan_not_before(way.incident, way.pause_s), plan.resumed_unix_s)
-    if now > since + patience and isinstance(formed, formation.Waiting):
+    is_late = circumstances.awaiting_for_s > way.pause_s + patience
+    if is_late and isinstance(formed, formation.Waiting):
         message = f"{len(joining)} nodes came back within {patience:g} s, too few to go on"
         message += unfit_words(cluster, cluster.waiting())
-        refused = stopped(plan, circumstances, restart.EXIT_FAILED, message)
+        refused = stopped(plan, circumstances, restart.EXIT_REQUEUE, message)
         stamped = stopped_over(way.incident, message)
         return Outcome((amend(cluster, stamped), *write_plan(cluster, refused).writes))
     if plan.waits and isinstance(formed, formation.Waiting):
@@ -155,11 +190,6 @@ def _without(cluster: Cluster, plan: Plan, outside: Sequence[Quarantine]) -> Clu
     least = able[0].min_nodes if able else 1
     kept = bearable(outside, able, least)
     return dataclasses.replace(cluster, plan=dataclasses.replace(plan, outside=kept))
-
-
-def plan_not_before(incident: Incident, pause: float) -> float:
-    """When a restart may be opened, wall clock."""
-    return (incident.ended_unix_s or incident.detected_unix_s) + pause
 
 
 def _is_news(incident: Incident, known: Incident) -> bool:
@@ -191,10 +221,14 @@ def _told_since(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> I
         incident = hardware.taken_back(incident, cluster, plan)
     if incident.onset_step < 0 and (onset := onset_in(cluster, plan)) >= 0:
         incident = dataclasses.replace(incident, onset_step=onset)
-    incident = dataclasses.replace(incident, step_reached=step_reached(cluster, plan, incident))
+    stepped = incident.had_stepped or had_stepped(cluster, plan, exits_of(cluster, plan))
+    incident = dataclasses.replace(
+        incident, step_reached=step_reached(cluster, plan, incident), had_stepped=stepped
+    )
     if incident.cause not in ("crash", *OF_A_LOSS):
         return incident
-    if (lost := lost_members(cluster, plan, circumstances.now_unix_s)) is not None:
+    lost = lost_members(cluster, plan, circumstances.now_unix_s)
+    if lost is not None and not _has_cause_of_its_own(incident, cluster, plan, circumstances):
         if incident.cause in OF_A_LOSS and incident.culprit_ranks == lost.culprit_ranks:
             return incident  # what it was known by; of a node that is back nothing is to be seen
         # Crashes mostly are of the loss; should one not be, what was seen of it is still told.
@@ -209,22 +243,40 @@ def _told_since(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> I
             signature="",
             evidence=[*lost.evidence, *seen],
             is_of_script=False,
+            is_of_surroundings=False,
             culprit_part=part_of_node(cluster, lost.culprit_node),
         )
     if incident.cause == "crash" and (blame := _blame_anew(cluster, plan, incident)) is not None:
         began = fault_time.of_crash(blame.exit, cluster.ranks(plan).get(blame.rank))
+        ever = stepped or launch_had_stepped(cluster, plan)
         return dataclasses.replace(
             incident,
             culprit_node=blame.node,
             culprit_ranks=[blame.rank],
             confidence=blame.confidence,
             since_unix_s=min(began, incident.detected_unix_s),
-            signature=sign(blame),
+            signature=sign(blame, ever),
             evidence=_reasons(incident, blame),
             is_of_script=is_of_script(blame.exit),
+            is_of_surroundings=is_of_surroundings(blame.exit, ever),
             culprit_part=part_of_node(cluster, blame.node),
         )
     return incident
+
+
+def _has_cause_of_its_own(
+    incident: Incident, cluster: Cluster, plan: Plan, circumstances: Circumstances
+) -> bool:
+    """Whether ranks crashed by themselves, and of the nodes that are missed since nothing but a
+    short silence is known: one that the store does not hear for a moment has nothing to do with
+    it."""
+    gone = gone_members(cluster, plan)
+    blame = blame_exits(cluster, plan)
+    if incident.cause != "crash" or blame is None or weight(blame.exit) <= MAY_BE_VICTIM:
+        return False
+    silent_s = max(cluster.lost.get(member.node, 0.0) for member in gone)
+    is_short = silent_s < circumstances.settings.sidecar.unwitnessed_timeout_s
+    return is_short and all(is_only_silent(cluster, member) for member in gone)
 
 
 def _said_why(cluster: Cluster, plan: Plan, incident: Incident) -> bool:

@@ -48,9 +48,13 @@ def judge_writing(
     nodes: Mapping[str, NodeReport],
     unattended: Iterable[str],
     ranks: Mapping[int, RankReport],
-    writing_for_s: float,
+    still_for_s: float,
 ) -> Complete | Void | Pending:
-    """What became of an order in `writing`. `unattended`: nodes whose sidecar is gone."""
+    """What became of an order in `writing`. `unattended`: nodes whose sidecar is gone.
+
+    `still_for_s`: how long no node has made progress. One that hangs alone is given up by its own
+    desk, so this ends what nobody would ever hear of again.
+    """
     if sick := [r for r in ranks.values() if 0 <= r.onset_step <= order.step]:
         return Void(f"rank {min(r.rank for r in sick)} had a loss that is not finite by then")
     writers = set(order.writers.values())
@@ -62,9 +66,10 @@ def judge_writing(
     silent = writers & set(unattended) - {n for n in writers if _is_through(nodes.get(n), order)}
     if silent:
         return Void(f"node {min(silent)} was lost while it wrote")
-    if writing_for_s > order.write_timeout_s:
+    if still_for_s > order.write_timeout_s:
         done = sum(bool(part.files) for part in parts)
-        return Void(f"{done} of {len(writers)} nodes wrote within {order.write_timeout_s:g} s")
+        moved = f"and no other made progress for {order.write_timeout_s:g} s"
+        return Void(f"{done} of {len(writers)} nodes wrote, {moved}")
     return Pending()
 
 

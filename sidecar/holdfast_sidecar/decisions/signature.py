@@ -9,11 +9,14 @@ from holdfast_sidecar.decisions.blame import (
     ABORTED,
     FROM_OUTSIDE,
     LEFT,
+    MAY_BE_VICTIM,
     OF_A_MISMATCH,
     OF_HARDWARE,
+    OF_THE_CODE,
     Blame,
     describe,
     speaks_of_mismatch,
+    speaks_of_peer,
     weight,
 )
 from holdfast_sidecar.records.agent import Exit
@@ -37,14 +40,92 @@ OF_WHOM = re.compile(r"^(?:rank \d+|last words): ")
 """What stands before an exception's words among the reasons of an incident."""
 
 
-def sign(blame: Blame) -> str:
+OF_SYSTEM = re.compile(
+    r"(?:OSError|IOError|EnvironmentError|FileNotFoundError|PermissionError|FileExistsError"
+    r"|IsADirectoryError|NotADirectoryError|BlockingIOError|ChildProcessError|InterruptedError"
+    r"|ConnectionError|Connection(?:Reset|Refused|Aborted|Closed)Error|BrokenPipeError"
+    r"|TimeoutError|gaierror|herror|SSLError|URLError|(?:Read|Connect)?Timeout(?:Error)?"
+    r"|ChunkedEncodingError|ContentTooShortError|IncompleteRead(?:Error)?|RemoteDisconnected"
+    r"|ProtocolError|MaxRetryError|NewConnectionError|EndpointConnectionError|HTTPClientError"
+    r"|RemoteProtocolError|ReadError(?=(?:: *)?(?:\[|\n|$))|ProxyError|SSLEOFError"
+    r"|ServerDisconnectedError|ClientConnectorError|ClientConnectionError|ClientOSError"
+    r"|ClientPayloadError|ServerTimeoutError|LocalEntryNotFoundError"
+    r"|OutOfMemoryError|MemoryError)\b"
+)
+"""Exceptions by which the system, a server or a device says that it could not, by their own names:
+those of Python, and of urllib, requests, httpx, aiohttp, botocore, huggingface_hub and torch. A
+ReadError with words of its own is tarfile's, of an archive that is broken."""
+
+OF_SURROUNDINGS = re.compile(
+    r"out of memory|can(?:no|')t allocate memory|CUBLAS_STATUS_ALLOC_FAILED"
+    r"|device(?:s|\(s\))? (?:is |are |is/are )?(?:busy|unavailable)"
+    r"|DataLoader worker .*(?:exited unexpectedly|is killed by signal)"
+    r"|No space left on device|Disk quota exceeded|Stale file handle|Input/output error"
+    r"|Read-only file system|Remote I/O error|Transport endpoint is not connected"
+    r"|Temporary failure in name resolution|Name or service not known|Network is unreachable"
+    r"|No route to host|Host is down",
+    re.IGNORECASE,
+)
+"""The same in the words of whatever exception passes them on."""
+
+OF_A_SERVER = re.compile(
+    r"Service Unavailable|Bad Gateway|Gateway Time-?out|Internal Server Error|Too Many Requests"
+    r"|SlowDown|ServiceUnavailable|RequestTimeout|Throttling"
+    r"|(?:HTTP(?:Error)?|[Ss]tatus(?: code)?)\W{0,4}(?:Error\W{0,3})?(?:408|425|429|5\d\d)\b"
+    r"|\b5\d\d Server Error|An error occurred \((?:408|425|429|5\d\d)\)",
+    re.IGNORECASE,
+)
+"""What a server answers that can't serve now; no peer of the job says so, also where it speaks of a
+timeout. A status of 4xx is an answer, and the next one is the same; but for 408, 425 and 429, which
+ask for another try. A number in brackets is a status in botocore's words only: elsewhere it is a
+size."""
+
+OF_IMPORT = re.compile(r"ImportError\b")
+"""A library that lies on storage which is away can't be loaded."""
+
+OF_THE_JOB = re.compile(r"gloo|nccl|TCPStore|process group|Dist\w*Error", re.IGNORECASE)
+"""Of connections between its own ranks: who lost a peer is told otherwise."""
+
+AT_FIRST_OF_SCRIPT = re.compile(
+    r"(?:FileNotFoundError|PermissionError|FileExistsError|IsADirectoryError|NotADirectoryError"
+    r"|OutOfMemoryError|MemoryError)\b"
+    r"|.*(?:out of memory|can(?:no|')t allocate memory|CUBLAS_STATUS_ALLOC_FAILED)"
+    r"|(?:OSError|IOError|LocalEntryNotFoundError)\b.*(?:No such file|\berrno = (?:2|13|20|21)\b"
+    r"|is not a valid model identifier|no file named|not appear to have a file named"
+    r"|outgoing traffic has been disabled)",
+    re.IGNORECASE,
+)
+"""What the script is to blame for as long as no step was ever made: a path that is wrong, rights
+that are missing, a model that does not fit. ctypes, h5py and Hugging Face's libraries say of what
+they don't find that it is an OSError."""
+
+
+def is_of_surroundings(exit_: Exit, had_stepped: bool) -> bool:
+    """Whether storage, the network, a device or the like ended this rank, as it says itself: that
+    passes, and the same again is no bug. had_stepped: some step of this launch was made before.
+    """
+    words = exit_.message
+    if exit_.exit_code <= 0 or OF_THE_JOB.search(words):
+        return False
+    if not had_stepped and AT_FIRST_OF_SCRIPT.match(words):
+        return False
+    if OF_SYSTEM.match(words):
+        return True
+    if OF_THE_CODE.match(words) and not OF_IMPORT.match(words):
+        return False
+    if OF_A_SERVER.search(words):
+        return True
+    return not speaks_of_peer(words) and OF_SURROUNDINGS.search(words) is not None
+
+
+def sign(blame: Blame, had_stepped: bool = True) -> str:
     """What makes two failures the same; empty when the cause lies outside the job.
 
     What comes from outside (a person, a scheduler, the OOM killer, a machine) is never the same
     bug, and of a rank that may have lost a peer the cause is not known.
     """
     exit_ = blame.exit
-    words = _words(exit_)
+    words = "" if is_of_surroundings(exit_, had_stepped) else _words(exit_)
     return f"{words}{AT_STEP}{exit_.step}" if words else ""
 
 
@@ -82,7 +163,7 @@ def _words(exit_: Exit) -> str:
     if exit_.exit_code == -signal.SIGABRT:
         # gloo lets a rank raise that lost a peer; NCCL's watchdog aborts it, for a bad device too.
         return ABORTED if exit_.is_gloo_alone else ""
-    if weight(exit_) == 1:
+    if weight(exit_) == MAY_BE_VICTIM:
         return ""
     words = _beginning(describe(exit_))
     return _without_numbers(words) if exit_.message else words

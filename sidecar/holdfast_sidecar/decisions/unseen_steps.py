@@ -7,13 +7,15 @@ evaluation, say).
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.losses import agent_of
 from holdfast_sidecar.decisions.outcome import Circumstances, Write, amend
-from holdfast_sidecar.decisions.withholding import acting_findings
+from holdfast_sidecar.decisions.withholding import is_anyone_silent
 from holdfast_sidecar.records.account import Account
-from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.agent import Exit
+from holdfast_sidecar.records.incident import NEVER_SEEN, Incident
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.settings import StallSettings
 
@@ -21,9 +23,6 @@ START_S = 60.0
 """From opening an attempt until its ranks can be found to stall: nodes hear of it within a
 heartbeat, processes start and import torch, which from a busy file system takes a good part of a
 minute; and a finding has to come round."""
-
-NEVER_SEEN = "no step of this run was ever seen"
-"""How the reason begins for which an incident of such a run is over."""
 
 NOT_BEFORE = frozenset({"restoring", "compiling"})
 """Phases that lead to a step, or end by themselves: in them nobody is done with starting."""
@@ -33,9 +32,9 @@ def wait_s(settings: StallSettings) -> float:
     """For so long all ranks have to live on after a restart of which no step is seen.
 
     A run may just have failed before its first step, and its steps be seen all the same: so it has
-    the time that any rank has for its first step. Whoever stands then is told as a stall, and that
-    must come first. As shipped these are 11 minutes, which leave 4 for ending ranks and waiting for
-    nodes until HoldfastJobStuckRestarting pages.
+    the time that any rank has for its first step. What proves a hang by then must come first. As
+    shipped these are 11 minutes, which leave 4 for ending ranks and waiting for nodes until
+    HoldfastJobStuckRestarting pages.
     """
     return settings.first_step_s + START_S
 
@@ -66,6 +65,36 @@ def has_shown_steps(cluster: Cluster, plan: Plan, account: Account | None) -> bo
         return True
     ranks = cluster.ranks(plan).values()
     return any(rank.step or rank.resumed_step or rank.in_loop for rank in ranks)
+
+
+def resumed_from(cluster: Cluster, plan: Plan) -> int:
+    """Step of the state that this attempt began with; 0: with nothing."""
+    known = max((rank.resumed_step for rank in cluster.ranks(plan).values()), default=0)
+    return known or max((candidate.step for candidate in plan.resume), default=0)
+
+
+def incidents_of_run(cluster: Cluster, plan: Plan) -> list[Incident]:
+    """Those of this run: what ended an earlier one under the same name says nothing of it."""
+    return [i for i in cluster.incidents.values() if i.attempt >= plan.first_attempt]
+
+
+def had_stepped(cluster: Cluster, plan: Plan, exits: Iterable[Exit] = ()) -> bool:
+    """Whether some attempt of this run completed a step. exits: of this attempt's ranks, whose
+    sidecars may not have told of their last steps."""
+    ranks = cluster.ranks(plan).values()
+    if any(rank.step > rank.resumed_step for rank in ranks):
+        return True
+    began = resumed_from(cluster, plan)
+    if any(exit_.step > began for exit_ in exits):
+        return True
+    return any(i.had_stepped or i.recovered_unix_s for i in incidents_of_run(cluster, plan))
+
+
+def launch_had_stepped(cluster: Cluster, plan: Plan, exits: Iterable[Exit] = ()) -> bool:
+    """Whether this run or one of the same launch before it did. What worked once is not the
+    script's own fault in the next run: it is started again as it was."""
+    before = plan.requeues
+    return before.has_stepped or before.step > 0 or had_stepped(cluster, plan, exits)
 
 
 def recoveries(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> tuple[Write, ...]:
@@ -104,8 +133,8 @@ def _over(
 
 
 def _is_at_work(cluster: Cluster, plan: Plan) -> bool:
-    """Every rank lives, and none is known to stand still or to be starting. Without hooks there is
-    only their launchers' word."""
+    """Every rank lives, and none is known to stand still or to be starting, whether that would be
+    acted on or not. Without hooks there is only their launchers' word."""
     if not all(_runs(cluster, plan, member) for member in plan.members):
         return False
     ranks = cluster.ranks(plan)
@@ -113,7 +142,7 @@ def _is_at_work(cluster: Cluster, plan: Plan) -> bool:
         return False  # some of them are still on their way
     lives = all(rank.alive or rank.has_left for rank in ranks.values())
     starts = any(rank.phase in NOT_BEFORE for rank in ranks.values())
-    return lives and not starts and not acting_findings(cluster, plan)
+    return lives and not starts and not is_anyone_silent(cluster, plan)
 
 
 def _runs(cluster: Cluster, plan: Plan, member: Member) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import dataclass
 
+from holdfast.permit import Handle, Licence, NotPermitted, Permit
 from holdfast_sidecar.decisions.hardware import OF_HARDWARE
 from holdfast_sidecar.local_state import Orders
 
@@ -26,6 +28,8 @@ class Warrant:
     """Incident whose evidence this node has on disk."""
     everyone_kept: bool
     """Whether every node of the attempt has kept its evidence too, or the time for it is over."""
+    is_evidence_given_up: bool = False
+    """Whether this node's own can't be kept: its disk takes nothing, or the time for it is over."""
 
 
 def refusal(orders: Orders, warrant: Warrant) -> str:
@@ -43,8 +47,26 @@ def refusal(orders: Orders, warrant: Warrant) -> str:
         return f"the plan's epoch {plan.epoch} is not the leader's {orders.lease.epoch}"
     if warrant.mode != "act":
         return f"mode is {warrant.mode}"
-    if warrant.evidence_for != plan.incident:
+    if warrant.evidence_for != plan.incident and not warrant.is_evidence_given_up:
         return "the evidence is not on disk yet"
     if not warrant.everyone_kept:
         return "other nodes are still keeping evidence, which dies with the culprit's peers"
     return ""
+
+
+def warranted(
+    orders: Orders, warrant: Warrant, attempt: int, rank: int, pidfd: int | None
+) -> Permit:
+    """To kill this rank of an attempt, which is held open. Raises NotPermitted.
+
+    Only in the plan's own attempt: a sidecar that slept between check and act harms nobody.
+    """
+    if refused := refusal(orders, warrant):
+        raise NotPermitted(refused)
+    plan = orders.plan
+    if plan is None or attempt != plan.attempt or rank not in plan.culprit_ranks:
+        raise NotPermitted(f"rank {rank} of attempt {attempt} is no culprit")
+    if pidfd is None:
+        raise NotPermitted(f"the process of rank {rank} can't be reached")
+    proof = f"{plan.cause}, incident {plan.incident}"
+    return Permit(Licence.OWN_RANK, Handle(pidfd, signal.SIGKILL), proof)

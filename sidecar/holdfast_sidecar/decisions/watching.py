@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from holdfast_sidecar.decisions import (
     fault_time,
@@ -16,18 +17,26 @@ from holdfast_sidecar.decisions import (
 from holdfast_sidecar.decisions.blame import in_short, is_of_script
 from holdfast_sidecar.decisions.choosing import onset_in
 from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.decisions.culprit import mode_where_it_was, name_culprit
+from holdfast_sidecar.decisions.culprit import mode_where_it_was, name_culprit, name_late
 from holdfast_sidecar.decisions.divergence import find_divergence
 from holdfast_sidecar.decisions.formation import alike
+from holdfast_sidecar.decisions.going_on import next_members
 from holdfast_sidecar.decisions.kept_evidence import note_bundles
 from holdfast_sidecar.decisions.losses import (
     agent_of,
     began_to_fail,
     blame_deaths,
     crash_evidence,
+    exits_of,
+    gone_members,
+    has_succeeded,
+    is_only_silent,
     lost_members,
+    may_be_at_work,
+    may_yet_step,
     part_of_node,
     too_few_to_decide,
+    unreachable_store,
 )
 from holdfast_sidecar.decisions.modes import mode_of_job
 from holdfast_sidecar.decisions.outcome import (
@@ -35,10 +44,13 @@ from holdfast_sidecar.decisions.outcome import (
     Outcome,
     Write,
     amend,
+    stopped,
+    stopped_over,
     write_plan,
 )
 from holdfast_sidecar.decisions.pausing import asked_to_restart, planned, why_paused
-from holdfast_sidecar.decisions.signature import sign
+from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
+from holdfast_sidecar.decisions.signature import is_of_surroundings, sign
 from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import Member, Plan
@@ -47,7 +59,7 @@ from holdfast_sidecar.settings import Settings
 
 def watch(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome:
     """Look for a reason to end the attempt; there mostly is none."""
-    if all(_has_succeeded(cluster, plan, member) for member in plan.members):
+    if all(has_succeeded(cluster, plan, member) for member in plan.members):
         done = dataclasses.replace(plan, state="done", epoch=circumstances.epoch, message="")
         writes = (
             *withholding.overtaken(cluster, plan, circumstances.now_unix_s),
@@ -60,14 +72,13 @@ def watch(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome
     if (lost := lost_members(cluster, plan, circumstances.now_unix_s)) is not None:
         if few := too_few_to_decide(cluster, plan, circumstances.majority):
             return Outcome(waiting=few)
-        return _end(cluster, plan, lost, circumstances)
+        return _without_lost(cluster, plan, lost, circumstances)
     members = [agent_of(cluster, member) for member in plan.members]
     of_attempt = [a for a in members if a is not None and a.attempt == plan.attempt]
-    if any(agent.state == "failed" for agent in of_attempt) or began_to_fail(cluster, plan):
-        return _end(cluster, plan, _crash(cluster, plan, circumstances), circumstances)
-    if strays := [a.node for a in of_attempt if a.state == "joining"]:
-        why = Incident("", plan.attempt, "agent_restarted", min(strays), confidence=0.9)
-        return _end(cluster, plan, why, circumstances)
+    if _is_failing(cluster, plan):
+        return _end_failed(cluster, plan, circumstances)
+    if (incomplete := _incomplete(cluster, plan, of_attempt)) is not None:
+        return _end(cluster, plan, incomplete, circumstances)
     if (leaving := preemption_of(cluster, plan, circumstances)) is not None:
         return _let_go(cluster, plan, leaving, circumstances)
     if (trouble := _trouble(cluster, plan, circumstances)) is not None:
@@ -77,6 +88,55 @@ def watch(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome
         hangs = withholding.acting_findings(cluster, plan)
         return _close(cluster, plan, wanted, "evidence" if hangs else "ended", circumstances)
     return Outcome(_noted(cluster, plan, circumstances))
+
+
+def _is_failing(cluster: Cluster, plan: Plan) -> bool:
+    """Whether some rank ended badly: no attempt goes on after that."""
+    members = [agent_of(cluster, member) for member in plan.members]
+    has_failed = any(
+        agent is not None and (agent.attempt, agent.state) == (plan.attempt, "failed")
+        for agent in members
+    )
+    return has_failed or began_to_fail(cluster, plan)
+
+
+def _without_lost(
+    cluster: Cluster, plan: Plan, lost: Incident, circumstances: Circumstances
+) -> Outcome:
+    """End the attempt for nodes that are gone. Where only their silence says so, its ranks may all
+    be well: then not before it is clear that they stay away, and that the job can go on without."""
+    gone, policy = gone_members(cluster, plan), circumstances.settings.policy
+    if _is_failing(cluster, plan) or not all(is_only_silent(cluster, member) for member in gone):
+        return _end(cluster, plan, lost, circumstances)
+    if (leaving := preemption_of(cluster, plan, circumstances)) is not None:
+        return _let_go(cluster, plan, leaving, circumstances)
+    silent_s = min(cluster.lost[member.node] for member in gone)
+    after, names = _next_members(cluster, plan), ", ".join(sorted(m.node for m in gone))
+    is_late = silent_s >= policy.join_timeout_s
+    if not after and is_late and not may_be_at_work(cluster, plan, circumstances.settings.sidecar):
+        message = f"{names} silent for {silent_s:.0f} s, and too few nodes to go on without"
+        refused = stopped(plan, circumstances, EXIT_REQUEUE, message)
+        return _close(cluster, refused, stopped_over(lost, message), "stopped", circumstances)
+    if not after:
+        return Outcome(waiting=f"{names} silent, and too few nodes are here to go on without")
+    if len(after) < len(plan.members) and silent_s < policy.lost_act_after_s:
+        return Outcome(waiting=f"{names} silent, and no spare is ready")
+    if may_yet_step(cluster, plan, gone, silent_s, circumstances.settings.sidecar):
+        return Outcome(waiting=f"{names} silent, and a step may yet be completed with all nodes")
+    return _end(cluster, plan, lost, circumstances)
+
+
+def _next_members(cluster: Cluster, plan: Plan) -> tuple[Member, ...]:
+    """Who would be in the next attempt; who is cut off from the store can't join it."""
+    lost = {**cluster.lost, **dict.fromkeys(cluster.cut_off, 0.0)}
+    return next_members(dataclasses.replace(cluster, lost=lost), plan, "")
+
+
+def _incomplete(cluster: Cluster, plan: Plan, of_attempt: Sequence[AgentReport]) -> Incident | None:
+    """Why the attempt never comes about: its ranks wait for those of members that have none."""
+    if strays := [agent.node for agent in of_attempt if agent.state == "joining"]:
+        return Incident("", plan.attempt, "agent_restarted", min(strays), confidence=0.9)
+    return unreachable_store(cluster, plan)
 
 
 def _noted(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> tuple[Write, ...]:
@@ -96,9 +156,9 @@ def _while_paused(cluster: Cluster, plan: Plan, circumstances: Circumstances) ->
         return _let_go(cluster, plan, leaving, circumstances)
     members = [agent_of(cluster, member) for member in plan.members]
     is_broken = any(
-        agent is None or (agent.attempt == plan.attempt and agent.state in ("failed", "joining"))
+        agent is not None and agent.attempt == plan.attempt and agent.state in ("failed", "joining")
         for agent in members
-    )
+    ) or bool(gone_members(cluster, plan))
     if is_broken or began_to_fail(cluster, plan):
         # What was withheld is not over by itself: its ranks are dead.
         return Outcome(_recoveries(cluster, plan, circumstances), waiting=why_paused(plan))
@@ -125,7 +185,6 @@ def preemption_of(
         cluster,
         plan,
         circumstances.settings.policy,
-        circumstances.now_unix_s,
         circumstances.preempted_for_s,
     )
 
@@ -137,26 +196,6 @@ def newcomers(cluster: Cluster, plan: Plan) -> list[AgentReport]:
     outside = alike([a for a in cluster.joining() if a.node not in inside], seated)
     room = outside[0].max_nodes - len(plan.members) if outside else 0
     return list(outside[: max(room, 0)])
-
-
-def _has_succeeded(cluster: Cluster, plan: Plan, member: Member) -> bool:
-    """All ranks of this place ended well.
-
-    torchrun's own agent just leaves after a success, so then the ranks' pages say it.
-    """
-    agent = cluster.agents.get(member.node)
-    if agent is None or agent.incarnation != member.incarnation or agent.attempt != plan.attempt:
-        return False
-    if agent.state == "succeeded":
-        return True
-    node = cluster.nodes.get(member.node)
-    return (
-        agent.state == "left"
-        and node is not None
-        and node.attempt == plan.attempt
-        and len(node.ranks) == member.slots
-        and all(rank.has_finished for rank in node.ranks)
-    )
 
 
 def _may_grow(cluster: Cluster, plan: Plan, settings: Settings) -> bool:
@@ -181,11 +220,22 @@ def _may_grow(cluster: Cluster, plan: Plan, settings: Settings) -> bool:
     )
 
 
+def _end_failed(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome:
+    """Ranks are dead: of a fault of their own, or as one that lives had not arrived. That one still
+    has a stack to keep."""
+    crash = _crash(cluster, plan, circumstances)
+    late = name_late(crash, cluster, plan, circumstances.now_unix_s)
+    if late is not None:
+        return _gather_evidence(cluster, plan, late, circumstances)
+    return _end(cluster, plan, crash, circumstances)
+
+
 def _crash(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incident:
     blame = blame_deaths(cluster, plan)
     if blame is None:
         return Incident("", plan.attempt, "crash", since_unix_s=circumstances.now_unix_s)
     began = fault_time.of_crash(blame.exit, cluster.ranks(plan).get(blame.rank))
+    stepped = unseen_steps.launch_had_stepped(cluster, plan, [blame.exit])
     return Incident(
         "",
         plan.attempt,
@@ -195,8 +245,9 @@ def _crash(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Incide
         blame.confidence,
         since_unix_s=min(began, circumstances.now_unix_s),
         evidence=crash_evidence(cluster, plan, blame.rank) or [in_short(blame)],
-        signature=sign(blame),
+        signature=sign(blame, stepped),
         is_of_script=is_of_script(blame.exit),
+        is_of_surroundings=is_of_surroundings(blame.exit, stepped),
     )
 
 
@@ -263,6 +314,7 @@ def _close(
         culprit_part=part_of_node(cluster, incident.culprit_node),
         ended_unix_s=now if state == "ended" else 0.0,
         step_reached=max((rank.step for rank in ranks.values()), default=0),
+        had_stepped=unseen_steps.had_stepped(cluster, plan, exits_of(cluster, plan)),
         onset_step=incident.onset_step if incident.onset_step >= 0 else onset_in(cluster, plan),
     )
     if interruption.is_interrupted(cluster, plan):

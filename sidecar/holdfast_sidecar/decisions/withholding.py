@@ -23,6 +23,7 @@ from holdfast_sidecar.decisions.restart import PLANNED
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.incident import LEFT_ALONE, WITHHELD, Incident
+from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Pause, Plan
 
 ASKS_FOR_MORE = (Kind.HANG, Kind.STALL, Kind.DATA_STALL)
@@ -33,14 +34,28 @@ AGAIN_S = 60.0
 
 
 def acting_findings(cluster: Cluster, plan: Plan) -> list[tuple[Finding, str]]:
-    """What the members found that is sure enough to act on, each with the mode of its node."""
+    """What the members found that is sure enough to act on, each with the mode of its node. What a
+    node found before it was cut off from the store may be over."""
     return [
         (finding, mode_on(node, finding.kind.value))
+        for node, finding in _silent(cluster, plan)
+        if finding.acts and node.node not in cluster.cut_off
+    ]
+
+
+def is_anyone_silent(cluster: Cluster, plan: Plan) -> bool:
+    """Whether the members found a rank that stands still, however sure of it they are."""
+    return any(True for _ in _silent(cluster, plan))
+
+
+def _silent(cluster: Cluster, plan: Plan) -> Iterator[tuple[NodeReport, Finding]]:
+    return (
+        (node, finding)
         for member in plan.members
         if (node := cluster.nodes.get(member.node)) is not None and node.attempt == plan.attempt
         for finding in node.findings
-        if finding.acts and finding.kind in ASKS_FOR_MORE
-    ]
+        if finding.kind in ASKS_FOR_MORE
+    )
 
 
 def record(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> tuple[Write, ...]:

@@ -19,9 +19,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast import environment
+from holdfast.ending_processes import signal_child
+from holdfast.permit import own_child
 from holdfast_sidecar.desk.questions import Errand, Question, Reply, read_reply, spell_question
 from holdfast_sidecar.naming import how_it_ended
 from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.threads import start_thread
 
 log = logging.getLogger(__name__)
 
@@ -98,14 +101,13 @@ class WriterProcess:
 
     def _end(self, child: _Child) -> None:
         with contextlib.suppress(ProcessLookupError):
-            child.process.kill()
+            signal_child(own_child(child.process))
         self._bury(child)  # one that hangs in the kernel may stay for long
 
     def _ensure_keeper(self) -> None:
         with self._lock:  # both of a sidecar's threads ask
             if self._keeper is None:
-                self._keeper = threading.Thread(target=self._keep, name="writer", daemon=True)
-                self._keeper.start()
+                self._keeper = start_thread(self._keep, "writer")
 
     def _keep(self) -> None:
         while True:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 
 from holdfast.page import Phase
 from holdfast_sidecar.collective_trace import RankTrace
-from holdfast_sidecar.decisions.arrival import judge_late, stand
+from holdfast_sidecar.decisions.arrival import judge_late, rests_on_nccl, stand
 from holdfast_sidecar.decisions.lateness import Arrival, Cause
 from holdfast_sidecar.detectors.company import WAITING
 from holdfast_sidecar.detectors.expectation import MEASURED, expect
@@ -22,6 +22,7 @@ from holdfast_sidecar.detectors.stall import (
     COMPUTING,
     STILL_ELSEWHERE_S,
     STILL_IN_COMPUTE_S,
+    has_passed,
 )
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import Moment, RankHistory, RankLook, Ranks
@@ -38,12 +39,18 @@ ASKED_EARLY_S = 5.0
 """In a step of which nothing is known yet: a job that goes on from just before the collective that
 hung would hang there again for as long as a first step may take."""
 
+BY_NCCL = (
+    "known from NCCL's numbers alone: the process group's own timeout ends it, or Holdfast after"
+    " stall.nccl_act_after_s"
+)
+
 
 def is_doubtful(ranks: Ranks, settings: StallSettings, moment: Moment) -> bool:
     """Whether the ranks should be asked: one of this node will soon be silent for too long."""
     return ranks.world_size > 1 and any(
         moment.age_s(history.look.moved_s) > _asked_from_s(history, settings)
         for history in _going(ranks)
+        if not history.look.busy
     )
 
 
@@ -59,7 +66,8 @@ def overdue(ranks: Ranks, settings: StallSettings, moment: Moment) -> list[int]:
     return [
         history.look.rank
         for history in _going(ranks)
-        if moment.age_s(history.look.moved_s) > expect(history, settings).limit_s
+        if not history.look.busy
+        and moment.age_s(history.look.moved_s) > expect(history, settings).limit_s
     ]
 
 
@@ -120,10 +128,13 @@ def settle(
     arrival, found = ranks.arrival, list(stalls)
     if arrival is None or not arrival.culprits:
         return found
+    if _any_is_busy(arrival.culprits, ranks):
+        excused = {*arrival.culprits, *arrival.waiting}
+        return [one for one in found if one.kind is Kind.HANG or not set(one.ranks) <= excused]
     lasted = {
         rank
         for rank, history in ranks.local.items()
-        if moment.age_s(history.look.moved_s) > settings.act_after_s
+        if has_passed(settings.act_after_s, history, moment.age_s(history.look.moved_s))
     }
     settled = [_put_right(finding, arrival, ranks, lasted) for finding in found]
     told = {rank for finding in found for rank in finding.ranks}
@@ -133,7 +144,7 @@ def settle(
         if rank in ranks.local and rank not in told and not _has_crashed(ranks.local[rank])
     ]
     kept = [one for one in settled if one is not None] + missing
-    return [_strengthen(finding, arrival, ranks, settings) for finding in kept]
+    return [_strengthen(finding, arrival, ranks, settings, moment) for finding in kept]
 
 
 def _going(ranks: Ranks) -> list[RankHistory]:
@@ -142,6 +153,15 @@ def _going(ranks: Ranks) -> list[RankHistory]:
         for history in ranks.local.values()
         if not history.look.is_gone and not history.look.has_finished
     ]
+
+
+def _any_is_busy(numbers: Iterable[int], ranks: Ranks) -> bool:
+    """Whether the script of one of them says so."""
+    return any(
+        (number in ranks.local and ranks.local[number].look.busy)
+        or (number in ranks.peers and ranks.peers[number].is_busy)
+        for number in numbers
+    )
 
 
 def _has_crashed(history: RankHistory) -> bool:
@@ -154,8 +174,8 @@ def _put_right(
 ) -> Finding | None:
     """None for the mere silence of a victim.
 
-    lasted: ranks whose silence is long enough to act on. Their phases may say that they wait for
-    others; where all seem to wait for each other, that keeps nobody from acting.
+    lasted: ranks whose silence passed the limit that the user set. Their phases may say that they
+    wait for others; where all seem to wait for each other, that keeps nobody from acting.
     """
     is_victim = set(finding.ranks) <= set(arrival.waiting)
     # A culprit that ended is silent for nobody: there the victims' silence is all there is.
@@ -196,25 +216,38 @@ def _name(
 
 
 def _strengthen(
-    finding: Finding, arrival: Arrival, ranks: Ranks, settings: StallSettings
+    finding: Finding, arrival: Arrival, ranks: Ranks, settings: StallSettings, moment: Moment
 ) -> Finding:
     """A hang, where the collectives are positive evidence of one."""
     if finding.kind is not Kind.STALL or not set(finding.ranks) <= set(arrival.culprits):
         return finding
-    proof = ""
-    if arrival.is_hopeless and stand(arrival, ranks.traces):
+    history, proof = ranks.local[finding.ranks[0]], ""
+    if arrival.is_hopeless and stand(arrival, ranks.traces) and not _works(arrival, ranks):
         proof = "that can never complete"
     elif arrival.cause is Cause.ABSENT and len(arrival.culprits) == 1:
-        history = ranks.local[finding.ranks[0]]
         proof = _standing_where_others_wait(history, ranks, arrival, settings)
     if not proof:
         return finding
+    evidence, acts = [*finding.evidence, proof], True
+    if rests_on_nccl(arrival, ranks.traces):
+        acts = 0 < settings.nccl_act_after_s < moment.age_s(history.look.moved_s)
+        evidence.append(BY_NCCL)
     return dataclasses.replace(
-        finding,
-        kind=Kind.HANG,
-        confidence=arrival.confidence,
-        acts=True,
-        evidence=[*finding.evidence, proof],
+        finding, kind=Kind.HANG, confidence=arrival.confidence, acts=acts, evidence=evidence
+    )
+
+
+def _works(arrival: Arrival, ranks: Ranks) -> bool:
+    """Whether somebody concerned is at work outside a collective, whatever it has started there and
+    not waited for yet. CPU time inside one is neither work nor proof."""
+    involved = {*arrival.culprits, *arrival.waiting}
+    return any(
+        history.look.phase not in WAITING
+        and not history.look.has_died
+        and not history.look.has_finished
+        and history.still_s < STILL_IN_COMPUTE_S
+        for rank, history in ranks.local.items()
+        if rank in involved
     )
 
 
@@ -229,7 +262,7 @@ def _standing_where_others_wait(
     trace = ranks.traces[history.look.rank]
     if not (trace.answered and trace.told_standing and _all_wait(arrival, ranks)):
         return ""
-    return proof_for(history, ranks, settings.act_after_s)
+    return proof_for(history, ranks, settings.pause_s)
 
 
 def _all_cross(arrival: Arrival, ranks: Ranks) -> bool:

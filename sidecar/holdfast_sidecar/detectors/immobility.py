@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from holdfast_sidecar.closer_look import Scrutiny
-from holdfast_sidecar.observation import RankHistory, Ranks
+from holdfast_sidecar.observation import RankHistory, RankLook, Ranks
 from holdfast_sidecar.waiting_place import Where
 
 ENDLESS = {
@@ -20,14 +20,24 @@ ENDLESS = {
 child may only be slow: an upload, a cold read, a conversion."""
 
 
-TRACED = "t"
-"""State of a process that a debugger holds: where it stands it was made to stand."""
+HELD = frozenset({"t", "T"})
+"""States of a process that a debugger holds, or that was stopped: where it stands it was made to
+stand."""
+
+FROZEN = "D"
+"""State of a process in a control group that is frozen, whatever call it is in (its v1, from Linux
+6.1 on), and of one that waits for a device, or for storage."""
+
+
+def is_held(look: RankLook) -> bool:
+    """Whether somebody keeps it from going on, so that where its threads wait says nothing."""
+    return look.process is not None and look.process.state in HELD
 
 
 def proof_for(history: RankHistory, ranks: Ranks, patience_s: float) -> str:
     """The same as `proof_of_standing`, of a rank as it was looked at."""
     process = history.look.process
-    if process is None or process.state == TRACED:
+    if process is None or is_held(history.look) or process.state == FROZEN:
         return ""
     return proof_of_standing(ranks.scrutinies.get(history.look.rank), patience_s)
 
@@ -36,7 +46,7 @@ def proof_of_standing(scrutiny: Scrutiny | None, patience_s: float) -> str:
     """Why it will not go on by itself, in words; empty: that can't be said.
 
     patience_s: a wait with an end (a pause between two tries) counts only when that end lies
-    beyond the time at which silence alone would be acted on.
+    further off than this.
     """
     if scrutiny is None or scrutiny.before is None or scrutiny.look.main is None:
         return ""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from holdfast_sidecar.closer_look import LOADER_WORKER, Child, Scrutiny
+from holdfast_sidecar.closer_look import Child, Scrutiny
 from holdfast_sidecar.waiting_place import Where
 
-STOPPED_FOR_S = 0.2
-"""Two looks this far apart must find a worker stopped, as for a rank."""
+STOPPED_FOR_S = 0.45
+"""Looks this far apart must all find a worker stopped, as for a rank."""
 
 BY_ITSELF = {
     Where.CPU: "it computes itself",
@@ -49,10 +49,10 @@ def judge_loader(scrutiny: Scrutiny | None, process_state: str, patience_s: floa
         return Loader(LoaderState.WORKING, "it waits for storage itself (state D)")
     if scrutiny is None:
         return Loader(LoaderState.UNKNOWN)
-    # Of another process than torch's own worker it is not known that it loads at all.
+    # While anybody else is at work, the batch may come from there.
     has_rested = scrutiny.has_rested(patience_s)
-    stopped = _stopped_worker(scrutiny) if _is_fed(scrutiny) else None
-    if stopped is not None and (has_rested or stopped.name.startswith(LOADER_WORKER)):
+    stopped = _stopped_worker(scrutiny) if has_rested and _is_fed(scrutiny) else None
+    if stopped is not None:
         text = f"{_name(stopped)}, which loads for it, is stopped (state T)"
         return Loader(LoaderState.STOPPED, text)
     if working := _work(scrutiny):
@@ -96,7 +96,7 @@ def _work(scrutiny: Scrutiny) -> str:
     child = scrutiny.busy_child()
     if child is not None:
         return f"{_name(child)} is at work"
-    return "it reads" if scrutiny.moved_bytes() else ""
+    return "it reads" if scrutiny.moved_bytes else ""
 
 
 def _name(child: Child) -> str:

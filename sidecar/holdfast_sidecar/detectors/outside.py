@@ -32,8 +32,9 @@ def find_outside_troubles(
         if history.gone_since_s is not None and alive:
             yield from _crash(history, alive, moment)
     stopped = [history for history in alive if history.stopped_since_s is not None]
+    is_suspended = len(stopped) == len(alive)  # all together: that is somebody's wish
     for history in stopped:
-        yield from _stopped(history, moment)
+        yield from _stopped(history, is_suspended, moment)
     if not stopped and len(alive) == len(histories):
         yield from _stall(alive, moment)
 
@@ -53,7 +54,7 @@ def _crash(
     yield _finding(Kind.CRASH, [history], moment, gone_s, confidence, False, evidence)
 
 
-def _stopped(history: OutsideHistory, moment: Moment) -> Iterator[Finding]:
+def _stopped(history: OutsideHistory, is_suspended: bool, moment: Moment) -> Iterator[Finding]:
     if history.stopped_since_s is None:
         return
     # A scheduler that suspends a job stops us too, and may wake us first.
@@ -61,7 +62,10 @@ def _stopped(history: OutsideHistory, moment: Moment) -> Iterator[Finding]:
     if stopped_s >= STOPPED_S:
         pid = history.look.who.pid
         evidence = [f"process {pid} has been stopped (state T) for {stopped_s:.1f} s"]
-        yield _finding(Kind.HANG, [history], moment, stopped_s, 0.95, True, evidence)
+        if is_suspended:
+            evidence.append("so are all others of its node")
+        kind, sureness = (Kind.STALL, 0.6) if is_suspended else (Kind.HANG, 0.95)
+        yield _finding(kind, [history], moment, stopped_s, sureness, not is_suspended, evidence)
 
 
 def _stall(alive: list[OutsideHistory], moment: Moment) -> Iterator[Finding]:

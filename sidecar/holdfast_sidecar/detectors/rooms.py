@@ -47,6 +47,23 @@ def find_full_rooms(host: HostReading, moment: Moment) -> Iterator[Finding]:
             )
 
 
+def find_unwritable_state(obstacle: str, moment: Moment) -> list[Finding]:
+    """State that can't be written: a quota shows only when it is tried. `obstacle`: what trying
+    came to, and where; empty: nothing is in the way."""
+    if not obstacle:
+        return []
+    return [
+        Finding(
+            kind=Kind.DISK_FULL,
+            node=moment.node,
+            since_unix_s=moment.now_unix_s,
+            confidence=0.95,
+            evidence=[f"state: {obstacle}"],
+            what="fence",
+        )
+    ]
+
+
 def _shortage(room: Room) -> str:
     """What is short now; empty: nothing."""
     if room.size_bytes and room.available_bytes < min(ROOM_RATIO * room.size_bytes, MOST_BYTES):

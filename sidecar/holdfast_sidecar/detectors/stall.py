@@ -1,7 +1,8 @@
 """A rank that makes no progress: silence alone is a stall, silence with positive evidence a hang.
 
-Declaring is quick and costs nothing; only what `acts` may cost a rank its life. Which of several
-nodes' findings names the culprit is for the leader. A loader that is at work is a data stall.
+Declaring is quick and costs nothing; only what `acts` may cost a rank its life, and silence never
+does, unless the user set a limit. Which of several nodes' findings names the culprit is for the
+leader. A loader that is at work is a data stall.
 """
 
 from __future__ import annotations
@@ -9,24 +10,33 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from holdfast.page import Phase
-from holdfast_sidecar.detectors.company import WAITING, Company, company_of, others_are_behind
+from holdfast.page import Phase, Word
+from holdfast_sidecar.detectors.company import (
+    WAITING,
+    Company,
+    company_of,
+    is_suspended,
+    others_are_behind,
+    waits_for_busy,
+)
 from holdfast_sidecar.detectors.expectation import Expectation, expect
-from holdfast_sidecar.detectors.immobility import proof_for
+from holdfast_sidecar.detectors.immobility import is_held, proof_for
 from holdfast_sidecar.detectors.loader import LoaderState, judge_loader
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import Moment, RankHistory, RankLook, Ranks
 from holdfast_sidecar.settings import StallSettings
 
-STOPPED_FOR_S = 0.2
-"""Two looks this far apart must find the process stopped."""
+STOPPED_FOR_S = 0.45
+"""Looks this far apart must all have found the process stopped: one that is stopped for 0.4 s is
+left alone. Profilers that stop a process for a sample let it go within milliseconds."""
 
 STOPPED_BEYOND_S = 0.5
-"""...and the phase must be this much over its normal time. Profilers that stop a process for a
-sample let it go within milliseconds; together with the look's interval this stays within 1 s."""
+"""...and the phase must be this much over its normal time; together with the look's interval this
+stays within 1 s."""
 
 STOPPED_UNMEASURED_S = 5.0
-"""A process stopped before its phase has a history: someone may be about to attach a debugger."""
+"""The same for one that is stopped before its phase has a history: someone may be about to attach a
+debugger."""
 
 STILL_IN_COMPUTE_S = 1.5
 """Not once on a CPU for this long, inside forward or optimizer, beyond the limit, in a wait that
@@ -60,6 +70,7 @@ def suspects(ranks: Ranks, settings: StallSettings, moment: Moment) -> list[Rank
         history.look
         for history in ranks.local.values()
         if not _is_out_of_question(history)
+        and not history.look.busy
         and history.look.phase not in WAITING
         and moment.age_s(history.look.moved_s) > CLOSER_FROM * expect(history, settings).limit_s
     ]
@@ -72,6 +83,7 @@ def due_in_s(ranks: Ranks, settings: StallSettings, moment: Moment) -> float:
             left_s
             for history in ranks.local.values()
             if not _is_out_of_question(history)
+            and not history.look.busy
             and (left_s := _left_s(history, settings, moment)) >= 0
         ),
         default=math.inf,
@@ -100,9 +112,10 @@ def _is_silent(history: RankHistory, settings: StallSettings, moment: Moment) ->
     """Whether there is anything to judge; this is what a healthy rank costs at every tick."""
     if _is_out_of_question(history):
         return False
-    is_stopped = history.stopped_since_s is not None
+    if history.stopped_since_s is not None:
+        return True
     least_s = settings.limit_s or settings.floor_s
-    return is_stopped or moment.age_s(history.look.moved_s) > least_s
+    return moment.age_s(history.look.moved_s) > least_s and not history.look.busy
 
 
 def _is_out_of_question(history: RankHistory) -> bool:
@@ -117,7 +130,7 @@ def _is_undecided(history: RankHistory, settings: StallSettings, moment: Moment)
     expected = expect(history, settings)
     age_s = moment.age_s(history.look.moved_s)
     if history.stopped_since_s is not None:
-        return not _is_stopped(history, expected, moment)
+        return moment.age_s(history.stopped_since_s) < STOPPED_FOR_S + STOPPED_BEYOND_S
     patience_s = expected.limit_s + UNDECIDED_S
     return expected.is_measured and expected.limit_s < age_s < patience_s
 
@@ -127,18 +140,21 @@ def _judge(
 ) -> Finding | None:
     look, expected = history.look, expect(history, settings)
     age_s = moment.age_s(look.moved_s)
-    if _is_stopped(history, expected, moment):
+    if _is_stopped(history, ranks, expected, moment):
         stopped_s = moment.age_s(history.stopped_since_s or moment.now_s)
         stopped = f"process {look.identity.pid} has been stopped (state T) for {stopped_s:.1f} s"
         return _finding(Kind.HANG, history, moment, 0.98, True, [_silence(history, age_s), stopped])
-    if age_s <= expected.limit_s:
+    is_excused = bool(look.busy) or waits_for_busy(history, ranks)
+    if age_s <= expected.limit_s or is_excused:
         return None
+    if is_held(look):
+        return _judge_silence(history, ranks, settings, moment, expected)
     if look.phase is Phase.DATA:
         finding = _judge_loader(history, ranks, settings, moment)
         if finding is not None:
             return finding
     company = company_of(history, ranks, age_s)
-    proof = proof_for(history, ranks, settings.act_after_s)
+    proof = proof_for(history, ranks, settings.pause_s)
     if proof and _holds_up_peers(history, ranks, company):
         evidence = [
             _silence(history, age_s),
@@ -156,13 +172,13 @@ def _judge_loader(
     """A rank that waits for a batch longer than usual; None when its loader says nothing."""
     look = history.look
     state = "" if look.process is None else look.process.state
-    loader = judge_loader(ranks.scrutinies.get(look.rank), state, settings.act_after_s)
+    loader = judge_loader(ranks.scrutinies.get(look.rank), state, settings.pause_s)
     age_s = moment.age_s(look.moved_s)
     evidence = [_silence(history, age_s), loader.evidence]
     if loader.state in (LoaderState.STOPPED, LoaderState.DEAD):
         return _finding(Kind.HANG, history, moment, 0.95, True, evidence)
     if loader.state is LoaderState.WORKING:
-        acts = age_s > settings.data_stall_timeout_s
+        acts = has_passed(settings.data_stall_timeout_s, history, age_s)
         return _finding(Kind.DATA_STALL, history, moment, 0.8, acts, evidence)
     return None
 
@@ -178,24 +194,32 @@ def _judge_silence(
     look = history.look
     age_s = moment.age_s(look.moved_s)
     is_victim = look.phase in WAITING and others_are_behind(history, ranks)
-    acts = age_s > settings.act_after_s and not is_victim
+    acts = has_passed(settings.act_after_s, history, age_s) and not is_victim
     confidence = 0.2 if is_victim else 0.4 if look.phase in WAITING else 0.6
     evidence = [_silence(history, age_s), f"at most {expected.limit_s:.1f} s expected"]
     if is_victim:
         evidence.append("waits for a peer that is not in the collective")
+    if is_held(look):
+        evidence.append("it was stopped from outside, as by a debugger or with all others")
     return _finding(Kind.STALL, history, moment, confidence, acts, evidence)
 
 
-def _is_stopped(history: RankHistory, expected: Expectation, moment: Moment) -> bool:
-    if history.stopped_since_s is None:
+def has_passed(limit_s: float, history: RankHistory, age_s: float) -> bool:
+    """Whether a limit that the user may have set (0: none) is over. It is for steps: before the
+    attempt's first one an index is built, or state is loaded, and only proof acts."""
+    has_stepped = history.look.step > history.look.words[Word.RESUMED_STEP]
+    return has_stepped and 0 < limit_s < age_s
+
+
+def _is_stopped(history: RankHistory, ranks: Ranks, expected: Expectation, moment: Moment) -> bool:
+    """Whether it alone was stopped, and for longer than it can be by accident."""
+    if history.stopped_since_s is None or is_suspended(history, ranks):
         return False
-    beyond_s = (
-        expected.normal_s + STOPPED_BEYOND_S if expected.is_measured else STOPPED_UNMEASURED_S
-    )
-    return (
-        moment.age_s(history.stopped_since_s) >= STOPPED_FOR_S
-        and moment.age_s(history.look.moved_s) >= beyond_s
-    )
+    stopped_s = moment.age_s(history.stopped_since_s)
+    if not expected.is_measured:
+        return stopped_s >= STOPPED_UNMEASURED_S
+    silent_s = moment.age_s(history.look.moved_s)
+    return stopped_s >= STOPPED_FOR_S and silent_s >= expected.normal_s + STOPPED_BEYOND_S
 
 
 def _holds_up_peers(history: RankHistory, ranks: Ranks, company: Company) -> bool:

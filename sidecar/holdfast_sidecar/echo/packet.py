@@ -10,14 +10,19 @@ import hashlib
 import hmac
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 
-ASK, ANSWER = 1, 2
+from holdfast_sidecar.readings.round_trips import NOTHING_KNOWN, Life
+
+ASK, ANSWER, RELAY = 1, 2, 3
+"""RELAY asks whoever gets it to ask `to`, and to hand on what that answers."""
 NONCE_BYTES = 16
 
-_MAGIC = b"HFe1"
-_BODY = struct.Struct(">4sB3xq8s16sQ")
+_MAGIC = b"HFe2"
+_BODY = struct.Struct(">4sBBHq8s16sQq")
 _MAC_BYTES = 16
 SIZE = _BODY.size + _MAC_BYTES
+_MOST_RANKS = 2**16 - 1
 
 
 @dataclass(frozen=True)
@@ -29,12 +34,23 @@ class Packet:
     to: str
     nonce: bytes
     held_ns: int = 0
+    life: Life = NOTHING_KNOWN
+    """Of the node that answers."""
 
 
 def pack(packet: Packet, secret: bytes) -> bytes:
     """The packet with its signature."""
+    life = packet.life
     body = _BODY.pack(
-        _MAGIC, packet.kind, packet.attempt, _digest(packet.to), packet.nonce, packet.held_ns
+        _MAGIC,
+        packet.kind,
+        life.has_launcher,
+        min(life.ranks, _MOST_RANKS),
+        packet.attempt,
+        digest(packet.to),
+        packet.nonce,
+        packet.held_ns,
+        life.step,
     )
     return body + _sign(body, secret)
 
@@ -44,24 +60,34 @@ def parse(content: bytes, to: str, attempt: int, secret: bytes) -> Packet | None
     if len(content) != SIZE:
         return None
     body, signature = content[: _BODY.size], content[_BODY.size :]
-    magic, kind, number, digest, nonce, held_ns = _BODY.unpack(body)
-    if (magic, number, digest) != (_MAGIC, attempt, _digest(to)):
+    magic, kind, has_launcher, ranks, number, about, nonce, held_ns, step = _BODY.unpack(body)
+    if (magic, number, about) != (_MAGIC, attempt, digest(to)):
         return None
     if not hmac.compare_digest(signature, _sign(body, secret)):
         return None
-    return Packet(kind, number, to, nonce, held_ns)
+    return Packet(kind, number, to, nonce, held_ns, Life(bool(has_launcher), ranks, step))
 
 
 def read_nonce(content: bytes) -> bytes:
     """By which an answer is matched with its question, before it is believed; empty: no packet."""
-    return _BODY.unpack(content[: _BODY.size])[4] if len(content) == SIZE else b""
+    return _BODY.unpack(content[: _BODY.size])[6] if len(content) == SIZE else b""
+
+
+def read_about(content: bytes) -> bytes:
+    """Digest of the node that it is about, before it is believed; empty: no packet."""
+    return _BODY.unpack(content[: _BODY.size])[5] if len(content) == SIZE else b""
 
 
 def _sign(body: bytes, secret: bytes) -> bytes:
+    return hmac.digest(_own_key(secret), body, "sha256")[:_MAC_BYTES]
+
+
+@lru_cache(maxsize=2)
+def _own_key(secret: bytes) -> bytes:
     """A key of its own: no signature of another protocol fits here, nor the other way round."""
-    key = hmac.digest(secret, b"holdfast echo", "sha256")
-    return hmac.digest(key, body, "sha256")[:_MAC_BYTES]
+    return hmac.digest(secret, b"holdfast echo", "sha256")
 
 
-def _digest(node: str) -> bytes:
+def digest(node: str) -> bytes:
+    """By which a packet names a node."""
     return hashlib.sha256(node.encode()).digest()[:8]

@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from holdfast.own_directory import make_closed
 from holdfast_sidecar.decisions.blame import find_culprit
 from holdfast_sidecar.decisions.warrant import ENDED_BY_US
 from holdfast_sidecar.evidence import archive
@@ -107,7 +108,7 @@ def keep_aftermath(
     directory = scene.directory
     if (directory / DONE).exists():
         return False
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_closed(directory)
     room = _Room(directory, scene.settings.evidence.most_bytes - archive.size_bytes(directory))
     clean = scene.redaction.plain
     room.write("decision.json", _json(clean(_decision(scene))))
@@ -168,6 +169,8 @@ def _keep_logs(scene: Scene, room: _Room, now_unix_s: float) -> Iterator[Sign]:
             room.write(f"fatal-local-{local_rank}.txt", scene.redaction.text(fatal))
             yield sign_of_words(rank, scene.node, fatal.partition("\n")[0], "fatal signal")
     log = read_tail(scene.places.sidecar_log, most_bytes)
+    if len(log) < most_bytes:  # rotated a moment ago, perhaps
+        log = read_tail(scene.places.earlier_sidecar_log, most_bytes - len(log)) + log
     room.write("sidecar.log", scene.redaction.text(log))
 
 

@@ -22,6 +22,8 @@ class Kept:
     """Ranks whose stacks were read from outside."""
     rings: list[int] = field(default_factory=list)
     """Ranks whose collectives were told by their flight recorders."""
+    rings_missing: Mapping[str, str] = field(default_factory=dict)
+    """rank -> why its flight recorder told nothing."""
     places: Mapping[str, str] = field(default_factory=dict)
     """rank -> where its main thread stood."""
     seconds: float = 0.0

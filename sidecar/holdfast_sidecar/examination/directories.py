@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from holdfast.storage import is_url, open_folder
+from holdfast.owned import owned_file
+from holdfast.removing import rmdir
+from holdfast.storage import absolute, is_url, open_folder, written_here
 from holdfast_sidecar import preflight
+from holdfast_sidecar.checkpoints.ledger import untouched
 from holdfast_sidecar.examination.check import FAIL, NOTE, OK, WARN, Check
 from holdfast_sidecar.places import state_root
 from holdfast_sidecar.settings import Settings
@@ -38,7 +42,7 @@ def _left_as_found(paths: Sequence[Path]) -> Iterator[None]:
     yield
     for place in sorted(missing, key=lambda place: len(place.parts), reverse=True):
         with contextlib.suppress(OSError):
-            place.rmdir()
+            rmdir(owned_file(place))
 
 
 def _check_all(settings: Settings, ranks: int) -> list[Check]:
@@ -50,11 +54,20 @@ def _check_all(settings: Settings, ranks: int) -> list[Check]:
     losses = preflight.losses(settings)
     found = [
         Check(check.what, WARN, losses[check.what])
-        if check.verdict == OK and check.what in losses
+        if check.verdict != FAIL and check.what in losses
         else check
-        for check in found
+        for check in [*found, _check_checkpoints(settings)]
     ]
-    return [*found, _check_checkpoints(settings)]
+    return [*found, *_check_left_alone(settings.checkpoint.dir)]
+
+
+def _check_left_alone(root: str) -> list[Check]:
+    """What else lies there: neither is it lost on us, nor is it ours to remove."""
+    try:
+        lines = untouched(absolute(root)).describe(root) if root else []
+    except OSError:  # told by the check before
+        return []
+    return [Check("checkpoints", NOTE, line) for line in lines]
 
 
 def _check_checkpoints(settings: Settings) -> Check:
@@ -70,7 +83,16 @@ def _check_checkpoints(settings: Settings) -> Check:
     room = preflight.read_room(path)
     if found.verdict == OK and room is not None and room.free_bytes < LITTLE_BYTES:
         return Check("checkpoints", WARN, f"{found.line}: room for little more than one")
+    if found.verdict == OK and _is_everybodys(path):
+        line = f"{found.line}: every user may write there, and rename or remove what is yours"
+        return Check("checkpoints", WARN, f"{line}: chmod o-w it, or set its sticky bit")
     return found
+
+
+def _is_everybodys(path: Path) -> bool:
+    """With the sticky bit only who made a name in it may remove it."""
+    mode = path.stat().st_mode if path.is_dir() else 0
+    return bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX
 
 
 def _check_url(settings: Settings) -> Check:
@@ -81,7 +103,7 @@ def _check_url(settings: Settings) -> Check:
     folder = open_folder(url)
     try:
         folder.write(_PROBE, b"")
-        folder.remove(_PROBE)
+        folder.remove(_PROBE, written_here(folder, _PROBE))
     except OSError as error:
         return Check("checkpoints", FAIL, f"{url} can't be written: {error.strerror or error}")
     return Check("checkpoints", OK, url)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from holdfast import switches
+from holdfast.ending_processes import signal_child
+from holdfast.permit import own_child
 from holdfast_sidecar.examination.check import FAIL, NOTE, OK, WARN, Check
 from holdfast_sidecar.nvml.gpm import METRICS
 from holdfast_sidecar.nvml.spelling import parse_reading
 from holdfast_sidecar.readings.gpu import GpuReading
+from holdfast_sidecar.settings import Settings
 
 CHILD = (sys.executable, "-m", "holdfast_sidecar.examination.nvml_child")
 
@@ -26,6 +30,38 @@ BEGUN = "asking"
 """The child's first line: it has all it needs of its own, the rest is up to the driver."""
 
 OF_ACTIVITY = frozenset(signal.value for signal in METRICS)
+
+IsOn = Callable[[Settings, Mapping[str, str]], bool]
+
+
+class Untried(NamedTuple):
+    """Something that only matters on a GPU and was only ever run on stand-ins for one."""
+
+    what: str
+    is_on: IsOn
+    switch: str
+    """What turns it off, or on where it is off by default."""
+
+
+def _hook(name: str) -> IsOn:
+    return lambda _, environ: switches.is_on(name, environ)
+
+
+UNTRIED = (
+    Untried("snapshots", lambda s, _: s.snapshot.every_steps >= 0, "snapshot.every_steps=-1"),
+    Untried("CUDA events, allocator", _hook("devices"), "HOLDFAST_HOOKS=-devices"),
+    Untried("losses on the GPU", _hook("backward"), "HOLDFAST_HOOKS=-backward"),
+    Untried("gradient norms on the GPU", _hook("gradients"), "HOLDFAST_HOOKS=-gradients"),
+    Untried("transfers", _hook("transfers"), "HOLDFAST_HOOKS=+transfers"),
+    Untried("flight recorder", lambda s, _: s.stall.flight_recorder, "stall.flight_recorder=false"),
+    Untried(
+        "acting on NCCL's numbers",
+        lambda s, _: s.stall.nccl_act_after_s > 0,
+        "stall.nccl_act_after_s",
+    ),
+    Untried("NVML", lambda s, _: s.gpu.enabled, "gpu.enabled=false"),
+)
+"""One by one, as docs/harmless.md has them. What runs on request alone is said only there."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +96,7 @@ def ask(child: Sequence[str] = CHILD, deadline_s: float = DEADLINE_S) -> Driver:
     try:
         said, complaint = asked.communicate(timeout=deadline_s)
     except subprocess.TimeoutExpired as late:
-        asked.kill()
+        signal_child(own_child(asked))
         if not (late.stdout or b"").startswith(BEGUN.encode()):
             return Driver(trouble=f"no process began within {deadline_s:g} s", was_asked=False)
         return Driver(trouble=f"does not answer within {deadline_s:g} s")
@@ -110,6 +146,23 @@ def judge_driver(driver: Driver) -> list[Check]:
     ]
     found = [Check("NVML", OK if driver.gpus else WARN, told), *lost]
     return [*found, judge_signals(seen), judge_gpm(seen), judge_events(seen)] if seen else found
+
+
+def judge_untried(driver: Driver, settings: Settings, environ: Mapping[str, str]) -> list[Check]:
+    """Where there are GPUs: what was never run on any, and whether it will be here."""
+    if not driver.gpus:
+        return []
+    known = [(one, one.is_on(settings, environ)) for one in UNTRIED]
+    return [
+        Check(
+            f"untried: {one.what}",
+            NOTE,
+            f"never run on a GPU, and on: {one.switch} turns it off"
+            if is_on
+            else f"never run on a GPU, and off (see {one.switch})",
+        )
+        for one, is_on in known
+    ]
 
 
 def judge_signals(gpus: Sequence[SeenGpu]) -> Check:

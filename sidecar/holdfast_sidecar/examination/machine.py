@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast_sidecar.actions.spied_stacks import find_spy
 from holdfast_sidecar.examination.check import NOTE, OK, WARN, Check
-from holdfast_sidecar.examination.namespaces import check_processes
+from holdfast_sidecar.examination.namespaces import check_first_process, check_processes
 from holdfast_sidecar.examination.tracing import may_trace_children
 from holdfast_sidecar.kernel_files import KernelTrees
 from holdfast_sidecar.kernel_log import open_log
@@ -24,6 +24,7 @@ def check_machine(trees: KernelTrees) -> list[Check]:
     """Look at this machine's kernel and limits."""
     return [
         check_processes(),
+        *check_first_process(),
         judge_pidfd(_has_pidfd()),
         judge_ptrace(_read_ptrace_scope(), os.geteuid() == 0, may_trace_children()),
         judge_py_spy(find_spy()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 from holdfast_sidecar.decisions.memory import Room, gigabytes
@@ -17,11 +18,18 @@ worth protecting need more."""
 def check_memory(settings: Settings) -> list[Check]:
     """Look at shared memory, memory and control groups."""
     paths = settings.paths
+    reader = RoomReader(Path(paths.shm_dir), paths.shm_reserve_bytes)
     try:
-        room = RoomReader(Path(paths.shm_dir), paths.shm_reserve_bytes).read(0)
+        in_files = reader.read(0)
     except OSError:
         return []  # a shared-memory directory that can't be read is named by another check
-    return [judge_memory(settings.snapshot, room)]
+    room = dataclasses.replace(in_files, shared_memory=None)
+    check = judge_memory(settings.snapshot, room)
+    allowed = int(in_files.least * settings.snapshot.memory_share)
+    if check.verdict == OK and allowed < LITTLE_BYTES:
+        more = f"; with a sidecar of its own {gigabytes(allowed)}, as {paths.shm_dir} is small"
+        check = dataclasses.replace(check, line=check.line + more)
+    return [check]
 
 
 def judge_memory(settings: SnapshotSettings, room: Room) -> Check:

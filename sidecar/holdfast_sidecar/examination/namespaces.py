@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from holdfast_sidecar.examination.check import NOTE, OK, Check
+from holdfast_sidecar.examination.check import NOTE, OK, WARN, Check
 from holdfast_sidecar.kernel_files import read_if_any
 
 WHAT = "processes"
@@ -25,6 +25,25 @@ def check_processes(proc: Path = Path("/proc")) -> Check:
         return Check(WHAT, NOTE, "which of them are seen from here can't be read")
     first = read_if_any(proc / "1/comm").strip()
     return judge_processes(namespace == FIRST_NAMESPACE, first)
+
+
+SHELLS = ("sh", "bash", "dash", "ash", "zsh", "busybox")
+
+
+def check_first_process(proc: Path = Path("/proc")) -> list[Check]:
+    """Look at what a container's stop reaches."""
+    return judge_first_process(read_if_any(proc / "1/comm").strip())
+
+
+def judge_first_process(first: str) -> list[Check]:
+    """Only process 1 of a container gets its SIGTERM, and a shell there passes none on."""
+    if first not in SHELLS:
+        return []
+    line = (
+        f"process 1 is a shell ({first}), which passes no SIGTERM on: a launcher below it is "
+        "killed without having saved; begin its command with `exec`, or use no shell"
+    )
+    return [Check("process 1", WARN, line)]
 
 
 def judge_processes(is_machine: bool, first: str) -> Check:

@@ -83,7 +83,7 @@ def _judge(job: RunningJob, limits: dict[str, float], stall: StallSettings) -> C
     told = ", ".join(f"{limit:.3g} s in {phase}" for phase, limit in limits.items())
     line = f"job {job.job} on {job.node}: declared after {told}"
     longest = max(limits.values())
-    if longest < stall.act_after_s:
+    if not stall.act_after_s or longest < stall.act_after_s:
         return Check("timeouts", OK, line)
     why = "silence would be acted on the moment it is declared: raise it"
     act = f"stall.act_after_s = {stall.act_after_s:g} s"

@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.coordination.address import describe
 from holdfast_sidecar.coordination.connection import connect
-from holdfast_sidecar.coordination.server_checks import check_server
+from holdfast_sidecar.coordination.server_checks import check_server, most_nodes
 from holdfast_sidecar.examination.check import FAIL, OK, WARN, Check
 from holdfast_sidecar.examination.machine import CLOCKS_APART
 from holdfast_sidecar.gate.clocks import LEAST_OTHERS, how_far_off
@@ -24,23 +24,42 @@ the leader's wall clock (see `machine.judge_clock`), would bear more."""
 
 
 def check_redis(
-    settings: RedisSettings, environment: Mapping[str, str], clock_off_s: float
+    settings: RedisSettings, environment: Mapping[str, str], clock_off_s: float, nodes: int = 1
 ) -> list[Check]:
-    """Look at the server these settings lead to. `clock_off_s`: as in the gate's settings."""
+    """Look at the server these settings lead to. `clock_off_s`: as in the gate's settings. nodes:
+    that the job is to have."""
     try:
         if not settings.url:
             return [_check_embedded()]
         with connect(settings, environment) as client:
-            return _check_named(client, describe(settings.url), clock_off_s)
+            return _check_named(client, describe(settings.url), clock_off_s, nodes)
     except BadInput as error:
         return [Check("redis", FAIL, str(error))]
 
 
-def _check_named(client: redis.Redis, where: str, clock_off_s: float) -> list[Check]:
+def _check_named(client: redis.Redis, where: str, clock_off_s: float, nodes: int) -> list[Check]:
     if problems := check_server(client):
         return [Check("redis", FAIL, problem.line) for problem in problems]
     found = Check("redis", OK, f"{where} answers, keeps keys, allows all we need")
-    return [found, *_check_skew(client, clock_off_s)]
+    return [found, *_check_room(client, nodes), *_check_skew(client, clock_off_s)]
+
+
+def judge_room(room: int | None, nodes: int) -> list[Check]:
+    """Whether the server takes the connections of so many nodes."""
+    if room is None:
+        return []
+    line = f"room for the connections of {room} more nodes"
+    if room < nodes:
+        line += f", and {nodes} are to come: raise its maxclients (and its limit of open files)"
+        return [Check("clients", FAIL, line)]
+    return [Check("clients", OK, line)]
+
+
+def _check_room(client: redis.Redis, nodes: int) -> list[Check]:
+    try:
+        return judge_room(most_nodes(client.info("clients")), nodes)  # type: ignore[arg-type,unused-ignore]
+    except (RedisError, OSError):  # an ACL may forbid it
+        return []
 
 
 def judge_skew(skew_s: float, clock_off_s: float) -> Check:

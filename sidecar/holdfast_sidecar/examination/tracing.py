@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
-import signal
+
+from holdfast.ending_processes import signal_child
+from holdfast.permit import own_child
 
 ATTACH = 0x4206
 """PTRACE_SEIZE: it stops nobody."""
@@ -26,6 +28,6 @@ def may_trace_children() -> bool | None:
     except (AttributeError, OSError):
         return None
     finally:
-        os.kill(child, signal.SIGKILL)
+        signal_child(own_child(child))
         os.close(held)
         os.waitpid(child, 0)

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 from dataclasses import dataclass
 
 from holdfast import environment
+from holdfast.ending_processes import signal_group
+from holdfast.permit import own_group
 from holdfast_sidecar.gate.errand import Errand, Result
 from holdfast_sidecar.naming import how_it_ended
 from holdfast_sidecar.records.codec import decode, encode
@@ -73,7 +74,7 @@ class TestProcess:
     def end(self) -> None:
         """End it and all that it started."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+            signal_group(own_group(self.process))
         # One that hangs in the kernel stays; nobody waits for it.
         self.process.poll()
         for pipe in (self.process.stdin, self.process.stdout):

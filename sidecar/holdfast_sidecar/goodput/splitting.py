@@ -13,7 +13,7 @@ from holdfast_sidecar.records.account import MICRO, Account, Category
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.slowness import Cause, SlowStanding
 
-STOOD = HANGS | OF_HARDWARE | {"crash", "node_lost", "node_left", "agent_restarted"}
+STOOD = HANGS | OF_HARDWARE | {"crash", "node_lost", "node_left", "unreachable", "agent_restarted"}
 """Causes after whose onset no step is made any more."""
 
 TOLD_APART = frozenset({Cause.EVALUATION.value, Cause.SAVING.value, Cause.RECOMPILATION.value})

@@ -7,22 +7,23 @@ from __future__ import annotations
 
 import logging
 import os
+import platform
 import sys
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
-from holdfast import environment
+from holdfast import attachment, environment, switches
 from holdfast_sidecar.launcher.first_process import stand_aside
 
-OLDEST_TORCH = (2, 6)
-"""Older ones lack RendezvousInfo's bootstrap store in the shape used here."""
+OLDEST_TORCH = (2, 10)
+"""In older ones `torch.load(weights_only=True)` can corrupt memory (CVE-2026-24747)."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Launch, and answer with the exit code."""
     stand_aside()
-    if (problem := torch_problem()) is not None:
+    if problem := python_problem() or torch_problem() or switches.problem():
         return refuse(problem)
     # Only now: with no torch, or one too old, these imports would fail less clearly.
     from holdfast_sidecar.bad_input import BadInput
@@ -37,6 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return exit_code_of(parsed)
     except BadInput as error:
         return refuse(" ".join(str(error).split()))
+
+
+def python_problem() -> str:
+    """Why this Python can't be used; empty when it can."""
+    if not attachment.is_free_threaded():
+        return ""
+    version = platform.python_version()
+    return f"Python {version} is free-threaded: Holdfast needs a build with the GIL"
 
 
 def torch_problem() -> str | None:

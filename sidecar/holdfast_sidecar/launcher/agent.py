@@ -28,6 +28,7 @@ from holdfast_sidecar.launcher.checkpoint_news import CheckpointNews
 from holdfast_sidecar.launcher.course import Course
 from holdfast_sidecar.launcher.inheritance import inherited
 from holdfast_sidecar.launcher.local_ranks import LocalRanks
+from holdfast_sidecar.launcher.ownership import make_if_possible
 from holdfast_sidecar.launcher.pause_news import PauseNews
 from holdfast_sidecar.launcher.preemption import Preempted, Preemption, at_once
 from holdfast_sidecar.launcher.rank_ends import RankEnd, forgive, own_ends
@@ -47,14 +48,12 @@ from holdfast_sidecar.launcher.seating import announce, assign_workers, context_
 from holdfast_sidecar.launcher.slowness_news import SlownessNews
 from holdfast_sidecar.launcher.spare import Spare
 from holdfast_sidecar.launcher.standby import Standby
-from holdfast_sidecar.launcher.standing import Standing, while_running
+from holdfast_sidecar.launcher.standing import ExitBarrier, Standing, while_running
+from holdfast_sidecar.launcher.torch_config import GRACE_S, supported
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.redaction import Redaction, secrets_among
 
 logger = logging.getLogger(__name__)
-
-EXIT_BARRIER_S = 300.0
-"""How long ranks that ended well wait for a store that is away; torchrun's exit barrier."""
 
 
 class JobFailed(JobStopped):
@@ -77,7 +76,8 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         standby: Standby | None = None,
         **stock: Any,
     ) -> None:
-        super().__init__(spec, **stock)
+        super().__init__(spec, **supported(LocalElasticAgent, **stock))
+        self._grace_s = float(stock.get("shutdown_timeout") or GRACE_S)
         self._pcontext: Any = None
         self._rendezvous_handler = rendezvous
         self._context = replace(context, holds_termination=bool(context.checkpoint_dir))
@@ -89,6 +89,7 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         if standby is not None:
             rendezvous.beside = Spare(standby, rendezvous.watch, spec, context).look
         self._course = Course(-1)
+        self._barrier = ExitBarrier()
         self._checkpoint_news = CheckpointNews()
         self._pause_news = PauseNews()
         self._slowness_news = SlownessNews()
@@ -126,8 +127,9 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         ranks = {worker.local_rank: worker.global_rank for worker in worker_group.workers}
         secrets = secrets_among(os.environ)  # the ranks inherit them
         self._course = Course(plan.attempt, ranks, redaction=Redaction(secrets))
+        self._barrier = ExitBarrier()
         context = context_for(self._context, plan)
-        context.places.evidence(plan.attempt).mkdir(parents=True, exist_ok=True)
+        make_if_possible(context.places.evidence(plan.attempt))
         for line in announce(assignment):
             logger.info("%s", line)
         started = self._start_in(context, worker_group)
@@ -140,13 +142,14 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         self._rendezvous_handler.reporter.say(warm_modules=list(modules))
 
     def _start_in(self, context: RankContext, worker_group: WorkerGroup) -> dict[int, Any]:
+        is_program = isinstance(worker_group.spec.entrypoint, str)
         start = start_cold if self._standby is None else self._standby.start
         started: dict[int, Any]
         with (
             signals_handled_by(self._preemption.handle),
-            ranks_started_by(start, lambda env: rank_environment(env, context)),
+            ranks_started_by(start, lambda env: rank_environment(env, context), is_program),
         ):
-            if isinstance(worker_group.spec.entrypoint, str):
+            if is_program:
                 started = super()._start_workers(worker_group)
             else:
                 with inherited(rank_environment(os.environ, context)):
@@ -154,7 +157,7 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         return started
 
     def _stop_workers(self, worker_group: WorkerGroup) -> None:
-        self._shutdown(timeout=self._shutdown_timeout)
+        self._shutdown()
         # The store is served as long as anyone holds it, and --master-port is needed again.
         self._store = worker_group.store = None
 
@@ -165,15 +168,16 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
 
         death_sig: the signal that this launcher got; None: it got none.
         """
-        grace_s = self._shutdown_timeout if timeout is None else timeout
+        grace_s = self._grace_s if timeout is None else float(timeout)
         self._tell_leaving(death_sig)
         is_asked, death_sig = death_sig is not None, death_sig or signal.SIGTERM
         dying, finished = self._local_ranks.read_dying(), self._finished()
         holding = self._ranks_with(Flag.HOLDS_TERMINATION)
-        self._local_ranks.end(death_sig, float(grace_s), holding, is_asked)
+        self._local_ranks.end(death_sig, grace_s, holding, is_asked)
         self._take_last_ends(dying, finished)
         # Of subprocesses nothing is left to wait for; the rest of torch's own way is still needed.
-        super()._shutdown(death_sig, timeout=int(grace_s))
+        stock = super()._shutdown
+        stock(death_sig, **supported(stock, timeout=int(grace_s)))
         self._pcontext = None
 
     def _tell_leaving(self, received: signal.Signals | None) -> None:
@@ -192,22 +196,21 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
 
     def _oversee(self) -> RunResult | None:
         """Watch ranks and plan until the attempt is over; None when there will be another."""
-        succeeded_at = None
         while True:
             self._look()
             self._mind_preemption()
             self._tell_news()
-            if self._course.has_succeeded:
-                succeeded_at = succeeded_at or time.monotonic()
-                if self._gave_up_waiting(succeeded_at):
-                    return self._success()
+            if self._course.has_succeeded and self._gave_up_waiting(time.monotonic()):
+                return self._success()
+            if self._course.is_over and self._course.has_failed:
+                self._rendezvous_handler.leave_if_unled(self._barrier)
             standing = self._standing()
             if standing is Standing.DONE:
                 return self._success()
             if standing is Standing.STOPPED:
                 plan = self._rendezvous_handler.watch.plan
                 assert plan is not None
-                self._shutdown(timeout=self._shutdown_timeout)
+                self._shutdown()
                 raise self._failed(plan)
             if standing is Standing.END:
                 return None
@@ -342,10 +345,12 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
                 ends.append(end)
         return ends
 
-    def _gave_up_waiting(self, since: float) -> bool:
-        if self._rendezvous_handler.watch.is_up or time.monotonic() - since < EXIT_BARRIER_S:
+    def _gave_up_waiting(self, now: float) -> bool:
+        """Whether nobody has been there for so long who could say that the job is done."""
+        why = self._rendezvous_handler.watch.why_unled
+        if not self._barrier.is_over(why, now):
             return False
-        logger.warning("all ranks here ended well and the coordination server is away: leaving")
+        logger.warning("all ranks here ended well and %s: leaving", why)
         return True
 
     def _success(self) -> RunResult:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from torch.distributed.argparse_util import check_env
 from torch.distributed.run import get_args_parser
 
 from holdfast_sidecar.bad_input import BadInput
@@ -72,7 +73,7 @@ def make_parser() -> ArgumentParser:
         "--job",
         metavar="NAME",
         help="The job's name, whose checkpoints it goes on from (default: --rdzv-id, else the "
-        "script's name; without --redis with an ending that the checkpoint directory decides).",
+        "script's name with an ending; several nodes need one, except under Slurm).",
     )
     ours.add_argument("--node", metavar="NAME", help="This node's name (default: host name).")
     ours.add_argument(
@@ -103,7 +104,7 @@ def make_parser() -> ArgumentParser:
     )
     ours.add_argument(
         "--no-standby",
-        action="store_true",
+        action=check_env,
         help="Keep no warm interpreters: restarts then take the time that importing torch takes.",
     )
     unset = {"rdzv_backend": None, "max_restarts": None}

@@ -14,12 +14,15 @@ from datetime import timedelta
 
 from torch.distributed import TCPStore
 
+from holdfast_sidecar.threads import start_thread
+
 BACKLOG = 1024
 TIMEOUT = timedelta(seconds=300)
 """torch's own default for a key that others set."""
 
-CONNECT_S = 5.0
-"""Patience with a store whose host accepts connections: a living one answers in milliseconds."""
+CONNECT_S = 1.0
+"""Patience with a store whose host accepts connections, before the plan is looked at: a living one
+answers in milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -63,30 +66,41 @@ def is_reachable(endpoint: Endpoint, timeout_s: float) -> bool:
     return False
 
 
-def connect_store(endpoint: Endpoint, patience_s: float = CONNECT_S) -> TCPStore | None:
-    """Connect to the store that node rank 0 opened; None when it does not answer.
+class Connecting:
+    """Connects to the store that node rank 0 opened.
 
     TCPStore's own timeout leaves out its first exchange: from a host that is frozen or was cut off
-    it would never return. So it is tried in a thread, which then stays behind.
+    it would never return. So it is tried in a thread, one for each endpoint, which may stay behind.
     """
-    answers: queue.SimpleQueue[TCPStore | None] = queue.SimpleQueue()
 
-    def connect() -> None:
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self._answers: queue.SimpleQueue[TCPStore | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def wait(self, patience_s: float = CONNECT_S) -> TCPStore | None:
+        """The store; None when it does not answer within this time, or refuses. Ask again then."""
+        if self._thread is None:
+            self._thread = start_thread(self._connect, "holdfast-connect")
+        if self._thread is None:
+            return None
+        with contextlib.suppress(queue.Empty):
+            answer = self._answers.get(timeout=patience_s)
+            self._thread = None
+            return answer
+        return None
+
+    def _connect(self) -> None:
         store = None
         with contextlib.suppress(RuntimeError):
             store = TCPStore(
-                endpoint.host,
-                endpoint.port,
+                self.endpoint.host,
+                self.endpoint.port,
                 is_master=False,
                 wait_for_workers=False,
                 timeout=TIMEOUT,
             )
-        answers.put(store)
-
-    threading.Thread(target=connect, name="holdfast-connect", daemon=True).start()
-    with contextlib.suppress(queue.Empty):
-        return answers.get(timeout=patience_s)
-    return None
+        self._answers.put(store)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -39,6 +39,11 @@ class Course:
         return {end.local_rank for end in self.ends}
 
     @property
+    def is_over(self) -> bool:
+        """Whether all ranks ended, however."""
+        return len(self.ends) == len(self.ranks)
+
+    @property
     def has_failed(self) -> bool:
         """Whether a rank ended badly."""
         return any(end.exit_code != 0 for end in self.ends)
@@ -46,7 +51,7 @@ class Course:
     @property
     def has_succeeded(self) -> bool:
         """Whether all ranks ended, and well."""
-        return len(self.ends) == len(self.ranks) and not self.has_failed
+        return self.is_over and not self.has_failed
 
     def take(self, ended: Sequence[RankEnd], error_files: Mapping[int, str]) -> None:
         """Take in what was noticed in one look."""

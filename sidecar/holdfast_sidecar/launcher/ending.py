@@ -11,10 +11,12 @@ import os
 import select
 import signal
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from holdfast import ending_processes
 from holdfast.identity import read_status
 from holdfast.page import END_SIGNAL
+from holdfast.permit import own_child, own_group, own_session
 from holdfast_sidecar.launcher.rank_ends import read_exit_code
 from holdfast_sidecar.resource_trackers import is_tracker, sessions_of, wait_for_trackers
 
@@ -24,7 +26,10 @@ LOOK_S = 0.05
 """How often a stopped rank is looked for while the grace runs."""
 
 KILL_PATIENCE_S = 5.0
-"""After SIGKILL a process ends at once, unless the kernel holds it (D state): not waited for."""
+"""After SIGKILL a process ends at once, unless the kernel holds it (D state)."""
+
+HELD_PATIENCE_S = 60.0
+"""For one that the kernel holds: it may hold its GPU's memory, which the next attempt needs."""
 
 TELL_AFTER_S = 1.0
 """Most ranks end sooner; whoever asked for the end then hears what is waited for."""
@@ -64,10 +69,27 @@ def end_ranks(
         elif late and grace_s > 0:
             logger.warning("%d ranks did not end within %g s: killed", len(late), grace_s)
         trackers = _kill_but_trackers(ranks)
-        wait_for_exit(ranks, KILL_PATIENCE_S)
+        await_killed(ranks, is_leaving=is_asked or is_cut)
         wait_for_trackers(trackers)
         for pid in ranks:
             signal_group(pid, signal.SIGKILL)
+
+
+def await_killed(
+    pids: Sequence[int],
+    is_leaving: bool,
+    wait: Callable[[Sequence[int], float], bool] | None = None,
+) -> None:
+    """Wait for ranks that were killed; longer, and with a word, for those that the kernel holds.
+    is_leaving: no attempt follows here that they could be in the way of."""
+    wait = wait or wait_for_exit
+    if wait(pids, KILL_PATIENCE_S):
+        return
+    held = ", ".join(str(pid) for pid in alive(pids))
+    words = "killed, and held by the kernel: pid %s; until it ends it may hold its GPU's memory"
+    logger.warning(words, held)
+    if not is_leaving and not wait(pids, HELD_PATIENCE_S):
+        logger.warning("not waited for any longer: pid %s", held)
 
 
 def end_holding(pids: Iterable[int], first: signal.Signals) -> None:
@@ -76,7 +98,7 @@ def end_holding(pids: Iterable[int], first: signal.Signals) -> None:
         return
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, END_SIGNAL)
+            ending_processes.signal_child(own_child(pid), END_SIGNAL)
 
 
 def alive(pids: Sequence[int]) -> list[int]:
@@ -88,9 +110,9 @@ def signal_group(pid: int, number: signal.Signals) -> None:
     """Signal the group that a rank leads; the rank alone when it leads none (--run-path)."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if os.getpgid(pid) == pid:
-            os.killpg(pid, number)
+            ending_processes.signal_group(own_group(pid), number)
         else:
-            os.kill(pid, number)
+            ending_processes.signal_child(own_child(pid), number)
 
 
 def wait_for_exit(pids: Sequence[int], timeout_s: float) -> bool:
@@ -133,7 +155,8 @@ def _kill_but_trackers(ranks: Sequence[int]) -> list[int]:
             trackers.append(pid)
         else:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+                permit = own_child(pid) if pid in ranks else own_session(pid, ranks)
+                ending_processes.signal_child(permit)
     return trackers
 
 

@@ -14,14 +14,15 @@ from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
 from holdfast_sidecar.launcher.arguments import Arguments
 from holdfast_sidecar.launcher.launch import launch
 from holdfast_sidecar.launcher.preemption import Preempted
-from holdfast_sidecar.launcher.rendezvous import JobStopped, NotFormedAgain
-from holdfast_sidecar.launcher.signals import handle
+from holdfast_sidecar.launcher.rendezvous import JobStopped, NotFormedAgain, Unled
+from holdfast_sidecar.launcher.signals import handle, heeded
 
 
 def exit_code_of(arguments: Arguments) -> int:
     """Launch; say what ended it. BadInput goes to the caller."""
     with contextlib.ExitStack() as at_exit:
         try:
+            arguments.torch.signals_to_handle = heeded(arguments.torch.signals_to_handle)
             handle(arguments.torch.signals_to_handle)
             # torch's decorator leaves the first failure's error file to a launcher above this one.
             record(launch)(arguments, at_exit)
@@ -31,6 +32,8 @@ def exit_code_of(arguments: Arguments) -> int:
             return leave(stopped) if isinstance(stopped, JobStopped) else 1
         except JobStopped as stopped:
             return leave(stopped)
+        except Unled:
+            return EXIT_REQUEUE
         except NotFormedAgain as error:
             print(f"holdfast: {error}", file=sys.stderr)
             return 1

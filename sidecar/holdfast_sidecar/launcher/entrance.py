@@ -6,9 +6,11 @@ What all nodes must have in common, and the rendezvous handler. Nothing is start
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,11 +23,18 @@ from holdfast_sidecar.coordination.store import StoreUnavailable
 from holdfast_sidecar.decisions.admission import mode_of_gate
 from holdfast_sidecar.launcher.address import own_address
 from holdfast_sidecar.launcher.gate_notice import awaits_gate
+from holdfast_sidecar.launcher.launch_identity import (
+    describe_command,
+    launch_command,
+    launch_of,
+    scheduler_job,
+)
 from holdfast_sidecar.launcher.machine import read_machine
+from holdfast_sidecar.launcher.ownership import Ownership
 from holdfast_sidecar.launcher.plan_watch import PlanWatch
-from holdfast_sidecar.launcher.rendezvous import LAST_CALL_S, HoldfastRendezvous, new_incarnation
+from holdfast_sidecar.launcher.rendezvous import LAST_CALL_S, HoldfastRendezvous
 from holdfast_sidecar.launcher.reporting import Reporter
-from holdfast_sidecar.launcher.time_limit import read_end
+from holdfast_sidecar.launcher.time_limit import read_left_s, started_again
 from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.settings import PolicySettings, Settings
 from holdfast_sidecar.shared_settings import check_settings_shared
@@ -65,13 +74,17 @@ class Entrance:
     spares: int
     slots: int
     script: str
-    """Name of the training script, without its directory."""
+    """The training script, as it was given."""
     local_address: str | None
     timeouts: Timeouts
     max_restarts: int | None = None
     role: str = "default"
     has_sidecar: bool = False
     """One serves this node, or is about to."""
+    arguments: tuple[str, ...] = ()
+    """Of the training script."""
+    has_id: bool = False
+    """Whoever starts the nodes gave them an id in common (--rdzv-id)."""
 
     def check_shared(self) -> None:
         """Refuse a job name that is in use with other settings."""
@@ -84,7 +97,8 @@ class Entrance:
                 {
                     "nnodes": f"{least}" if least == most else f"{least}:{most}",
                     "spares": self.spares,
-                    "script": self.script,
+                    "script": Path(self.script).name,
+                    "launch": launch_of(os.environ),
                     "checkpoint.dir": self.settings.checkpoint.dir,
                 },
             )
@@ -93,30 +107,37 @@ class Entrance:
         finally:
             store.close()
 
-    def make_rendezvous(self, node: str) -> HoldfastRendezvous:
+    def make_rendezvous(self, owned: Ownership) -> HoldfastRendezvous:
         """The handler of the node that this launcher owns."""
         redis, heartbeat_s = self.settings.redis, self.settings.sidecar.heartbeat_s
         stores = [
             open_store(redis, self.job, os.environ, hears_reports=False)
             for _ in ("reports", "plans")
         ]
+        first = self._first_report(owned)
         return HoldfastRendezvous(
-            reporter=Reporter(stores[0], self._first_report(node), heartbeat_s),
+            reporter=Reporter(stores[0], first, heartbeat_s, dead=[owned.before]),
             watch=PlanWatch(stores[1], heartbeat_s),
             run_id=self.job,
             join_timeout_s=self.timeouts.join_s,
             gate_acts=mode_of_gate(self.settings) == "act",
         )
 
-    def _first_report(self, node: str) -> AgentReport:
+    def _launch_command(self, node: str, address: str) -> str:
+        return launch_command(
+            self.script, self.arguments, {node, address, socket.gethostname(), socket.getfqdn()}
+        )
+
+    def _first_report(self, owned: Ownership) -> AgentReport:
+        address = own_address(self.local_address, self.settings.redis.url)
         return AgentReport(
-            node=node,
-            incarnation=new_incarnation(),
+            node=owned.node,
+            incarnation=owned.incarnation,
             state="joining",
             attempt=-1,
             beat=0,
             slots=self.slots,
-            address=own_address(self.local_address, self.settings.redis.url),
+            address=address,
             min_nodes=self.nodes[0],
             max_nodes=self.nodes[1],
             spares=self.spares,
@@ -127,7 +148,12 @@ class Entrance:
             machine=self.settings.sidecar.machine or read_machine(),
             role=self.role,
             pid=os.getpid(),
-            ends_unix_s=read_end(self.settings.policy, os.environ, time.time()),
+            launch=launch_of(os.environ),
+            launch_number=started_again(os.environ),
+            launch_command=self._launch_command(owned.node, address),
+            has_launch_id=self.has_id or bool(scheduler_job(os.environ)),
+            command=describe_command(self.script, self.arguments, self.slots, self.settings),
+            left_s=read_left_s(self.settings.policy, os.environ, time.time()),
             awaits_gate=awaits_gate(
                 self.settings.gate, self.has_sidecar, self.settings.paths.machine_root
             ),

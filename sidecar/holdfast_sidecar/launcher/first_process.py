@@ -10,6 +10,9 @@ import os
 import signal
 import time
 
+from holdfast.ending_processes import signal_child
+from holdfast.permit import own_child
+
 PASSED_ON = frozenset(
     {
         signal.SIGTERM,
@@ -49,7 +52,7 @@ def attend(launcher: int) -> int:
         number = signal.sigwait(heard)
         if number != signal.SIGCHLD:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(launcher, number)
+                signal_child(own_child(launcher), number)
             continue
         ended, _ = reap()
         if launcher in ended:

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import secrets
 from dataclasses import dataclass, replace
-from pathlib import Path
 from urllib.parse import urlsplit
 
 from holdfast import environment as names
+from holdfast.owned import owned_file
+from holdfast.removing import rmdir, unlink
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.coordination.address import SCHEMES, without_password
 from holdfast_sidecar.coordination.connection import connect, describe
 from holdfast_sidecar.coordination.server_checks import check_server
 from holdfast_sidecar.places import Places
-from holdfast_sidecar.server.embedded import start_server
+from holdfast_sidecar.server.embedded import NoRoom, start_server
 from holdfast_sidecar.server.keeping import KeptServer
 from holdfast_sidecar.settings import RedisSettings
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -37,18 +41,26 @@ class JobServer:
         }
         path = where.server_record
         temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as f:
-            json.dump(record, f)
-        temporary.rename(path)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        try:
+            with os.fdopen(os.open(temporary, flags, 0o600), "w") as file:
+                json.dump(record, file)
+            temporary.rename(path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                unlink(owned_file(temporary))
+            means = "commands need --redis to" if self.own is None else "no command can"
+            logger.warning("%s: %s find this job", error, means)
 
     def close(self, where: Places) -> None:
         """End a server of our own; its record would lead nowhere then."""
         if self.own is None:
             return
-        where.server_record.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            unlink(owned_file(where.server_record))
         self.own.stop()
         with contextlib.suppress(OSError):
-            self.own.directory.rmdir()
+            rmdir(owned_file(self.own.directory))
 
 
 def given_url(settings: RedisSettings, rdzv_endpoint: str) -> str:
@@ -69,12 +81,19 @@ def reach(settings: RedisSettings) -> JobServer:
     return JobServer(settings)
 
 
-def start_own(settings: RedisSettings, directory: Path) -> JobServer:
-    """Start and keep a server for this job alone. Call it from the main thread: it dies with it."""
+def start_own(settings: RedisSettings, where: Places) -> JobServer:
+    """Start and keep a server for this job alone. Call it from the main thread: it dies with it.
+
+    Where the state's disk takes nothing, its few files lie in the node's shared memory.
+    """
     for name in names.NEVER_FOR_RANKS:
         # The password that waits there is for another server.
         os.environ.pop(name, None)
-    server = KeptServer(start_server(directory))
+    try:
+        started = start_server(where.server)
+    except NoRoom:
+        started = start_server(where.local_server)
+    server = KeptServer(started)
     server.start()
     own = replace(settings, url=server.url, user="", password_file=str(server.password_file))
     return JobServer(own, server)

@@ -12,7 +12,7 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,29 +25,36 @@ from torch.distributed.elastic.rendezvous.registry import get_rendezvous_handler
 from torch.distributed.launcher.api import LaunchConfig
 from torch.distributed.run import parse_min_max_nnodes
 
+from holdfast import environment as names
 from holdfast.attachment import python_path
 from holdfast_sidecar import configuration
 from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.checkpoints.ledger import other_owners
+from holdfast_sidecar.checkpoints.ledger import other_owners, untouched_here
 from holdfast_sidecar.configuration import COMMAND_LINE, Effective
-from holdfast_sidecar.launcher import job_server, ownership
+from holdfast_sidecar.home import user_name
+from holdfast_sidecar.launcher import finished_jobs, job_server, ownership
 from holdfast_sidecar.launcher.agent import HoldfastAgent, JobFailed
 from holdfast_sidecar.launcher.arguments import Arguments
 from holdfast_sidecar.launcher.entrance import Entrance, Timeouts, read_timeouts
 from holdfast_sidecar.launcher.job_server import JobServer
+from holdfast_sidecar.launcher.launch_identity import scheduler_launch
 from holdfast_sidecar.launcher.preemption import Preempted, Preemption
 from holdfast_sidecar.launcher.rank_environment import SHARED_STORE_OFF, RankContext
-from holdfast_sidecar.launcher.rendezvous import HoldfastRendezvous
+from holdfast_sidecar.launcher.rendezvous import HoldfastRendezvous, Unled
 from holdfast_sidecar.launcher.sidecar_process import SidecarProcess, has_own_sidecar
 from holdfast_sidecar.launcher.signals import ignore
+from holdfast_sidecar.launcher.slot_holder import SlotHolder
 from holdfast_sidecar.launcher.standby import Standby
 from holdfast_sidecar.launcher.stock_agent import StockAgent
-from holdfast_sidecar.launcher.torch_config import Launch, make_launch, supported
+from holdfast_sidecar.launcher.torch_config import Launch, make_launch
+from holdfast_sidecar.places import LONGEST_NAME
 from holdfast_sidecar.preflight import check_node, losses
 from holdfast_sidecar.reach import exposure
 from holdfast_sidecar.settings import CheckpointSettings, Settings
 
 logger = logging.getLogger(__name__)
+
+TORCH_SIGNALS = "TORCHELASTIC_SIGNALS_TO_HANDLE"
 
 
 @dataclass(frozen=True)
@@ -98,12 +105,13 @@ def launch(arguments: Arguments, at_exit: contextlib.ExitStack) -> None:
     effective = load_settings(arguments)
     redis_url = "" if arguments.torch.standalone else effective.settings.redis.url
     needs_server = arguments.uses_own_rendezvous
-    if not redis_url and needs_server and (nodes[1] > 1 or arguments.spares):
+    is_several = nodes[1] > 1 or arguments.spares > 0
+    if not redis_url and needs_server and is_several:
         raise BadInput(
             "more than one node needs a common Redis: give --redis URL "
             "(or choose one of torch's own rendezvous with --rdzv-backend)"
         )
-    job = name_job(arguments, not redis_url, effective.settings.checkpoint.dir)
+    job = name_job(arguments, not redis_url, is_several, effective.settings.checkpoint.dir)
     given = arguments.node and ownership.checked("--node", arguments.node)
     remark_on_checkpoints(effective.settings.checkpoint, job)
     made = make_launch(arguments, job, effective.settings.policy)
@@ -114,27 +122,41 @@ def launch(arguments: Arguments, at_exit: contextlib.ExitStack) -> None:
     check_node(effective.settings, made.config.nproc_per_node)
     for loss in losses(effective.settings).values():
         logger.warning("%s", loss)
+    if why := made.why_unhooked():
+        logger.warning("ranks will run without Holdfast's hooks: %s", why)
     with contextlib.ExitStack() as ends:
+        ends.callback(finished_jobs.trim_in_time, effective.settings.paths)
         ownership.sweep(effective.settings.paths)
         name = given or (None if redis_url else ownership.as_name(socket.gethostname()))
         owned = ownership.own_node(effective.settings.paths, job, name)
-        ends.callback(owned.release)
+        ends.callback(_tidy, owned.release)
         ownership.sweep_pages(owned.places.shm)
         ownership.sweep_slots(owned.places.shm)
         if redis_url:
             server = job_server.reach(effective.settings.redis)
         else:
-            server = job_server.start_own(effective.settings.redis, owned.places.server)
-        ends.callback(server.close, owned.places)
+            server = job_server.start_own(effective.settings.redis, owned.places)
+        ends.callback(_tidy, server.close, owned.places)
         settings = dataclasses.replace(effective.settings, redis=server.settings)
         entrance = make_entrance(settings, job, arguments, nodes, made.config, timeouts)
         site = Site(owned, server, made, entrance)
         if needs_server:
             entrance.check_shared()
+        if redis_url and not (arguments.job or arguments.torch.rdzv_id != "none"):
+            logger.info("this job is called %s, as neither --job nor --rdzv-id was given", job)
         server.write_record(owned.places)
         beside = ends.enter_context(sidecar(site, effective, observes=not needs_server))
         ends.callback(ignore, arguments.torch.signals_to_handle)
         run_agent(site, arguments, beside)
+
+
+def _tidy(end: Callable[..., None], *given: object) -> None:
+    """What can't be removed, as from a disk that has turned read-only, doesn't change how the job
+    ended."""
+    try:
+        end(*given)
+    except OSError as error:
+        logger.warning("%s: it is left there", error)
 
 
 def parse_nodes(arguments: Arguments) -> tuple[int, int]:
@@ -163,21 +185,38 @@ def load_settings(arguments: Arguments) -> Effective:
     return effective
 
 
-def name_job(arguments: Arguments, is_alone: bool, checkpoint_dir: str) -> str:
-    """--job, else --rdzv-id, else the script's name; unique where no other node must guess it.
+def has_rdzv_id(arguments: Arguments) -> bool:
+    """Whether --rdzv-id says which nodes belong together."""
+    return bool(arguments.torch.rdzv_id != "none" and not arguments.torch.standalone)
+
+
+def name_job(arguments: Arguments, is_alone: bool, is_several: bool, checkpoint_dir: str) -> str:
+    """--job, else --rdzv-id, else the script's name and what tells this launch from all others.
 
     Checkpoints are the job's of that name, so where it saves the same command has the same name.
+    is_alone: on a server of its own. is_several: more launchers than this one must find the name.
     """
     if arguments.job:
         return ownership.checked("--job", arguments.job)
-    given = arguments.torch.rdzv_id
-    if given != "none" and not arguments.torch.standalone:
-        return ownership.as_name(given)
+    if has_rdzv_id(arguments):
+        return ownership.as_name(arguments.torch.rdzv_id)
     script = ownership.as_name(Path(arguments.torch.training_script).stem)
-    if not is_alone:
-        return script
-    place = hashlib.sha256(checkpoint_dir.encode()).hexdigest()[:6] if checkpoint_dir else ""
-    return f"{script[:50]}-{place or secrets.token_hex(3)}"
+    if is_alone:
+        place = hashlib.sha256(checkpoint_dir.encode()).hexdigest()[:6] if checkpoint_dir else ""
+        return f"{script[:50]}-{place or secrets.token_hex(3)}"
+    # One node that saves nowhere has nothing to find again, and others like it may run beside it.
+    is_known = is_several or checkpoint_dir
+    launch = scheduler_launch(os.environ, is_one_node=not is_several) if is_known else ""
+    if not launch and is_several:
+        raise BadInput(
+            "several nodes on a shared Redis need a name that no other launch has: give --job NAME "
+            f"on each of them, or {names.LAUNCH_ID} in their environment"
+        )
+    if not launch and checkpoint_dir:
+        here = f"{user_name()}@{socket.gethostname()}:{checkpoint_dir}"
+        launch = hashlib.sha256(here.encode()).hexdigest()[:8]
+    launch = ownership.as_name(launch or secrets.token_hex(4))
+    return f"{script[: LONGEST_NAME - len(launch) - 1]}-{launch}"
 
 
 def remark_on_checkpoints(settings: CheckpointSettings, job: str) -> None:
@@ -192,6 +231,8 @@ def remark_on_checkpoints(settings: CheckpointSettings, job: str) -> None:
             ", ".join(others),
             job,
         )
+    for line in untouched_here(settings.dir):
+        logger.warning("%s", line)
 
 
 @contextlib.contextmanager
@@ -202,15 +243,16 @@ def sidecar(site: Site, effective: Effective, observes: bool) -> Iterator[Sideca
         yield None
         return
     arguments = sidecar_arguments(site, effective, observes)
-    process = SidecarProcess(arguments, site.owned.places)
-    process.start()
-    try:
-        yield process
-    except (SignalException, Preempted):
-        process.note_told_to_end()
-        raise
-    finally:
-        process.stop()
+    with SlotHolder(site.owned.places.shm) as holder:
+        process = SidecarProcess(arguments, site.owned.places, holder.link)
+        process.start()
+        try:
+            yield process
+        except (SignalException, Preempted):
+            process.note_told_to_end()
+            raise
+        finally:
+            process.stop()
 
 
 def sidecar_arguments(site: Site, effective: Effective, observes: bool) -> list[str]:
@@ -231,6 +273,8 @@ def sidecar_arguments(site: Site, effective: Effective, observes: bool) -> list[
 
 def run_agent(site: Site, arguments: Arguments, beside: SidecarProcess | None) -> None:
     """Run torch's agent: ours on the leader's plan, or torch's on torch's rendezvous."""
+    # Where torch starts ranks it handles these, and four of its own where none are named here.
+    os.environ[TORCH_SIGNALS] = arguments.torch.signals_to_handle
     standby = None
     if arguments.uses_own_rendezvous:
         rendezvous = make_rendezvous(site, arguments)
@@ -247,7 +291,7 @@ def run_agent(site: Site, arguments: Arguments, beside: SidecarProcess | None) -
             site.context,
             preemption,
             standby,
-            **supported(LocalElasticAgent, **site.launch.agent_options()),
+            **site.launch.agent_options(),
         )
     else:
         os.environ.setdefault(SHARED_STORE_OFF, "1")
@@ -255,7 +299,7 @@ def run_agent(site: Site, arguments: Arguments, beside: SidecarProcess | None) -
         agent = StockAgent(
             site.launch.make_spec(rendezvous),
             site.context,
-            **supported(LocalElasticAgent, **site.launch.agent_options()),
+            **site.launch.agent_options(),
         )
     try:
         follow(agent, rendezvous, site.launch)
@@ -283,7 +327,7 @@ def follow(agent: LocalElasticAgent, rendezvous: object, made: Launch) -> None:
         if not stopped.failures:
             raise
         raise ChildFailedError(Path(made.script).name, dict(stopped.failures)) from stopped
-    except Preempted:
+    except (Preempted, Unled):
         events.record(agent.get_event_failed(), handler)
         raise
     except SignalException:
@@ -327,19 +371,21 @@ def make_entrance(
         nodes=nodes,
         spares=arguments.spares,
         slots=config.nproc_per_node,
-        script=Path(given.training_script).name,
+        script=given.training_script,
+        arguments=tuple(given.training_script_args),
         local_address=given.local_addr,
         timeouts=timeouts,
         max_restarts=None if given.max_restarts is None else int(given.max_restarts),
         role=given.role,
         has_sidecar=True,
+        has_id=not arguments.job and has_rdzv_id(arguments),
     )
 
 
 def make_rendezvous(site: Site, arguments: Arguments) -> HoldfastRendezvous:
     """Our rendezvous handler for this node; nothing is started yet."""
     given = arguments.torch
-    rendezvous = site.entrance.make_rendezvous(site.owned.node)
+    rendezvous = site.entrance.make_rendezvous(site.owned)
     # On one node --master-addr and --master-port are what the ranks are given, as in torchrun.
     rendezvous.master_address = given.master_addr if site.entrance.nodes[1] == 1 else ""
     rendezvous.master_port = int(given.master_port or 0)

@@ -7,22 +7,28 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import re
-import shutil
 import socket
-import stat
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.own_directory import NotPrivate, make_closed, open_own_part, open_private
+from holdfast.owned import owned_file, remove_own
 from holdfast.page import DEVICES_SUFFIX, GROUPS_SUFFIX, LAYOUT_SUFFIX, SOCKET_SUFFIX
+from holdfast.removing import rmdir, unlink
 from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
+from holdfast_sidecar.actions.sweeping import all_unlocked, is_slot_in_use
 from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.listing import find
-from holdfast_sidecar.places import LONGEST_NAME, NAME, Places, places
+from holdfast_sidecar.own_places import make_state, open_shm, remove_node
+from holdfast_sidecar.places import LONGEST_NAME, NAME, Places, places, shm_root
 from holdfast_sidecar.settings import PathSettings
+from holdfast_sidecar.sidecar_record import STAND_IN
+
+logger = logging.getLogger(__name__)
 
 EXPIRED_S = 3600.0
 """Pages of a run that was killed are kept this long: its evidence, should anyone look."""
@@ -42,13 +48,14 @@ class Ownership:
     node: str
     places: Places
     lock_fd: int
+    incarnation: str
+    """A name for this start of a launcher, which lies in the lock."""
+    before: str = ""
+    """Of the launcher that had the lock before, if it was killed: it is dead for certain."""
 
     def release(self) -> None:
         """Remove what lies in shared memory and give the node up."""
-        shutil.rmtree(self.places.shm, ignore_errors=True)
-        for folder in (self.places.shm.parent, self.places.shm.parent.parent):
-            with contextlib.suppress(OSError):  # other nodes or jobs are there
-                folder.rmdir()
+        remove_node(self.places.shm)
         os.close(self.lock_fd)
 
 
@@ -58,12 +65,34 @@ def own_node(settings: PathSettings, job: str, name: str | None) -> Ownership:
         where = places(settings, job, node)
         lock_fd = _lock(where)
         if lock_fd is not None:
-            where.state.mkdir(parents=True, exist_ok=True, mode=0o700)
-            return Ownership(node, where, lock_fd)
+            make_state(where)
+            before, incarnation = _read_incarnation(lock_fd), new_incarnation()
+            os.truncate(lock_fd, 0)
+            os.pwrite(lock_fd, incarnation.encode(), 0)
+            return Ownership(node, where, lock_fd, incarnation, before)
     raise BadInput(
         f"a launcher of job {job!r} runs on node {name or socket.gethostname()!r} of this machine "
         "already: choose another --job or --node, or end that one first"
     )
+
+
+def make_if_possible(folder: Path) -> None:
+    """Make a directory below the state directory. What a full disk or a quota has no room for is
+    not kept; nobody's ranks are ended for it."""
+    try:
+        make_closed(folder)
+    except OSError as error:
+        logger.warning("can't make %s, nothing is kept there: %s", folder, error.strerror)
+
+
+def new_incarnation() -> str:
+    """A name for one start of a launcher."""
+    return f"{os.getpid():x}-{os.urandom(6).hex()}"
+
+
+def _read_incarnation(lock_fd: int) -> str:
+    text = os.pread(lock_fd, 64, 0).decode("ascii", "replace")
+    return text if re.fullmatch(r"[0-9a-f]+-[0-9a-f]+", text) else ""
 
 
 def host_names() -> Iterator[str]:
@@ -93,15 +122,61 @@ def checked(option: str, name: str) -> str:
 
 
 def sweep(settings: PathSettings, now_unix_s: float | None = None) -> None:
-    """Remove what earlier runs of this user left in shared memory, if unowned and expired."""
+    """Remove what earlier runs of this user left in shared memory, if unowned and expired.
+
+    BadInput where the directory is another user's: nothing below it is even looked at.
+    """
     now = time.time() if now_unix_s is None else now_unix_s
-    root = Path(settings.shm_dir) / f"holdfast-{os.getuid()}"
-    for node in find(root, "*/*"):
-        with _unowned(node / "owner.lock") as is_free, contextlib.suppress(FileNotFoundError):
-            if is_free and now - _newest(node) > EXPIRED_S:
-                shutil.rmtree(node, ignore_errors=True)
-                with contextlib.suppress(OSError):
-                    node.parent.rmdir()
+    root = shm_root(settings)
+    try:
+        folder = open_private(root, 1)
+    except FileNotFoundError:
+        return
+    except NotPrivate as error:
+        raise BadInput(f"{error}, or set paths.shm_dir") from None
+    try:
+        for job in sorted(os.listdir(folder)):  # noqa: PTH208 - a descriptor
+            _sweep_job(folder, job, now)
+    finally:
+        os.close(folder)
+
+
+def _sweep_job(root: int, job: str, now_unix_s: float) -> None:
+    """By descriptors alone; what is a link, or not ours, is passed over."""
+    try:
+        folder = open_own_part(root, job)
+    except OSError:
+        return
+    try:
+        for node in sorted(os.listdir(folder)):  # noqa: PTH208 - a descriptor
+            with contextlib.suppress(OSError):
+                _sweep_node(folder, node, now_unix_s)
+    finally:
+        os.close(folder)
+    with contextlib.suppress(OSError):  # not empty
+        rmdir(owned_file(job, root))
+
+
+def _sweep_node(job: int, node: str, now_unix_s: float) -> None:
+    if node.endswith(STAND_IN):
+        with _unowned(node, job) as is_free:
+            if is_free:
+                unlink(owned_file(node, job))
+        return
+    folder = open_own_part(job, node)
+    try:
+        with _unowned("owner.lock", folder) as has_no_launcher:
+            # Under `holdfast attach` there is none: its sidecar holds the directory itself, its
+            # ranks their pages.
+            is_free = has_no_launcher and _try_lock(folder, GLANCES)
+            if is_free and now_unix_s - _newest(folder) > EXPIRED_S and _is_unused(folder):
+                remove_own(job, node)
+    finally:
+        os.close(folder)
+
+
+def _is_unused(folder: int) -> bool:
+    return all_unlocked(Path(f"/proc/self/fd/{folder}"))
 
 
 def sweep_pages(shm: Path, now_unix_s: float | None = None) -> None:
@@ -111,8 +186,8 @@ def sweep_pages(shm: Path, now_unix_s: float | None = None) -> None:
         with contextlib.suppress(FileNotFoundError):
             if not is_owned(page) and now - page.stat().st_mtime > EXPIRED_S:
                 for suffix in (SOCKET_SUFFIX, GROUPS_SUFFIX, LAYOUT_SUFFIX, DEVICES_SUFFIX):
-                    page.with_suffix(suffix).unlink(missing_ok=True)
-                page.unlink()
+                    unlink(owned_file(page.with_suffix(suffix)), missing_ok=True)
+                unlink(owned_file(page))
 
 
 def sweep_slots(shm: Path) -> None:
@@ -124,23 +199,25 @@ def sweep_slots(shm: Path) -> None:
     for folder in (OWN_DIRECTORY, COPIES_DIRECTORY):
         for slot in (shm / folder).glob("*"):
             with contextlib.suppress(FileNotFoundError):
-                if not is_owned(slot):
-                    slot.unlink()
+                if not is_slot_in_use(slot):
+                    unlink(owned_file(slot))
 
 
 def is_owned(path: Path) -> bool:
-    """Whether a living process holds the lock of this file."""
+    """Whether a living process holds the lock of this file, or that can't be found out."""
     with _unowned(path) as is_free:
         return not is_free
 
 
 @contextlib.contextmanager
-def _unowned(path: Path) -> Iterator[bool]:
-    """Whether nobody holds this file's lock; meanwhile nobody else can take it."""
+def _unowned(path: str | Path, folder: int | None = None) -> Iterator[bool]:
+    """Whether nobody holds this file's lock; meanwhile nobody else can take it. A file that is not
+    there nobody holds; one that can't be opened (no descriptor is left) somebody may."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        yield True
+        handle = os.open(path, flags, dir_fd=folder)
+    except OSError as error:
+        yield isinstance(error, FileNotFoundError)
         return
     try:
         yield _try_lock(handle)
@@ -160,17 +237,20 @@ def _try_lock(handle: int, glances: int = 1) -> bool:
 
 def _lock(where: Places) -> int | None:
     """Lock the node's directory; None when somebody holds it."""
-    ours = (where.shm.parent.parent, where.shm.parent, where.shm)
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     while True:
         try:
-            for folder in ours:
-                _make_private(folder)
-            handle = os.open(where.lock, flags, 0o600)
+            folder = open_shm(where.shm, make=True)
         except FileNotFoundError:
-            if not (root := ours[0].parent).is_dir():
+            if not (root := where.shm.parent.parent.parent).is_dir():
                 raise BadInput(f"{root} is no directory: set paths.shm_dir to one") from None
             continue  # whoever had it, or another node or job, is just removing the directory
+        try:
+            handle = os.open(where.lock.name, flags, 0o600, dir_fd=folder)
+        except FileNotFoundError:
+            continue
+        finally:
+            os.close(folder)
         if not _try_lock(handle, GLANCES):
             os.close(handle)
             return None
@@ -180,25 +260,10 @@ def _lock(where: Places) -> int | None:
         os.close(handle)  # the file we locked was removed meanwhile: it protects nothing
 
 
-def _make_private(folder: Path) -> None:
-    try:
-        folder.mkdir(mode=0o700)
-    except FileExistsError:
-        pass
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise BadInput(f"can't make {folder}: {error.strerror}") from None
-    facts = folder.lstat()
-    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():
-        raise BadInput(f"{folder} is not a directory of yours: remove it, or set paths.shm_dir")
-    if facts.st_mode & 0o077:
-        folder.chmod(0o700)
-
-
-def _newest(folder: Path) -> float:
-    times = [folder.stat().st_mtime]
-    for path in folder.iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            times.append(path.stat().st_mtime)
+def _newest(folder: int) -> float:
+    times = [os.fstat(folder).st_mtime]
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):
+                times.append(entry.stat(follow_symlinks=False).st_mtime)
     return max(times)

@@ -24,6 +24,7 @@ from holdfast_sidecar.records.gate import GateVerdict
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.slowness import SlowStanding
+from holdfast_sidecar.threads import start_needed_thread
 
 logger = logging.getLogger(__name__)
 
@@ -58,11 +59,10 @@ class PlanWatch:
         self._stopping = threading.Event()
         self._changed = threading.Condition()
         self._news = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._thread = threading.Thread(target=self._run, name="holdfast-plan", daemon=True)
 
     def start(self) -> None:
-        """Begin to watch."""
-        self._thread.start()
+        """Begin to watch. Raises BadInput where no thread can be started."""
+        start_needed_thread(self._run, "holdfast-plan")
 
     def stop(self) -> None:
         """Stop watching; returns before the thread's last wait is over."""
@@ -100,6 +100,14 @@ class PlanWatch:
         return self._is_up
 
     @property
+    def why_unled(self) -> str:
+        """Why nobody could say now that the job is done; empty: somebody leads."""
+        if not self._is_up:
+            return "the coordination server is away"
+        is_led = self._view is not None and bool(self._view.lease.candidate)
+        return "" if is_led else "no sidecar leads the job"
+
+    @property
     def news_fd(self) -> int:
         """Becomes readable at every new view; `drain` makes it quiet again."""
         return self._news
@@ -127,6 +135,16 @@ class PlanWatch:
             return []
         reports = (decode(AgentReport, text) for text in fields.values())
         return [report for report in reports if report is not None]
+
+    def read_leader_waits(self) -> str:
+        """Why the leader takes no step just now; empty where it does, or can't be asked."""
+        try:
+            view = self._store.read((Section.NODES,))
+        except StoreUnavailable:
+            return ""
+        reports = (decode(NodeReport, text) for text in view.section(Section.NODES).values())
+        led = (one for one in reports if one is not None and one.candidate == view.lease.candidate)
+        return next((one.waiting for one in led), "")
 
     def read_unfit(self) -> dict[str, GateVerdict]:
         """Nodes whose health gate finds them unfit, just now; nothing while the store is away."""

@@ -18,7 +18,8 @@ from torch.distributed.elastic.multiprocessing import SignalException
 
 ASKING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 """SIGTERM, and what Slurm's --signal is mostly given, if --signals-to-handle has it. SIGINT, SIGHUP
-and SIGQUIT come from a person at a terminal, who does not want to wait."""
+and SIGQUIT come from a person at a terminal, who does not want to wait; SIGHUP without one tells
+that it is gone, as when a connection breaks, and then nobody waits."""
 
 OTHERS = (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
@@ -39,10 +40,12 @@ class Preemption:
         grace_s: float,
         heard: Callable[[], None],
         clock: Callable[[], float] = time.monotonic,
+        at_terminal: Callable[[], bool] | None = None,
     ) -> None:
         self._grace_s = grace_s
         self._heard = heard
         self._clock = clock
+        self._at_terminal = at_terminal or has_terminal
         self._since_s = 0.0
         self._ends_by: signal.Signals | None = None
         self._waits = False
@@ -73,10 +76,11 @@ class Preemption:
     def receive(self, number: int) -> None:
         """Take a signal in; raises SignalException for one that can't wait."""
         now_s = self._clock()
-        if number in ASKING and self._waits and self.asked is None:
+        asks = number in ASKING or (number == signal.SIGHUP and not self._at_terminal())
+        if asks and self._waits and self.asked is None:
             self.asked, self._since_s = signal.Signals(number), now_s
             self._heard()
-        elif number not in ASKING or self.asked is None or now_s - self._since_s > AGAIN_S:
+        elif not asks or self.asked is None or now_s - self._since_s > AGAIN_S:
             self._ends_by = signal.Signals(number)
             self._heard()
             raise at_once(self._ends_by)
@@ -97,6 +101,15 @@ class Preemption:
     def handle(self, number: int, frame: FrameType | None) -> None:
         """The signal handler."""
         self.receive(number)
+
+
+def has_terminal() -> bool:
+    """Whether this process has a controlling terminal that is still there."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
 
 
 def at_once(number: signal.Signals) -> SignalException:

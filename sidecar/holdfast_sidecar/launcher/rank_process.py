@@ -8,12 +8,14 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import metadata
 from types import FrameType
 from typing import IO, Any, Protocol
 
 from torch.distributed.elastic.multiprocessing import api as processes
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
+from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.server.parent_death import die_with
 
 
@@ -78,12 +80,17 @@ def signals_handled_by(handle: Callable[[int, FrameType | None], None]) -> Itera
 
 @contextlib.contextmanager
 def ranks_started_by(
-    start: Start, environment: Callable[[Mapping[str, str]], dict[str, str]]
+    start: Start,
+    environment: Callable[[Mapping[str, str]], dict[str, str]],
+    are_subprocesses: bool = True,
 ) -> Iterator[None]:
     """Within this, torch's start_processes obtains the ranks' processes from `start`.
 
-    `environment` turns the environment torch made for a rank into the one it gets.
+    `environment` turns the environment torch made for a rank into the one it gets. Raises BadInput
+    when torch has obtained none from there: its ranks would run without hooks, in the launcher's
+    session, and might outlive it.
     """
+    handlers: list[SubprocessHandler] = []
 
     class Handler(SubprocessHandler):  # type: ignore[misc]
         def _popen(self, args: tuple[str, ...], env: dict[str, str]) -> Process:
@@ -93,7 +100,8 @@ def ranks_started_by(
             return start(command)
 
     def make(*args: Any, **named: Any) -> SubprocessHandler:
-        return Handler(*args, **named)
+        handlers.append(Handler(*args, **named))
+        return handlers[-1]
 
     stock = processes.get_subprocess_handler
     processes.get_subprocess_handler = make
@@ -101,3 +109,8 @@ def ranks_started_by(
         yield
     finally:
         processes.get_subprocess_handler = stock
+    if are_subprocesses and not handlers:
+        raise BadInput(
+            f"PyTorch {metadata.version('torch')} starts ranks in a way that is not known here: "
+            "see docs/matrix.md for the versions that it works with"
+        )

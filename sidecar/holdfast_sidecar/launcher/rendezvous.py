@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import time
 from collections.abc import Callable
@@ -21,20 +20,28 @@ from torch.distributed.elastic.rendezvous.api import RendezvousInfo, RendezvousS
 
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
 from holdfast_sidecar.launcher import attempt_store, waiting
 from holdfast_sidecar.launcher.address import advertised
+from holdfast_sidecar.launcher.launch_identity import unlike_commands
 from holdfast_sidecar.launcher.plan_watch import PlanWatch
 from holdfast_sidecar.launcher.reporting import Reporter
 from holdfast_sidecar.launcher.standing import (
     LIVE,
+    ExitBarrier,
     Fence,
     Standing,
+    all_live,
     known_end,
+    may_leave_unused,
     seat,
     while_joining,
     while_running,
+    why_not_admitted,
+    why_unused,
 )
 from holdfast_sidecar.reach import is_loopback
+from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.gate import GateVerdict
 from holdfast_sidecar.records.plan import Member, Plan
 
@@ -43,8 +50,19 @@ logger = logging.getLogger(__name__)
 LAST_CALL_S = 30.0
 """torch's own default for how long a first attempt waits for more than --nnodes' minimum."""
 
+SEATS_LOOK_S = 2.5
+"""Between two looks at the members of an attempt that has no place for this node: within it each
+living launcher beats several times."""
+
 LOOK_S = 1.0
 """Longest sleep between two looks at the deadline; news wake earlier."""
+
+UNREACHABLE_S = 5.0
+"""So long the attempt's store is tried before that is said and reported: a slow start of a host
+that all nodes connect to at once takes less."""
+
+RETRY_S = 0.2
+"""Pause between two tries of a store that refuses."""
 
 REACH_S = 1.0
 """Patience with one connection attempt to the attempt's store, before the plan is looked at."""
@@ -62,12 +80,29 @@ class NotFormedAgain(RendezvousError):  # type: ignore[misc]
     """The job ran, and this node can't take part in a further attempt of it."""
 
 
+class Unled(SystemExit):
+    """No rank lives here, and nobody has led the job for so long that this node leaves. It may be
+    started again; torchrun, too, leaves with this code."""
+
+    def __init__(self) -> None:
+        super().__init__(EXIT_REQUEUE)
+
+
 @dataclass(frozen=True)
 class Assignment:
     """This node's place in the attempt it takes part in."""
 
     plan: Plan
     member: Member
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """The agents as they were at some moment, for one attempt."""
+
+    attempt: int
+    at_s: float
+    agents: dict[str, AgentReport]
 
 
 @dataclass
@@ -95,6 +130,10 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
     assignment: Assignment | None = None
     _known: int | None = None
     _store: TCPStore | None = None
+    _seen: _Seen | None = None
+    _admitted: int = -1
+    """Beside which attempt this node may wait."""
+    _told: str = ""
 
     def get_backend(self) -> str:
         """Name of the backend, as given to --rdzv-backend."""
@@ -114,6 +153,7 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
             if self._store is not None:
                 break
         self.assignment = assignment
+        self._tell_unlike(assignment)
         self.prepare(assignment)
         self.reporter.say(state="running", attempt=assignment.plan.attempt, exits=[], steps={})
         endpoint = RendezvousStoreInfo(self._store.host, self._store.port)
@@ -152,6 +192,25 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
         self.fence = Fence(plan.attempt, plan.epoch)
         self.reporter.say(plan=self.watch.plan_text)
 
+    def leave_if_unled(self, barrier: ExitBarrier) -> None:
+        """While no rank lives here: raise Unled once nobody has led for as long as nodes wait for
+        each other, and for the length of a pause besides."""
+        plan, why = self.watch.plan, self.watch.why_unled
+        pause = None if plan is None else plan.pause
+        paused_s = 0.0 if pause is None else pause.until_unix_s - pause.since_unix_s
+        after_s = self.join_timeout_s + max(0.0, paused_s)
+        if barrier.is_over(why, time.monotonic(), after_s):
+            raise self._unled(after_s)
+
+    def _unled(self, after_s: float) -> Unled:
+        logger.warning(
+            "no rank lives here, and for %g s %s: leaving with %d, to be started again",
+            after_s,
+            self.watch.why_unled,
+            EXIT_REQUEUE,
+        )
+        return Unled()
+
     def _leave(self, ended_well: bool) -> None:
         if ended_well and self.assignment is not None and self.reporter.report.state == "running":
             self.reporter.say(state="succeeded")
@@ -165,8 +224,9 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
             return
         if self.reporter.report.state == "running":
             self.reporter.say(state="failed")
+        barrier = ExitBarrier()
         while self.watch.wait_for(self._is_over, LOOK_S) is None:
-            pass
+            self.leave_if_unled(barrier)
 
     def _is_over(self) -> bool | None:
         assert self.assignment is not None
@@ -196,26 +256,86 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
         self.reporter.start()
 
     def _wait_for_a_place(self) -> Plan:
-        words = waiting.WaitingWords(time.monotonic())
+        words, barrier = waiting.WaitingWords(time.monotonic()), ExitBarrier()
         deadline = words.since + self.join_timeout_s
         while True:
             standing = self.watch.wait_for(lambda: self._news(words), LOOK_S)
             plan = self.watch.plan
+            if self.reporter.has_namesake:
+                raise self._too_late(
+                    f"another launcher of job {self.run_id} is called "
+                    f"{self.reporter.report.node}: give --node"
+                )
             if standing in (None, Standing.WAIT) or plan is None:
-                if plan is not None and plan.state in LIVE:
-                    self.beside(plan)
-                if self._is_hopeful(plan):
-                    deadline = time.monotonic() + self.join_timeout_s
-                elif time.monotonic() > deadline:
-                    raise self._too_late(self._who_is_missing())
+                deadline = self._stay(plan, deadline, barrier)
                 self._tell_waiting(words, plan, deadline)
                 continue
             self.obey(plan)
             if standing is Standing.RUN:
                 return plan
+            if not plan.exit_code and self.is_new:
+                self._leave_unused(plan)
             if standing is Standing.DONE:
                 raise RendezvousGracefulExitError("the job is done")
             raise JobStopped(plan)
+
+    def _stay(self, plan: Plan | None, deadline: float, barrier: ExitBarrier) -> float:
+        """Wait on, unless that is in vain; until when."""
+        self._look_at_seats(plan)
+        if plan is not None and plan.state in LIVE:
+            self.beside(plan)
+        elif not self.is_new or not self.watch.is_up:
+            self.leave_if_unled(barrier)
+        if self._is_hopeful(plan):
+            return time.monotonic() + self.join_timeout_s
+        if time.monotonic() > deadline:
+            if self.watch.why_unled and not self.is_new:
+                raise self._unled(self.join_timeout_s)
+            raise self._too_late(self._who_is_missing())
+        return deadline
+
+    def _leave_unused(self, plan: Plan) -> None:
+        """Say that this node ran nothing, and refuse to end well where that was not its job."""
+        own, seen = self.reporter.report, self._seen
+        agents = {agent.node: agent for agent in self.watch.read_agents()}
+        if not agents and seen is not None:
+            agents = seen.agents
+        if not may_leave_unused(plan, own, agents):
+            raise BadInput(
+                f"job {self.run_id} is {plan.state}, and this node never had a place in it"
+            )
+        if not own.spares:
+            why = why_unused(plan, own, self._unfit().get(own.node))
+            logger.warning("job %s is %s; this node ran nothing: %s", self.run_id, plan.state, why)
+
+    def _look_at_seats(self, plan: Plan | None) -> None:
+        """Refuse a newcomer that no attempt would take in, once all members were seen to live."""
+        if plan is None or plan.state not in LIVE or not self.is_new:
+            self._seen = None
+            return
+        now, seen = time.monotonic(), self._seen
+        is_same = seen is not None and seen.attempt == plan.attempt
+        if plan.attempt == self._admitted or not self.watch.is_up:
+            return
+        if is_same and seen is not None and now - seen.at_s < SEATS_LOOK_S:
+            return
+        agents = {agent.node: agent for agent in self.watch.read_agents()}
+        self._seen = _Seen(plan.attempt, now, agents)
+        if is_same and seen is not None and all_live(plan, seen.agents, agents):
+            if why := why_not_admitted(self.run_id, plan, self.reporter.report, agents):
+                raise BadInput(why)
+            self._admitted = plan.attempt
+
+    def _tell_unlike(self, assignment: Assignment) -> None:
+        """Say once which nodes were started differently; one of them says so."""
+        if assignment.member.node_rank != 0:
+            return
+        members = {member.incarnation for member in assignment.plan.members}
+        agents = [agent for agent in self.watch.read_agents() if agent.incarnation in members]
+        line = unlike_commands(agents)
+        if line and line != self._told:
+            self._told = line
+            logger.warning("%s", line)
 
     def _tell_waiting(
         self, words: waiting.WaitingWords, plan: Plan | None, deadline: float
@@ -229,7 +349,9 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
             # It may be hours: said once for each attempt.
             own = self.reporter.report
             verdict = self._unfit().get(own.node)
-            line = words.say(waiting.beside(plan, own, verdict), now, repeats=False)
+            waits = self.watch.read_leader_waits()
+            told = waiting.beside(plan, own, verdict, waits, self.run_id)
+            line = words.say(told, now, repeats=False)
         else:
             agents = self.watch.read_agents()
             own = self.reporter.report
@@ -284,7 +406,8 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
                 f"no sidecar leads job {self.run_id}: none could be started or reached "
                 f"within {self.join_timeout_s:g} s"
             )
-        here = [agent.node for agent in self.watch.read_agents() if agent.state == "joining"]
+        joining = [agent for agent in self.watch.read_agents() if agent.state == "joining"]
+        here = [agent.node for agent in joining if agent.launch_key == own.launch_key]
         unfit = self._never_taken()
         ill = [f"{node}: {'; '.join(unfit[node].reasons)}" for node in here if node in unfit]
         if ill and len(here) >= own.min_nodes:
@@ -295,6 +418,7 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
         return (
             f"{len(here)} of the {own.min_nodes} nodes that --nnodes needs joined job "
             f"{self.run_id} within {self.join_timeout_s:g} s (here: {', '.join(sorted(here))})"
+            f"{waiting.strangers(own, joining)}"
         )
 
     def _assign(self, plan: Plan) -> Assignment:
@@ -311,15 +435,47 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
             self.reporter.publish_endpoint(plan.attempt, str(endpoint))
             return store
         first = next(m for m in plan.members if m.node_rank == 0)
-        while while_running(self.watch.plan, plan.attempt, self.fence) is Standing.WAIT:
-            found = self.watch.wait_for(lambda: self._endpoint(plan.attempt, first), LOOK_S)
-            if found is not None and attempt_store.is_reachable(found, REACH_S):
-                store = attempt_store.connect_store(found)
-                if store is not None:
-                    return store
+        if (store := self._find_store(plan, first)) is not None:
+            return store
         # The attempt is known now, and over: the next one has to be a later one.
         self._known = plan.attempt
         return None
+
+    def _find_store(self, plan: Plan, first: Member) -> TCPStore | None:
+        """Connect to the store of the attempt's first node; None when the attempt ended meanwhile.
+
+        One that is published and cannot be reached is said and reported: the leader ends the
+        attempt then, whose other ranks would wait for these until a timeout of torch's.
+        """
+        connecting: attempt_store.Connecting | None = None
+        barrier = ExitBarrier()
+        since_s: float | None = None
+
+        def is_over() -> bool | None:
+            standing = while_running(self.watch.plan, plan.attempt, self.fence)
+            return None if standing is Standing.WAIT else True
+
+        while not is_over():
+            self.leave_if_unled(barrier)
+            found = self.watch.wait_for(lambda: self._endpoint(plan.attempt, first), LOOK_S)
+            if found is None:
+                continue
+            since_s = time.monotonic() if since_s is None else since_s
+            if connecting is None or connecting.endpoint != found:
+                connecting = attempt_store.Connecting(found)
+            answers = attempt_store.is_reachable(found, REACH_S)
+            if answers and (store := connecting.wait()) is not None:
+                self.reporter.say(unreachable="", unreachable_in=-1)
+                return store
+            if time.monotonic() - since_s >= UNREACHABLE_S:
+                self._tell_unreachable(plan.attempt, f"{found.host}:{found.port}", first.node)
+            self.watch.wait_for(is_over, RETRY_S)
+        return None
+
+    def _tell_unreachable(self, attempt: int, where: str, node: str) -> None:
+        if self.reporter.report.unreachable_in != attempt:
+            logger.warning("cannot reach the attempt's store at %s of node %s", where, node)
+            self.reporter.say(unreachable=where, unreachable_in=attempt)
 
     def _open_store(self, host: str) -> TCPStore:
         try:
@@ -353,8 +509,3 @@ class HoldfastRendezvous(RendezvousHandler):  # type: ignore[misc]
 def _pause(plan: Plan | None) -> str:
     """What the leader says of the pause before the next attempt; empty: there is none."""
     return plan.waits if plan is not None and plan.state == "ended" else ""
-
-
-def new_incarnation() -> str:
-    """A name for one start of a launcher."""
-    return f"{os.getpid():x}-{os.urandom(6).hex()}"

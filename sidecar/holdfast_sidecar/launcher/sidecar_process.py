@@ -19,11 +19,17 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
+from holdfast.ending_processes import signal_child
 from holdfast.identity import ProcessIdentity, is_alive
+from holdfast.owned import owned_file
+from holdfast.permit import own_child
+from holdfast.removing import unlink
 from holdfast_sidecar.launcher.preemption import AGAIN_S
+from holdfast_sidecar.launcher.sidecar_log import SidecarLog
 from holdfast_sidecar.naming import how_it_ended
 from holdfast_sidecar.places import Places
 from holdfast_sidecar.staying import read_stay
+from holdfast_sidecar.threads import MORE_THREADS, NONE_LEFT, start_patiently
 
 logger = logging.getLogger(__name__)
 
@@ -49,9 +55,16 @@ LEAVE_S = 5.0
 class SidecarProcess:
     """Keeps one sidecar running beside this launcher."""
 
-    def __init__(self, arguments: Sequence[str], places: Places) -> None:
+    def __init__(
+        self, arguments: Sequence[str], places: Places, slot_holder: int | None = None
+    ) -> None:
+        """slot_holder: a descriptor that each sidecar inherits (`SlotHolder.link`)."""
         self._arguments = list(arguments)
-        self._log = places.sidecar_log
+        self._inherited = () if slot_holder is None else (slot_holder,)
+        if slot_holder is not None:
+            self._arguments += ["--slot-holder", str(slot_holder)]
+        self._log_path = places.sidecar_log
+        self._log = SidecarLog(places.sidecar_log, places.earlier_sidecar_log)
         self._shipping = places.shipping
         """Is there while the sidecar stays only to write a checkpoint or be scraped."""
         self._told_to_end = places.told_to_end
@@ -59,16 +72,26 @@ class SidecarProcess:
         """Until this launcher may be killed itself."""
         self._record = places.sidecar_record
         self._told_unserved = ""
+        self._obstacle = ""
+        """Why none could be started last; empty: one was."""
         self._process: subprocess.Popen[bytes] | None = None
         self.tell_end: Callable[[int], None] = lambda pid: None
         """Called with the pid of a sidecar that ended unasked, before another one is started."""
         self._leaving = threading.Event()
-        self._keeper = threading.Thread(target=self._keep, name="holdfast-sidecar", daemon=True)
+        self._launching = threading.Lock()
+        self._keeper: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start it, and keep it running in a thread."""
-        self._process = self._launch()
-        self._keeper.start()
+        """Start it, and keep it running in a thread, which tries on where none can be started:
+        ranks train without one."""
+        self._try_to_launch()
+        self._keeper = start_patiently(self._keep, "holdfast-sidecar")
+        if self._keeper is None:
+            logger.warning(
+                "%s: the sidecar of this node is not started again should it end; %s",
+                NONE_LEFT,
+                MORE_THREADS,
+            )
 
     def note_told_to_end(self) -> None:
         """This launcher leaves since somebody told it to: its sidecar says so before it leaves."""
@@ -78,17 +101,21 @@ class SidecarProcess:
     def stop(self) -> None:
         """Tell it to leave and wait: briefly, or while it has something to write or to tell."""
         self._leaving.set()
-        process = self._process
+        with self._launching:  # none is launched after this
+            process = self._process
         if process is None:
+            self._log.close()
             return
         with contextlib.suppress(ProcessLookupError):
-            process.send_signal(LEAVE)
+            signal_child(own_child(process), LEAVE)
         with _asked_again() as again:
             self._await(process, again)
         if process.poll() is None:
             logger.warning("the sidecar did not leave in time: killed")
-            process.kill()
-        self._keeper.join(LEAVE_S)
+            signal_child(own_child(process))
+        if self._keeper is not None:
+            self._keeper.join(LEAVE_S)
+        self._log.close()
 
     def _await(self, process: subprocess.Popen[bytes], again: threading.Event) -> None:
         """again: somebody does not want to wait. What is being written is waited for even so."""
@@ -103,24 +130,44 @@ class SidecarProcess:
             if known is not None and known.gives_way and has_no_time and not is_hurried:
                 is_hurried, end_s = True, time.monotonic() + LEAVE_S
                 with contextlib.suppress(ProcessLookupError):
-                    process.send_signal(LEAVE)
+                    signal_child(own_child(process), LEAVE)
 
     def _keep(self) -> None:
         pause_s = FIRST_PAUSE_S
         while True:
-            assert self._process is not None
-            self._tell_unserved(self._process)
-            code = self._process.wait()
-            if not self._leaving.is_set():
-                self.tell_end(self._process.pid)
+            process = self._process
+            if process is not None:
+                self._follow_to_its_end(process)
             if self._leaving.wait(pause_s):
                 return
-            how = how_it_ended(code)
-            logger.warning("the sidecar %s and is started again (%s)", how, self._log)
-            self._process = self._launch()
-            if self._leaving.is_set():
-                self._process.send_signal(LEAVE)
+            if process is not None:
+                how = how_it_ended(process.returncode)
+                logger.warning("the sidecar %s and is started again (%s)", how, self._log_path)
+            self._try_to_launch()
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def _follow_to_its_end(self, process: subprocess.Popen[bytes]) -> None:
+        self._tell_unserved(process)
+        process.wait()
+        if not self._leaving.is_set():
+            self.tell_end(process.pid)
+
+    def _try_to_launch(self) -> None:
+        """None runs where the machine has no process, descriptor or memory left, which passes."""
+        with self._launching:
+            self._process = None
+            if self._leaving.is_set():
+                return
+            try:
+                self._process = self._launch()
+            except OSError as error:
+                if not self._obstacle:
+                    logger.warning(
+                        "the sidecar can't be started, which is tried until it can: %s", error
+                    )
+                self._obstacle = str(error)
+            else:
+                self._obstacle = ""
 
     def _tell_unserved(self, process: subprocess.Popen[bytes]) -> None:
         """Say that it serves nothing as soon as it leaves word of that: few read its log."""
@@ -138,16 +185,17 @@ class SidecarProcess:
         self._told_unserved = why
 
     def _launch(self) -> subprocess.Popen[bytes]:
-        self._log.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._shipping.unlink(missing_ok=True)
-        self._told_to_end.unlink(missing_ok=True)
-        with self._log.open("ab") as log:
+        for word in (self._shipping, self._told_to_end):
+            with contextlib.suppress(OSError):
+                unlink(owned_file(word))
+        with self._log.open() as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "holdfast_sidecar.cli.main", "sidecar", *self._arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
+                pass_fds=self._inherited,
                 # The user's directory may hold a redis.py: it must not be on the sidecar's path.
                 env={**os.environ, "PYTHONSAFEPATH": "1"},
             )

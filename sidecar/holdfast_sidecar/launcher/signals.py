@@ -1,4 +1,7 @@
-"""Signals to the launcher become one exception, as in torch's agent, but from the very start."""
+"""Signals to the launcher become one exception, as in torch's agent, but from the very start.
+
+SIGHUP that is ignored already stays so: that is what nohup does.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,13 @@ from types import FrameType
 from torch.distributed.elastic.multiprocessing import SignalException
 
 from holdfast_sidecar.bad_input import BadInput
+
+
+def heeded(names: str) -> str:
+    """Those of these names that are to be handled here."""
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        return names
+    return ",".join(name for name in names.split(",") if name.strip() != signal.SIGHUP.name)
 
 
 def handle(names: str) -> None:

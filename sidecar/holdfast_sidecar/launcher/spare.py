@@ -5,7 +5,8 @@ spare that has to take a lost node's place should not be slower than the survivo
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from torch.distributed.elastic.utils import macros
@@ -17,25 +18,54 @@ from holdfast_sidecar.launcher.standby import Standby
 from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.plan import Plan
 
+LATE_SHARE = 0.25
+"""Of the time that an attempt has taken to its first steps, the interpreters may start later."""
+
+LONGEST_S = 30.0
+"""Between two looks at what all agents report, where no rank comes to a step."""
+
 NCCL_ERRORS = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 
 
 class Spare:
     """Starts the interpreters once those who run the job know what they should import."""
 
-    def __init__(self, standby: Standby, watch: PlanWatch, spec: Any, context: RankContext) -> None:
+    def __init__(
+        self,
+        standby: Standby,
+        watch: PlanWatch,
+        spec: Any,
+        context: RankContext,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._standby = standby
         self._watch = watch
         self._spec = spec
         self._context = context
+        self._clock = clock
+        self._attempt = -1
+        self._since_s = 0.0
+        self._due_s = 0.0
 
     def look(self, plan: Plan) -> None:
         """Called now and then while this node waits beside a live attempt."""
         if self._standby.waiting or not isinstance(self._spec.entrypoint, str):
             return
+        if not self._is_due(plan, self._clock()):
+            return
         if modules := modules_of(self._watch.read_agents(), plan):
             self._standby.expect(expected_commands(self._spec, self._context, os.environ))
             self._standby.warm_up(modules)
+
+    def _is_due(self, plan: Plan, now_s: float) -> bool:
+        """Whether to read what all agents say. Those that took minutes to come so far are in no
+        haste, and there may be a thousand of them."""
+        if plan.attempt != self._attempt:
+            self._attempt, self._since_s, self._due_s = plan.attempt, now_s, now_s
+        if now_s < self._due_s:
+            return False
+        self._due_s = now_s + min(LONGEST_S, LATE_SHARE * (now_s - self._since_s))
+        return True
 
 
 def modules_of(agents: Iterable[AgentReport], plan: Plan) -> tuple[str, ...]:

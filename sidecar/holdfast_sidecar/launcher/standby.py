@@ -19,6 +19,11 @@ from functools import partial
 from pathlib import Path
 
 from holdfast import environment as names
+from holdfast.ending_processes import signal_child
+from holdfast.own_directory import make_closed
+from holdfast.owned import owned_file
+from holdfast.permit import own_child
+from holdfast.removing import unlink
 from holdfast_sidecar.launcher import handover
 from holdfast_sidecar.launcher.rank_process import Command, Process, start_cold
 from holdfast_sidecar.naming import how_it_ended
@@ -48,7 +53,7 @@ class Warm:
         """End it."""
         code = self.process.poll()
         self.channel.close()
-        self.process.kill()
+        signal_child(own_child(self.process))
         self.process.wait()
         if code is None:
             self.forget_errors()
@@ -57,8 +62,10 @@ class Warm:
 
     def forget_errors(self) -> None:
         """It went well so far: from now on its errors are the rank's own."""
-        if self.errors is not None:
-            self.errors.unlink(missing_ok=True)
+        if self.errors is None:
+            return
+        with contextlib.suppress(OSError):  # of a disk that has turned read-only
+            unlink(owned_file(self.errors), missing_ok=True)
 
 
 class Standby:
@@ -165,7 +172,11 @@ def _errors_of(command: Command) -> Path | None:
     if not directory:
         return None
     path = Path(directory) / f"warm-interpreter-{command.local_rank}.stderr"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        make_closed(path.parent)
+        path.touch()
+    except OSError:  # a full disk: what they say is lost then
+        return None
     return path
 
 

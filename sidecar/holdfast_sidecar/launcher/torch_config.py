@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import inspect
+import itertools
 import os
 import shutil
 import sys
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -19,10 +21,17 @@ from torch.distributed.elastic.multiprocessing import Std
 from torch.distributed.launcher.api import LaunchConfig
 from torch.distributed.run import config_from_args, determine_local_world_size
 
+from holdfast.owned import owned_file
+from holdfast.removing import rmtree
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.launcher.arguments import OURS, Arguments
 from holdfast_sidecar.launcher.function_rank import run_path
 from holdfast_sidecar.settings import PolicySettings
+
+GRACE_S = 30
+"""Between the first signal to a rank and SIGKILL: torchrun's default."""
+
+PUTS_ITS_OWN_FIRST = ("opentelemetry-instrument", "ddtrace-run")
 
 
 @dataclass(frozen=True)
@@ -36,10 +45,15 @@ class Launch:
     keeps_logs: bool
     """The user asked for log files, or for where they go."""
 
+    def why_unhooked(self) -> str:
+        """Why its ranks will probably run without hooks; empty: nothing speaks for it."""
+        return why_unhooked([self.entrypoint, *self.arguments])
+
     def remove_unasked_logs(self) -> None:
         """torch makes a temporary log directory even for a launch that logs nothing."""
         if not self.keeps_logs and self.config.logs_specs.root_log_dir != os.devnull:
-            shutil.rmtree(self.config.logs_specs.root_log_dir, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                rmtree(owned_file(self.config.logs_specs.root_log_dir))
 
     def make_spec(self, rendezvous: Any) -> WorkerSpec:
         """The worker spec, as torch's own launcher makes it."""
@@ -75,8 +89,25 @@ class Launch:
             "logs_specs": self.config.logs_specs,
             "start_method": self.config.start_method,
             "log_line_prefix_template": self.config.log_line_prefix_template,
-            "shutdown_timeout": getattr(self.config, "shutdown_timeout", 30),
+            "shutdown_timeout": getattr(self.config, "shutdown_timeout", None) or GRACE_S,
         }
+
+
+def why_unhooked(command: Sequence[object]) -> str:
+    """Why a rank that is started by this command won't find the hooks on its PYTHONPATH.
+
+    Beside torch's own `python -u script` this is a program of the user's (`--no-python`).
+    """
+    program, *rest = map(str, command)
+    name = Path(program).name
+    if name in PUTS_ITS_OWN_FIRST:
+        return f"{name} puts a sitecustomize of its own before Holdfast's"
+    options = list(itertools.takewhile(lambda word: word.startswith("-"), rest))
+    letters = "".join(word[1:] for word in options if not word.startswith("--"))
+    ignoring = sorted(set(letters) & set("IES"))
+    if name.startswith("python") and ignoring:
+        return f"{name} -{ignoring[0]} does not look at PYTHONPATH, or runs no sitecustomize"
+    return ""
 
 
 def supported(callee: Any, **options: Any) -> dict[str, Any]:

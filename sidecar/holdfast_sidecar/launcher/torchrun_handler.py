@@ -13,7 +13,6 @@ import os
 import socket
 import sys
 from argparse import Namespace
-from pathlib import Path
 
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.run import determine_local_world_size, get_args_parser
@@ -41,15 +40,19 @@ def create(parameters: RendezvousParameters) -> HoldfastRendezvous:
     flags = {"redis.url": parameters.endpoint or None}
     settings = configuration.load(flags=flags).settings
     line = read_torchrun_line()
+    if parameters.run_id == "none":
+        raise BadInput("--rdzv-id names the job: give it the name that its sidecars have (--job)")
     entrance = Entrance(
         job=ownership.as_name(parameters.run_id),
         settings=settings,
         nodes=(parameters.min_nodes, parameters.max_nodes),
         spares=int(parameters.get("spares", 0)),
         slots=read_slots(parameters, line),
-        script="" if line is None else Path(line.training_script).name,
+        script="" if line is None else line.training_script,
+        arguments=() if line is None else tuple(line.training_script_args),
         local_address=parameters.local_addr,
         timeouts=read_timeouts(parameters.config, settings.policy),
+        has_id=True,
     )
     check_node(settings, entrance.slots)
     server = job_server.reach(settings.redis)
@@ -75,7 +78,7 @@ def create(parameters: RendezvousParameters) -> HoldfastRendezvous:
         peer_copies=settings.snapshot.peer,
         peer_timeout_s=settings.snapshot.peer_timeout_s,
     )
-    handler = entrance.make_rendezvous(owned.node)
+    handler = entrance.make_rendezvous(owned)
     handler.prepare = lambda assignment: leave_for_ranks(assignment, context)
     handler.completed = lambda left: read_completed_steps(
         owned.places.shm, left.plan.attempt, left.member
@@ -88,7 +91,7 @@ def create(parameters: RendezvousParameters) -> HoldfastRendezvous:
 def leave_for_ranks(assignment: Assignment, context: RankContext) -> None:
     """torchrun's ranks inherit this process's environment: put there what they shall find."""
     attempt = context_for(context, assignment.plan)
-    attempt.places.evidence(attempt.attempt).mkdir(parents=True, exist_ok=True)
+    ownership.make_if_possible(attempt.places.evidence(attempt.attempt))
     for name in names.NEVER_FOR_RANKS:
         os.environ.pop(name, None)  # our stores hold what they need of it
     os.environ.setdefault(SHARED_STORE_OFF, "1")

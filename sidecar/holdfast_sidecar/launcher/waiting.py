@@ -7,7 +7,11 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from holdfast.environment import LAUNCH_ID
+from holdfast_sidecar.decisions.losses import NO_MAJORITY
 from holdfast_sidecar.decisions.quarantine import bearable, checked_by_unix_s, ends_with, find
+from holdfast_sidecar.decisions.succession import DESERTED_S
+from holdfast_sidecar.launcher.launch_identity import differing_parts
 from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.gate import GateVerdict
 from holdfast_sidecar.records.plan import Plan
@@ -61,15 +65,30 @@ def for_an_attempt(
 ) -> str:
     """Who is here and who is waited for, while no attempt is live. unfit: node -> why it may not
     come in. outside: who is kept outside by the plan."""
-    unfit = unfit or {}
-    here = {agent.node: agent for agent in agents if agent.state == "joining"} | {own.node: own}
+    unfit, agents = unfit or {}, list(agents)
+    joining = (agent for agent in agents if agent.state == "joining")
+    here = {a.node: a for a in joining if a.launch_key == own.launch_key} | {own.node: own}
     fit = [agent for node, agent in here.items() if node not in unfit]
     kept = bearable(outside, fit, own.min_nodes)
     kept_out = {agent.node: one for agent in fit if (one := find(agent, kept)) is not None}
-    told = _who_is_here(own, sorted(here), left_s, unfit, kept_out)
+    told = _who_is_here(own, sorted(here), left_s, unfit, kept_out) + strangers(own, agents)
     if own.node in unfit:
         return f"{as_unfit(unfit[own.node])}; {told}"
     return f"{as_kept_out(kept_out[own.node])}; {told}" if own.node in kept_out else told
+
+
+def strangers(own: AgentReport, agents: Iterable[AgentReport]) -> str:
+    """Who waits under the job's name for another launch, to be set behind other words."""
+    others = [a for a in agents if a.state == "joining" and a.launch_key != own.launch_key]
+    if not others:
+        return ""
+    is_command = all(agent.launch == own.launch for agent in others)
+    what = f"command, which differs in: {differing_parts(own, others)}" if is_command else "launch"
+    names = ", ".join(sorted(agent.node for agent in others))
+    return (
+        f"; not with {names}, of another {what} (choose another --job, or, if they belong "
+        f"together, give all of them one {LAUNCH_ID} in their environment)"
+    )
 
 
 def _who_is_here(
@@ -116,19 +135,46 @@ def as_kept_out(kept_out: Quarantine) -> str:
     )
 
 
-def beside(plan: Plan, own: AgentReport, verdict: GateVerdict | None = None) -> str:
+def beside(
+    plan: Plan,
+    own: AgentReport,
+    verdict: GateVerdict | None = None,
+    leader_waits: str = "",
+    job: str = "",
+) -> str:
     """The wait beside a live attempt: as a spare, or because this node is kept outside. verdict: of
-    its gate, where that finds it unfit."""
+    its gate, where that finds it unfit. leader_waits: what the leader of this job waits for."""
     kept_out = find(own, plan.outside)
-    if kept_out is None:
-        return as_spare(plan) if verdict is None else as_unfit(verdict)
-    return as_kept_out(kept_out)
+    if kept_out is not None:
+        return as_kept_out(kept_out)
+    if verdict is not None:
+        return as_unfit(verdict)
+    if NO_MAJORITY in leader_waits:
+        return as_newcomer(plan, leader_waits, job)
+    return as_spare(plan) if own.spares else as_late(plan)
+
+
+def as_newcomer(plan: Plan, leader_waits: str, job: str) -> str:
+    """The wait beside an attempt whose nodes may live where nobody here hears them, or be dead."""
+    nodes = ", ".join(member.node for member in plan.members)
+    return (
+        f"waiting: attempt {plan.attempt} ran on {nodes}; {leader_waits}. If none of them is heard "
+        f"of for {DESERTED_S:.0f} s, and Slurm has started this very job again, enough newcomers "
+        f"start without them; if they are known to be dead, holdfast stop --job {job} and another "
+        "launch do so at once"
+    )
 
 
 def as_spare(plan: Plan) -> str:
     """The wait beside a live attempt, which lasts as long as that."""
     nodes = ", ".join(member.node for member in plan.members)
     return f"waiting as a spare: attempt {plan.attempt} runs on {nodes}"
+
+
+def as_late(plan: Plan) -> str:
+    """The same where no spare was asked for: a place may become free, or room be made."""
+    nodes = ", ".join(member.node for member in plan.members)
+    return f"waiting for a place: attempt {plan.attempt} runs on {nodes}"
 
 
 def _up_to(left_s: float) -> str:

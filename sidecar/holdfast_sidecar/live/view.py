@@ -43,6 +43,8 @@ class RankView:
     node: str = ""
     step: int = 0
     phase: str = ""
+    busy: str = ""
+    """What its script says that it is busy with; empty: it says nothing."""
     phase_since_unix_s: float = 0.0
     alive: bool = True
     step_s: float | None = None

@@ -228,6 +228,12 @@ SNAPSHOTS = (
 RANKS = (
     gauge("rank_step", "", RANK, "Steps completed."),
     gauge("rank_phase_id", "", RANK, "What the rank is doing, as the page's phase number."),
+    gauge(
+        "rank_busy",
+        "",
+        RANK,
+        "1 while its script says that it is busy (`holdfast.busy`); absent before it first does.",
+    ),
     gauge("rank_phase_since_timestamp_seconds", "seconds", RANK, "Since when, Unix time."),
     gauge("rank_last_step_timestamp_seconds", "seconds", RANK, "When its newest step ended."),
     gauge("rank_step_seconds", "seconds", RANK, "Median wall time of its latest steps."),

@@ -34,6 +34,8 @@ def _draw_rank(history: RankHistory, picture: Picture, told: Told) -> Iterator[S
     yield from told("rank_up", not look.has_died)
     yield from told("rank_step", look.step)
     yield from told("rank_phase_id", look.phase)
+    is_told = words[Word.BUSY_CHANGED_NS] > 0
+    yield from told("rank_busy", bool(look.busy) if is_told else None)
     since_s = words[Word.PHASE_SINCE_NS] / 1e9
     yield from told(
         "rank_phase_since_timestamp_seconds", moment.unix_s(since_s) if since_s else None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import select
-import threading
 import time
 from collections.abc import Callable
+
+from holdfast_sidecar.threads import start_thread
 
 REST_S = 0.02
 """After a wake: a storm of events wakes the loop fifty times a second, not a thousand times."""
@@ -26,8 +27,11 @@ class Alarm:
     def listen(self, pipe: int) -> None:
         """Wake for this one, too."""
         if self._epoll is None:
-            self._epoll = select.epoll()
-            threading.Thread(target=self._watch, args=[self._epoll], daemon=True).start()
+            epoll = select.epoll()
+            if start_thread(self._watch, "nvml-alarm", (epoll,)) is None:
+                epoll.close()
+                return  # what this pipe says is read at the next tick
+            self._epoll = epoll
         self._epoll.register(pipe, select.EPOLLIN | select.EPOLLET)
 
     def _watch(self, epoll: select.epoll) -> None:

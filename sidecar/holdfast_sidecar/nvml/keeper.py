@@ -11,6 +11,8 @@ import logging
 import subprocess
 from collections.abc import Callable, Sequence
 
+from holdfast.ending_processes import signal_child
+from holdfast.permit import own_child
 from holdfast_sidecar.naming import how_it_ended
 from holdfast_sidecar.nvml import wire
 from holdfast_sidecar.nvml.child import Child, start
@@ -87,7 +89,7 @@ class Keeper:
         """End all: none has anything to save. One that is stuck goes when the kernel lets it."""
         children = [*([] if self._child is None else [self._child]), *self._killed]
         for child in children:
-            child.process.kill()
+            signal_child(own_child(child.process))
         for child in children:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.process.wait(CLOSE_S)
@@ -121,7 +123,7 @@ class Keeper:
                     child.reading = messages[-1]
         except (BadFrameError, BadMessageError) as error:
             messages.append(Failed(f"the NVML child ({self.kind}) makes no sense: {error}"))
-            child.process.kill()
+            signal_child(own_child(child.process))
             child.closed_s = now_s
         return messages
 
@@ -149,7 +151,7 @@ class Keeper:
         self._kill(child, now_s)
 
     def _kill(self, child: Child, now_s: float) -> None:
-        child.process.kill()
+        signal_child(own_child(child.process))
         child.killed_s = now_s
         self._killed.append(child)
 

@@ -13,9 +13,9 @@ from holdfast_sidecar.peers.channel import Channel, number
 from holdfast_sidecar.peers.framing import Refused
 from holdfast_sidecar.peers.rank_words import Existing
 from holdfast_sidecar.peers.seal_watch import SealWatch
-from holdfast_sidecar.peers.sealed_slots import SlotFile, holding, sealed_slots
+from holdfast_sidecar.peers.sealed_slots import HeldSlot, SlotFile, holding, sealed_slots, zones
 from holdfast_sidecar.peers.source import LONGEST_WAIT_S
-from holdfast_sidecar.peers.transfer import send_slot
+from holdfast_sidecar.peers.transfer import identity_of, send_slot
 
 IDLE_S = 60.0
 """A caller that asks nothing for so long is gone; one that has work asks again at once."""
@@ -98,9 +98,10 @@ class Conversation:
             self.channel.send({"found": False})
             return
         with holding(found.path, attempt, step) as held:
-            self.channel.send({"found": held is not None})
+            start = 0 if held is None else _known_part(request, held)
+            self.channel.send({"found": held is not None, "from": start})
             if held is not None:
-                self.shelves.served(send_slot(self.channel, held))
+                self.shelves.served(send_slot(self.channel, held, start))
 
     def _has(self, request: Mapping[str, Any]) -> None:
         rank = number(request, "rank")
@@ -129,3 +130,13 @@ class Conversation:
             if found is not None or self.is_over() or time.monotonic() > deadline:
                 return found
             self.shelves.watch.wait(seen)
+
+
+def _known_part(request: Mapping[str, Any], held: HeldSlot) -> int:
+    """How much of this very slot the caller says it has."""
+    if "from" not in request or request.get("identity") != identity_of(held.raw_header):
+        return 0
+    known, whole = number(request, "from"), sum(size for _, size in zones(held.header))
+    if not 0 <= known <= whole:
+        raise Refused(f"it has {known} bytes of a slot of {whole}")
+    return known

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.owned import owned_file
+from holdfast.removing import unlink
 from holdfast.snapshot_file import COPIES_DIRECTORY, slot_name
 from holdfast_sidecar.decisions.peering import Copy, copy_to_overwrite
 from holdfast_sidecar.peers.sealed_slots import SlotFile, read_slots, sealed_slots
@@ -74,7 +76,7 @@ class Copies:
     def remove(self, rank: int) -> None:
         """Give back the memory of a rank's copies; who reads one keeps it."""
         for slot in read_slots(self.directory, rank):
-            slot.path.unlink(missing_ok=True)
+            unlink(owned_file(slot.path), missing_ok=True)
 
 
 def _copy(slot: SlotFile) -> Copy:

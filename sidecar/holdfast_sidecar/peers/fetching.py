@@ -1,28 +1,60 @@
 """Before an attempt resumes: brings the copies of this node's ranks from the nodes that hold them
 into the ranks' own slots, and leaves word for the ranks, who wait for it.
+
+Training stands still meanwhile: all ranks are served at once and without the cap that copies have
+while it goes on. The step that the leader expects comes first, for every rank.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
-import threading
+import math
+import os
 import time
 from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from holdfast.snapshot_file import FETCHED_PREFIX, OWN_DIRECTORY, fetched_name, slot_name
+from holdfast.owned import owned_file
+from holdfast.removing import unlink
+from holdfast.snapshot_file import (
+    FETCHED_PREFIX,
+    FETCHED_WITHIN_S,
+    OWN_DIRECTORY,
+    fetched_name,
+    slot_name,
+)
 from holdfast_sidecar.decisions.peering import Copy
 from holdfast_sidecar.peers.lifeline import Lifeline
 from holdfast_sidecar.peers.means import FAILURES, Means, pause_s
 from holdfast_sidecar.peers.sealed_slots import read_slots
 from holdfast_sidecar.peers.slot_copy import Expected
 from holdfast_sidecar.peers.source import Partner, Sealed, Source, connected
+from holdfast_sidecar.peers.transfer import Partial
+from holdfast_sidecar.threads import start_thread
 
 log = logging.getLogger(__name__)
 
 UNREACHED_S = 30.0
-"""For a holder that can't be reached or breaks off: its sidecar may just be starting again."""
+"""For a holder that can't be reached or breaks off, from the first failure after which nothing more
+came: its sidecar may just be starting again. What was being sent until then took its own time."""
+
+SPARE_S = 30.0
+"""For the next best step of each rank, which is seldom needed: its ranks could go on by now."""
+
+WORD_AGAIN_S = 0.5
+"""Between tries to leave word where there is no room for it: the ranks wait for nothing else."""
+
+WORD_BYTES = 4096
+"""Reserved for it before the copies take what room there is."""
+
+MOST_REASON = 500
+"""Characters of a reason: in JSON no more bytes than are reserved."""
+
+MOST_AT_ONCE = 16
+"""Ranks served at once. A stream hashes some GB/s on a core; a node has 8 or 16 ranks."""
 
 MOST_FETCHED = 2
 """As many as there are copies; one of them was through, or both are."""
@@ -55,9 +87,9 @@ class Fetching:
         self._clock = clock
         self._lifeline = Lifeline()
 
-    def start(self) -> None:
-        """Begin."""
-        threading.Thread(target=self.run, name="peer-fetch", daemon=True).start()
+    def start(self) -> bool:
+        """Begin; False where no thread is left."""
+        return start_thread(self.run, "peer-fetch") is not None
 
     def cut(self) -> None:
         """Leave it: the attempt is over."""
@@ -65,47 +97,76 @@ class Fetching:
 
     def run(self) -> None:
         """Fetch everything, then leave word."""
-        reasons = []
         started_s = self._clock()
-        for rank, node in sorted(self._holders.items()):
-            reason = self._fetch_patiently(rank, node)
-            if reason:
-                reasons.append(f"rank {rank}: {reason}")
-        if self._lifeline.is_cut:
-            return
-        leave_word(self._shm, self._means.attempt, "; ".join(reasons))
+        word = Word(self._shm, self._means.attempt)
+        word.reserve()
+        reasons = self._fetch_each(1, UNREACHED_S, started_s + FETCHED_WITHIN_S)
+        if not reasons and not self._lifeline.is_cut:
+            # The next best, should the leader have expected another step than all ranks have.
+            self._fetch_each(MOST_FETCHED, 0.0, self._clock() + SPARE_S)
         took_s = self._clock() - started_s
+        while not self._lifeline.is_cut and not word.leave("; ".join(reasons)):
+            self._lifeline.wait(WORD_AGAIN_S)
+        if self._lifeline.is_cut:
+            word.withdraw()
+            return
         ranks = ", ".join(str(rank) for rank in sorted(self._holders))
         outcome = "; ".join(reasons) or "done"
         log.info("fetched snapshots of ranks %s in %.2f s: %s", ranks, took_s, outcome)
 
-    def _fetch_patiently(self, rank: int, node: str) -> str:
+    def _fetch_each(self, most: int, patience_s: float, until_s: float) -> list[str]:
+        """So many steps of every rank; why some have none."""
+
+        def fetch(rank: int) -> str:
+            partial = Partial()
+            try:
+                reason = self._fetch_patiently(rank, most, patience_s, until_s, partial)
+            finally:
+                partial.close()
+            return f"rank {rank}: {reason}" if reason else ""
+
+        ranks = sorted(self._holders)
+        try:
+            with ThreadPoolExecutor(min(MOST_AT_ONCE, len(ranks)), "peer-fetch") as pool:
+                return [reason for reason in pool.map(fetch, ranks) if reason]
+        except RuntimeError:  # no thread is left: what is here by now is not fetched again
+            return [reason for rank in ranks if (reason := fetch(rank))]
+
+    def _fetch_patiently(
+        self, rank: int, most: int, patience_s: float, until_s: float, partial: Partial
+    ) -> str:
         """Why this rank has none of its copies now; empty when it has."""
-        failures, since_s = 0, self._clock()
+        node, failures, failing_since_s = self._holders[rank], 0, math.inf
+        furthest = 0
         while True:
             try:
                 with connected(self._partner(node), self._means.own, self._lifeline) as source:
-                    return self._fetch(source, rank)
+                    return self._fetch(source, rank, most, until_s, partial)
             except FAILURES as error:
                 self._means.tally.failed()
-                if self._lifeline.is_cut or self._clock() - since_s > UNREACHED_S:
+                now_s = self._clock()
+                if partial.received > furthest:  # slow, and it comes on
+                    furthest, failures, failing_since_s = partial.received, 0, now_s
+                failing_since_s = min(failing_since_s, now_s)
+                is_over = now_s - failing_since_s >= patience_s or now_s >= until_s
+                if self._lifeline.is_cut or is_over:
                     return f"node {node}: {error or type(error).__name__}"
             self._lifeline.wait(pause_s(failures))
             failures += 1
 
-    def _fetch(self, source: Source, rank: int) -> str:
-        """Bring the likeliest step and the next best one: which of them all ranks have is for the
-        ranks to say."""
+    def _fetch(self, source: Source, rank: int, most: int, until_s: float, partial: Partial) -> str:
+        """Bring the likeliest steps: which of them all ranks have is for the ranks to say."""
         offered = sorted(source.has(rank), key=self._likelihood, reverse=True)[:MOST_FETCHED]
         wanted = {Copy(one.attempt, one.step): one for one in offered}
+        flow = self._means.flow(self._lifeline, is_capped=False, until_s=until_s)
         brought = 0
-        for copy, one in wanted.items():
-            path = self._room_for(rank, copy, wanted.keys())
+        for copy, one in list(wanted.items())[:most]:
+            expected = Expected(self._means.own.job, rank, copy.attempt, copy.step)
+            path = partial.path_of(expected) or self._room_for(rank, copy, wanted.keys())
             if path is None:
                 brought += 1
                 continue
-            expected = Expected(self._means.own.job, rank, copy.attempt, copy.step)
-            brought += self._means.pull(source, one.room, path, expected, self._lifeline)
+            brought += self._means.pull(source, one.room, path, expected, flow, partial)
         return "" if brought else "the node that should have it has none of its steps"
 
     def _likelihood(self, sealed: Sealed) -> tuple[bool, int, int]:
@@ -133,12 +194,42 @@ class Fetching:
         return directory / slot_name(rank, free[0])
 
 
-def leave_word(shm: Path, attempt: int, reason: str) -> None:
-    """Tell the ranks that all is here (no reason), or why not; earlier words go."""
-    path = marker_path(shm, attempt)
-    temporary = path.with_name(f".{path.name}.writing")
-    temporary.write_text(json.dumps({"ok": not reason, "reason": reason}))
-    temporary.replace(path)
-    for other in shm.glob(f"{FETCHED_PREFIX}*"):
-        if other != path:
-            other.unlink(missing_ok=True)
+class Word:
+    """For the ranks of an attempt: that all is here, or why not."""
+
+    def __init__(self, shm: Path, attempt: int) -> None:
+        self._path = marker_path(shm, attempt)
+        self._temporary = self._path.with_name(f".{self._path.name}.writing")
+        self._has_failed = False
+
+    def reserve(self) -> None:
+        """Take the room for it before the copies do."""
+        with contextlib.suppress(OSError):  # there is room later, or it is tried again
+            self._temporary.write_bytes(bytes(WORD_BYTES))
+
+    def leave(self, reason: str) -> bool:
+        """Say it (no reason: all is here), and forget earlier ones; False where there is no room
+        for it."""
+        told = json.dumps({"ok": not reason, "reason": reason[:MOST_REASON]}).encode()
+        try:
+            # Into what is reserved, which a file that is cut first would give back.
+            descriptor = os.open(self._temporary, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "r+b") as file:
+                file.write(told)
+                file.truncate()
+            self._temporary.replace(self._path)
+        except OSError as error:
+            if not self._has_failed:
+                log.warning("can't leave word of what was fetched, trying again: %s", error)
+            self._has_failed = True
+            return False
+        for other in self._path.parent.glob(f"{FETCHED_PREFIX}*"):
+            if other != self._path:
+                with contextlib.suppress(OSError):
+                    unlink(owned_file(other), missing_ok=True)
+        return True
+
+    def withdraw(self) -> None:
+        """Give the room back."""
+        with contextlib.suppress(OSError):
+            unlink(owned_file(self._temporary), missing_ok=True)

@@ -5,7 +5,6 @@ and confirms each, for which that rank waits.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,8 @@ from holdfast_sidecar.peers.lifeline import Lifeline
 from holdfast_sidecar.peers.means import FAILURES, Means, pause_s
 from holdfast_sidecar.peers.slot_copy import Expected
 from holdfast_sidecar.peers.source import Partner, Sealed, Source, connected
+from holdfast_sidecar.peers.transfer import Partial
+from holdfast_sidecar.threads import start_thread
 
 log = logging.getLogger(__name__)
 
@@ -41,16 +42,23 @@ class Following:
         self._means = means
         self._existing = existing
         self._lifeline = Lifeline()
+        self._partial = Partial()
 
-    def start(self) -> None:
-        """Begin."""
-        threading.Thread(target=self._run, name="peer-follow", daemon=True).start()
+    def start(self) -> bool:
+        """Begin; False where no thread is left."""
+        return start_thread(self._run, "peer-follow") is not None
 
     def cut(self) -> None:
         """Leave it; a half copy stays torn."""
         self._lifeline.cut()
 
     def _run(self) -> None:
+        try:
+            self._follow_on()
+        finally:
+            self._partial.close()
+
+    def _follow_on(self) -> None:
         failures = 0
         while not self._lifeline.is_cut:
             try:
@@ -83,7 +91,8 @@ class Following:
             self._lifeline.wait(FULL_S)
             return False
         expected = Expected(self._means.own.job, rank, attempt, sealed.step)
-        return self._means.pull(source, OWN_DIRECTORY, path, expected, self._lifeline)
+        flow = self._means.flow(self._lifeline)
+        return self._means.pull(source, OWN_DIRECTORY, path, expected, flow, self._partial)
 
     def _room(self, existing: int, settled: int = -1) -> Path | None:
         rank, attempt = self._followed.rank, self._followed.attempt

@@ -49,6 +49,8 @@ class Hosting:
         try:
             server = PeerServer(parse_listen(self._listen), self._converse)
             server.start()
+        except BlockingIOError:
+            return  # the next tick tries again
         except (OSError, BadInput) as error:
             self.obstacle = f"can't listen on {self._listen}: {error}"
             log.warning("no copies on other nodes: %s", self.obstacle)

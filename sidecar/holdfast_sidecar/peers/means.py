@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,9 @@ from holdfast_sidecar.peers.lifeline import Lifeline
 from holdfast_sidecar.peers.slot_copy import Expected, SlotBusy
 from holdfast_sidecar.peers.source import Source
 from holdfast_sidecar.peers.tally import Tally
-from holdfast_sidecar.peers.transfer import Flow, GivenUp
+from holdfast_sidecar.peers.transfer import Flow, GivenUp, Partial
+from holdfast_sidecar.snapshots.slot_files import NAMED
+from holdfast_sidecar.snapshots.slot_memory import SlotMemory
 
 FAILURES = (OSError, Refused, SlotBusy, GivenUp)
 """What a transfer may end with; the other node, the network and our own memory are all in it."""
@@ -31,8 +34,7 @@ class Means:
     copies: Copies
     throttle: Throttle
     tally: Tally
-    timeout_s: float
-    """For one copy."""
+    memory: SlotMemory = NAMED
 
     @property
     def attempt(self) -> int:
@@ -40,16 +42,31 @@ class Means:
         return self.own.attempt
 
     def pull(
-        self, source: Source, room: str, path: Path, expected: Expected, lifeline: Lifeline
+        self,
+        source: Source,
+        room: str,
+        path: Path,
+        expected: Expected,
+        flow: Flow,
+        partial: Partial,
     ) -> bool:
-        """Have one slot sent to `path`; False when it is not there (yet). Raises FAILURES."""
+        """Have one slot sent to `path`; False when it is not there (yet). Raises FAILURES.
+
+        partial: what came of it over earlier connections.
+        """
         started_s = time.monotonic()
-        flow = Flow(self.throttle, lifeline, started_s + self.timeout_s)
-        size = source.pull(room, path, expected, flow)
+        size = source.pull(room, path, expected, flow, partial)
         if size is None:
             return False
         self.tally.received(size, time.monotonic() - started_s)
         return True
+
+    def flow(
+        self, lifeline: Lifeline, *, is_capped: bool = True, until_s: float = math.inf
+    ) -> Flow:
+        """What a transfer keeps to. is_capped: within `snapshot.peer_bandwidth`, which leaves the
+        network to the training."""
+        return Flow(self.throttle if is_capped else None, lifeline, self.memory, until_s)
 
 
 def pause_s(failures: int) -> float:

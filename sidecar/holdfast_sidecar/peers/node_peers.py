@@ -28,6 +28,8 @@ from holdfast_sidecar.peers.tally import PeerCounts, Tally
 from holdfast_sidecar.peers.transfers import Transfers
 from holdfast_sidecar.records.snapshot import SnapshotReport
 from holdfast_sidecar.settings import SnapshotSettings
+from holdfast_sidecar.snapshots.slot_files import NAMED
+from holdfast_sidecar.snapshots.slot_memory import SlotMemory
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +49,7 @@ class NodePeers:
     runner: ActionRunner
     wake: Callable[[], None]
     """Has the loop tick at once."""
+    memory: SlotMemory = NAMED
     counts: PeerCounts = field(default_factory=PeerCounts)
     _tally: Tally = field(default_factory=Tally)
     _throttle: Throttle = field(init=False)
@@ -80,7 +83,7 @@ class NodePeers:
         self._hosting.speak_to(looks[0].identity.attempt if looks else -1)
         if self.settings.peer == "sync":
             self._let_ranks_wait(orders, looks, now_s)
-        copied_for = self._arm(orders, now_s)
+        copied_for, copied_step = self._arm(orders, now_s)
         self._transfers.follow(orders, neighbours, means)
         self.counts = self._tally.read(self._hosting.refused)
         address = self._hosting.address(neighbours.own_address)
@@ -93,6 +96,7 @@ class NodePeers:
             report or SnapshotReport(),
             copies=self._transfers.copies.steps(),
             copied_for=copied_for,
+            copied_step=copied_step,
             pulled=self._transfers.pulled,
             peer_address=address,
             failure_domain=self.settings.failure_domain,
@@ -119,17 +123,16 @@ class NodePeers:
         except ValueError:
             return None  # written by none of us
         own = Credentials(self.job, key.attempt, self.node, secret)
-        copies, timeout_s = self._transfers.copies, self.settings.peer_timeout_s
-        return Means(own, copies, self._throttle, self._tally, timeout_s)
+        return Means(own, self._transfers.copies, self._throttle, self._tally, self.memory)
 
-    def _arm(self, orders: Orders, now_s: float) -> dict[str, str]:
+    def _arm(self, orders: Orders, now_s: float) -> tuple[dict[str, str], int]:
         order = orders.peer
         if order is None:
-            return {}
+            return {}, -1
         held = self.pages.held()
         self.runner.run("arm_peer", lambda: arm_peer(order, held, int(now_s * 1e9)))
         if self.node not in order.pulls:
-            return {}
+            return {}, -1
         return read_copied(order, [p for p in held if p.identity.attempt == order.attempt])
 
     def _let_ranks_wait(self, orders: Orders, looks: Sequence[RankLook], now_s: float) -> None:

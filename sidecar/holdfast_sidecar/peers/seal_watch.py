@@ -14,6 +14,8 @@ import struct
 import threading
 from pathlib import Path
 
+from holdfast_sidecar.threads import start_thread
+
 log = logging.getLogger(__name__)
 
 WATCHED_LOOK_S = 0.25
@@ -69,7 +71,9 @@ class SealWatch:
                 os.close(descriptor)
                 return
             self._descriptor = descriptor
-        threading.Thread(target=self._read, name="seal-watch", daemon=True).start()
+            if start_thread(self._read, "seal-watch") is None:
+                os.close(descriptor)
+                self._descriptor = -1
 
     def _read(self) -> None:
         poll = select.poll()

@@ -12,7 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.snapshot_file import HEADER_SIZE, SLOT_NAME, SlotHeader, parse_header
+from holdfast.snapshot_file import (
+    HEADER_SIZE,
+    SLOT_NAME,
+    SlotHeader,
+    open_slot_file,
+    parse_header,
+)
 
 
 @dataclass(frozen=True)
@@ -72,7 +78,7 @@ def sealed_slots(directory: Path, rank: int | None = None) -> list[SlotFile]:
 def read_header(path: Path) -> SlotHeader | None:
     """A slot's header as it is now; None when it can't be read or is none."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = open_slot_file(path, os.O_RDONLY)
     except OSError:
         return None
     try:
@@ -85,7 +91,7 @@ def read_header(path: Path) -> SlotHeader | None:
 def holding(path: Path, attempt: int, step: int) -> Iterator[HeldSlot | None]:
     """The slot for reading, if it holds that step and nobody writes it; else None."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = open_slot_file(path, os.O_RDONLY)
     except OSError:
         yield None
         return

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from holdfast_sidecar.peers.channel import Channel
 from holdfast_sidecar.peers.framing import Refused, Wire
 from holdfast_sidecar.peers.handshake import HANDSHAKE_S, Credentials, answer
+from holdfast_sidecar.threads import NONE_LEFT, start_thread
 
 log = logging.getLogger(__name__)
 
@@ -59,12 +60,14 @@ class PeerServer:
         self.counts = ServerCounts()
 
     def start(self) -> None:
-        """Bind and listen. Raises OSError."""
+        """Bind and listen. Raises OSError; BlockingIOError where only a thread is missing."""
         host, port = self._listen
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         dual = host == "::" and socket.has_dualstack_ipv6()
         self._socket = socket.create_server((host, port), family=family, dualstack_ipv6=dual)
-        threading.Thread(target=self._accept, args=(self._socket,), daemon=True).start()
+        if start_thread(self._accept, "peer-accept", (self._socket,)) is None:
+            self.close()
+            raise BlockingIOError(errno.EAGAIN, NONE_LEFT)
 
     def admit(self, own: Credentials | None) -> None:
         """Serve those of this attempt from now on; None: nobody. Callers of another one must go."""
@@ -105,7 +108,10 @@ class PeerServer:
                 self._refuse("more callers than there may be")
                 connection.close()
                 continue
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+            if start_thread(self._serve, "peer-serve", (connection,)) is None:
+                self._callers.see_off(connection)
+                connection.close()  # it calls again
+                time.sleep(ACCEPT_AGAIN_S)
 
     def _serve(self, connection: socket.socket) -> None:
         try:

@@ -14,9 +14,13 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.snapshot_file import HEADER_SIZE, SlotHeader, Word, parse_header
+from holdfast.owned import owned_file
+from holdfast.removing import unlink
+from holdfast.snapshot_file import HEADER_SIZE, SlotHeader, Word, open_slot_file, parse_header
 from holdfast_sidecar.peers.framing import Refused
 from holdfast_sidecar.peers.sealed_slots import is_plausible
+from holdfast_sidecar.snapshots.slot_files import NAMED
+from holdfast_sidecar.snapshots.slot_memory import SlotMemory
 
 _WORD = struct.Struct("<Q")
 
@@ -48,14 +52,16 @@ def parse_expected(raw_header: bytes, expected: Expected) -> SlotHeader:
 class SlotCopy:
     """One file being overwritten. Close it in any case; unsealed it stays torn."""
 
-    def __init__(self, path: Path, header: SlotHeader, raw_header: bytes) -> None:
+    def __init__(
+        self, path: Path, header: SlotHeader, raw_header: bytes, memory: SlotMemory = NAMED
+    ) -> None:
         """Make or take the file and tear it. Raises SlotBusy, or OSError (no space)."""
         self._header = header
-        self._descriptor = _open_whole(path, header.file_size)
+        self._descriptor = _open_whole(path, header.file_size, memory)
         try:
             self._take_lock()
             self._store(Word.SEALED, 0)
-            os.pwrite(self._descriptor, _unsealed(raw_header), 0)
+            os.pwrite(self._descriptor, unsealed(raw_header), 0)
         except BaseException:
             os.close(self._descriptor)
             raise
@@ -95,7 +101,7 @@ class SlotCopy:
 def clear(path: Path, attempt: int, step: int) -> bool:
     """Tear a slot that holds this step, so that nobody resumes from it; False if it is in use."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = open_slot_file(path, os.O_RDWR)
     except FileNotFoundError:
         return True
     try:
@@ -110,29 +116,25 @@ def clear(path: Path, attempt: int, step: int) -> bool:
         os.close(descriptor)
 
 
-def _unsealed(raw_header: bytes) -> bytes:
+def unsealed(raw_header: bytes) -> bytes:
+    """A header without the words that say whether it is whole, and checked: what is left tells one
+    sealing of a slot from any other."""
     header = bytearray(raw_header)
     for word in (Word.SEALED, Word.CHECKED, Word.DATA_CRC):
         _WORD.pack_into(header, 8 * word, 0)
     return bytes(header)
 
 
-def _open_whole(path: Path, size: int) -> int:
-    """The file, with all its memory. One of another size is replaced, never cut: who has it mapped
+def _open_whole(path: Path, size: int, memory: SlotMemory) -> int:
+    """The slot, with all its memory. One of another size is replaced, never cut: who has it mapped
     keeps what it has."""
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
     with contextlib.suppress(FileNotFoundError):
-        descriptor = os.open(path, flags)
+        descriptor = open_slot_file(path, os.O_RDWR)
         if os.fstat(descriptor).st_size == size:
             return descriptor
         os.close(descriptor)
-        path.unlink(missing_ok=True)
-    descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        os.posix_fallocate(descriptor, 0, size)
-    except OSError:
-        os.close(descriptor)
-        path.unlink(missing_ok=True)
-        raise
-    return descriptor
+        unlink(owned_file(path), missing_ok=True)
+    with memory.make(path, size):
+        pass
+    return open_slot_file(path, os.O_RDWR)

@@ -14,7 +14,7 @@ from holdfast_sidecar.peers.framing import FRAME_S, Refused, Wire
 from holdfast_sidecar.peers.handshake import Credentials, call
 from holdfast_sidecar.peers.lifeline import Lifeline
 from holdfast_sidecar.peers.slot_copy import Expected
-from holdfast_sidecar.peers.transfer import Flow, receive_slot
+from holdfast_sidecar.peers.transfer import Flow, Partial, receive_slot
 
 CONNECT_S = 5.0
 
@@ -72,20 +72,25 @@ class Source:
             for one in steps
         ]
 
-    def pull(self, room: str, path: Path, expected: Expected, flow: Flow) -> int | None:
-        """Have a slot of that room sent to `path`; bytes received, or None when the node hasn't
-        sealed it (within a short wait)."""
+    def pull(
+        self, room: str, path: Path, expected: Expected, flow: Flow, partial: Partial
+    ) -> int | None:
+        """Have a slot of that room sent to `path`, but for what is in `partial`; bytes received, or
+        None when the node hasn't sealed it (within a short wait)."""
         request = {
             "ask": "slot",
             "room": room,
             "rank": expected.rank,
             "attempt": expected.attempt,
             "step": expected.step,
+            **partial.known(path, expected),
         }
         answer = self._ask(request, LONGEST_WAIT_S + FRAME_S)
         if answer.get("found") is not True:
             return None
-        return receive_slot(self.channel, path, expected, flow)
+        # A sidecar that can't go on, or has another slot by now, sends all of it.
+        start = number(answer, "from") if "from" in answer else 0
+        return receive_slot(self.channel, path, expected, flow, partial, start)
 
     def confirm(self, rank: int, attempt: int, step: int) -> None:
         """Say that this step is whole and safe here."""

@@ -75,15 +75,15 @@ class Transfers:
         if order is None or order.state == "standing":
             return
         running = self._gathering
-        is_new = running is None or running.order.identifier != order.identifier
+        is_new = running is None or _name(running.order) != _name(order)
         if running is not None and (is_new or order.state != "armed"):
             running.cut()
         sources = self._sources(order)
         if order.state != "armed" or not is_new or not sources:
             return
         ranks = {source: ranks_of(plan, source) for source in sources}
-        self._gathering = Gathering(order, ranks, self._partner, means, self._wake)
-        self._gathering.start()
+        gathering = Gathering(order, ranks, self._partner, means, self._wake)
+        self._gathering = gathering if gathering.start() else None
 
     def _follow(self, order: PeerOrder | None, plan: Plan, means: Means) -> None:
         wanted = set()
@@ -96,8 +96,9 @@ class Transfers:
         for gone in self._following.keys() - wanted:
             self._following.pop(gone).cut()
         for new in wanted - self._following.keys():
-            self._following[new] = Following(new, means, self._existing(new.attempt))
-            self._following[new].start()
+            following = Following(new, means, self._existing(new.attempt))
+            if following.start():
+                self._following[new] = following
 
     def _existing(self, attempt: int) -> Callable[[], int]:
         return lambda: self._neighbours.existing(attempt)
@@ -113,8 +114,9 @@ class Transfers:
         fetches = {int(r): node for r, node in candidate.fetches.items() if int(r) in here}
         if not fetches or marker_path(self._shm, plan.attempt).exists():
             return
-        self._fetching = Fetching(self._shm, fetches, self._partner, means, candidate.step)
-        self._fetching.start()
+        fetching = Fetching(self._shm, fetches, self._partner, means, candidate.step)
+        if fetching.start():
+            self._fetching = fetching
 
     def _partner(self, node: str) -> Partner:
         """As it can be called now; raises OSError where it can't. Threads ask, too."""
@@ -141,3 +143,8 @@ class Transfers:
             for rank in strangers:
                 if elsewhere.get(rank, -1) >= self.copies.newest(rank):
                     self.copies.remove(rank)
+
+
+def _name(order: PeerOrder) -> tuple[str, int]:
+    """Its step too: it is another one where gradients waited at the one that was armed."""
+    return order.identifier, order.step

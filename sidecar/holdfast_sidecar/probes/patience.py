@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from holdfast_sidecar.probes.runner import Probe, outcome
+from holdfast_sidecar.threads import NONE_LEFT, start_thread
 
 T = TypeVar("T")
 
@@ -42,8 +43,9 @@ class Patient(Generic[T]):
     def read(self, now_s: float) -> T:
         """What the probe reads or raises; SilentError while it does neither."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._answer, name=self.name, daemon=True)
-            self._thread.start()
+            self._thread = start_thread(self._answer, self.name)
+        if self._thread is None:
+            raise SilentError(f"{self.name} is not asked: {NONE_LEFT}")
         # A question that hangs is not asked twice: its late answer ends the hang.
         wait_s = 0.0 if self._is_asking else self.deadline_s
         if not self._is_asking:

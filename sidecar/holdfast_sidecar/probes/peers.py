@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from holdfast_sidecar.collective_trace import RankTrace
@@ -13,8 +15,13 @@ from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.rank import FINISHED
 
 
-def parse_peers(reports: Mapping[str, str], own_node: str, attempt: int) -> dict[int, PeerRank]:
+def parse_peers(
+    reports: Mapping[str, str], own_node: str, attempt: int, stale: Collection[str] = ()
+) -> dict[int, PeerRank]:
     """Ranks of the same attempt on other nodes, by rank number.
+
+    stale: nodes of which the store has heard nothing for too long. What their ranks do now is not
+    known, so they prove nothing against others; what excuses others still does.
 
     Reads the few fields it needs straight from JSON: every node does this at every tick for all
     others, and building whole reports would cost a hundred-node job a core's worth of that.
@@ -26,22 +33,27 @@ def parse_peers(reports: Mapping[str, str], own_node: str, attempt: int) -> dict
         try:
             report = json.loads(text)
             if report["attempt"] == attempt:
-                peers.update((peer.rank, peer) for peer in map(_peer, report["ranks"]))
+                known = map(_peer, report["ranks"])
+                told = map(_as_unknown, known) if node in stale else known
+                peers.update((peer.rank, peer) for peer in told)
         except (ValueError, KeyError, TypeError):
             continue
     return peers
 
 
 def parse_traces(
-    reports: Mapping[str, str], own_node: str, attempt: int
+    reports: Mapping[str, str], own_node: str, attempt: int, stale: Collection[str] = ()
 ) -> tuple[bool, dict[int, RankTrace]]:
     """Whether another node doubts a rank of this attempt, and what its ranks told when asked.
 
-    Reports of nodes where nothing is wrong are not even parsed.
+    Reports of nodes where nothing is wrong are not even parsed. stale: as above; what those told is
+    left out.
     """
     doubts, traces = False, dict[int, RankTrace]()
     for node, text in reports.items():
-        if node == own_node or not ('"doubts":true' in text or '"traces":[{' in text):
+        if node == own_node or node in stale:
+            continue
+        if not ('"doubts":true' in text or '"traces":[{' in text):
             continue
         report = decode(NodeReport, text)
         if report is not None and report.attempt == attempt:
@@ -50,7 +62,13 @@ def parse_traces(
     return doubts, traces
 
 
+def _as_unknown(peer: PeerRank) -> PeerRank:
+    """In no phase that is known: neither waiting nor standing still."""
+    return dataclasses.replace(peer, phase="", phase_age_s=0.0)
+
+
 def _peer(rank: Mapping[str, Any]) -> PeerRank:
+    stopped_ago_s = rank.get("stopped_ago_s")
     return PeerRank(
         rank=int(rank["rank"]),
         step=int(rank["step"]),
@@ -58,4 +76,6 @@ def _peer(rank: Mapping[str, Any]) -> PeerRank:
         phase_age_s=float(rank["phase_age_s"]),
         has_ended=rank.get("ending", 0) == FINISHED
         or (not rank.get("alive", True) and rank.get("exit_code") == 0),
+        is_busy=bool(rank.get("busy")),
+        stopped_ago_s=math.inf if stopped_ago_s is None else float(stopped_ago_s),
     )

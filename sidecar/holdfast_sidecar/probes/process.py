@@ -20,6 +20,7 @@ from holdfast_sidecar.probes.unix_peers import read_peer
 from holdfast_sidecar.waiting_place import (
     DRIVERS,
     GPU_FILES,
+    IN_A_FREEZER,
     IN_A_PIPE,
     MACHINE,
     ON_DESCRIPTOR,
@@ -125,7 +126,9 @@ class Process:
         targets, connected = frozenset(self._targets(call, thread)), self._connected_for(call)
         elsewhere = self._elsewhere(targets - connected)
         where = where_of(call.number, targets, connected, elsewhere)
-        if where is Where.LOCK and self._is_in_driver(call):
+        if self._is_frozen(thread):
+            where = Where.OTHER
+        elif where is Where.LOCK and self._is_in_driver(call):
             where = Where.DEVICE
         elif is_mere_sleep(call):
             where = Where.SLEEP
@@ -179,6 +182,14 @@ class Process:
         if call.number in ON_POLL | ON_EPOLL:
             return not path.startswith("/dev/")
         return IN_A_PIPE in read_if_any(self.directory / "task" / str(thread) / "wchan")
+
+    def _is_frozen(self, thread: int) -> bool:
+        """Whether its control group is frozen, so that its main thread is in no call any more; the
+        others are where that one is."""
+        if str(thread) != self.directory.name:
+            return False
+        place = read_if_any(self.directory / "task" / str(thread) / "wchan")
+        return any(name in place for name in IN_A_FREEZER)
 
     def _connected_for(self, call: Call) -> frozenset[str]:
         is_asked = call.number in ON_DESCRIPTOR | ON_EPOLL | ON_POLL

@@ -90,6 +90,7 @@ class RanksProbe:
             records=tuple(record for index, record in records if index > oldest),
             reply=page.parse_reply(content),
             last_words=self._clean_words(page.parse_last_words(content)),
+            unrestorable=tuple(map(self.clean, page.parse_unrestorable(content))),
             is_dying=is_dying,
             exit_code=exit_code_of(status.wait_status)
             if status is not None and (is_gone or is_dying)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+OF_USER = "user "
+"""Begins the word for a launch that nothing names but whose it is: all of a user's are alike."""
+
 
 @dataclass(frozen=True)
 class Exit:
@@ -70,8 +73,8 @@ class AgentReport:
     preempted_by: str = ""
     """Signal that asked for this node; empty: none did. The launcher leaves `grace_s` after it."""
     grace_s: float = 0.0
-    ends_unix_s: float = 0.0
-    """When a time limit ends this node, on its own wall clock; 0: none is known."""
+    left_s: float = 0.0
+    """Until a time limit ends this node, as of this beat; 0: none is known."""
     ended_sidecar: int = 0
     """Pid of the newest sidecar that this launcher, its parent, saw end; 0: none did."""
     warm_modules: list[str] = field(default_factory=list)
@@ -81,6 +84,26 @@ class AgentReport:
     """It was told to end, and ends its ranks: how they end now says nothing of the job."""
     left_for: str = ""
     """Signal for which it leaves at once; empty: none came."""
+    launch: str = ""
+    """Which launch it belongs to: its scheduler's word for it, else whose it is. Launchers of two
+    never share an attempt."""
+    launch_number: int = 0
+    """How often its scheduler had started that launch again: what it started before is dead."""
+    launch_command: str = ""
+    """A digest of script and arguments, but for what is a node's own in them."""
+    has_launch_id: bool = False
+    """A scheduler, or whoever started the nodes, gave them an id in common: their commands may
+    differ. Without one launchers that differ in their command are of two launches."""
+    command: dict[str, str] = field(default_factory=dict)
+    """What was to be run, in parts: what it is -> a digest of it, or the thing itself."""
+    unreachable: str = ""
+    """Where the store of attempt `unreachable_in` is published and cannot be reached from here."""
+    unreachable_in: int = -1
     awaits_gate: bool = False
     """There is something here that only its sidecar can judge, and one is there or being started:
     before it is taken in, its verdict is waited for a little."""
+
+    @property
+    def launch_key(self) -> tuple[str, str]:
+        """By which launches are told apart."""
+        return self.launch, "" if self.has_launch_id else self.launch_command

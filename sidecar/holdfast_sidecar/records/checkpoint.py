@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+from holdfast.page import checkpoint_name
 
 ATTEMPT_ENDED = "the attempt ended"
 """Why an order is void whose ranks went before they came to its step."""
@@ -28,7 +30,8 @@ class CheckpointOrder:
     """See `answers`; joined by commas."""
     reason: str = ""
     write_timeout_s: float = 0.0
-    """How much longer those that save may take until all is written and hashed, seconds."""
+    """How much longer ranks that save may take, and how long writing and hashing may go on without
+    progress, seconds."""
     mode: str = "direct"
     """`direct`: ranks write by themselves and wait; `snapshot`: they copy, the sidecars write."""
     trigger: str = "periodic"
@@ -37,6 +40,13 @@ class CheckpointOrder:
     """Of a `snapshot` that every rank has: rank -> node that writes it, from its slot or copy."""
     since: int = 0
     """Slots that were sealed in earlier attempts don't count: the job went back behind them."""
+
+    def at(self, step: int) -> CheckpointOrder:
+        """The same of another step: gradients waited at the one that was armed, so that the ranks
+        saved at the next boundary."""
+        folder = self.path.removesuffix(checkpoint_name(self.step, self.identifier))
+        path = folder + checkpoint_name(step, self.identifier) if folder != self.path else self.path
+        return replace(self, step=step, path=path)
 
     @property
     def answers(self) -> tuple[str, ...]:
@@ -71,6 +81,8 @@ class SavedPart:
     done_bytes: int = 0
     total_bytes: int = 0
     """How far its files are, while they are written; zeros while that is not known."""
+    step: int = -1
+    """The boundary at which its ranks saved or copied; -1: they have not, or as it was ordered."""
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable
 from enum import Enum
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from holdfast_sidecar.findings import Finding
@@ -25,16 +26,102 @@ def encode(record: Any) -> str:
     return _ENCODER.encode(record)
 
 
+INCARNATION = re.compile(r'"incarnation":"([^"]*)"')
+"""Of a report, as the store's scripts find it too: inside a string its quotes are escaped."""
+
+
+def incarnation_in(text: str) -> str | None:
+    """Which launcher or sidecar this report is of; None when it does not say."""
+    found = INCARNATION.search(text)
+    return None if found is None else found.group(1)
+
+
 def decode(kind: type[T], text: str) -> T | None:
     """A record from JSON; None when it is not one. Unknown fields are left out (newer writers).
 
-    Remembered by text, because most fields have not changed since the last reading: a record is
-    not to be altered.
+    Remembered, because most have not changed since the last reading: a record is not to be altered.
     """
-    return cast("T | None", _decode(cast("Any", kind), text))
+    key = (kind, _slot(kind, text))
+    known = _REMEMBERED.find(key, text)
+    if known is None:
+        known = text, _decode(cast("Any", kind), text)
+        _REMEMBERED.keep(key, known)
+    return cast("T | None", known[1])
 
 
-@lru_cache(maxsize=512)
+def _slot(kind: Any, text: str) -> str:
+    """Of a report its writer: each has one, and with the next heartbeat the text is another."""
+    return (_is_report(kind) and incarnation_in(text)) or text
+
+
+@cache
+def _is_report(kind: Any) -> bool:
+    return "incarnation" in getattr(kind, "__dataclass_fields__", ())
+
+
+MOST_CHARACTERS = 16 * 2**20
+"""Of the texts that are remembered: all reports of a thousand nodes, which take some 12 KB each."""
+
+MOST_RECORDS = 8192
+"""An agent's and a sidecar's report of twice as many nodes as one Redis has connections for."""
+
+WALKS = 8
+"""Whoever was not asked for while all others were so often is gone, or its text was replaced."""
+
+FEWEST_LOOKUPS = 64
+
+Key = tuple[Any, str]
+Known = tuple[str, Any]
+
+
+class Remembered:
+    """Texts with the values read from them, one text for each key.
+
+    Readings walk all reports in turn, again and again. So nothing makes room for a newcomer but
+    what nobody asks for any more: of a walk that is too long for this, a part is remembered, where
+    dropping what was asked for longest ago would always drop what is asked for next. Threads that
+    meet here lose a value at the worst, which is read again.
+    """
+
+    def __init__(
+        self, most_characters: int = MOST_CHARACTERS, most_records: int = MOST_RECORDS
+    ) -> None:
+        self._most_characters = most_characters
+        self._most_records = most_records
+        self._young: dict[Key, Known] = {}
+        self._old: dict[Key, Known] = {}
+        self._lookups = 0
+        self.characters = 0
+        """Of all texts that are remembered."""
+
+    def find(self, key: Key, text: str) -> Known | None:
+        """This text and its value; None: it is not remembered, but perhaps another one."""
+        self._lookups += 1
+        if self._lookups > WALKS * self._count() + FEWEST_LOOKUPS:
+            self._forget()
+        if (known := self._young.get(key)) is None and (known := self._old.pop(key, None)):
+            self._young[key] = known
+        return known if known is not None and known[0] == text else None
+
+    def keep(self, key: Key, known: Known) -> None:
+        """Remember a text in place of the one that this key had, if there is room."""
+        if (before := self._young.pop(key, None)) is not None:
+            self.characters -= len(before[0])
+        more = self.characters + len(known[0])
+        if self._count() < self._most_records and more <= self._most_characters:
+            self._young[key], self.characters = known, more
+
+    def _count(self) -> int:
+        return len(self._young) + len(self._old)
+
+    def _forget(self) -> None:
+        self._old, self._young, self._lookups = self._young, {}, 0
+        self.characters = sum(len(text) for text, _ in self._old.copy().values())
+
+
+_REMEMBERED = Remembered()
+
+
 def _decode(kind: Any, text: str) -> Any:
     try:
         return _reader(kind)(json.loads(text))

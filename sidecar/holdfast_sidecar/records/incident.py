@@ -12,6 +12,9 @@ LEFT_ALONE = "left_alone"
 WITHHELD = frozenset({"observe", "suggest", "paused", LEFT_ALONE})
 """What was decided about an incident that nothing was done about: only that it be known."""
 
+NEVER_SEEN = "no step of this run was ever seen"
+"""How the reason begins for which an incident of a run is over whose steps nobody sees."""
+
 
 @dataclass(frozen=True)
 class Incident:
@@ -45,6 +48,10 @@ class Incident:
     """The machine of `culprit_node`, by which a node is kept outside."""
     is_of_script: bool = False
     """The script raised it: no machine is to blame."""
+    is_of_surroundings: bool = False
+    """Storage, network, a busy device or the like is to blame: it passes, and is no bug."""
+    had_stepped: bool = False
+    """Some attempt of its run had completed a step before it."""
     escalation: str = ""
     """How the restart went further than in place: `without_node`, `roll_back`; empty: it didn't."""
     withheld: str = ""
@@ -69,6 +76,11 @@ class Incident:
     """Since when that part is ill, on its node's wall clock; 0: no hardware is to blame."""
     counted_before: list[str] = field(default_factory=list)
     """What metrics counted it as before it was known better; see `decisions.counting`."""
+
+    @property
+    def is_over_unseen(self) -> bool:
+        """Whether it is over as all ranks lived on, or ended well, though no step was seen."""
+        return any(reason.startswith(NEVER_SEEN) for reason in self.evidence)
 
 
 def with_what_was_known(kept: Incident, told: Incident) -> Incident:

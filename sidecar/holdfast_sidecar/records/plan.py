@@ -81,6 +81,21 @@ class Pause:
 
 
 @dataclass(frozen=True)
+class Requeues:
+    """How often in a row a launch was ended to be started again, and no step was made between."""
+
+    count: int = 0
+    step: int = 0
+    """The furthest that it had come by then."""
+    launch: str = ""
+    """Which launch that was, as AgentReport has it: another one begins anew."""
+    command: str = ""
+    """What that launch runs, as AgentReport.launch_command has it."""
+    has_stepped: bool = False
+    """Some run of that launch completed a step, also where nobody resumed from it."""
+
+
+@dataclass(frozen=True)
 class Plan:
     """What the leader wants of everyone; the only thing that starts or ends an attempt.
 
@@ -115,6 +130,10 @@ class Plan:
     """What was run for nodes that are outside, and is run for those that came back."""
     waits: str = ""
     """While `ended`: why the next attempt is not opened yet, for people."""
+    first_attempt: int = 0
+    """With which this run began: incidents of earlier attempts are those of runs before it."""
+    requeues: Requeues = field(default_factory=Requeues)
+    """Up to this run, and with its own end once it is `stopped` to be started again."""
 
     @property
     def said(self) -> str:

@@ -63,13 +63,17 @@ class RankReport:
     groups: list[str] = field(default_factory=list)
     """Its first process groups, whose waits its step lines tell apart: title, digest of the members
     and how many they are, `mesh_dp/3fa2c1/8`; an empty one where there is none."""
+    busy: str = ""
+    """What its script says that it is busy with; empty: it says nothing."""
+    stopped_ago_s: float | None = None
+    """For how long its process has not been stopped (state T), 0: it is; None: for a minute."""
     stood_since_unix_s: float = 0.0
     """Of a rank that has died: its last progress, where it had been silent for too long before; 0:
     it died at work."""
     model_flops: float = 0.0
-    """Of one of its steps, recomputing left out; 0: not known."""
+    """Of one of its steps; 0: not known."""
     hardware_flops: float = 0.0
-    """The same with what activation checkpointing computes again."""
+    """The same with what activation checkpointing computes again; 0: not known."""
     peak_flops: float = 0.0
     """A second, what its device could do at best; 0: not known."""
     memory_allocated: int = 0
@@ -80,8 +84,17 @@ class RankReport:
     """The most that was reserved in this attempt, bytes."""
     memory_total: int = 0
     """Bytes that its device has; 0: it trains on none, or nothing is known of it."""
+    collectives: list[int] = field(default_factory=list)
+    """Collectives and messages that it began so far, in each of its first process groups."""
     memory_retries: int = 0
     """So often the allocator had to give back what it kept before it found room."""
+    window_s: float = 0.0
+    """The longest of its latest windows between two calls of the optimizer, seconds; 0: unknown."""
+
+    @property
+    def doing(self) -> str:
+        """Its phase, or what its script calls it."""
+        return self.busy or self.phase
 
     @property
     def has_finished(self) -> bool:

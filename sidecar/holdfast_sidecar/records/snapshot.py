@@ -48,6 +48,8 @@ class SnapshotReport:
     the slowest rank."""
     copied_for: dict[str, str] = field(default_factory=dict)
     """Identifier of a PeerOrder -> `copied` once this node's ranks hold it, `void` if one can't."""
+    copied_step: int = -1
+    """The boundary at which they copied it: behind the armed one where gradients waited there."""
     pulled: str = ""
     """Identifier of the PeerOrder whose copies this node has pulled, whole and checked."""
     peer_address: str = ""

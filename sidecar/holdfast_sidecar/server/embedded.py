@@ -8,7 +8,6 @@ import os
 import secrets
 import signal
 import socket
-import stat
 import subprocess
 import time
 from dataclasses import dataclass, field, replace
@@ -20,8 +19,14 @@ from urllib.parse import quote
 import redis
 from redis.exceptions import RedisError
 
+from holdfast.ending_processes import signal_child
+from holdfast.own_directory import NotPrivate, open_private
+from holdfast.owned import owned_file
+from holdfast.permit import own_child
+from holdfast.removing import rmdir, unlink
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.coordination.connection import connect
+from holdfast_sidecar.own_places import TAKES_NOTHING
 from holdfast_sidecar.server.binary import ServerBinary, find_binary
 from holdfast_sidecar.server.parent_death import die_with
 from holdfast_sidecar.settings import RedisSettings
@@ -38,6 +43,10 @@ READY_S = 10.0
 """Measured: ready after 40 to 150 ms; the rest is for a machine under load."""
 PORT_ATTEMPTS = 3
 """A free port may be taken by someone else before the server binds it."""
+
+
+class NoRoom(BadInput):
+    """The disk of a server's directory is full, over its quota or read-only."""
 
 
 @dataclass(frozen=True)
@@ -106,14 +115,24 @@ def start_server(
 
     Call it from a thread that lives as long as the server shall: the kernel ends the server with
     the thread that started it. Files that a killed server left in the directory are replaced.
-    BadInput when there is no server to start, or it does not come up.
+    BadInput when there is no server to start, or it does not come up; NoRoom when its files can't
+    be written.
     """
     binary = find_binary() if binary is None else binary
-    home = _make_private(_roomy(directory) if listen == "unix" else directory)
-    password_file = _write_password(home)
-    (home / LOG).unlink(missing_ok=True)
+    home = _roomy(directory) if listen == "unix" else directory
+    try:
+        return _start_in(_make_private(home), listen, binary)
+    except OSError as error:
+        if error.errno not in TAKES_NOTHING:
+            raise
+        raise NoRoom(_unusable(home, error)) from None
+
+
+def _start_in(home: Path, listen: Literal["unix", "tcp"], binary: ServerBinary) -> EmbeddedServer:
     with contextlib.ExitStack() as undo:  # whatever goes wrong, nothing is left behind
         undo.callback(_remove_files, home)
+        password_file = _write_password(home)
+        unlink(owned_file(home / LOG), missing_ok=True)
         for _ in range(PORT_ATTEMPTS):
             port = _free_port() if listen == "tcp" else 0
             url = f"redis://127.0.0.1:{port}" if port else f"unix://{quote(str(home / SOCKET))}"
@@ -153,7 +172,7 @@ def remove_files(directory: Path) -> bool:
         return False
     _remove_files(home)
     with contextlib.suppress(OSError):
-        directory.rmdir()
+        rmdir(owned_file(directory))
     return True
 
 
@@ -206,19 +225,20 @@ def _answers(client: redis.Redis) -> bool:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    process.send_signal(signal.SIGINT)
+    signal_child(own_child(process), signal.SIGINT)
     try:
         process.wait(timeout=2)
     except subprocess.TimeoutExpired:
-        process.kill()
+        signal_child(own_child(process))
         process.wait()
 
 
 def _remove_files(home: Path) -> None:
     for name in (SOCKET, PASSWORD, LOG):
-        (home / name).unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # of a disk that has turned read-only
+            unlink(owned_file(home / name), missing_ok=True)
     with contextlib.suppress(OSError):  # the caller keeps other files there
-        home.rmdir()
+        rmdir(owned_file(home))
 
 
 def _roomy(directory: Path) -> Path:
@@ -231,22 +251,27 @@ def _roomy(directory: Path) -> Path:
 
 def _make_private(directory: Path) -> Path:
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = directory.lstat()
-        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-            raise BadInput(f"{directory} is not a directory of ours: remove it")
-        directory.chmod(0o700)
+        directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(open_private(directory, 1, make=True))
+    except NotPrivate as error:
+        raise BadInput(str(error)) from None
     except OSError as error:
-        raise BadInput(
-            f"cannot use {directory} for the embedded server: {error.strerror}; "
-            "choose another state directory"
-        ) from None
+        if error.errno in TAKES_NOTHING:
+            raise
+        raise BadInput(_unusable(directory, error)) from None
     return directory
+
+
+def _unusable(directory: Path, error: OSError) -> str:
+    return (
+        f"cannot use {directory} for the embedded server: {error.strerror}; "
+        "choose another state directory"
+    )
 
 
 def _write_password(home: Path) -> Path:
     path = home / PASSWORD
-    path.unlink(missing_ok=True)
+    unlink(owned_file(path), missing_ok=True)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(secrets.token_hex(32))

@@ -16,6 +16,7 @@ from pathlib import Path
 from holdfast_sidecar.naming import how_it_ended
 from holdfast_sidecar.server.embedded import EmbeddedServer
 from holdfast_sidecar.settings import RedisSettings
+from holdfast_sidecar.threads import MORE_THREADS, NONE_LEFT, start_patiently
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +43,7 @@ class KeptServer:
         self._ends: deque[float] = deque(maxlen=ENDS_KEPT)
         self._stopping = threading.Event()
         self._launching = threading.Lock()
-        # The kernel ends a server with the thread that launched it: this one stays until it ended.
-        self._keeper = threading.Thread(target=self._keep, name="holdfast-server", daemon=True)
+        self._keeper: threading.Thread | None = None
 
     @property
     def pid(self) -> int:
@@ -71,8 +71,14 @@ class KeptServer:
         return self._server.settings
 
     def start(self) -> None:
-        """Keep it from now on, in a thread."""
-        self._keeper.start()
+        """Keep it from now on, in a thread; without one it serves as long as it runs."""
+        # The kernel ends a server with the thread that launched it: this one stays until it ended.
+        self._keeper = start_patiently(self._keep, "holdfast-server")
+        if self._keeper is None:
+            self._tell(
+                f"{NONE_LEFT}: this job's own Redis serves, and is not started again should it end;"
+                f" {MORE_THREADS}"
+            )
 
     def stop(self) -> None:
         """End it for good and remove its files."""
@@ -80,7 +86,8 @@ class KeptServer:
         with self._launching:  # none is launched after this
             server = self._server
         server.stop()
-        self._keeper.join(JOIN_S)
+        if self._keeper is not None:
+            self._keeper.join(JOIN_S)
 
     def is_running(self) -> bool:
         """Whether its process is there."""

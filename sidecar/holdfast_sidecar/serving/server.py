@@ -28,6 +28,7 @@ from holdfast_sidecar.serving.limits import (
 )
 from holdfast_sidecar.serving.protection import Protection
 from holdfast_sidecar.serving.route import Answer, Request
+from holdfast_sidecar.threads import start_needed_thread
 
 logger = logging.getLogger(__name__)
 
@@ -63,10 +64,11 @@ class Server:
         self._is_started = False
 
     def start(self, answer: Callable[[Request], Answer]) -> None:
-        """Answer whoever asks, those too that have been waiting since it was bound."""
+        """Answer whoever asks, those too that have been waiting since it was bound. Raises BadInput
+        where no thread can be started."""
         self._listening.answer = answer
+        start_needed_thread(self._listening.serve_forever, "metrics")
         self._is_started = True
-        threading.Thread(target=self._listening.serve_forever, name="metrics", daemon=True).start()
 
     def close(self) -> None:
         """Stop; whoever is being answered may be cut off."""

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
+from holdfast.own_directory import make_closed
 from holdfast_sidecar.serving.targets import SILENT_S, Target
 
 logger = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ class TargetFile:
         self._written, self._written_at = news, now_unix_s
         temporary = self._path.with_suffix(".new")
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_closed(self._path.parent)
             temporary.write_text(spell_targets(targets, now_unix_s))
             temporary.replace(self._path)
         except OSError as error:

@@ -18,8 +18,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.snapshot_file import HEADER_SIZE, SlotHeader, Word, parse_header
+from holdfast.snapshot_file import HEADER_SIZE, SlotHeader, Word, open_slot_file, parse_header
 from holdfast_sidecar.snapshots.slot_files import SlotFile
+from holdfast_sidecar.threads import start_thread
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ def check_slot(path: Path, header: SlotHeader, pause: Callable[[float], None]) -
 
     `pause` is called after each piece with the seconds of CPU time that it took. Raises OSError.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    descriptor = open_slot_file(path, os.O_RDWR)
     try:
         crc = _checksum(descriptor, header, pause)
         return crc is not None and _store(descriptor, header, crc)
@@ -131,8 +132,7 @@ class Checking:
         """Hand over what lies in the slots now; the first time the thread begins."""
         self._slots = slots
         if self._thread is None and slots:
-            self._thread = threading.Thread(target=self._run, name="checksums", daemon=True)
-            self._thread.start()
+            self._thread = start_thread(self._run, "checksums")
 
     def stop(self) -> None:
         """End the thread."""

@@ -15,7 +15,7 @@ from holdfast.page import Flag, Word
 from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
 from holdfast_sidecar.actions.arming import order_snapshots
 from holdfast_sidecar.actions.runner import ActionRunner
-from holdfast_sidecar.decisions.memory import Wish
+from holdfast_sidecar.decisions.memory import Wish, rungs_given_up
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import RankLook
 from holdfast_sidecar.pages import Pages
@@ -30,6 +30,10 @@ log = logging.getLogger(__name__)
 PRESSED_S = 10.0
 """How long the loop looks more often for ranks that wait for their slots: long enough for the
 kernel to hand out some 10 GB; after that half a second more or less makes no difference."""
+
+MARGIN_EVERY_S = 5.0
+"""A few small files of the kernel are read; memory of gigabytes takes longer to fill, and ranks
+have let go of the slots that were taken away: they do at their next boundary."""
 
 COSTS_KEPT = 5
 """Of the newest snapshots, for a median: one odd one is not what a snapshot costs."""
@@ -53,6 +57,9 @@ class NodeSlots:
     _costs_of: tuple[int, dict[int, int]] = (-1, {})
     _asked: set[tuple[int, int]] = field(default_factory=set)
     """Attempt and rank: those that have asked for slots in this attempt."""
+    _given_up: tuple[int, int] = (-1, 0)
+    """Attempt, and the rungs of the ladder that its ranks have taken for themselves."""
+    _next_margin_s: float = 0.0
     _told: str = ""
     _busy: str = ""
 
@@ -72,8 +79,10 @@ class NodeSlots:
         self.checking.show(slots)
         self._note_who_asked(looks)
         needs = self._needs(orders, looks)
-        if needs is not None and not self._is_met(needs, slots) and not self._must_wait(looks):
-            self.allocation.begin(needs)
+        if needs is not None and not self._must_wait(looks):
+            needs = self._yield_memory(needs, looks, slots, now_s)
+            if not self._is_met(needs, slots):
+                self.allocation.begin(needs)
         is_ready = needs is not None and self._is_met(needs, slots)
         is_told = is_ready and self._hand_out(orders, looks, slots)
         self._press(is_told or not any(map(_wanted, looks)), orders, now_s)
@@ -119,7 +128,28 @@ class NodeSlots:
             copies=has_peers,
             slots_for_copies=int(self.settings.peer == "async"),
         )
-        return Needs(looks[0].identity.job, wants, wish, _existing(looks))
+        given_up = self._given_up[1] if self._given_up[0] == plan.attempt else 0
+        return Needs(looks[0].identity.job, wants, wish, _existing(looks), given_up)
+
+    def _yield_memory(
+        self, needs: Needs, looks: Sequence[RankLook], slots: list[SlotFile], now_s: float
+    ) -> Needs:
+        """One rung less where the job has grown since; never more again within the attempt."""
+        plan = self.allocation.plan
+        if now_s < self._next_margin_s or plan is None or not self._is_met(needs, slots):
+            return needs
+        self._next_margin_s = now_s + MARGIN_EVERY_S
+        try:
+            margin = self.allocation.rooms.read_margin()
+        except OSError:
+            return needs
+        given_up = 0 if margin is None else rungs_given_up(plan, margin)
+        if not given_up:
+            if needs.given_up and read_slots(self._copies):
+                self.allocation.begin(needs)  # one that was on its way when copies were given up
+            return needs
+        self._given_up = (looks[0].identity.attempt, given_up)
+        return replace(needs, given_up=given_up)
 
     def _must_wait(self, looks: Sequence[RankLook]) -> bool:
         """For an allocation under way; for the next attempt, where a rank is gone; and until all

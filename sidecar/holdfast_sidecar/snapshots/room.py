@@ -7,9 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast_sidecar.control_groups import find_places, parse_mounts
-from holdfast_sidecar.decisions.memory import Room
-from holdfast_sidecar.group_memory import AT_ONCE, read_memory
+from holdfast_sidecar.decisions.memory import Margin, Room
+from holdfast_sidecar.group_memory import (
+    AT_ONCE,
+    BEFORE_ANYBODY_IS_KILLED,
+    GivenBack,
+    GroupMemory,
+    read_memory,
+)
 from holdfast_sidecar.kernel_files import read_if_any
+from holdfast_sidecar.snapshots.slot_memory import SlotMemory
 
 
 @dataclass(frozen=True)
@@ -19,17 +26,34 @@ class RoomReader:
     shared_memory: Path
     reserve_bytes: int
     proc: Path = Path("/proc")
+    memory: SlotMemory | None = None
+    """What slots are made of: without names they take no room in `shared_memory`."""
 
     def read(self, held_bytes: int) -> Room:
         """The room there is. `held_bytes`: what snapshots take of it already. Raises OSError."""
-        facts = os.statvfs(self.shared_memory)
-        reserve_bytes = least_reserve(facts.f_blocks * facts.f_frsize, self.reserve_bytes)
+        has_names = self.memory is None or self.memory.has_names
         group = free_in_groups(self.proc / "self")
         return Room(
-            shared_memory=facts.f_bavail * facts.f_frsize + held_bytes - reserve_bytes,
+            shared_memory=self._free_in_files() + held_bytes if has_names else None,
             memory=parse_available((self.proc / "meminfo").read_text()) + held_bytes,
             control_group=None if group is None else group + held_bytes,
         )
+
+    def read_margin(self) -> Margin | None:
+        """What is left to the job; None where the kernel doesn't tell. Raises OSError."""
+        meminfo = (self.proc / "meminfo").read_text()
+        free, limit = parse_available(meminfo), parse_entry(meminfo, "MemTotal")
+        if not free or not limit:
+            return None
+        group = _read_groups(self.proc / "self", BEFORE_ANYBODY_IS_KILLED)
+        if group.free_bytes is None or group.limit_bytes is None:
+            return Margin(free, limit)
+        return Margin(min(free, group.free_bytes), min(limit, group.limit_bytes))
+
+    def _free_in_files(self) -> int:
+        facts = os.statvfs(self.shared_memory)
+        reserve_bytes = least_reserve(facts.f_blocks * facts.f_frsize, self.reserve_bytes)
+        return facts.f_bavail * facts.f_frsize - reserve_bytes
 
 
 def is_small(size_bytes: int, reserve_bytes: int) -> bool:
@@ -45,16 +69,26 @@ def least_reserve(size_bytes: int, reserve_bytes: int) -> int:
 
 def parse_available(meminfo: str) -> int:
     """MemAvailable of /proc/meminfo, bytes; 0 when it isn't told."""
+    return parse_entry(meminfo, "MemAvailable")
+
+
+def parse_entry(meminfo: str, name: str) -> int:
+    """A line of /proc/meminfo, bytes; 0 when it isn't there."""
     for line in meminfo.splitlines():
-        if line.startswith("MemAvailable:"):
+        if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
     return 0
 
 
 def free_in_groups(process: Path) -> int | None:
     """What the tightest of the control groups of this process (its directory in /proc) still
-    allows; None without a limit. Inside a container the path of its own group is often not visible,
-    and the group's files lie where the hierarchy is mounted."""
+    allows; None without a limit."""
+    return _read_groups(process, AT_ONCE).free_bytes
+
+
+def _read_groups(process: Path, given_back: GivenBack) -> GroupMemory:
+    """Inside a container the path of its own group is often not visible, and the group's files lie
+    where the hierarchy is mounted."""
     mounts = parse_mounts(read_if_any(process / "mountinfo"))
     places = find_places("memory", read_if_any(process / "cgroup"), mounts)
-    return read_memory(places, AT_ONCE).free_bytes
+    return read_memory(places, given_back)

@@ -8,13 +8,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import secrets
 import stat
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast.owned import owned_file
+from holdfast.removing import unlink
 from holdfast.snapshot_file import (
     HEADER_SIZE,
     JOB_OFFSET,
@@ -23,11 +24,16 @@ from holdfast.snapshot_file import (
     SLOT_NAME,
     SlotHeader,
     Word,
+    open_slot_file,
     parse_header,
     slot_name,
 )
+from holdfast_sidecar.snapshots.slot_memory import NamedFiles, SlotMemory
 
 _WORD = struct.Struct("<Q")
+
+NAMED = NamedFiles()
+"""Where slots come from unless somebody holds them."""
 
 
 class SlotBusy(Exception):
@@ -62,18 +68,31 @@ def read_slots(directory: Path) -> list[SlotFile]:
     return sorted(slots, key=lambda one: (one.rank, one.slot))
 
 
-def make_slot(directory: Path, rank: int, slot: int, size: int, job: str) -> Path:
+def make_slot(
+    directory: Path,
+    rank: int,
+    slot: int,
+    size: int,
+    job: str,
+    memory: SlotMemory = NAMED,
+) -> Path:
     """Make an empty slot; it is there whole, or not at all. Replaces one of the same name.
 
     Raises OSError, with nothing left behind.
     """
-    with _whole_file(directory / slot_name(rank, slot), size) as descriptor:
+    with memory.make(directory / slot_name(rank, slot), size) as descriptor:
         _write_identity(descriptor, rank, size, job)
     return directory / slot_name(rank, slot)
 
 
 def arrange_slots(
-    directory: Path, rank: int, size: int, slots: int, existing: int, job: str
+    directory: Path,
+    rank: int,
+    size: int,
+    slots: int,
+    existing: int,
+    job: str,
+    memory: SlotMemory = NAMED,
 ) -> bool:
     """Give a rank so many slots of at least this size; whether anything had to be done.
 
@@ -96,12 +115,12 @@ def arrange_slots(
         directory.mkdir(mode=0o700, exist_ok=True)
         for one in present:
             if one not in precious and not (one.slot < slots and one.header.file_size >= size):
-                one.path.unlink()
-        _move(precious, directory, size, slots, job)
+                unlink(owned_file(one.path))
+        _move(precious, directory, size, slots, job, memory)
         there = {one.slot for one in read_slots(directory) if one.rank == rank}
         for number in range(slots):
             if number not in there:
-                make_slot(directory, rank, number, size, job)
+                make_slot(directory, rank, number, size, job, memory)
     return True
 
 
@@ -109,7 +128,7 @@ def remove_slots(slots: Sequence[SlotFile]) -> None:
     """Remove these. Raises SlotBusy when one is being written."""
     for one in slots:
         with not_written(one.path):
-            one.path.unlink(missing_ok=True)
+            unlink(owned_file(one.path), missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -119,7 +138,7 @@ def not_written(path: Path) -> Iterator[None]:
     A rank that takes the lock afterwards looks whether its file still has its name.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = open_slot_file(path, os.O_RDONLY)
     except FileNotFoundError:
         yield
         return
@@ -139,7 +158,14 @@ def _are_right(present: Sequence[SlotFile], size: int, slots: int) -> bool:
     )
 
 
-def _move(precious: Sequence[SlotFile], directory: Path, size: int, slots: int, job: str) -> None:
+def _move(
+    precious: Sequence[SlotFile],
+    directory: Path,
+    size: int,
+    slots: int,
+    job: str,
+    memory: SlotMemory,
+) -> None:
     """Bring what is sealed into slots that are large enough and not numbered too high."""
     taken = {one.slot for one in precious}
     spare = [number for number in range(slots) if number not in taken]
@@ -150,31 +176,11 @@ def _move(precious: Sequence[SlotFile], directory: Path, size: int, slots: int, 
         if one.header.file_size >= size:
             one.path.rename(target)
             continue
-        with _whole_file(target, size) as descriptor:
+        with memory.make(target, size) as descriptor:
             _copy(one.path, descriptor)
             _write_identity(descriptor, one.rank, size, job)
         if one.path != target:
-            one.path.unlink()
-
-
-@contextlib.contextmanager
-def _whole_file(path: Path, size: int) -> Iterator[int]:
-    """A new file of this size, every byte of it really there, renamed to its name at the end.
-
-    A sparse file would end whoever maps it (SIGBUS) once the memory is gone.
-    """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(temporary, flags, 0o600)
-    try:
-        os.posix_fallocate(descriptor, 0, size)
-        yield descriptor
-        temporary.rename(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(descriptor)
+            unlink(owned_file(one.path))
 
 
 def _write_identity(descriptor: int, rank: int, size: int, job: str) -> None:
@@ -186,18 +192,21 @@ def _write_identity(descriptor: int, rank: int, size: int, job: str) -> None:
 
 
 def _copy(source: Path, target: int) -> None:
-    with source.open("rb") as stream:
-        left = os.fstat(stream.fileno()).st_size
+    descriptor = open_slot_file(source, os.O_RDONLY)
+    try:
+        left = os.fstat(descriptor).st_size
         while left > 0:
-            sent = os.sendfile(target, stream.fileno(), None, left)
+            sent = os.sendfile(target, descriptor, None, left)
             if sent == 0:
                 raise OSError(f"{source.name} ended early")
             left -= sent
+    finally:
+        os.close(descriptor)
 
 
 def _read_slot(path: Path) -> SlotFile | None:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = open_slot_file(path, os.O_RDONLY)
     except OSError:
         return None
     try:

@@ -29,7 +29,10 @@ WARM_UP_FRAMES = 8
 """Left out of what the attempt began with: caches fill, allocators grow, clocks settle."""
 
 NO_STEPS = "everything: no rank has told of ordinary steps yet"
-NO_FLOPS = "utilisation: no rank has counted the operations of one of its steps"
+NO_FLOPS = (
+    "utilisation: what a step computes is not known; holdfast.attach(flops_per_token=...) says it,"
+    " or HOLDFAST_FLOPS (operations of a step of one rank, or `count`)"
+)
 NO_PEAK = (
     "utilisation: what the devices could do at best is not known; HOLDFAST_PEAK_FLOPS says it,"
     " operations a second of one device"
@@ -168,7 +171,8 @@ def _utilisation(
         return None, None, NO_PEAK
     could_do = step_s * sum(report.peak_flops for report in known)
     model = sum(report.model_flops for report in known) / could_do
-    hardware = sum(report.hardware_flops for report in known) / could_do
+    done = [report.hardware_flops for report in known]
+    hardware = sum(done) / could_do if all(done) else None
     return model, hardware, _left_out(len(reports) - len(known), len(reports))
 
 

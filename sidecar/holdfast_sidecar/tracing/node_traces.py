@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import shutil
 import socket
 import subprocess
 import sys
@@ -17,7 +16,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.ending_processes import signal_child
+from holdfast.owned import owned_file
 from holdfast.page import OrderKind, ReplyState, parse_reply, trace_facts_name, trace_name
+from holdfast.permit import own_child
+from holdfast.removing import rmtree
 from holdfast_sidecar.pages import RankPage
 from holdfast_sidecar.places import NAME, Places
 from holdfast_sidecar.records.trace import OperatorTime, TracedPart, TracedRank, TraceOrder
@@ -129,7 +132,7 @@ class NodeTraces:
             kept = [path for path in root.iterdir() if path.is_dir() and not path.is_symlink()]
             kept.sort(key=lambda path: path.stat().st_mtime, reverse=True)
             for old in kept[KEPT - 1 :]:
-                shutil.rmtree(old, ignore_errors=True)
+                rmtree(owned_file(old), ignore_errors=True)
 
 
 def _command(path: Path) -> list[str]:
@@ -146,7 +149,7 @@ def _start(path: Path) -> subprocess.Popen[bytes]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
+    signal_child(own_child(process))
     process.wait()
     if process.stdout is not None:
         process.stdout.close()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast.storage import open_folder
 from holdfast_sidecar.checkpoints.directory import CheckpointDirectory
-from holdfast_sidecar.checkpoints.hashing import hash_files, list_files
+from holdfast_sidecar.checkpoints.hashing import hash_listed, list_files
 from holdfast_sidecar.checkpoints.ledger import NothingResumable
 from holdfast_sidecar.desk.questions import (
     Done,
@@ -32,6 +33,8 @@ from holdfast_sidecar.records.checkpoint import LedgerEntry, SavedPart
 from holdfast_sidecar.settings import CheckpointSettings
 from holdfast_sidecar.writer.lane import Tell
 
+log = logging.getLogger(__name__)
+
 Answer = Callable[[Any, Tell], object]
 
 
@@ -41,6 +44,8 @@ class Answering:
 
     job: str
     settings: CheckpointSettings
+    looked: set[str] = field(default_factory=set)
+    """Where it was looked once for folders of others."""
 
     def answer(self, question: Question[Any], tell: Tell) -> object:
         """The answer. Raises OSError."""
@@ -50,9 +55,9 @@ class Answering:
     def _answers(self) -> dict[type[Question[Any]], Answer]:
         storage = CheckpointDirectory(self.job, self.settings)
         return {
-            WhatToResume: lambda _, __: _list(storage),
+            WhatToResume: lambda _, __: self._list(storage),
             WhatIsThere: lambda _, __: Ledger(storage.entries()),
-            Seal: lambda asked, _: Entered(_seal(storage, asked)),
+            Seal: lambda asked, tell: Entered(_seal(storage, asked, tell)),
             Settle: lambda asked, _: Entered(storage.settle(asked.order)),
             Tidy: lambda asked, _: _tidy(storage, asked),
             NoteFailedLoad: lambda asked, _: Entered(
@@ -65,12 +70,23 @@ class Answering:
             WriteParts: lambda asked, tell: _write(asked, tell),
         }
 
+    def _list(self, storage: CheckpointDirectory) -> Listed:
+        if self.settings.dir not in self.looked:
+            self.looked.add(self.settings.dir)
+            _name_others(storage)
+        try:
+            return Listed(storage.candidates())
+        except NothingResumable as obstacle:
+            return Listed(obstacle=str(obstacle))
 
-def _list(storage: CheckpointDirectory) -> Listed:
+
+def _name_others(storage: CheckpointDirectory) -> None:
+    """For a word in time: that one may not look must not keep a job from resuming."""
     try:
-        return Listed(storage.candidates())
-    except NothingResumable as obstacle:
-        return Listed(obstacle=str(obstacle))
+        for line in storage.left_alone_behind_url():
+            log.warning("%s", line)
+    except OSError as error:
+        log.info("it can't be told what else lies in %s: %s", storage.settings.dir, error)
 
 
 def _tidy(storage: CheckpointDirectory, asked: Tidy) -> Done:
@@ -78,7 +94,7 @@ def _tidy(storage: CheckpointDirectory, asked: Tidy) -> Done:
     return Done()
 
 
-def _seal(storage: CheckpointDirectory, asked: Seal) -> LedgerEntry:
+def _seal(storage: CheckpointDirectory, asked: Seal, tell: Tell) -> LedgerEntry:
     """What was written from slots still needs the index that torch's ranks make together."""
     parts = list(asked.parts)
     if asked.order.mode == "snapshot":
@@ -86,7 +102,7 @@ def _seal(storage: CheckpointDirectory, asked: Seal) -> LedgerEntry:
 
         index = write_index(open_folder(asked.order.path), asked.plan.world_size)
         parts.append(SavedPart(asked.order.identifier, files=index))
-    return storage.finish(asked.order, asked.plan, parts)
+    return storage.finish(asked.order, asked.plan, parts, tell)
 
 
 def _write(asked: WriteParts, tell: Tell) -> Part:
@@ -98,13 +114,5 @@ def _write(asked: WriteParts, tell: Tell) -> Part:
 def _hash(asked: HashFiles, tell: Tell) -> Part:
     start_s = time.monotonic()
     folder = open_folder(asked.path)
-    names = list_files(folder, asked.ranks)
-    total = sum(folder.size(name) for name in names)
-    done = 0
-
-    def advance(size: int) -> None:
-        nonlocal done
-        done += size
-        tell(done, total)
-
-    return Part(hash_files(folder, names, advance), time.monotonic() - start_s)
+    files = hash_listed(folder, list_files(folder, asked.ranks), tell)
+    return Part(files, time.monotonic() - start_s)

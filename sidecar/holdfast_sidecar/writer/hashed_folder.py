@@ -9,11 +9,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO, cast
 
-from holdfast.storage import Folder
+from holdfast.permit import Permit
+from holdfast.storage import Folder, written_here
 from holdfast_sidecar.checkpoints.hashing import hash_file
 from holdfast_sidecar.records.checkpoint import FileFact
 
 log = logging.getLogger(__name__)
+
+_PIECE = 8 << 20
+"""A tensor of gigabytes comes in one piece; progress is told, and a stop heard, more often."""
 
 
 class HashedFolder(Folder):
@@ -21,6 +25,7 @@ class HashedFolder(Folder):
 
     def __init__(self, inner: Folder, tell: Callable[[int], object] = lambda _: None) -> None:
         self.url = inner.url
+        self.created = inner.created
         self.facts: dict[str, FileFact] = {}
         self.trouble: OSError | None = None
         """The first error of a write: torch hides it behind one of its own."""
@@ -57,7 +62,7 @@ class HashedFolder(Folder):
         """Remove what was written, if it can be: a full disk is to have its room again."""
         for name in self.facts:
             try:
-                self._inner.remove(name)
+                self._inner.remove(name, written_here(self._inner, name))
             except OSError as error:
                 log.warning("%s stays behind in %s: %s", name, self.url, error)
 
@@ -81,13 +86,13 @@ class HashedFolder(Folder):
         """As the inner one."""
         return self._inner.children()
 
-    def remove(self, name: str) -> None:
+    def remove(self, name: str, permit: Permit) -> None:
         """As the inner one."""
-        self._inner.remove(name)
+        self._inner.remove(name, permit)
 
-    def remove_all(self) -> None:
+    def remove_known(self, turn: Callable[[str], int | None], permit: Permit) -> None:
         """As the inner one."""
-        self._inner.remove_all()
+        self._inner.remove_known(turn, permit)
 
 
 class _Hashing:
@@ -102,16 +107,18 @@ class _Hashing:
 
     def write(self, data: Any) -> int:
         """All of it, or an error."""
-        piece = memoryview(data).cast("B")
-        try:
-            self._stream.write(piece)
-        except OSError as error:
-            self.trouble = self.trouble or error
-            raise
-        self.digest.update(piece)
-        self.size += len(piece)
-        self._tell(len(piece))
-        return len(piece)
+        whole = memoryview(data).cast("B")
+        for start in range(0, len(whole), _PIECE):
+            piece = whole[start : start + _PIECE]
+            try:
+                self._stream.write(piece)
+                self._tell(len(piece))
+            except OSError as error:
+                self.trouble = self.trouble or error
+                raise
+            self.digest.update(piece)
+            self.size += len(piece)
+        return len(whole)
 
     def tell(self) -> int:
         """Bytes written so far."""

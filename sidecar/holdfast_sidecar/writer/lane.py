@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import queue
-import threading
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from holdfast_sidecar.desk.questions import Question, Reply, spell_answer
+from holdfast_sidecar.threads import start_thread
 from holdfast_sidecar.writer.meekness import Session, be_meek
 from holdfast_sidecar.writer.mouth import Mouth
 
@@ -58,9 +58,11 @@ class Lane:
             number, question = self._waiting.get()
             if question.may_wait:
                 # In a thread of its own: who once gave way may not go back to its rank.
-                patient = threading.Thread(target=self._give_way, args=[number, question])
-                patient.start()
-                patient.join()
+                patient = start_thread(self._give_way, "patient", (number, question))
+                if patient is not None:
+                    patient.join()
+                else:
+                    self._answer(number, question)
             else:
                 self._answer(number, question)
             self._answered += 1

@@ -61,7 +61,10 @@ class Session:
             self._end.cancel()
         self._end = threading.Timer(PATIENCE_S, self.stand_up)
         self._end.daemon = True
-        self._end.start()
+        try:
+            self._end.start()
+        except RuntimeError:  # no thread is left that would end it
+            self.stand_up()
 
     def stand_up(self) -> None:
         """Somebody waits."""

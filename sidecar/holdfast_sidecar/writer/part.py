@@ -1,6 +1,7 @@
 """Writes the parts of a node's ranks from their sealed slots, as the ranks would have written them.
 
 The tensors are views of shared memory, so nothing is copied; torch's own writer makes the files.
+Several threads take a slot each.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ import json
 import logging
 import os
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +29,13 @@ from torch.distributed.checkpoint.planner import (
     WriteItemType,
 )
 
-from holdfast.checkpoint_files import account_file, own_file
+from holdfast.checkpoint_files import FolderMark, account_file, claim_folder, own_file
 from holdfast.own_file import write_own
 from holdfast.registered import has_only_numbers
 from holdfast.snapshot_file import Entry
 from holdfast.storage import Folder, open_folder
 from holdfast.torch_checkpoint import FolderWriter, torch_checkpoint
+from holdfast_sidecar.checkpoints.worker_threads import WorkerThreads
 from holdfast_sidecar.desk.questions import Part, WriteParts
 from holdfast_sidecar.writer.hashed_folder import HashedFolder
 from holdfast_sidecar.writer.index import Written, pack_written, written_file
@@ -42,7 +46,7 @@ log = logging.getLogger(__name__)
 
 
 def write_parts(asked: WriteParts, tell: Tell) -> Part:
-    """Write these ranks' parts, hash them and read them back. Raises OSError.
+    """Write these ranks' parts, hash them and read them back. Raises OSError, NotOurs among them.
 
     All slots are locked before the first is written: while that takes, the next attempt's ranks
     may already want them.
@@ -55,20 +59,28 @@ def write_parts(asked: WriteParts, tell: Tell) -> Part:
             opened.enter_context(open_slot(Path(asked.shm), rank, order.step, order.since))
             for rank in asked.ranks
         ]
-        progress = _Progress(2 * sum(slot.size_bytes for slot in slots), tell)
-        hashed = HashedFolder(folder, progress.advance)
+        job = str(slots[0].state["account"]["job"])
+        claim_folder(folder, FolderMark(job, order.attempt, order.step, order.identifier))
+        progress = _Progress(sum(s.checked_bytes + 2 * s.size_bytes for s in slots), tell)
+        threads = WorkerThreads(progress.advance)
+        hashed = [HashedFolder(folder, threads.advance) for _ in slots]
         try:
-            for slot in slots:
-                _write_part(hashed, slot, order.identifier)
-            hashed.read_back()
+            threads.run(
+                [
+                    partial(_make_part, own, slot, order.identifier, threads.advance)
+                    for own, slot in zip(hashed, slots, strict=True)
+                ]
+            )
         except OSError:
-            hashed.remove_written()
+            for own in hashed:
+                own.remove_written()
             raise
-    return Part(hashed.facts, time.monotonic() - start_s)
+    facts = {name: fact for own in hashed for name, fact in own.facts.items()}
+    return Part(facts, time.monotonic() - start_s)
 
 
 class _Progress:
-    """Bytes written and read back, of both together."""
+    """Bytes checked, written and read back, of all together."""
 
     def __init__(self, total: int, tell: Tell) -> None:
         self._total = total
@@ -79,6 +91,14 @@ class _Progress:
         self._done += size
         # Headers and indexes come on top: it never says more than there is.
         self._tell(min(self._done, self._total), self._total)
+
+
+def _make_part(
+    folder: HashedFolder, slot: SealedSlot, identifier: str, tell: Callable[[int], object]
+) -> None:
+    slot.check(tell)
+    _write_part(folder, slot, identifier)
+    folder.read_back()
 
 
 def _write_part(folder: HashedFolder, slot: SealedSlot, identifier: str) -> None:

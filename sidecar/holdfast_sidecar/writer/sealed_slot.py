@@ -1,4 +1,4 @@
-"""One rank's snapshot as it lies in shared memory: found by its step, locked, checked, mapped."""
+"""One rank's snapshot as it lies in shared memory: found by its step, locked, mapped, checked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import fcntl
 import mmap
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +20,13 @@ from holdfast.snapshot_file import (
     SLOT_NAME,
     Entry,
     SlotHeader,
+    open_slot_file,
     parse_header,
     parse_layout,
     parse_state,
 )
+
+_PIECE = 8 << 20
 
 
 class NoSlot(OSError):
@@ -45,13 +48,33 @@ class SealedSlot:
         """Of the tensors that this rank writes."""
         return sum(e.size for e in self.entries if e.writes or not e.is_shared)
 
+    @property
+    def checked_bytes(self) -> int:
+        """What `check` reads."""
+        return 0 if self.header.data_crc is None else self.header.data_size
+
+    def check(self, tell: Callable[[int], object]) -> None:
+        """Raises NoSlot where the tensors have changed since a sidecar looked at them."""
+        start, crc = self.header.data_offset, 0
+        with memoryview(self.memory) as whole:
+            for offset in range(start, start + self.checked_bytes, _PIECE):
+                piece = whole[offset : min(offset + _PIECE, start + self.checked_bytes)]
+                crc = zlib.crc32(piece, crc)
+                tell(len(piece))
+        if self.header.data_crc is not None and crc != self.header.data_crc:
+            raise NoSlot(
+                errno.EILSEQ,
+                f"rank {self.header.rank}'s snapshot of step {self.header.step} has changed in "
+                "memory",
+            )
+
 
 @contextmanager
 def open_slot(shm: Path, rank: int, step: int, since: int = 0) -> Iterator[SealedSlot]:
     """The slot of this node that holds this rank's part of that step, its own before a copy.
 
-    What attempts before `since` sealed does not count. Raises NoSlot. Under its lock no rank, new
-    attempt or partner overwrites it.
+    Its tensors are not checked yet. What attempts before `since` sealed does not count. Raises
+    NoSlot. Under its lock no rank, new attempt or partner overwrites it.
     """
     descriptor, header = _find(shm, rank, step, since)
     try:
@@ -86,7 +109,7 @@ def _slots_of(directory: Path, rank: int) -> list[Path]:
 def _lock(path: Path, step: int, since: int) -> tuple[int, SlotHeader] | None:
     """Descriptor and header, if it holds that step and nobody is writing it."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = open_slot_file(path, os.O_RDONLY)
     except FileNotFoundError:
         return None
     try:
@@ -109,14 +132,4 @@ def _read(header: SlotHeader, memory: mmap.mmap) -> SealedSlot:
     plain = parse_state(state, header.state_crc)
     if entries is None or plain is None:
         raise NoSlot(errno.EILSEQ, f"rank {header.rank}'s snapshot of step {header.step} is torn")
-    if header.data_crc is not None and _crc(memory, header) != header.data_crc:
-        raise NoSlot(
-            errno.EILSEQ,
-            f"rank {header.rank}'s snapshot of step {header.step} has changed in memory",
-        )
     return SealedSlot(header, entries, plain, memory)
-
-
-def _crc(memory: mmap.mmap, header: SlotHeader) -> int:
-    with memoryview(memory) as whole:
-        return zlib.crc32(whole[header.data_offset : header.data_offset + header.data_size])

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from holdfast.own_directory import make_closed
 from holdfast_sidecar.kernel_files import read_if_any
 from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.xids.history import History, Mark
@@ -46,7 +47,7 @@ def read_shared(path: Path) -> Shared:
 def write_history(path: Path, own: History, boot: str, now_s: float) -> None:
     """Put what one sidecar knows to what the others keep there. Raises OSError; BlockingIOError
     where another is at it just now."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_closed(path.parent)
     with _alone(path.with_suffix(".lock")):
         temporary = path.with_suffix(f".{os.getpid()}.new")
         temporary.write_text(json.dumps(as_json(with_own(read_shared(path), own, boot, now_s))))

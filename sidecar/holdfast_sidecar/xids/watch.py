@@ -18,6 +18,7 @@ from pathlib import Path
 
 from holdfast_sidecar.kernel_log import KMSG, open_log, parse_records, read_chunks
 from holdfast_sidecar.readings.kernel import KernelReading, KernelRecord
+from holdfast_sidecar.threads import NONE_LEFT, start_thread
 
 WANTED = (
     "NVRM: ",
@@ -76,8 +77,9 @@ class KernelLog:
     def read(self, now_s: float) -> KernelReading:
         """What is new; raises KernelLogBlind where nothing can be read."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._follow, name=self.name, daemon=True)
-            self._thread.start()
+            self._thread = start_thread(self._follow, self.name)
+            if self._thread is None:
+                raise KernelLogBlind(NONE_LEFT)
             self._read_once.wait(self.backlog_s)
         records = []
         while self._waiting:

@@ -140,14 +140,26 @@ def small_shm(job: Job) -> Iterator[Callable[[str], None]]:
 @pytest.mark.skipif(
     os.geteuid() != 0 and not os.environ.get("CI"), reason="mounting a tmpfs needs root"
 )
-def test_a_small_shared_memory_leaves_the_job_training_and_people_told(
+def test_a_small_shared_memory_takes_no_snapshot_away(
     job: Job, small_shm: Callable[[str], None]
 ) -> None:
     small_shm("600k")
     node = job.start(
         "a", [*OPTIONS, "--set=paths.shm_reserve_bytes=300k"], ["resumable", str(STEPS), "0.02"]
     )
-    job.await_that(lambda: shown(job).short_of == "shared_memory", "the shortage is told")
+    job.await_stepping(2)
+    await_snapshots(job)
+    assert shown(job).short_of == ""
+    assert node.wait() == 0
+    assert_same(job, run_undisturbed(2, STEPS))
+    assert "snapshots: none" not in job.sidecar_log("a")
+
+
+def test_too_little_memory_leaves_the_job_training_and_people_told(job: Job) -> None:
+    node = job.start(
+        "a", [*OPTIONS, "--set=snapshot.memory_share=0.00000001"], ["resumable", str(STEPS), "0.02"]
+    )
+    job.await_that(lambda: shown(job).short_of == "memory", "the shortage is told")
     job.await_that(lambda: Kind.NO_SNAPSHOTS in findings(job), "the finding is there")
     assert node.wait() == 0
     assert_same(job, run_undisturbed(2, STEPS))

@@ -61,6 +61,8 @@ class Job:
     folder: Path
     server: Server | None
     nodes: dict[str, Launcher] = field(default_factory=dict)
+    keeps_warm: bool = False
+    """Whether its launchers keep warm interpreters, as they do by themselves."""
 
     @property
     def out(self) -> Path:
@@ -85,7 +87,8 @@ class Job:
     def environment(self) -> dict[str, str]:
         """What launchers are given; everything that they start inherits it, and is known by it."""
         cache = str(self.folder / "inductor")
-        return surroundings(self.folder) | {"TORCHINDUCTOR_CACHE_DIR": cache}
+        warm = {"PET_NO_STANDBY": "0"} if self.keeps_warm else {}
+        return surroundings(self.folder) | {"TORCHINDUCTOR_CACHE_DIR": cache} | warm
 
     def ranks(self) -> dict[int, Rank]:
         """The ranks of the newest attempt, as far as they have claimed a page."""

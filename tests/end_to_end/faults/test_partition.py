@@ -109,7 +109,8 @@ def test_the_side_with_redis_goes_on_the_other_one_harms_nobody_and_they_heal(
     job.networks.cut()
     cut_s = time.monotonic()
     job.await_that(lambda: (i := job.cut_off()) is not None and bool(i.decided), "a goes on")
-    assert time.monotonic() - cut_s < 15
+    # Ranks that train alone make no step that could speak for the other node: 30 s.
+    assert time.monotonic() - cut_s < 50
     job.await_that(lambda: job.rank_of("a").attempt == 1, "a has another rank")
 
     # The minority trains on; it sees a hang of its own, and ends nobody.

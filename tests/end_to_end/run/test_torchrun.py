@@ -45,3 +45,33 @@ def test_plain_torchrun_meets_and_restarts_through_our_rendezvous(
     assert first[0]["MASTER_PORT"] != second[0]["MASTER_PORT"]
     assert "HOLDFAST_REDIS" not in second[0]
     finish(ground, *agents)
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "holdfast run"])
+def test_without_a_rank_and_without_a_server_for_good_a_node_leaves_with_75(
+    launcher: str, ground: Ground, server: Server
+) -> None:
+    script = ground.script("work.py", WORK)
+    url = server.settings.url
+    if launcher == "torchrun":
+        ground.start_python(
+            "holdfast_sidecar.cli.main", "sidecar", "--job=j", "--node=a", f"--redis={url}"
+        )
+        sidecar_of(ground, "a")
+        node = ground.start_python(
+            *("torch.distributed.run", "--nnodes=1", "--nproc-per-node=1", "--max-restarts=3"),
+            *("--rdzv-backend=holdfast", f"--rdzv-endpoint={url}", "--rdzv-id=j"),
+            *("--rdzv-conf=node=a,join_timeout=3", script),
+            HOLDFAST_REDIS=url,
+        )
+    else:
+        conf = ("--job=j", "--node=a", "--rdzv-conf=join_timeout=3")
+        node = ground.start(f"--redis={url}", *conf, script)
+    await_ranks(ground, 0, 1)
+    server.kill()
+    tell(ground, "fail-0-0")
+    assert node.wait() == 75, node.output
+    told = [line for line in node.output.splitlines() if "no rank lives here" in line]
+    assert len(told) == 1, node.output
+    assert "the coordination server is away: leaving with 75" in told[0]
+    assert "Traceback" not in node.output

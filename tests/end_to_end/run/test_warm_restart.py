@@ -32,6 +32,13 @@ while time.time() < end and not os.path.exists(os.path.join(os.environ["OUT"], "
 """
 
 
+@pytest.fixture
+def ground(ground: Ground) -> Ground:
+    """As people start it: most other tests keep no warm interpreters."""
+    del ground.environment["PET_NO_STANDBY"]
+    return ground
+
+
 def warm_interpreters(node: Launched) -> list[psutil.Process]:
     children = psutil.Process(node.process.pid).children()
     return [child for child in children if "warm_interpreter.py" in " ".join(child.cmdline())]

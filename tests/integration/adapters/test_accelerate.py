@@ -14,8 +14,9 @@ from accelerate.utils import ProjectConfiguration
 from tests.integration.adapters.watched import Watched
 
 from holdfast.adapters import accelerate as adapter
+from holdfast.job import attach
 from holdfast.loading import LoadFailed
-from holdfast.page import OrderKind
+from holdfast.page import OrderKind, Word
 
 pytestmark = pytest.mark.torch
 
@@ -60,3 +61,24 @@ def test_weights_that_are_no_numbers_are_said_to_be_none(watched: Watched) -> No
     watched.order(OrderKind.CHECKPOINT, 1)
     list(job.steps(range(2)))
     assert watched.account(1)["finite"] is False
+
+
+def test_what_was_prepared_can_be_attached_by_name_loader_included(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.job.recording", lambda: watched.recorder)
+    accelerator = Accelerator(cpu=True)
+    plain = torch.nn.Linear(2, 1)
+    model, optimizer, loader = accelerator.prepare(
+        plain,
+        torch.optim.AdamW(plain.parameters()),
+        torch.utils.data.DataLoader(torch.ones(8, 2), 2),
+    )
+    job = attach(model=model, optimizer=optimizer, loader=loader)
+    watched.order(OrderKind.CHECKPOINT, 3)
+    for batch in job.steps(loader):
+        accelerator.backward(model(batch).sum())
+        optimizer.step()
+        optimizer.zero_grad()
+    assert watched.reply == "SAVED"
+    assert watched.recorder.word(Word.HOOK_ERRORS) == 0

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
+import enum
+import re
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,8 +15,11 @@ pytest.importorskip("lightning")
 
 import lightning.pytorch as lightning
 import torch
+from lightning.fabric.plugins import TorchCheckpointIO
+from lightning.pytorch.plugins.io import AsyncCheckpointIO
 from tests.integration.adapters.watched import Watched
 
+from holdfast import page
 from holdfast.adapters import lightning as adapter
 from holdfast.loading import LoadFailed
 from holdfast.page import OrderKind
@@ -37,7 +45,12 @@ def callback(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> adapter.Holdf
     return adapter.HoldfastCallback()
 
 
-def fit(callback: adapter.HoldfastCallback, folder: Path, **options: object) -> lightning.Trainer:
+def fit(
+    callback: adapter.HoldfastCallback,
+    folder: Path,
+    model: lightning.LightningModule | None = None,
+    **options: object,
+) -> lightning.Trainer:
     given = {"max_epochs": 3, "logger": False, "enable_checkpointing": False}
     quiet = {"enable_progress_bar": False, "enable_model_summary": False}
     trainer = lightning.Trainer(
@@ -47,7 +60,7 @@ def fit(callback: adapter.HoldfastCallback, folder: Path, **options: object) -> 
         callbacks=[callback],
         **{**given, **quiet, **options},
     )
-    trainer.fit(Network(), torch.utils.data.DataLoader(torch.ones(8, 4), 2))
+    trainer.fit(model or Network(), torch.utils.data.DataLoader(torch.ones(8, 4), 2))
     return trainer
 
 
@@ -100,6 +113,60 @@ def test_whoever_could_not_write_still_comes_to_where_all_meet(
     assert trainer.global_step == 12
 
 
+def test_what_a_thread_would_write_is_there_when_it_is_read_back(
+    callback: adapter.HoldfastCallback,
+    watched: Watched,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write = TorchCheckpointIO.save_checkpoint
+
+    def write_slowly(*given: Any, **named: Any) -> None:
+        time.sleep(0.2)
+        write(*given, **named)
+
+    monkeypatch.setattr(TorchCheckpointIO, "save_checkpoint", write_slowly)
+    watched.order(OrderKind.CHECKPOINT, 2)
+    trainer = fit(callback, tmp_path, plugins=[AsyncCheckpointIO()])
+    assert watched.reply == "SAVED"
+    saved = torch.load(watched.saved(2) / "lightning.ckpt", weights_only=True)
+    assert saved["global_step"] == 2
+    assert isinstance(trainer.strategy.checkpoint_io, AsyncCheckpointIO)
+
+
+def write_folder(self: object, path: str | Path, weights_only: bool = False, **_: object) -> None:
+    """As DeepSpeed's own engine does: Lightning writes nothing beside it."""
+    Path(path).mkdir(parents=True)
+    Path(path, "latest").write_text("checkpoint")
+
+
+def test_a_folder_that_lightning_did_not_write_is_saved_and_not_read_back(
+    callback: adapter.HoldfastCallback,
+    watched: Watched,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lightning.Trainer, "save_checkpoint", write_folder)
+    watched.order(OrderKind.CHECKPOINT, 2)
+    fit(callback, tmp_path)
+    assert watched.reply == "SAVED"
+    assert (watched.saved(2) / "lightning.ckpt" / "latest").exists()
+
+
+def test_a_file_that_is_not_there_when_it_was_saved_is_no_checkpoint(
+    callback: adapter.HoldfastCallback,
+    watched: Watched,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(lightning.Trainer, "save_checkpoint", lambda *_, **__: None)
+    watched.order(OrderKind.CHECKPOINT, 2)
+    fit(callback, tmp_path)
+    assert watched.reply == "FAILED"
+    assert "had not written lightning.ckpt" in caplog.text
+
+
 def test_a_checkpoint_of_another_model_is_refused_by_its_shapes(
     callback: adapter.HoldfastCallback, watched: Watched, tmp_path: Path
 ) -> None:
@@ -110,3 +177,67 @@ def test_a_checkpoint_of_another_model_is_refused_by_its_shapes(
         callback._load(str(watched.saved(2)), 2)
     with pytest.raises(LoadFailed, match="not saved by Lightning"):
         callback._load(str(tmp_path), 2)
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+class Configured(Network):
+    def __init__(self, given: object) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        (Path("/data"), "a pathlib"),
+        (argparse.Namespace(lr=0.1), "a argparse.Namespace"),
+        (Colour.RED, r"a tests\..*Colour"),
+    ],
+    ids=["path", "namespace", "enum"],
+)
+def test_hyperparameters_that_no_resume_reads_are_told_at_the_first_step_and_not_saved(
+    callback: adapter.HoldfastCallback,
+    watched: Watched,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    given: object,
+    named: str,
+) -> None:
+    watched.order(OrderKind.CHECKPOINT, 5)
+    trainer = fit(callback, tmp_path, Configured(given))
+    (told,) = page.parse_unrestorable(bytes(watched.memory))
+    assert re.match(rf"save_hyperparameters\(\) of Configured holds {named}", told)
+    assert "give weights_only=False to both HoldfastCallback and fit" in told
+    assert caplog.text.count("this job could not be resumed") == 1
+    assert "what Lightning wrote holds" in caplog.text
+    assert watched.reply == "FAILED"
+    assert trainer.global_step == 12
+
+
+def test_whoever_lets_fit_read_anything_gets_his_checkpoint_back(
+    watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(adapter, "recording", lambda: watched.recorder)
+    watched.order(OrderKind.CHECKPOINT, 5)
+    callback = adapter.HoldfastCallback(weights_only=False)
+    trainer = fit(callback, tmp_path, Configured(Path("/data")))
+    assert watched.reply == "SAVED"
+    assert page.parse_unrestorable(bytes(watched.memory)) == ()
+    callback._load(str(watched.saved(5)), 5)
+    loader = torch.utils.data.DataLoader(torch.ones(8, 4), 2)
+    again = Configured(Path("/other"))
+    trainer.fit(again, loader, ckpt_path=callback._path, weights_only=False)
+
+
+def test_a_file_that_an_older_callback_wrote_is_refused_with_what_to_do(
+    callback: adapter.HoldfastCallback, watched: Watched, tmp_path: Path
+) -> None:
+    callback._weights_only = False
+    watched.order(OrderKind.CHECKPOINT, 5)
+    fit(callback, tmp_path, Configured(Path("/data")))
+    callback._weights_only = True
+    with pytest.raises(LoadFailed, match="weights_only=False to both"):
+        callback._load(str(watched.saved(5)), 5)

@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -76,7 +76,7 @@ class Alertmanager:
 
     def post(self, *labels: Mapping[str, str], over: bool = False) -> None:
         """Alerts that fire, or are over."""
-        now = datetime.now(timezone.utc).isoformat()
+        now = datetime.now(UTC).isoformat()
         body = [{"labels": dict(one), **({"endsAt": now} if over else {})} for one in labels]
         request = urllib.request.Request(
             f"{self.url}/api/v2/alerts",

@@ -76,10 +76,18 @@ def assert_equal(whole, resumed, start):
         (2, 2, {}),
         (2, 3, {"workers": 2}),
         (2, 2, {"model": "fsdp", "source": "range"}),
+        (2, 3, {"model": "fsdp blocks", "source": "range", "evaluates": True}),
         (2, 2, {"model": "own"}),
         (1, 2, {"optimizer": "sgd"}),
     ],
-    ids=["two", "DataLoader workers", "FSDP2", "ranks with models of their own", "one"],
+    ids=[
+        "two",
+        "DataLoader workers",
+        "FSDP2",
+        "FSDP2, evaluated",
+        "ranks with models of their own",
+        "one",
+    ],
 )
 def test_whoever_is_killed_all_go_on_from_the_last_boundary(
     node, undisturbed, ranks, slots, config

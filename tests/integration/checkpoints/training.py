@@ -16,7 +16,13 @@ import time
 import numpy
 import torch
 import torch.distributed as dist
-from torch.utils.data import DataLoader, Dataset, DistributedSampler
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    DistributedSampler,
+    IterableDataset,
+    get_worker_info,
+)
 
 import holdfast.saving
 from holdfast import page, process
@@ -42,6 +48,26 @@ class Noisy(Dataset):
     def __getitem__(self, index):
         noise = 0.01 * (torch.randn(4) + random.random() + float(numpy.random.rand()))
         return torch.full((4,), index / SAMPLES) + noise, index
+
+
+class Stream(IterableDataset):
+    """The same without an order that could be asked for: no length, no index."""
+
+    def __init__(self, rank, world_size):
+        self.rank, self.world_size, self.epoch = rank, world_size, 0
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __iter__(self):
+        worker = get_worker_info()
+        number, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        samples = Noisy([])
+        for index in range(
+            self.rank + number * self.world_size, SAMPLES, workers * self.world_size
+        ):
+            inputs, _ = samples[index]
+            yield inputs, (index + self.epoch) % SAMPLES
 
 
 class Replies(Recorder):
@@ -74,15 +100,25 @@ def build(config):
         torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.2), torch.nn.Linear(8, 1)
     )
     kind = config.get("model", "ddp")
+    if kind == "experts":  # the last layer is each rank's own
+        with torch.no_grad():
+            model[-1].weight += float(os.environ["RANK"])
+        kind = "ddp"
+        torch.nn.parallel.DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(
+            model, ["3.weight", "3.bias"]
+        )
     if kind == "ddp" and dist.is_initialized():
         model = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
-    if kind in ("fsdp", "unsharded"):
+    if kind in ("fsdp", "fsdp blocks", "unsharded"):
         model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 1))
-    if kind == "fsdp":
+    if kind in ("fsdp", "fsdp blocks"):
         from torch.distributed.device_mesh import init_device_mesh
         from torch.distributed.fsdp import fully_shard
 
-        fully_shard(model, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        if kind == "fsdp blocks":
+            fully_shard(model[0], mesh=mesh)
+        fully_shard(model, mesh=mesh)
     if config.get("optimizer") == "sgd":
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     else:
@@ -91,6 +127,12 @@ def build(config):
 
 
 def build_loader(config, rank, world_size):
+    if config.get("source") == "stream":
+        return DataLoader(Stream(rank, world_size), 4, num_workers=config["workers"])
+    if config.get("source") == "stateful stream":
+        from torchdata.stateful_dataloader import StatefulDataLoader
+
+        return StatefulDataLoader(Stream(rank, world_size), 4, num_workers=config["workers"])
     data = Noisy([])
     sampler = DistributedSampler(data, world_size, rank) if world_size > 1 else None
     return DataLoader(
@@ -189,6 +231,14 @@ def await_slots():
             thread.join()
 
 
+def evaluate(model, inputs):
+    """FSDP2 leaves its root gathered behind a forward pass that no backward pass follows."""
+    model.eval()
+    with torch.no_grad():
+        model(inputs)
+    model.train()
+
+
 def train(config):
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     logging.basicConfig(format="%(message)s")
@@ -246,6 +296,8 @@ def train(config):
         optimizer.step()
         scheduler.step()
         job.report(loss=loss)
+        if config.get("evaluates"):
+            evaluate(model, inputs)
     print(
         json.dumps(
             {

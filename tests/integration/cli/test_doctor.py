@@ -38,7 +38,7 @@ def test_a_ladder_in_the_wrong_order_is_shown_and_fails(run):
 
 
 def test_a_collective_that_torch_gives_up_before_holdfast_judged_fails(run):
-    result = run("doctor", "--group-timeout", "1m")
+    result = run("doctor", "--group-timeout", "1m", "--set", "stall.act_after_s=120")
     assert result.exit_code == 1
     assert "NCCL's timeout for collectives = 60 s does not hold" in result.output
     assert run("doctor", "--grace", "20s").exit_code == 1

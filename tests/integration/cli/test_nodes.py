@@ -201,7 +201,7 @@ def test_a_drain_waits_until_the_plan_says_so_and_a_return_until_it_does_not(job
         forget(job, request)
 
     answers |= {"drain": drain, "return": back}
-    result = run("node", "drain", "b", "--for", "2h", "--reason", "loud fan")
+    result = run("node", "drain", "--job=chargpt", "b", "--for", "2h", "--reason", "loud fan")
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("job chargpt: node b is kept outside until 2")
     assert "it trains on in this attempt; --now restarts without it" in result.output
@@ -241,7 +241,7 @@ def test_a_return_of_a_node_that_is_not_outside_is_refused_with_those_that_are(j
 
 def test_before_the_first_attempt_a_drain_stands_as_a_request_and_a_return_takes_it_back(job, run):
     begin(job, plan=False)
-    result = run("node", "drain", "a")
+    result = run("node", "drain", "--job=chargpt", "a")
     assert result.exit_code == 0, result.output
     assert [(r.kind, r.node) for r in requests(job)] == [("drain", "a")]
     job.live()
@@ -257,17 +257,17 @@ def test_a_refused_drain_is_told_and_taken_away(job, run, leader):
     answers["drain"] = lambda request: job.write(
         Section.REQUESTS, request.identifier, dataclasses.replace(request, refused="too few")
     )
-    result = run("node", "drain", "b")
+    result = run("node", "drain", "--job=chargpt", "b")
     assert result.exit_code == 1
     assert "was not changed: too few" in result.output
     assert requests(job) == []
 
 
 def test_a_drain_of_no_length_and_of_a_job_that_has_ended(job, run):
-    assert run("node", "drain", "b", "--for", "0").exit_code == 2
+    assert run("node", "drain", "--job=chargpt", "b", "--for", "0").exit_code == 2
     begin(job)
     job.plan(state="done")
-    result = run("node", "drain", "b")
+    result = run("node", "drain", "--job=chargpt", "b")
     assert result.exit_code == 1
     assert "has ended: done" in result.output
 
@@ -309,7 +309,7 @@ def test_now_saves_drains_and_restarts(job, run, leader):
         forget(job, request)
 
     answers |= {"checkpoint": save, "drain": drain, "restart": restart}
-    result = run("node", "drain", "b", "--now")
+    result = run("node", "drain", "--job=chargpt", "b", "--now")
     assert result.exit_code == 0, result.output
     assert [request.kind for request in seen] == ["checkpoint", "drain", "restart"]
     assert seen[2].reason == "without node b"

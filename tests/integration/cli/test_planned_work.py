@@ -68,7 +68,7 @@ def test_pause_waits_until_the_plan_says_so_and_resume_until_it_does_not(job, ru
         forget(job, request)
 
     answers |= {"pause": pause, "resume": resume}
-    result = run("pause", "--for", "30m", "--reason", "new switch")
+    result = run("pause", "--job=chargpt", "--for", "30m", "--reason", "new switch")
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("job chargpt is paused for 30 min, until ")
     assert (seen[0].for_s, seen[0].reason) == (1800.0, "new switch")
@@ -81,7 +81,7 @@ def test_pause_waits_until_the_plan_says_so_and_resume_until_it_does_not(job, ru
 
 
 def test_a_pause_of_no_length_is_exit_2(run):
-    result = run("pause", "--for", "0")
+    result = run("pause", "--job=chargpt", "--for", "0")
     assert result.exit_code == 2
     assert "a pause must have a length" in result.output
 
@@ -89,7 +89,7 @@ def test_a_pause_of_no_length_is_exit_2(run):
 def test_what_nobody_answers_is_taken_back(job, run, monkeypatch):
     monkeypatch.setattr("holdfast_sidecar.cli.pause.PATIENCE_S", 0.3)
     begin(job)
-    result = run("pause")
+    result = run("pause", "--job=chargpt")
     assert result.exit_code == 1
     assert "was not paused: not within 300 ms (last: waiting for the leader)" in result.output
     assert requests(job) == []
@@ -151,7 +151,7 @@ def test_restart_saves_first_and_waits_until_the_ranks_step_again(job, run, lead
         job.write(Section.INCIDENTS, request.identifier, stepping)
 
     answers |= {"checkpoint": save, "restart": restart}
-    result = run("restart", "--reason", "new data")
+    result = run("restart", "--job=chargpt", "--reason", "new data")
     assert result.exit_code == 0, result.output
     assert "saved at step 60: /ck/step-60" in result.output
     assert result.output.splitlines()[-1] == (
@@ -173,7 +173,7 @@ def test_a_job_that_can_t_be_saved_is_not_restarted(job, run, leader):
         forget(job, request)
 
     answers["checkpoint"] = refuse
-    result = run("restart")
+    result = run("restart", "--job=chargpt")
     assert result.exit_code == 1
     assert "was not restarted: there is no checkpoint: no directory" in result.output
     assert [request.kind for request in seen] == ["checkpoint"]
@@ -193,9 +193,10 @@ def test_without_a_directory_for_checkpoints_a_restart_is_refused_at_once(
     begin(job)
     leads = dataclasses.replace(job.nodes[0], checkpoint=CheckpointSettings(), snapshot=snapshot)
     job.write(Section.NODES, "a", leads)
-    result = run("restart")
+    result = run("restart", "--job=chargpt")
     assert result.exit_code == 1
     assert result.output == (
+        "job chargpt, attempt 1: 4 ranks on a, b\n"
         "holdfast: job chargpt was not restarted: there is no checkpoint: the job saves nowhere: it"
         " was started without --checkpoint-dir"
         f" (with --no-save it is restarted all the same, {origin})\n"
@@ -226,7 +227,7 @@ def test_a_refusal_is_told_and_taken_away(job, run, leader):
         job.write(Section.REQUESTS, request.identifier, refused)
 
     answers["restart"] = refuse
-    result = run("restart", "--no-save", "--without", "b")
+    result = run("restart", "--job=chargpt", "--no-save", "--without", "b")
     assert result.exit_code == 1
     assert "was not restarted: without node b too few are left: 1" in result.output
     assert requests(job) == []
@@ -235,7 +236,7 @@ def test_a_refusal_is_told_and_taken_away(job, run, leader):
 def test_a_paused_job_is_not_restarted(job, run):
     begin(job)
     job.plan(pause=Pause("ann", "", 0.0, 2e9))
-    result = run("restart", "--no-save")
+    result = run("restart", "--job=chargpt", "--no-save")
     assert result.exit_code == 1
     assert "it is paused (holdfast resume)" in result.output
     assert requests(job) == []
@@ -245,7 +246,7 @@ def test_a_job_that_was_stopped_over_it_was_not_restarted(job, run, leader):
     begin(job)
     answers, _ = leader
     answers["restart"] = lambda _: job.plan(state="stopped", message="out of budget")
-    result = run("restart", "--no-save")
+    result = run("restart", "--job=chargpt", "--no-save")
     assert result.exit_code == 1
     assert "it has ended: out of budget" in result.output
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.examination.directories import check_directories
 from holdfast_sidecar.preflight import check_node, losses
 from holdfast_sidecar.settings import CheckpointSettings, PathSettings, Settings
 
@@ -67,12 +68,18 @@ def test_inodes_run_out_too(mount, tmp_path):
         check_node(settings(tmp_path, mount("size=65m,nr_inodes=4"), shm_reserve_bytes=0), 4)
 
 
-def test_a_checkpoint_path_that_is_full_or_read_only_is_refused(mount, tmp_path):
+def test_a_checkpoint_path_that_is_full_is_told_and_keeps_no_job_from_starting(mount, tmp_path):
     full = mount("size=4k")
     (full / "full").write_bytes(bytes(4096))
-    with pytest.raises(BadInput, match=r"can't write to the checkpoint path .*No space left"):
-        check_node(settings(tmp_path, Path("/dev/shm"), str(full)), 1)
+    given = settings(tmp_path, Path("/dev/shm"), str(full))
+    check_node(given, 1)
     assert [path.name for path in full.iterdir()] == ["full"]
+    told = losses(given)["checkpoints"]
+    assert told.startswith(f"{full} takes nothing (No space left on device)")
+    assert ("warn", told) in {(one.verdict, one.line) for one in check_directories(given, 1)}
+
+
+def test_a_checkpoint_path_that_is_read_only_is_refused(mount, tmp_path):
     read_only = mount("size=64k,ro")
     with pytest.raises(BadInput, match="Read-only file system"):
         check_node(settings(tmp_path, Path("/dev/shm"), str(read_only / "below")), 1)

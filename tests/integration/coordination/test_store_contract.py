@@ -488,3 +488,26 @@ def drain(store: Store) -> None:
     store.read()
     while store.wait(0.02):
         pass
+
+
+def test_a_report_is_not_written_over_that_of_somebody_else(twin: Twin) -> None:
+    store, mine, theirs = twin.store(), '{"incarnation":"me"}', '{"incarnation":"other"}'
+
+    def held() -> str:
+        return store.read().section(Section.AGENTS)["a"]
+
+    assert store.report_as(Section.AGENTS, "a", theirs, {"other"}) is None
+    assert store.report_as(Section.AGENTS, "a", mine, {"me"}) == theirs
+    assert held() == theirs
+    assert store.report_as(Section.AGENTS, "a", mine, {"me", "other"}) is None
+    assert held() == mine
+    assert store.report_as(Section.AGENTS, "a", theirs, {"me2", "m", "e"}, wake=False) == mine
+    twin.empty()
+    assert store.report_as(Section.AGENTS, "a", theirs, {"other"}) is None
+
+
+def test_the_time_is_the_server_s_the_same_for_all_and_goes_on(twin: Twin) -> None:
+    first = twin.store("job").time()
+    second = twin.store("other").time()
+    assert isinstance(first, float)
+    assert 0.0 <= second - first < 60.0

@@ -89,9 +89,7 @@ def middle(records: list[Record], part: str) -> float:
 
 
 def test_a_slow_peer_is_waited_for_and_makes_nobodys_own_backward_pass_longer(stage) -> None:
-    # A step whose operations are counted has no parts that are measured.
-    ranks = [stage.environment(rank, 2, HOLDFAST_FLOPS="0") for rank in range(2)]
-    processes = [stage.start(TWO_RANKS, environment) for environment in ranks]
+    processes = [stage.start(TWO_RANKS, stage.environment(rank, 2)) for rank in range(2)]
     for process in processes:
         ended = stage.end(process)
         assert ended.code == 0, ended.err

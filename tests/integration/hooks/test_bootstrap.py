@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+
+import pytest
 
 from holdfast import attachment, page
 from holdfast.page import Ending, Flag, Word
@@ -24,6 +27,24 @@ def test_the_users_own_sitecustomize_still_runs_and_goes_by_its_name(stage) -> N
     ended = stage.run(script, stage.environment(PYTHONPATH=pythonpath))
     assert (ended.code, ended.out) == (0, "own\n42\n")
     assert stage.ending() is Ending.FINISHED
+
+
+@pytest.mark.parametrize("is_a_copy", [False, True])
+def test_two_paths_to_the_hooks_install_them_once(stage, is_a_copy: bool) -> None:
+    other = stage.folder / "other"
+    if is_a_copy:
+        shutil.copytree(attachment.python_path(), other)
+    else:
+        other.symlink_to(attachment.python_path())
+    script = """
+    from torch.optim import optimizer as hooks
+    import torch
+    print(len(hooks._global_optimizer_pre_hooks))
+    print("holdfast" in torch.autograd.backward.__wrapped__.__code__.co_filename)
+    """
+    env = stage.environment(PYTHONPATH=os.pathsep.join([attachment.python_path(), str(other)]))
+    ended = stage.run(script, env)
+    assert (ended.code, ended.out, ended.err) == (0, "1\nFalse\n", "")
 
 
 def test_a_broken_sitecustomize_of_the_user_is_told_as_ever_and_stops_nothing(stage) -> None:
@@ -70,6 +91,7 @@ def test_the_start_of_an_interpreter_imports_nothing_of_weight(stage) -> None:
         "holdfast.exit_code",
         "holdfast.foreign_launch",
         "holdfast.importing",
+        "holdfast.own_directory",
     ]
 
 

@@ -33,6 +33,29 @@ def is_free(stage) -> bool:
 
 
 @pytest.mark.torch
+def test_ranks_that_a_script_spawns_itself_have_no_hooks(stage) -> None:
+    """As docs/configuration.md says."""
+    ended = stage.run(
+        """
+        import os
+        import torch.multiprocessing
+        from holdfast import process
+
+        def train(rank):
+            assert process.current() is None, rank
+
+        if __name__ == "__main__":
+            torch.multiprocessing.spawn(train, nprocs=2)
+            assert process.current() is not None
+            print(os.getpid())
+        """
+    )
+    assert (ended.code, ended.err) == (0, "")
+    assert stage.page_names() == [page.page_name(0, 0)]
+    assert owner(stage) == int(ended.out)
+
+
+@pytest.mark.torch
 def test_dataloader_workers_forked_or_spawned_are_not_the_rank(stage) -> None:
     ended = stage.run(
         """

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from holdfast import page
+from holdfast import page, switches
 from holdfast.page import Ending, Flag, Phase, RecordFlag, Word
 
 pytestmark = pytest.mark.torch
@@ -43,8 +43,6 @@ def test_a_script_is_recorded_without_a_line_changed(stage) -> None:
     assert stage.word(Word.FLAGS) & Flag.TORCH_IMPORTED
     records = stage.records()
     assert [record.step for record in records] == list(range(1, 21))
-    counted = records.pop(3)  # its operations, so that its parts are not measured
-    assert counted.flags & RecordFlag.WHOLE_ONLY
     for record in records:
         parts = (record.data_us, record.forward_us, record.backward_us, record.optimizer_us)
         assert min(parts) > 0
@@ -70,6 +68,42 @@ def test_switched_off_nothing_is_claimed(stage) -> None:
         stage.run("import sys, torch; assert 'holdfast.process' not in sys.modules", env).code == 0
     )
     assert stage.page_names() == []
+
+
+TOUCHED = """
+    import sys
+    import torch
+    import torch.distributed as dist
+    from torch.nn.utils import clip_grad_norm_
+    from torch.optim import optimizer as hooks
+
+    loader = torch.utils.data.dataloader
+    functions = [
+        torch.autograd.backward, torch.Tensor.to, torch.Tensor.cuda, torch.save, dist.all_reduce,
+        dist.Work.wait, dist.init_process_group, clip_grad_norm_, torch.amp.GradScaler.scale,
+        loader._BaseDataLoaderIter.__next__, loader._MultiProcessingDataLoaderIter.__init__,
+        torch.nn.parallel.DistributedDataParallel.__init__, sys.excepthook,
+    ]
+    print([
+        at for at, function in enumerate(functions)
+        if "/holdfast/" in getattr(getattr(function, "__code__", None), "co_filename", "")
+    ])
+    print(len(hooks._global_optimizer_pre_hooks))
+"""
+
+
+def test_each_hook_can_be_left_out_and_all_of_them_leave_torch_as_it_is(stage) -> None:
+    without = ",".join(f"-{hook}" for hook in switches.HOOKS)
+    ended = stage.run(TOUCHED, stage.environment(HOLDFAST_HOOKS=without))
+    assert (ended.code, ended.out, ended.err) == (0, "[]\n0\n", "")
+
+
+def test_tensors_are_moved_by_torch_s_own_functions(stage) -> None:
+    ended = stage.run(TOUCHED)
+    assert (ended.code, ended.err) == (0, "")
+    touched, optimizers = ended.out.splitlines()
+    assert json.loads(touched) == [0, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]
+    assert optimizers == "1"
 
 
 def test_a_module_run_by_name_is_recorded(stage) -> None:
@@ -284,7 +318,8 @@ def test_what_runs_between_compiled_graphs_compiles_no_hook(stage) -> None:
         """
     )
     assert ended.code == 0, ended.err
-    assert ended.out == "True set() 0 4\n"
+    # torch 2.10 prints how many peers gloo has connected.
+    assert ended.out.splitlines()[-1] == "True set() 0 4"
 
 
 def test_evaluating_is_told_from_training_and_an_empty_loader_is_idle(stage) -> None:

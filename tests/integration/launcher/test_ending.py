@@ -8,12 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from holdfast.page import END_SIGNAL
-from holdfast_sidecar.launcher.ending import end_ranks
+from holdfast_sidecar.launcher.ending import await_killed, end_ranks
 from holdfast_sidecar.launcher.rank_ends import read_exit_code
 
 IGNORES = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
@@ -143,3 +143,20 @@ def test_where_nobody_sent_a_signal_nobody_is_told_to_send_another(
 ) -> None:
     end_ranks([start(started, IGNORES).pid], signal.SIGTERM, 1.2)
     assert "once more kills" not in caplog.text
+
+
+@pytest.mark.parametrize("is_leaving", [False, True])
+def test_a_rank_that_the_kernel_holds_is_named_and_waited_for_where_another_attempt_follows(
+    is_leaving: bool, caplog: pytest.LogCaptureFixture, started: list[subprocess.Popen[str]]
+) -> None:
+    """The next attempt ran out of the device memory that the dead rank still held."""
+    waits: list[float] = []
+
+    def held(pids: Sequence[int], timeout_s: float) -> bool:
+        waits.append(timeout_s)
+        return False
+
+    rank = start(started, IGNORES)
+    await_killed([rank.pid], is_leaving, held)
+    assert len(waits) == (1 if is_leaving else 2)
+    assert f"held by the kernel: pid {rank.pid}; until it ends" in caplog.text

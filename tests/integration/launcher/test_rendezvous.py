@@ -192,7 +192,7 @@ def test_members_meet_on_a_fresh_store_in_every_attempt(job: Job) -> None:
 
 
 def test_a_spare_waits_through_attempts_and_leaves_when_the_job_is_done(job: Job) -> None:
-    a, spare = job.node("a"), job.node("s", join_timeout_s=0.3)
+    a, spare = job.node("a"), job.node("s", join_timeout_s=0.3, spares=1)
     waiting, running = Call(spare.next_rendezvous), Call(a.next_rendezvous)
     job.await_report("s", is_joining)
     job.order(0, "running", "a")
@@ -288,12 +288,14 @@ def test_a_master_port_that_is_taken_between_attempts_is_no_bad_input(job: Job) 
 
 
 def test_a_store_that_is_away_stops_the_deadline_and_nothing_else(job: Job) -> None:
-    call = Call(job.node("a", join_timeout_s=0.2).next_rendezvous)
+    call = Call(job.node("a", join_timeout_s=2.0).next_rendezvous)
     job.await_report("a", is_joining)
+    call.join(1.2)
     job.server.pause()
-    call.join(2.0)
-    assert call.is_alive()
+    call.join(1.2)
     job.server.resume()
+    call.join(0.4)
+    assert call.is_alive(), "the wait for nodes begins anew"
     job.order(0, "running", "a")
     assert call.get().rank == 0
 
@@ -366,3 +368,22 @@ def test_ranks_are_numbered_by_the_plan_and_inside_their_role(job: Job) -> None:
         (2, 0, 2),
         (3, 1, 2),
     ]
+
+
+def test_a_store_that_cannot_be_reached_is_said_and_reported(
+    job: Job, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was waited for in silence, while the other ranks ran into torch's timeout."""
+    monkeypatch.setattr("holdfast_sidecar.launcher.rendezvous.UNREACHABLE_S", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    joining = Call(job.node("b").next_rendezvous)
+    plan = job.order(0, "running", "a", "b")
+    job.store.report(Section.ENDPOINTS, "0", f"a-1 127.0.0.1 {port}")
+    told = job.await_report("b", lambda report: report.unreachable_in == 0)
+    assert told.unreachable == f"127.0.0.1:{port}"
+    lines = [r.getMessage() for r in caplog.records if "cannot reach" in r.getMessage()]
+    assert lines == [f"cannot reach the attempt's store at 127.0.0.1:{port} of node a"]
+    job.write(dataclasses.replace(plan, state="stopped", message="over"))
+    with pytest.raises(JobStopped):
+        joining.get()

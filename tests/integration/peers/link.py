@@ -11,8 +11,12 @@ from types import TracebackType
 class Link:
     """Passes on what comes, in both directions, until so many bytes went to the caller."""
 
-    def __init__(self, target: tuple[str, int], cut_after: int) -> None:
+    def __init__(self, target: tuple[str, int], cut_after: int, *, hangs_up: bool = False) -> None:
+        """hangs_up: every connection is closed after so many bytes."""
         self._target = target
+        self._each = cut_after if hangs_up else 0
+        self.passed = 0
+        """Bytes that went to callers."""
         self._left: float = cut_after
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = []
@@ -47,6 +51,7 @@ class Link:
                 caller, _ = self._listening.accept()
                 served = socket.create_connection(self._target)
                 self._open += [caller, served]
+                self._left = self._each or self._left
                 for ends in ((caller, served), (served, caller)):
                     threading.Thread(target=self._pass_on, args=ends, daemon=True).start()
 
@@ -56,6 +61,10 @@ class Link:
             while data := source.recv(65536):
                 if is_answer:
                     self._left -= len(data)
+                if self._left < 0 and self._each:
+                    source.shutdown(socket.SHUT_RDWR)
+                    target.shutdown(socket.SHUT_RDWR)
                 if self._left < 0:
                     return  # both ends stay open, and hear nothing more
+                self.passed += len(data) if is_answer else 0
                 target.sendall(data)

@@ -197,7 +197,7 @@ def test_a_directory_with_odd_characters_works(short_path: Path) -> None:
 def test_a_link_in_place_of_the_directory_is_refused(short_path: Path) -> None:
     (short_path / "elsewhere").mkdir()
     (short_path / "server").symlink_to(short_path / "elsewhere")
-    with pytest.raises(BadInput, match="not a directory of ours"):
+    with pytest.raises(BadInput, match="not a directory of yours"):
         start_server(short_path / "server")
 
 

@@ -89,10 +89,10 @@ def test_the_sidecar_leaves_no_child_behind(node: Node) -> None:
     node.rank()
     sidecar = node.sidecar()
     wait_for(lambda: (r := node.report()) and r.ranks)
-    (waiter,) = wait_for(lambda: children(sidecar.pid))
+    found = wait_for(lambda: children(sidecar.pid))
     sidecar.kill()
     sidecar.wait()
-    wait_for(lambda: not Path(f"/proc/{waiter}").exists())
+    wait_for(lambda: not any(Path(f"/proc/{child}").exists() for child in found))
 
 
 def children(pid: int) -> list[int]:

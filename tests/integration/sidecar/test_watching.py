@@ -36,9 +36,10 @@ def test_it_reports_the_ranks_of_its_node(node: Node) -> None:
 
 
 def test_a_stopped_rank_is_a_hang_within_a_second_and_three_steps(node: Node) -> None:
-    rank = node.rank("--step-s=0.05")
+    rank = node.rank("--step-s=0.05", "--rank=0", "--world-size=2")
+    node.rank("--step-s=0.05", "--rank=1", "--world-size=2")
     node.sidecar()
-    wait_for(lambda: (r := node.report()) and r.ranks and r.ranks[0].step > 20)
+    wait_for(lambda: (r := node.report()) and [x.step > 20 for x in r.ranks] == [True, True])
     assert not node.findings("hang")
     stopped_s = time.monotonic()
     os.kill(rank.pid, signal.SIGSTOP)

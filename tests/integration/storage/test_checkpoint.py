@@ -7,15 +7,22 @@ from contextlib import contextmanager
 import pytest
 import torch
 
+from holdfast.checkpoint_files import MARK as FOLDER_MARK
 from holdfast.checkpoint_source import load_checkpoint
 from holdfast.data_position import Position
 from holdfast.placement import Placement
 from holdfast.registered import register
 from holdfast.saving import Mark, Savable, SaveFailed, write_checkpoint
-from holdfast.storage import LocalFolder, open_folder
+from holdfast.storage import LocalFolder, NotOurs, open_folder
+from holdfast_sidecar.checkpoints.directory import CheckpointDirectory
+from holdfast_sidecar.checkpoints.hashing import hash_files, list_files
+from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart
+from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.settings import CheckpointSettings
 
 pytestmark = pytest.mark.torch
 
+PLAN = Plan(0, 1, "running", [Member("a", "1", 0, 0, 1)], 1)
 MARK = Mark("job", 0, 5, "aa", (), Position(1, 2))
 
 
@@ -45,8 +52,9 @@ def test_it_is_written_and_loaded(url):
     )
     folder = open_folder(url)
     size = write_checkpoint(folder, ours, MARK, Placement())
-    assert folder.names() == [".metadata", "__0_0.distcp", "__0_account.json", "__0_own.pt"]
-    assert size == sum(map(folder.size, folder.names()))
+    own = ["__0_0.distcp", "__0_account.json", "__0_own.pt"]
+    assert folder.names() == [".metadata", *own, "holdfast.json"]
+    assert size == sum(map(folder.size, [".metadata", *own]))
     with pytest.raises(SaveFailed, match="already holds a checkpoint"):
         write_checkpoint(folder, ours, MARK, Placement())
 
@@ -89,7 +97,8 @@ def test_a_full_disk_is_told_as_what_it_is(tmp_path, monkeypatch, room, torchs):
     @contextmanager
     def create_on_a_full_disk(folder, name):
         with create(folder, name) as stream:
-            yield io.BufferedWriter(FullDisk(room)) if torchs == name.endswith("p") else stream
+            is_full = torchs == name.endswith("p") and name != FOLDER_MARK
+            yield io.BufferedWriter(FullDisk(room)) if is_full else stream
 
     monkeypatch.setattr(LocalFolder, "create", create_on_a_full_disk)
     large = torch.nn.BatchNorm1d(100_000)
@@ -109,3 +118,43 @@ def test_any_program_can_load_it_with_torch_alone(object_store, tmp_path):
     found = {"model/0.weight": torch.zeros(4, 3)}
     torch.distributed.checkpoint.load(found, checkpoint_id=str(tmp_path), no_dist=True)
     assert torch.equal(found["model/0.weight"], model[0].weight)
+
+
+def test_on_an_object_store_only_keys_that_our_own_manifest_names_are_removed(object_store):
+    """A user's checkpoints and a user's file among ours stay; nothing is removed by prefix."""
+    root, client = f"{object_store.url}/retained", object_store.client()
+    checkpoints = CheckpointDirectory("job", CheckpointSettings(dir=root, keep=1))
+    theirs = ["step-1000/model.pt", "step-00000006-bb/mine.txt", "step-00000005-aa-mine/a"]
+    for key in theirs:
+        client.put_object(Bucket="checkpoints", Key=f"retained/{key}", Body=b"precious")
+    with pytest.raises(NotOurs):
+        save(checkpoints, 6, "bb")
+    for step, identifier in ((5, "aa"), (7, "cc"), (8, "dd")):
+        save(checkpoints, step, identifier)
+        if identifier == "cc":
+            client.put_object(
+                Bucket="checkpoints", Key="retained/step-00000007-cc/mine.txt", Body=b"precious"
+            )
+    checkpoints.tidy(checkpoints.entries()[0], PLAN)
+    listed = client.list_objects_v2(Bucket="checkpoints", Prefix="retained/")["Contents"]
+    left = [entry["Key"].removeprefix("retained/") for entry in listed]
+    assert set(theirs) < set(left)
+    assert not [key for key in left if key.startswith("step-00000005-aa/")]
+    assert len([key for key in left if key.startswith("step-00000007-cc/")]) > 3
+    assert len([key for key in left if key.startswith("step-00000008-dd/")]) > 3
+
+
+def save(checkpoints, step, identifier):
+    model, optimizer = trained(seed=0)
+    folder = open_folder(checkpoints.path(step, identifier))
+    ours = Savable(
+        register({"model": model, "optimizer": optimizer}),
+        save=lambda path, step: folder.write("deep/own.pt", b"x"),
+        load=lambda path, step: None,
+    )
+    mark = Mark("job", 0, step, identifier, ("aa", "cc"), Position(0, 0))
+    write_checkpoint(folder, ours, mark, Placement())
+    part = SavedPart(identifier, {"0": "saved"}, hash_files(folder, list_files(folder, [0])))
+    order = CheckpointOrder(identifier, 0, 1, step, folder.url, "armed", 60.0)
+    checkpoints.finish(order, PLAN, [part])
+    assert "deep/own.pt" in checkpoints.kept()[0].manifest.files

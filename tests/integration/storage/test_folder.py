@@ -1,20 +1,36 @@
 """Folders keep the same promises on a disk, in memory and on a real S3 server."""
 
+import errno
 import itertools
 import os
+import stat
 
 import pytest
 
+from holdfast.permit import Licence, NotPermitted, Permit, Stored
 from holdfast.storage import (
     LocalFolder,
+    NotOurs,
     Unusable,
     absolute,
     child,
     list_children,
     open_folder,
+    sync_directory,
+    written_here,
 )
 
 _numbers = itertools.count()
+
+
+def any_file(name):
+    """Whatever is there is known."""
+    return 0
+
+
+def whole(folder):
+    """What the mark in a folder gives."""
+    return Permit(Licence.MARK, Stored(folder.url), "for a test")
 
 
 @pytest.fixture(params=["local", "memory", "s3"])
@@ -94,7 +110,7 @@ def test_what_broke_a_write_off_is_told_also_where_nothing_is_left_to_remove():
 
     def break_off_with_nothing_there():
         with folder.create("name"):
-            folder.remove_all()
+            folder.remove_known(any_file, whole(folder))
             raise ValueError("the reason")
 
     with pytest.raises(ValueError, match="the reason"):
@@ -142,13 +158,43 @@ def test_a_directory_is_no_file(folder):
 def test_what_was_removed_is_gone(folder, root):
     folder.write("a", b"x")
     folder.write("deep/b", b"x")
-    folder.remove("a")
-    folder.remove("a")
+    folder.remove("a", written_here(folder, "a"))
+    folder.remove("a", written_here(folder, "a"))
     assert folder.names() == ["deep/b"]
-    folder.remove_all()
-    folder.remove_all()
+    folder.remove_known(any_file, whole(folder))
+    folder.remove_known(any_file, whole(folder))
     assert folder.names() == []
     assert list_children(root) == []
+
+
+def test_a_permit_for_one_thing_removes_no_other(folder, root):
+    folder.write("a", b"x")
+    folder.write("b", b"x")
+    other = open_folder(child(root, "step-2"))
+    other.write("b", b"x")
+    for wrong in (written_here(folder, "a"), written_here(other, "b"), whole(other)):
+        with pytest.raises(NotPermitted):
+            folder.remove("b", wrong)
+        with pytest.raises(NotPermitted):
+            folder.remove_known(any_file, wrong)
+    with pytest.raises(NotPermitted, match="was not written here"):
+        written_here(open_folder(folder.url), "a")
+    assert folder.names() == ["a", "b"]
+
+
+def test_a_folder_with_an_unknown_file_is_left_as_it_is(folder):
+    for name in ("a", "deep/b", "deep/unknown"):
+        folder.write(name, b"x")
+    with pytest.raises(NotOurs, match="deep/unknown was not written by Holdfast"):
+        folder.remove_known({"a": 0, "deep/b": 1}.get, whole(folder))
+    assert folder.names() == ["a", "deep/b", "deep/unknown"]
+
+
+def test_only_the_folder_itself_goes_and_not_one_whose_name_begins_like_it(folder, root):
+    for name in ("step-1", "step-10"):
+        open_folder(child(root, name)).write("a", b"x")
+    folder.remove_known(any_file, whole(folder))
+    assert list_children(root) == ["step-10"]
 
 
 def test_children_are_folders_that_begin_so(root):
@@ -165,13 +211,20 @@ def test_what_another_process_wrote_is_seen_at_once(folder, root):
     open_folder(child(root, "step-1")).write("a", b"x")
     assert folder.names() == ["a"]
     assert list_children(root) == ["step-1"]
-    open_folder(child(root, "step-1")).remove("a")
+    other = open_folder(child(root, "step-1"))
+    other.remove("a", whole(other))
     assert not folder.exists("a")
 
 
 @pytest.mark.parametrize("name", ["../a", "/etc/passwd", "", "deep/../../a", "a\0"])
 def test_names_lead_nowhere_else(folder, name):
-    for use in (folder.read, folder.size, lambda n: folder.write(n, b"x"), folder.remove):
+    def write(name):
+        folder.write(name, b"x")
+
+    def remove(name):
+        folder.remove(name, whole(folder))
+
+    for use in (folder.read, folder.size, write, remove):
         with pytest.raises(PermissionError):
             use(name)
 
@@ -222,9 +275,11 @@ def test_uploads_that_never_ended_are_aborted_with_the_folder(object_store):
     client = object_store.client()
     for key in ("up/step-1/a", "up/step-10/b"):
         client.create_multipart_upload(Bucket="checkpoints", Key=key)
-    open_folder("s3://checkpoints/up/step-1").remove_all()
+    client.create_multipart_upload(Bucket="checkpoints", Key="up/step-1/unknown")
+    folder = open_folder("s3://checkpoints/up/step-1")
+    folder.remove_known({"a": 0}.get, whole(folder))
     left = client.list_multipart_uploads(Bucket="checkpoints", Prefix="up/")["Uploads"]
-    assert [upload["Key"] for upload in left] == ["up/step-10/b"]
+    assert {upload["Key"] for upload in left} == {"up/step-1/unknown", "up/step-10/b"}
 
 
 def test_an_upload_that_breaks_off_leaves_no_parts_behind(object_store):
@@ -280,3 +335,30 @@ def test_paths_become_absolute_and_urls_stay(monkeypatch, tmp_path):
 def test_file_urls_are_paths(tmp_path):
     open_folder(f"file://{tmp_path}/x").write("a", b"1")
     assert (tmp_path / "x" / "a").read_bytes() == b"1"
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP, errno.ENOSYS])
+def test_a_file_system_that_can_not_sync_directories_still_takes_files(
+    tmp_path, monkeypatch, number
+):
+    """SMB and some file systems in user space answer so."""
+    sync = os.fsync
+
+    def refuse_directories(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(number, os.strerror(number))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse_directories)
+    folder = open_folder(str(tmp_path / "new" / "step-1"))
+    folder.write("a.json", b"one")
+    assert folder.read("a.json") == b"one"
+
+
+def test_a_directory_that_can_not_be_written_back_is_an_error(tmp_path, monkeypatch):
+    def fail(descriptor):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        sync_directory(tmp_path)

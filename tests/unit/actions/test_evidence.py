@@ -134,7 +134,12 @@ def test_what_the_flight_recorder_says_is_kept_and_who_does_not_answer_is_left_o
     tmp_path: Path,
 ) -> None:
     for local_rank in (0, 1, 2):
-        write_page(tmp_path, local_rank=local_rank)
+        path = write_page(tmp_path, local_rank=local_rank)
+        if local_rank == 1:
+            path.with_suffix(page.SOCKET_SUFFIX).touch()
+    with path.open("r+b") as last:
+        last.seek(page.WORDS_OFFSET + 8 * page.Word.FLAGS)
+        last.write(int(page.Flag.NO_ROOM_FOR_RECORDER).to_bytes(8, "little"))
     pages = Pages(tmp_path)
     pages.refresh()
 
@@ -162,7 +167,12 @@ def test_what_the_flight_recorder_says_is_kept_and_who_does_not_answer_is_left_o
     ]
     ring = json.loads((tmp_path / "i1" / "rank-0-collectives.json").read_text())
     assert ring == {"entries": [REDACTED]}
-    assert json.loads((tmp_path / "i1" / "kept.json").read_text())["rings"] == [0]
+    kept = json.loads((tmp_path / "i1" / "kept.json").read_text())
+    assert kept["rings"] == [0]
+    assert kept["rings_missing"] == {
+        "1": "did not answer",
+        "2": "not opened: no room for its threads (pids.max, ulimit -u or -v)",
+    }
 
 
 def test_of_a_living_process_the_kernel_is_asked_where_it_waits(tmp_path: Path) -> None:

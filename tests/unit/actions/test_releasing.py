@@ -18,6 +18,8 @@ from holdfast.page import (
     pack_identity,
     parse_words,
 )
+from holdfast.permit import Handle, Permit
+from holdfast_sidecar.actions import releasing
 from holdfast_sidecar.actions.releasing import is_over, release
 from holdfast_sidecar.observation import RankHistory, RankLook
 from holdfast_sidecar.records.plan import Plan
@@ -48,21 +50,33 @@ class PretendPage:
     def is_gone(self) -> bool:
         return self.gone
 
-    def send(self, number: int) -> bool:
-        self.sent.append(number)
-        return True
+    @property
+    def pidfd(self) -> int:
+        return 500 + self.rank
 
 
+@pytest.fixture(autouse=True)
+def _what_is_signalled_notes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def note(permit: Permit) -> None:
+        assert isinstance(permit.subject, Handle)
+        KNOWN[permit.subject.pidfd].sent.append(permit.subject.number)
+
+    monkeypatch.setattr(releasing, "signal_handle", note)
+
+
+KNOWN: dict[int, PretendPage] = {}
 HOLDS = {Word.FLAGS: int(Flag.HOLDS_TERMINATION)}
 TOLD = HOLDS | {Word.TERMINATION_NS: 5}
 RUNNING = Plan(3, 1, "running")
 
 
 def released(
-    plan: Plan | None, *pages: PretendPage, histories: Mapping[int, RankHistory] | None = None
+    plan: Plan | None, *given: PretendPage, histories: Mapping[int, RankHistory] | None = None
 ) -> list[list[int]]:
-    release(plan, pages, histories or {})  # type: ignore[arg-type]
-    return [page.sent for page in pages]
+    KNOWN.clear()
+    KNOWN.update({page.pidfd: page for page in given})
+    release(plan, given, histories or {})  # type: ignore[arg-type]
+    return [page.sent for page in given]
 
 
 def seen(page: PretendPage, exit_code: int | None, is_gone: bool = True) -> RankHistory:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from holdfast.checkpoint_files import FolderMark, claim_folder
 from holdfast.page import checkpoint_name
 from holdfast.storage import LocalFolder
 from holdfast_sidecar.checkpoints.hashing import hash_files, list_files
@@ -14,10 +15,12 @@ from holdfast_sidecar.records.plan import Member
 JOB = "tested"
 
 
-def fill(root: Path, step: int, identifier: str, ranks: int = 2) -> Path:
+def fill(
+    root: Path, step: int, identifier: str, ranks: int = 2, job: str = JOB, attempt: int = 0
+) -> Path:
     """Files as ranks leave them, without a manifest."""
     directory = root / checkpoint_name(step, identifier)
-    directory.mkdir(parents=True)
+    claim_folder(LocalFolder(directory), FolderMark(job, attempt, step, identifier))
     for rank in range(ranks):
         (directory / f"__{rank}_own.pt").write_bytes(f"{identifier} of {rank}".encode())
     (directory / ".metadata").write_bytes(b"metadata")
@@ -34,7 +37,7 @@ def seal(
     **fields: Any,
 ) -> Path:
     """A sealed checkpoint; its age follows the step."""
-    directory = fill(root, step, identifier)
+    directory = fill(root, step, identifier, job=fields.get("job", JOB), attempt=attempt)
     folder = LocalFolder(directory)
     files = hash_files(folder, list_files(folder, [0, 1]))
     values: dict[str, Any] = {

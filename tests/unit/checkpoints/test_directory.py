@@ -1,16 +1,20 @@
 """The leader seals only what is whole."""
 
+import dataclasses
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
 from tests.unit.checkpoints.sealed import JOB, fill, seal
 
+from holdfast.checkpoint_files import FolderMark, claim_folder
 from holdfast.storage import LocalFolder
 from holdfast_sidecar.checkpoints.directory import CheckpointDirectory
 from holdfast_sidecar.checkpoints.hashing import hash_files, list_files
 from holdfast_sidecar.checkpoints.ledger import NothingResumable, torn_folders
-from holdfast_sidecar.checkpoints.manifest import Manifest, write_manifest
+from holdfast_sidecar.checkpoints.manifest import Manifest, verify_hashes, write_manifest
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.settings import CheckpointSettings
@@ -83,6 +87,36 @@ def test_a_file_cut_since_it_was_hashed_is_not_sealed(checkpoints, tmp_path):
         checkpoints.finish(order, PLAN, parts)
 
 
+def test_what_a_slower_rank_still_wrote_when_a_node_hashed_is_in_the_manifest(
+    checkpoints, tmp_path
+):
+    order, _ = save(checkpoints, tmp_path, 5, "aa")
+    folder = LocalFolder(order.path)
+    account = Path(order.path, "__0_account.json")
+    told = {"files": ["halves.bin", "renamed.tmp"]}
+    account.write_text(json.dumps(json.loads(account.read_text()) | told))
+    folder.write("halves.bin", b"half")
+    parts = [SavedPart("aa", {"0": "saved"}, hash_files(folder, list_files(folder, [0])))]
+    # Rank 1 goes on: by a saver of torch's in a group of its own, and by a function of the user's.
+    folder.write("__0_0.distcp", b"named after the rank in the group")
+    folder.write("shard-1.pt", b"late")
+    folder.write("halves.bin", b"both halves")
+    account = Path(order.path, "__1_account.json")
+    account.write_text(json.dumps(json.loads(account.read_text()) | {"files": ["shard-1.pt"]}))
+    Path(order.path, "of-nobody").write_bytes(b"x")
+    parts += [SavedPart("aa", {"1": "saved"}, hash_files(folder, list_files(folder, [1])))]
+    told_bytes = []
+    checkpoints.finish(order, PLAN, parts, lambda *so_far: told_bytes.append(so_far))
+    (kept,) = checkpoints.kept()
+    assert kept.manifest.files.keys() == {*folder.names()} - {
+        "holdfast.json",
+        "manifest.json",
+        "of-nobody",
+    }
+    assert verify_hashes(folder, kept.manifest) == []
+    assert told_bytes[-1] == (48, 48)
+
+
 def test_the_parent_is_the_newest_ancestor_that_was_sealed(checkpoints, tmp_path):
     checkpoints.finish(*_with_plan(save(checkpoints, tmp_path, 5, "aa")))
     save(checkpoints, tmp_path, 7, "torn")
@@ -133,6 +167,37 @@ def test_an_order_that_no_rank_wrote_for_leaves_nothing_behind(checkpoints, tmp_
     path = checkpoints.path(5, "aa")
     assert checkpoints.settle(CheckpointOrder("aa", 0, 1, 5, path, "armed", 60.0)) is None
     assert not Path(path).exists()
+
+
+def test_a_rank_that_comes_after_the_order_was_given_up_finds_it_void(checkpoints, tmp_path):
+    (tmp_path / "ck").mkdir()
+    path = checkpoints.path(5, "aa")
+    order = CheckpointOrder("aa", 0, 1, 5, path, "armed", 60.0)
+    assert checkpoints.settle(order) is None
+    folder = LocalFolder(path)
+    with pytest.raises(OSError, match="given up before it was written"):
+        claim_folder(folder, FolderMark(JOB, 0, 5, "aa"))
+    # Nor does it help one that had claimed it before; or a leader that was deposed, to seal it.
+    (folder.path / "__0_own.pt").write_bytes(b"late")
+    write_manifest(folder, Manifest("aa", 5, 0, 1, JOB, "", 2, [], {}, "2.13.0", 1.0))
+    assert checkpoints.settle(order) is None
+    assert checkpoints.candidates() == []
+    sealed = checkpoints.finish(*_with_plan(save(checkpoints, tmp_path, 6, "bb")))
+    checkpoints.tidy(sealed, dataclasses.replace(PLAN, attempt=1))
+    assert not folder.path.exists()
+
+
+def test_what_can_not_be_given_up_on_a_disk_that_takes_nothing_keeps_nobody_waiting(
+    checkpoints, tmp_path, monkeypatch
+):
+    (tmp_path / "ck").mkdir()
+
+    def is_full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(LocalFolder, "create", is_full)
+    path = checkpoints.path(5, "aa")
+    assert checkpoints.settle(CheckpointOrder("aa", 0, 1, 5, path, "armed", 60.0)) is None
 
 
 def test_a_checkpoint_is_poisoned_after_failing_in_enough_attempts(checkpoints, tmp_path):

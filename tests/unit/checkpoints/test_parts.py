@@ -1,5 +1,6 @@
 """A node's part: its ranks' states at once, its files once they are made."""
 
+import json
 from dataclasses import dataclass, replace
 
 import pytest
@@ -22,8 +23,8 @@ class Look:
     reply: Reply | None
 
 
-def look(rank, state, identifier="aa", attempt=0, blocked_s=0.0):
-    reply = None if state is None else Reply(state, 5, 1, int(blocked_s * 1e9), identifier)
+def look(rank, state, identifier="aa", attempt=0, blocked_s=0.0, step=5):
+    reply = None if state is None else Reply(state, step, 1, int(blocked_s * 1e9), identifier)
     return Look(Identity(1, 1, attempt, 1, rank, rank, 2, 1, "a", "j"), reply)
 
 
@@ -65,6 +66,19 @@ def test_what_ranks_wrote_is_hashed_once(node, desk):
     assert node.follow(order(), SAVED).files == FILES
     assert node.follow(order(), SAVED).seconds == 2.5
     assert desk.asked == [HashFiles("aa", "/ck/x", [0, 1])]
+
+
+def test_what_ranks_wrote_at_a_later_boundary_lies_in_a_folder_of_that_step(node, desk):
+    armed = replace(order(), path="/ck/step-00000005-aa")
+    part = node.follow(armed, [look(rank, ReplyState.SAVED, step=8) for rank in range(2)])
+    assert (part.step, part.files) == (8, FILES)
+    assert desk.asked == [HashFiles("aa", "/ck/step-00000008-aa", [0, 1])]
+
+
+def test_ranks_that_came_to_different_boundaries_have_no_part_in_common(node, desk):
+    looks = [look(rank, ReplyState.COPIED, step=8 + rank) for rank in range(2)]
+    assert "boundaries 8, 9" in node.follow(order(mode="snapshot"), looks).error
+    assert desk.asked == []
 
 
 def test_what_ranks_copied_waits_until_all_nodes_have_it(node, desk):
@@ -141,9 +155,22 @@ def test_without_an_order_there_is_no_part(node):
 
 def test_what_names_no_rank_is_rank_zeros(tmp_path):
     assert [owner(n) for n in ("__12_0.distcp", ".metadata", "mine/__1_x")] == [12, 0, 0]
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "weights.pt").write_bytes(b"x")
+    said = {
+        "rank": 0,
+        "step": 5,
+        "world_size": 2,
+        "job": "tested",
+        "attempt": 0,
+        "finite": True,
+        "torch": "2.13.0",
+        "ancestors": [],
+        "position": {},
+        "random_state": True,
+        "files": [],
+    }
+    (tmp_path / "__1_account.json").write_text(json.dumps(said))
     (tmp_path / "poisoned-1.json").write_bytes(b"x")
     (tmp_path / ".x.12345678.writing").write_bytes(b"x")
-    assert list_files(LocalFolder(tmp_path), [0]) == ["mine/weights.pt"]
-    assert list_files(LocalFolder(tmp_path), [1]) == []
+    (tmp_path / ".metadata").write_bytes(b"x")
+    assert list_files(LocalFolder(tmp_path), [0]) == [".metadata"]
+    assert list_files(LocalFolder(tmp_path), [1]) == ["__1_account.json"]

@@ -1,6 +1,7 @@
 """What is removed, and what never is."""
 
 import json
+import os
 
 from tests.unit.checkpoints.sealed import JOB, fill, seal
 
@@ -51,21 +52,28 @@ def test_an_abandoned_branch_goes_once_it_is_older_than_what_is_kept(tmp_path):
     assert names(tmp_path, 1) == ["s10", "s20"]
 
 
-def test_removing_takes_the_manifest_first(tmp_path, monkeypatch):
+def test_removing_takes_the_manifest_first_and_the_mark_last(tmp_path, monkeypatch):
     directory = seal(tmp_path, 10, "a")
+    unlink, gone = os.unlink, []
 
-    def fails(path):
-        raise OSError("busy")
+    def breaks_off(name, **where):
+        if len(gone) == 2:
+            raise OSError("busy")
+        unlink(name, **where)
+        gone.append(name)
 
-    monkeypatch.setattr("shutil.rmtree", fails)
-    assert remove([LocalFolder(directory)]) == []
-    assert directory.exists()
+    monkeypatch.setattr(os, "unlink", breaks_off)
+    assert remove([LocalFolder(directory)], JOB) == []
+    assert gone[0] == "manifest.json"
     assert read_ledger(str(tmp_path), JOB) == []
+    monkeypatch.undo()
+    assert remove([LocalFolder(directory)], JOB) != []
+    assert not directory.exists()
 
 
 def test_a_torn_directory_goes_only_when_an_earlier_attempt_of_this_job_left_it(tmp_path):
     def torn(identifier, job, attempt):
-        directory = fill(tmp_path, 10, identifier)
+        directory = fill(tmp_path, 10, identifier, job=job, attempt=attempt)
         account = {
             "rank": 0,
             "step": 10,
@@ -87,10 +95,10 @@ def test_a_torn_directory_goes_only_when_an_earlier_attempt_of_this_job_left_it(
     silent = LocalFolder(fill(tmp_path, 10, "silent"))
     written = max(silent.modified_unix_s(name) for name in silent.names())
     everything = [earlier, now, other, silent]
-    assert abandoned(everything, JOB, 2, written + 60) == [earlier]
+    assert abandoned(everything, JOB, 2, written + 60) == [earlier, silent]
     later = torn("later", JOB, 9)  # attempts count anew, or this leader is not the newest
     everything.append(later)
-    assert abandoned(everything, JOB, 2, written + 60) == [earlier]
+    assert abandoned(everything, JOB, 2, written + 60) == [earlier, silent]
     assert abandoned(everything, JOB, 2, written + 25 * 3600) == [earlier, silent, later]
 
 

@@ -116,7 +116,7 @@ def test_a_node_that_does_not_keep_its_evidence_is_not_waited_for_for_ever(
     assert rank.wait(5.0) == -9
 
 
-def test_evidence_that_hangs_stops_neither_the_watch_nor_does_it_end_the_rank(
+def test_evidence_that_hangs_does_not_stop_the_watch_and_is_waited_for_only_so_long(
     rank: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers, calls = threading.Event(), []
@@ -130,25 +130,44 @@ def test_evidence_that_hangs_stops_neither_the_watch_nor_does_it_end_the_rank(
     agreed = Agreed(kept_by=("a", "b"))
     watching = watch(rank, agreed, tmp_path)
     watching.look(100.0, 1.0)
-    watching.look(200.0, 2.0)
+    watching.look(100.0 + Settings().policy.evidence_timeout_s - 0.1, 2.0)
     assert rank.poll() is None
     assert (agreed.told[-1].evidence_for, calls) == ("", ["i1"])
+    watching.look(100.0 + Settings().policy.evidence_timeout_s + 0.1, 2.2)
+    assert rank.wait(5.0) == -9
     answers.set()
     while agreed.told[-1].evidence_for != "i1":
         watching.look(300.0, 3.0)
-    assert rank.wait(5.0) == -9
     assert agreed.told[-1].where_ranks_stood == {"0": "in the kernel"}
 
 
-def test_evidence_that_cant_be_kept_ends_neither_the_watch_nor_the_rank(
+def test_evidence_that_fails_ends_the_rank_once_the_time_for_it_is_over(
+    rank: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*found: object) -> dict[int, str]:
+        raise OSError(5, "input/output error")
+
+    monkeypatch.setattr(attach_outside, "keep_outside_evidence", fails)
+    watching = watch(rank, Agreed(kept_by=("b",)), tmp_path)
+    watching.look(1.0, 1.0)
+    watching.look(2.0, 2.0)
+    assert rank.poll() is None
+    assert watching.runner.failed["keep_evidence"] == 2
+    watching.look(12.0, 12.0)
+    assert rank.wait(5.0) == -9
+
+
+def test_a_disk_that_takes_no_evidence_is_not_waited_for(
     rank: subprocess.Popen[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*found: object) -> dict[int, str]:
         raise OSError(28, "no space left on device")
 
     monkeypatch.setattr(attach_outside, "keep_outside_evidence", fails)
-    watching = watch(rank, Agreed(kept_by=("a", "b")), tmp_path)
+    agreed = Agreed()
+    watching = watch(rank, agreed, tmp_path)
     watching.look(1.0, 1.0)
-    watching.look(60.0, 60.0)
     assert rank.poll() is None
-    assert watching.runner.failed["keep_evidence"] == 2
+    agreed.kept_by = ("b",)
+    watching.look(2.0, 2.0)
+    assert rank.wait(5.0) == -9

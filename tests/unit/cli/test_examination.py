@@ -12,12 +12,15 @@ from holdfast_sidecar.examination import (
     machine,
     memory,
     redis_server,
+    restoring,
     software,
     timeouts,
     torchrun,
 )
 from holdfast_sidecar.examination.check import Check
+from holdfast_sidecar.job_record import JobRecord
 from holdfast_sidecar.kernel_files import KernelTrees
+from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.settings import (
     CheckpointSettings,
     PathSettings,
@@ -29,7 +32,7 @@ from holdfast_sidecar.settings import (
 
 @pytest.mark.parametrize(
     ("version", "verdict"),
-    [("2.13.0+cpu", "ok"), ("2.6.0", "ok"), ("2.5.1", "fail"), ("1.13", "fail"), (None, "warn")],
+    [("2.13.0+cpu", "ok"), ("2.10.0", "ok"), ("2.9.1", "fail"), ("1.13", "fail"), (None, "warn")],
 )
 def test_a_torch_too_old_fails_and_none_is_enough_to_watch(
     version: str | None, verdict: str
@@ -38,8 +41,13 @@ def test_a_torch_too_old_fails_and_none_is_enough_to_watch(
 
 
 def test_a_python_too_old_fails() -> None:
-    assert software.judge_python((3, 9, 1), "0").verdict == "fail"
-    assert software.judge_python((3, 10, 0), "0").verdict == "ok"
+    assert software.judge_python((3, 10, 9), "0").verdict == "fail"
+    assert software.judge_python((3, 11, 0), "0").verdict == "ok"
+
+
+def test_a_python_without_a_gil_fails() -> None:
+    check = software.judge_python((3, 13, 0), "0", has_gil=False)
+    assert (check.verdict, "free-threaded" in check.line) == ("fail", True)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +120,34 @@ def test_nothing_that_had_to_be_made_stays(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.rglob("*")] == ["runs"]
 
 
+def test_what_is_not_holdfasts_among_the_checkpoints_is_named(tmp_path: Path) -> None:
+    for name in ("step-1000", "step-00001000"):
+        (tmp_path / "ck" / name).mkdir(parents=True)
+    settings = Settings(
+        paths=PathSettings(shm_dir=str(tmp_path), state_dir=str(tmp_path / "state")),
+        checkpoint=CheckpointSettings(dir=str(tmp_path / "ck")),
+    )
+    *_, last = directories.check_directories(settings, ranks=1)
+    line = f"{tmp_path}/ck also holds step-00001000, step-1000: not Holdfast's, left alone"
+    assert last == Check("checkpoints", "note", line)
+
+
+def test_a_directory_in_which_everybody_may_rename_what_is_ours_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directories, "LITTLE_BYTES", 0)
+    settings = Settings(
+        paths=PathSettings(shm_dir=str(tmp_path), state_dir=str(tmp_path / "state")),
+        checkpoint=CheckpointSettings(dir=str(tmp_path / "ck")),
+    )
+    verdicts = {}
+    (tmp_path / "ck").mkdir()
+    for mode in (0o777, 0o1777, 0o775):
+        (tmp_path / "ck").chmod(mode)
+        verdicts[mode] = directories.check_directories(settings, ranks=1)[-1].verdict
+    assert verdicts == {0o777: "warn", 0o1777: "ok", 0o775: "ok"}
+
+
 def test_what_was_there_before_stays(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     paths = PathSettings(shm_dir=str(tmp_path), state_dir=str(tmp_path / "state"))
@@ -182,3 +218,14 @@ def test_snapshots_that_are_off_need_no_memory() -> None:
 def test_a_shared_memory_that_is_not_there_is_named_elsewhere() -> None:
     nowhere = Settings(paths=PathSettings(shm_dir="/nothing/there"))
     assert memory.check_memory(nowhere) == []
+
+
+def test_a_job_that_could_not_be_resumed_is_warned_of_with_what_to_do(tmp_path: Path) -> None:
+    assert [check.verdict for check in restoring.check_restoring(tmp_path)] == ["ok"]
+    told = "optimizer['state'] …; pass save= and load= functions"
+    for job, reasons in (("ill", [told]), ("well", [])):
+        (tmp_path / job / "a").mkdir(parents=True)
+        record = JobRecord("running", 0, 9, 0, "", "", unrestorable=reasons)
+        (tmp_path / job / "a" / "job.json").write_text(encode(record))
+    (check,) = restoring.check_restoring(tmp_path)
+    assert (check.verdict, check.line) == ("warn", f"job ill could not be resumed: {told}")

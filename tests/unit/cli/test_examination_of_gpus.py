@@ -14,8 +14,9 @@ from holdfast_sidecar.demo.fake_nvml.build import environment
 from holdfast_sidecar.demo.fake_nvml.state import FakeNvml
 from holdfast_sidecar.examination import gpus
 from holdfast_sidecar.examination.check import Check
-from holdfast_sidecar.examination.gpus import ask, judge_driver
+from holdfast_sidecar.examination.gpus import ask, judge_driver, judge_untried
 from holdfast_sidecar.readings.gpu import Signal
+from holdfast_sidecar.settings import Settings, SnapshotSettings
 
 NOT_SUPPORTED, NO_PERMISSION = 3, 4
 
@@ -122,3 +123,31 @@ def test_long_lists_are_cut_short() -> None:
     refused = {f"signal_{n}": "field 1: Not Supported" for n in range(20)}
     line = gpus.judge_signals([gpus.SeenGpu("", refused, "")]).line
     assert line.endswith("signal_7 and 12 more")
+
+
+@pytest.mark.parametrize(
+    ("settings", "environ", "on"),
+    [
+        (Settings(), {}, True),
+        (
+            Settings(snapshot=SnapshotSettings(every_steps=-1)),
+            {"HOLDFAST_HOOKS": "-devices"},
+            False,
+        ),
+    ],
+)
+def test_what_was_never_run_on_a_gpu_is_noted_where_there_are_some(
+    fake: FakeNvml, settings: Settings, environ: dict[str, str], on: bool
+) -> None:
+    checks = {one.what: one for one in judge_untried(ask(deadline_s=30.0), settings, environ)}
+    assert {one.verdict for one in checks.values()} == {"note"}
+    snapshots, events = checks["untried: snapshots"], checks["untried: CUDA events, allocator"]
+    assert ("and on: snapshot.every_steps=-1 turns it off" in snapshots.line) is on
+    assert ("and on: HOLDFAST_HOOKS=-devices turns it off" in events.line) is on
+    assert "and off" in checks["untried: acting on NCCL's numbers"].line
+    assert all("never run on a GPU" in one.line for one in checks.values())
+
+
+def test_without_gpus_nothing_is_said_of_what_was_never_run_on_one(fake: FakeNvml) -> None:
+    fake.unload()
+    assert judge_untried(ask(deadline_s=30.0), Settings(), {}) == []

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast_sidecar.examination.check import NOTE, OK
-from holdfast_sidecar.examination.namespaces import FIRST_NAMESPACE, check_processes
+from holdfast_sidecar.examination.check import NOTE, OK, WARN
+from holdfast_sidecar.examination.namespaces import (
+    FIRST_NAMESPACE,
+    check_first_process,
+    check_processes,
+)
 
 
 def proc(folder: Path, namespace: str, first: str) -> Path:
@@ -35,3 +39,11 @@ def test_in_a_container_alone_it_is_said_what_is_lost_and_how_it_is_mended(tmp_p
 
 def test_where_it_can_t_be_read_nothing_is_claimed(tmp_path: Path) -> None:
     assert check_processes(tmp_path).verdict == NOTE
+
+
+def test_a_shell_as_first_process_is_warned_of_as_it_passes_no_signal_on(tmp_path: Path) -> None:
+    (found,) = check_first_process(proc(tmp_path / "shell", "pid:[4026533201]", "sh"))
+    assert found.verdict == WARN
+    assert "begin its command with `exec`" in found.line
+    assert check_first_process(proc(tmp_path / "ours", "pid:[4026533201]", "holdfast")) == []
+    assert check_first_process(proc(tmp_path / "machine", FIRST_NAMESPACE, "systemd")) == []

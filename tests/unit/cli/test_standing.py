@@ -91,6 +91,15 @@ def test_a_loss_that_is_no_number_is_shown_to_be_none() -> None:
     assert "not finite" not in page(judge("j", view(1, plan(), a={}), view(2, plan(), a={})), 0.0)
 
 
+def test_what_a_script_says_that_it_does_is_shown_in_place_of_the_phase() -> None:
+    busy = RankReport(**{**vars(RANK), "busy": "rollout", "phase": "idle", "phase_age_s": 900.0})
+    report = {"report": NodeReport("a", "i", 0, 0, 0, 0, True, ranks=[busy])}
+    standing = judge("j", view(1, plan(), a=report), view(2, plan(), a=report))
+    assert standing.trouble == []
+    assert "rollout" in page(standing, 0.0)
+    assert "idle" not in page(standing, 0.0)
+
+
 def shown_at(address: str, **given: object) -> str:
     report = NodeReport("a", "i", 0, 0, 0, attempt=0, launcher_alive=True, metrics_address=address)
     told: dict[str, object] = {"report": report}

@@ -86,11 +86,11 @@ def test_a_run_that_waits_to_begin_is_asked_to_stop(
     before = store.read()
     store.report(Section.AGENTS, "a", encode(launcher(2, "joining")))
     monkeypatch.setattr(stop, "look_twice", lambda store, patience_s: (before, store.read()))
-    result = CliRunner().invoke(cli, ["stop", "--timeout", "0"])
+    result = CliRunner().invoke(cli, ["stop", "--job=j", "--timeout", "0"])
     assert "nobody leads yet" in result.output
     assert result.exit_code == 1
     assert len(store.read().section(Section.REQUESTS)) == 1
-    result = CliRunner().invoke(cli, ["stop", "--save"])
+    result = CliRunner().invoke(cli, ["stop", "--job=j", "--save"])
     assert "was not stopped, as there is no checkpoint: its next run has not begun" in result.output
     assert (result.exit_code, len(store.read().section(Section.REQUESTS))) == (1, 1)
 

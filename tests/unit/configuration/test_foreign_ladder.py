@@ -16,6 +16,8 @@ from holdfast_sidecar.foreign_ladder import (
 )
 from holdfast_sidecar.settings import PolicySettings, Settings, StallSettings
 
+LIMITED = Settings(stall=StallSettings(act_after_s=120.0))
+
 CONFIGURATION = """Configuration data as of 2026-11-20T10:00:00
 KillWait                = 30 sec
 PropagatePrioProcess    = 0
@@ -46,8 +48,8 @@ def test_the_defaults_fit_everywhere() -> None:
             Settings(stall=StallSettings(act_after_s=595.0)),
             "NCCL's timeout",
         ),
-        ({"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "60"}, Settings(), "NCCL's monitor"),
-        ({"NCCL_IB_TIMEOUT": "22"}, Settings(), "stall.act_after_s"),
+        ({"TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "60"}, LIMITED, "NCCL's monitor"),
+        ({"NCCL_IB_TIMEOUT": "22"}, LIMITED, "stall.act_after_s"),
         (
             {"KUBERNETES_SERVICE_HOST": "10.0.0.1"},
             Settings(policy=PolicySettings(preemption_grace_s=30.0)),
@@ -64,13 +66,14 @@ def test_each_that_is_in_the_wrong_order_is_named(
 
 
 def test_what_is_given_in_words_counts_before_what_is_assumed() -> None:
-    assert broken(parse_surroundings({}, {}, group_timeout_s=60.0)) == [
+    assert broken(parse_surroundings({}, {}, group_timeout_s=60.0)) == []
+    assert broken(parse_surroundings({}, {}, group_timeout_s=60.0), LIMITED) == [
         "NCCL's timeout for collectives",
         "gloo's timeout for collectives",
     ]
     assert broken(parse_surroundings({}, {}, grace_s=20.0))[0].startswith("Kubernetes")
     off = {"TORCH_NCCL_ENABLE_MONITORING": "0", "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "1"}
-    assert broken(parse_surroundings(off, {})) == []
+    assert broken(parse_surroundings(off, {}), LIMITED) == []
     assert parse_surroundings({"NCCL_IB_TIMEOUT": "x"}, {}) == parse_surroundings({}, {})
 
 

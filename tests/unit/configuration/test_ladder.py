@@ -3,7 +3,7 @@ import dataclasses
 import pytest
 
 from holdfast_sidecar.ladder import problems, rungs
-from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.settings import Settings, StallSettings
 
 
 def changed(name: str, value: object) -> Settings:
@@ -30,9 +30,10 @@ def test_settings_by_which_no_sidecar_serves_keep_no_other_command_from_its_work
         ("redis.timeout_s", 1.9, "one slow call would cost the leader its lease"),
         ("sidecar.grace_s", 2.0, "leave before a new leader"),
         ("sidecar.tick_s", 2.0, "no silence would ever be counted"),
-        ("stall.floor_s", 120.0, "acted on before it is declared"),
-        ("policy.evidence_timeout_s", 200.0, "evidence is still being kept"),
-        ("checkpoint.write_timeout_s", 3600.0, "ended for their silence"),
+        ("stall.act_after_s", 0.5, "acted on before it is declared"),
+        ("stall.act_after_s", 5.0, "evidence is still being kept"),
+        ("stall.act_after_s", -1.0, "stall.act_after_s = -1 must be at least 0"),
+        ("checkpoint.write_timeout_s", 3600.0, "would be told as silent"),
         ("redis.timeout_s", 0.0, "redis.timeout_s = 0 must be above zero"),
         ("sidecar.tick_s", 0.0, "must be above zero"),
         ("checkpoint.deadline_s", 0.0, "must be above zero"),
@@ -73,6 +74,14 @@ def test_settings_by_which_no_sidecar_serves_keep_no_other_command_from_its_work
 def test_each_misfit_is_named(name: str, value: object, says: str) -> None:
     found = problems(changed(name, value))
     assert any(says in line for line in found), found
+
+
+def test_a_limit_of_silence_is_a_rung_where_it_is_set_and_none_elsewhere() -> None:
+    """Before it is, however slow a floor or a py-spy, nobody is ended for silence."""
+    assert problems(changed("stall.floor_s", 130.0)) == []
+    both = StallSettings(act_after_s=900.0, data_stall_timeout_s=600.0)
+    (found,) = problems(dataclasses.replace(Settings(), stall=both))
+    assert "ended before those that are only silent" in found
 
 
 @pytest.mark.parametrize(

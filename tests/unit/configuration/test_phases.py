@@ -40,7 +40,8 @@ def test_the_slowest_rank_sets_each_limit() -> None:
 
 
 def test_phases_longer_than_the_patience_with_silence_fail() -> None:
-    ((verdict, line),) = told(StallSettings(), pace(50, 60.0))
+    assert told(StallSettings(), pace(50, 60.0))[0][0] == "ok"
+    ((verdict, line),) = told(StallSettings(act_after_s=120.0), pace(50, 60.0))
     assert verdict == "fail"
     assert "stall.act_after_s = 120 s is not above that" in line
     assert told(StallSettings(act_after_s=900.0), pace(50, 60.0))[0][0] == "ok"

@@ -69,10 +69,12 @@ def test_state_that_can_not_lie_where_it_belongs_lies_where_it_may_be_lost(
     assert state_problem(given) is None
     assert stat.S_IMODE(state.stat().st_mode) == 0o700
     state.chmod(0o777)
-    assert "not ours alone" in str(state_problem(given))
+    with pytest.raises(BadInput, match="others may write into"):
+        state_problem(given)
     state.rmdir()
     state.symlink_to(tmp_path)
-    assert "can't write" in str(state_problem(given))
+    with pytest.raises(BadInput, match="state_dir"):
+        state_problem(given)
 
 
 def test_a_user_without_a_home_has_no_settings_there_and_can_not_write_a_tilde(

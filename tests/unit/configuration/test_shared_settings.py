@@ -61,6 +61,7 @@ def test_a_led_job_with_other_settings_is_refused_in_one_line(store: MemoryStore
     with pytest.raises(BadInput, match="is running with other settings") as refused:
         check_settings_shared(store, "j", {"nodes": "2:2", "slots": 8, "script": "x"}, Clock())
     assert "(script: not set, here x; slots: 4, here 8)" in str(refused.value)
+    assert "HOLDFAST_LAUNCH_ID" in str(refused.value)
     assert held(store) == '{"nodes": "2:2", "slots": 4}'
 
 

@@ -353,3 +353,34 @@ def test_alone_on_a_server_that_was_away_it_speaks_within_a_second(tmp_path: Pat
     for tenth in range(11):
         one.exchange(tenth / 10, tenth / 10)
     assert whose(MemoryStore(server)) == "i"
+
+
+def test_a_node_reports_where_no_thread_is_left_for_hearing_wake_ups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = threading.Thread.start
+
+    def start(self: threading.Thread) -> None:
+        if self.name == "listener" and is_full:
+            raise RuntimeError("can't start new thread")
+        begin(self)
+
+    is_full = True
+    monkeypatch.setattr(threading.Thread, "start", start)
+    store = MemoryStore(MemoryServer())
+    one = coordinator(tmp_path, store)
+    one.start()
+    try:
+        for _ in range(500):
+            if "a" in store.read().section(Section.NODES):
+                break
+            threading.Event().wait(0.01)
+        assert "a" in store.read().section(Section.NODES)
+        is_full = False
+        for _ in range(500):
+            if any(thread.name == "listener" for thread in threading.enumerate()):
+                break
+            threading.Event().wait(0.01)
+        assert any(thread.name == "listener" for thread in threading.enumerate())
+    finally:
+        one.stop()

@@ -35,11 +35,20 @@ class OddStore(MemoryStore):
             raise ValueError("odd")
         return super().read(sections)
 
-    def report(self, section: Section, field: str, value: str | None, *, wake: bool = True) -> None:
+    def report_as(
+        self,
+        section: Section,
+        field: str,
+        value: str,
+        incarnations: Collection[str],
+        *,
+        wake: bool = True,
+    ) -> str | None:
         if self.is_odd:
             raise ValueError("odd")
-        super().report(section, field, value, wake=wake)
+        held = super().report_as(section, field, value, incarnations, wake=wake)
         self.has_taken_a_report.set()
+        return held
 
 
 def raises(error: Exception) -> Callable[[], None]:

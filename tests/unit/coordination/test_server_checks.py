@@ -4,7 +4,14 @@ import pytest
 from redis import exceptions
 from redis.sentinel import MasterNotFoundError
 
-from holdfast_sidecar.coordination.server_checks import judge, parse_version, problem_of
+from holdfast_sidecar.coordination.server_checks import (
+    judge,
+    most_nodes,
+    parse_version,
+    problem_of,
+)
+from holdfast_sidecar.examination.check import FAIL, OK
+from holdfast_sidecar.examination.redis_server import judge_room
 
 GOOD = {"redis_version": "7.0.15", "maxmemory_policy": "noeviction", "role": "master"}
 
@@ -57,3 +64,21 @@ def test_every_error_becomes_one_line_that_says_what_to_do(error: Exception, kin
 )
 def test_versions_compare_as_numbers(text: str, version: tuple[int, int]) -> None:
     assert parse_version(text) == version
+
+
+def test_a_node_of_a_cluster_is_refused() -> None:
+    """While the job's slot is on it every call succeeds; once that moved, none does."""
+    (problem,) = judge(GOOD | {"redis_mode": "cluster"})
+    assert problem.kind == "cluster"
+    assert "a single server, or one behind Sentinel" in problem.line
+
+
+def test_connections_limit_how_many_nodes_a_server_serves() -> None:
+    assert most_nodes({"maxclients": 10000, "connected_clients": 400}) == 1600
+    assert most_nodes({"maxclients": 10, "connected_clients": 40}) == 0
+    assert most_nodes({}) is None
+    assert judge_room(None, 5000) == []
+    assert [check.verdict for check in judge_room(1600, 512)] == [OK]
+    (check,) = judge_room(1600, 2000)
+    assert check.verdict == FAIL
+    assert "raise its maxclients" in check.line

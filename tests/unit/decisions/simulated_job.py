@@ -9,10 +9,11 @@ import dataclasses
 import itertools
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.page import checkpoint_name
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.coordination.store import StoreUnavailable
@@ -23,6 +24,7 @@ from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.leadership import Leadership
 from holdfast_sidecar.local_state import LocalState
+from holdfast_sidecar.readings.round_trips import Life, LifeSign
 from holdfast_sidecar.records.agent import AgentReport, Exit
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, FileFact, LedgerEntry, SavedPart
 from holdfast_sidecar.records.codec import encode
@@ -78,7 +80,7 @@ class MemoryStorage:
         ]
 
     def path(self, step: int, identifier: str) -> str:
-        return f"/checkpoints/step-{step}-{identifier}"
+        return f"/checkpoints/{checkpoint_name(step, identifier)}"
 
     def finish(self, order: CheckpointOrder, plan: Plan, parts: Sequence[SavedPart]) -> LedgerEntry:
         entry = LedgerEntry(
@@ -138,6 +140,8 @@ class SimulatedNode:
     nodes: tuple[int, int]
     registered: bool
     attempt: int = -1
+    gathers: int = 1
+    """So many steps lie between two boundaries."""
     beat: int = 0
     state: str = "joining"
     exits: list[Exit] = field(default_factory=list)
@@ -152,6 +156,12 @@ class SimulatedNode:
     diverges_at: int = -1
     """The step at which they stop to be finite, in every attempt that comes to it."""
     frozen: set[int] = field(default_factory=set)
+    communicates: bool = True
+    """Its ranks' steps have collectives."""
+    groups: tuple[str, ...] = ()
+    """The process group that these are of, as ranks tell it."""
+    ending: int = 0
+    """What its ranks' pages say of their end."""
     dead: bool = False
     """The whole machine is gone."""
     launcher_dead: bool = False
@@ -172,7 +182,9 @@ class SimulatedNode:
     peer_address: str = ""
     """Where its sidecar gives them away; empty: nowhere."""
     writes: bool = True
-    """Its sidecar's writer gets on with it."""
+    """Its sidecar's writer has written it at once."""
+    trickles: bool = False
+    """Where it has not: whether it gets on with it."""
     breaks: str = ""
     """Its sidecar's writer fails with this."""
     evidence_for: str = ""
@@ -181,13 +193,19 @@ class SimulatedNode:
     fault: str = ""
     machine: str = ""
     """The machine's id; empty: one of its own."""
+    launch: str = ""
+    launch_number: int = 0
+    launch_command: str = ""
     preempted_by: str = ""
     ended_sidecar: int = 0
     """Pid of its sidecar that the launcher saw end."""
     ill: list[Finding] = field(default_factory=list)
     """What its sidecar finds of its hardware; a rank of a GPU is given as its local rank."""
     gone_at: float = float("inf")
-    ends_unix_s: float = 0.0
+    ends_s: float = float("inf")
+    """When its time limit ends it, by the simulation's clock."""
+    clock_ahead_s: float = 0.0
+    """Its wall clock, against everybody's."""
     gate: GateVerdict | None = None
     """What its sidecar says of it; None: nothing."""
     awaits_gate: bool = False
@@ -195,6 +213,7 @@ class SimulatedNode:
     """What its sidecar says of who is slow, should it lead."""
     lines: Callable[[SimulatedNode], list[str]] = lambda node: []
     """What its sidecar tells of its ranks' steps."""
+    stepped_at: float = 0.0
     told_step_s: float = STEP_S
     """What its ranks say a step takes; 0 while they don't know yet."""
 
@@ -241,15 +260,22 @@ class SimulatedNode:
             self.state, self.frozen = "joining", set()
 
     def write(self) -> None:
-        """What the sidecar's writer does with an order that needs no rank any more."""
+        """What the sidecar's writer does with an order that waits for no rank any more."""
         order = self.coordinator.orders().checkpoint
-        if order is None or order.state != "writing" or self.name not in order.writers.values():
+        if order is None:
             return
-        known = self.saved is not None and self.saved.identifier == order.identifier
-        states = self.saved.states if known and self.saved is not None else {}
-        if self.writes or self.breaks:
-            files = {} if self.breaks else {f"{self.name}.bin": FileFact(1, "aa")}
-            self.saved = SavedPart(order.identifier, states, files, error=self.breaks)
+        part = self.saved
+        if part is None or part.identifier != order.identifier:
+            part = SavedPart(order.identifier)
+        if order.state == "armed" and set(part.states.values()) == {"saved"}:
+            if self.trickles and not part.files:
+                self.saved = replace(part, done_bytes=part.done_bytes + 1)
+        elif order.state == "writing" and self.name in order.writers.values():
+            if self.writes or self.breaks:
+                files = {} if self.breaks else {f"{self.name}.bin": FileFact(1, "aa")}
+                self.saved = SavedPart(order.identifier, part.states, files, error=self.breaks)
+            elif self.trickles:
+                self.saved = replace(part, done_bytes=part.done_bytes + 1)
 
     def runs(self, plan: Plan) -> bool:
         """Whether its ranks are those of the plan's attempt."""
@@ -289,7 +315,7 @@ class SimulatedNode:
         self.exits, self.onset, self.spike_onset = [], -1, -1
         self.saved = self.saved if self.takes_snapshots else None
         self.resumed = plan.resume[0].step if plan.resume else 0
-        self.step = float(self.resumed)
+        self.step, self.stepped_at = float(self.resumed), float("inf")
         self.attempts_run.append(plan.attempt)
 
     def report(self, now: float) -> None:
@@ -312,11 +338,14 @@ class SimulatedNode:
             plan=encode(self.plan) if self.plan is not None and self.state == "running" else "",
             preempted_by=self.preempted_by,
             grace_s=25.0 if self.preempted_by else 0.0,
-            ends_unix_s=self.ends_unix_s,
+            left_s=0.0 if self.ends_s == float("inf") else max(0.001, self.ends_s - now),
             machine=self.machine or f"machine-of-{self.name}",
             steps=self.steps_done(),
             ended_sidecar=self.ended_sidecar,
             awaits_gate=self.awaits_gate,
+            launch=self.launch,
+            launch_number=self.launch_number,
+            launch_command=self.launch_command,
         )
         if not self.launcher_dead and not self.starved:
             try:
@@ -324,6 +353,12 @@ class SimulatedNode:
             except StoreUnavailable:
                 return
         self.coordinator.tell(self.local_state(now))
+
+    def stands_s(self, now: float) -> float:
+        """For how long its ranks have waited for others in a step that is due, if they do."""
+        own_s = max(self.told_step_s, STEP_S) + TICK_S
+        stood_s = now - self.stepped_at
+        return stood_s - own_s if self.state == "running" and stood_s > own_s else 0.0
 
     def local_state(self, now: float) -> LocalState:
         member = (
@@ -337,10 +372,11 @@ class SimulatedNode:
                 local,
                 100 + local,
                 int(self.step),
-                "forward",
-                0.0,
+                "backward" if self.stands_s(now) and local not in self.frozen else "forward",
+                self.stands_s(now),
                 self.told_step_s,
                 self.told_step_s,
+                window_s=self.gathers * self.told_step_s,
                 state_registered=self.registered,
                 resumed_step=self.resumed,
                 resume_failures=self.resume_failures,
@@ -351,6 +387,9 @@ class SimulatedNode:
                 ill_steps=max(0, int(self.step) - self.onset + 1) if self.onset >= 0 else 0,
                 spike_onset=self.spike_onset,
                 alive=self.state == "running",
+                ending=self.ending,
+                groups=list(self.groups),
+                collectives=[int(self.step)] if self.communicates else [],
             )
             for local in range(self.slots)
             if member is not None
@@ -387,6 +426,47 @@ class SimulatedNode:
             if self.takes_snapshots
             else None,
         )
+
+
+class SimulatedRoundTrips:
+    """Round trips of one node, answered at once by whoever lives and is reached."""
+
+    EVERY_S = 5.0
+
+    def __init__(self, job: SimulatedJob, node: str) -> None:
+        self._job = job
+        self._node = node
+        self._attempt = -1
+        self._watched: frozenset[str] = frozenset()
+        self._suspects: frozenset[str] = frozenset()
+        self._heard: dict[str, LifeSign] = {}
+
+    def watch(self, nodes: frozenset[str], suspects: frozenset[str]) -> None:
+        self._watched, self._suspects = nodes, suspects
+
+    def heard(self) -> dict[str, LifeSign]:
+        return dict(self._heard)
+
+    def go_round(self) -> None:
+        """A tenth of a second of asking."""
+        now, own = self._job.now, self._job.nodes[self._node]
+        plan = own.coordinator.orders().plan
+        attempt = -1 if plan is None else plan.attempt
+        if attempt != self._attempt:
+            self._attempt, self._heard = attempt, {}
+        for name in self._watched:
+            known, other = self._heard.get(name, LifeSign()), self._job.nodes[name]
+            asked_s = known.answered_s
+            is_due = asked_s is None or now - asked_s >= self.EVERY_S
+            if not is_due and name not in self._suspects:
+                continue
+            if self._job.reaches(own, other):
+                since_s = known.since_step_s if known.life.step == int(other.step) else now
+                life = Life(not other.launcher_dead, other.slots, int(other.step))
+                self._heard[name] = LifeSign(now, 0, life, since_s)
+            elif asked_s is not None:
+                more = known.unanswered + (name in self._suspects)
+                self._heard[name] = dataclasses.replace(known, unanswered=more)
 
 
 class SimulatedJob:
@@ -434,6 +514,10 @@ class SimulatedJob:
         self.misses = 0
         """So many orders come too late for their rank."""
         self.nodes: dict[str, SimulatedNode] = {}
+        self.round_trips: dict[str, SimulatedRoundTrips] = {}
+        self.ticks_per_step = 1
+        self.unreached: set[str] = set()
+        """Nodes that no packet of another sidecar reaches."""
         for index in range(nodes + spares):
             self.add(f"n{index}")
 
@@ -453,6 +537,7 @@ class SimulatedJob:
             leadership,
             FenceFile(self.folder / name / "fence.json"),
             clock=lambda: self.now,
+            round_trips=self.round_trips.setdefault(name, SimulatedRoundTrips(self, name)),
         )
         node = SimulatedNode(
             name, incarnation, store, coordinator, self.slots, self.bounds, self.registered
@@ -462,6 +547,13 @@ class SimulatedJob:
         node.takes_snapshots = self.snapshots
         self.nodes[name] = node
         return node
+
+    def reaches(self, one: SimulatedNode, other: SimulatedNode) -> bool:
+        """Whether a packet of this node comes back from the other one."""
+        is_cut = bool(self.unreached & {one.name, other.name})
+        known = one.coordinator.orders().plan
+        is_same = known is not None and known.attempt == other.attempt
+        return not is_cut and not other.dead and is_same
 
     @property
     def plan(self) -> Plan | None:
@@ -503,12 +595,16 @@ class SimulatedJob:
             self.attend(node)
             if node.beat % node.obeys_every == 0:
                 node.obey(self.now)
-        self._train()
+        for name, node in self.nodes.items():
+            if not node.dead:
+                self.round_trips[name].go_round()
+        if round(self.now / TICK_S) % self.ticks_per_step == 0:
+            self._train()
 
     def attend(self, node: SimulatedNode) -> None:
         """What a node's sidecar does in a tick."""
         try:
-            node.coordinator.exchange(self.now, self.now)
+            node.coordinator.exchange(self.now, self.now + node.clock_ahead_s)
         except StoreUnavailable as error:
             node.coordinator._lose_store(error)
         node.keep_evidence()
@@ -552,24 +648,33 @@ class SimulatedJob:
                 node.crash(0, 1, self.now, "RuntimeError: gloo: Connection closed by peer")
 
     def _step(self, node: SimulatedNode) -> None:
-        node.step += 1
+        node.step, node.stepped_at = node.step + 1, self.now
         if int(node.step) == node.diverges_at:
             node.onset = node.diverges_at
         if node.takes_snapshots:
             node.held = {rank: [int(node.step)] for rank in node.rank_names}
         order = node.coordinator.orders().checkpoint
-        if order is not None and order.state == "armed" and order.step == int(node.step):
+        step, before = int(node.step), int(node.step) - node.gathers
+        is_boundary = step % node.gathers == 0
+        if (
+            order is not None
+            and order.state == "armed"
+            and is_boundary
+            and (before < order.step <= step)
+        ):
             if self.misses:
                 self.misses -= 1
                 node.saved = SavedPart(order.identifier, {"0": "missed"}, {})
                 return
             if order.mode == "snapshot":
-                node.saved = SavedPart(order.identifier, dict.fromkeys(node.rank_names, "copied"))
+                states = dict.fromkeys(node.rank_names, "copied")
+                node.saved = SavedPart(order.identifier, states, step=step)
             else:
                 node.saved = SavedPart(
                     order.identifier,
                     dict.fromkeys(node.rank_names, "saved"),
-                    {f"{node.name}.bin": FileFact(1, "aa")},
+                    {f"{node.name}.bin": FileFact(1, "aa")} if node.writes else {},
+                    step=step,
                 )
         if node.step >= self.until:
             node.state = "succeeded"

@@ -12,8 +12,9 @@ from holdfast_sidecar.decisions.culprit import judge_attempt, name_culprit
 from holdfast_sidecar.decisions.lateness import Cause
 from holdfast_sidecar.decisions.outcome import Circumstances
 from holdfast_sidecar.decisions.watching import watch
+from holdfast_sidecar.decisions.withholding import acting_findings
 from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.agent import AgentReport, Exit
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.node import NodeReport
@@ -156,3 +157,59 @@ def test_a_hang_is_counted_from_the_culprits_last_progress_not_from_its_victims(
     late = Finding(Kind.STALL, "b", 7.0, 0.6, [2])
     assert named(finding(0), traces=ABSENT, findings=[late]).since_unix_s == 7.0
     assert named(finding(0), traces=ABSENT).since_unix_s == 0.0
+
+
+GAVE_UP = "RuntimeError: gloo: Timed out waiting 1800000ms for recv operation to complete"
+
+
+def gave_up(message: str = GAVE_UP, busy: str = "", **changes: Any) -> Cluster:
+    """Rank 0 raises after half an hour; rank 2 of the other node lives, and never arrived."""
+    silent = replace(finding(2, confidence=0.6), acts=False)
+    told = [] if busy else [silent]
+    seen = watched(findings=told, **changes)
+    exits = [Exit(0, 0, 1, 1, 1000.0, 0, message, 17)]
+    failed = replace(seen.agents["a"], state="failed", exits=exits)
+    reports = [RankReport(r, r - 2, 1, 17, "idle", 1800.0, 0.1, 0.1, busy=busy) for r in (2, 3)]
+    nodes = {
+        "a": replace(seen.nodes["a"], findings=[replace(finding(0), acts=False)]),
+        "b": replace(seen.nodes["b"], ranks=[reports[0], replace(reports[1], busy="")]),
+    }
+    return replace(seen, agents={**seen.agents, "a": failed}, nodes=nodes)
+
+
+def test_who_had_not_arrived_is_named_when_the_others_gave_up_waiting_for_it() -> None:
+    """And its stack is kept first, as it lives."""
+    seen = gave_up()
+    outcome = watch(seen, PLAN, Circumstances(1, 9.0, 1009.0, Settings(), new_identifier="x"))
+    plans = [decode(Plan, one.value or "") for one in outcome.writes if one.section == Section.PLAN]
+    assert [plan.state for plan in plans if plan is not None] == ["evidence"]
+    _, incident = done_about(seen)
+    assert (incident.cause, incident.culprit_node, incident.culprit_ranks) == ("stall", "b", [2])
+    assert incident.evidence[0] == "rank 2 is silent"
+    assert incident.evidence[-1] == f"rank 0: {GAVE_UP}"
+
+
+def test_so_is_one_that_was_busy_as_its_script_said() -> None:
+    _, incident = done_about(gave_up(busy="rollout"))
+    assert (incident.culprit_node, incident.culprit_ranks) == ("b", [2])
+    assert incident.evidence[0] == "rank 2 was busy with 'rollout' for 1800 s"
+    assert incident.since_unix_s == 1009.0 - 1800.0
+
+
+def test_an_error_of_its_own_is_nobody_elses_however_silent_the_others_are() -> None:
+    _, incident = done_about(gave_up("ValueError: bad batch"))
+    assert (incident.cause, incident.culprit_node, incident.culprit_ranks) == ("crash", "a", [0])
+    _, incident = done_about(gave_up("RuntimeError: gloo: Connection closed by peer"))
+    assert incident.cause == "crash"
+
+
+def test_what_a_node_told_before_it_was_cut_off_is_no_evidence_now() -> None:
+    told = judge_attempt(cluster(PARTED), PLAN)
+    assert told is not None
+    assert told.is_hopeless
+    cut = replace(cluster(PARTED), cut_off={"b": "its sidecar answers"})
+    assert judge_attempt(cut, PLAN) is None
+    hang = finding(2, Kind.HANG, 0.95)
+    found = cluster(ABSENT, findings=[hang])
+    assert [one for one, _ in acting_findings(found, PLAN)] == [hang]
+    assert acting_findings(replace(found, cut_off={"b": "it answers"}), PLAN) == []

@@ -130,7 +130,7 @@ def test_below_the_minimum_nothing_is_decided_until_the_patience_ends(tmp_path: 
     assert job.plan.state == "ended"
     job.run(10)
     assert job.plan.state == "stopped"
-    assert job.nodes["n0"].exit_code == 1
+    assert job.nodes["n0"].exit_code == 75
     (incident,) = job.incidents()
     assert (incident.decided, incident.stopped_for) == ("stop", job.plan.message)
 
@@ -325,6 +325,19 @@ def test_a_requested_checkpoint_is_saved_at_one_future_step_and_entered(tmp_path
     job.run(0.3)
     assert store.read().section(Section.LEDGER)
     assert not store.read().section(Section.REQUESTS)
+
+
+@pytest.mark.parametrize("snapshots", [False, True], ids=["direct", "from snapshots"])
+def test_a_checkpoint_is_of_the_boundary_to_which_gathered_gradients_put_it_off(
+    tmp_path: Path, snapshots: bool
+) -> None:
+    job = started(tmp_path, registered=True, every_steps=7)
+    for node in job.nodes.values():
+        node.gathers, node.takes_snapshots = 4, snapshots
+    job.run_until(lambda: len(job.storage.held) >= 2)
+    for entry in job.storage.held.values():
+        assert entry.step % 4 == 0
+        assert entry.path.endswith(f"-{entry.step:08d}-{entry.identifier}")
 
 
 def test_a_request_is_answered_by_the_scheduled_checkpoint_that_is_on_its_way(

@@ -10,6 +10,8 @@ from simulated_job import SimulatedJob
 from troubled_job import TroubledJob
 
 from holdfast_sidecar.coordination.memory_store import MemoryStore
+from holdfast_sidecar.decisions.cluster import parse_cluster
+from holdfast_sidecar.decisions.losses import NO_MAJORITY, too_few_to_decide
 from holdfast_sidecar.settings import RedisSettings
 
 
@@ -61,8 +63,10 @@ def test_a_side_without_most_of_the_nodes_takes_in_no_wishes(tmp_path: Path) -> 
     job.run_until(lambda: job.plan is not None and job.plan.pause is not None)
 
 
-def behind_sentinels(folder: Path, nodes: int) -> TroubledJob:
+def behind_sentinels(folder: Path, nodes: int, launch: str = "") -> TroubledJob:
     job = TroubledJob(folder, nodes=nodes, least=1)
+    for node in job.nodes.values():
+        node.launch = launch
     object.__setattr__(job.settings, "redis", RedisSettings(url="redis+sentinel://a/s"))
     job.run_until(lambda: job.is_running(0))
     job.run(1)
@@ -74,6 +78,10 @@ def test_of_two_sides_with_a_server_each_the_greater_one_goes_on_and_the_other_o
 ) -> None:
     job = behind_sentinels(tmp_path, 3)
     epoch = MemoryStore(job.server).read().lease.epoch
+    # Two of three are silent to the third one, which suspects its way to the store first.
+    object.__setattr__(job.settings.sidecar, "unwitnessed_timeout_s", 2.0)
+    for node in job.nodes.values():
+        node.communicates = False  # else each side's steps would show that the other one lives
     job.split("n2")
     written = len(job.orders)
     job.run_until(lambda: job.is_running(1))
@@ -106,3 +114,105 @@ def test_of_two_equal_sides_neither_goes_on_and_both_train_on_once_they_meet(
     assert job.is_running(0)
     assert job.incidents() == []
     job.check()
+
+
+def kill_all(job: TroubledJob) -> None:
+    """A power cut, or a scheduler's SIGKILL; the servers are elsewhere."""
+    for node in job.nodes.values():
+        node.dead = True
+
+
+def newcomers(job: TroubledJob, *names: str, launch: str = "", number: int = 0) -> None:
+    for name in names:
+        node = job.add(name)
+        node.launch, node.launch_number = launch, number
+
+
+def test_a_job_that_was_killed_as_a_whole_is_started_on_other_hosts(tmp_path: Path) -> None:
+    job = behind_sentinels(tmp_path, 2, launch="slurm-7")
+    kill_all(job)
+    newcomers(job, "p", "q", launch="slurm-7", number=1)
+    job.run(50)
+    assert job.plan is not None
+    assert job.plan.attempt == 0, "whoever lives may be heard of yet"
+    job.run_until(lambda: job.is_running(1), 30.0)
+    assert {member.node for member in job.plan.members} == {"p", "q"}
+    job.check()
+
+
+@pytest.mark.parametrize(
+    ("launch", "number"), [("", 0), ("slurm-7", 0), ("slurm-8", 1)], ids=["none", "same", "other"]
+)
+def test_newcomers_whom_no_scheduler_started_again_start_nothing_beside_those_that_may_live(
+    launch: str, number: int, tmp_path: Path
+) -> None:
+    """A sidecar that was started on the side of the minority has never heard the others."""
+    job = behind_sentinels(tmp_path, 3, launch="slurm-7")
+    for node in job.nodes.values():
+        node.communicates = False
+    other = job.split("n2")
+    job.nodes["n2"].dead = True
+    newcomers(job, "p", "q", launch=launch, number=number)
+    for name in ("p", "q"):
+        job.servers[name] = other
+    job.run(120)
+    plan = parse_cluster(MemoryStore(other).read()).plan
+    assert plan is not None
+    assert (plan.state, plan.attempt) == ("running", 0)
+    assert any(NO_MAJORITY in job.nodes[name].coordinator.waiting for name in ("p", "q"))
+
+
+def test_too_few_newcomers_do_not_start_without_those_that_were_there(tmp_path: Path) -> None:
+    job = TroubledJob(tmp_path, nodes=2)
+    object.__setattr__(job.settings, "redis", RedisSettings(url="redis+sentinel://a/s"))
+    job.run_until(lambda: job.is_running(0))
+    kill_all(job)
+    newcomers(job, "p")
+    job.run(90)
+    assert job.plan is not None
+    assert (job.plan.state, job.plan.attempt) == ("running", 0)
+
+
+def test_spares_that_heard_the_others_do_not_take_over_from_a_side_that_may_live(
+    tmp_path: Path,
+) -> None:
+    job = TroubledJob(tmp_path, nodes=2, spares=2)
+    object.__setattr__(job.settings, "redis", RedisSettings(url="redis+sentinel://a/s"))
+    job.run_until(lambda: job.is_running(0))
+    job.run(2)
+    assert job.plan is not None
+    spares = set(job.nodes) - {member.node for member in job.plan.members}
+    other = job.split(*spares)
+    job.run(90)
+    plan = parse_cluster(MemoryStore(other).read()).plan
+    assert plan is not None
+    assert (plan.state, plan.attempt) == ("running", 0)
+    job.check()
+
+
+def test_a_scheduler_that_starts_the_launch_again_says_that_nobody_is_left(tmp_path: Path) -> None:
+    """The new ones came while the old ones were still heard of."""
+    job = TroubledJob(tmp_path, nodes=2)
+    object.__setattr__(job.settings, "redis", RedisSettings(url="redis+sentinel://a/s"))
+    for node in job.nodes.values():
+        node.launch = "slurm-7"
+    job.run_until(lambda: job.is_running(0))
+    newcomers(job, "p", "q", launch="slurm-7", number=1)
+    job.run(3)
+    for name in ("n0", "n1"):
+        job.nodes[name].dead = True
+    job.run_until(lambda: job.is_running(1), 90.0)
+    job.check()
+
+
+def test_nodes_that_the_store_does_not_hear_are_not_here(tmp_path: Path) -> None:
+    """Two of three are silent: one counts as lost already, the other one's sidecar answers."""
+    job = started(tmp_path, 3, "redis+sentinel://a/s")
+    cluster, plan = parse_cluster(MemoryStore(job.server).read()), job.plan
+    assert plan is not None
+    one, other, _ = (member.node for member in plan.members)
+    cluster = dataclasses.replace(cluster, lost={one: 2.0})
+    assert too_few_to_decide(cluster, plan, majority=True) == ""
+    cluster = dataclasses.replace(cluster, cut_off={other: "its sidecar answers other nodes"})
+    assert "1 of the attempt's 3 nodes" in too_few_to_decide(cluster, plan, majority=True)
+    assert too_few_to_decide(cluster, plan, majority=False) == ""

@@ -2,7 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast_sidecar.decisions.memory import Room, Wish, gigabytes, plan_memory
+from holdfast_sidecar.decisions.memory import (
+    Margin,
+    Room,
+    Wish,
+    gigabytes,
+    plan_memory,
+    rungs_given_up,
+)
 
 GB = 10**9
 MIB = 2**20
@@ -81,6 +88,47 @@ def test_a_rung_that_could_not_be_made_is_not_tried_again() -> None:
         (0, False),
         (0, False),
     ]
+
+
+@pytest.mark.parametrize(
+    ("free", "limit", "given_up"),
+    [
+        (100 * GB, 100 * GB, 0),
+        (10 * GB, 100 * GB, 0),
+        (10 * GB - 1, 100 * GB, 1),
+        (0, 100 * GB, 1),
+        (-1, 100 * GB, 1),
+    ],
+)
+def test_a_job_with_less_than_a_tenth_left_takes_a_rung(
+    free: int, limit: int, given_up: int
+) -> None:
+    plan = plan_memory([GB, GB], room(100 * GB), AMONG_OTHERS)
+    assert rungs_given_up(plan, Margin(free, limit)) == given_up
+
+
+def test_the_job_takes_one_rung_after_the_other_until_there_is_none() -> None:
+    rungs, given_up = [], 0
+    for _ in range(6):
+        plan = plan_memory([GB], room(100 * GB), AMONG_OTHERS, given_up=given_up)
+        rungs.append((plan.slots, plan.copies, plan.short_of))
+        given_up = rungs_given_up(plan, Margin(1, 100)) or given_up
+    assert rungs == [
+        (4, True, ""),
+        (3, False, "memory"),
+        (2, False, "memory"),
+        (1, False, "memory"),
+        (0, False, "memory"),
+        (0, False, "memory"),
+    ]
+
+
+def test_what_the_job_took_is_said_so() -> None:
+    plan = plan_memory([GB], room(100 * GB), ALONE, given_up=1)
+    assert plan.why == (
+        "snapshots: 1 rank x 2 slots x 1.0 GB = 2.0 GB of 100.0 GB free; less than 10% of its "
+        "memory was left to the job, so snapshots take less until the next attempt"
+    )
 
 
 def test_the_reckoning_is_in_peoples_words() -> None:

@@ -13,11 +13,14 @@ from holdfast_sidecar.decisions.namesake import (
     Namesake,
     NamesakeWatch,
     refusal,
+    watch_launcher,
 )
+from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.node import NodeReport
 
 TIMEOUT_S = 1.1
 LOOK_S = 0.1
+HEARTBEAT_S = 0.3
 OTHER = NodeReport("a", "i", 1, -1, 0, -1, True, pid=77, host="vm", boot="b")
 
 
@@ -75,3 +78,60 @@ def test_the_refusal_says_who_is_there_and_what_to_do(boot: str, where: str) -> 
     assert "pid 77" in line
     assert "--node" in line
     assert "\n" not in line
+
+
+def judge_launcher(beats: list[int], state: str = "running") -> list[Namesake]:
+    watch = watch_launcher(HEARTBEAT_S)
+    other = AgentReport("a", "i", state, 0, 0, 1, "", 1, 1)
+    seen = [dataclasses.replace(other, beat=beat) for beat in beats]
+    return [watch.judge(one, look * LOOK_S, look * LOOK_S) for look, one in enumerate(seen)]
+
+
+def test_a_launcher_elsewhere_that_beats_keeps_its_name() -> None:
+    answers = judge_launcher([look // 3 for look in range(100)])
+    assert Namesake.GONE not in answers
+    assert first(answers, Namesake.STAYS) == pytest.approx(HANDOVER_S, abs=3 * LOOK_S)
+
+
+def test_a_launcher_that_was_killed_gives_way_once_it_stood_still() -> None:
+    answers = judge_launcher([5] * 100)
+    assert Namesake.STAYS not in answers
+    assert first(answers, Namesake.GONE) == pytest.approx(STOPPED_S, abs=LOOK_S)
+
+
+def test_a_launcher_that_has_left_gives_way_at_once() -> None:
+    assert judge_launcher([5], state="left") == [Namesake.GONE]
+
+
+LAUNCHER = AgentReport("a", "i", "running", 0, 0, 1, "", 1, 1)
+
+
+@pytest.mark.parametrize("away_s", [1.0, STOPPED_S, STOPPED_S + 0.1, 60.0])
+def test_a_launcher_that_could_not_beat_while_the_store_was_away_is_not_gone(away_s: float) -> None:
+    watch = watch_launcher(HEARTBEAT_S)
+    times = (0.0, 0.3, 0.3 + away_s, 0.6 + away_s)
+    assert {watch.judge(LAUNCHER, now, now) for now in times} == {Namesake.UNDECIDED}
+
+
+def test_a_store_that_answers_late_makes_no_launcher_look_dead() -> None:
+    watch = watch_launcher(HEARTBEAT_S)
+    watch.judge(LAUNCHER, 0.0, 0.0)
+    assert watch.judge(LAUNCHER, 0.3, 0.3 + STOPPED_S) is Namesake.UNDECIDED
+
+
+def test_a_launcher_that_died_while_the_store_was_away_gives_way_after_its_return() -> None:
+    watch = watch_launcher(HEARTBEAT_S)
+    watch.judge(LAUNCHER, 0.0, 0.0)
+    looks = [60.0 + look * HEARTBEAT_S for look in range(12)]
+    answers = [watch.judge(LAUNCHER, now, now) for now in looks]
+    gone_after_s = looks[answers.index(Namesake.GONE)] - looks[0]
+    assert gone_after_s == pytest.approx(STOPPED_S, abs=HEARTBEAT_S)
+
+
+def test_a_launcher_whose_heartbeats_are_slow_is_given_several_of_them() -> None:
+    watch = watch_launcher(2.0)
+    beats = [0, 1, 2, 2, 3, 4]  # one was late
+    seen = [dataclasses.replace(LAUNCHER, beat=beat) for beat in beats]
+    answers = [watch.judge(one, look * 2.1, look * 2.1) for look, one in enumerate(seen)]
+    assert Namesake.GONE not in answers
+    assert answers[-1] is Namesake.STAYS

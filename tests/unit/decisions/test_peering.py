@@ -162,8 +162,8 @@ PLAN = Plan(2, 7, "running", [Member("a", "i", 0, 0, 2), Member("b", "i", 1, 2, 
 ORDER = PeerOrder("p1", 2, 7, 40, "armed", 10.0, {"a": "b", "b": "a"}, through=20)
 
 
-def report(node: str, pulled: str = "", copied: str = "copied") -> NodeReport:
-    snapshot = SnapshotReport(2, copied_for={"p1": copied}, pulled=pulled)
+def report(node: str, pulled: str = "", copied: str = "copied", step: int = 40) -> NodeReport:
+    snapshot = SnapshotReport(2, copied_for={"p1": copied}, copied_step=step, pulled=pulled)
     return NodeReport(node, "i", 1, 2, 7, 2, True, snapshot=snapshot)
 
 
@@ -187,6 +187,19 @@ def test_what_became_of_an_order() -> None:
     assert verdict(a, b, lost=("c",)) == "Through"
     assert verdict(a) == "node b says nothing of snapshots"
     assert verdict(a, b, plan=Plan(3, 7, "running")) == "the attempt ended"
+
+
+def test_a_snapshot_that_gradients_put_off_is_copied_where_it_was_taken() -> None:
+    assert judge(ORDER, PLAN, nodes_of(report("a", step=43), report("b", step=43)), (), 1.0) == (
+        peering.Moved(43)
+    )
+    waiting = NodeReport("b", "i", 1, 2, 7, 2, True, snapshot=SnapshotReport(2))
+    assert verdict(report("a", step=43), waiting) == "Pending"
+    assert "different boundaries" in verdict(report("a", step=43), report("b", step=44))
+
+
+def nodes_of(*reports: NodeReport) -> dict[str, NodeReport]:
+    return {each.node: each for each in reports}
 
 
 def test_ranks_of_a_node_are_those_of_its_place() -> None:

@@ -12,7 +12,7 @@ from test_leader import running, started
 from holdfast_sidecar.decisions.preemption import LAST_S, patience_s
 from holdfast_sidecar.local_state import LocalState
 from holdfast_sidecar.records.snapshot import SnapshotReport
-from holdfast_sidecar.settings import PolicySettings
+from holdfast_sidecar.settings import CheckpointSettings, PolicySettings
 
 REQUEUE = 75
 
@@ -167,7 +167,7 @@ def test_where_the_ranks_are_still_starting_again_what_they_left_is_written(tmp_
 def test_before_the_time_limit_the_job_is_saved_and_stopped(tmp_path: Path) -> None:
     job = SimulatedJob(tmp_path, registered=True, policy=PolicySettings(time_limit_margin_s=5.0))
     for node in job.nodes.values():
-        node.ends_unix_s = job.now + 12.0
+        node.ends_s = job.now + 12.0
     ends = job.now + 12.0
     job.run_until(lambda: running(job, 0))
     job.run_until(lambda: job.now > ends - 5.5)
@@ -184,7 +184,7 @@ def test_before_the_time_limit_the_job_is_saved_and_stopped(tmp_path: Path) -> N
 def test_a_job_that_can_not_be_saved_uses_its_time_to_the_end(tmp_path: Path) -> None:
     job = SimulatedJob(tmp_path, registered=False)
     for node in job.nodes.values():
-        node.ends_unix_s = job.now + 12.0
+        node.ends_s = job.now + 12.0
     job.run_until(lambda: running(job, 0))
     job.run(15)
     assert running(job, 0)
@@ -200,7 +200,64 @@ def test_under_torchrun_the_sidecar_says_that_the_ranks_were_told(tmp_path: Path
 
 @pytest.mark.parametrize("mode", ["snapshot", "direct"])
 def test_ranks_never_have_all_the_time_to_come_to_the_step(mode: str) -> None:
-    assert 0 < patience_s(mode, 25.0) <= 25.0 - LAST_S
+    assert 0 < patience_s(mode, 25.0, 30.0) <= 25.0 - LAST_S
+
+
+@pytest.mark.parametrize("snapshots", [False, True], ids=["direct", "from snapshots"])
+@pytest.mark.parametrize("ends_after_s", [23.0, 24.5, 26.0, 27.5])
+def test_ranks_that_gather_for_long_are_asked_early_enough_before_the_time_limit(
+    tmp_path: Path, snapshots: bool, ends_after_s: float
+) -> None:
+    """A window of 6 s, at whose end alone they can be saved, and 3 s for writing."""
+    policy = PolicySettings(time_limit_margin_s=3.0)
+    job = SimulatedJob(tmp_path, registered=True, policy=policy, snapshots=snapshots)
+    ends_s = job.now + ends_after_s
+    for node in job.nodes.values():
+        node.gathers, node.ends_s = 60, ends_s
+    job.run_until(lambda: stopped(job), seconds=40)
+    (saved,) = job.storage.held.values()
+    assert (saved.step % 60, saved.requested_by) == (0, "preempt")
+    assert job.now < ends_s - LAST_S
+    assert job.now > ends_s - 11, "and no earlier than needed"
+
+
+@pytest.mark.parametrize("snapshots", [False, True], ids=["direct", "from snapshots"])
+def test_ranks_whose_steps_are_long_are_asked_early_enough_before_the_time_limit(
+    tmp_path: Path, snapshots: bool
+) -> None:
+    policy = PolicySettings(time_limit_margin_s=3.0)
+    job = SimulatedJob(tmp_path, registered=True, policy=policy, snapshots=snapshots)
+    job.ticks_per_step = 50
+    ends_s = job.now + 40.0
+    for node in job.nodes.values():
+        node.told_step_s, node.ends_s = 5.0, ends_s
+    job.run_until(lambda: stopped(job), seconds=45)
+    (saved,) = job.storage.held.values()
+    assert (saved.step, saved.requested_by) == (7, "preempt")
+    assert job.now < ends_s - LAST_S
+
+
+@pytest.mark.parametrize("snapshots", [False, True], ids=["direct", "from snapshots"])
+def test_an_order_waits_for_the_end_of_a_long_window(tmp_path: Path, snapshots: bool) -> None:
+    """Else a person would be told that nothing was saved, by a job that is well."""
+    checkpoint = CheckpointSettings(dir="/c", deadline_s=1.0)
+    job = started(tmp_path, registered=True, checkpoint=checkpoint, snapshots=snapshots)
+    for node in job.nodes.values():
+        node.gathers = 60
+    job.run_until(lambda: job.nodes["n0"].step >= 62)
+    job.ask("r1", "checkpoint")
+    job.run_until(lambda: not job.requests())
+    (saved,) = job.storage.held.values()
+    assert (saved.step, saved.requested_by) == (120, "r1")
+
+
+def test_by_steps_a_job_of_long_steps_is_saved_at_each_that_is_due(tmp_path: Path) -> None:
+    job = SimulatedJob(tmp_path, registered=True, every_steps=4)
+    job.ticks_per_step = 30
+    for node in job.nodes.values():
+        node.told_step_s = 3.0
+    job.run(75)
+    assert [entry.step for entry in job.storage.held.values()] == [16, 20, 24]
 
 
 def evaluate(node: SimulatedNode) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from holdfast_sidecar.decisions import blame, checkpointing, formation, restart
@@ -217,7 +219,7 @@ def judged(
     files: bool = True,
     plan: Plan = PLAN,
     ranks: dict[int, RankReport] | None = None,
-    armed_for_s: float = 1,
+    still_for_s: float = 1,
 ) -> object:
     facts = {"f": FileFact(1, "aa")} if files else {}
     nodes = {
@@ -227,7 +229,7 @@ def judged(
         for i, name in enumerate(("a", "b"))
         if name in states
     }
-    return checkpointing.judge(ORDER, plan, nodes, ranks or {0: rank(0), 1: rank(1)}, armed_for_s)
+    return checkpointing.judge(ORDER, plan, nodes, ranks or {0: rank(0), 1: rank(1)}, still_for_s)
 
 
 def test_a_checkpoint_is_complete_only_when_all_ranks_saved_and_all_nodes_hashed() -> None:
@@ -237,19 +239,53 @@ def test_a_checkpoint_is_complete_only_when_all_ranks_saved_and_all_nodes_hashed
     assert isinstance(judged({"a": "saved", "b": "saved"}, files=False), checkpointing.Pending)
 
 
+def test_ranks_that_saved_at_different_boundaries_make_it_void() -> None:
+    def node(name: str, step: int) -> NodeReport:
+        part = SavedPart("c", {str("ab".index(name)): "copied"}, step=step)
+        return NodeReport(name, "i", 1, 0, 1, 0, True, saved=part)
+
+    ranks = {0: rank(0), 1: rank(1)}
+    same = {name: node(name, 24) for name in "ab"}
+    other = same | {"b": node("b", 28)}
+    assert isinstance(checkpointing.judge(ORDER, PLAN, same, ranks, 1), checkpointing.Copied)
+    assert checkpointing.judge(ORDER, PLAN, other, ranks, 1) == checkpointing.Void(
+        "ranks came to different boundaries: 24, 28"
+    )
+    assert not checkpointing.is_copied(ORDER, PLAN, other)
+
+
+def test_an_order_is_of_the_boundary_at_which_ranks_saved() -> None:
+    order = CheckpointOrder("c", 0, 1, 20, "s3://b/r/step-00000020-c", "armed", deadline_s=10)
+    moved = order.at(24)
+    assert (moved.step, moved.path) == (24, "s3://b/r/step-00000024-c")
+
+
 def test_ranks_that_write_are_waited_for_longer_than_ranks_that_do_not_come() -> None:
     writing = {"a": "saving", "b": "armed"}
-    assert isinstance(judged(writing, armed_for_s=59), checkpointing.Pending)
-    assert isinstance(judged(writing, armed_for_s=61), checkpointing.Void)
+    assert isinstance(judged(writing, still_for_s=59), checkpointing.Pending)
+    assert isinstance(judged(writing, still_for_s=61), checkpointing.Void)
     hashing = {"a": "saved", "b": "saved"}
-    assert isinstance(judged(hashing, files=False, armed_for_s=59), checkpointing.Pending)
+    assert isinstance(judged(hashing, files=False, still_for_s=59), checkpointing.Pending)
+
+
+def test_progress_is_bytes_of_this_order_and_nodes_that_are_through() -> None:
+    def node(name: str, **part: Any) -> NodeReport:
+        return NodeReport(name, "i", 1, 0, 1, 0, True, saved=SavedPart(**part))
+
+    nodes = {
+        "a": node("a", identifier="c", files={"f": FileFact(1, "aa")}, done_bytes=7),
+        "b": node("b", identifier="c", done_bytes=5),
+        "c": node("c", identifier="older", done_bytes=90),
+        "d": NodeReport("d", "i", 1, 0, 1, 0, True),
+    }
+    assert checkpointing.how_far(ORDER, nodes) == (1, 12)
 
 
 @pytest.mark.parametrize(
     "verdict",
     [
         judged({"a": "saved", "b": "missed"}),
-        judged({"a": "armed", "b": "armed"}, armed_for_s=11),
+        judged({"a": "armed", "b": "armed"}, still_for_s=11),
         judged({"a": "saved", "b": "saved"}, plan=Plan(1, 1, "running")),
         judged({"a": "saved", "b": "saved"}, ranks={0: rank(0, is_loss_finite=False), 1: rank(1)}),
         judged({"a": "armed", "b": "armed"}, ranks={0: rank(0, ending=1), 1: rank(1)}),

@@ -17,6 +17,7 @@ from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.snapshot import SnapshotReport
+from holdfast_sidecar.settings import CheckpointSettings
 
 FILES = {"f": FileFact(1, "aa")}
 PLAN = Plan(0, 1, "running", [Member("a", "i", 0, 0, 2), Member("b", "i", 1, 2, 1)], 3)
@@ -62,7 +63,9 @@ def test_it_is_complete_once_every_writer_has_written() -> None:
 def test_a_writer_that_fails_is_lost_or_too_slow_voids_it() -> None:
     assert judged(written("a"), written("b", error="disk full")) == Void("disk full")
     assert judged(written("a"), node("b"), lost=("b",)) == Void("node b was lost while it wrote")
-    assert "1 of 2" in judged(written("a"), node("b"), after_s=51).reason  # type: ignore[union-attr]
+    assert judged(written("a"), node("b"), after_s=51) == Void(
+        "1 of 2 nodes wrote, and no other made progress for 50 s"
+    )
 
 
 def test_a_node_that_is_lost_after_it_wrote_is_missed_by_nobody() -> None:
@@ -228,6 +231,44 @@ def test_a_slow_write_skips_the_next_checkpoint_and_says_so(tmp_path: Path) -> N
     job.run_until(lambda: bool(job.storage.held))
     job.run(0.5)
     assert all(not n.coordinator.orders().skipped for n in job.nodes.values())
+
+
+def test_a_write_that_makes_progress_is_never_given_up_and_one_that_makes_none_is(
+    tmp_path: Path,
+) -> None:
+    limits = CheckpointSettings(dir="/c", every_steps=20, write_timeout_s=5)
+    job = SimulatedJob(tmp_path, registered=True, checkpoint=limits, snapshots=True)
+    for each in job.nodes.values():
+        each.writes, each.trickles = False, True
+    job.run_until(lambda: writing(job), 60)
+    order = job.checkpoint
+    job.run(30)
+    assert job.checkpoint == order
+    job.nodes["n0"].trickles = False
+    job.run(10)
+    assert job.checkpoint == order, "the other one still gets on with it"
+    job.nodes["n1"].trickles = False
+    job.run_until(lambda: not writing(job), 10)
+    assert job.checkpoint is not None
+    assert job.checkpoint.reason == "0 of 2 nodes wrote, and no other made progress for 5 s"
+
+
+def test_hashing_what_ranks_wrote_themselves_is_given_up_for_want_of_progress_alone(
+    tmp_path: Path,
+) -> None:
+    limits = CheckpointSettings(dir="/c", every_steps=20, deadline_s=5, write_timeout_s=5)
+    job = SimulatedJob(tmp_path, registered=True, checkpoint=limits)
+    for each in job.nodes.values():
+        each.writes, each.trickles = False, True
+    job.run_until(lambda: any(each.saved is not None for each in job.nodes.values()), 60)
+    order = job.checkpoint
+    assert order is not None
+    assert order.mode == "direct"
+    job.run(40)
+    assert job.checkpoint == order
+    for each in job.nodes.values():
+        each.trickles = False
+    job.run_until(lambda: job.checkpoint is not None and job.checkpoint.state == "void", 30)
 
 
 def test_before_another_number_of_ranks_the_newest_snapshot_is_written_down(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,14 @@ from troubled_job import TroubledJob
 from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.coordination.store import Lease
 from holdfast_sidecar.decisions.absence import find_absent
-from holdfast_sidecar.decisions.cluster import Cluster, beats
+from holdfast_sidecar.decisions.cluster import Cluster, beats, parse_cluster
 from holdfast_sidecar.decisions.liveness import Heartbeats
 from holdfast_sidecar.decisions.succession import is_taken, why_gone
 from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.settings import SnapshotSettings
 
 TIMEOUT_S = 1.1
 
@@ -185,3 +187,60 @@ def test_a_leader_that_a_failover_brings_back_gives_way_to_the_epoch_after_its_o
     keys.lease, keys.highest = old, old.epoch
     job.run(1)
     assert MemoryStore(job.server).read().lease.epoch > newer.epoch
+
+
+ORDERS = ("checkpoint", "snapshot", "peer", "trace")
+
+
+def standing(job: TroubledJob) -> Cluster:
+    return parse_cluster(MemoryStore(job.server).read())
+
+
+def not_heard(job: TroubledJob) -> list[str]:
+    """Orders in the store that some node's sidecar takes for stale."""
+    held = standing(job)
+    return [
+        f"{node.name}: {name}"
+        for node in job.nodes.values()
+        for name in ORDERS
+        if getattr(held, name) is not None
+        and getattr(node.coordinator.orders(), name) != getattr(held, name)
+    ]
+
+
+@pytest.mark.parametrize("peer", ["sync", "async"])
+@pytest.mark.parametrize("seed", range(6))
+def test_whoever_leads_and_however_often_the_plan_is_written_every_order_is_obeyed(
+    seed: int, peer: str, tmp_path: Path
+) -> None:
+    """Depositions and rewritten plans in any order; a plan's epoch raises every node's fence."""
+    job = TroubledJob(tmp_path, nodes=3, registered=True, snapshots=True, seed=seed)
+    object.__setattr__(job.settings, "snapshot", SnapshotSettings(peer=peer))
+    for node in job.nodes.values():
+        node.peer_address = "127.0.0.1:1"
+    job.run_until(lambda: job.is_running(0))
+    job.ask("trace", "trace", steps=1, at_step=10**6, for_s=1e6)
+    job.run_until(lambda: standing(job).snapshot is not None and standing(job).trace is not None)
+    job.run_until(lambda: peer == "async" or standing(job).peer is not None)
+    job.ask("save", "checkpoint")
+    job.run_until(lambda: (order := job.checkpoint) is not None and order.state == "armed")
+    job._train = lambda: None  # type: ignore[method-assign]  # nobody comes to the step
+    chance = random.Random(seed)
+    epoch = MemoryStore(job.server).read().lease.epoch
+    for number in range(8):
+        if chance.random() < 0.5:
+            job.lose_sidecar(leader(job))
+        else:
+            job.ask(f"w{number}", chance.choice(["pause", "resume"]), for_s=60.0)
+        job.run(chance.choice([0.3, 1.5]))
+    job.lose_sidecar(leader(job))
+    job.run(2)
+    job.ask("last", "pause", for_s=60.0)
+    job.run(2)
+    assert job.plan is not None
+    assert job.plan.epoch > epoch, "the plan was written under a later leader"
+    order = job.checkpoint
+    assert order is not None
+    assert order.state == "armed"
+    assert not_heard(job) == []
+    job.check()

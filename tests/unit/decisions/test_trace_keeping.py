@@ -227,16 +227,6 @@ def test_who_went_away_is_not_traced_for() -> None:
     assert job.lead() is None
 
 
-def test_a_new_leader_makes_the_order_its_own_and_does_not_begin_anew() -> None:
-    job = Job()
-    job.ask()
-    first = job.lead()
-    assert first is not None
-    job.store.resign("a/i")
-    lease = job.store.campaign("b/i", 100.0, 0)
-    assert job.lead(lease=lease) == dataclasses.replace(first, epoch=lease.epoch)
-
-
 def test_a_deposed_leader_orders_nothing() -> None:
     job = Job()
     job.store.resign("a/i")

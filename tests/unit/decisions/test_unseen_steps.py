@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from simulated_job import SimulatedJob
 
 from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.decisions import restart, unseen_steps
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.leader import decide
 from holdfast_sidecar.decisions.outcome import Circumstances
+from holdfast_sidecar.decisions.restart import EXIT_DO_NOT_REQUEUE
 from holdfast_sidecar.decisions.unseen_steps import recoveries, wait_s
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.codec import decode, encode
-from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.incident import NEVER_SEEN, Incident
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.settings import Settings, StallSettings
+from holdfast_sidecar.settings import PolicySettings, Settings, StallSettings
 
 MEMBERS = [Member("a", "ia", 0, 0, 1), Member("b", "ib", 1, 1, 1)]
 PLAN = Plan(4, 8, "running", MEMBERS, 2, began_unix_s=50.0)
@@ -148,8 +152,19 @@ def test_steps_of_an_earlier_run_say_nothing_of_this_one() -> None:
         job([rank(0, alive=False, exit_code=-9), rank(1)]),
         job(agents="joining"),
         job(findings=(Finding(Kind.STALL, "b", 130.0, 0.6, [1], acts=True),)),
+        job(findings=(Finding(Kind.STALL, "b", 130.0, 0.6, [1]),)),
+        job(findings=(Finding(Kind.DATA_STALL, "b", 130.0, 0.6, [1]),)),
     ],
-    ids=["has no page", "loads", "compiles", "is dead", "is not started", "stands still"],
+    ids=[
+        "has no page",
+        "loads",
+        "compiles",
+        "is dead",
+        "is not started",
+        "stands still",
+        "is silent",
+        "waits for data",
+    ],
 )
 def test_it_is_not_over_while_a_rank(starting: Cluster) -> None:
     assert recoveries(starting, PLAN, at(BACK_S + 1e6)) == ()
@@ -173,3 +188,44 @@ def test_it_is_over_when_every_rank_has_ended_well_however_soon() -> None:
     assert over.recovered_unix_s == REOPENED_S + 5
     stepped = job(ended, (replace(CRASH, step_reached=2),), agents="succeeded")
     assert recovered(stepped, REOPENED_S + 5) == []
+
+
+def test_a_job_whose_ranks_only_ever_wait_for_each_other_is_not_restarted_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process group gives up later than a restart counts as over where nothing is found."""
+    monkeypatch.setattr(unseen_steps, "START_S", 1.0)
+    policy = PolicySettings(stepless_limit=4, backoff_s=0.1, backoff_limit_s=0.1)
+    job = SimulatedJob(tmp_path, policy=policy)
+    object.__setattr__(job.settings, "stall", StallSettings(first_step_s=2.0))
+    job._train = lambda: None  # type: ignore[method-assign]
+    for attempt in range(4):
+        running_on(job, attempt)
+        job.run(2)
+        for node in job.nodes.values():
+            node.ill = [Finding(Kind.STALL, node.name, job.now, 0.6, [0])]
+        job.run(3)
+        for node in job.nodes.values():
+            node.crash(0, 1, job.now, f"RuntimeError: Timed out waiting {attempt}ms for recv")
+        job.tick()
+        for node in job.nodes.values():
+            node.ill = []
+    job.run_until(lambda: job.plan is not None and job.plan.state == "stopped", 10)
+    assert job.plan is not None
+    assert job.plan.exit_code == EXIT_DO_NOT_REQUEUE
+    assert [one.recovered_unix_s for one in job.incidents()] == [0.0] * 4
+
+
+def running_on(job: SimulatedJob, attempt: int) -> None:
+    job.run_until(
+        lambda: all((n.state, n.attempt) == ("running", attempt) for n in job.nodes.values())
+    )
+
+
+@pytest.mark.parametrize("cause", ["hang", "stall", "data_stall"])
+def test_a_hang_before_any_step_counts_though_the_attempt_lived_for_long(cause: str) -> None:
+    over = [f"{NEVER_SEEN}: over as every rank lived on for 700 s"]
+    lived = [replace(CRASH, attempt=n, recovered_unix_s=99.0, evidence=over) for n in range(3)]
+    hang = replace(CRASH, cause=cause, attempt=3)
+    assert restart.failures_since_a_step(hang, lived) == 3
+    assert restart.failures_since_a_step(replace(hang, cause="crash"), lived) == 0

@@ -137,8 +137,14 @@ class TroubledJob(SimulatedJob):
             self.settings,
             leadership,
             FenceFile(self.folder / node.name / "fence.json"),
+            round_trips=self.round_trips[node.name],
         )
         node.evidence_for = ""
+
+    def reaches(self, one: SimulatedNode, other: SimulatedNode) -> bool:
+        """A node without a sidecar answers nobody; sides with servers of their own are apart."""
+        is_apart = self.servers.get(one.name) is not self.servers.get(other.name)
+        return super().reaches(one, other) and other.name not in self.back_at and not is_apart
 
     def fall(self, when: str, node: str) -> None:
         """Let the stroke fall if this is its moment."""

@@ -20,6 +20,7 @@ OF_OTHERS = ("podmonitor.yaml", "kustomization.yaml")
 FIELDS = {
     "metadata.labels['batch.kubernetes.io/job-name']": "train",
     "metadata.labels['batch.kubernetes.io/job-completion-index']": "0",
+    "metadata.labels['batch.kubernetes.io/controller-uid']": "0c9d7f3e-8a1b-4c2d-9e3f-112233445566",
     "spec.nodeName": "machine-7",
     "status.podIP": "10.0.0.7",
 }

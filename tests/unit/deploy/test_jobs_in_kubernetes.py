@@ -19,6 +19,7 @@ from tests.unit.deploy.manifests import (
 
 from holdfast_sidecar.decisions.beginning import EXIT_BAD_INPUT
 from holdfast_sidecar.decisions.restart import EXIT_DO_NOT_REQUEUE, EXIT_REQUEUE
+from holdfast_sidecar.launcher.launch_identity import launch_of
 from holdfast_sidecar.settings import PolicySettings
 
 JOBS = ("attach.yaml", "job.yaml", "sidecar.yaml")
@@ -86,6 +87,11 @@ def test_a_job_of_three_pods_has_two_nodes_and_a_spare() -> None:
     settings = effective.settings
     assert settings.sidecar.machine == settings.snapshot.failure_domain == "machine-7"
     assert not settings.snapshot.peer_listen.startswith("127."), "nobody else would reach it"
+
+
+@pytest.mark.parametrize("file", ["job.yaml", "sidecar.yaml"])
+def test_pods_of_two_jobs_are_told_apart_by_their_jobs_uid(file: str) -> None:
+    assert launch_of(environment(pod(file).container("train"))).startswith("0c9d7f3e-8a1b")
 
 
 @pytest.mark.parametrize("file", WITH_SIDECAR)

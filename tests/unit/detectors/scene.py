@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.page import WORD_COUNT, Ending, Identity, Phase, Record, Reply, Word, float_bits
+from holdfast.page import (
+    WORD_COUNT,
+    Ending,
+    Identity,
+    Phase,
+    Record,
+    Reply,
+    Word,
+    float_bits,
+    pack_busy,
+)
 from holdfast_sidecar.closer_look import RESTED_LOOKS, Child, CloserLook, Scrutiny, scrutinise
 from holdfast_sidecar.observation import (
     Moment,
@@ -59,8 +69,11 @@ def look(
     loss: float | None = None,
     world_size: int = 2,
     reply: Reply | None = None,
+    busy: str = "",
 ) -> RankLook:
     words = [0] * WORD_COUNT
+    if busy:
+        words[Word.BUSY_WITH_1 : Word.BUSY_WITH_4 + 1] = pack_busy(busy)
     words[Word.STEP] = step
     words[Word.PHASE] = phase
     words[Word.BOUNDARY_NS] = words[Word.PHASE_SINCE_NS] = int(since_s * 1e9)

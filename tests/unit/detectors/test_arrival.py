@@ -24,6 +24,7 @@ from holdfast_sidecar.settings import StallSettings
 from holdfast_sidecar.waiting_place import Wait, Where
 
 SETTINGS = StallSettings()
+LIMITED = StallSettings(act_after_s=120.0)
 PAST_STEPS = scene.steps(10, forward=20, backward=20, communicating=20)
 
 
@@ -56,9 +57,9 @@ def job(*histories: RankHistory, traces: list[RankTrace], peers: list[PeerRank])
     return replace(asked, arrival=judge_collectives(asked))
 
 
-def judged(ranks: Ranks, at_s: float = 5.0) -> list[Finding]:
+def judged(ranks: Ranks, at_s: float = 5.0, settings: StallSettings = SETTINGS) -> list[Finding]:
     moment = scene.moment(at_s)
-    return settle(find_stalls(ranks, SETTINGS, moment), ranks, SETTINGS, moment)
+    return settle(find_stalls(ranks, settings, moment), ranks, settings, moment)
 
 
 @pytest.fixture
@@ -124,6 +125,55 @@ def test_collectives_that_can_never_meet_are_positive_evidence() -> None:
     assert finding.evidence[0].startswith("rank 2 entered all_reduce of Float x 8 as no. 13")
 
 
+def by_nccl(one: RankTrace) -> RankTrace:
+    return replace(one, standings=[replace(each, backend="nccl") for each in one.standings])
+
+
+@pytest.mark.parametrize(
+    "traces",
+    [
+        [waiting(0), waiting(1), parted(2)],
+        [waiting(0), waiting(1), mute(2, size=3)],
+        [waiting(0), waiting(1), absent(2)],
+    ],
+    ids=["parted", "finished", "absent"],
+)
+def test_what_nccls_numbers_prove_is_told_and_its_own_timeout_waited_for(
+    traces: list[RankTrace],
+) -> None:
+    """The same on gloo is acted on at once."""
+    peers = [scene.peer(0, "backward"), scene.peer(1, "backward")]
+    is_finished = not traces[2].answered
+    mine = rank(2, Phase.FINISHED, ending=Ending.FINISHED) if is_finished else rank(2)
+
+    def found(traces: list[RankTrace], at_s: float, settings: StallSettings) -> Finding:
+        late = replace(mine, look=replace(mine.look, at_s=at_s))
+        ranks = job(late, traces=traces, peers=peers)
+        (finding,) = judged(replace(ranks, scrutinies={2: scene.scrutiny()}), at_s, settings)
+        return finding
+
+    assert found(traces, 5.0, SETTINGS).acts
+    on_gpus = [by_nccl(one) for one in traces]
+    told = found(on_gpus, 3600.0, SETTINGS)
+    assert (told.kind, told.ranks, told.acts) == (Kind.HANG, [2], False)
+    assert "stall.nccl_act_after_s" in told.evidence[-1]
+    sooner = StallSettings(nccl_act_after_s=60.0)
+    assert [found(on_gpus, at_s, sooner).acts for at_s in (59.0, 61.0)] == [False, True]
+
+
+def test_a_rank_at_work_is_not_ended_for_what_it_has_started_and_does_not_wait_for() -> None:
+    """It started a collective that the others did not, and evaluates."""
+    peers = [scene.peer(0, "backward"), scene.peer(1, "backward")]
+    for turns, kind in ((90, Kind.STALL), (50, Kind.HANG)):
+        mine = rank(2, Phase.EVALUATING)
+        process = replace(mine.look.process, main_thread_turns=turns)  # type: ignore[type-var]
+        mine = scene.history(
+            rank(2, Phase.EVALUATING, at_s=3.0).look, replace(mine.look, process=process)
+        )
+        (finding,) = judged(job(mine, traces=[waiting(0), waiting(1), parted(2)], peers=peers))
+        assert (finding.kind, finding.acts) == (kind, kind is Kind.HANG)
+
+
 def test_ranks_that_await_messages_of_each_other_are_told_and_not_acted_on() -> None:
     """The pipeline's next stage compiles, say: what it asked for ahead is not what it waits for."""
     first = trace(0, standing(PAST), messages_to=[1], size=2)
@@ -152,16 +202,18 @@ def test_who_left_by_exit_code_0_without_a_word_is_one_that_ended() -> None:
     assert "rank 2 ended without having entered it" in " ".join(finding.evidence)
 
 
-def test_the_silence_of_those_that_may_wait_for_one_that_ended_acts_in_the_end() -> None:
+@pytest.mark.parametrize("settings", [SETTINGS, LIMITED], ids=["by default", "with a limit"])
+def test_the_silence_of_those_that_may_wait_for_one_that_ended_acts_at_the_users_limit(
+    settings: StallSettings,
+) -> None:
     """Nobody else would: the one that is named is gone."""
     pending = standing([*PAST, "gather"], 12)
     traces = [trace(0, pending, size=3), trace(1, pending, size=3), mute(2, size=3)]
     ended = replace(scene.peer(2, "finished"), has_ended=True)
     peers = [scene.peer(1, "communicating", 121.0), ended]
-    for at_s, acts in ((119.0, False), (121.0, True)):
-        (finding,) = judged(
-            job(rank(0, Phase.COMMUNICATING, at_s=at_s), traces=traces, peers=peers), at_s
-        )
+    for at_s, acts in ((119.0, False), (121.0, settings is LIMITED)):
+        ranks = job(rank(0, Phase.COMMUNICATING, at_s=at_s), traces=traces, peers=peers)
+        (finding,) = judged(ranks, at_s, settings)
         assert (finding.kind, finding.ranks, finding.acts) == (Kind.STALL, [0], acts)
 
 
@@ -184,9 +236,9 @@ def test_so_does_that_of_those_beside_one_that_left_without_a_word(
 ) -> None:
     waiting = [rank(number, Phase.COMMUNICATING, at_s=at_s) for number in (0, 1)]
     ranks = job(*waiting, left_without_a_word(2, at_s), traces=traces, peers=[])
-    found = {one.ranks[0]: one.acts for one in judged(ranks, at_s)}
-    acts = at_s > SETTINGS.act_after_s
-    assert found == {0: acts, 1: acts, 2: False}
+    for settings, acts in ((SETTINGS, False), (LIMITED, at_s > LIMITED.act_after_s)):
+        found = {one.ranks[0]: one.acts for one in judged(ranks, at_s, settings)}
+        assert found == {0: acts, 1: acts, 2: False}
 
 
 def test_nothing_comes_to_those_that_cross_from_one_that_left_without_a_word() -> None:
@@ -194,7 +246,9 @@ def test_nothing_comes_to_those_that_cross_from_one_that_left_without_a_word() -
     crossing_ranks = [rank(number, Phase.COMMUNICATING, at_s=at_s) for number in (0, 1)]
     told = [crossing(0), crossing(1)]
     ranks = job(*crossing_ranks, left_without_a_word(2, at_s), traces=told, peers=[])
-    assert [(one.ranks, one.acts) for one in judged(ranks, at_s)] == [([0], True), ([1], True)]
+    for settings, acts in ((SETTINGS, False), (LIMITED, True)):
+        found = [(one.ranks, one.acts) for one in judged(ranks, at_s, settings)]
+        assert found == [([0], acts), ([1], acts)]
 
 
 def test_a_rank_that_provably_stands_where_others_seem_to_wait_is_a_hang() -> None:
@@ -212,6 +266,17 @@ def test_a_rank_that_provably_stands_where_others_seem_to_wait_is_a_hang() -> No
     worked = replace(ranks.local[2], still_since=ranks.local[2].look)
     at_work = replace(ranks, scrutinies={2: scrutiny}, local={2: worked})
     assert [finding.acts for finding in judged(at_work)] == [False]
+
+
+def test_nobody_is_told_while_the_one_that_is_waited_for_is_busy_as_its_script_says() -> None:
+    first = scene.look(0.0, Phase.IDLE, 0.0, 2, records=PAST_STEPS, busy="rollout")
+    mine = scene.history(first, replace(first, at_s=5.0, records=()))
+    traces = [waiting(0), waiting(1), absent(2)]
+    peers = [scene.peer(0, "backward"), scene.peer(1, "backward")]
+    assert judged(job(mine, traces=traces, peers=peers)) == []
+    there = replace(scene.peer(2, "idle"), is_busy=True)
+    in_fsdp = rank(0, Phase.FORWARD)  # its collectives are in no phase of theirs
+    assert judged(job(in_fsdp, traces=traces, peers=[scene.peer(1, "backward"), there])) == []
 
 
 def test_a_rank_that_crashed_is_no_stall() -> None:
@@ -295,7 +360,7 @@ def test_a_rank_that_may_yet_enter_what_others_wait_in_proves_nothing(ranks: Ran
     ("at_s", "is_overdue", "acts"),
     [(119.0, True, False), (121.0, True, True), (121.0, False, False)],
 )
-def test_ranks_that_seem_to_wait_for_each_other_are_ended_by_silence_alone(
+def test_ranks_that_seem_to_wait_for_each_other_are_ended_at_the_users_limit_alone(
     at_s: float, is_overdue: bool, acts: bool
 ) -> None:
     """Their hosts spin for their GPUs, so nothing proves that they wait; or one of them saves."""
@@ -303,7 +368,9 @@ def test_ranks_that_seem_to_wait_for_each_other_are_ended_by_silence_alone(
     told = [crossing(0), crossing(1, is_overdue=is_overdue)]
     ranks = job(mine, traces=told, peers=[scene.peer(1, "forward", at_s)])
     ranks = replace(ranks, local={0: replace(mine, look=replace(mine.look, identity=PAIR))})
-    assert [one.acts for one in judged(ranks, at_s) if one.ranks == [0]] == [acts]
+    limited = judged(ranks, at_s, LIMITED)
+    assert [one.acts for one in limited if one.ranks == [0]] == [acts]
+    assert not any(one.acts for one in judged(ranks, at_s))
 
 
 PAIR = scene.identity(0, 2)

@@ -1,7 +1,6 @@
-"""What a healthy rank does for a minute or two while all others wait for it in a collective.
+"""What a healthy rank does for hours while all others wait for it in a collective.
 
-However it looks, in whatever phase: it is told as silent, and nothing acts on that before
-`stall.act_after_s`.
+However it looks, in whatever phase: it is told as silent, and nothing acts on that.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from holdfast_sidecar.settings import StallSettings
 from holdfast_sidecar.waiting_place import Wait, Where
 
 SETTINGS = StallSettings()
-LASTS_S = SETTINGS.act_after_s - 20.0
+LASTS_S = 4 * 3600.0
 PAST_STEPS = scene.steps(10, data=1, forward=20, backward=20, communicating=20, optimizer=2)
 QUEUE = Wait(Where.QUEUE, (7, 1, 1))
 PHASES = (
@@ -60,6 +59,7 @@ HABITS = {
     "writes a checkpoint": Habit(Wait(Where.STORAGE, (74, 1, 1)), state="D"),
     "writes by a thread": Habit(at_work="thread writer waits for storage"),
     "tries an upload again in half a minute": Habit(Wait(Where.SLEEP, (230, 1, 1), 30.0)),
+    "waits an hour for its quota": Habit(Wait(Where.SLEEP, (230, 1, 1), 3600.0)),
     "compiles by nvcc": Habit(Wait(Where.CHILD, (61, 1, 1)), "", [child()], [child(9_000)]),
     "compiles by a pool of workers": Habit(scene.LOCK, "", [child()], [child(9_000)]),
     "compiles by a server": Habit(children=[child(wait=Wait(Where.PROCESS))]),
@@ -67,6 +67,7 @@ HABITS = {
     "is fed from storage": Habit(QUEUE, "", [child(state="D", is_worker=True)]),
     "is fed by who reads the network": Habit(scene.LOCK, "", [child(wait=Wait(Where.NETWORK))]),
     "is held by a debugger": Habit(state="t"),
+    "is frozen with its control group, in a lock": Habit(state="D"),
     "is looked at by a debugger in a child": Habit(children=[child(state="t")]),
 }
 

@@ -77,9 +77,15 @@ def test_a_rank_that_was_stopped_while_we_were_too_has_its_time_anew() -> None:
     history = follow_outside(None, stopped(0, 0.0)(10.0))
     history = follow_outside(history, stopped(0, 0.0)(500.0))
     woken = Moment(500.0, 0.0, "a", awake_since_s=500.0)
-    assert list(find_outside_troubles({0: history}, woken)) == []
+    beside = {0: history, 1: follow_outside(None, busy(1)(500.0))}
+    assert list(find_outside_troubles(beside, woken)) == []
     asleep_for_long = Moment(500.0, 0.0, "a", awake_since_s=0.0)
-    assert [f.kind for f in find_outside_troubles({0: history}, asleep_for_long)] == [Kind.HANG]
+    assert [f.kind for f in find_outside_troubles(beside, asleep_for_long)] == [Kind.HANG]
+
+
+def test_ranks_that_are_stopped_together_are_suspended() -> None:
+    found = watch(60.0, stopped(0, 10.0), stopped(1, 10.0))
+    assert [(f.kind, f.acts) for f in found] == [(Kind.STALL, False)] * 2
 
 
 def test_a_rank_that_is_gone_while_others_go_on_has_crashed() -> None:

@@ -27,16 +27,23 @@ from holdfast_sidecar.detectors.stall import (
     suspects,
 )
 from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.observation import RankHistory, Ranks
+from holdfast_sidecar.observation import PeerRank, RankHistory, Ranks
 from holdfast_sidecar.settings import StallSettings
 from holdfast_sidecar.waiting_place import Wait, Where
 
 SETTINGS = StallSettings()
+LIMITED = StallSettings(act_after_s=120.0, data_stall_timeout_s=600.0)
+"""What a user sets who would rather lose a slow rank than wait."""
 NORMAL = steps(10, data=1, forward=20, backward=20, optimizer=2)
 
 
-def judge(scene: Ranks, now_s: float, awake_since_s: float = float("-inf")) -> list[Finding]:
-    return list(find_stalls(scene, SETTINGS, moment(now_s, awake_since_s)))
+def judge(
+    scene: Ranks,
+    now_s: float,
+    awake_since_s: float = float("-inf"),
+    settings: StallSettings = SETTINGS,
+) -> list[Finding]:
+    return list(find_stalls(scene, settings, moment(now_s, awake_since_s)))
 
 
 def stuck(
@@ -110,17 +117,45 @@ def test_a_slow_save_or_a_first_step_gets_its_own_allowance() -> None:
     assert judge(ranks(fresh), 599.0) == []
 
 
-def test_silence_alone_acts_only_after_a_long_time() -> None:
-    assert [f.acts for f in judge(ranks(stuck(119.0)), 119.0)] == [False]
-    assert [f.acts for f in judge(ranks(stuck(121.0)), 121.0)] == [True]
+EVERY_PHASE = [phase for phase in Phase if phase is not Phase.FINISHED]
+A_DAY_S = 86_400.0
+
+
+@pytest.mark.parametrize("phase", EVERY_PHASE)
+@pytest.mark.parametrize("ticks_per_s", [0.0, 100.0], ids=["at rest", "a core at work"])
+def test_silence_alone_never_acts_however_long_it_lasts(phase: Phase, ticks_per_s: float) -> None:
+    """Alone, for one that computes, and when all peers wait as well, or instead."""
+    silent = stuck(A_DAY_S, phase, ticks_per_s=ticks_per_s)
+    for peers in ([], [peer(1, age_s=A_DAY_S)], [peer(1, "forward", A_DAY_S)]):
+        (finding,) = judge(ranks(silent, peers=peers), A_DAY_S)
+        assert (finding.kind, finding.ranks, finding.acts) == (Kind.STALL, [0], False)
+
+
+def test_silence_alone_acts_after_the_limit_that_the_user_set() -> None:
+    assert [f.acts for f in judge(ranks(stuck(119.0)), 119.0, settings=LIMITED)] == [False]
+    assert [f.acts for f in judge(ranks(stuck(121.0)), 121.0, settings=LIMITED)] == [True]
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, LIMITED], ids=["no limit", "limits set"])
+@pytest.mark.parametrize(
+    "phase", [Phase.STARTING, Phase.RESTORING, Phase.COMPILING, Phase.DATA, Phase.FORWARD]
+)
+def test_before_the_first_step_only_proof_acts(phase: Phase, settings: StallSettings) -> None:
+    """An index is built for an hour, or a kernel is tuned; a lock without an end is proof."""
+    looks = [look(at_s, phase, step=0) for at_s in (0.0, 3600.0)]
+    waiting = [peer(1, age_s=3600.0)]
+    (finding,) = judge(ranks(history(*looks), peers=waiting), 3600.0, settings=settings)
+    assert (finding.kind, finding.acts) == (Kind.STALL, False)
+    (finding,) = judge(proven(ranks(history(*looks), peers=waiting)), 3600.0, settings=settings)
+    assert (finding.kind, finding.acts) == (Kind.HANG, True)
 
 
 def test_a_stopped_process_is_a_hang_half_a_second_beyond_its_phase() -> None:
     def stopped(now_s: float) -> RankHistory:
         return history(look(0.0, records=NORMAL), look(0.1, state="T"), look(now_s, state="T"))
 
-    assert judge(ranks(stopped(0.45)), 0.45) == []
-    (finding,) = judge(ranks(stopped(0.55)), 0.55)
+    assert judge(ranks(stopped(0.5)), 0.5) == []
+    (finding,) = judge(ranks(stopped(0.56)), 0.56)
     assert (finding.kind, finding.acts) == (Kind.HANG, True)
     assert "stopped (state T)" in finding.evidence[1]
 
@@ -130,6 +165,72 @@ def test_one_look_at_a_stopped_process_proves_nothing() -> None:
     assert judge(ranks(once), 0.7) == []
     again = history(look(0.0, records=NORMAL), look(0.7, state="T"), look(0.8))
     assert judge(ranks(again), 0.8) == []
+
+
+def test_a_stop_of_less_than_half_a_second_is_left_alone_however_long_the_phase_had_lasted() -> (
+    None
+):
+    """It computes for a minute, as it never did, and somebody stops it for a moment."""
+    before = [look(0.0, records=NORMAL), look(60.0)]
+    for lasts_s, kind in ((0.4, Kind.STALL), (0.5, Kind.HANG)):
+        now_s = 60.1 + lasts_s
+        stopped = history(*before, look(60.1, state="T"), look(now_s, state="T"))
+        (finding,) = judge(ranks(stopped, peers=[peer(1, age_s=50.0)]), now_s)
+        assert (finding.kind, finding.acts) == (kind, kind is Kind.HANG)
+
+
+def suspended(rank: int, until_s: float, now_s: float = 60.0) -> RankHistory:
+    """Stopped from 10 s until then; at 60 s it is stopped still, or goes on again."""
+    looks = [look(0.0, rank=rank, records=NORMAL)]
+    looks += [look(at_s, rank=rank, state="T") for at_s in (10.0, until_s)]
+    return history(*looks, look(now_s, rank=rank, state="T" if until_s == now_s else "S"))
+
+
+def told_stopped(rank: int, ago_s: float) -> PeerRank:
+    return replace(peer(rank, age_s=50.0), stopped_ago_s=ago_s)
+
+
+@pytest.mark.parametrize(
+    ("scene", "acts"),
+    [
+        (ranks(suspended(0, 60.0), suspended(1, 60.0)), False),
+        (ranks(suspended(0, 60.0), suspended(1, 60.0), peers=[peer(2, age_s=49.0)]), False),
+        (ranks(suspended(0, 60.0), suspended(1, 59.0)), False),
+        (ranks(suspended(0, 60.0), peers=[told_stopped(1, 0.0)]), False),
+        (ranks(suspended(0, 60.0), peers=[told_stopped(1, 3.0)]), False),
+        (ranks(suspended(0, 60.0), suspended(1, 40.0)), True),
+        (ranks(suspended(0, 60.0), stuck(60.0, Phase.BACKWARD, rank=1)), True),
+        (ranks(suspended(0, 60.0), peers=[peer(1, age_s=49.0)]), True),
+        (ranks(suspended(0, 60.0), peers=[told_stopped(1, 30.0)]), True),
+        (ranks(suspended(0, 60.0)), True),
+    ],
+    ids=[
+        "with all others of its node",
+        "with all others of its node, for which another node waits",
+        "the other was continued just now",
+        "alone on its node, with all others of the job",
+        "which were continued just now",
+        "and was forgotten when the other was continued",
+        "while the other waits",
+        "while that of another node waits",
+        "and was forgotten when that of another node was continued",
+        "while nothing is known of the other",
+    ],
+)
+def test_what_is_stopped_as_a_whole_is_suspended_and_one_rank_alone_hangs(
+    scene: Ranks, acts: bool
+) -> None:
+    """Whatever closer looks make of where it was stopped: in a lock, say, with a stopped worker."""
+    worker = replace(WORKER, state="T")
+    for proof in (None, scrutiny(QUEUE, [worker])):
+        found = judge(proven(scene, proof), 60.0)
+        assert [f.kind for f in found if f.ranks == [0]] == [Kind.HANG if acts else Kind.STALL]
+        assert any(f.acts for f in found) is acts
+
+
+def test_the_only_rank_of_a_job_is_never_ended_for_being_stopped() -> None:
+    alone = [look(at_s, world_size=1, state="T") for at_s in (0.0, 60.0, 6000.0)]
+    assert not any(finding.acts for finding in judge(ranks(history(*alone)), 6000.0))
 
 
 def test_a_debugger_is_no_hang() -> None:
@@ -163,11 +264,11 @@ def in_place(where: Where, ends_unaided_s: float = math.inf) -> Scrutiny:
 @pytest.mark.parametrize(
     "proof",
     [
-        in_place(Where.SLEEP, 3600.0),
+        in_place(Where.SLEEP, 1e6),
         in_place(Where.SIGNAL),
         scrutiny(children=[child(state="S", wait=Wait(Where.QUEUE))]),
     ],
-    ids=["a sleep of an hour", "a signal", "a child that waits for work"],
+    ids=["a sleep of days", "a signal", "a child that waits for work"],
 )
 def test_waits_that_nothing_outside_ends_are_proof(proof: Scrutiny) -> None:
     scene = proven(ranks(stuck(2.0), peers=[peer(1)]), proof)
@@ -184,7 +285,9 @@ def test_waits_that_nothing_outside_ends_are_proof(proof: Scrutiny) -> None:
         in_place(Where.OTHER),
         in_place(Where.CPU),
         in_place(Where.SLEEP, 30.0),
+        in_place(Where.SLEEP, 3600.0),
         in_place(Where.LOCK, 10.0),
+        in_place(Where.LOCK, 1800.0),
         scrutiny(at_work="thread uploader waits for network"),
         scrutiny(children=[child(state="D")]),
         scrutiny(children=[child(state="S", wait=Wait(Where.NETWORK))]),
@@ -202,7 +305,9 @@ def test_waits_that_nothing_outside_ends_are_proof(proof: Scrutiny) -> None:
         "something unknown",
         "nothing: it runs",
         "a pause between two tries",
+        "a pause of an hour",
         "a lock that it gives up in time",
+        "a lock that it gives up in half an hour",
         "a thread that uploads",
         "a child that waits for a disk",
         "a child that uploads",
@@ -250,6 +355,35 @@ def test_a_rank_that_stands_still_in_data_is_a_hang_after_half_a_minute() -> Non
     assert [f.kind for f in judge(scene, 31.0)] == [Kind.HANG]
 
 
+def busy(now_s: float, rank: int = 0, state: str = "S") -> RankHistory:
+    looks = [
+        look(at_s, Phase.IDLE, rank=rank, records=NORMAL, busy="rollout", state=state)
+        for at_s in (0.0, now_s / 2, now_s)
+    ]
+    return history(*looks)
+
+
+def test_whose_script_says_that_it_is_busy_is_not_suspected_nor_who_waits_for_it() -> None:
+    """Not even of a lock without an end, nor at the user's limit; but it may not stand stopped."""
+    waiting = stuck(A_DAY_S, Phase.COMMUNICATING, rank=1)
+    scene = proven(ranks(busy(A_DAY_S), waiting))
+    assert judge(scene, A_DAY_S, settings=LIMITED) == []
+    assert suspects(scene, SETTINGS, moment(A_DAY_S)) == []
+    assert due_in_s(ranks(busy(0.4)), SETTINGS, moment(0.4)) == math.inf
+    told = replace(peer(0, "idle", A_DAY_S), is_busy=True)
+    assert judge(ranks(waiting, peers=[told]), A_DAY_S) == []
+    stopped = ranks(busy(60.0, state="T"), stuck(60.0, Phase.COMMUNICATING, rank=1))
+    assert [f.ranks for f in judge(stopped, 60.0) if f.acts] == [[0]]
+
+
+def test_beside_one_that_is_busy_nobody_is_proven_to_hang() -> None:
+    """What the lock waits for may come from there."""
+    rollout = replace(peer(1, "idle", 40.0), is_busy=True)
+    scene = proven(ranks(stuck(40.0), peers=[rollout, peer(2, age_s=39.0)]))
+    asked = replace(scene, traces={0: trace(0, standing(STEP))})
+    assert not any(finding.acts for finding in judge(asked, 40.0))
+
+
 WORKER = child(is_worker=True, state="S", wait=Wait(Where.QUEUE))
 QUEUE = Wait(Where.QUEUE, (1, 2, 3))
 
@@ -278,9 +412,14 @@ def test_a_loader_at_work_is_a_data_stall_and_is_waited_for(proof: Scrutiny, tol
     (finding,) = judge(scene, 1.1)
     assert (finding.kind, finding.acts) == (Kind.DATA_STALL, False)
     assert told in finding.evidence[1]
-    for age_s, acts in ((599.0, False), (601.0, True)):
+    for age_s, settings, acts in (
+        (A_DAY_S, SETTINGS, False),
+        (599.0, LIMITED, False),
+        (601.0, LIMITED, True),
+    ):
         later = proven(ranks(stuck(age_s, Phase.DATA), peers=[peer(1)]), proof)
-        assert [(f.kind, f.acts) for f in judge(later, age_s)] == [(Kind.DATA_STALL, acts)]
+        found = judge(later, age_s, settings=settings)
+        assert [(f.kind, f.acts) for f in found] == [(Kind.DATA_STALL, acts)]
 
 
 def test_a_loader_whose_worker_is_stopped_or_was_killed_is_a_hang() -> None:
@@ -332,6 +471,26 @@ def test_of_a_dead_process_beside_a_loader_it_is_seen_first_whether_that_rests()
     assert not any(one.acts for one in judge(proven(ranks(stuck(7.0, Phase.DATA)), stopped), 7.0))
 
 
+def test_a_stopped_worker_beside_one_at_work_is_no_hang() -> None:
+    """The batch that the rank waits for may be that one's."""
+    stopped = replace(WORKER, state="T", name="pt_data_worker")
+    busy = replace(WORKER, pid=8, state="D")
+    scene = proven(ranks(stuck(7.0, Phase.DATA)), scrutiny(QUEUE, [stopped, busy]))
+    assert [(f.kind, f.acts) for f in judge(scene, 7.0)] == [(Kind.DATA_STALL, False)]
+
+
+def test_a_rank_that_moves_bytes_is_at_work_whatever_its_threads_seem_to_wait_for() -> None:
+    known = None
+    for number in range(8):
+        known = scrutinise(known, replace(closer(number / 2), transferred=100_000 * number))
+    (finding,) = judge(proven(ranks(stuck(40.0), peers=[peer(1, age_s=39.0)]), known), 40.0)
+    assert (finding.kind, finding.acts) == (Kind.STALL, False)
+    for number in range(8, 16):  # an answer about its collectives now and then is no work
+        known = scrutinise(known, replace(closer(number / 2), transferred=800_000 + number * 9_000))
+    (finding,) = judge(proven(ranks(stuck(40.0), peers=[peer(1, age_s=39.0)]), known), 40.0)
+    assert (finding.kind, finding.acts) == (Kind.HANG, True)
+
+
 def test_a_dead_worker_beside_one_at_work_is_no_hang() -> None:
     dead = replace(WORKER, state="Z", exit_status=9)
     busy = replace(WORKER, pid=8, state="D")
@@ -349,10 +508,11 @@ def test_a_rank_that_waits_in_a_collective_is_never_the_culprit(phase: Phase) ->
     assert findings[1].confidence > findings[0].confidence
 
 
-def test_when_everybody_waits_and_nobody_is_missing_silence_acts_in_the_end() -> None:
+def test_when_everybody_waits_and_nobody_is_missing_silence_acts_at_the_users_limit_alone() -> None:
     scene = ranks(stuck(121.0, Phase.COMMUNICATING), peers=[peer(1, age_s=121.0)])
-    (finding,) = judge(scene, 121.0)
-    assert (finding.kind, finding.acts) == (Kind.STALL, True)
+    for settings, acts in ((SETTINGS, False), (LIMITED, True)):
+        (finding,) = judge(scene, 121.0, settings=settings)
+        assert (finding.kind, finding.acts) == (Kind.STALL, acts)
 
 
 def test_two_ranks_that_hang_together_are_both_named() -> None:

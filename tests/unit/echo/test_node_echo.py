@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+import pytest
+
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.echo.exchange import Company
-from holdfast_sidecar.echo.node_echo import NodeEcho, accusers, parse_address
+from holdfast_sidecar.echo.node_echo import NodeEcho, accusers, life_of, parse_address
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.local_state import Orders
-from holdfast_sidecar.readings.round_trips import RoundTrips
+from holdfast_sidecar.readings.round_trips import Life, RoundTrips
+from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.snapshot import AttemptKey
 
 
@@ -31,6 +37,9 @@ class Recorded:
 
     def keep(self, company: Company | None) -> None:
         self.company = company
+
+    def tell(self, life: Life) -> None:
+        self.life = life
 
 
 def report(node: str, beat: int = 1, address: str = "10.0.0.9:7") -> NodeReport:
@@ -74,6 +83,70 @@ def test_a_sidecar_that_stands_still_is_not_asked() -> None:
     known = company(node)
     assert known is not None
     assert set(known.addresses) == {"b"}
+
+
+def test_a_member_that_stands_still_is_known_and_may_be_asked_whether_it_lives() -> None:
+    node = echo()
+    node.follow(orders(report("b", beat=5)), 0.0)
+    node.follow(orders(report("b", beat=5)), 10.0)
+    node.follow(dataclasses.replace(orders(), store_up=False), 20.0)
+    known = company(node)
+    assert known is not None
+    assert (dict(known.addresses), known.address_of("b")) == ({}, ("10.0.0.9", 7))
+
+
+def test_a_spare_measures_nothing_but_may_ask_any_member() -> None:
+    node = NodeEcho("spare", "127.0.0.1:0", open_exchange=Recorded)  # type: ignore[arg-type]
+    node.follow(orders(report("b"), report("c")), 0.0)
+    known = company(node)
+    assert known is not None
+    assert dict(known.addresses) == {}
+    assert set(known.members) == {"b", "c"}
+
+
+def test_an_address_that_becomes_known_is_not_waited_for() -> None:
+    node = echo()
+    first = orders(report("b", address=""))
+    node.follow(dataclasses.replace(first, nodes={"b": report("b", address="")}), 0.0)
+    later = dataclasses.replace(first, nodes={"b": report("b", beat=2)})
+    node.follow(later, 0.1)
+    known = company(node)
+    assert known is not None
+    assert set(known.members) == {"b"}
+
+
+@pytest.mark.parametrize(
+    ("listen", "own", "other", "opened"),
+    [
+        ("127.0.0.1:0", "127.0.0.1", "127.0.0.1", "127.0.0.1"),
+        ("127.0.0.1:0", "10.0.0.1", "10.0.0.2", "towards 10.0.0.2"),
+        ("127.0.0.1:0", "127.0.0.1", "10.0.0.2", "towards 10.0.0.2"),
+        ("10.9.9.9:71", "10.0.0.1", "10.0.0.2", "10.9.9.9"),
+    ],
+    ids=["one machine", "several machines", "Redis runs on this one", "as set"],
+)
+def test_it_listens_where_the_other_nodes_reach_it(
+    listen: str, own: str, other: str, opened: str
+) -> None:
+    towards = "towards {}".format
+    node = NodeEcho("a", listen, open_exchange=Recorded, towards=towards)  # type: ignore[arg-type]
+    told = orders(report("b"))
+    assert told.view is not None
+    agents = {
+        name: encode(AgentReport(name, "x", "running", 1, 1, 1, address, 2, 2))
+        for name, address in (("a", own), ("b", other))
+    }
+    view = dataclasses.replace(told.view, sections={**told.view.sections, Section.AGENTS: agents})
+    node.follow(dataclasses.replace(told, view=view), 0.0)
+    assert node._exchange is not None
+    assert node._exchange.listen[0] == opened  # type: ignore[attr-defined]
+    assert node.address == f"{opened}:7"
+
+
+def test_it_answers_with_the_lowest_step_of_the_ranks_that_live() -> None:
+    ranks = [RankReport(n, n, n, 10 + n, "forward", 0.0, 0.1, 0.1, alive=n != 0) for n in range(3)]
+    assert life_of(True, ranks) == Life(True, 2, 11)
+    assert life_of(False, []) == Life(False, 0, -1)
 
 
 def test_between_attempts_nobody_is_asked() -> None:

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 import pytest
 
 from holdfast_sidecar.evidence.log_errors import ERRORS_KEPT, Source, find_errors, read_time
 
-NOW = datetime(2026, 1, 2, tzinfo=timezone.utc).timestamp()
+NOW = datetime(2026, 1, 2, tzinfo=UTC).timestamp()
 
 LOG = """\
 step 1 loss 0.5
@@ -67,8 +67,8 @@ def test_of_each_rank_only_the_first_errors_are_kept() -> None:
 @pytest.mark.parametrize(
     ("line", "at"),
     [
-        ("2026-01-01T10:00:00.250Z x", datetime(2026, 1, 1, 10, 0, 0, 250000, timezone.utc)),
-        ("[2026-01-01 12:00:00,5+0200] x", datetime(2026, 1, 1, 10, 0, 0, 500000, timezone.utc)),
+        ("2026-01-01T10:00:00.250Z x", datetime(2026, 1, 1, 10, 0, 0, 250000, UTC)),
+        ("[2026-01-01 12:00:00,5+0200] x", datetime(2026, 1, 1, 10, 0, 0, 500000, UTC)),
         ("2026-01-01 10:00:00 x", datetime(2026, 1, 1, 10)),
         ("E1231 10:00:00.123456 99 x.cc:1] y", datetime(2025, 12, 31, 10, 0, 0, 123456)),
         ("W0101 10:00:00.000001 99 x.cc:1] y", datetime(2026, 1, 1, 10, 0, 0, 1)),

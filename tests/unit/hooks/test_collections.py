@@ -94,6 +94,8 @@ def test_the_real_collector_is_heard_but_for_its_youngest_generation(listening: 
 
 
 def collect_and_go_on() -> None:
+    """While a signal comes."""
+    signal.setitimer(signal.ITIMER_REAL, 0.002)
     gc.collect()
     for _ in range(1000):
         time.sleep(0.001)
@@ -109,7 +111,6 @@ def test_what_a_signal_handler_raises_during_a_collection_reaches_the_script(
     made = [[] for _ in range(1_000_000)]  # a collection of which takes some ten milliseconds
     before = signal.signal(signal.SIGALRM, handle)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.002)
         with pytest.raises(type(raised)) as seen:
             collect_and_go_on()
     finally:
@@ -117,6 +118,21 @@ def test_what_a_signal_handler_raises_during_a_collection_reaches_the_script(
     assert made
     assert seen.value.args == raised.args
     assert getattr(seen.value, "code", None) == getattr(raised, "code", None)
+
+
+def test_it_is_not_raised_before_what_swallows_it_is_over(
+    listening: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = threading.Thread.start
+
+    def starts_and_is_put_aside(thread: threading.Thread) -> None:
+        start(thread)
+        time.sleep(0.05)
+
+    monkeypatch.setattr(threading.Thread, "start", starts_and_is_put_aside)
+    test_what_a_signal_handler_raises_during_a_collection_reaches_the_script(
+        listening, KeyboardInterrupt()
+    )
 
 
 def test_what_others_swallow_is_left_to_whoever_heard_of_it_before(

@@ -111,3 +111,18 @@ def test_directories_are_named_after_the_node_and_closed_to_others(tmp_path: Pat
     assert environ[environment.EVIDENCE_DIR] == str(tmp_path / "state" / "n1" / "attempt-1")
     for folder in (tmp_path / "shm", tmp_path / "shm/job", tmp_path / "shm/job/n1"):
         assert stat.S_IMODE(os.stat(folder).st_mode) == 0o700
+
+
+def test_evidence_that_was_kept_under_a_group_umask_keeps_no_rank_from_its_page(
+    tmp_path: Path,
+) -> None:
+    kept = tmp_path / "state" / "job" / "n1" / "evidence"
+    kept.mkdir(parents=True)
+    for folder in (kept.parent.parent, kept.parent):
+        folder.chmod(0o700)
+    kept.chmod(0o775)
+    template = str(kept.parent.parent / "{node}" / "evidence" / "attempt-{attempt}")
+    environ = {environment.EVIDENCE_DIR: template, environment.NODE: "n1"}
+    settle(environ)
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o775
+    assert stat.S_IMODE((kept / "attempt-0").stat().st_mode) == 0o700

@@ -21,7 +21,7 @@ from holdfast.patches.grouped import (
     grouped,
     read_arguments,
 )
-from holdfast.patches.waiting import awaiting
+from holdfast.patches.waiting import awaiting, waited
 from holdfast.recorder import Recorder
 
 US = 1000
@@ -63,7 +63,7 @@ class Scene:
         )
         self.is_compiling = False
         self.all_reduce = self.hooked(self.plain_all_reduce)
-        self.wait = grouped(
+        self.wait = waited(
             self.plain_wait,
             lambda: self.is_compiling,
             self.guard,

@@ -37,6 +37,20 @@ def test_the_calls_of_the_first_seen_optimizer_are_the_steps(recorder: Recorder)
     assert recorder.word(Word.PUBLISHED) == 3
 
 
+@pytest.mark.parametrize(("is_wrapped", "steps"), [(False, 3), (True, 0)])
+def test_an_optimizer_called_once_per_group_of_parameters_counts_each_call(
+    recorder: Recorder, is_wrapped: bool, steps: int
+) -> None:
+    """As DeepSpeed's ZeRO does, which docs/configuration.md tells of."""
+    if is_wrapped:
+        recorder.add_flag(Flag.LOOP_WRAPPED)
+    wrapped_by_zero = Optimizer()
+    hooked = OptimizerSteps(recorder)
+    for _group in range(3):
+        step(hooked, wrapped_by_zero)
+    assert recorder.word(Word.STEP) == steps
+
+
 def test_when_the_first_optimizer_is_gone_the_next_one_takes_its_place(recorder: Recorder) -> None:
     steps, first, second = OptimizerSteps(recorder), Optimizer(), Optimizer()
     step(steps, first)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import page
+from holdfast import environment, page
 from holdfast.guard import Guard
 from holdfast.patches import devices
 from holdfast.recorder import Recorder
@@ -56,19 +56,25 @@ def test_one_that_fails_is_counted_and_hears_no_more() -> None:
 
 
 @pytest.mark.torch
-def test_on_a_cpu_a_step_pays_for_none_of_them_after_the_first_few() -> None:
+def test_on_a_cpu_where_no_operations_are_told_a_step_pays_for_none_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     import torch
+
+    monkeypatch.setenv(environment.FLOPS, "0")
 
     rank = recorder()
     devices.install(torch, rank, Guard(lambda: None))
     for step in range(1, 8):
+        rank.enter(page.Phase.FORWARD)
         rank.end_step(step)
     assert rank.on_step is None
     assert rank.on_phase is None
 
 
 @pytest.mark.torch
-def test_a_torch_without_its_private_parts_is_left_alone() -> None:
+def test_a_torch_without_its_private_parts_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(environment.FLOPS, "0")
     rank, errors = recorder(), []
     cuda = SimpleNamespace(is_initialized=lambda: False)
     bare: Any = SimpleNamespace(_C=SimpleNamespace(), cuda=cuda)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 
 import pytest
 
@@ -8,8 +9,8 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from holdfast_sidecar.launcher.attempt_store import (  # noqa: E402
+    Connecting,
     Endpoint,
-    connect_store,
     is_reachable,
     open_store,
     parse_endpoint,
@@ -26,7 +27,7 @@ def test_members_meet_on_the_store_that_one_of_them_opened() -> None:
     served = open_store("127.0.0.1")
     endpoint = Endpoint("x", "127.0.0.1", served.port)
     assert is_reachable(endpoint, 1.0)
-    store = connect_store(endpoint)
+    store = Connecting(endpoint).wait(10.0)
     assert store is not None
     store.set("key", "value")
     assert served.get("key") == b"value"
@@ -42,7 +43,10 @@ def test_a_store_whose_host_is_frozen_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as frozen:  # the kernel still takes connections
         endpoint = Endpoint("x", "127.0.0.1", frozen.getsockname()[1])
         assert is_reachable(endpoint, 1.0)
-        assert connect_store(endpoint, patience_s=0.2) is None
+        before = threading.active_count()
+        connecting = Connecting(endpoint)
+        assert [connecting.wait(0.1) for _ in range(5)] == [None] * 5
+        assert threading.active_count() <= before + 1  # what hangs is not tried once more
 
 
 def test_a_store_that_is_gone_is_not_reachable() -> None:

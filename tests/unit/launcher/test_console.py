@@ -15,8 +15,9 @@ pytestmark = pytest.mark.torch
 from holdfast_sidecar.launcher.agent import HoldfastAgent  # noqa: E402
 from holdfast_sidecar.launcher.course import Course  # noqa: E402
 from holdfast_sidecar.launcher.rank_ends import RankEnd  # noqa: E402
-from holdfast_sidecar.launcher.rendezvous import Assignment  # noqa: E402
+from holdfast_sidecar.launcher.rendezvous import Assignment, Unled  # noqa: E402
 from holdfast_sidecar.launcher.seating import announce  # noqa: E402
+from holdfast_sidecar.launcher.standing import ExitBarrier, Standing  # noqa: E402
 from holdfast_sidecar.records.plan import Candidate, Member, Plan  # noqa: E402
 
 MEMBER = Member("a", "a-1", 0, 0, 2)
@@ -102,3 +103,27 @@ def test_only_the_first_bad_end_of_an_attempt_is_told_at_once(
         for _ in range(3):
             agent._look()
     assert [record.getMessage() for record in caplog.records] == ["rank 3 was ended by SIGKILL"]
+
+
+@pytest.mark.parametrize(
+    ("codes", "ends"), [((1, -9), True), ((1, None), False)], ids=["all ended", "one lives"]
+)
+def test_who_has_no_rank_left_does_not_wait_for_ever_for_a_leader(
+    codes: tuple[int | None, ...], ends: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent: Any = HoldfastAgent.__new__(HoldfastAgent)
+    ended = [RankEnd(n, 10 + n, code, 1.0) for n, code in enumerate(codes) if code is not None]
+    agent._course = Course(0, {0: 0, 1: 1}, ended)
+    agent._barrier, agent._backing = ExitBarrier(), None
+    looks = iter(range(3))
+    agent._rendezvous_handler = SimpleNamespace(leave_if_unled=leave)
+    for name in ("_look", "_mind_preemption", "_tell_news"):
+        monkeypatch.setattr(agent, name, lambda: None)
+    monkeypatch.setattr(agent, "_standing", lambda: Standing.WAIT)
+    monkeypatch.setattr(agent, "_sleep_until_news", lambda: next(looks))
+    with pytest.raises(Unled if ends else StopIteration):
+        agent._oversee()
+
+
+def leave(barrier: ExitBarrier) -> None:
+    raise Unled

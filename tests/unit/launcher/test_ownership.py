@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
-import shutil
+import re
 import stat
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from holdfast.own_directory import open_private
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.launcher.ownership import (
     EXPIRED_S,
@@ -20,7 +23,9 @@ from holdfast_sidecar.launcher.ownership import (
     sweep_pages,
     sweep_slots,
 )
+from holdfast_sidecar.own_places import hold_shm
 from holdfast_sidecar.settings import PathSettings
+from holdfast_sidecar.sidecar_record import STAND_IN
 
 
 @pytest.fixture
@@ -78,19 +83,200 @@ def test_only_what_is_unowned_and_expired_is_swept(paths: PathSettings) -> None:
     living.release()
 
 
+def leave_attached(paths: PathSettings) -> Path:
+    """A node's directory as ranks under `holdfast attach` make it: there is no launcher."""
+    node = Path(paths.shm_dir) / f"holdfast-{os.getuid()}" / "attached" / "a"
+    os.close(open_private(node, 3, make=True))
+    for slots in ("snapshots", "copies"):
+        (node / slots).mkdir()
+        (node / slots / "rank-0-slot-0").touch()
+    (node / "attempt-0-local-0.page").touch()
+    return node
+
+
+@pytest.mark.parametrize(
+    "held",
+    [".", "attempt-0-local-0.page", "snapshots/rank-0-slot-0", "copies/rank-0-slot-0"],
+    ids=["by its sidecar", "page", "slot", "copy"],
+)
+@pytest.mark.parametrize("kind", [fcntl.LOCK_SH, fcntl.LOCK_EX], ids=["shared", "exclusive"])
+def test_a_node_without_a_launcher_is_not_swept_while_anything_in_it_is_held(
+    paths: PathSettings, held: str, kind: int
+) -> None:
+    if held.endswith("page"):
+        kind = fcntl.LOCK_EX  # a shared one is a glance
+    node = leave_attached(paths)
+    later = node.stat().st_mtime + EXPIRED_S + 60
+    owner = os.open(node / held, os.O_RDONLY)
+    fcntl.flock(owner, kind)
+    sweep(paths, later)
+    assert (node / "attempt-0-local-0.page").exists()
+    assert (node / "snapshots/rank-0-slot-0").exists()
+    os.close(owner)
+    sweep(paths, later)
+    assert not node.parent.exists()
+
+
+def test_what_a_sidecar_without_a_launcher_holds_is_not_swept(paths: PathSettings) -> None:
+    node = leave_attached(paths)
+    later = node.stat().st_mtime + EXPIRED_S + 60
+    held = hold_shm(node)
+    sweep(paths, later)
+    assert node.exists()
+    os.close(held)
+    sweep(paths, later)
+    assert not node.exists()
+
+
+def test_a_lock_that_can_not_be_looked_at_is_taken_for_held(
+    paths: PathSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = leave_attached(paths)
+    (node / "owner.lock").touch()
+    (node.parent / f"b{STAND_IN}").touch()
+    later = node.stat().st_mtime + EXPIRED_S + 60
+    really = os.open
+
+    def has_no_descriptor(path: Any, *flags: Any, **where: Any) -> int:
+        if str(path).endswith(("owner.lock", STAND_IN, ".page", "slot-0")):
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+        return really(path, *flags, **where)
+
+    monkeypatch.setattr(os, "open", has_no_descriptor)
+    assert is_owned(node / "owner.lock")
+    sweep(paths, later)
+    sweep_pages(node, later)
+    sweep_slots(node)
+    monkeypatch.setattr(os, "open", really)
+    assert len(list(node.rglob("*-0*"))) == 3
+    assert (node.parent / f"b{STAND_IN}").exists()
+    (node / "owner.lock").unlink()
+    assert not is_owned(node / "owner.lock")
+
+
+STRANGER = 65534
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes files of another user: needs root")
+
+
+def leave(directory: Path) -> Path:
+    """Something precious, untouched for days."""
+    directory.mkdir(parents=True)
+    (directory / "thesis.tex").write_text("precious")
+    for path in (directory / "thesis.tex", directory):
+        os.utime(path, (1.0, 1.0))
+    return directory
+
+
+@needs_root
+def test_what_another_user_linked_to_in_our_name_is_not_swept(
+    paths: PathSettings, tmp_path: Path
+) -> None:
+    """The name is known beforehand, and anybody may make it while no job runs."""
+    precious = leave(tmp_path / "home" / "thesis")
+    planted = Path(paths.shm_dir) / f"holdfast-{os.getuid()}"
+    planted.mkdir()
+    (planted / "a").symlink_to(precious.parent)
+    os.chown(planted, STRANGER, STRANGER)
+    with pytest.raises(BadInput, match="not a directory of yours: remove it"):
+        sweep(paths)
+    with pytest.raises(BadInput, match="not a directory of yours"):
+        own_node(paths, "job", "a")
+    assert (precious / "thesis.tex").exists()
+
+
+def test_links_and_plain_files_in_our_directory_are_passed_over(
+    paths: PathSettings, tmp_path: Path
+) -> None:
+    precious = leave(tmp_path / "home" / "thesis")
+    ours = Path(paths.shm_dir) / f"holdfast-{os.getuid()}"
+    (ours / "job").mkdir(parents=True, mode=0o700)
+    ours.chmod(0o700)
+    (ours / "linked").symlink_to(precious.parent)
+    (ours / "job" / "linked").symlink_to(precious)
+    (ours / "file").write_text("no directory")
+    (ours / "job" / "file").write_text("no directory")
+    sweep(paths)
+    assert (precious / "thesis.tex").exists()
+    assert sorted(path.name for path in ours.rglob("*")) == [
+        "file",
+        "file",
+        "job",
+        "linked",
+        "linked",
+    ]
+
+
+@needs_root
+def test_a_node_in_which_another_users_file_lies_is_not_swept(paths: PathSettings) -> None:
+    dead = own_node(paths, "dead", "a")
+    os.close(dead.lock_fd)
+    theirs = dead.places.shm / "theirs"
+    theirs.write_text("x")
+    os.chown(theirs, STRANGER, STRANGER)
+    sweep(paths, dead.places.shm.stat().st_mtime + EXPIRED_S + 60)
+    assert theirs.exists()
+    assert dead.places.lock.exists()
+
+
+@needs_root
+@pytest.mark.parametrize("below", ["job", "job/a"])
+def test_a_part_that_is_another_users_is_refused(paths: PathSettings, below: str) -> None:
+    own_node(paths, "other", "a")  # our own directory is there
+    planted = Path(paths.shm_dir) / f"holdfast-{os.getuid()}" / below
+    planted.mkdir(parents=True, mode=0o700)
+    os.chown(planted, STRANGER, STRANGER)
+    with pytest.raises(BadInput, match=f"{below} is not a directory of yours"):
+        own_node(paths, "job", "a")
+
+
+def test_state_directories_are_closed_to_others_whatever_the_umask(paths: PathSettings) -> None:
+    before = os.umask(0o002)
+    try:
+        own_node(paths, "job", "a").release()
+    finally:
+        os.umask(before)
+    for private in (Path(paths.state_dir, "job"), Path(paths.state_dir, "job", "a")):
+        assert stat.S_IMODE(private.stat().st_mode) == 0o700
+
+
+def test_a_state_directory_that_is_there_keeps_its_mode(paths: PathSettings) -> None:
+    node = Path(paths.state_dir, "job", "a")
+    node.mkdir(parents=True)
+    for private in (node, node.parent):
+        private.chmod(0o755)
+    own_node(paths, "job", "a").release()
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (node, node.parent)] == [0o755] * 2
+    node.parent.chmod(0o777)
+    refusal = f"others may write into {node.parent}: chmod 700 it, or set paths.state_dir"
+    with pytest.raises(BadInput, match=f"^{re.escape(refusal)}$"):
+        own_node(paths, "job", "a")
+    assert stat.S_IMODE(node.parent.stat().st_mode) == 0o777
+
+
+def test_shared_memory_into_which_ranks_would_put_nothing_is_refused_at_once(
+    paths: PathSettings,
+) -> None:
+    owned = own_node(paths, "job", "a")
+    os.close(owned.lock_fd)
+    owned.places.shm.chmod(0o755)
+    with pytest.raises(BadInput, match=r"others may look into .*/job/a: chmod 700 it"):
+        own_node(paths, "job", "a")
+    assert stat.S_IMODE(owned.places.shm.stat().st_mode) == 0o755
+
+
 def test_what_is_being_swept_can_not_be_taken_meanwhile(
     paths: PathSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dead = own_node(paths, "dead", "a")
     os.close(dead.lock_fd)
     seen = []
-    remove = shutil.rmtree
+    remove = os.unlink
 
-    def looking(folder: Path, **how: bool) -> None:
+    def looking(name: str, **where: int) -> None:
         seen.append(is_owned(dead.places.lock))
-        remove(folder, **how)
+        remove(name, **where)
 
-    monkeypatch.setattr(shutil, "rmtree", looking)
+    monkeypatch.setattr(os, "unlink", looking)
     sweep(paths, dead.places.shm.stat().st_mtime + EXPIRED_S + 60)
     assert seen == [True]
 
@@ -107,7 +293,8 @@ def test_what_is_removed_while_it_is_looked_at_ends_no_sweep(
     sweep_pages(leaving.places.shm)
     os.close(leaving.lock_fd)
     monkeypatch.setattr(
-        "holdfast_sidecar.launcher.ownership._newest", lambda folder: (folder / "gone").stat()
+        "holdfast_sidecar.launcher.ownership._newest",
+        lambda folder: os.stat("gone", dir_fd=folder),
     )
     sweep(paths)
 

@@ -99,3 +99,17 @@ def test_only_signals_that_the_launcher_handles_are_heeded() -> None:
         assert signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize("at_terminal", [True, False])
+def test_a_hangup_waits_for_a_save_where_its_terminal_is_gone(at_terminal: bool) -> None:
+    """A connection that breaks ended the job at once, unsaved."""
+    preemption = Preemption(GRACE_S, lambda: None, Clock(), lambda: at_terminal)
+    with preemption.waiting():
+        if at_terminal:
+            with pytest.raises(SignalException, match="SIGHUP"):
+                preemption.receive(signal.SIGHUP)
+        else:
+            preemption.receive(signal.SIGHUP)
+            assert preemption.asked is signal.SIGHUP
+            preemption.check()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 from holdfast_sidecar.launcher.__main__ import judge_torch, main  # noqa: E402
+from holdfast_sidecar.launcher.torch_config import why_unhooked  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -24,6 +26,24 @@ def ground(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOLDFAST_SET_PATHS_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setattr("holdfast_sidecar.launcher.ending_line.handle", lambda names: None)
     return tmp_path
+
+
+def test_a_python_without_a_gil_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    assert main(["train.py"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "free-threaded" in line
+
+
+def test_a_switch_for_no_hook_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOLDFAST_HOOKS", "-backwards")
+    assert main(["train.py"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "'-backwards'" in line
 
 
 @pytest.mark.parametrize(
@@ -92,12 +112,29 @@ def test_signals_that_cannot_be_handled_are_refused(
 @pytest.mark.parametrize(
     ("version", "is_refused"),
     [
-        ("2.5.1", True),
+        ("2.9.1", True),
         ("1.13.0+cu117", True),
-        ("2.6.0", False),
+        ("2.10.0", False),
         ("2.13.0+cpu", False),
         ("3.0", False),
     ],
 )
 def test_only_a_torch_that_is_too_old_is_refused(version: str, is_refused: bool) -> None:
     assert (judge_torch(version) is not None) is is_refused
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (["/usr/bin/python3", "-u", "train.py", "-I"], ""),
+        (["python3", "-u", "-m", "train"], ""),
+        (["./train", "-E"], ""),
+        (["/usr/bin/python3.12", "-uI", "train.py"], "python3.12 -I does not look at PYTHONPATH"),
+        (["python", "-u", "-S", "train.py"], "python -S does not"),
+        (["/x/opentelemetry-instrument", "python", "train.py"], "opentelemetry-instrument puts"),
+    ],
+)
+def test_commands_under_which_no_hook_is_found_are_known(command: list[str], why: str) -> None:
+    told = why_unhooked(command)
+    assert told.startswith(why)
+    assert bool(told) is bool(why)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -51,8 +53,10 @@ class Spy(Standby):
 class Agents:
     def __init__(self) -> None:
         self.reports: list[AgentReport] = []
+        self.readings = 0
 
     def read_agents(self) -> list[AgentReport]:
+        self.readings += 1
         return self.reports
 
 
@@ -80,6 +84,24 @@ def test_a_spare_warms_up_once_the_ranks_of_others_have_stepped() -> None:
         spare.look(PLAN)
     assert spy.warmed == [("torch", "torch._dynamo")]
     assert [command.local_rank for command in spy.expected] == [0, 1]
+
+
+def test_a_spare_reads_what_all_agents_report_the_seldomer_the_longer_they_take() -> None:
+    """A thousand agents, and ranks that compile for ten minutes before their first step."""
+    spy, agents, now_s = Spy(), Agents(), 0.0
+    spare = Spare(spy, agents, SPEC, CONTEXT, lambda: now_s)  # type: ignore[arg-type]
+    at: list[float] = []
+    while now_s < 600:
+        before = agents.readings
+        spare.look(PLAN)
+        at += [now_s] * (agents.readings - before)
+        now_s += 1.0
+    assert at[:4] == [0.0, 1.0, 2.0, 3.0]
+    assert len(at) < 40
+    assert max(after - before for before, after in itertools.pairwise(at)) <= 31
+    agents.reports = [agent("running", 4, "torch")]
+    spare.look(dataclasses.replace(PLAN, attempt=4))
+    assert spy.warmed == [("torch",)], "another attempt is looked at at once"
 
 
 def test_the_ranks_of_a_function_have_no_interpreter_of_their_own() -> None:

@@ -1,10 +1,15 @@
-"""When a launch ends, from its setting, Slurm's environment, or squeue's answer."""
+"""When a launch ends: from its setting, squeue's answer, or Slurm's environment."""
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from holdfast_sidecar.launcher.time_limit import parse_left, read_end
+from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
+from holdfast_sidecar.launcher.reporting import Reporter
+from holdfast_sidecar.launcher.time_limit import parse_left, read_left_s
+from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.settings import PolicySettings
 
 NOW_S = 1_000_000.0
@@ -16,30 +21,69 @@ def never(job: str) -> str:
 
 
 def test_the_setting_counts_before_what_slurm_says() -> None:
-    assert read_end(PolicySettings(time_limit_s=60.0), SLURM, NOW_S, never) == NOW_S + 60
+    assert read_left_s(PolicySettings(time_limit_s=60.0), SLURM, NOW_S, never) == 60
 
 
-def test_slurm_tells_its_jobs_when_they_end() -> None:
-    assert read_end(PolicySettings(), SLURM, NOW_S, never) == 1_003_600
+def silent(job: str) -> str:
+    return ""
 
 
-def test_an_older_slurm_is_asked_once() -> None:
+@pytest.mark.parametrize("off_s", [-3600.0, 0.0, 3600.0, 7200.0])
+def test_slurm_itself_says_what_is_left_however_far_off_this_node_s_clock_is(off_s: float) -> None:
     asked: list[str] = []
 
     def squeue(job: str) -> str:
         asked.append(job)
-        return "1:00:00\n"
+        return "59:50\n"
 
-    assert read_end(PolicySettings(), {"SLURM_JOB_ID": "17"}, NOW_S, squeue) == NOW_S + 3600
+    assert read_left_s(PolicySettings(), SLURM, NOW_S + off_s, squeue) == 3590
     assert asked == ["17"]
 
 
+@pytest.mark.parametrize("jump_s", [-3600.0, 3600.0])
+def test_a_clock_that_jumps_after_the_start_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, jump_s: float
+) -> None:
+    left_s = read_left_s(PolicySettings(), SLURM, time.time(), lambda job: "59:50")
+    now_unix_s = time.time()
+    monkeypatch.setattr(time, "time", lambda: now_unix_s + jump_s)
+    report = AgentReport("a", "a-1", "joining", -1, 0, 1, "127.0.0.1", 1, 1, left_s=left_s)
+    reporter = Reporter(MemoryStore(MemoryServer()), report, heartbeat_s=60.0)
+    reporter.start()
+    reporter.close(10.0)
+    assert 3580 < reporter.report.left_s <= 3590
+
+
+def test_where_squeue_does_not_answer_the_environment_says_when_the_job_ends() -> None:
+    assert read_left_s(PolicySettings(), SLURM, NOW_S, silent) == 3600
+    assert read_left_s(PolicySettings(), {**SLURM, "SLURM_JOB_ID": ""}, NOW_S, never) == 3600
+
+
+@pytest.mark.parametrize("off_s", [-3600.0, 7200.0])
+def test_no_limit_is_taken_from_the_environment_where_the_clock_is_far_off(off_s: float) -> None:
+    told = SLURM | {"SLURM_JOB_START_TIME": "1000000"}
+    assert read_left_s(PolicySettings(), told, NOW_S + 10, silent) == 3590
+    assert read_left_s(PolicySettings(), told, NOW_S + off_s, silent) == 0
+
+
+def test_a_job_without_a_limit_has_none_whatever_the_environment_says() -> None:
+    assert read_left_s(PolicySettings(), SLURM, NOW_S, lambda job: "UNLIMITED\n") == 0
+
+
+def test_the_component_of_a_heterogeneous_job_that_ends_first_counts() -> None:
+    assert read_left_s(PolicySettings(), SLURM, NOW_S, lambda job: "2:00:00\n59:50\n") == 3590
+
+
+def test_a_job_whose_time_is_over_is_none_without_a_limit() -> None:
+    assert 0 < read_left_s(PolicySettings(), SLURM, NOW_S, lambda job: "0:00\n") < 1
+
+
 def test_outside_of_slurm_nobody_is_asked() -> None:
-    assert read_end(PolicySettings(), {}, NOW_S, never) == 0
+    assert read_left_s(PolicySettings(), {}, NOW_S, never) == 0
 
 
 def test_no_answer_is_no_limit() -> None:
-    assert read_end(PolicySettings(), {"SLURM_JOB_ID": "17"}, NOW_S, lambda job: "") == 0
+    assert read_left_s(PolicySettings(), {"SLURM_JOB_ID": "17"}, NOW_S, lambda job: "") == 0
 
 
 @pytest.mark.parametrize(

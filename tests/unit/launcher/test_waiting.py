@@ -15,12 +15,17 @@ pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
 
-from torch.distributed.elastic.rendezvous import RendezvousError  # noqa: E402
+from torch.distributed.elastic.rendezvous import (  # noqa: E402
+    RendezvousError,
+    RendezvousGracefulExitError,
+)
 
+from holdfast_sidecar.bad_input import BadInput  # noqa: E402
 from holdfast_sidecar.launcher import rendezvous, waiting  # noqa: E402
+from holdfast_sidecar.launcher.standing import Standing  # noqa: E402
 from holdfast_sidecar.records.agent import AgentReport  # noqa: E402
 from holdfast_sidecar.records.gate import GateVerdict  # noqa: E402
-from holdfast_sidecar.records.plan import Member, Plan  # noqa: E402
+from holdfast_sidecar.records.plan import Member, Pause, Plan  # noqa: E402
 from holdfast_sidecar.records.quarantine import Quarantine  # noqa: E402
 
 
@@ -35,6 +40,7 @@ def agent(node: str, state: str = "joining", nodes: tuple[int, int] = (3, 3)) ->
         address="127.0.0.1",
         min_nodes=nodes[0],
         max_nodes=nodes[1],
+        spares=1,
     )
 
 
@@ -43,6 +49,16 @@ def test_who_is_here_and_how_long_the_others_are_waited_for_is_said() -> None:
     assert line == "waiting for nodes: 1 of 3 is here (c); up to 10 min"
     line = waiting.for_an_attempt(agent("c", nodes=(3, 4)), [agent("a")], 42.5)
     assert line == "waiting for nodes: 2 of 3 to 4 are here (a, c); up to 43 s"
+
+
+def test_who_waits_with_another_command_is_not_counted_and_named() -> None:
+    own = dataclasses.replace(agent("c"), launch_command="x", command={"script": "s"})
+    other = dataclasses.replace(agent("b"), launch_command="y", command={"script": "t"})
+    line = waiting.for_an_attempt(own, [own, other], 597.0)
+    assert line.startswith("waiting for nodes: 1 of 3 is here (c); up to 10 min; not with b, of ")
+    assert "another command, which differs in: script (choose another --job" in line
+    stranger = dataclasses.replace(other, launch="slurm-7")
+    assert "not with b, of another launch (" in waiting.for_an_attempt(own, [stranger], 597.0)
 
 
 def test_with_enough_nodes_it_is_the_leader_that_is_waited_for() -> None:
@@ -65,6 +81,9 @@ def test_a_line_that_does_not_repeat_is_said_when_it_is_new() -> None:
     assert said == ["one", None, "two"]
 
 
+FOR_EVER_S = 100_000.0
+
+
 @dataclass
 class Clock:
     now: float = 0.0
@@ -81,6 +100,7 @@ class Watch:
     plan: Plan | None = None
     ends_at: float = float("inf")
     is_up: bool = True
+    why_unled: str = ""
     plan_text: str = ""
     view: None = None
     agents: list[AgentReport] = field(default_factory=list)
@@ -90,6 +110,7 @@ class Watch:
         if (at_once := answer()) is not None:
             return at_once
         self.clock.now += timeout_s
+        assert self.clock.now < FOR_EVER_S, "it waits for ever"
         if self.clock.now >= self.ends_at:
             self.plan = Plan(attempt=9, epoch=9, state="stopped")
         return answer()
@@ -100,10 +121,14 @@ class Watch:
     def read_unfit(self) -> dict[str, GateVerdict]:
         return self.unfit
 
+    def read_leader_waits(self) -> str:
+        return ""
+
 
 @dataclass
 class Reporter:
     report: AgentReport
+    has_namesake: bool = False
 
     def say(self, **changes: Any) -> None:
         pass
@@ -253,3 +278,134 @@ def test_a_node_that_comes_in_once_it_was_mended_is_told_so() -> None:
     reboot = dataclasses.replace(ill, remedy="reboot_node")
     line = waiting.beside(Plan(4, 1, "running", outside=[reboot]), machine)
     assert "until it was rebooted, at the latest until 2033-05-" in line
+
+
+def test_beside_an_attempt_whose_nodes_are_not_heard_of_it_is_said_what_is_waited_for() -> None:
+    plan = Plan(1, 1, "running", [Member("a", "i", 0, 0, 2), Member("b", "i", 1, 2, 2)])
+    few = "0 of the attempt's 2 nodes are here, not more than half"
+    line = waiting.beside(plan, agent("c"), None, few, "llama")
+    assert line.startswith(f"waiting: attempt 1 ran on a, b; {few}.")
+    assert "60 s" in line
+    assert "holdfast stop --job llama" in line
+    calm = waiting.beside(plan, agent("c"), None, "waiting for evidence from a", "llama")
+    assert calm.startswith("waiting as a spare")
+
+
+@pytest.mark.parametrize(
+    ("spares", "code", "raised"),
+    [
+        (0, 0, BadInput),
+        (1, 0, rendezvous.JobStopped),
+        (0, 75, rendezvous.JobStopped),
+    ],
+    ids=["a newcomer", "a spare", "a job that failed"],
+)
+def test_after_a_stop_that_was_asked_for_a_newcomer_does_not_leave_with_0(
+    spares: int, code: int, raised: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It never ran anything."""
+    watch = Watch(Clock(), Plan(1, 1, "stopped", [Member("a", "a-1", 0, 0, 1)], exit_code=code))
+    monkeypatch.setattr(rendezvous, "time", watch.clock)
+    handler = rendezvous.HoldfastRendezvous(
+        reporter=cast("Any", Reporter(dataclasses.replace(agent("c"), spares=spares))),
+        watch=cast("Any", watch),
+        run_id="job",
+        join_timeout_s=70.0,
+    )
+    monkeypatch.setattr(handler, "_news", lambda words: Standing.STOPPED)
+    with pytest.raises(raised):
+        handler._wait_for_a_place()
+
+
+def test_a_node_that_the_job_did_without_says_so_and_ends_as_the_job_does(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    member = dataclasses.replace(agent("a", "left", nodes=(1, 2)), launch="slurm-7")
+    watch = Watch(Clock(), Plan(1, 1, "done", [Member("a", "a-1", 0, 0, 1)]), agents=[member])
+    monkeypatch.setattr(rendezvous, "time", watch.clock)
+    own = dataclasses.replace(agent("c", nodes=(1, 2)), spares=0, launch="slurm-7")
+    handler = rendezvous.HoldfastRendezvous(
+        reporter=cast("Any", Reporter(own)),
+        watch=cast("Any", watch),
+        run_id="job",
+        join_timeout_s=70.0,
+    )
+    with pytest.raises(RendezvousGracefulExitError):
+        handler._wait_for_a_place()
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("job job is done; this node ran nothing: it came when the last attempt")
+
+
+AWAY = "the coordination server is away"
+NONE_LEADS = "no sidecar leads the job"
+MINE = [Member("c", "c-1", 0, 0, 1)]
+PAUSE = Pause("ann", "a switch", 1000.0, 1500.0)
+
+
+def unled(watch: Watch, monkeypatch: pytest.MonkeyPatch, ran: bool = True) -> Any:
+    """The rendezvous of a node whose ranks have ended, under torch's own agent."""
+    monkeypatch.setattr(rendezvous, "time", watch.clock)
+    own = dataclasses.replace(agent("c"), incarnation="c-1")
+    handler: Any = rendezvous.HoldfastRendezvous(
+        reporter=cast("Any", Reporter(own)),
+        watch=cast("Any", watch),
+        run_id="job",
+        join_timeout_s=70.0,
+    )
+    if ran:
+        handler.assignment = rendezvous.Assignment(Plan(0, 1, "running", MINE), MINE[0])
+        handler._known = 0
+    return handler
+
+
+@pytest.mark.parametrize(
+    ("why", "is_up", "pause", "left_at"),
+    [(AWAY, False, None, 70), (NONE_LEADS, True, None, 70), (AWAY, False, PAUSE, 570)],
+    ids=["no server", "no sidecar", "a pause that nobody ends"],
+)
+@pytest.mark.parametrize("state", ["running", "ended"])
+def test_a_node_whose_ranks_ended_waits_so_long_without_a_leader_and_leaves_with_75(
+    state: str,
+    why: str,
+    is_up: bool,
+    pause: Pause | None,
+    left_at: float,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    plan = Plan(0, 1, state, MINE, pause=pause)
+    watch = Watch(Clock(), plan, is_up=is_up, why_unled=why)
+    handler = unled(watch, monkeypatch)
+    wait = handler._let_the_attempt_end if state == "running" else handler._wait_for_a_place
+    with pytest.raises(SystemExit) as left:
+        wait()
+    assert left.value.code == 75
+    assert left_at <= watch.clock.now <= left_at + 2
+    (line,) = [r.getMessage() for r in caplog.records if "leaving" in r.getMessage()]
+    assert f"{why}: leaving with 75" in line
+
+
+def test_a_node_that_ran_nothing_yet_leaves_with_75_where_the_server_stays_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    watch = Watch(Clock(), is_up=False, why_unled=AWAY)
+    with pytest.raises(SystemExit) as left:
+        unled(watch, monkeypatch, ran=False)._wait_for_a_place()
+    assert left.value.code == 75
+
+
+def test_a_node_that_looks_for_the_attempts_store_does_not_look_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    members = [Member("a", "a-1", 0, 0, 1), Member("c", "c-1", 1, 1, 1)]
+    watch = Watch(Clock(), Plan(1, 1, "running", members), is_up=False, why_unled=AWAY)
+    with pytest.raises(SystemExit):
+        unled(watch, monkeypatch)._find_store(watch.plan, members[0])
+
+
+def test_a_spare_waits_on_beside_ranks_that_may_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    others = Plan(0, 1, "running", [Member("a", "a-1", 0, 0, 1)])
+    watch = Watch(Clock(), others, is_up=False, why_unled=AWAY, ends_at=5_000.0)
+    handler = unled(watch, monkeypatch, ran=False)
+    with pytest.raises(rendezvous.JobStopped):
+        handler._wait_for_a_place()

@@ -89,6 +89,18 @@ def test_the_loop_never_waits_for_an_answer_and_asks_once_at_a_time(stage: Stage
     assert not found[0].is_overdue
 
 
+def test_a_rank_is_asked_again_where_no_thread_was_left(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        assert stage.follow(0.0) == {}
+    assert stage.hear(AGAIN_S).keys() == {0, 1}
+
+
 def test_what_is_told_again_and_again_stands(stage: Stage) -> None:
     assert not stage.hear(0.0)[0].stands
     stage.told.clear()

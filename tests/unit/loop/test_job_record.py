@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -8,12 +9,19 @@ from click.testing import CliRunner
 
 from holdfast_sidecar.cli.main import cli
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.job_record import STEPS_EVERY_S, JobRecord, RecordKeeping, read_record
+from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.job_record import (
+    STEPS_EVERY_S,
+    JobRecord,
+    RecordKeeping,
+    read_record,
+    read_requeues,
+)
 from holdfast_sidecar.places import Places
 from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.records.plan import Member, Plan, Requeues
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.slowness import SlowStanding
 
@@ -50,6 +58,19 @@ def test_a_change_of_plan_is_written_at_once_and_of_steps_one_now_and_then(tmp_p
     assert record.keep(sections(11), is_last=False)
     assert record.keep(sections(12, state="done"), is_last=False)
     assert (kept(tmp_path).state, kept(tmp_path).step) == ("done", 12)
+
+
+def test_what_could_not_be_restored_is_kept_when_its_ranks_are_gone(tmp_path: Path) -> None:
+    record = keeping(tmp_path)
+    told = Finding(Kind.NOT_RESTORABLE, "a", 1.0, 1.0, [0], ["ema['f'] is …; pass save="])
+    report = NodeReport("a", "i", 1, 0, 0, 0, True, findings=[told])
+    began = {"began_unix_s": 5.0}
+    record.keep({**sections(3, **began), Section.NODES: {"a": encode(report)}}, is_last=False)
+    assert kept(tmp_path).unrestorable == ["ema['f'] is …; pass save="]
+    record.keep(sections(4, attempt=1, **began), is_last=True)
+    assert kept(tmp_path).unrestorable == ["ema['f'] is …; pass save="]
+    record.keep(sections(1, began_unix_s=9.0), is_last=True)
+    assert kept(tmp_path).unrestorable == []
 
 
 def test_what_a_job_waits_for_between_two_attempts_is_kept(tmp_path: Path) -> None:
@@ -152,3 +173,31 @@ def test_the_checkpoints_of_a_job_that_is_gone_are_found(home: Path) -> None:
     keeping(home, directory=str(home / "ck")).keep(sections(60, state="done"), is_last=False)
     told = CliRunner().invoke(cli, ["checkpoint", "list", "--job", "j"])
     assert told.output == f"no checkpoint in {home / 'ck'}\n"
+
+
+def test_how_often_a_job_asked_to_be_started_again_is_read_by_its_next_run(tmp_path: Path) -> None:
+    """The newest word counts, whichever attempt it is of: a new server numbers them anew."""
+    vain = [Requeues(count, 40, "slurm-7", has_stepped=True) for count in (2, 3)]
+    for number, (node, requeues) in enumerate(zip("ab", vain, strict=True)):
+        asked = sections(40, attempt=9 - number, state="stopped", exit_code=75, requeues=requeues)
+        keeping(tmp_path, node).keep(asked, is_last=True)
+        os.utime(tmp_path / "j" / node / "job.json", (number, number))
+    assert read_requeues(tmp_path / "j") == vain[1]
+    done = sections(40, attempt=8, state="done", requeues=vain[1])
+    keeping(tmp_path, "b").keep(done, is_last=True)
+    assert read_requeues(tmp_path / "j") == Requeues(), "the count is closed"
+
+
+def test_that_a_launch_made_a_step_is_known_to_its_next_run_though_all_of_it_was_killed(
+    tmp_path: Path,
+) -> None:
+    launch = Requeues(launch="slurm-7")
+    record = keeping(tmp_path)
+    record.keep(sections(0, requeues=launch), is_last=False)
+    assert not read_requeues(tmp_path / "j").has_stepped
+    record.keep(sections(1, requeues=launch), is_last=False)
+    assert read_requeues(tmp_path / "j").has_stepped
+    record.keep(sections(0, attempt=1, requeues=launch), is_last=True)
+    assert read_requeues(tmp_path / "j").has_stepped
+    record.keep(sections(0, began_unix_s=9.0, requeues=launch), is_last=True)
+    assert not read_requeues(tmp_path / "j").has_stepped, "a run that did not go on from it"

@@ -174,6 +174,13 @@ def test_a_spare_takes_the_place_of_a_node_without_room() -> None:
     assert order.pulls == {"a": "s", "b": "a"}
 
 
+def test_a_node_whose_job_took_the_memory_of_its_snapshots_is_no_spare() -> None:
+    job = Job()
+    job.node("b", copies_fit=False)
+    job.node("s", slots=0, copies_fit=False, attempt=-1, short_of="memory")
+    assert job.lead() is None
+
+
 def test_an_address_that_only_its_own_machine_reaches_is_none_for_others() -> None:
     job = Job()
     for node in "ab":
@@ -189,10 +196,11 @@ def test_an_address_that_only_its_own_machine_reaches_is_none_for_others() -> No
     assert near.lead() is not None, "two nodes on one machine"
 
 
-def test_off_means_off() -> None:
+def test_off_means_off_but_round_trips_have_their_key() -> None:
     job = Job(Settings(snapshot=SnapshotSettings(peer="off")))
     assert job.lead() is None
-    assert job.cluster().key is None
+    assert job.cluster().peer is None
+    assert job.cluster().key is not None
 
 
 def test_a_late_order_is_tried_again_at_once_and_further_ahead() -> None:

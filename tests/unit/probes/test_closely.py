@@ -72,6 +72,13 @@ def test_nor_does_a_lock_on_another_kind_of_machine(
     assert not is_proven(proc)
 
 
+@pytest.mark.parametrize("place", ["do_freezer_trap", "__refrigerator"])
+def test_nor_where_a_frozen_control_group_keeps_it(proc: Path, place: str) -> None:
+    """It may have been in a lock for a moment when that was frozen."""
+    (proc / f"{PID}/task/{PID}/wchan").write_text(place)
+    assert not is_proven(proc)
+
+
 def test_nor_a_kernel_that_lists_no_children(proc: Path) -> None:
     (proc / f"{PID}/task/{PID}/children").unlink()
     assert not is_proven(proc)

@@ -63,3 +63,12 @@ def test_what_other_nodes_ranks_told_comes_whole_over_the_wire() -> None:
 def test_one_node_s_doubt_is_every_node_s() -> None:
     assert parse_traces({"b": traced("b", 1, doubts=True)}, "a", 3)[0]
     assert not parse_traces({"b": report("b", 1)}, "a", 3)[0]
+
+
+def test_what_a_silent_node_said_last_excuses_and_proves_nothing() -> None:
+    """It is cut off: its ranks have gone on since."""
+    told = {"b": report("b", 1, busy="rollout"), "c": report("c", 2, alive=False, exit_code=0)}
+    peers = parse_peers(told, "a", 3, stale={"b", "c"})
+    assert (peers[1].phase, peers[1].phase_age_s, peers[1].is_busy) == ("", 0.0, True)
+    assert peers[2].has_ended
+    assert parse_traces({"b": traced("b", 1, doubts=True)}, "a", 3, stale={"b"}) == (False, {})

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from tests.unit.detectors.scene import record
 from tests.unit.pretend_pages import NOBODY, publish, set_word, write_page
 
 from holdfast import page
+from holdfast.identity import read_identity
 from holdfast_sidecar.pages import Pages, RankPage
 from holdfast_sidecar.probes.ranks import RanksProbe, Turns, parse_turns
 
@@ -213,3 +215,35 @@ def test_what_a_rank_said_last_is_seen_without_secrets(tmp_path: Path) -> None:
     (look,) = RanksProbe(Pages(tmp_path), clean=lambda said: said.replace("reach", "…")).read(1.0)
     assert look.last_words is not None
     assert look.last_words["message"] == "can't … redis://:s3cr3t@h"
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes files of another user: needs root")
+
+
+@needs_root
+@pytest.mark.parametrize("whose", ["page", "directory", "job", "process"])
+def test_what_another_user_forged_names_no_process_of_ours(
+    tmp_path: Path, whose: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A page names a pid and when it started, which everybody may read of any process."""
+    directory = tmp_path / "holdfast-0" / "job" / "node"
+    directory.mkdir(parents=True, mode=0o700)
+    theirs = whose == "process"
+    with subprocess.Popen(("sleep", "60"), user=65534 if theirs else None) as process:
+        try:
+            found = read_identity(process.pid)
+            assert found is not None
+            path = write_page(directory, pid=process.pid, start_ticks=found.start_ticks)
+            forged = {"page": path, "directory": directory, "job": directory.parent}
+            if not theirs:
+                os.chown(forged[whose], 65534, 65534)
+            pages = Pages(directory)
+            held = pages.refresh()
+            assert [page.pidfd for page in held] == ([None] if theirs else [])
+            assert process.poll() is None
+            pages.refresh()
+            pages.close()
+        finally:
+            process.kill()
+    told = [line for line in caplog.messages if "no rank here is watched" in line]
+    assert len(told) == (whose in ("directory", "job"))

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.snapshots.slots import SIZE, filled
 
 from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
-from holdfast_sidecar.decisions.memory import Room, Wish
+from holdfast_sidecar.decisions.memory import Margin, Room, Wish
 from holdfast_sidecar.snapshots.allocation import Allocation, Needs, allocate, held_bytes
 from holdfast_sidecar.snapshots.slot_files import SlotBusy, read_slots
 
@@ -28,6 +28,9 @@ class Free:
     def read(self, held_bytes: int) -> Room:
         self.held.append(held_bytes)
         return Room(self.bytes_free, self.bytes_free)
+
+    def read_margin(self) -> Margin | None:
+        return None
 
 
 def needs(*wants: int, wish: Wish = WISH, existing: int = -1) -> Needs:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from tests.unit.pretend_pages import set_word, write_page
-from tests.unit.snapshots.slots import SIZE, seal
+from tests.unit.snapshots.slots import SIZE, filled, seal
 
 from holdfast.page import Flag, Order, OrderKind, Word
-from holdfast.snapshot_file import OWN_DIRECTORY
+from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
 from holdfast_sidecar.actions.runner import ActionRunner
-from holdfast_sidecar.decisions.memory import Room
+from holdfast_sidecar.decisions.memory import Margin, Room
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.pages import Pages
 from holdfast_sidecar.probes.ranks import RanksProbe
@@ -19,7 +19,11 @@ from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.snapshot import SnapshotOrder, SnapshotReport
 from holdfast_sidecar.settings import SnapshotSettings
 from holdfast_sidecar.snapshots.allocation import Allocation
-from holdfast_sidecar.snapshots.node_slots import PRESSED_S, NodeSlots
+from holdfast_sidecar.snapshots.node_slots import (
+    MARGIN_EVERY_S,
+    PRESSED_S,
+    NodeSlots,
+)
 
 PLAN = Plan(2, 5, "running", members=[Member("a", "x", 0, 0, 2)], world_size=2)
 ORDER = SnapshotOrder(2, 5, every_steps=1)
@@ -30,9 +34,18 @@ class Free:
     """A machine with this much room."""
 
     bytes_free: int = 10**9
+    left_to_the_job: int = 100
+    """Percent."""
+    looks: int = 0
 
     def read(self, held_bytes: int) -> Room:
         return Room(self.bytes_free + held_bytes, 10**12)
+
+    def read_margin(self) -> Margin | None:
+        self.looks += 1
+        if self.left_to_the_job < 0:
+            raise OSError("no /proc")
+        return Margin(self.left_to_the_job, 100)
 
 
 class Node:
@@ -186,6 +199,76 @@ def test_a_larger_layout_gets_larger_slots_and_a_new_name(node: Node) -> None:
     assert before is not None
     assert after is not None
     assert before.identifier != after.identifier
+
+
+def test_a_job_that_grows_takes_slot_after_slot_and_is_told_why(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    node.orders = replace(node.orders, snapshot=ORDER)
+    node.say(Word.SNAPSHOT_WANTED, SIZE, SIZE)
+    node.ready()
+    node.free.left_to_the_job = 9
+    seen = []
+    for _ in range(4):
+        node.tick(MARGIN_EVERY_S)
+        node.slots.allocation.wait()
+        report = node.tick()
+        seen.append((report.slots, report.short_of, report.slot_bytes))
+    sizes = [4 * SIZE, 2 * SIZE, 0, 0]
+    assert seen == [(n, "memory", size) for n, size in zip((2, 1, 0, 0), sizes, strict=True)]
+    assert "less than 10% of its memory was left to the job" in report.obstacle
+    assert every(node) == [(0, 0), (0, 0)]
+    assert len([line for line in caplog.messages if "left to the job" in line]) == 3
+
+
+def test_what_the_job_took_it_keeps_until_the_next_attempt(node: Node) -> None:
+    node.say(Word.SNAPSHOT_WANTED, SIZE, SIZE)
+    node.ready()
+    node.free.left_to_the_job = 9
+    node.tick(MARGIN_EVERY_S)
+    assert node.ready().slots == 2
+    node.free.left_to_the_job = 90
+    for _ in range(3):
+        node.tick(MARGIN_EVERY_S)
+        assert node.ready().slots == 2
+    node.start(3)
+    node.orders = replace(node.orders, plan=replace(PLAN, attempt=3))
+    node.say(Word.SNAPSHOT_WANTED, SIZE, SIZE)
+    assert node.ready().slots == 3
+
+
+def test_what_is_left_to_the_job_is_looked_at_every_five_seconds(node: Node) -> None:
+    node.say(Word.SNAPSHOT_WANTED, SIZE, SIZE)
+    node.ready()
+    before = node.free.looks
+    for _ in range(111):
+        node.tick(0.1)
+    assert node.free.looks - before == 2
+    node.free.left_to_the_job = -1
+    assert node.tick(MARGIN_EVERY_S).slots == 3
+
+
+def test_copies_of_other_nodes_snapshots_are_given_back_first(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    members = [Member("a", "x", 0, 0, 2), Member("b", "y", 1, 2, 2)]
+    node.orders = replace(node.orders, plan=replace(PLAN, members=members, world_size=4))
+    node.say(Word.SNAPSHOT_WANTED, SIZE, SIZE)
+    node.ready()
+    copies = tmp_path / COPIES_DIRECTORY
+    copies.mkdir()
+    filled(copies, 2, 0, step=8)
+    node.free.left_to_the_job = 9
+    node.tick(MARGIN_EVERY_S)
+    report = node.ready()
+    assert (report.slots, report.copies_fit, report.short_of) == (3, False, "memory")
+    assert list(copies.iterdir()) == []
+    filled(copies, 2, 0, step=9)  # one that was on its way
+    node.free.left_to_the_job = 50
+    node.tick(MARGIN_EVERY_S)
+    assert node.ready().slots == 3
+    assert list(copies.iterdir()) == []
+    node.close()
 
 
 def test_the_next_attempt_finds_what_was_sealed_and_nothing_is_touched_before_it_loaded(

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from holdfast_sidecar.decisions.memory import Margin
 from holdfast_sidecar.snapshots.room import (
     RoomReader,
     free_in_groups,
@@ -55,5 +56,20 @@ def test_what_snapshots_hold_already_is_room_for_snapshots(
     assert (room.memory, room.control_group) == (1_029_000, 105_000)
 
 
+def test_what_is_left_to_the_job_is_what_the_kernel_can_give_before_it_kills(
+    tmp_path: Path, process: Path
+) -> None:
+    (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\nMemAvailable: 1000 kB\n")
+    reader = RoomReader(tmp_path, MIB, tmp_path)
+    assert reader.read_margin() == Margin(100_000, 1_000_000)
+    (tmp_path / "groups" / "memory.stat").write_text("anon 1\nactive_file 50000\n")
+    assert reader.read_margin() == Margin(150_000, 1_000_000)
+    (process / "cgroup").unlink()
+    assert reader.read_margin() == Margin(1_024_000, 9_216_000)
+    (tmp_path / "meminfo").write_text("MemTotal: 9000 kB\n")
+    assert reader.read_margin() is None
+
+
 def test_this_machine_can_be_read(tmp_path: Path) -> None:
+    assert RoomReader(tmp_path, 0).read_margin() is not None
     assert RoomReader(tmp_path, 0).read(0).least > 0

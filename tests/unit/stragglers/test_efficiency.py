@@ -73,6 +73,11 @@ def test_utilisation_is_what_steps_need_by_what_devices_could_do_meanwhile() -> 
     assert found.step_s == pytest.approx(0.1)
 
 
+def test_without_what_is_computed_again_the_hardware_s_is_not_known() -> None:
+    found = judged(line(0), line(1), of=reports(2, hardware_flops=0.0))
+    assert (found.mfu, found.hfu) == (pytest.approx(0.4), None)
+
+
 def test_ranks_with_different_devices_and_stages_count_with_what_they_have() -> None:
     told = {0: report(0), 1: report(1, model_flops=1e12, hardware_flops=1e12, peak_flops=3e14)}
     assert judged(line(0), line(1), of=told).mfu == pytest.approx(5e12 / 0.1 / 4e14)

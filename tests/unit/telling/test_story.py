@@ -1,5 +1,4 @@
-from holdfast_sidecar.decisions.unseen_steps import NEVER_SEEN
-from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.incident import NEVER_SEEN, Incident
 from holdfast_sidecar.story import tell
 
 

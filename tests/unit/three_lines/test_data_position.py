@@ -56,6 +56,23 @@ class Stateful:
         self.at = state["at"]
 
 
+class StatefulStream(Stateful):
+    """As torchdata's over a stream: like every DataLoader it has a length, which raises."""
+
+    def __len__(self):
+        raise TypeError("object of type 'Stream' has no len()")
+
+
+class StreamThatGoesBack(StatefulStream):
+    """Once it has read all, it is at its beginning again; the loader's state tells that it has."""
+
+    def __init__(self):
+        super().__init__(ends_with_nothing=False)
+
+    def state_dict(self):
+        return {"at": self.at % 5, "workers": [], "fetcher": {"fetcher_ended": self.at == 5}}
+
+
 LOADERS = {
     "shuffled": lambda: DataLoader(Augmented(), BATCH, shuffle=True),
     "in order": lambda: DataLoader(Augmented(), BATCH),
@@ -74,6 +91,8 @@ LOADERS = {
     "list of batches": lambda: [torch.tensor([float(n)]) for n in range(6)],
     "stateful": lambda: Stateful(ends_with_nothing=False),
     "stateful, empty rest": lambda: Stateful(ends_with_nothing=True),
+    "stateful stream": lambda: StatefulStream(ends_with_nothing=True),
+    "stateful stream, back at its beginning": StreamThatGoesBack,
 }
 
 
@@ -154,6 +173,18 @@ def test_the_sampler_hears_of_every_pass():
     assert heard == [2, 3, 4]
 
 
+def test_the_data_set_hears_of_every_pass():
+    class Shuffled(Stream):
+        def set_epoch(self, epoch):
+            self.epoch = epoch
+
+        def __iter__(self):
+            return iter(range(self.epoch, self.epoch + 3))
+
+    feed = LoaderFeed(DataLoader(Shuffled(), batch_size=None), 2, 4)
+    assert [values[0] for values in take_all(feed)] == [2, 3, 4, 3, 4, 5]
+
+
 def test_an_empty_loader_ends_instead_of_starting_for_ever():
     with pytest.raises(StopIteration):
         LoaderFeed([], 0, None).take()
@@ -195,7 +226,7 @@ def test_batches_that_were_passed_over_stay_so_after_a_resume(kind, cut):
     second.go_back(position, 1)
     batches = [values[:-2] for values in begun + take_all(second)]
     expected = [values[:-2] for values in whole]
-    if kind in ("sequence", "in order", "list of batches", "stateful", "stateful, empty rest"):
+    if kind in ("sequence", "in order", "list of batches") or kind.startswith("stateful"):
         samples = [[int(x) for x in values] for values in batches]
         assert samples == [[int(x) for x in v] for v in expected[:3] + expected[5:]]
     assert len(batches) == len(whole) - 2

@@ -8,10 +8,10 @@ import holdfast
 from holdfast import page, process
 from holdfast.data_position import Position
 from holdfast.job import Job
-from holdfast.page import Phase
+from holdfast.page import Phase, Word
 from holdfast.recorder import Recorder
 from holdfast.recording import Unwatched
-from holdfast.registered import CannotRegister, is_replicated
+from holdfast.registered import CannotRegister, register, replicated_parameters
 from holdfast.resuming import ResumeFailed
 from holdfast.saving import Savable
 
@@ -64,6 +64,24 @@ def test_a_sequence_ends_where_it_ends():
     assert list(holdfast.attach().steps(range(3), until=9)) == [0, 1, 2]
 
 
+def test_a_reported_number_that_cannot_be_copied_from_the_gpu_is_no_error_of_the_script(
+    monkeypatch, caplog
+):
+    class OnGpu(torch.Tensor):
+        is_cuda = True
+
+    def fail(_):
+        raise RuntimeError("CUDA error: operation not permitted")
+
+    monkeypatch.setattr("holdfast.job.PinnedCopies", fail)
+    recorder = Recorder(bytearray(page.PAGE_SIZE), attempt=0)
+    job = Job(Savable(), recorder)
+    for _ in range(2):
+        job.report(loss=torch.tensor(1.0).as_subclass(OnGpu))
+    assert recorder.word(Word.HOOK_ERRORS) == 2
+    assert caplog.text.count("that copies a reported number failed") == 1
+
+
 def test_a_step_that_was_broken_off_does_not_count():
     job = holdfast.attach()
     for _ in job.steps(range(9)):
@@ -90,6 +108,16 @@ def test_going_back_in_the_data_is_part_of_restoring():
     assert list(job.steps(source)) == [2, 3]
     assert source.seen == [Phase.RESTORING]
     assert recorder.phase == Phase.IDLE
+
+
+def test_a_loop_whose_gradients_are_never_used_is_told_so_once(caplog):
+    model = torch.nn.Linear(1, 1)
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    recorder = Recorder(bytearray(page.PAGE_SIZE), attempt=0)
+    job = Job(Savable(register({"model": model})), recorder)
+    assert len(list(job.steps(range(600)))) == 600
+    assert caplog.text.count("the gradients of 256 batches wait for an optimizer") == 1
 
 
 def test_passes_of_a_sequence_are_refused():
@@ -128,8 +156,8 @@ def test_a_list_of_checkpoints_that_is_none_is_refused(monkeypatch, text):
 
 def test_a_model_is_shared_among_ranks_only_when_torch_keeps_it_the_same():
     model = torch.nn.Linear(1, 1)
-    assert is_replicated(model, world_size=1)
-    assert not is_replicated(model, world_size=2)
+    assert replicated_parameters(model, world_size=1) == {id(model.weight), id(model.bias)}
+    assert not replicated_parameters(model, world_size=2)
 
 
 def test_a_loss_on_a_gpu_is_told_later_and_never_waited_for(monkeypatch):

@@ -1,17 +1,25 @@
 """What a rank does with an order at its step boundary."""
 
+import json
 import time
 
 import pytest
+import torch
+from torch import distributed
 from torch.distributed import HashStore
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor
 
 from holdfast import loop, page
 from holdfast.agreement import Agreement
+from holdfast.checkpoint_files import account_file
 from holdfast.data_position import Position
 from holdfast.loop import Boundary
-from holdfast.page import Order, OrderKind, Phase, ReplyState
+from holdfast.page import Order, OrderKind, Phase, ReplyState, Word
 from holdfast.placement import Placement
 from holdfast.recorder import Recorder
+from holdfast.registered import register
 from holdfast.saving import Savable
 
 pytestmark = pytest.mark.torch
@@ -83,6 +91,41 @@ def test_a_step_that_is_past_is_missed_and_void_for_the_others_at_once(tmp_path,
     waiting.order(step=3, deadline_s=600)
     waiting.cross(3)
     assert waiting.state == (ReplyState.VOID, "aa")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_order_between_two_boundaries_is_saved_at_the_later_one(tmp_path):
+    rank = Rank(tmp_path)
+    rank.cross(0)
+    rank.order(step=5)
+    rank.cross(4)
+    assert rank.state == (ReplyState.ARMED, "aa")
+    rank.cross(8)
+    assert rank.state == (ReplyState.SAVED, "aa")
+    assert page.parse_reply(bytes(rank.memory)).step == 8
+    (made,) = tmp_path.iterdir()
+    assert made.name == page.checkpoint_name(8, "aa")
+    assert json.loads((made / account_file(0)).read_text())["step"] == 8
+
+
+def test_who_hears_of_an_order_only_at_its_boundary_saves_there_as_the_others_do(tmp_path):
+    rank = Rank(tmp_path)
+    rank.cross(4)
+    rank.order(step=5)
+    rank.cross(8)
+    assert rank.state == (ReplyState.SAVED, "aa")
+    rank.order(step=7, identifier="bb")
+    rank.cross(12)
+    assert rank.state == (ReplyState.MISSED, "bb")
+
+
+def test_ranks_that_come_to_different_boundaries_save_nothing(tmp_path, store):
+    first, second = (Rank(tmp_path, store, world_size=2) for _ in range(2))
+    for rank, step in ((first, 8), (second, 9)):
+        rank.cross(4)
+        rank.order(step=5)
+        rank.cross(step)
+    assert first.state == second.state == (ReplyState.VOID, "aa")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -227,7 +270,7 @@ def test_a_checkpoint_is_never_written_over_another(tmp_path):
 
 def test_a_store_that_is_gone_makes_it_void_and_training_goes_on(tmp_path):
     class Gone:
-        def add(self, key, amount):
+        def add(self, *_):
             raise RuntimeError("connection reset")
 
         compare_set = check = add
@@ -264,3 +307,72 @@ def test_what_was_saved_names_what_it_goes_back_to(tmp_path):
         rank.cross(step)
     assert rank.boundary.ancestors == ("bb", "aa")
     assert loop.ANCESTORS >= 2
+
+
+@pytest.fixture
+def alone():
+    distributed.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+def sharded(requires_grad=True):
+    model = torch.nn.Linear(2, 2)
+    model.requires_grad_(requires_grad)
+    return fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+
+
+def is_gathered(model):
+    return not isinstance(model.weight, DTensor)
+
+
+@pytest.fixture
+def taught(alone, tmp_path):
+    """A job with a student and two teachers, frozen or only never stepped, kept gathered."""
+    student, frozen, unstepped = sharded(), sharded(requires_grad=False), sharded()
+    models = {"student": student, "frozen": frozen, "unstepped": unstepped}
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+    savable = Savable(register({**models, "optimizer": optimizer}))
+
+    def build(has_snapshots):
+        rank = Rank(tmp_path, savable=savable)
+        rank.boundary = Boundary(
+            rank.recorder,
+            rank.boundary.place,
+            savable,
+            str(tmp_path),
+            has_snapshots=has_snapshots,
+        )
+        rank.boundary._trial.is_over = True
+        for model in models.values():
+            model.unshard()
+        return rank, models.values()
+
+    return build
+
+
+def test_a_teacher_of_fsdp2_that_is_kept_gathered_stays_so_until_a_checkpoint(taught, tmp_path):
+    rank, models = taught(has_snapshots=False)
+    rank.cross(1)
+    assert [is_gathered(model) for model in models] == [False, True, True]
+    rank.order(step=2, deadline_s=60)
+    rank.cross(2)
+    assert rank.state == (ReplyState.SAVED, "aa")
+    assert not any(is_gathered(model) for model in models)
+
+
+def test_where_ranks_take_snapshots_each_by_itself_all_modules_of_fsdp2_are_sharded(taught):
+    rank, models = taught(has_snapshots=True)
+    rank.cross(1)
+    assert not any(is_gathered(model) for model in models)
+
+
+def test_a_module_that_cannot_be_sharded_again_is_no_error_of_the_script(taught, monkeypatch):
+    rank, models = taught(has_snapshots=True)
+
+    def fail(self):
+        raise RuntimeError("not now")
+
+    monkeypatch.setattr(FSDPModule, "reshard", fail)
+    assert rank.cross(1)
+    assert rank.recorder.word(Word.HOOK_ERRORS) == len(models)

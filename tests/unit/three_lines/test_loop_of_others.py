@@ -7,6 +7,7 @@ import torch
 
 from holdfast import page, process
 from holdfast.checkpoint_source import load_checkpoint
+from holdfast.guard import LIMIT
 from holdfast.job import Job
 from holdfast.page import Flag, Order, OrderKind, Phase, Word
 from holdfast.placement import Placement
@@ -110,3 +111,16 @@ def resumed(path, savable):
     """What resuming answers, without the manifest that a sidecar would have written."""
     loaded = load_checkpoint(LocalFolder(path), savable, Placement())
     return Resumed(loaded, ("aa",))
+
+
+def test_an_error_of_ours_in_looking_for_gradients_is_none_of_the_script(caplog):
+    def fail(is_turn=True):
+        raise RuntimeError("dictionary changed size during iteration")
+
+    trained = Trained()
+    trained.recorder.gradients.end_turn = fail
+    trained.order(OrderKind.CHECKPOINT, 1)
+    assert list(trained.job.steps(range(20))) == [*range(20)]
+    assert trained.recorder.word(Word.HOOK_ERRORS) == LIMIT
+    assert trained.saved == []  # gradients may wait
+    assert caplog.text.count("that looks for gradients failed") == 1

@@ -1,6 +1,7 @@
 """A rank's own state comes back from JSON and tensors as it was, or is refused where it is odd."""
 
 import enum
+import io
 import json
 import random
 import types
@@ -11,7 +12,8 @@ import pytest
 import torch
 
 from holdfast.data_position import Position
-from holdfast.own_state import NotPlain, decode, encode
+from holdfast.own_file import read_own, write_own
+from holdfast.own_state import NotPlain, decode, encode, parse_device, spell_device
 from holdfast.random_state import RandomState, capture_random_state, restore_random_state
 
 pytestmark = pytest.mark.torch
@@ -115,6 +117,72 @@ def test_tensors_are_the_live_ones_and_each_is_listed_once():
     assert decode(plain, tensors)["b"][0] is weight
 
 
+def test_tensors_come_back_on_devices_of_the_kind_that_they_were_on(monkeypatch):
+    # A device without numbers stands for a GPU: what is read from a file is moved to it.
+    shadow, rate, running = torch.ones(2), torch.tensor(0.1), torch.zeros(3)
+    own = {
+        "models": {"net": {"running_mean": running}},
+        "optimizers": {"adam": {"groups": [{"lr": rate}]}},
+        "others": {"ema": {"shadow": shadow, "again": [shadow]}},
+    }
+    with monkeypatch.context() as pretend:
+        pretend.setattr(torch.Tensor, "is_cpu", property(lambda self: False), raising=False)
+        elsewhere = property(lambda self: torch.device("meta"))
+        pretend.setattr(torch.Tensor, "device", elsewhere, raising=False)
+        plain, tensors = encode(own)
+    stream = io.BytesIO()
+    write_own(stream, plain, tensors)
+    stream.seek(0)
+    back = read_own(stream)
+    assert back["others"]["ema"]["shadow"].device.type == "meta"
+    assert back["others"]["ema"]["again"][0] is back["others"]["ema"]["shadow"]
+    assert back["optimizers"]["adam"]["groups"][0]["lr"].device.type == "meta"
+    assert back["models"]["net"]["running_mean"].is_cpu  # a model's loading moves it by itself
+
+
+@pytest.mark.parametrize(
+    ("device", "saved_by", "loaded_by", "back"),
+    [
+        (torch.device("cuda", 3), 3, 5, torch.device("cuda", 5)),
+        (torch.device("cuda", 1), 0, 2, torch.device("cuda", 3)),
+        (torch.device("cuda"), 2, 1, torch.device("cuda", 1)),
+        (torch.device("meta"), 0, 0, torch.device("meta")),
+    ],
+)
+def test_a_device_is_counted_from_the_current_one(device, saved_by, loaded_by, back):
+    assert parse_device(spell_device(device, saved_by), loaded_by, count=8) == back
+
+
+@pytest.mark.parametrize("offset", [-2, 1, 3])
+def test_a_device_that_is_not_here_is_the_current_one(offset):
+    assert parse_device(["cuda", offset], 1, count=2) == torch.device("cuda", 1)
+
+
+def test_a_tensor_of_another_gpu_comes_back_where_one_alone_is_visible(monkeypatch):
+    """As it was saved where a rank saw eight, and is resumed in a container that sees its own."""
+    asked = []
+
+    def move(tensor, device):
+        asked.append(device)
+        if device != torch.device("cuda", 0):
+            raise RuntimeError("CUDA error: invalid device ordinal")
+        return tensor
+
+    for name, answer in (("is_available", True), ("current_device", 0), ("device_count", 1)):
+        monkeypatch.setattr(torch.cuda, name, lambda answer=answer: answer)
+    monkeypatch.setattr(torch.Tensor, "to", move)
+    tensor = torch.ones(2)
+    assert decode({"!": "tensor", "v": 0, "on": ["cuda", 3]}, [tensor]) is tensor
+    assert asked == [torch.device("cuda", 0)]
+
+
+def test_what_was_on_a_gpu_stays_where_it_is_read_when_there_is_none():
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    tensor = decode({"!": "tensor", "v": 0, "on": ["cuda", 0]}, [torch.ones(1)])
+    assert tensor.is_cpu
+
+
 def test_an_array_that_comes_back_is_no_view_of_what_it_was_read_from():
     plain, tensors = encode(numpy.zeros(3))
     array = decode(plain, tensors)
@@ -207,6 +275,10 @@ def test_the_place_is_told_in_the_users_words(own, place):
         {"!": "array", "d": "|O", "s": [1], "v": 0},
         {"!": "set", "v": [[1]]},
         {"!": "bytes", "v": "?"},
+        {"!": "tensor", "v": 0, "on": ["nn", 0]},
+        {"!": "tensor", "v": 0, "on": ["cpu"]},
+        {"!": "tensor", "v": 0, "on": ["meta", "x"]},
+        {"!": "tensor", "v": 0, "on": 3},
     ],
     ids=json.dumps,
 )

@@ -3,11 +3,14 @@
 import errno
 import fcntl
 import os
+import threading
+from pathlib import Path
 
 import pytest
 import torch
 from tests.unit.three_lines.slots import JOB, Rank, headers, make_slot, train_one
 from torch.distributed import HashStore
+from torch.optim.optimizer import _global_optimizer_pre_hooks as optimizer_hooks
 
 from holdfast import page, process
 from holdfast.data_position import Position
@@ -59,6 +62,20 @@ def test_a_snapshot_is_taken_at_every_due_boundary_in_turn(rank):
     assert rank.word(Word.SNAPSHOT_SEALED) == rank.word(Word.SNAPSHOT_EXISTING) == 7
     assert rank.word(Word.SNAPSHOTS_TAKEN) == 3
     assert rank.word(Word.SNAPSHOTS_SKIPPED) == 0
+
+
+def test_without_a_thread_left_slots_are_prepared_later_and_training_goes_on(rank, monkeypatch):
+    def refuse(_):
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as without:
+        without.setattr(threading.Thread, "start", refuse)
+        rank.start()
+        rank.run(2, 3)
+        rank.taking.await_slots(2)  # as after a resume: nothing would ever end the wait
+    assert rank.steps == [None, None]
+    rank.run(4, 5, 6)
+    assert sorted(rank.steps) == [5, 6]
 
 
 def test_what_is_sealed_says_whose_and_which_it_is(rank):
@@ -601,3 +618,92 @@ def test_a_slot_is_not_written_once_another_file_has_its_name(rank):
     slot = rank.taking.shelf.slots[0]
     make_slot(rank.folder, 0, 0)
     assert slot.begin() is None
+
+
+def test_what_is_due_between_two_boundaries_is_taken_at_the_later_one(rank):
+    rank.start(every=2)
+    rank.run(4, 5, 8)
+    assert rank.steps == [4, 8]
+    rank.run(11)
+    assert rank.steps == [11, 8]
+
+
+def test_an_order_between_two_boundaries_is_copied_and_held_at_the_later_one(tmp_path):
+    rank = Rank(tmp_path / "snapshots", slots=3)
+    rank.start(slots=3)
+    rank.order(OrderKind.CHECKPOINT, step=6, slots=1)
+    rank.run(4)
+    assert rank.reply() == (ReplyState.ARMED, "aa")
+    rank.run(8)
+    assert rank.reply() == (ReplyState.COPIED, "aa")
+    assert page.parse_reply(bytes(rank.memory)).step == 8
+    rank.run(12, 16, 20)
+    assert 8 in rank.steps
+
+
+def test_who_hears_late_of_an_order_has_its_boundary_in_a_slot(rank):
+    rank.start()
+    rank.run(4, 8)
+    rank.order(OrderKind.CHECKPOINT, step=6, slots=1)
+    rank.run(12)
+    assert rank.reply() == (ReplyState.COPIED, "aa")
+    assert page.parse_reply(bytes(rank.memory)).step == 8
+
+
+def test_a_boundary_that_is_long_past_is_missed(rank):
+    rank.start()
+    rank.run(4, 8, 12)
+    rank.order(OrderKind.CHECKPOINT, step=3, slots=1)
+    rank.run(16)
+    assert rank.reply() == (ReplyState.MISSED, "aa")
+
+
+def mapped(folder):
+    return Path("/proc/self/maps").read_text().count(f"{folder}/rank-")
+
+
+def test_slots_that_were_taken_away_are_unmapped_at_the_next_boundary(rank):
+    rank.start(slots=2)
+    rank.run(2, 3)
+    assert mapped(rank.folder) == 2
+    (rank.folder / "rank-0-slot-1").unlink()
+    rank.order(OrderKind.SNAPSHOT, identifier="0-1", every=0, slots=1)
+    rank.run(4)
+    assert mapped(rank.folder) == 1
+    (rank.folder / "rank-0-slot-0").unlink()
+    rank.order(OrderKind.SNAPSHOT, identifier="0-0", every=0, slots=0)
+    rank.run(5)
+    assert mapped(rank.folder) == 0
+    descriptors = [
+        str(one.readlink()) for one in Path("/proc/self/fd").iterdir() if one.is_symlink()
+    ]
+    assert not [one for one in descriptors if str(rank.folder) in one]
+
+
+def test_optimizers_call_nothing_of_snapshots_behind_the_loop_that_took_them(tmp_path):
+    """Else each `attach` on a GPU would leave a hook, and what it copied with, for good."""
+    before = len(optimizer_hooks)
+    for attached in range(3):
+        rank = Rank(tmp_path / f"snapshots-{attached}")
+        rank.start()
+        rank.taking._filling._copy_from_gpus((torch.device("cuda:0"),))
+        assert len(optimizer_hooks) == before + 1
+        rank.rounds.leave()
+        assert len(optimizer_hooks) == before
+    rank.cross(2)  # another loop over the same job
+    assert len(optimizer_hooks) == before + 1
+    rank.rounds.leave()
+    assert len(optimizer_hooks) == before
+
+
+def test_what_fails_at_the_last_copy_leaves_no_hook_behind(rank, monkeypatch):
+    def fail(wait):
+        raise RuntimeError("CUDA error")
+
+    before = len(optimizer_hooks)
+    rank.start()
+    rank.taking._filling._copy_from_gpus((torch.device("cuda:0"),))
+    monkeypatch.setattr(rank.taking, "finish", fail)
+    with pytest.raises(RuntimeError, match="CUDA error"):
+        rank.rounds.leave()
+    assert len(optimizer_hooks) == before

@@ -10,6 +10,7 @@ from holdfast.checkpoint_files import account_file
 from holdfast.checkpoint_source import load_checkpoint
 from holdfast.data_position import Position
 from holdfast.loading import LoadFailed
+from holdfast.own_state import CannotSave
 from holdfast.placement import Placement
 from holdfast.random_state import capture_random_state
 from holdfast.registered import CannotRegister, register
@@ -281,6 +282,16 @@ def test_an_optimizer_of_other_parameters_is_refused(tmp_path):
         load(tmp_path / "c", model=model, optimizer=fewer)
 
 
+def test_a_parameter_of_no_attached_model_is_not_saved_half(tmp_path):
+    model, margin = network(), torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD([*model.parameters(), *margin.parameters()], lr=1.0)
+    with pytest.raises(CannotSave, match=r"steps 2 of 8 parameters that no attached model has"):
+        save(tmp_path / "c", model=model, optimizer=optimizer)
+    assert not (tmp_path / "c" / "__0_own.pt").exists()
+    save(tmp_path / "d", model=model, margin=margin, optimizer=optimizer)
+    save(tmp_path / "e", optimizer=optimizer)
+
+
 def test_fsdp_of_the_first_kind_is_refused_by_name():
     from torch.distributed.fsdp import FullyShardedDataParallel
 
@@ -313,6 +324,51 @@ def test_state_that_only_a_pickle_could_hold_is_refused_when_it_is_attached():
     odd = torch.optim.SGD([{"params": network().parameters(), "f": print}], lr=1.0)
     with pytest.raises(CannotRegister, match=r"optimizer\['param_groups'\]\[0\]\['f'\] is"):
         register({"optimizer": odd})
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "instead"),
+    [
+        ("megatron.core.optimizer.distrib_optimizer", "DistributedOptimizer", "save_checkpoint"),
+        ("apex.contrib.optimizers.distributed_fused_adam", "DistributedFusedAdam", "pass save="),
+        ("deepspeed.runtime.engine", "DeepSpeedEngine", "the engine's save_checkpoint"),
+        ("torchtitan.components.optimizer", "OptimizersContainer", "attach each inner optimizer"),
+    ],
+)
+def test_what_is_known_to_keep_its_state_elsewhere_is_refused_by_name(module, name, instead):
+    known = type(name, (Thing,), {"__module__": module})
+    own = type("Mine", (known,), {})
+    with pytest.raises(CannotRegister, match=rf"a {name} is not what its state_dict.*{instead}"):
+        register({"thing": own({})})
+
+
+def test_an_optimizer_that_does_not_tell_its_state_as_torchs_do_is_refused():
+    class Container(torch.optim.Optimizer):  # as torchtitan's: one flat dict of all
+        def state_dict(self):
+            return {"state.weight.step": 1, "param_groups.weight.lr": 0.1}
+
+    class Named(torch.optim.SGD):  # as torch.distributed.optim's
+        def state_dict(self):
+            state = super().state_dict()
+            return {**state, "param_groups": [{"params": ["weight", "bias"]}]}
+
+    class Sharded(torch.optim.SGD):  # as ZeroRedundancyOptimizer, unless it was told to gather it
+        def state_dict(self):
+            raise RuntimeError("Optimizer state has not been consolidated")
+
+    class Odd(torch.optim.SGD):
+        def state_dict(self):
+            raise KeyError("master")
+
+    model = torch.nn.Linear(1, 1)
+    for optimizer, reason in (
+        (Odd(model.parameters(), lr=0.1), "fails \\(KeyError: 'master'\\); pass save= and load="),
+        (Container(model.parameters(), {}), "no 'state' and 'param_groups'; attach each inner"),
+        (Named(model.parameters(), lr=0.1), "does not number its parameters"),
+        (Sharded(model.parameters(), lr=0.1), "has not been consolidated.; pass save= and load="),
+    ):
+        with pytest.raises(CannotRegister, match=reason):
+            register({"optimizer": optimizer})
 
 
 def test_an_object_that_can_not_tell_its_state_yet_is_believed(caplog):

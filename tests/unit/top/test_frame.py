@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,11 @@ def test_only_rows_with_the_words_are_told() -> None:
 
 def test_a_view_that_knows_nothing_is_a_heading_alone() -> None:
     assert frame(LiveView(run="llm"), Choice(), 80, UNICODE)[0] == "llm  not known"
+
+
+def test_a_rank_whose_script_says_what_it_does_is_shown_by_that_word() -> None:
+    view = healthy(4)
+    busy = replace(view.ranks[2], busy="rollout \x1b[31m of 512 prompts")
+    lines = frame(replace(view, ranks=[*view.ranks[:2], busy, view.ranks[3]]), Choice(), 80, ASCII)
+    assert sum("rollout" in line for line in lines) == 1
+    assert not any("\x1b" in line or len(line) > 80 for line in lines)

@@ -1,17 +1,21 @@
 """What the writer makes of sealed slots is a checkpoint like any other."""
 
+import errno
 import fcntl
 import json
 import os
 import struct
+import threading
 import zlib
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from tests.unit.writer.sealed import JOB, own_state, seal_slot, shared_state
 
+from holdfast.checkpoint_files import MARK
 from holdfast.own_file import read_own
 from holdfast.snapshot_file import COPIES_DIRECTORY, HEADER_SIZE, Word, parse_header
 from holdfast.storage import LocalFolder
@@ -112,7 +116,7 @@ def test_a_ranks_own_state_comes_back_from_its_own_file(scene):
 def test_the_hashes_are_those_of_what_lies_there(scene):
     seal_slot(scene.shm, 0, 5, shared_state())
     part = scene.write([0])
-    assert set(part.files) == set(scene.folder.names())
+    assert {*part.files, MARK} == set(scene.folder.names())
     assert all(hash_file(scene.folder, name) == fact for name, fact in part.files.items())
 
 
@@ -181,16 +185,22 @@ def test_a_torn_layout_or_state_is_not_written(scene, zone):
 
 def test_tensors_that_changed_since_the_sidecar_looked_are_not_written(scene):
     path = seal_slot(scene.shm, 0, 5, shared_state())
+    header = note_crc(path)
+    assert scene.write([0]).files
+    flip(path, header.data_offset + 9)
+    with pytest.raises(OSError, match="changed in memory"):
+        scene.write([0])
+
+
+def note_crc(path):
+    """As a sidecar does that looked at the tensors; answers the slot's header."""
     header = parse_header(path.read_bytes())
     data = path.read_bytes()[header.data_offset : header.data_offset + header.data_size]
     with path.open("r+b") as stream:
         for word, value in ((Word.DATA_CRC, zlib.crc32(data)), (Word.CHECKED, 6)):
             stream.seek(int(word) * 8)
             stream.write(struct.pack("<Q", value))
-    assert scene.write([0]).files
-    flip(path, header.data_offset + 9)
-    with pytest.raises(OSError, match="changed in memory"):
-        scene.write([0])
+    return header
 
 
 def flip(path, offset):
@@ -220,7 +230,7 @@ def test_what_reads_back_other_than_it_was_written_is_an_error_and_goes(scene, m
     monkeypatch.setattr(LocalFolder, "open", rots)
     with pytest.raises(OSError, match=r"__0_0\.distcp reads back"):
         scene.write([0])
-    assert scene.folder.names() == []
+    assert scene.folder.names() == [MARK]
 
 
 def test_an_index_is_refused_that_does_not_cover_a_tensor(scene):
@@ -277,3 +287,83 @@ def test_what_the_job_went_back_behind_is_never_written(scene):
     with pytest.raises(OSError, match="not there any more"):
         scene.write([0], since=2)
     assert scene.write([0], since=1).files
+
+
+@pytest.fixture
+def eight_cores(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+
+
+def test_the_slots_of_a_node_are_written_at_the_same_time(scene, monkeypatch, eight_cores):
+    for rank in range(4):
+        seal_slot(scene.shm, rank, 5, shared_state(), world_size=4)
+    together = threading.Barrier(4, timeout=20)
+    create = LocalFolder.create
+
+    def meets_the_others(folder, name):
+        if name.endswith("_own.pt"):
+            together.wait()
+        return create(folder, name)
+
+    monkeypatch.setattr(LocalFolder, "create", meets_the_others)
+    part = scene.write(range(4))
+    assert {f"__{rank}_own.pt" for rank in range(4)} <= set(part.files)
+    scene.seal(part, world_size=4)
+    loaded = scene.load()
+    assert all(torch.equal(loaded[key], value) for key, value in shared_state().items())
+
+
+def test_of_a_node_one_of_whose_parts_fails_nothing_stays(scene, monkeypatch, eight_cores):
+    for rank in range(2):
+        seal_slot(scene.shm, rank, 5, shared_state(), world_size=2)
+    together, create = threading.Barrier(2, timeout=20), LocalFolder.create
+
+    def fills_up(folder, name):
+        if name.endswith("_own.pt"):
+            together.wait()
+        if name == "__0_own.pt":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return create(folder, name)
+
+    monkeypatch.setattr(LocalFolder, "create", fills_up)
+    with pytest.raises(OSError, match="No space left"):
+        scene.write([0, 1])
+    assert scene.folder.names() == [MARK]
+
+
+def test_whoever_writes_a_slot_gives_way_like_the_thread_that_was_asked(scene, monkeypatch):
+    seal_slot(scene.shm, 0, 5, shared_state())
+    priorities = []
+    create = LocalFolder.create
+
+    def looks(folder, name):
+        priorities.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        return create(folder, name)
+
+    monkeypatch.setattr(LocalFolder, "create", looks)
+
+    def nice():
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 13)
+        scene.write([0])
+
+    asked = threading.Thread(target=nice)
+    asked.start()
+    asked.join()
+    assert set(priorities) == {13}
+
+
+def test_a_tensor_of_one_piece_tells_its_progress_on_the_way(scene):
+    seal_slot(scene.shm, 0, 5, {"model/weight": torch.ones(10 << 20)})
+    scene.write([0])
+    moved = [after - before for (before, _), (after, _) in pairwise(scene.told)]
+    assert max(moved) <= 8 << 20
+
+
+def test_checking_a_slot_counts_as_progress(scene):
+    path = seal_slot(scene.shm, 0, 5, shared_state())
+    note_crc(path)
+    scene.write([0])
+    header = parse_header(path.read_bytes())
+    written = sum(fact.size for fact in scene.write([0]).files.values())
+    assert scene.told[0][0] == header.data_size
+    assert scene.told[0][1] < header.data_size + 2 * written

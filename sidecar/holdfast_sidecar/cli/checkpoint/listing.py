@@ -57,6 +57,7 @@ def _document(shelf: Shelf) -> dict[str, Any]:
         ],
         "unbelieved": shelf.unbelieved,
         "torn": shelf.torn,
+        "left_alone": shelf.left_alone,
     }
 
 
@@ -71,6 +72,7 @@ def _lines(shelf: Shelf, now_unix_s: float) -> Iterator[str]:
         yield f"not believed: {name} ({why})"
     if shelf.torn:
         yield f"not sealed (torn, or being written now): {', '.join(shelf.torn)}"
+    yield from shelf.left_alone
 
 
 def _table(shelf: Shelf, job: str, now_unix_s: float) -> str:

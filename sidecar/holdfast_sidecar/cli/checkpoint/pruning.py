@@ -11,7 +11,13 @@ from typing import Any
 import click
 
 from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.checkpoints.retention import DAY_S, Removal, remove, superfluous
+from holdfast_sidecar.checkpoints.retention import (
+    DAY_S,
+    Removal,
+    recorded_files,
+    remove,
+    superfluous,
+)
 from holdfast_sidecar.cli import store_away
 from holdfast_sidecar.cli.checkpoint.options import dir_option, job_option, json_option
 from holdfast_sidecar.cli.checkpoint.shelf import Shelf, look
@@ -49,8 +55,9 @@ def prune_command(
       holdfast checkpoint prune --dir /ckpt --keep 2
       holdfast checkpoint prune --dir /ckpt --older-than 7d --dry-run
 
-    The newest one that can be resumed from always stays, and so does the newest good one. With
-    --json nothing is removed unless you say --yes.
+    The newest one that can be resumed from always stays, and so does the newest good one. What
+    Holdfast did not make under your account stays too. With --json nothing is removed unless you
+    say --yes.
 
     \b
     Exit code: 0 removed, or nothing to remove
@@ -74,7 +81,7 @@ def prune_command(
         if removal.kept.identifier not in in_use
     ]
     if as_json:
-        removed = _remove(gone) if yes and not dry_run else []
+        removed = _remove(gone, shelf) if yes and not dry_run else []
         click.echo(json.dumps(_document(gone, removed), indent=2))
     else:
         click.echo(_page(gone, shelf, now_unix_s))
@@ -82,7 +89,7 @@ def prune_command(
             return
         if not yes and not _is_wanted(len(gone)):
             sys.exit(1)
-        removed = _remove(gone)
+        removed = _remove(gone, shelf)
         click.echo(f"removed {len(removed)} of {len(gone)}")
     is_done = dry_run or len(removed) == len(gone) or (as_json and not yes)
     sys.exit(0 if is_done else 1)
@@ -102,7 +109,8 @@ def _in_use(effective: Effective, job: str | None) -> Collection[str]:
 
 def _page(gone: Sequence[Removal], shelf: Shelf, now_unix_s: float) -> str:
     if not gone:
-        return f"nothing to remove: {len(shelf.kept)} checkpoints in {shelf.root}, all wanted"
+        wanted = f"nothing to remove: {len(shelf.kept)} checkpoints in {shelf.root}, all wanted"
+        return "\n".join([wanted, *shelf.left_alone])
     rows = [
         (
             removal.kept.folder.name,
@@ -114,7 +122,8 @@ def _page(gone: Sequence[Removal], shelf: Shelf, now_unix_s: float) -> str:
     ]
     total = sum(removal.kept.manifest.size_bytes for removal in gone)
     listed = table(("goes", "age", "size", "because"), rows)
-    return f"{listed}\n{len(gone)} of {len(shelf.kept)} checkpoints, {size(total)}"
+    summed = f"{len(gone)} of {len(shelf.kept)} checkpoints, {size(total)}"
+    return "\n".join([listed, summed, *shelf.left_alone])
 
 
 def _is_wanted(count: int) -> bool:
@@ -126,9 +135,11 @@ def _is_wanted(count: int) -> bool:
         return False
 
 
-def _remove(gone: Sequence[Removal]) -> list[str]:
+def _remove(gone: Sequence[Removal], shelf: Shelf) -> list[str]:
     """Names of what is gone; what could not be removed is told on stderr."""
-    removed = {folder.name for folder in remove(removal.kept.folder for removal in gone)}
+    (job,) = shelf.jobs  # checked before
+    folders = (removal.kept.folder for removal in gone)
+    removed = {folder.name for folder in remove(folders, job, recorded_files(shelf.kept))}
     for removal in gone:
         if removal.kept.folder.name not in removed:
             click.echo(f"holdfast: {removal.kept.folder.url} could not be removed", err=True)

@@ -11,6 +11,7 @@ from holdfast_sidecar.checkpoints.ledger import (
     lineage,
     reasons_against,
     torn_folders,
+    untouched,
 )
 from holdfast_sidecar.cli.checkpoint.storage import find_root, read_kept, read_secret, reading
 from holdfast_sidecar.configuration import Effective
@@ -33,6 +34,9 @@ class Shelf:
     """Identifier -> place in the order in which its job would try them, from 1."""
     living: frozenset[str] = frozenset()
     """Identifiers of the newest checkpoint of each job and of those that it goes back to."""
+
+    left_alone: list[str] = field(default_factory=list)
+    """A line on each kind of folder there that does not bear Holdfast's mark."""
 
     @property
     def jobs(self) -> list[str]:
@@ -77,4 +81,5 @@ def look(effective: Effective, job: str | None, given: str | None) -> Shelf:
     with reading(root):
         against = reasons_against(root, kept, job, key)
         torn = [folder.name for folder in torn_folders(root)]
-    return Shelf(root, kept, against, torn, foreign, resume, living)
+        left_alone = untouched(root).describe(root)
+    return Shelf(root, kept, against, torn, foreign, resume, living, left_alone)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import click
 
+from holdfast.owned import owned_file
+from holdfast.removing import unlink
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.dashboards.shipped import shipped_boards, shipped_folder
 
@@ -46,4 +48,4 @@ def _write(path: Path, content: bytes) -> None:
         unfinished.write_bytes(content)
         unfinished.replace(path)
     finally:
-        unfinished.unlink(missing_ok=True)
+        unlink(owned_file(unfinished), missing_ok=True)

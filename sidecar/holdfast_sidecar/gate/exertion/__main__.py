@@ -12,6 +12,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from holdfast.ending_processes import signal_child
+from holdfast.permit import own_child
 from holdfast_sidecar import precedence
 from holdfast_sidecar.gate.errand import Errand, Result
 from holdfast_sidecar.records.codec import decode, encode
@@ -70,7 +72,7 @@ def gather(errand: Errand, workers: Sequence[Worker], folder: Path) -> Result:
         result = _follow(worker, tells=rank == 0)
         if result is None or result.error:
             for other in workers:
-                other.kill()
+                signal_child(own_child(other))
             why = _why_it_failed(worker, _errors(folder, rank)) if result is None else result.error
             return Result(error=f"{errand.device} {rank}: {why}")
         results.append(result)

@@ -119,7 +119,7 @@ def _mark(row: Row, attention: Attention) -> Span:
 def _phase(rank: RankView) -> Span:
     if is_dead(rank):
         return Span("lost" if is_lost(rank) else "gone", Look.BAD)
-    name = PHASES.get(rank.phase, rank.phase)
+    name = rank.busy or PHASES.get(rank.phase, rank.phase)
     is_now = rank.alive and not rank.silence
     return Span(visible(name, is_ascii=True), Look.PLAIN if is_now else Look.DIM)
 

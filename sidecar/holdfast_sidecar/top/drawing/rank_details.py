@@ -39,7 +39,7 @@ def details(rank: RankView, view: LiveView) -> Iterator[str]:
 
 def _phase(rank: RankView, now_unix_s: float) -> str:
     dead = "lost" if is_lost(rank) else "gone"
-    phase = dead if is_dead(rank) else rank.phase or "not known"
+    phase = dead if is_dead(rank) else rank.busy or rank.phase or "not known"
     if rank.heard_unix_s is not None:
         return f"{phase}, last heard {span(max(now_unix_s - rank.heard_unix_s, 0.0))} ago"
     since = f" for {span(now_unix_s - rank.phase_since_unix_s)}"

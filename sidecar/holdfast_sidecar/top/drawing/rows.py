@@ -64,7 +64,9 @@ def _is_looked_for(rank: RankView, words: str) -> bool:
     life = "" if rank.alive else "gone"
     slow = "" if rank.slowdown is None else "slow"
     return passes(
-        words, (rank.node, rank.phase, rank.cause, life, slow, rank.silence), (rank.rank,)
+        words,
+        (rank.node, rank.phase, rank.busy, rank.cause, life, slow, rank.silence),
+        (rank.rank,),
     )
 
 

@@ -1,0 +1,1 @@
+"""`bench harmless`: healthy but odd jobs, with Holdfast and without it, and what that changed."""

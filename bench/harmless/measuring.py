@@ -1,0 +1,139 @@
+"""Running odd jobs: their plain twins once, with Holdfast often; and in turns, for their speed."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any
+
+from bench.benchmark import Benchmark, NotRun, Sample, Task
+from bench.harmless import faults
+from bench.harmless.figures import COULD_NOT_RUN, SPEED, figures, is_decided, slowing
+from bench.harmless.job import Job, Run
+from bench.harmless.jobs import JOBS, QUICK, TIMED
+from bench.harmless.outcome import Expected, Outcome, harms, not_disturbed
+
+PAIRS = 5
+MOST_PAIRS = 9
+"""Some jobs' pairs differ by more than others': these are measured until it is decided."""
+
+
+def tasks(quick: bool) -> list[Task]:
+    """Every job, row by row; then the pairs, and faults."""
+    if quick:
+        chosen = [job for job in JOBS if job.name in QUICK]
+        return [_task(job, 1) for job in chosen]
+    odd = [_task(job, seed) for job in JOBS for seed in range(1, job.runs + 1)]
+    timed = [
+        Task(SPEED, f"{SPEED}/{job.name}", partial(compare_speed, job)) for job in timed_jobs()
+    ]
+    return [*odd, *timed, *faults.tasks()]
+
+
+def _task(job: Job, seed: int) -> Task:
+    return Task(job.row, f"{job.name}/{seed}", partial(measure, job, seed))
+
+
+def measure(job: Job, seed: int) -> list[Sample]:
+    """One run with Holdfast, held against the job's plain twin; the seed draws the disturbances."""
+    sample: Sample = {"job": job.name, "seed": seed}
+    try:
+        expected = Expected(_twin(job), job.starts, job.starts_anew, job.may_refuse)
+        with Run(job, seed, is_held=True) as run:
+            held = run.measure()
+    except NotRun as reason:
+        return _told({**sample, COULD_NOT_RUN: str(reason)})
+    found, missing = harms(expected, held), not_disturbed(expected, held)
+    if found:
+        sample |= {"harms": found, "notes": missing}
+        sample |= {"tail": list(held.tail), "codes": dict(held.codes)}
+    elif missing:
+        sample[COULD_NOT_RUN] = "; ".join(missing)
+    else:
+        sample["harms"] = []
+    return _told({**sample, "resumed": {rank: list(s) for rank, s in held.resumed.items()}})
+
+
+def _told(sample: Sample) -> list[Sample]:
+    for line in (*sample.get("harms", ()), sample.get(COULD_NOT_RUN, "")):
+        if line:
+            print(f"  {sample['job']}: {line}", file=sys.stderr, flush=True)
+    return [sample]
+
+
+def _twin(job: Job) -> dict[str, Any]:
+    """Rank -> what it leaves without Holdfast. NotRun, and no second try, where it fails."""
+    plain = dataclasses.replace(job, options=(), starts=1) if job.is_shared else job.undisturbed()
+    found = _run_plain(plain)
+    if isinstance(found, str):
+        raise NotRun(found)
+    return found
+
+
+@cache
+def _run_plain(job: Job) -> dict[str, Any] | str:
+    try:
+        with Run(job, 1, is_held=False) as run:
+            outcome = run.measure()
+        _must_be_whole(outcome)
+    except NotRun as reason:
+        return f"without Holdfast: {reason}"
+    return dict(outcome.results)
+
+
+def _must_be_whole(outcome: Outcome) -> None:
+    if outcome.notes:
+        raise NotRun("; ".join(outcome.notes))
+    if any(outcome.codes.values()) or None in outcome.codes.values():
+        tail = " | ".join(outcome.tail[-3:])
+        raise NotRun(f"ended with {dict(outcome.codes)}: {tail}")
+
+
+def timed_jobs() -> list[Job]:
+    """Those whose time is compared: a fixed amount of work, whatever else they do."""
+    by_name = {job.name: job for job in JOBS}
+    return [
+        dataclasses.replace(
+            by_name[name],
+            environment=tuple({**dict(by_name[name].environment), **environment}.items()),
+            odd_s=seconds,
+            options=("--checkpoint-dir", "{checkpoints}", "--checkpoint-every", "100steps")
+            if by_name[name].script[0] == "training.py"
+            else (),
+        )
+        for name, (seconds, environment) in TIMED.items()
+    ]
+
+
+def compare_speed(
+    job: Job, measure_one: Callable[[Job, bool], float] | None = None
+) -> list[Sample]:
+    """Pairs, who is first by turns, until it is decided whether the job is slowed."""
+    seconds_of = measure_one or _seconds
+    samples: list[Sample] = []
+    while len(samples) < PAIRS or (len(samples) < MOST_PAIRS and not is_decided(slowing(samples))):
+        pair = len(samples)
+        first, second = (False, True) if pair % 2 else (True, False)
+        found = {first: seconds_of(job, first)}
+        found[second] = seconds_of(job, second)
+        samples.append(
+            {"job": job.name, "pair": pair, "held_s": found[True], "plain_s": found[False]}
+        )
+    return samples
+
+
+def _seconds(job: Job, is_held: bool) -> float:
+    with Run(job, 1, is_held=is_held) as run:
+        outcome = run.measure()
+    _must_be_whole(outcome)
+    return outcome.seconds
+
+
+def rows(jobs: Sequence[Job]) -> tuple[str, ...]:
+    """What can be measured in one sitting each."""
+    return (*dict.fromkeys(job.row for job in jobs), SPEED, faults.ROW)
+
+
+BENCHMARK = Benchmark(name="harmless", rows=rows(JOBS), tasks=tasks, figures=figures)
