@@ -30,6 +30,9 @@ from holdfast_sidecar.records.plan import Plan
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCHER = Path(__file__).parent / "programs" / "launcher.py"
 LOOK_S = 0.01
+ACQUAINTED_S = 3.0
+"""After an attempt's sidecars told where they answer, in which all are asked whether they live."""
+
 BRISK = ("policy.budget=1000000", "policy.backoff_s=0.01", "policy.backoff_limit_s=0.01")
 """Nodes are lost more often here than a job should put up with."""
 
@@ -142,18 +145,31 @@ class Company:
         raise NotRun(f"{what}: not within {within_s:g} s")
 
     def wait_running(self, within_s: float = 60.0) -> Plan:
-        """Until an attempt runs whose members all say so, and all sidecars beat."""
+        """Until an attempt runs whose members all say so, and all sidecars beat and know of one
+        another: before, there is no witness but the heartbeats, and patience is 30 s."""
+        told_s: dict[object, float] = {}
+
+        def is_acquainted(attempt: int, node: NodeReport | None) -> bool:
+            if node is None or not node.echo_address:
+                return False
+            now_s = time.monotonic()
+            since_s = told_s.setdefault((attempt, node.incarnation, node.echo_address), now_s)
+            return now_s - since_s >= ACQUAINTED_S
 
         def is_running() -> bool:
             view = self.view()
             plan = decode(Plan, view.section(Section.PLAN).get(CURRENT, ""))
             if plan is None or plan.state != "running":
                 return False
-            agents = view.section(Section.AGENTS)
+            agents, nodes = view.section(Section.AGENTS), view.section(Section.NODES)
             wanted = (f'"attempt":{plan.attempt},', '"state":"running"')
             told = [agents.get(member.node, "") for member in plan.members]
-            is_told = all(word in text for text in told for word in wanted)
-            return is_told and not self.findings(view)
+            if not all(word in text for text in told for word in wanted) or self.findings(view):
+                return False
+            known = [decode(NodeReport, nodes.get(member.node, "")) for member in plan.members]
+            others = len(plan.members) > 1
+            acquainted = [not others or is_acquainted(plan.attempt, one) for one in known]
+            return all(acquainted)
 
         self.wait_until(is_running, within_s, "all members run")
         plan = self.plan()
