@@ -131,7 +131,7 @@ class Boundary:
         if self.rounds is not None:
             Guard(lambda: count_error(self.recording)).run("last snapshot", self.rounds.leave)
         if self._armed is not None:
-            self._withdraw(self._armed, ReplyState.VOID)
+            self._withdraw(self._armed, ReplyState.LEFT)
 
     def _go_round(
         self, rounds: Rounds, order: Order | None, step: int, position: Callable[[], Position]

@@ -176,6 +176,7 @@ class ReplyState(IntEnum):
     VOID = 5  # not all ranks arrived in time, or the order was withdrawn
     FAILED = 6
     COPIED = 7  # the snapshot of that step is sealed and held until the order is withdrawn
+    LEFT = 8  # its loop ended before the step
 
 
 WORDS_OFFSET = 512

@@ -36,6 +36,10 @@ from holdfast_sidecar.stopwatch import Stopwatch
 
 log = logging.getLogger(__name__)
 
+SLOW_S = 30.0
+"""A checkpoint that is written for less says nothing of storage: the writer gives way to the ranks,
+and loads torch first. Where one is due every few seconds, some are skipped."""
+
 RESCUE_STILL_S = 60.0
 """A rescue that has not moved a byte for so long is not waited for: training would stand still for
 storage that may be away for hours, to save what was computed since the last checkpoint."""
@@ -64,8 +68,10 @@ class CheckpointKeeping:
         """On which occasion storage was last asked for all it has; the ledger as it was then."""
         self._rescued = ""
         self._precautions = precaution.Precautions()
-        self.slow = ""
+        self._skipped_for = ""
         """The checkpoint that is still being written though the next was due; else empty."""
+        self.slow = ""
+        """The same, once it has been written for so long that it says something of storage."""
 
     def keep(
         self,
@@ -98,7 +104,7 @@ class CheckpointKeeping:
         plan = cluster.plan
         run = f"{plan.began_unix_s:.6f}" if plan is not None and plan.began_unix_s else ""
         before = of_run(cluster.tally, run)
-        tally = with_skipped(with_ended(before, order, entry), self.slow)
+        tally = with_skipped(with_ended(before, order, entry), self._skipped_for)
         if tally != cluster.tally:
             told = encode(dataclasses.replace(tally, run=run or tally.run))
             self._store.order(lease, Section.CHECKPOINT, TALLY, told, cluster.tally_text)
@@ -107,7 +113,7 @@ class CheckpointKeeping:
         """Whatever the plan: what only waits for its writers."""
         order = cluster.checkpoint
         if order is None or order.state != "writing":
-            self.slow = ""
+            self._skipped_for = self.slow = ""
         else:
             self._orders.follow_writing(lease, cluster, order, now)
 
@@ -210,9 +216,11 @@ class CheckpointKeeping:
         furthest = max((r.step for r in ranks.values()), default=0)
         if every_steps:
             due = furthest >= order.step + every_steps
-        if due and self.slow != order.identifier:
-            self.slow = order.identifier
-            log.warning("checkpoint %s is still being written: the next is skipped", self.slow)
+        if due and self._skipped_for != order.identifier:
+            self._skipped_for = order.identifier
+            log.info("checkpoint %s is still being written: the next is skipped", order.identifier)
+        written_s = self._watch.elapsed("written", order.identifier, circumstances.now)
+        self.slow = self._skipped_for if written_s >= SLOW_S else ""
 
     def _save_before(self, leaving: Preemption, lease: Lease, cluster: Cluster, plan: Plan) -> None:
         """Members must go: save what can be saved before they do."""

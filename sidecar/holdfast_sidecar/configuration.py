@@ -19,7 +19,7 @@ from typing import Any, get_type_hints
 from holdfast import environment as names
 from holdfast_sidecar import ladder
 from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.home import expand
+from holdfast_sidecar.home import expand, personal_directory
 from holdfast_sidecar.setting_values import Value, parse_duration, read_value, write_value
 from holdfast_sidecar.settings import Settings
 
@@ -119,7 +119,7 @@ def search_path(environment: Mapping[str, str]) -> list[Path]:
     """Where a settings file is looked for when none is named."""
     found = [Path(FILE_NAME), Path("/etc/holdfast") / FILE_NAME]
     with contextlib.suppress(BadInput):  # a user without a home directory has none of its own
-        personal = expand(environment.get("XDG_CONFIG_HOME") or "~/.config")
+        personal = personal_directory(environment.get("XDG_CONFIG_HOME"), "~/.config")
         found.insert(1, personal / "holdfast" / FILE_NAME)
     return found
 

@@ -17,6 +17,11 @@ def expand(path: str | os.PathLike[str]) -> Path:
         raise BadInput(f"{path}: this user has no home directory; write the whole path") from None
 
 
+def personal_directory(given: str | None, usual: str) -> Path:
+    """One of the XDG directories, from its variable: a relative one is invalid, and ignored."""
+    return expand(given if given and given.startswith("/") else usual)
+
+
 def user_name() -> str:
     """What people know this user by; its number where it has no name."""
     try:

@@ -30,7 +30,14 @@ from holdfast_sidecar.records.plan import TERMINAL, Plan
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.snapshot import SnapshotReport
 from holdfast_sidecar.settings import Settings
-from holdfast_sidecar.staying import TELLING, WRITING, Stay, read_stay, write_stay
+from holdfast_sidecar.staying import (
+    TELLING,
+    WRITING,
+    Stay,
+    read_stay,
+    write_last_word,
+    write_stay,
+)
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +65,7 @@ class Parting:
     _plan: Plan | None = None
     _part: SavedPart | None = None
     _is_over: bool = field(default=False)
+    _last_word: str = ""
 
     def hurry(self) -> None:
         """Nobody waits any more until the end was heard. From another thread."""
@@ -77,7 +85,7 @@ class Parting:
             stay = WRITING
         elif stayed_s < TELLING.most_s and self._has_last_words(orders) and self.is_awaited(now_s):
             stay = TELLING
-        self._mark(stay)
+        self._mark(stay, "" if order is None else order.trouble)
         return stay is not None
 
     @property
@@ -97,9 +105,14 @@ class Parting:
         is_over = plan is not None and plan.state in TERMINAL
         return is_over and orders.store_up and orders.is_leader
 
-    def _mark(self, stay: Stay | None) -> None:
+    def _mark(self, stay: Stay | None, trouble: str) -> None:
+        """Say what is waited for; at the end, what came of a checkpoint that was waited for."""
         try:
-            if stay is None:
+            if trouble and stay is not WRITING and read_stay(self.marker) == WRITING:
+                self._last_word = trouble
+            if stay is None and self._last_word:
+                write_last_word(self.marker, self._last_word)
+            elif stay is None:
                 unlink(owned_file(self.marker), missing_ok=True)
             elif read_stay(self.marker) != stay:
                 log.info("staying: %s", stay.words)

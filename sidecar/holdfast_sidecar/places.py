@@ -12,7 +12,7 @@ from pathlib import Path
 from holdfast.own_directory import NotPrivate, open_private
 from holdfast.page import TRACES
 from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.home import expand
+from holdfast_sidecar.home import expand, personal_directory
 from holdfast_sidecar.settings import PathSettings
 
 LONGEST_NAME = 63
@@ -149,7 +149,7 @@ def usual_state_root() -> Path:
     container knows no name for) it is below the root directory."""
     base = Path("/")
     with contextlib.suppress(BadInput):
-        base = expand(os.environ.get("XDG_STATE_HOME") or "~/.local/state")
+        base = personal_directory(os.environ.get("XDG_STATE_HOME"), "~/.local/state")
     return base / "holdfast"
 
 

@@ -1,4 +1,4 @@
-"""Why a sidecar that may leave stays, in a file that its launcher reads."""
+"""Why a sidecar that may leave stays, in a file that its launcher reads, and what it says last."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ of a few gigabytes takes to a local disk."""
 TELLING = Stay("the next scrape is to hear of the end", 20.0, gives_way=True)
 """For a Prometheus to come by and hear how the run ended: an interval of 15 s, and some."""
 
+_LAST = "last: "
+
 
 def write_stay(path: Path, stay: Stay) -> None:
     """Leave word. Raises OSError."""
@@ -36,3 +38,17 @@ def read_stay(path: Path) -> Stay | None:
     except (OSError, ValueError):
         return None
     return next((stay for stay in (WRITING, TELLING) if stay.words == words), None)
+
+
+def write_last_word(path: Path, line: str) -> None:
+    """Leave what people at the console are to hear of what was waited for. Raises OSError."""
+    path.write_text(_LAST + line, encoding="utf-8")
+
+
+def read_last_word(path: Path) -> str:
+    """What was left so; empty: nothing."""
+    try:
+        words = path.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return ""
+    return words.removeprefix(_LAST) if words.startswith(_LAST) else ""

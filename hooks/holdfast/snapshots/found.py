@@ -46,12 +46,18 @@ class Found:
         self.snapshots.pop(name).slot.clear()
 
     def keep_only(self, kept: Name | None, pause: Callable[[float], None] = time.sleep) -> None:
-        """Clear every slot but this one: what lay ahead of where the job goes on is abandoned."""
+        """Clear every slot but this one: what lay ahead of where the job goes on is abandoned.
+
+        What lies behind it is only in the way, and may still be on its way to storage.
+        """
         for slot in self.slots:
             header = slot.header()
             if header is None or header.sealed_step is None:
                 continue
-            if (header.attempt, header.sealed_step) != kept and not _clear(slot, pause):
+            name = (header.attempt, header.sealed_step)
+            if kept is not None and name < kept and header.sealed_step < kept[1]:
+                slot.clear()
+            elif name != kept and not _clear(slot, pause):
                 log.warning("holdfast: %s is being read and could not be cleared", slot.path.name)
 
 

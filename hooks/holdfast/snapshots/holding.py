@@ -58,10 +58,10 @@ class Holding:
             self._keep(self.order)
         return self.boundary == step
 
-    def answer(self, step: int) -> None:
-        """Say so if what is wanted is in its slot, or will not be."""
+    def answer(self, step: int, is_last: bool = False) -> None:
+        """Say so if what is wanted is in its slot, or will not be. `is_last`: the loop ends."""
         order, boundary = self.order, self.boundary
-        if not self._is_awaited or order is None or step < order.step:
+        if not self._is_awaited or order is None or (step < order.step and not is_last):
             return
         newest = self.taking.newest
         if boundary is not None and self.taking.has(boundary):
@@ -73,7 +73,8 @@ class Holding:
             self.on_copied(order.identifier)
         elif boundary is None or not self.taking.is_copying(boundary):
             self._is_awaited = False
-            self._reply(order, ReplyState.FAILED if self.taking.obstacle else ReplyState.VOID)
+            none = ReplyState.LEFT if is_last and boundary is None else ReplyState.VOID
+            self._reply(order, ReplyState.FAILED if self.taking.obstacle else none)
 
     def _arm(self, order: Order, older: int, newer: int) -> None:
         """Awaited from now on, or found already: the last one may be the very one."""

@@ -18,8 +18,6 @@ from holdfast.snapshots.slot import Author
 from holdfast.snapshots.taking import Taking
 
 _SNAPSHOT, _PEER = OrderKind.SNAPSHOT, OrderKind.PEER
-_END = 1 << 62
-"""Beyond any step."""
 
 
 @dataclass
@@ -73,8 +71,8 @@ class Rounds:
     def leave(self) -> None:
         """The loop ends: what is wanted for a later step will not be reached."""
         self.taking.leave()
-        self._checkpoint.answer(_END)
-        self._peer.answer(_END)
+        for order in (self._checkpoint, self._peer):
+            order.answer(self._crossed[1] if self._crossed else 0, is_last=True)
 
     def _plan(self, step: int, position: Callable[[], Position], cadence: Order | None) -> None:
         """After the first step, at which optimizers make their state, unless it was loaded.

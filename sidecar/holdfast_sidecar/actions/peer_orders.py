@@ -10,7 +10,7 @@ from holdfast_sidecar.actions.arming import write_to_pages
 from holdfast_sidecar.pages import RankPage
 from holdfast_sidecar.records.snapshot import PeerOrder
 
-FAILED = frozenset({ReplyState.MISSED, ReplyState.VOID, ReplyState.FAILED})
+FAILED = frozenset({ReplyState.MISSED, ReplyState.LEFT, ReplyState.VOID, ReplyState.FAILED})
 
 
 def arm_peer(order: PeerOrder, pages: Iterable[RankPage], now_ns: int) -> bool:

@@ -6,13 +6,18 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry, SavedPart
+from holdfast_sidecar.records.checkpoint import (
+    LOOP_ENDED,
+    CheckpointOrder,
+    LedgerEntry,
+    SavedPart,
+)
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.settings import CheckpointSettings, SidecarSettings
 
-BUSY_ENDINGS = frozenset({"missed", "void", "failed"})
+BUSY_ENDINGS = frozenset({"missed", "left", "void", "failed"})
 
 WRITING = frozenset({"saving", "saved"})
 """One rank in these says that all of them arrived: they began together."""
@@ -184,8 +189,10 @@ def judge(
         return Complete(tuple(parts))
     if is_copied(order, plan, nodes):
         return Copied()
-    if early := [r.rank for r in ranks.values() if r.ending and r.step < order.step]:
-        return Void(f"rank {min(early)} ended before step {order.step}")
+    if early := [r for r in ranks.values() if r.ending and r.step < order.step]:
+        if all(rank.has_finished for rank in early):
+            return Void(LOOP_ENDED)
+        return Void(f"rank {min(rank.rank for rank in early)} ended before step {order.step}")
     limit_s = order.deadline_s
     if any(state in WRITING for state in states.values()):
         limit_s += order.write_timeout_s
@@ -199,7 +206,7 @@ def _trouble(
 ) -> str:
     for rank, state in sorted(states.items()):
         if state in BUSY_ENDINGS:
-            return f"rank {rank}: {state}"
+            return LOOP_ENDED if state == "left" else f"rank {rank}: {state}"
     if errors := [part.error for part in parts if part.error]:
         return errors[0]
     if len(steps := boundaries(parts)) > 1:

@@ -130,7 +130,7 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         self._barrier = ExitBarrier()
         context = context_for(self._context, plan)
         make_if_possible(context.places.evidence(plan.attempt))
-        for line in announce(assignment):
+        for line in announce(assignment, context.job):
             logger.info("%s", line)
         started = self._start_in(context, worker_group)
         if self._standby is not None:

@@ -24,7 +24,7 @@ class CheckpointNews:
         if order.state == "complete":
             had_trouble, self._trouble = bool(self._trouble), ""
             return f"checkpoints are written again: step {order.step}" if had_trouble else ""
-        if order.came_too_late or order.is_overtaken or order.reason == self._trouble:
+        if not order.trouble or order.reason == self._trouble:
             return ""
         self._trouble = order.reason
-        return f"the checkpoint of step {order.step} came to nothing: {order.reason}"
+        return order.trouble

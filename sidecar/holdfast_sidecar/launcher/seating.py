@@ -40,18 +40,18 @@ def context_for(context: RankContext, plan: Plan) -> RankContext:
     )
 
 
-def announce(assignment: Assignment) -> list[str]:
+def announce(assignment: Assignment, job: str) -> list[str]:
     """What people are told when an attempt starts: after a failure its cause, then the place."""
     why = assignment.plan.message
-    return [*([f"restarted after: {why}"] if why else []), describe(assignment)]
+    return [*([f"restarted after: {why}"] if why else []), describe(assignment, job)]
 
 
-def describe(assignment: Assignment) -> str:
-    """This node's place, for people."""
+def describe(assignment: Assignment, job: str) -> str:
+    """This node's place, for people, and by which name commands know the job."""
     plan, member = assignment.plan, assignment.member
     last = member.first_rank + member.slots - 1
     resuming = f", resuming from {plan.resume[0].words}" if plan.resume else ""
     return (
-        f"attempt {plan.attempt}: node rank {member.node_rank} of {len(plan.members)}, "
+        f"job {job}, attempt {plan.attempt}: node rank {member.node_rank} of {len(plan.members)}, "
         f"ranks {member.first_rank}-{last} of {plan.world_size}{resuming}"
     )

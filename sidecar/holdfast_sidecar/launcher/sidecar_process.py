@@ -28,7 +28,7 @@ from holdfast_sidecar.launcher.preemption import AGAIN_S
 from holdfast_sidecar.launcher.sidecar_log import SidecarLog
 from holdfast_sidecar.naming import how_it_ended
 from holdfast_sidecar.places import Places
-from holdfast_sidecar.staying import read_stay
+from holdfast_sidecar.staying import read_last_word, read_stay
 from holdfast_sidecar.threads import MORE_THREADS, NONE_LEFT, start_patiently
 
 logger = logging.getLogger(__name__)
@@ -110,6 +110,8 @@ class SidecarProcess:
             signal_child(own_child(process), LEAVE)
         with _asked_again() as again:
             self._await(process, again)
+        if line := read_last_word(self._shipping):
+            logger.warning("%s", line)
         if process.poll() is None:
             logger.warning("the sidecar did not leave in time: killed")
             signal_child(own_child(process))

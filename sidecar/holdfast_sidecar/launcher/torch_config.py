@@ -186,6 +186,8 @@ def check_script(given: Namespace) -> None:
             raise BadInput(f"there is no module {name} to run")
     elif not Path(name).exists():
         raise BadInput(f"there is no script {name}")
+    elif Path(name).is_dir() and not (Path(name) / "__main__.py").exists():
+        raise BadInput(f"{name} is a directory without a __main__.py: give the script in it")
 
 
 def has_module(name: str) -> bool:

@@ -9,6 +9,8 @@ from holdfast.page import checkpoint_name
 ATTEMPT_ENDED = "the attempt ended"
 """Why an order is void whose ranks went before they came to its step."""
 
+LOOP_ENDED = "the loop ended before that step"
+
 
 @dataclass(frozen=True)
 class CheckpointOrder:
@@ -60,8 +62,15 @@ class CheckpointOrder:
 
     @property
     def is_overtaken(self) -> bool:
-        """Its attempt ended before all ranks had copied: nothing is wrong with saving."""
-        return self.state == "void" and self.reason == ATTEMPT_ENDED
+        """Its attempt or the loop ended before all had copied: nothing is wrong with saving."""
+        return self.state == "void" and self.reason in (ATTEMPT_ENDED, LOOP_ENDED)
+
+    @property
+    def trouble(self) -> str:
+        """What people hear of one that failed; empty: nothing is wrong with saving."""
+        if self.state != "void" or self.came_too_late or self.is_overtaken:
+            return ""
+        return f"the checkpoint of step {self.step} came to nothing: {self.reason}"
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from holdfast.storage import open_folder
@@ -32,6 +33,7 @@ from holdfast_sidecar.desk.questions import (
 from holdfast_sidecar.records.checkpoint import LedgerEntry, SavedPart
 from holdfast_sidecar.settings import CheckpointSettings
 from holdfast_sidecar.writer.lane import Tell
+from holdfast_sidecar.writer.sealed_slot import open_slots
 
 log = logging.getLogger(__name__)
 
@@ -106,9 +108,13 @@ def _seal(storage: CheckpointDirectory, asked: Seal, tell: Tell) -> LedgerEntry:
 
 
 def _write(asked: WriteParts, tell: Tell) -> Part:
-    from holdfast_sidecar.writer.part import write_parts
+    order = asked.order
+    with open_slots(Path(asked.shm), asked.ranks, order.step, order.since) as slots:
+        # Not before: torch takes seconds to load where all cores are busy, and a rank that is
+        # started again in the meantime overwrites whatever slot nobody holds.
+        from holdfast_sidecar.writer.part import write_parts
 
-    return write_parts(asked, tell)
+        return write_parts(asked, slots, tell)
 
 
 def _hash(asked: HashFiles, tell: Tell) -> Part:

@@ -10,10 +10,8 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -40,41 +38,33 @@ from holdfast_sidecar.desk.questions import Part, WriteParts
 from holdfast_sidecar.writer.hashed_folder import HashedFolder
 from holdfast_sidecar.writer.index import Written, pack_written, written_file
 from holdfast_sidecar.writer.lane import Tell
-from holdfast_sidecar.writer.sealed_slot import SealedSlot, open_slot
+from holdfast_sidecar.writer.sealed_slot import SealedSlot
 
 log = logging.getLogger(__name__)
 
 
-def write_parts(asked: WriteParts, tell: Tell) -> Part:
-    """Write these ranks' parts, hash them and read them back. Raises OSError, NotOurs among them.
-
-    All slots are locked before the first is written: while that takes, the next attempt's ranks
-    may already want them.
-    """
+def write_parts(asked: WriteParts, slots: Sequence[SealedSlot], tell: Tell) -> Part:
+    """Write these slots, hash what was written and read it back. Raises OSError, NotOurs among
+    them."""
     torch.set_num_threads(1)
     start_s = time.monotonic()
     order, folder = asked.order, open_folder(asked.order.path)
-    with ExitStack() as opened:
-        slots = [
-            opened.enter_context(open_slot(Path(asked.shm), rank, order.step, order.since))
-            for rank in asked.ranks
-        ]
-        job = str(slots[0].state["account"]["job"])
-        claim_folder(folder, FolderMark(job, order.attempt, order.step, order.identifier))
-        progress = _Progress(sum(s.checked_bytes + 2 * s.size_bytes for s in slots), tell)
-        threads = WorkerThreads(progress.advance)
-        hashed = [HashedFolder(folder, threads.advance) for _ in slots]
-        try:
-            threads.run(
-                [
-                    partial(_make_part, own, slot, order.identifier, threads.advance)
-                    for own, slot in zip(hashed, slots, strict=True)
-                ]
-            )
-        except OSError:
-            for own in hashed:
-                own.remove_written()
-            raise
+    job = str(slots[0].state["account"]["job"])
+    claim_folder(folder, FolderMark(job, order.attempt, order.step, order.identifier))
+    progress = _Progress(sum(s.checked_bytes + 2 * s.size_bytes for s in slots), tell)
+    threads = WorkerThreads(progress.advance)
+    hashed = [HashedFolder(folder, threads.advance) for _ in slots]
+    try:
+        threads.run(
+            [
+                partial(_make_part, own, slot, order.identifier, threads.advance)
+                for own, slot in zip(hashed, slots, strict=True)
+            ]
+        )
+    except OSError:
+        for own in hashed:
+            own.remove_written()
+        raise
     facts = {name: fact for own in hashed for name, fact in own.facts.items()}
     return Part(facts, time.monotonic() - start_s)
 

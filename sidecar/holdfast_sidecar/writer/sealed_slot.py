@@ -7,8 +7,8 @@ import fcntl
 import mmap
 import os
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,6 +86,16 @@ def open_slot(shm: Path, rank: int, step: int, since: int = 0) -> Iterator[Seale
     finally:
         # The mapping goes with the last tensor that looks into it.
         os.close(descriptor)
+
+
+@contextmanager
+def open_slots(
+    shm: Path, ranks: Iterable[int], step: int, since: int = 0
+) -> Iterator[list[SealedSlot]]:
+    """All of these, before the first is written: while that takes, the next attempt's ranks may
+    already want them. Raises NoSlot."""
+    with ExitStack() as opened:
+        yield [opened.enter_context(open_slot(shm, rank, step, since)) for rank in ranks]
 
 
 def _find(shm: Path, rank: int, step: int, since: int) -> tuple[int, SlotHeader]:

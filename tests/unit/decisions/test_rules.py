@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from holdfast_sidecar.records.checkpoint import CheckpointOrder, FileFact, Saved
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.rank import FINISHED, RankReport
 from holdfast_sidecar.settings import CheckpointSettings, PolicySettings, SidecarSettings
 
 
@@ -295,6 +296,22 @@ def test_progress_is_bytes_of_this_order_and_nodes_that_are_through() -> None:
 def test_an_order_is_void_for_all_as_soon_as_it_can_not_be_complete(verdict: object) -> None:
     assert isinstance(verdict, checkpointing.Void)
     assert verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("states", "ranks"),
+    [
+        ({"a": "left", "b": "armed"}, None),
+        ({"a": "armed", "b": "armed"}, {0: rank(0, ending=FINISHED), 1: rank(1)}),
+    ],
+    ids=["said", "finished"],
+)
+def test_that_a_job_ends_before_the_step_is_no_trouble(
+    states: dict[str, str], ranks: dict[int, RankReport] | None
+) -> None:
+    verdict = judged(states, ranks=ranks)
+    assert isinstance(verdict, checkpointing.Void)
+    assert dataclasses.replace(ORDER, state="void", reason=verdict.reason).is_overtaken
 
 
 def test_a_schedule_by_time_waits_and_one_by_steps_arms_ahead() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from simulated_job import SimulatedJob
 
+from holdfast_sidecar.checkpoint_keeping import SLOW_S
 from holdfast_sidecar.decisions import shipping
 from holdfast_sidecar.decisions.checkpointing import Complete, Pending, Void
 from holdfast_sidecar.desk.asked_storage import Unanswered
@@ -224,6 +225,10 @@ def test_a_slow_write_skips_the_next_checkpoint_and_says_so(tmp_path: Path) -> N
     order = job.checkpoint
     assert order is not None
     job.run(6)
+    assert job.checkpoint == order
+    told = [n.coordinator.orders().skipped for n in job.nodes.values()]
+    assert told == ["", ""], "the writer gives way to the ranks: that is no slow storage yet"
+    job.run(SLOW_S)
     assert job.checkpoint == order
     told = [n.coordinator.orders().skipped for n in job.nodes.values()]
     assert sorted(told) == ["", order.identifier]

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from holdfast_sidecar.launcher.checkpoint_news import CheckpointNews
-from holdfast_sidecar.records.checkpoint import ATTEMPT_ENDED, CheckpointOrder
+from holdfast_sidecar.records.checkpoint import ATTEMPT_ENDED, LOOP_ENDED, CheckpointOrder
 
 ORDER = CheckpointOrder("a", 0, 1, 40, "/ck/step-40-a", "armed", 10.0)
 
@@ -26,7 +26,7 @@ def test_a_trouble_is_told_once_and_so_is_its_end():
 
 def test_what_is_no_trouble_is_not_told():
     news = CheckpointNews()
-    for reason in ("rank 3: missed", ATTEMPT_ENDED):
+    for reason in ("rank 3: missed", ATTEMPT_ENDED, LOOP_ENDED):
         assert news.line(replace(ORDER, identifier=reason, state="void", reason=reason)) == ""
     refused = replace(ORDER, path="", state="void", reason="no checkpoint directory is configured")
     assert news.line(refused) == ""

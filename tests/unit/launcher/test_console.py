@@ -33,10 +33,10 @@ def test_a_restart_is_announced_with_its_cause() -> None:
         resume=[Candidate("c", "/c", 40)],
         message="crash on node a: rank 1 ended by SIGKILL (95% sure); holdfast explain 8a4a4178",
     )
-    assert announce(Assignment(plan, MEMBER)) == [
+    assert announce(Assignment(plan, MEMBER), "j") == [
         "restarted after: crash on node a: rank 1 ended by SIGKILL (95% sure); "
         "holdfast explain 8a4a4178",
-        "attempt 1: node rank 0 of 1, ranks 0-1 of 2, resuming from step 40",
+        "job j, attempt 1: node rank 0 of 1, ranks 0-1 of 2, resuming from step 40",
     ]
 
 
@@ -51,13 +51,15 @@ def test_a_restart_is_announced_with_its_cause() -> None:
 def test_a_snapshot_is_announced_as_one(step: int, fetches: dict[str, str], source: str) -> None:
     candidate = Candidate("snapshot", "", step, tier="snapshot", fetches=fetches)
     plan = Plan(1, 2, "running", members=[MEMBER], world_size=2, resume=[candidate])
-    (line,) = announce(Assignment(plan, MEMBER))
-    assert line == f"attempt 1: node rank 0 of 1, ranks 0-1 of 2, resuming from {source}"
+    (line,) = announce(Assignment(plan, MEMBER), "j")
+    assert line == f"job j, attempt 1: node rank 0 of 1, ranks 0-1 of 2, resuming from {source}"
 
 
 def test_a_first_attempt_has_no_cause() -> None:
     plan = Plan(0, 1, "running", members=[MEMBER], world_size=2)
-    assert announce(Assignment(plan, MEMBER)) == ["attempt 0: node rank 0 of 1, ranks 0-1 of 2"]
+    assert announce(Assignment(plan, MEMBER), "j") == [
+        "job j, attempt 0: node rank 0 of 1, ranks 0-1 of 2"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -54,6 +54,7 @@ def test_a_switch_for_no_hook_is_refused(
         (["--nonsense", "train.py"], "unrecognized arguments: --nonsense (see `holdfast run"),
         (["--spares=many", "train.py"], "argument --spares: invalid int value: 'many' (see"),
         (["nothere.py"], "there is no script nothere.py"),
+        (["/"], "/ is a directory without a __main__.py"),
         (["-m", "not_a_module.at_all"], "there is no module not_a_module.at_all"),
         (["--no-python", "not-a-program"], "there is no program not-a-program"),
         (["--nnodes=2", "train.py"], "more than one node needs a common Redis: give --redis URL"),

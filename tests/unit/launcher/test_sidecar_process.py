@@ -16,6 +16,7 @@ import pytest
 from holdfast_sidecar.launcher import sidecar_process
 from holdfast_sidecar.launcher.sidecar_process import SidecarProcess
 from holdfast_sidecar.places import Places
+from holdfast_sidecar.staying import write_last_word
 
 
 class Sleeper(SidecarProcess):
@@ -151,3 +152,16 @@ def test_a_sidecar_is_started_where_its_log_can_not_be_kept(tmp_path: Path) -> N
     beside = SidecarProcess(["--help"], Places(tmp_path, tmp_path / "file" / "node"))
     process = beside._launch()
     assert process.wait(60) == 0
+
+
+def test_the_last_word_of_a_sidecar_is_said_on_the_console(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    places = Places(tmp_path, tmp_path)
+    beside = Sleeper([], places)
+    beside.start()
+    write_last_word(places.shipping, "the checkpoint of step 7 came to nothing: rank 0: full")
+    assert beside._process is not None
+    beside._process.kill()
+    beside.stop()
+    assert "the checkpoint of step 7 came to nothing: rank 0: full" in caplog.messages

@@ -20,7 +20,7 @@ from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.snapshot import SnapshotReport
 from holdfast_sidecar.settings import CheckpointSettings, Settings, SidecarSettings
-from holdfast_sidecar.staying import TELLING, WRITING, read_stay
+from holdfast_sidecar.staying import TELLING, WRITING, read_last_word, read_stay
 
 SETTINGS = Settings(checkpoint=CheckpointSettings(dir="/ck"))
 PLAN = Plan(3, 7, "running", [Member("a", "i", 0, 0, 2)], 2)
@@ -113,6 +113,22 @@ def test_an_order_that_is_being_written_keeps_it_while_the_store_is_up(scene: Sc
     done = replace(writing, checkpoint=replace(WRITING_ORDER, state="complete"))
     assert not scene.parting.keeps(done, 1.0)
     assert not scene.parting.keeps(replace(writing, store_up=False), 1.0), "nobody would seal it"
+
+
+def test_what_became_of_a_checkpoint_that_was_waited_for_in_vain_is_its_last_word(
+    scene: Scene,
+) -> None:
+    writing = orders(checkpoint=WRITING_ORDER, store_up=True)
+    void = replace(WRITING_ORDER, state="void", reason="No space left on device")
+    assert not scene.parting.keeps(replace(writing, checkpoint=void), 0.0)
+    assert not read_last_word(scene.marker), "it was told while the job ran"
+    assert scene.parting.keeps(writing, 1.0)
+    assert not read_last_word(scene.marker)
+    for now_s in (2.0, 3.0):
+        assert not scene.parting.keeps(replace(writing, checkpoint=void), now_s)
+        assert read_last_word(scene.marker) == void.trouble
+        assert "No space left" in void.trouble
+        assert read_stay(scene.marker) is None
 
 
 def test_storage_that_fails_ends_it(scene: Scene) -> None:

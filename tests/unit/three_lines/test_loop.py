@@ -134,7 +134,7 @@ def test_a_rank_that_finishes_before_the_step_makes_it_void(tmp_path, store):
     finished.order(step=9)
     finished.cross(3)
     finished.boundary.leave()
-    assert finished.state == (ReplyState.VOID, "aa")
+    assert finished.state == (ReplyState.LEFT, "aa")
     waiting.order(step=9, deadline_s=600)
     waiting.cross(9)
     assert waiting.state == (ReplyState.VOID, "aa")

@@ -87,7 +87,7 @@ def test_a_loop_that_ends_saves_nothing_any_more():
     trained.order(OrderKind.CHECKPOINT, 5)
     trained.job.end_step()
     trained.job.end_loop()
-    assert (trained.saved, trained.reply) == ([], "VOID")
+    assert (trained.saved, trained.reply) == ([], "LEFT")
 
 
 def test_random_numbers_are_put_back_as_often_as_asked(tmp_path, monkeypatch):

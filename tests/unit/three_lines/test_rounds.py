@@ -366,12 +366,12 @@ def test_an_order_withdrawn_before_its_step_is_void(rank):
     assert rank.steps == [None, None]
 
 
-def test_an_order_that_is_not_reached_is_void_when_the_loop_ends(rank):
+def test_of_an_order_that_is_not_reached_it_is_said_that_the_loop_ended(rank):
     rank.start(every=0)
     rank.order(OrderKind.CHECKPOINT, step=9)
     rank.run(2)
     rank.rounds.leave()
-    assert rank.reply() == (ReplyState.VOID, "aa")
+    assert rank.reply() == (ReplyState.LEFT, "aa")
 
 
 def test_an_order_without_a_free_slot_is_void_and_training_goes_on(rank):

@@ -249,6 +249,19 @@ def test_a_slot_that_somebody_reads_for_long_is_left_with_a_word(taken, caplog):
     assert "could not be cleared" in caplog.text
 
 
+def test_what_lies_behind_and_is_being_written_down_is_not_waited_for(taken, caplog):
+    """A checkpoint of an older step outlives its attempt; it keeps nobody from going on."""
+    with (taken.folder / "rank-0-slot-0").open() as reader:
+        fcntl.flock(reader, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        pauses = []
+        find(taken.folder, 0, JOB).keep_only((0, 3), pauses.append)
+    assert sealed_steps(taken.folder) == [2, 3]
+    assert not pauses
+    assert not caplog.text
+    find(taken.folder, 0, JOB).keep_only((0, 3), pauses.append)
+    assert sealed_steps(taken.folder) == [None, 3]
+
+
 def test_the_newest_that_all_have_is_chosen_the_later_attempt_first():
     said = [[(0, 9), (1, 4), (1, 5)], [(1, 4), (0, 9)], [(0, 9), (1, 4), (2, 1)]]
     assert newest_common(said, floor=-1) == (1, 4)

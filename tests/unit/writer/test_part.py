@@ -1,11 +1,15 @@
 """What the writer makes of sealed slots is a checkpoint like any other."""
 
+import contextlib
 import errno
 import fcntl
+import importlib
 import json
 import os
 import struct
+import sys
 import threading
+import types
 import zlib
 from dataclasses import replace
 from itertools import pairwise
@@ -27,7 +31,6 @@ from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.settings import CheckpointSettings
 from holdfast_sidecar.writer.answering import Answering
-from holdfast_sidecar.writer.part import write_parts
 
 SETTINGS = CheckpointSettings()
 
@@ -49,7 +52,10 @@ class Scene:
     def write(self, ranks, step=5, since=0):
         order = replace(self.order(step), since=since)
         asked = WriteParts(order, list(ranks), str(self.shm))
-        return write_parts(asked, lambda done, total: self.told.append((done, total)))
+        return self.answer(asked, lambda done, total: self.told.append((done, total)))
+
+    def answer(self, asked, tell):
+        return Answering(JOB, self.settings).answer(asked, tell)
 
     def seal(self, *parts, world_size=1):
         plan = Plan(0, 1, "running", [Member("a", "1", 0, 0, world_size)], world_size)
@@ -273,12 +279,31 @@ def test_nobody_overwrites_a_slot_while_any_part_is_written(scene):
                 os.close(descriptor)
 
     told = []
-    write_parts(
+    scene.answer(
         WriteParts(scene.order(), [0, 1], str(scene.shm)),
         lambda done, total: (told.append(done), try_to_take(done, total)),
     )
     assert told
     assert len(refused) == 2 * len(told)
+
+
+def test_a_slot_is_held_before_torch_is_loaded(scene, monkeypatch):
+    """On a busy machine that takes seconds, in which the next attempt's ranks want the slot."""
+    path = seal_slot(scene.shm, 0, 5, shared_state())
+    part = importlib.import_module("holdfast_sidecar.writer.part")
+    refused = []
+
+    class Loading(types.ModuleType):
+        def __getattr__(self, name):
+            with path.open("r+b") as file, contextlib.suppress(BlockingIOError):
+                refused.append(name)
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                refused.pop()
+            return getattr(part, name)
+
+    monkeypatch.setitem(sys.modules, part.__name__, Loading(part.__name__))
+    assert scene.write([0]).files
+    assert "write_parts" in refused
 
 
 def test_what_the_job_went_back_behind_is_never_written(scene):
