@@ -163,7 +163,7 @@ def test_an_order_that_one_rank_never_sees_is_void_at_the_deadline(run_ranks, tm
 
 def test_finishing_before_the_step_makes_it_void_on_all(run_ranks, tmp_path):
     ends = run_ranks(2, tmp_path, {"until": 3, "orders": [order(9, deadline_s=60)]})
-    assert [end.states for end in ends] == [["armed", "void"]] * 2
+    assert [end.states for end in ends] == [["armed", "left"]] * 2
 
 
 def test_a_stop_ends_the_loop_at_its_step(run_ranks, tmp_path):

@@ -145,7 +145,7 @@ def test_at_most_one_replacement_beside_one_that_can_not_be_killed(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A SIGKILL that does nothing yet stands for one that hangs in the kernel."""
-    monkeypatch.setattr(subprocess.Popen, "kill", lambda process: None)
+    monkeypatch.setattr(subprocess.Popen, "send_signal", lambda process, number: None)
     scene.play("hang_unless", str(tmp_path / "mended"))
     scene.read()
     scene.pass_(START_S + 1.0)
