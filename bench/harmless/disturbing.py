@@ -14,8 +14,15 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+
 from bench.benchmark import NotRun
 from bench.harmless.job import NODES, Run
+from holdfast import environment
+from holdfast.page import Word, page_name
+from holdfast_sidecar.launcher.rank_pages import read_words
+
+SNAPSHOT_LOOK_S = 0.005
 
 Step = Callable[[Run], None]
 
@@ -211,12 +218,32 @@ def profiled(times: int) -> Step:
 
 
 def rank_killed(run: Run) -> None:
-    """What Holdfast is for: once its first checkpoints are made."""
+    """What Holdfast is for, once there is something to go on from."""
     run.await_steps(20 + run.chance.randrange(30))
+    if not run.job.starts_anew:
+        _await_snapshot(run)
     time.sleep(run.chance.random() / 10)
     run.must_run_still()
     if not _send(run.rank_pid(run.chance.randrange(run.job.ranks)), signal.SIGKILL):
         raise NotRun("the rank was gone before it was killed")
+
+
+def _await_snapshot(run: Run) -> None:
+    """Where cores are busy the first slots may be ready only after some ten steps."""
+    while not all(_has_snapshot(run, rank) for rank in range(run.job.ranks)):
+        run.must_run_still()
+        time.sleep(SNAPSHOT_LOOK_S)
+
+
+def _has_snapshot(run: Run, rank: int) -> bool:
+    """Whether it knows of one that all ranks have."""
+    try:
+        told = psutil.Process(run.rank_pid(rank)).environ()
+    except psutil.NoSuchProcess:
+        raise NotRun("the rank was gone before it was killed") from None
+    name = page_name(int(told[environment.ATTEMPT]), rank)
+    words = read_words(Path(told[environment.PAGE_DIR]) / name)
+    return words is not None and words[Word.SNAPSHOT_EXISTING] > 0
 
 
 def node_stopped(seconds: float) -> Step:
