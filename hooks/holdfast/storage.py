@@ -33,6 +33,8 @@ LAST = 1 << 31
 _MOST_KEPT = 1 << 16
 """Bytes of such a file."""
 
+NO_FILE = "that is no regular file"
+
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _CANNOT_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.ENOSYS})
 
@@ -123,8 +125,16 @@ class LocalFolder(Folder):
         self.created = set()
 
     def open(self, name: str) -> BinaryIO:
-        """Open a file to read."""
-        return self._inside(name).open("rb")
+        """Open a file to read. FileNotFoundError where something else has its name: a pipe of
+        somebody's would be waited for, for ever."""
+        path = self._inside(name)
+        descriptor = _open_at_once(path)
+        try:
+            _check_is_file(os.fstat(descriptor), path)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return os.fdopen(descriptor, "rb")
 
     @contextmanager
     def create(self, name: str) -> Iterator[BinaryIO]:
@@ -145,9 +155,9 @@ class LocalFolder(Folder):
     def size(self, name: str) -> int:
         """Bytes of a file."""
         path = self._inside(name)
-        if path.is_dir():
-            raise IsADirectoryError(f"{path} is a directory")
-        return path.stat().st_size
+        facts = path.stat()
+        _check_is_file(facts, path)
+        return facts.st_size
 
     def modified_unix_s(self, name: str) -> float:
         """The file's own time."""
@@ -208,9 +218,15 @@ class LocalFolder(Folder):
                 raise
 
     def _inside(self, name: str) -> Path:
+        """Its path. FileNotFoundError where a link leads out of the folder, or nowhere: what lies
+        there is no file of this folder."""
         path = self.path / checked_name(name)
-        if not path.resolve().is_relative_to(self.path.resolve()):
-            raise PermissionError(f"{name} lies outside {self.name}")
+        try:
+            is_inside = path.resolve().is_relative_to(self.path.resolve())
+        except RuntimeError:  # links that lead to each other; none any more since Python 3.13
+            is_inside = False
+        if not is_inside:
+            raise FileNotFoundError(errno.ENOENT, f"it lies outside {self.name}", str(path))
         return path
 
 
@@ -396,6 +412,22 @@ def sync_file(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _open_at_once(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # a socket, or the device of none
+            raise
+        raise FileNotFoundError(errno.ENOENT, NO_FILE, str(path)) from error
+
+
+def _check_is_file(facts: os.stat_result, path: Path) -> None:
+    if stat.S_ISDIR(facts.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(facts.st_mode):
+        raise FileNotFoundError(errno.ENOENT, NO_FILE, str(path))
 
 
 def _raise_unless_missing(error: OSError) -> None:

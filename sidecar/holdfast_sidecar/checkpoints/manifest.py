@@ -92,7 +92,7 @@ def parse_manifest(text: bytes, key: bytes | None = None) -> Manifest:
         raise InvalidManifest(str(error)) from error
     except InvalidManifest:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         what = f"it lacks {error}" if isinstance(error, KeyError) else error
         why = f"its manifest can't be read: {what}" if text else "its manifest is empty"
         raise InvalidManifest(why) from error
@@ -112,7 +112,7 @@ def read_manifest(folder: Folder, key: bytes | None = None) -> Manifest:
         raise NoManifest("no manifest: it was given up before it was sealed")
     try:
         text = folder.read(NAME)
-    except (FileNotFoundError, NotADirectoryError) as error:
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise NoManifest(f"no manifest: {error.strerror}") from error
     return parse_manifest(text, key)
 
@@ -131,7 +131,7 @@ def claimed_job(folder: Folder) -> str | None:
     """The job that a manifest names, believed or not; None when it names none. Raises OSError."""
     try:
         return str(json.loads(folder.read(NAME))["job"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
@@ -144,7 +144,7 @@ def verify_sizes(folder: Folder, manifest: Manifest) -> list[str]:
     for name, fact in sorted(manifest.files.items()):
         try:
             size = folder.size(name)
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             faults.append(f"{name}: missing")
             continue
         if size != fact.size:

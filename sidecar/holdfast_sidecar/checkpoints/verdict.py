@@ -32,6 +32,6 @@ def read_verdicts(folder: Folder, names: list[str], kind: str) -> Iterator[dict[
             continue
         try:
             said = json.loads(folder.read(name))
-        except (FileNotFoundError, ValueError):
+        except (FileNotFoundError, IsADirectoryError, ValueError, RecursionError):
             said = {}
         yield said if isinstance(said, dict) else {}

@@ -1,6 +1,7 @@
 """Which checkpoint a restart tries first, from storage alone."""
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -122,17 +123,17 @@ def test_verdicts_are_only_ever_added(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("spoilt", ["open", "stat"])
-def test_storage_that_is_away_is_not_taken_for_empty(tmp_path, monkeypatch, spoilt):
+@pytest.mark.parametrize(("where", "spoilt"), [(os, "open"), (Path, "stat")])
+def test_storage_that_is_away_is_not_taken_for_empty(tmp_path, monkeypatch, where, spoilt):
     seal(tmp_path, 5, "aa")
-    whole = getattr(Path, spoilt)
+    whole = getattr(where, spoilt)
 
     def fails(path, *args, **named):
-        if path.name in ("manifest.json", "__0_own.pt"):
+        if Path(path).name in ("manifest.json", "__0_own.pt"):
             raise OSError(errno.EIO, "Input/output error")
         return whole(path, *args, **named)
 
-    monkeypatch.setattr(Path, spoilt, fails)
+    monkeypatch.setattr(where, spoilt, fails)
     with pytest.raises(OSError, match="Input/output"):
         read_ledger(str(tmp_path), JOB)
 

@@ -2,8 +2,10 @@
 
 import contextlib
 import os
+import socket
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -363,3 +365,65 @@ def test_a_foreign_folder_with_a_name_and_a_manifest_like_ours_keeps_no_job_from
     (torn / "holdfast.json").unlink()  # as of an older Holdfast, which wrote no mark
     (torn / "__0_account.json").write_text("{}")
     assert list(reasons_against(str(tmp_path), [], JOB, None)) == [torn.name]
+
+
+def _as_a_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def _as_a_socket(path: Path) -> None:
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as made:
+        made.bind(str(path))
+
+
+def _as_a_link_out(path: Path) -> None:
+    outside = path.parents[1] / "elsewhere.json"
+    outside.write_text('{"job": "other"}')
+    path.symlink_to(outside)
+
+
+def _as_a_link_to_itself(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def _as_a_link_to_a_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def _as_deep_nonsense(path: Path) -> None:
+    path.write_text("[" * 100_000)
+
+
+ODD_FILES = (
+    Path.mkdir,
+    _as_a_pipe,
+    _as_a_socket,
+    _as_a_link_out,
+    _as_a_link_to_itself,
+    _as_a_link_to_a_device,
+    _as_deep_nonsense,
+)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("name", ["manifest.json", MARK, "void.json", "good-1.json"])
+@pytest.mark.parametrize("make", ODD_FILES)
+def test_nothing_that_lies_in_a_foreign_folder_keeps_a_job_from_starting(
+    checkpoints: CheckpointDirectory, tmp_path: Path, make: Callable[[Path], None], name: str
+) -> None:
+    """A stranger's pipe of that name was waited for, for ever."""
+    seal(tmp_path / "ck", 10, "aa")
+    foreign = tmp_path / "ck" / "step-00000100-abcd1234"
+    foreign.mkdir()
+    make(foreign / name)
+    before = sorted(foreign.iterdir())
+    assert [one.identifier for one in checkpoints.candidates()] == ["aa"]
+    assert [one.identifier for one in checkpoints.entries()] == ["aa"]
+    root = str(tmp_path / "ck")
+    assert reasons_against(root, read_ledger(root, JOB, None), JOB, None) == {
+        "step-00000010-aa": "it is on an abandoned branch"
+    }
+    assert other_owners(root, "a third") == [JOB]
+    assert untouched(root) is not None
+    assert torn_folders(root) == []
+    assert sorted(foreign.iterdir()) == before
