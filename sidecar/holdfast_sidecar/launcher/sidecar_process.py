@@ -115,6 +115,8 @@ class SidecarProcess:
         if process.poll() is None:
             logger.warning("the sidecar did not leave in time: killed")
             signal_child(own_child(process))
+            with contextlib.suppress(subprocess.TimeoutExpired):  # where no keeper awaits it
+                process.wait(LEAVE_S)
         if self._keeper is not None:
             self._keeper.join(LEAVE_S)
         self._log.close()

@@ -372,8 +372,9 @@ def _as_a_pipe(path: Path) -> None:
 
 
 def _as_a_socket(path: Path) -> None:
-    with contextlib.closing(socket.socket(socket.AF_UNIX)) as made:
-        made.bind(str(path))
+    # From inside, for a whole path is often too long for a socket.
+    with contextlib.chdir(path.parent), contextlib.closing(socket.socket(socket.AF_UNIX)) as made:
+        made.bind(path.name)
 
 
 def _as_a_link_out(path: Path) -> None:
