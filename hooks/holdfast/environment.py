@@ -28,7 +28,7 @@ CHECKPOINT_DIR = "HOLDFAST_CHECKPOINT_DIR"
 
 RESUME = "HOLDFAST_RESUME"
 """What to try, in this order: a JSON list of the sidecar's `Candidate` records ("identifier",
-"path", "step", "tier", "fetches", "since"); an empty list: start from nothing."""
+"path", "step", "tier", "fetches", "since", "below"); an empty list: start from nothing."""
 
 SKIPS = "HOLDFAST_SKIP_BATCHES"
 """Batches to pass over: a JSON list of the sidecar's `BatchSkip` records ("step", "count"); unset:

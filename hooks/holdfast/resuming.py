@@ -64,6 +64,8 @@ class Candidate:
     """Ranks whose copies are brought from other nodes first."""
     since: int = 0
     """First attempt whose slots count."""
+    below: int = 0
+    """Only snapshots of fewer steps count; 0: any."""
 
     @property
     def name(self) -> str:
@@ -93,6 +95,7 @@ def parse_candidates(text: str) -> list[Candidate]:
                 str(item.get("tier", "durable")),
                 tuple(item.get("fetches", ())),
                 int(item.get("since", 0)),
+                int(item.get("below", 0)),
             )
             for item in json.loads(text or "[]")
         ]
@@ -198,7 +201,7 @@ class _Trying:
         if self.snapshots is None:
             return None
         start_s = time.monotonic()
-        found = self.snapshots.find(candidate.fetches, candidate.since)
+        found = self.snapshots.find(candidate.fetches, candidate.since, candidate.below)
         choosing = Choosing(self.place, VOTE_TIMEOUT_S)
         turn = 0
         while (name := choosing.choose(turn, list(found.snapshots), floor)) is not None:

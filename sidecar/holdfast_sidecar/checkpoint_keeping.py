@@ -20,7 +20,7 @@ from holdfast_sidecar.decisions import (
     replacing,
     shipping,
 )
-from holdfast_sidecar.decisions.choosing import is_about_numbers
+from holdfast_sidecar.decisions.choosing import trusted_below
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.outcome import Circumstances
 from holdfast_sidecar.decisions.preemption import Preemption
@@ -133,9 +133,10 @@ class CheckpointKeeping:
             key = f"{order.identifier} {checkpointing.how_far(order, cluster.nodes)}"
             return self._watch.elapsed("rescue", key, now) < RESCUE_STILL_S
         key = f"{lease.epoch} {plan.attempt}"
-        if self._rescued == key or is_about_numbers(cluster.incidents.get(plan.incident)):
+        if self._rescued == key:
             return False
-        found = shipping.newest_shipment(plan, cluster.nodes, cluster.is_alive)
+        below = trusted_below(cluster.incidents.get(plan.incident))
+        found = shipping.newest_shipment(plan, cluster.nodes, cluster.is_alive, below)
         saved = checkpointing.last_step(cluster.ledger.values(), plan, cluster.ranks(plan))
         if found is None or found.step <= saved:
             return False

@@ -14,7 +14,7 @@ from typing import Protocol
 from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.coordination.store import Lease, Store
 from holdfast_sidecar.decisions import checkpointing, preemption, shipping
-from holdfast_sidecar.decisions.choosing import is_about_numbers
+from holdfast_sidecar.decisions.choosing import trusted_below
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.desk.asked_storage import Unanswered
 from holdfast_sidecar.records.checkpoint import (
@@ -138,7 +138,7 @@ class CheckpointOrders:
         if plan is not None and order.state == "armed":
             order = checkpointing.as_saved(order, plan, cluster.nodes)
         incident = None if plan is None else cluster.incidents.get(plan.incident)
-        if not is_about_numbers(incident):
+        if order.step < trusted_below(incident):
             if order.state == "writing":
                 return False
             if plan is not None and checkpointing.is_copied(order, plan, cluster.nodes):

@@ -70,17 +70,18 @@ class SlotsOfBefore:
     job: str
     attempt: int
 
-    def find(self, fetches: Collection[str], since: int = 0) -> Found:
+    def find(self, fetches: Collection[str], since: int = 0, below: int = 0) -> Found:
         """What is in them, once the sidecar has brought what it fetches for this rank.
 
         What attempts before `since` sealed is not counted: the job went back behind it, and a rank
-        that died while it resumed may not have cleared its slots.
+        that died while it resumed may not have cleared its slots. Nor is what is of `below` or
+        more steps (0: no such limit).
         """
         if str(self.rank) in fetches:
             reason = Fetched(self.page_dir, self.attempt).wait()
             if reason:
                 log.warning("holdfast: copies of the snapshot did not come: %s", reason)
-        return find(own_folder(str(self.page_dir)), self.rank, self.job, since)
+        return find(own_folder(str(self.page_dir)), self.rank, self.job, since, below)
 
     def clear(self) -> None:
         """Nothing in them will be gone on from."""
@@ -96,14 +97,16 @@ def read_slots_of_before(env: Mapping[str, str], rank: int) -> SlotsOfBefore | N
     return SlotsOfBefore(Path(folder), rank, env.get(environment.JOB, ""), attempt)
 
 
-def find(folder: Path, rank: int, job: str, since: int = 0) -> Found:
-    """Look into all slots of this rank."""
+def find(folder: Path, rank: int, job: str, since: int = 0, below: int = 0) -> Found:
+    """Look into all slots of this rank; see SlotsOfBefore.find."""
     slots = list(found_slots(folder, rank))
     snapshots = {}
     for slot in slots:
         with slot.reading() as is_free:
             source = read_snapshot(slot, job) if is_free else None
-        if source is not None and source.header.attempt >= since:
+        if source is None or source.header.attempt < since:
+            continue
+        if not below or source.header.step < below:
             snapshots[(source.header.attempt, source.header.step)] = source
     return Found(slots, snapshots)
 

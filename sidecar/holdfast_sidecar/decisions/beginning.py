@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from holdfast_sidecar.decisions import formation, restart
 from holdfast_sidecar.decisions.admission import awaits_words, with_unfit
-from holdfast_sidecar.decisions.choosing import choose
+from holdfast_sidecar.decisions.choosing import choose_beside
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.divergence import add_skip, describe_skip
 from holdfast_sidecar.decisions.outcome import (
@@ -170,7 +170,7 @@ def open_attempt(
             world_size=formed.world_size,
             has_snapshot=snapshot is not None,
         )
-    choice = choose(circumstances.candidates, incident)
+    choice = choose_beside(snapshot, circumstances.candidates, incident)
     if obstacle := circumstances.unresumable or choice.obstacle:
         # To start from nothing would throw the job's work away: that is for people to decide.
         lost = Plan(

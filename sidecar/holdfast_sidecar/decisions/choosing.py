@@ -3,6 +3,8 @@ went wrong. Storage says what there is and has left out what can't be used at al
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -36,6 +38,25 @@ def is_about_numbers(incident: Incident | None) -> bool:
     return incident is not None and (
         incident.cause in ABOUT_NUMBERS or incident.onset_step >= 0 or incident.distrusts_from >= 0
     )
+
+
+def trusted_below(incident: Incident | None) -> float:
+    """Snapshots of fewer steps than this may be gone on from; infinite: all, 0: none.
+
+    A loss that was not finite says nothing against the steps before it: a loss scaler passes over
+    such a step, and whatever ended the attempt then may have been something else.
+    """
+    if not is_about_numbers(incident):
+        return math.inf
+    assert incident is not None
+    if incident.cause in ABOUT_NUMBERS or incident.distrusts_from >= 0:
+        return 0
+    return below_onset(incident.onset_step)
+
+
+def below_onset(onset_step: int) -> float:
+    """The same while an attempt runs: its numbers are not finite since this step; -1: they are."""
+    return math.inf if onset_step < 0 else onset_step
 
 
 def onset_of(told: Iterable[RankReport | Exit]) -> int:
@@ -78,6 +99,19 @@ def choose(candidates: Sequence[Candidate], incident: Incident | None) -> Choice
     if candidates:
         return Choice((), obstacle=f"{what}, and no checkpoint is from before")
     return Choice(())
+
+
+def choose_beside(
+    snapshot: Candidate | None, candidates: Sequence[Candidate], incident: Incident | None
+) -> Choice:
+    """The same where a snapshot is tried first. One from before numbers went wrong has the
+    checkpoints before it in its past: only those since then are abandoned."""
+    choice = choose(candidates, incident)
+    if snapshot is None or incident is None or not snapshot.below or choice.obstacle:
+        return choice
+    since = tuple(c for c in choice.abandoned if c.step >= snapshot.below)
+    note = f"{_what(incident)}: back to {snapshot.words}"
+    return dataclasses.replace(choice, abandoned=since, note=note)
 
 
 def _what(incident: Incident) -> str:

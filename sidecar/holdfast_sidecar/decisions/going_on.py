@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Iterable
 
 from holdfast_sidecar.decisions import draining, formation
+from holdfast_sidecar.decisions.choosing import onset_in
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.pausing import RESTART
 from holdfast_sidecar.decisions.snapshot_source import find_snapshot
@@ -27,7 +28,7 @@ def goes_on_from(cluster: Cluster, node: str = "") -> Candidate | None:
     plan = cluster.plan
     if plan is None or not (members := next_members(cluster, plan, node)):
         return None
-    wish = Incident("", plan.attempt, RESTART)
+    wish = Incident("", plan.attempt, RESTART, onset_step=onset_in(cluster, plan))
     if sum(member.slots for member in members) != plan.world_size:
         return None
     # What the nodes have now is of steps a little apart, and of the same ones once they stopped.

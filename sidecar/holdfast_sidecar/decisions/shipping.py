@@ -5,6 +5,7 @@ It needs no rank any more, so it outlives its attempt; only numbers gone wrong t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -74,9 +75,13 @@ def judge_writing(
 
 
 def newest_shipment(
-    plan: Plan, nodes: Mapping[str, NodeReport], is_alive: Callable[[str], bool]
+    plan: Plan,
+    nodes: Mapping[str, NodeReport],
+    is_alive: Callable[[str], bool],
+    below: float = math.inf,
 ) -> Shipment | None:
-    """The newest step of which every rank's part lies on a living node, and where.
+    """The newest step, less than `below`, of which every rank's part lies on a living node, and
+    where.
 
     A rank's own slot is taken before another node's copy: no network brought it there.
     """
@@ -84,9 +89,9 @@ def newest_shipment(
     if not holders:
         return None
     steps = set.intersection(*(set(found) for found in holders.values()))
-    if not steps:
+    newest = _newest(steps, below)
+    if newest < 0:
         return None
-    newest = max(steps)
     return Shipment(newest, {rank: found[newest] for rank, found in holders.items()})
 
 
@@ -135,7 +140,11 @@ def _covers(plan: Plan, order: CheckpointOrder) -> bool:
     return writers_of(plan) == order.writers
 
 
-def newest_held(world_size: int, held: Mapping[str, list[int]]) -> int:
-    """The newest step that all ranks sealed in slots of one node; -1: none."""
+def newest_held(world_size: int, held: Mapping[str, list[int]], below: float = math.inf) -> int:
+    """The newest step, less than `below`, that all ranks sealed in slots of one node; -1: none."""
     steps = [set(held.get(str(rank), [])) for rank in range(world_size)]
-    return max(set.intersection(*steps), default=-1) if steps else -1
+    return _newest(set.intersection(*steps), below) if steps else -1
+
+
+def _newest(steps: Iterable[int], below: float) -> int:
+    return max((step for step in steps if step < below), default=-1)

@@ -6,9 +6,10 @@ Which step it is the ranks find out themselves, at the moment they load: they ho
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 
-from holdfast_sidecar.decisions.choosing import is_about_numbers
+from holdfast_sidecar.decisions.choosing import trusted_below
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import Candidate, Member, Plan
@@ -23,11 +24,14 @@ def find_snapshot(
 ) -> Candidate | None:
     """The snapshot to try before all checkpoints; None when there can't be one for all ranks.
 
-    Not after trouble with numbers, for it is newer than the trouble; nor by another number of
-    ranks, for each has only its own part.
+    None of steps since numbers went wrong; nor by another number of ranks, for each has only its
+    own part.
     """
     before = cluster.plan
-    if incident is None or before is None or is_about_numbers(incident):
+    if incident is None or before is None:
+        return None
+    below = _trusted_below(cluster, before, incident)
+    if below == 0:
         return None
     if before.world_size != sum(member.slots for member in members):
         return None
@@ -36,10 +40,28 @@ def find_snapshot(
     home = {rank: member.node for rank, member in places.items()}
     earlier = _places_of_ranks(before.members)
     if all(_is_same(earlier.get(rank), member) for rank, member in places.items()):
-        found = _in_place(before, home, reports)
+        found = _in_place(before, home, reports, below)
     else:
-        found = _by_fetching(home, reports)
-    return None if found is None else dataclasses.replace(found, since=first_that_counts(before))
+        found = _by_fetching(home, reports, below)
+    if found is None:
+        return None
+    return dataclasses.replace(
+        found, since=first_that_counts(before), below=0 if math.isinf(below) else int(below)
+    )
+
+
+def _trusted_below(cluster: Cluster, before: Plan, incident: Incident) -> float:
+    """What the attempt before was not to go on from counts as little as it did, until a rank came
+    past it: before that none may have cleared its slots. Where numbers went wrong again and it came
+    no further, what led there is not trusted either."""
+    below = trusted_below(incident)
+    earlier = next((c.below for c in before.resume if c.tier == NAME), 0)
+    if not earlier:
+        return below
+    if below <= earlier:
+        return 0
+    has_come_past = any(rank.step >= earlier for rank in cluster.ranks(before).values())
+    return below if has_come_past else earlier
 
 
 def first_that_counts(before: Plan) -> int:
@@ -52,10 +74,10 @@ def first_that_counts(before: Plan) -> int:
 
 
 def _in_place(
-    before: Plan, home: Mapping[int, str], reports: Mapping[str, SnapshotReport]
+    before: Plan, home: Mapping[int, str], reports: Mapping[str, SnapshotReport], below: float
 ) -> Candidate | None:
     """Every rank is where its slots are. Reports lag behind the slots, so a node that had made
-    slots counts, also when it has not told of a sealed one yet."""
+    slots counts, also when it has not told of a sealed one yet: unless only old ones count."""
     have_slots = all(
         (report := reports.get(node)) is not None
         and (report.held.get(str(rank)) or (report.slots and report.attempt == before.attempt))
@@ -63,19 +85,23 @@ def _in_place(
     )
     if not have_slots:
         return None
-    common = _common(home, {rank: _held(reports, node, rank) for rank, node in home.items()})
+    held = {rank: _held(reports, node, rank) for rank, node in home.items()}
+    common = [step for step in _common(home, held) if step < below]
+    if not common and not math.isinf(below):
+        return None
     return Candidate(NAME, "", max(common, default=-1), tier=NAME)
 
 
 def _by_fetching(
-    home: Mapping[int, str], reports: Mapping[str, SnapshotReport]
+    home: Mapping[int, str], reports: Mapping[str, SnapshotReport], below: float
 ) -> Candidate | None:
     """Some rank is on another node now: the newest step that each finds in its slots or elsewhere.
 
     Copies are of one common step; a rank whose own slots have gone past it needs its copy, too.
     """
     sources = {rank: _sources(reports, rank, node) for rank, node in home.items()}
-    common = _common(home, {rank: set(steps) for rank, steps in sources.items()})
+    known = {rank: set(steps) for rank, steps in sources.items()}
+    common = [step for step in _common(home, known) if step < below]
     if not common:
         return None
     step = max(common)

@@ -46,6 +46,8 @@ class Candidate:
     """Of a snapshot: rank -> node that has a copy; its sidecar's fetch comes first."""
     since: int = 0
     """Of a snapshot: the first attempt whose slots count; the job went back behind earlier ones."""
+    below: int = 0
+    """Of a snapshot: only one of fewer steps counts; 0: any. Numbers went wrong from there on."""
     is_good: bool = False
     """Of a checkpoint: the job ran on from it and stayed well."""
 
@@ -56,6 +58,8 @@ class Candidate:
             return f"step {self.step}"
         if self.fetches:
             return f"the snapshots of step {self.step}"
+        if self.below:
+            return f"the newest snapshot before step {self.below}"
         known = f" (step {self.step} or later)" if self.step >= 0 else ""
         return f"the newest snapshot{known}"
 

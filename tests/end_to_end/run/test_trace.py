@@ -30,7 +30,7 @@ class Model(torch.nn.Module):
         self.layer = torch.nn.Linear(8, 8)
         self.ballast = torch.ones(400, 400) / 400
     def forward(self, x):
-        for _ in range(20 if dist.get_rank() == {slow} else 0):
+        for _ in range(200 if dist.get_rank() == {slow} else 0):
             self.ballast = self.ballast @ self.ballast
         time.sleep(0.05)
         return self.layer(x)

@@ -175,6 +175,14 @@ def test_numbers_that_are_not_finite_take_all_ranks_to_the_one_before(node):
     assert "not finite" in second.log
 
 
+def test_those_since_numbers_went_wrong_are_not_gone_on_from(node):
+    here = node(2)
+    here.run(0, {"until": 5})
+    before = [Candidate("snapshot", "", 4, "snapshot", below=5)]
+    first, second = here.run(1, {"until": 6}, resume=before)
+    assert (first.said["start"], second.said["start"]) == (4, 4)
+
+
 def test_snapshots_behind_the_newest_checkpoint_are_not_used(node):
     here = node(2)
     here.run(0, {"until": 5})

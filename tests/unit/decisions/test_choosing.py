@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast_sidecar.decisions.choosing import choose, is_about_numbers, onset_in
+from holdfast_sidecar.decisions.choosing import choose, choose_beside, is_about_numbers, onset_in
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.records.agent import AgentReport, Exit
 from holdfast_sidecar.records.incident import Incident
@@ -50,6 +50,20 @@ def test_without_a_good_one_the_oldest_before_is_tried_and_people_are_told() -> 
     assert steps(chosen.candidates) == [30]
     assert steps(chosen.abandoned) == [50, 40]
     assert "no checkpoint before has proved good: back to the oldest, of step 30" in chosen.note
+
+
+def test_what_a_snapshot_from_before_goes_on_from_is_not_abandoned() -> None:
+    candidates = line(50, 40, 30, 20, good=(50, 30, 20))
+    snapshot = Candidate("snapshot", "", 44, "snapshot", below=45)
+    chosen = choose_beside(snapshot, candidates, incident("crash", 45))
+    assert steps(chosen.candidates) == [30, 20]
+    assert steps(chosen.abandoned) == [50]
+    assert chosen.note == (
+        "numbers were not finite from step 45 on: back to the newest snapshot before step 45"
+    )
+    newest = Candidate("snapshot", "", 50, "snapshot")
+    for first in (None, newest):
+        assert choose_beside(first, candidates, incident()) == choose(candidates, incident())
 
 
 def test_an_onset_that_nobody_knows_leaves_the_good_ones() -> None:

@@ -90,6 +90,10 @@ def test_the_newest_step_that_lies_on_living_nodes_is_shipped_from_own_slots_fir
     found = shipping.newest_shipment(PLAN, nodes, lambda name: True)
     assert found == shipping.Shipment(9, {"0": "a", "1": "b", "2": "b"})
     assert shipping.newest_shipment(PLAN, nodes, lambda name: name == "a") is None
+    assert shipping.newest_shipment(PLAN, nodes, lambda name: True, 9) == shipping.Shipment(
+        8, {"0": "a", "1": "a", "2": "b"}
+    )
+    assert shipping.newest_shipment(PLAN, nodes, lambda name: True, 8) is None
     nodes["a"] = node("a", held={"0": [8], "1": [8]})
     found = shipping.newest_shipment(PLAN, nodes, lambda name: True)
     assert found == shipping.Shipment(8, {"0": "a", "1": "a", "2": "b"})

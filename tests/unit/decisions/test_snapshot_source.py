@@ -11,6 +11,7 @@ from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Candidate, Member, Plan
+from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.snapshot import SnapshotReport
 
 A, B, C = Member("a", "ia", 0, 0, 2), Member("b", "ib", 1, 2, 2), Member("c", "ic", 1, 2, 2)
@@ -85,11 +86,60 @@ def test_ranks_that_never_had_slots_have_no_snapshot() -> None:
 
 @pytest.mark.parametrize(
     "incident",
-    [None, Incident("i", 3, "nonfinite"), Incident("i", 3, "crash", onset_step=5)],
-    ids=["a first attempt", "bad numbers", "a crash with bad numbers"],
+    [
+        None,
+        Incident("i", 3, "nonfinite", onset_step=9),
+        Incident("i", 3, "crash", onset_step=8),
+        Incident("i", 3, "crash", onset_step=9, distrusts_from=4),
+    ],
+    ids=["a first attempt", "bad numbers", "none before bad numbers", "a roll back"],
 )
 def test_there_is_none_for(incident: Incident | None) -> None:
     assert found(IN_PLACE, incident=incident) is None
+
+
+def test_one_from_before_a_loss_that_was_not_finite_counts() -> None:
+    """As of a step that a loss scaler passed over, in the moment when a rank was killed."""
+    skipped = Incident("i", 3, "crash", onset_step=9)
+    assert found(IN_PLACE, incident=skipped) == Candidate(
+        "snapshot", "", 8, tier="snapshot", since=3, below=9
+    )
+    copied = cluster(
+        node("a", {0: [9, 8], 1: [9, 8]}, copies={2: [9, 8], 3: [9, 8]}), node("c"), lost=["b"]
+    )
+    candidate = found(copied, A, C, incident=skipped)
+    assert candidate is not None
+    assert (candidate.step, candidate.below) == (8, 9)
+    assert candidate.fetches == {"2": "a", "3": "a"}
+
+
+def gone_on(furthest: int, onset: int = -1) -> Candidate | None:
+    """After an attempt that was to go on from before step 9."""
+    before = dataclasses.replace(
+        BEFORE, resume=[Candidate("snapshot", "", 8, "snapshot", since=2, below=9)]
+    )
+    ranks = [RankReport(n, n % 2, 1, furthest, "forward", 0.0, 0.1, 0.1) for n in range(4)]
+    nodes = {
+        "a": dataclasses.replace(IN_PLACE.nodes["a"], ranks=ranks[:2]),
+        "b": dataclasses.replace(IN_PLACE.nodes["b"], ranks=ranks[2:]),
+    }
+    job = dataclasses.replace(IN_PLACE, plan=before, nodes=nodes)
+    return found(job, incident=Incident("i", 3, "crash", onset_step=onset))
+
+
+def test_what_did_not_count_does_not_before_a_rank_came_past_it() -> None:
+    """Until then none may have cleared its slots."""
+    early, late = gone_on(furthest=8), gone_on(furthest=9)
+    assert early is not None
+    assert late is not None
+    assert (early.below, late.below) == (9, 0)
+
+
+def test_numbers_that_go_wrong_again_and_no_later_are_of_the_state_before() -> None:
+    assert gone_on(furthest=9, onset=9) is None
+    later = gone_on(furthest=12, onset=12)
+    assert later is not None
+    assert later.below == 12
 
 
 def test_another_number_of_ranks_has_none() -> None:

@@ -215,6 +215,7 @@ def test_what_the_job_went_back_behind_is_not_counted(taken):
     assert (0, 3) in find(taken.folder, 0, JOB).snapshots
     assert (0, 3) in find(taken.folder, 0, JOB, since=0).snapshots
     assert not find(taken.folder, 0, JOB, since=1).snapshots
+    assert set(find(taken.folder, 0, JOB, below=3).snapshots) == {(0, 2)}
 
 
 def test_a_changed_byte_of_the_data_is_found_where_the_sidecar_left_a_checksum(taken):
