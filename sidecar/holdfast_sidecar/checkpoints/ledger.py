@@ -161,8 +161,8 @@ class Untouched:
             lines.append(f"{root} also holds {_some(self.foreign)}: not Holdfast's, left alone")
         if self.older:
             lines.append(
-                f"{_some(self.older)} in {root}: saved by an older Holdfast without a mark, so not"
-                " removed by it; remove them yourself once they are not needed"
+                f"{_some(self.older)} in {root}: without Holdfast's mark, as an older version saved"
+                " them, so never removed by it; remove yourself what is yours and not needed"
             )
         return lines
 

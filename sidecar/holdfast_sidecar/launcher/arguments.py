@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -138,13 +139,18 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     )
 
 
+NOTHING = re.compile(r"[0.]+ *[a-z]*")
+"""No steps, or no time: none at all is had by leaving the option out."""
+
+
 def parse_checkpoint_every(text: str | None) -> list[str]:
     """`100steps` or a duration, as settings; empty when not given."""
     if text is None:
         return []
     number = text.removesuffix("steps").removesuffix("step").strip()
-    if number != text:
-        if not number.isdecimal() or int(number) == 0:
-            raise BadInput(f"--checkpoint-every {text}: write it as 100steps, or as a time like 5m")
+    is_of_steps = number != text
+    if NOTHING.fullmatch(text) or (is_of_steps and not number.isdecimal()):
+        raise BadInput(f"--checkpoint-every {text}: write it as 100steps, or as a time like 5m")
+    if is_of_steps:
         return [f"checkpoint.every_steps={number}"]
     return ["checkpoint.every_steps=0", f"checkpoint.every_s={text}"]

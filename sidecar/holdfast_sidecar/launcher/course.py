@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import select
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
@@ -13,12 +14,20 @@ from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
 from holdfast_sidecar.decisions.warrant import ENDED_BY_US
 from holdfast_sidecar.launcher.rank_ends import RankEnd, in_order
 from holdfast_sidecar.naming import how_it_ended
-from holdfast_sidecar.records.agent import Exit
+from holdfast_sidecar.records.agent import OUTPUT_UNREAD, Exit
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.redaction import Redaction
 
 LONGEST_MESSAGE = 200
 """Characters of an exception on the console; torch prints all of it in the end."""
+
+
+def is_output_unread() -> bool:
+    """Whether this process's output, which its ranks share, is a pipe that has lost its reader."""
+    poll = select.poll()
+    poll.register(1, 0)
+    poll.register(2, 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
 @dataclass
@@ -32,6 +41,7 @@ class Course:
     """Global rank -> torch's record of its failure, in order."""
     redaction: Redaction = field(default_factory=Redaction)
     """Applied to what exceptions say, which is told and kept everywhere from here on."""
+    is_output_unread: Callable[[], bool] = is_output_unread
 
     @property
     def ended(self) -> set[int]:
@@ -93,7 +103,7 @@ class Course:
                 onset_step=end.onset_step,
                 is_gloo_alone=end.is_gloo_alone,
                 stepped_unix_s=end.stepped_unix_s,
-                message=self._message(self.failures.get(self.ranks[end.local_rank])),
+                message=self._message(end),
             )
             for order, end in enumerate(self.ends)
         ]
@@ -111,11 +121,15 @@ class Course:
             return line
         return f"rank {blame.rank} {describe(blame.exit)}; {line}"
 
-    def _message(self, failure: ProcessFailure | None) -> str:
-        """Type and text of the exception behind a failure, in one line; empty for a signal."""
-        if failure is None or not isinstance(failure.message, dict):
-            return ""
-        return self.redaction.text(" ".join(str(failure.message.get("message", "")).split()))
+    def _message(self, end: RankEnd) -> str:
+        """Type and text of the exception behind an end, in one line; empty for a signal."""
+        failure = self.failures.get(self.ranks[end.local_rank])
+        said = {} if failure is None or isinstance(failure.message, str) else failure.message
+        text = " ".join(str(said.get("message", "")).split())
+        is_of_pipe = text.startswith("BrokenPipeError") or end.exit_code == -signal.SIGPIPE
+        if is_of_pipe and self.is_output_unread():
+            return OUTPUT_UNREAD
+        return self.redaction.text(text)
 
 
 def by_whom(exit_: Exit, attempt: int, plan: Plan | None) -> str:

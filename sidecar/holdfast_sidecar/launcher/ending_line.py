@@ -44,7 +44,7 @@ def exit_code_of(arguments: Arguments) -> int:
             raise BadInput(str(late)) from late
         except SignalException as received:
             name = received.sigval.name
-            print(f"holdfast: received {name}: the ranks of this node were ended", file=sys.stderr)
+            print(f"holdfast: received {name}: this node's launch was ended", file=sys.stderr)
             return 1
     return 0
 

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 OF_USER = "user "
 """Begins the word for a launch that nothing names but whose it is: all of a user's are alike."""
 
+OUTPUT_UNREAD = "nobody reads what this launch prints any more"
+"""The message of a rank that wrote into a pipe whose reader has gone, as in `... | head`."""
+
 
 @dataclass(frozen=True)
 class Exit:

@@ -9,6 +9,8 @@ import json
 import os
 import select
 import signal
+import subprocess
+import sys
 import tarfile
 import time
 from collections.abc import Callable
@@ -39,6 +41,14 @@ while time.time() < end and not said("finish"):
     time.sleep(0.02)
 """
 """A rank that works until told to fail, or to finish."""
+
+
+PRINTS = """
+import time, torch
+for step in range(3000):
+    print("step", step, flush=True)
+    time.sleep(0.02)
+"""
 
 
 def job(ground: Ground, server: Server, *options: str) -> Callable[[str], Launched]:
@@ -336,3 +346,30 @@ def test_an_abort_after_a_rank_said_it_had_finished_is_forgiven(ground: Ground) 
     ran = ground.run("--max-restarts=0", ground.script("abort_early.py", early))
     assert ran.process.returncode == 1
     assert "SIGABRT" in ran.output
+
+
+@pytest.mark.parametrize("takes_errors", [False, True])
+def test_who_has_nobody_left_to_print_to_is_not_started_again(
+    ground: Ground, takes_errors: bool
+) -> None:
+    """As after `| head`, or once the `tee` at the end of the line was killed."""
+    ground.script("prints.py", PRINTS)
+    errors = ground.folder / "errors"
+    with errors.open("w") as said:
+        launch = subprocess.Popen(
+            [sys.executable, "-m", "holdfast_sidecar.cli.main", "run", "prints.py"],
+            cwd=ground.folder,
+            env=ground.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if takes_errors else said,
+            text=True,
+        )
+        assert launch.stdout is not None
+        lines = 0
+        while lines < 3:
+            lines += launch.stdout.readline().startswith("step ")
+        launch.stdout.close()
+        assert launch.wait(PATIENCE_S) == 1
+    assert sorted(path.name for path in (ground.folder / "out").iterdir()) == ["0-0.json"]
+    if not takes_errors:
+        assert "nobody reads what this launch prints any more" in errors.read_text()

@@ -14,7 +14,7 @@ from holdfast_sidecar.decisions import restart
 from holdfast_sidecar.decisions.blame import Blame
 from holdfast_sidecar.decisions.requeueing import going_on
 from holdfast_sidecar.decisions.signature import is_of_surroundings, sign
-from holdfast_sidecar.records.agent import Exit
+from holdfast_sidecar.records.agent import OUTPUT_UNREAD, Exit
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import Plan, Requeues
@@ -137,6 +137,17 @@ def of_storage(attempt: int, step: int = 500, **changes: object) -> Incident:
 
 def verdict(*row: Incident, now: float = 0.0) -> restart.Restart | restart.Stop:
     return restart.decide(row[-1], row[:-1], len(row), -1, PolicySettings(), now)
+
+
+def test_who_has_nobody_left_to_print_to_is_not_started_again() -> None:
+    unread = ended(OUTPUT_UNREAD)
+    assert not is_of_surroundings(unread, had_stepped=True)
+    signature = sign(Blame("n", 0, unread, 0.9))
+    once = of_storage(0, is_of_surroundings=False, signature=signature)
+    stopped = verdict(once)
+    assert isinstance(stopped, restart.Stop)
+    assert stopped.exit_code == restart.EXIT_FAILED
+    assert OUTPUT_UNREAD in stopped.message
 
 
 def test_the_pauses_grow_until_a_step_is_made_and_then_begin_anew() -> None:

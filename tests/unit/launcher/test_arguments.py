@@ -60,7 +60,9 @@ def test_checkpoints_are_every_so_many_steps_or_so_long() -> None:
     assert parse_checkpoint_every("5m") == ["checkpoint.every_steps=0", "checkpoint.every_s=5m"]
 
 
-@pytest.mark.parametrize("text", ["0steps", "-3steps", "manysteps"])
+@pytest.mark.parametrize(
+    "text", ["0steps", "00steps", "-3steps", "manysteps", "0", "0s", "0.0s", "0 m"]
+)
 def test_an_impossible_number_of_steps_is_refused(text: str) -> None:
     with pytest.raises(BadInput, match="100steps"):
         parse_checkpoint_every(text)

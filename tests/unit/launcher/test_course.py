@@ -12,6 +12,7 @@ pytestmark = pytest.mark.torch
 from holdfast_sidecar.launcher.course import Course  # noqa: E402
 from holdfast_sidecar.launcher.rank_ends import RankEnd  # noqa: E402
 from holdfast_sidecar.naming import how_it_ended  # noqa: E402
+from holdfast_sidecar.records.agent import OUTPUT_UNREAD  # noqa: E402
 from holdfast_sidecar.records.plan import Member, Plan  # noqa: E402
 from holdfast_sidecar.redaction import Redaction  # noqa: E402
 
@@ -37,6 +38,24 @@ def test_exits_are_reported_in_order_with_what_the_exceptions_said(tmp_path: Pat
     assert [(e.rank, e.order, e.exit_code) for e in exits] == [(5, 0, 1), (4, 1, 1), (6, 2, -9)]
     assert [e.message for e in exits] == ["ValueError: bad data", "RuntimeError: lost a peer", ""]
     assert list(course.failures) == [5, 4, 6]
+
+
+@pytest.mark.parametrize("is_unread", [True, False])
+def test_who_wrote_into_a_pipe_that_nobody_reads_says_so(tmp_path: Path, is_unread: bool) -> None:
+    course = Course(0, {0: 4, 1: 5, 2: 6}, is_output_unread=lambda: is_unread)
+    broken = "BrokenPipeError: [Errno 32] Broken pipe"
+    files = {
+        0: error_file(tmp_path / "0", broken, 100),
+        1: str(tmp_path / "none"),
+        2: error_file(tmp_path / "2", "ValueError: bad", 300),
+    }
+    ends = [RankEnd(0, 10, 1, 300.0), RankEnd(1, 11, -13, 300.0), RankEnd(2, 12, 1, 300.0)]
+    course.take(ends, files)
+    said = {end.rank: end.message for end in course.exits()}
+    if is_unread:
+        assert said == {4: OUTPUT_UNREAD, 5: OUTPUT_UNREAD, 6: "ValueError: bad"}
+    else:
+        assert said == {4: broken, 5: "", 6: "ValueError: bad"}
 
 
 def test_success_means_all_of_them(tmp_path: Path) -> None:

@@ -11,5 +11,9 @@ job_option = click.option(
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="For scripts.")
 dir_option = click.option(
-    "--dir", "given", metavar="DIR|URL", help="Default: checkpoint.dir, else where the job saves."
+    "--dir",
+    "--checkpoint-dir",
+    "given",
+    metavar="DIR|URL",
+    help="Default: checkpoint.dir, else where the job saves.",
 )
