@@ -85,8 +85,10 @@ def await_evidence(cluster: Cluster, plan: Plan, circumstances: Circumstances) -
 def reform(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome:
     """After an end: wait until the living are down, name the culprit, restart or stop."""
     known = _written(cluster, plan)
-    if known is not None and not known.decided and interruption.is_interrupted(cluster, plan):
-        return Outcome((amend(cluster, interruption.closed(known)),))
+    if known is not None and interruption.is_interrupted(cluster, plan):
+        # Launchers that leave join no other attempt, though they may still say that they would.
+        open_yet = () if known.decided else (amend(cluster, interruption.closed(known)),)
+        return Outcome(open_yet, waiting=interruption.TOLD)
     if known is not None and _is_news(explained := _explained(known, cluster, plan), known):
         # The finding may be gone with its sidecar: whoever leads next need not see it again.
         return Outcome((amend(cluster, explained),))

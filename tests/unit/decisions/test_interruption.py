@@ -126,6 +126,13 @@ def test_a_spare_that_leaves_too_waits_for_nothing() -> None:
     assert incident.decided == "stop"
 
 
+def test_nothing_is_opened_for_launchers_that_leave_and_still_say_that_they_would_join() -> None:
+    waiting = (agent("a", "joining"), agent("b", "joining"))
+    closed = incident_of(decided(ENDED, *waiting, incident=VICTIM))
+    assert closed is not None
+    assert decided(ENDED, *waiting, incident=closed).writes == ()
+
+
 def test_an_asked_for_end_closes_what_was_not_recovered_from() -> None:
     here = (agent("a", "joining", False), agent("b", "running", False))
     outcome = decided(ENDED, *here, incident=CULPRIT, stop=True)
