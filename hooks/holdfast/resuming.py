@@ -64,8 +64,8 @@ class Candidate:
     """Ranks whose copies are brought from other nodes first."""
     since: int = 0
     """First attempt whose slots count."""
-    below: int = 0
-    """Only snapshots of fewer steps count; 0: any."""
+    below: int | None = None
+    """Only snapshots of fewer steps count; None: any."""
 
     @property
     def name(self) -> str:
@@ -95,7 +95,7 @@ def parse_candidates(text: str) -> list[Candidate]:
                 str(item.get("tier", "durable")),
                 tuple(item.get("fetches", ())),
                 int(item.get("since", 0)),
-                int(item.get("below", 0)),
+                item.get("below"),
             )
             for item in json.loads(text or "[]")
         ]

@@ -135,7 +135,7 @@ class CheckpointKeeping:
         key = f"{lease.epoch} {plan.attempt}"
         if self._rescued == key:
             return False
-        below = trusted_below(cluster.incidents.get(plan.incident))
+        below = trusted_below(cluster, plan, cluster.incidents.get(plan.incident))
         found = shipping.newest_shipment(plan, cluster.nodes, cluster.is_alive, below)
         saved = checkpointing.last_step(cluster.ledger.values(), plan, cluster.ranks(plan))
         if found is None or found.step <= saved:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -137,8 +138,10 @@ class CheckpointOrders:
             return False
         if plan is not None and order.state == "armed":
             order = checkpointing.as_saved(order, plan, cluster.nodes)
-        incident = None if plan is None else cluster.incidents.get(plan.incident)
-        if order.step < trusted_below(incident):
+        below = math.inf
+        if plan is not None:
+            below = trusted_below(cluster, plan, cluster.incidents.get(plan.incident))
+        if order.step < below:
             if order.state == "writing":
                 return False
             if plan is not None and checkpointing.is_copied(order, plan, cluster.nodes):

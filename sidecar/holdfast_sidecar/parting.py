@@ -18,7 +18,7 @@ from holdfast.removing import unlink
 from holdfast_sidecar.checkpoints.directory import checkpoint_url
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.decisions.checkpointing import last_step
-from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS, below_onset, onset_of
+from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS, onset_of, trusted_now
 from holdfast_sidecar.decisions.shipping import newest_held, writers_of
 from holdfast_sidecar.decisions.snapshot_source import first_that_counts
 from holdfast_sidecar.desk.questions import Seal, WriteParts
@@ -142,7 +142,8 @@ class Parting:
         if plan is None or snapshot is None or not self._is_alone(plan):
             self._is_over = plan is not None and not self._is_alone(plan)
             return
-        below = 0 if plan.cause in ABOUT_NUMBERS else below_onset(onset_of(ranks))
+        below = trusted_now(plan, ranks, onset_of(ranks))
+        below = 0 if plan.cause in ABOUT_NUMBERS else below
         step = newest_held(plan.world_size, snapshot.held, below)
         saved = last_step(_ledger(orders), plan, {rank.rank: rank for rank in ranks})
         if step <= saved:

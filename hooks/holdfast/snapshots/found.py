@@ -70,12 +70,12 @@ class SlotsOfBefore:
     job: str
     attempt: int
 
-    def find(self, fetches: Collection[str], since: int = 0, below: int = 0) -> Found:
+    def find(self, fetches: Collection[str], since: int = 0, below: int | None = None) -> Found:
         """What is in them, once the sidecar has brought what it fetches for this rank.
 
         What attempts before `since` sealed is not counted: the job went back behind it, and a rank
         that died while it resumed may not have cleared its slots. Nor is what is of `below` or
-        more steps (0: no such limit).
+        more steps (None: no such limit).
         """
         if str(self.rank) in fetches:
             reason = Fetched(self.page_dir, self.attempt).wait()
@@ -97,7 +97,7 @@ def read_slots_of_before(env: Mapping[str, str], rank: int) -> SlotsOfBefore | N
     return SlotsOfBefore(Path(folder), rank, env.get(environment.JOB, ""), attempt)
 
 
-def find(folder: Path, rank: int, job: str, since: int = 0, below: int = 0) -> Found:
+def find(folder: Path, rank: int, job: str, since: int = 0, below: int | None = None) -> Found:
     """Look into all slots of this rank; see SlotsOfBefore.find."""
     slots = list(found_slots(folder, rank))
     snapshots = {}
@@ -106,7 +106,7 @@ def find(folder: Path, rank: int, job: str, since: int = 0, below: int = 0) -> F
             source = read_snapshot(slot, job) if is_free else None
         if source is None or source.header.attempt < since:
             continue
-        if not below or source.header.step < below:
+        if below is None or source.header.step < below:
             snapshots[(source.header.attempt, source.header.step)] = source
     return Found(slots, snapshots)
 

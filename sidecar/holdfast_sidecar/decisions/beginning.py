@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 from holdfast_sidecar.decisions import formation, restart
 from holdfast_sidecar.decisions.admission import awaits_words, with_unfit
-from holdfast_sidecar.decisions.choosing import choose_beside
+from holdfast_sidecar.decisions.choosing import choose, trusted_below
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.divergence import add_skip, describe_skip
 from holdfast_sidecar.decisions.outcome import (
@@ -170,7 +171,8 @@ def open_attempt(
             world_size=formed.world_size,
             has_snapshot=snapshot is not None,
         )
-    choice = choose_beside(snapshot, circumstances.candidates, incident)
+    below = math.inf if cluster.plan is None else trusted_below(cluster, cluster.plan, incident)
+    choice = choose(circumstances.candidates, incident, below, snapshot)
     if obstacle := circumstances.unresumable or choice.obstacle:
         # To start from nothing would throw the job's work away: that is for people to decide.
         lost = Plan(

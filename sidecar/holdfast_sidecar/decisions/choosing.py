@@ -3,9 +3,8 @@ went wrong. Storage says what there is and has left out what can't be used at al
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from holdfast_sidecar.decisions.cluster import Cluster
@@ -40,23 +39,40 @@ def is_about_numbers(incident: Incident | None) -> bool:
     )
 
 
-def trusted_below(incident: Incident | None) -> float:
-    """Snapshots of fewer steps than this may be gone on from; infinite: all, 0: none.
+def trusted_below(cluster: Cluster, plan: Plan, incident: Incident | None) -> float:
+    """The state of fewer steps than this may be gone on from, in memory and on storage; infinite:
+    any, 0: only what has proved good. `incident`: what ended the plan's attempt.
 
     A loss that was not finite says nothing against the steps before it: a loss scaler passes over
-    such a step, and whatever ended the attempt then may have been something else.
+    such a step, and something else may have ended the attempt then. An error of the script's own
+    is no such thing: it may well be about the loss.
     """
-    if not is_about_numbers(incident):
-        return math.inf
-    assert incident is not None
-    if incident.cause in ABOUT_NUMBERS or incident.distrusts_from >= 0:
+    steps = [rank.step for rank in cluster.ranks(plan).values()]
+    reached = max(steps, default=0) if incident is None else max(incident.step_reached, *steps, 0)
+    if incident is None or not is_about_numbers(incident):
+        return _with_before(plan, math.inf, reached)
+    is_own_error = incident.is_of_script and not incident.is_of_surroundings
+    if incident.cause in ABOUT_NUMBERS or incident.distrusts_from >= 0 or is_own_error:
         return 0
-    return below_onset(incident.onset_step)
+    return _with_before(plan, incident.onset_step, reached)
 
 
-def below_onset(onset_step: int) -> float:
-    """The same while an attempt runs: its numbers are not finite since this step; -1: they are."""
-    return math.inf if onset_step < 0 else onset_step
+def trusted_now(plan: Plan, ranks: Collection[RankReport], onset_step: int) -> float:
+    """The same while the attempt runs: losses are not finite since this step; -1: they are."""
+    below = math.inf if onset_step < 0 else onset_step
+    return _with_before(plan, below, max((rank.step for rank in ranks), default=0))
+
+
+def _with_before(plan: Plan, below: float, reached: int) -> float:
+    """What the plan's attempt was not to go on from counts as little as it did, until a rank came
+    past it: only then has each cleared its slots. Numbers that go wrong again, and no later, are of
+    the state before."""
+    earlier = next((c.below for c in plan.resume if c.below is not None), None)
+    if earlier is None:
+        return below
+    if below <= earlier:
+        return 0
+    return below if reached >= earlier else earlier
 
 
 def onset_of(told: Iterable[RankReport | Exit]) -> int:
@@ -72,10 +88,20 @@ def onset_in(cluster: Cluster, plan: Plan) -> int:
     return onset_of([*cluster.ranks(plan).values(), *exits_of(cluster, plan)])
 
 
-def choose(candidates: Sequence[Candidate], incident: Incident | None) -> Choice:
-    """The order in which to try these, which come newest first and of one branch."""
-    if incident is None or not is_about_numbers(incident):
+def choose(
+    candidates: Sequence[Candidate],
+    incident: Incident | None,
+    below: float,
+    snapshot: Candidate | None = None,
+) -> Choice:
+    """The order in which to try these, which come newest first and of one branch, after `snapshot`.
+
+    below: see trusted_below.
+    """
+    if incident is None or math.isinf(below):
         return Choice(tuple(candidates))
+    if below:
+        return _before(candidates, below, snapshot)
     if incident.distrusts_from >= 0 and incident.onset_step < 0:
         return _behind(candidates, incident.distrusts_from)
     onset = incident.onset_step
@@ -101,17 +127,15 @@ def choose(candidates: Sequence[Candidate], incident: Incident | None) -> Choice
     return Choice(())
 
 
-def choose_beside(
-    snapshot: Candidate | None, candidates: Sequence[Candidate], incident: Incident | None
-) -> Choice:
-    """The same where a snapshot is tried first. One from before numbers went wrong has the
-    checkpoints before it in its past: only those since then are abandoned."""
-    choice = choose(candidates, incident)
-    if snapshot is None or incident is None or not snapshot.below or choice.obstacle:
-        return choice
-    since = tuple(c for c in choice.abandoned if c.step >= snapshot.below)
-    note = f"{_what(incident)}: back to {snapshot.words}"
-    return dataclasses.replace(choice, abandoned=since, note=note)
+def _before(candidates: Sequence[Candidate], below: float, snapshot: Candidate | None) -> Choice:
+    """The newest of fewer steps, good or not: nothing speaks against them."""
+    before = tuple(c for c in candidates if c.step < below)
+    since = tuple(c for c in candidates if c.step >= below)
+    what = f"numbers were not finite from step {below:.0f} on"
+    first = snapshot or next(iter(before), None)
+    if first is None:
+        return Choice((), obstacle=f"{what}, and no checkpoint is from before" if since else "")
+    return Choice(before, since, f"{what}: back to {first.words}")
 
 
 def _what(incident: Incident) -> str:

@@ -147,7 +147,7 @@ class Cluster:
         return [
             agent
             for agent in self.agents.values()
-            if agent.state == "joining" and self.is_alive(agent.node)
+            if agent.state == "joining" and not agent.leaves and self.is_alive(agent.node)
         ]
 
     def asked_to_save(self) -> list[str]:

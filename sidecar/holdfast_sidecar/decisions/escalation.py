@@ -25,8 +25,10 @@ from holdfast_sidecar.decisions.keeping_out import (
 )
 from holdfast_sidecar.decisions.lemon import WITHOUT_NODE, ran_out_of_memory
 from holdfast_sidecar.decisions.pausing import RESTART
+from holdfast_sidecar.decisions.preemption import is_asked
 from holdfast_sidecar.decisions.replacing import STRAGGLER
 from holdfast_sidecar.decisions.unseen_steps import incidents_of_run, resumed_from
+from holdfast_sidecar.records.agent import OUTPUT_UNREAD
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.settings import PolicySettings, Settings
@@ -55,6 +57,10 @@ def find_way(
         # Its budget was asked before the attempt was ended: nobody stops a job because it is slow.
         way = Way(incident, 0.0, list(plan.outside))
         return without_slow(way, cluster, settings, now_unix_s)
+    if incident.signature.startswith(OUTPUT_UNREAD):
+        # Who takes the nodes back may have ended what reads the output before the job was saved.
+        code = restart.EXIT_REQUEUE if is_asked(cluster) else restart.EXIT_FAILED
+        return restart.Stop(code, f"{OUTPUT_UNREAD}: started again it would end in the same way")
     earlier = [i for i in cluster.incidents.values() if i.identifier != incident.identifier]
     of_run = [i for i in incidents_of_run(cluster, plan) if i.identifier != incident.identifier]
     verdict = restart.decide(incident, of_run, plan.restarts, cap, policy, now_unix_s)

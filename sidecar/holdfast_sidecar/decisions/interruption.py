@@ -12,6 +12,7 @@ from holdfast_sidecar.decisions.accusation import BY_ORDER, VICTIM
 from holdfast_sidecar.decisions.blame import ABORTED, OF_A_MISMATCH, speaks_of_peer
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.signature import OF_WHOM
+from holdfast_sidecar.records.agent import OUTPUT_UNREAD
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import Plan
 
@@ -28,7 +29,7 @@ def is_interrupted(cluster: Cluster, plan: Plan) -> bool:
         agent is not None and agent.incarnation == member.incarnation and agent.leaves
         for agent, member in agents
     )
-    return bool(agents) and are_told and all(agent.leaves for agent in cluster.willing())
+    return bool(agents) and are_told and not cluster.willing()
 
 
 def closed(incident: Incident) -> Incident:
@@ -54,6 +55,8 @@ def _comes_of_it(incident: Incident) -> bool:
         return incident.cause == "node_left"
     if not incident.evidence or BY_ORDER.search(" ".join(incident.evidence)):
         return True
+    if incident.signature.startswith(OUTPUT_UNREAD):
+        return True  # what printed it was ended by the same hand
     # Not by sureness alone: the same error of their own makes ranks less sure each, and no victims.
     return incident.confidence <= VICTIM and any(map(_is_of_victim, incident.evidence))
 

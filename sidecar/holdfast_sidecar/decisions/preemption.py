@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from holdfast_sidecar.decisions.checkpointing import last_step, obstacle, soonest_s
-from holdfast_sidecar.decisions.choosing import below_onset, onset_in
+from holdfast_sidecar.decisions.choosing import onset_in, trusted_now
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.formation import alike
 from holdfast_sidecar.decisions.losses import agent_of, has_succeeded
@@ -125,9 +125,10 @@ def wants(cluster: Cluster, plan: Plan) -> Shipment | bool:
 
 def _unsaved(cluster: Cluster, plan: Plan) -> Shipment | None:
     """The newest snapshot of all ranks, if no checkpoint has what it holds."""
-    below = below_onset(onset_in(cluster, plan))
+    ranks = cluster.ranks(plan)
+    below = trusted_now(plan, ranks.values(), onset_in(cluster, plan))
     found = newest_shipment(plan, cluster.nodes, cluster.is_alive, below)
-    saved = last_step(cluster.ledger.values(), plan, cluster.ranks(plan))
+    saved = last_step(cluster.ledger.values(), plan, ranks)
     return None if found is None or found.step <= saved else found
 
 

@@ -9,7 +9,6 @@ from itertools import takewhile
 from holdfast_sidecar.decisions.choosing import is_about_numbers
 from holdfast_sidecar.decisions.hardware import OF_HARDWARE
 from holdfast_sidecar.decisions.signature import are_alike, in_words
-from holdfast_sidecar.records.agent import OUTPUT_UNREAD
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.quarantine import Quarantine
 from holdfast_sidecar.settings import PolicySettings
@@ -71,8 +70,6 @@ def decide(
     if incident.cause in PLANNED:
         return Restart(0.0)
     faults = [i for i in earlier if i.decided == "restart" and i.cause not in PLANNED]
-    if incident.signature.startswith(OUTPUT_UNREAD):
-        return Stop(EXIT_FAILED, f"{OUTPUT_UNREAD}: started again it would end in the same way")
     in_vain = 1 + failures_since_a_step(incident, faults)
     if in_vain >= settings.stepless_limit:
         return Stop(

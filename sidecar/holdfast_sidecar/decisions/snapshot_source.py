@@ -30,7 +30,7 @@ def find_snapshot(
     before = cluster.plan
     if incident is None or before is None:
         return None
-    below = _trusted_below(cluster, before, incident)
+    below = trusted_below(cluster, before, incident)
     if below == 0:
         return None
     if before.world_size != sum(member.slots for member in members):
@@ -46,22 +46,8 @@ def find_snapshot(
     if found is None:
         return None
     return dataclasses.replace(
-        found, since=first_that_counts(before), below=0 if math.isinf(below) else int(below)
+        found, since=first_that_counts(before), below=None if math.isinf(below) else int(below)
     )
-
-
-def _trusted_below(cluster: Cluster, before: Plan, incident: Incident) -> float:
-    """What the attempt before was not to go on from counts as little as it did, until a rank came
-    past it: before that none may have cleared its slots. Where numbers went wrong again and it came
-    no further, what led there is not trusted either."""
-    below = trusted_below(incident)
-    earlier = next((c.below for c in before.resume if c.tier == NAME), 0)
-    if not earlier:
-        return below
-    if below <= earlier:
-        return 0
-    has_come_past = any(rank.step >= earlier for rank in cluster.ranks(before).values())
-    return below if has_come_past else earlier
 
 
 def first_that_counts(before: Plan) -> int:

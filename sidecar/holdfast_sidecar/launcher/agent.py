@@ -317,7 +317,8 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
 
     def _take(self, ended: list[RankEnd]) -> None:
         had_failed = self._course.has_failed
-        self._course.take(ended, self._local_ranks.error_files)
+        ranks = self._local_ranks
+        self._course.take(ended, ranks.error_files, ranks.read_unread())
         if self._course.has_failed and not had_failed:
             plan = self._rendezvous_handler.watch.plan
             logger.warning("%s", self._course.first_failure(plan))

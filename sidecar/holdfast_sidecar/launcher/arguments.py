@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from argparse import ArgumentParser, Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from torch.distributed.argparse_util import check_env
 from torch.distributed.run import get_args_parser
 
 from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.setting_values import read_value
 
 OURS = "holdfast"
 
@@ -139,18 +139,19 @@ def parse_arguments(arguments: Sequence[str]) -> Arguments:
     )
 
 
-NOTHING = re.compile(r"[0.]+ *[a-z]*")
-"""No steps, or no time: none at all is had by leaving the option out."""
-
-
 def parse_checkpoint_every(text: str | None) -> list[str]:
-    """`100steps` or a duration, as settings; empty when not given."""
+    """`100steps` or a duration, as settings; empty when not given. Who wants no checkpoints leaves
+    the option out: 0 is refused."""
     if text is None:
         return []
     number = text.removesuffix("steps").removesuffix("step").strip()
     is_of_steps = number != text
-    if NOTHING.fullmatch(text) or (is_of_steps and not number.isdecimal()):
+    try:
+        is_some = float(int(number) if is_of_steps else read_value("every_s", float, text)) > 0
+    except ValueError:
+        is_some = False
+    if not is_some:
         raise BadInput(f"--checkpoint-every {text}: write it as 100steps, or as a time like 5m")
     if is_of_steps:
-        return [f"checkpoint.every_steps={number}"]
+        return [f"checkpoint.every_steps={int(number)}"]
     return ["checkpoint.every_steps=0", f"checkpoint.every_s={text}"]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import select
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
@@ -22,14 +21,6 @@ LONGEST_MESSAGE = 200
 """Characters of an exception on the console; torch prints all of it in the end."""
 
 
-def is_output_unread() -> bool:
-    """Whether this process's output, which its ranks share, is a pipe that has lost its reader."""
-    poll = select.poll()
-    poll.register(1, 0)
-    poll.register(2, 0)
-    return any(event & select.POLLERR for _, event in poll.poll(0))
-
-
 @dataclass
 class Course:
     """One attempt. `ranks` maps local to global ranks; the other fields fill as ranks end."""
@@ -41,7 +32,8 @@ class Course:
     """Global rank -> torch's record of its failure, in order."""
     redaction: Redaction = field(default_factory=Redaction)
     """Applied to what exceptions say, which is told and kept everywhere from here on."""
-    is_output_unread: Callable[[], bool] = is_output_unread
+    unread: set[int] = field(default_factory=set)
+    """Local ranks that nobody listened to any more when they ended."""
 
     @property
     def ended(self) -> set[int]:
@@ -63,8 +55,13 @@ class Course:
         """Whether all ranks ended, and well."""
         return self.is_over and not self.has_failed
 
-    def take(self, ended: Sequence[RankEnd], error_files: Mapping[int, str]) -> None:
-        """Take in what was noticed in one look."""
+    def take(
+        self,
+        ended: Sequence[RankEnd],
+        error_files: Mapping[int, str],
+        unread: Collection[int] = (),
+    ) -> None:
+        """Take in what was noticed in one look. `unread`: see LocalRanks.read_unread."""
         failures = {
             end.local_rank: ProcessFailure(
                 local_rank=end.local_rank,
@@ -75,6 +72,7 @@ class Course:
             for end in ended
             if end.exit_code != 0
         }
+        self.unread |= {end.local_rank for end in ended} & set(unread)
         said_at = {local_rank: float(f.timestamp) for local_rank, f in failures.items()}
         for end in in_order(ended, said_at):
             self.ends.append(end)
@@ -127,7 +125,7 @@ class Course:
         said = {} if failure is None or isinstance(failure.message, str) else failure.message
         text = " ".join(str(said.get("message", "")).split())
         is_of_pipe = text.startswith("BrokenPipeError") or end.exit_code == -signal.SIGPIPE
-        if is_of_pipe and self.is_output_unread():
+        if is_of_pipe and end.local_rank in self.unread:
             return OUTPUT_UNREAD
         return self.redaction.text(text)
 

@@ -9,6 +9,7 @@ import contextlib
 import os
 import select
 import signal
+import stat
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,9 @@ from torch.distributed.elastic.multiprocessing.api import MultiprocessContext
 from holdfast.identity import read_status
 from holdfast_sidecar.launcher.ending import end_holding, end_ranks
 from holdfast_sidecar.launcher.rank_ends import read_exit_code
+
+SYS_STREAM = ""
+"""The file that torch names for a stream that it redirects nowhere."""
 
 
 class LocalRanks:
@@ -36,6 +40,12 @@ class LocalRanks:
         """Local rank -> the file that torch's error handler writes."""
         files: Mapping[int, str] = self._context.error_files
         return files
+
+    def read_unread(self) -> set[int]:
+        """Local ranks that print where this process does, into a pipe that has lost its reader."""
+        streams = ((1, self._context.stdouts), (2, self._context.stderrs))
+        lost = [files for descriptor, files in streams if _is_unread(descriptor)]
+        return {rank for files in lost for rank, file in files.items() if file == SYS_STREAM}
 
     def read_exit_codes(self) -> dict[int, int]:
         """Local rank -> exit code, of those that have ended."""
@@ -105,3 +115,16 @@ class LocalRanks:
                 context._return_values[local_rank] = queue.get()
         if context._is_done():
             context._worker_finished_event.set()
+
+
+def _is_unread(descriptor: int) -> bool:
+    try:
+        mode = os.fstat(descriptor).st_mode
+    except OSError:
+        return False
+    # A terminal that hung up reports an error here too, and none of a pipe when it is written to.
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+        return False
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))

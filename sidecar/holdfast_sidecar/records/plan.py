@@ -46,8 +46,9 @@ class Candidate:
     """Of a snapshot: rank -> node that has a copy; its sidecar's fetch comes first."""
     since: int = 0
     """Of a snapshot: the first attempt whose slots count; the job went back behind earlier ones."""
-    below: int = 0
-    """Of a snapshot: only one of fewer steps counts; 0: any. Numbers went wrong from there on."""
+    below: int | None = None
+    """Of a snapshot: only one of fewer steps counts, as numbers went wrong from there on; None: any
+    does."""
     is_good: bool = False
     """Of a checkpoint: the job ran on from it and stayed well."""
 
@@ -58,7 +59,7 @@ class Candidate:
             return f"step {self.step}"
         if self.fetches:
             return f"the snapshots of step {self.step}"
-        if self.below:
+        if self.below is not None:
             return f"the newest snapshot before step {self.below}"
         known = f" (step {self.step} or later)" if self.step >= 0 else ""
         return f"the newest snapshot{known}"

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast_sidecar.decisions.choosing import choose, choose_beside, is_about_numbers, onset_in
+from holdfast_sidecar.decisions import choosing
+from holdfast_sidecar.decisions.choosing import (
+    Choice,
+    is_about_numbers,
+    onset_in,
+    trusted_below,
+    trusted_now,
+)
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.records.agent import AgentReport, Exit
 from holdfast_sidecar.records.incident import Incident
@@ -17,8 +24,23 @@ def line(*steps: int, good: tuple[int, ...] = ()) -> list[Candidate]:
     return [Candidate(f"c{step}", f"/c/{step}", step, is_good=step in good) for step in steps]
 
 
-def incident(cause: str = "crash", onset: int = -1) -> Incident:
-    return Incident("i", 0, cause, onset_step=onset)
+def incident(cause: str = "crash", onset: int = -1, is_of_script: bool = False) -> Incident:
+    return Incident("i", 0, cause, onset_step=onset, is_of_script=is_of_script)
+
+
+def own_error(onset: int) -> Incident:
+    """Of a script that may have looked at its loss."""
+    return incident("crash", onset, is_of_script=True)
+
+
+PLAN = Plan(0, 1, "ended", [Member("a", "x", 0, 0, 1)], 1)
+
+
+def choose(
+    candidates: list[Candidate], found: Incident, snapshot: Candidate | None = None
+) -> Choice:
+    below = trusted_below(Cluster(plan=PLAN), PLAN, found)
+    return choosing.choose(candidates, found, below, snapshot)
 
 
 def steps(candidates: tuple[Candidate, ...]) -> list[int]:
@@ -33,7 +55,7 @@ def test_after_a_crash_the_newest_comes_first_good_or_not(cause: str) -> None:
     assert chosen.note == ""
 
 
-@pytest.mark.parametrize("found", [incident("nonfinite", 45), incident("crash", 45)])
+@pytest.mark.parametrize("found", [incident("nonfinite", 45), own_error(45)])
 def test_after_bad_numbers_only_good_ones_of_before_are_tried(found: Incident) -> None:
     chosen = choose(line(50, 40, 30, 20, good=(50, 30, 20)), found)
     assert steps(chosen.candidates) == [30, 20]
@@ -42,28 +64,54 @@ def test_after_bad_numbers_only_good_ones_of_before_are_tried(found: Incident) -
 
 
 def test_the_step_at_which_numbers_went_wrong_is_not_before_it() -> None:
-    assert steps(choose(line(30, 20, good=(30, 20)), incident("crash", 30)).candidates) == [20]
+    for found in (incident("crash", 30), own_error(30)):
+        assert steps(choose(line(30, 20, good=(30, 20)), found).candidates) == [20]
 
 
 def test_without_a_good_one_the_oldest_before_is_tried_and_people_are_told() -> None:
-    chosen = choose(line(50, 40, 30), incident("crash", 45))
+    chosen = choose(line(50, 40, 30), own_error(45))
     assert steps(chosen.candidates) == [30]
     assert steps(chosen.abandoned) == [50, 40]
     assert "no checkpoint before has proved good: back to the oldest, of step 30" in chosen.note
 
 
-def test_what_a_snapshot_from_before_goes_on_from_is_not_abandoned() -> None:
+def test_what_something_else_ended_goes_on_from_the_newest_before_good_or_not() -> None:
     candidates = line(50, 40, 30, 20, good=(50, 30, 20))
-    snapshot = Candidate("snapshot", "", 44, "snapshot", below=45)
-    chosen = choose_beside(snapshot, candidates, incident("crash", 45))
-    assert steps(chosen.candidates) == [30, 20]
+    chosen = choose(candidates, incident("crash", 45))
+    assert steps(chosen.candidates) == [40, 30, 20]
     assert steps(chosen.abandoned) == [50]
-    assert chosen.note == (
+    assert chosen.note == "numbers were not finite from step 45 on: back to step 40"
+    snapshot = Candidate("snapshot", "", 44, "snapshot", below=45)
+    beside = choose(candidates, incident("crash", 45), snapshot)
+    assert (beside.candidates, beside.abandoned) == (chosen.candidates, chosen.abandoned)
+    assert beside.note == (
         "numbers were not finite from step 45 on: back to the newest snapshot before step 45"
     )
-    newest = Candidate("snapshot", "", 50, "snapshot")
-    for first in (None, newest):
-        assert choose_beside(first, candidates, incident()) == choose(candidates, incident())
+
+
+def test_a_snapshot_from_before_is_gone_on_from_though_all_checkpoints_are_from_after() -> None:
+    snapshot = Candidate("snapshot", "", 6, "snapshot", below=7)
+    chosen = choose(line(50, 40), incident("crash", 7), snapshot)
+    assert (chosen.candidates, chosen.obstacle) == ((), "")
+    assert steps(chosen.abandoned) == [50, 40]
+
+
+def test_a_script_that_raises_over_its_loss_is_not_given_the_state_before_it() -> None:
+    """What it raised over may have been in the state for long, and finite."""
+    of_storage = Incident(
+        "i", 0, "crash", onset_step=45, is_of_script=True, is_of_surroundings=True
+    )
+    below = [trusted_below(Cluster(), PLAN, one) for one in (own_error(45), of_storage)]
+    assert below == [0, 45]
+
+
+def test_what_was_not_to_be_gone_on_from_is_not_while_the_attempt_runs_either() -> None:
+    gone_on = Plan(3, 1, "running", resume=[Candidate("snapshot", "", 8, "snapshot", below=9)])
+    at_8, at_9 = ([RankReport(0, 0, 1, step, "forward", 0.0, 0.1, 0.1)] for step in (8, 9))
+    assert trusted_now(gone_on, at_8, -1) == 9
+    assert trusted_now(gone_on, at_9, -1) == float("inf")
+    assert trusted_now(gone_on, at_9, 9) == 0
+    assert trusted_now(gone_on, at_9, 12) == 12
 
 
 def test_an_onset_that_nobody_knows_leaves_the_good_ones() -> None:
@@ -71,12 +119,13 @@ def test_an_onset_that_nobody_knows_leaves_the_good_ones() -> None:
 
 
 def test_it_does_not_start_from_nothing_when_all_checkpoints_are_from_after() -> None:
-    chosen = choose(line(50, 40, good=(40,)), incident("crash", 7))
-    assert chosen.candidates == ()
-    assert chosen.obstacle == (
-        "numbers were not finite from step 7 on, and no checkpoint is from before"
-    )
-    assert choose([], incident("crash", 7)).obstacle == ""
+    for found in (incident("crash", 7), own_error(7)):
+        chosen = choose(line(50, 40, good=(40,)), found)
+        assert chosen.candidates == ()
+        assert chosen.obstacle == (
+            "numbers were not finite from step 7 on, and no checkpoint is from before"
+        )
+        assert choose([], found).obstacle == ""
 
 
 def test_a_crash_with_numbers_that_were_not_finite_is_about_numbers() -> None:

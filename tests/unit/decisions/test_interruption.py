@@ -11,7 +11,7 @@ from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.interruption import TOLD
 from holdfast_sidecar.decisions.leader import decide
 from holdfast_sidecar.decisions.outcome import Circumstances, Outcome
-from holdfast_sidecar.records.agent import AgentReport, Exit
+from holdfast_sidecar.records.agent import OUTPUT_UNREAD, AgentReport, Exit
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import Member, Plan
@@ -27,6 +27,10 @@ OWN = "ValueError: timeout of sample 7"
 MISMATCH = "RuntimeError: [gloo/transport/tcp/pair.cc:464] op.preamble.length <= op.nbytes"
 VICTIM = Incident("x", 4, "crash", "b", [1], 0.5, NOW - 1, NOW, evidence=[f"rank 1: {LOST_A_PEER}"])
 CULPRIT = dataclasses.replace(VICTIM, confidence=0.95, evidence=["rank 1: ended by SIGSEGV"])
+
+UNREAD = dataclasses.replace(
+    CULPRIT, signature=f"{OUTPUT_UNREAD} at step 9", evidence=[f"rank 1: {OUTPUT_UNREAD}"]
+)
 
 
 def agent(node: str, state: str, leaves: bool = True, *exits: Exit) -> AgentReport:
@@ -78,6 +82,7 @@ def test_nor_do_the_launchers_that_leave() -> None:
         (dataclasses.replace(VICTIM, cause="node_left", confidence=0.95), "stop"),
         (dataclasses.replace(VICTIM, evidence=["rank 1: ended by SIGABRT"]), "stop"),
         (dataclasses.replace(CULPRIT, evidence=["rank 1: KeyboardInterrupt"]), "stop"),
+        (UNREAD, "stop"),
         (CULPRIT, "crash"),
         (dataclasses.replace(CULPRIT, confidence=0.23, evidence=[f"rank 1: {OWN}"]), "crash"),
         (dataclasses.replace(VICTIM, evidence=[f"rank 1: {MISMATCH}"]), "crash"),
@@ -89,6 +94,7 @@ def test_nor_do_the_launchers_that_leave() -> None:
         "who left first",
         "aborted by a library",
         "interrupted as the launchers were",
+        "what read its output was interrupted first",
         "a fault of before",
         "one of four with the same error of their own",
         "who got something unexpected",
@@ -131,6 +137,19 @@ def test_nothing_is_opened_for_launchers_that_leave_and_still_say_that_they_woul
     closed = incident_of(decided(ENDED, *waiting, incident=VICTIM))
     assert closed is not None
     assert decided(ENDED, *waiting, incident=closed).writes == ()
+
+
+def test_who_leaves_gets_no_seat_beside_who_stays() -> None:
+    over = dataclasses.replace(CULPRIT, decided="restart", ended_unix_s=NOW - 90)
+    one_each = [
+        dataclasses.replace(agent(node, "joining", node == "a"), min_nodes=1) for node in "ab"
+    ]
+    plans = [
+        decode(Plan, write.value or "")
+        for write in decided(ENDED, *one_each, incident=over).writes
+        if write.section is Section.PLAN
+    ]
+    assert [[member.node for member in plan.members] for plan in plans] in ([], [["b"]])
 
 
 def test_an_asked_for_end_closes_what_was_not_recovered_from() -> None:

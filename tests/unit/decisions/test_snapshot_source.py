@@ -91,8 +91,15 @@ def test_ranks_that_never_had_slots_have_no_snapshot() -> None:
         Incident("i", 3, "nonfinite", onset_step=9),
         Incident("i", 3, "crash", onset_step=8),
         Incident("i", 3, "crash", onset_step=9, distrusts_from=4),
+        Incident("i", 3, "crash", onset_step=9, is_of_script=True),
     ],
-    ids=["a first attempt", "bad numbers", "none before bad numbers", "a roll back"],
+    ids=[
+        "a first attempt",
+        "bad numbers",
+        "none before bad numbers",
+        "a roll back",
+        "an own error",
+    ],
 )
 def test_there_is_none_for(incident: Incident | None) -> None:
     assert found(IN_PLACE, incident=incident) is None
@@ -113,7 +120,7 @@ def test_one_from_before_a_loss_that_was_not_finite_counts() -> None:
     assert candidate.fetches == {"2": "a", "3": "a"}
 
 
-def gone_on(furthest: int, onset: int = -1) -> Candidate | None:
+def gone_on(furthest: int, onset: int = -1, reached: int = 0) -> Candidate | None:
     """After an attempt that was to go on from before step 9."""
     before = dataclasses.replace(
         BEFORE, resume=[Candidate("snapshot", "", 8, "snapshot", since=2, below=9)]
@@ -124,15 +131,16 @@ def gone_on(furthest: int, onset: int = -1) -> Candidate | None:
         "b": dataclasses.replace(IN_PLACE.nodes["b"], ranks=ranks[2:]),
     }
     job = dataclasses.replace(IN_PLACE, plan=before, nodes=nodes)
-    return found(job, incident=Incident("i", 3, "crash", onset_step=onset))
+    return found(job, incident=Incident("i", 3, "crash", onset_step=onset, step_reached=reached))
 
 
 def test_what_did_not_count_does_not_before_a_rank_came_past_it() -> None:
     """Until then none may have cleared its slots."""
-    early, late = gone_on(furthest=8), gone_on(furthest=9)
+    early, late, gone = gone_on(furthest=8), gone_on(furthest=9), gone_on(0, reached=9)
     assert early is not None
     assert late is not None
-    assert (early.below, late.below) == (9, 0)
+    assert gone == late, "of ranks that say nothing any more the incident tells"
+    assert (early.below, late.below) == (9, None)
 
 
 def test_numbers_that_go_wrong_again_and_no_later_are_of_the_state_before() -> None:

@@ -12,13 +12,15 @@ from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.decisions import restart
 from holdfast_sidecar.decisions.blame import Blame
+from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.decisions.escalation import find_way
 from holdfast_sidecar.decisions.requeueing import going_on
 from holdfast_sidecar.decisions.signature import is_of_surroundings, sign
-from holdfast_sidecar.records.agent import OUTPUT_UNREAD, Exit
+from holdfast_sidecar.records.agent import OUTPUT_UNREAD, AgentReport, Exit
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Plan, Requeues
-from holdfast_sidecar.settings import PolicySettings
+from holdfast_sidecar.records.plan import Member, Plan, Requeues
+from holdfast_sidecar.settings import PolicySettings, Settings
 
 QUICK = PolicySettings(surroundings_backoff_s=0.2, backoff_s=0.1, backoff_limit_s=0.1)
 
@@ -139,14 +141,19 @@ def verdict(*row: Incident, now: float = 0.0) -> restart.Restart | restart.Stop:
     return restart.decide(row[-1], row[:-1], len(row), -1, PolicySettings(), now)
 
 
-def test_who_has_nobody_left_to_print_to_is_not_started_again() -> None:
+@pytest.mark.parametrize(
+    ("asked", "code"), [("", restart.EXIT_FAILED), ("SIGTERM", restart.EXIT_REQUEUE)]
+)
+def test_who_has_nobody_left_to_print_to_is_not_started_again(asked: str, code: int) -> None:
     unread = ended(OUTPUT_UNREAD)
     assert not is_of_surroundings(unread, had_stepped=True)
     signature = sign(Blame("n", 0, unread, 0.9))
     once = of_storage(0, is_of_surroundings=False, signature=signature)
-    stopped = verdict(once)
+    plan = Plan(0, 1, "ended", [Member("a", "x", 0, 0, 1)], 1)
+    agents = {"a": AgentReport("a", "x", "failed", 0, 1, 1, "", 1, 1, preempted_by=asked)}
+    stopped = find_way(Cluster(plan=plan, agents=agents), plan, once, Settings(), -1, 0.0)
     assert isinstance(stopped, restart.Stop)
-    assert stopped.exit_code == restart.EXIT_FAILED
+    assert stopped.exit_code == code
     assert OUTPUT_UNREAD in stopped.message
 
 

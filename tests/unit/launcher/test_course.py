@@ -42,7 +42,7 @@ def test_exits_are_reported_in_order_with_what_the_exceptions_said(tmp_path: Pat
 
 @pytest.mark.parametrize("is_unread", [True, False])
 def test_who_wrote_into_a_pipe_that_nobody_reads_says_so(tmp_path: Path, is_unread: bool) -> None:
-    course = Course(0, {0: 4, 1: 5, 2: 6}, is_output_unread=lambda: is_unread)
+    course = Course(0, {0: 4, 1: 5, 2: 6})
     broken = "BrokenPipeError: [Errno 32] Broken pipe"
     files = {
         0: error_file(tmp_path / "0", broken, 100),
@@ -50,7 +50,8 @@ def test_who_wrote_into_a_pipe_that_nobody_reads_says_so(tmp_path: Path, is_unre
         2: error_file(tmp_path / "2", "ValueError: bad", 300),
     }
     ends = [RankEnd(0, 10, 1, 300.0), RankEnd(1, 11, -13, 300.0), RankEnd(2, 12, 1, 300.0)]
-    course.take(ends, files)
+    course.take(ends[:1], files, {0, 1, 2} if is_unread else ())
+    course.take(ends[1:], files, {1, 2} if is_unread else {0})
     said = {end.rank: end.message for end in course.exits()}
     if is_unread:
         assert said == {4: OUTPUT_UNREAD, 5: OUTPUT_UNREAD, 6: "ValueError: bad"}
