@@ -88,7 +88,7 @@ def test_only_the_first_bad_end_of_an_attempt_is_told_at_once(
 ) -> None:
     agent: Any = HoldfastAgent.__new__(HoldfastAgent)
     agent._course = Course(0, {0: 2, 1: 3, 2: 4})
-    agent._pcontext = SimpleNamespace(error_files={0: "", 1: "", 2: ""})
+    agent._pcontext = SimpleNamespace(error_files={0: "", 1: "", 2: ""}, stdouts={}, stderrs={})
     agent._rendezvous_handler = SimpleNamespace(
         reporter=SimpleNamespace(say=lambda **changes: None),
         watch=SimpleNamespace(plan=Plan(0, 1, "running")),
