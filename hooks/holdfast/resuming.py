@@ -95,7 +95,7 @@ def parse_candidates(text: str) -> list[Candidate]:
                 str(item.get("tier", "durable")),
                 tuple(item.get("fetches", ())),
                 int(item.get("since", 0)),
-                item.get("below"),
+                None if item.get("below") is None else int(item["below"]),
             )
             for item in json.loads(text or "[]")
         ]

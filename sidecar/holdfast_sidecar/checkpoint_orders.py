@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import math
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -138,10 +137,9 @@ class CheckpointOrders:
             return False
         if plan is not None and order.state == "armed":
             order = checkpointing.as_saved(order, plan, cluster.nodes)
-        below = math.inf
-        if plan is not None:
-            below = trusted_below(cluster, plan, cluster.incidents.get(plan.incident))
-        if order.step < below:
+        if plan is None or order.step < trusted_below(
+            cluster, plan, cluster.incidents.get(plan.incident)
+        ):
             if order.state == "writing":
                 return False
             if plan is not None and checkpointing.is_copied(order, plan, cluster.nodes):

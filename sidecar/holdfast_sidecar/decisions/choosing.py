@@ -47,26 +47,27 @@ def trusted_below(cluster: Cluster, plan: Plan, incident: Incident | None) -> fl
     such a step, and something else may have ended the attempt then. An error of the script's own
     is no such thing: it may well be about the loss.
     """
-    steps = [rank.step for rank in cluster.ranks(plan).values()]
-    reached = max(steps, default=0) if incident is None else max(incident.step_reached, *steps, 0)
-    if incident is None or not is_about_numbers(incident):
-        return _with_before(plan, math.inf, reached)
+    ranks = cluster.ranks(plan).values()
+    if incident is None:
+        return trusted_now(plan, ranks, -1)
     is_own_error = incident.is_of_script and not incident.is_of_surroundings
-    if incident.cause in ABOUT_NUMBERS or incident.distrusts_from >= 0 or is_own_error:
+    is_about_loss = incident.onset_step >= 0 and is_own_error
+    if incident.cause in ABOUT_NUMBERS or incident.distrusts_from >= 0 or is_about_loss:
         return 0
-    return _with_before(plan, incident.onset_step, reached)
+    return trusted_now(plan, ranks, incident.onset_step, incident.step_reached)
 
 
-def trusted_now(plan: Plan, ranks: Collection[RankReport], onset_step: int) -> float:
-    """The same while the attempt runs: losses are not finite since this step; -1: they are."""
+def trusted_now(
+    plan: Plan, ranks: Collection[RankReport], onset_step: int, reached: int = 0
+) -> float:
+    """The same while the attempt runs: losses are not finite since this step; -1: they are.
+
+    What the attempt was not to go on from counts as little as it did, until a rank came past it:
+    only then has each cleared its slots. Numbers that go wrong again, and no later, are of the
+    state before. `reached`: a step that is known beside what the ranks tell.
+    """
     below = math.inf if onset_step < 0 else onset_step
-    return _with_before(plan, below, max((rank.step for rank in ranks), default=0))
-
-
-def _with_before(plan: Plan, below: float, reached: int) -> float:
-    """What the plan's attempt was not to go on from counts as little as it did, until a rank came
-    past it: only then has each cleared its slots. Numbers that go wrong again, and no later, are of
-    the state before."""
+    reached = max(reached, *(rank.step for rank in ranks), 0)
     earlier = next((c.below for c in plan.resume if c.below is not None), None)
     if earlier is None:
         return below
