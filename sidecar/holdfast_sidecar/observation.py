@@ -189,6 +189,14 @@ class RankHistory:
     """What lies between two calls of its optimizer."""
 
     @property
+    def whole_steps(self) -> tuple[Record, ...]:
+        """Its records without the first of the attempt: some of that step was over before anybody
+        looked, a script's first forward pass say, and how much differs between ranks. After a
+        sidecar's restart the first that it saw is left out likewise, and may have been whole."""
+        is_first_there = self.pace.steps == len(self.records)
+        return self.records[1:] if is_first_there else self.records
+
+    @property
     def has_ended_well(self) -> bool:
         """Whether it said so, or its exit code does: `os._exit(0)` passes all that could say it."""
         return self.look.has_finished or (self.gone_since_s is not None and self.exit_code == 0)

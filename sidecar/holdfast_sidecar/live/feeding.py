@@ -90,7 +90,7 @@ def _reported(rank: RankReport, places: Mapping[int, Place]) -> RankNow:
 
 def _seen(history: RankHistory, places: Mapping[int, Place]) -> RankNow:
     look = history.look
-    own = 0.0 if look.has_died else own_s(history.records, STEPS_OF_PACE)
+    own = 0.0 if look.has_died else own_s(history.whole_steps, STEPS_OF_PACE)
     phase = GONE if look.has_died and not look.has_finished else int(look.phase)
     return RankNow(look.rank, own, phase, _role(look.rank, places))
 

@@ -86,8 +86,8 @@ def _seen(history: RankHistory, moment: Moment, gpu: GpuView | None) -> RankView
         alive=not look.has_died or look.has_finished,
         gpu=gpu,
     )
-    records = history.records
-    return _with_pace(view, step_s(records, STEPS_OF_PACE), own_s(records, STEPS_OF_PACE))
+    steps = history.whole_steps
+    return _with_pace(view, step_s(steps, STEPS_OF_PACE), own_s(steps, STEPS_OF_PACE))
 
 
 def _with_pace(view: RankView, whole_s: float, own: float) -> RankView:

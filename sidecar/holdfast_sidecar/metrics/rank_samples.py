@@ -44,8 +44,8 @@ def _draw_rank(history: RankHistory, picture: Picture, told: Told) -> Iterator[S
         "rank_last_step_timestamp_seconds",
         moment.unix_s(boundary_ns / 1e9) if look.step else None,
     )
-    yield from told("rank_step_seconds", step_s(history.records, STEPS_OF_PACE) or None)
-    yield from told("rank_own_seconds", own_s(history.records, STEPS_OF_PACE) or None)
+    yield from told("rank_step_seconds", step_s(history.whole_steps, STEPS_OF_PACE) or None)
+    yield from told("rank_own_seconds", own_s(history.whole_steps, STEPS_OF_PACE) or None)
     for phase, total_s in history.phase_totals.items():
         if total_s or phase not in RARE:
             yield from told("rank_phase_seconds_total", total_s, phase=phase)

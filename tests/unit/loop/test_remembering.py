@@ -189,3 +189,19 @@ def test_the_onset_of_bad_numbers_is_the_first_step_of_those_without_a_break() -
 
 def test_an_onset_whose_record_was_lapped_is_where_the_loss_was_last_told() -> None:
     assert history(look(1.0, step=8, loss=math.nan)).onset_step == 8
+
+
+def test_the_step_of_which_a_part_was_over_before_anybody_looked_says_nothing_of_the_pace() -> None:
+    """A script without lines of ours: its first forward pass is not seen, and a rank whose work
+    lies there had a first step of 4 ms beside 280. A trace was ordered 210 steps ahead."""
+    begun_late, *whole = steps(3, forward=280)
+    begun_late = dataclasses.replace(begun_late, total_us=3723, forward_us=3723)
+
+    def told(*records: Record) -> tuple[float, float]:
+        report = report_rank(history(look(1.0, records=records)), Settings(), moment(1.0))
+        return report.step_s, report.own_s
+
+    assert told(begun_late) == (0.0, 0.0)
+    assert told(begun_late, *whole) == (0.28, 0.28)
+    long_ago = steps(RECORDS_KEPT + 2, forward=280)
+    assert len(history(look(1.0, records=long_ago)).whole_steps) == RECORDS_KEPT
