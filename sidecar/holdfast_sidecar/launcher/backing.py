@@ -1,19 +1,58 @@
 """When warm interpreters are started for the next attempt, and what they import: once per attempt.
 
-Not before every rank has stepped: until then they would compete with the ranks' own start.
+Not before every rank has stepped: until then they would compete with the ranks' own start. And not
+at the ranks' expense: importing torch takes seconds of a core, which a short job on busy cores
+would feel as seconds more. They start once cores have nothing else to do, else once the ranks have
+stepped for so long that it is a small share of that time.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.page import Flag
+from holdfast_sidecar.kernel_files import read_if_any
 from holdfast_sidecar.launcher.rank_pages import has_flag, has_stepped, read_words
 from holdfast_sidecar.launcher.standby import Standby
+from holdfast_sidecar.probes.cgroup import read_group
+from holdfast_sidecar.probes.processors import parse_idle_s
 
 LOOK_EVERY_S = 0.5
 """How often the ranks' pages are looked at until all have stepped."""
+
+IDLE_OVER_S = 1.0
+"""So long cores are watched for what they have left: many steps, and their pauses."""
+
+IDLE_CORES_EACH = 0.5
+"""Enough for an interpreter: at a low priority it takes what others leave of the rest."""
+
+IMPORT_CPU_S = 3.0
+"""Of one core, for one interpreter with torch and what DDP and AdamW import of it."""
+
+LARGEST_SHARE = 0.02
+"""Of the CPU time that this node has had since the ranks step."""
+
+
+@dataclass(frozen=True)
+class Cores:
+    """What this node may use."""
+
+    count: float
+    idle_s: float | None
+    """CPU seconds since boot in which they had nothing to run; None: under a quota, where that is
+    somebody else's to use."""
+
+
+def read_cores(proc: Path = Path("/proc")) -> Cores:
+    """Of this process, and so of the ranks."""
+    numbers = os.sched_getaffinity(0)
+    quota = read_group(proc, "self").cpu_limit
+    if quota is not None and quota < len(numbers):
+        return Cores(quota, None)
+    return Cores(len(numbers), parse_idle_s(read_if_any(f"{proc}/stat"), numbers))
 
 
 class Backing:
@@ -24,11 +63,16 @@ class Backing:
         standby: Standby,
         pages: Sequence[Path],
         tell: Callable[[tuple[str, ...]], None] = lambda modules: None,
+        cores: Callable[[], Cores] = read_cores,
     ) -> None:
         self._standby = standby
         self._pages = pages
         self._tell = tell
+        self._cores = cores
         self._looked_at = float("-inf")
+        self._modules: tuple[str, ...] = ()
+        self._stepping_since = 0.0
+        self._seen: tuple[float, Cores] | None = None
         self._is_settled = False
 
     def look(self, now: float) -> None:
@@ -36,14 +80,45 @@ class Backing:
         if self._is_settled or now - self._looked_at < LOOK_EVERY_S:
             return
         self._looked_at = now
+        if not self._modules:
+            self._await_steps(now)
+        elif self._is_time(now):
+            self._is_settled = True
+            self._standby.warm_up(self._modules)
+
+    def _await_steps(self, now: float) -> None:
         words = [read_words(page) for page in self._pages]
         stepped = [found for found in words if found is not None and has_stepped(found)]
-        if len(stepped) == len(self._pages):
-            self._is_settled = True
-            modules = modules_to_warm(stepped)
-            self._tell(modules)
-            if modules:
-                self._standby.warm_up(modules)
+        if len(stepped) < len(self._pages):
+            return
+        self._modules, self._stepping_since = modules_to_warm(stepped), now
+        self._is_settled = not self._modules
+        self._tell(self._modules)
+
+    def _is_time(self, now: float) -> bool:
+        if self._seen is not None and now - self._seen[0] < IDLE_OVER_S:
+            return False
+        cores = self._cores()
+        idle_cores = _idle_between(self._seen, (now, cores))
+        self._seen = now, cores
+        return is_affordable(
+            len(self._pages), idle_cores, cores.count * (now - self._stepping_since)
+        )
+
+
+def _idle_between(before: tuple[float, Cores] | None, after: tuple[float, Cores]) -> float:
+    """How many cores' worth had nothing to run; 0 while that is not known."""
+    if before is None or before[1].idle_s is None or after[1].idle_s is None:
+        return 0.0
+    return (after[1].idle_s - before[1].idle_s) / (after[0] - before[0])
+
+
+def is_affordable(interpreters: int, idle_cores: float, had_cpu_s: float) -> bool:
+    """Whether so many can be started at nobody's expense, or at little. had_cpu_s: what the node
+    could compute since the ranks step."""
+    if idle_cores >= IDLE_CORES_EACH * interpreters:
+        return True
+    return IMPORT_CPU_S * interpreters <= LARGEST_SHARE * had_cpu_s
 
 
 def modules_to_warm(words: Sequence[tuple[int, ...]]) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from holdfast.own_directory import make_closed
 from holdfast.owned import owned_file
 from holdfast.permit import own_child
 from holdfast.removing import unlink
+from holdfast_sidecar.kernel_files import read_if_any
 from holdfast_sidecar.launcher import handover
 from holdfast_sidecar.launcher.rank_process import Command, Process, start_cold
 from holdfast_sidecar.naming import how_it_ended
@@ -36,6 +37,10 @@ PROGRAM = Path(__file__).with_name("warm_interpreter.py")
 LOW_PRIORITY = 5
 """A third of a rank's share where they compete for a core: at the lowest, importing torch would not
 be over for minutes beside ranks that use every core, and a restart in the meantime be slow."""
+
+CAP_SYS_NICE = 23
+NICE_0 = 20
+"""The RLIMIT_NICE that allows a nice value of 0."""
 
 
 @dataclass
@@ -187,5 +192,17 @@ def _prepare(parent_pid: int, at_low_priority: bool) -> None:
 
 
 def _may_restore_priority() -> bool:
-    """An ordinary user may lower a priority but not raise it again, unless RLIMIT_NICE says so."""
-    return os.geteuid() == 0 or resource.getrlimit(resource.RLIMIT_NICE)[0] >= 20
+    """Anybody may lower a priority; to raise it again takes a capability, which root in a container
+    lacks, or RLIMIT_NICE."""
+    return _may_raise_priorities(read_if_any("/proc/self/status")) or (
+        resource.getrlimit(resource.RLIMIT_NICE)[0] >= NICE_0
+    )
+
+
+def _may_raise_priorities(status: str) -> bool:
+    """Whether CAP_SYS_NICE is effective, out of /proc/PID/status."""
+    for line in status.splitlines():
+        name, _, value = line.partition(":")
+        if name == "CapEff":
+            return bool(int(value, 16) >> CAP_SYS_NICE & 1)
+    return False

@@ -1,9 +1,9 @@
-"""CPU time and load of the whole host, from /proc/stat and /proc/loadavg."""
+"""CPU time and load of the host, from /proc/stat and /proc/loadavg."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 MODES = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
@@ -41,6 +41,18 @@ def parse_stat(text: str) -> Processors:
         raise ValueError("/proc/stat tells no CPU time")
     cpu_s["user"] += cpu_s["nice"]
     return Processors({mode: cpu_s[mode] for mode in TOLD if mode in cpu_s}, boot_unix_s)
+
+
+def parse_idle_s(text: str, numbers: Collection[int]) -> float:
+    """CPU seconds since boot in which these processors had nothing to run, out of /proc/stat."""
+    names = {f"cpu{number}" for number in numbers}
+    idle, iowait = MODES.index("idle"), MODES.index("iowait")
+    ticks = 0
+    for line in text.splitlines():
+        name, *modes = line.split()
+        if name in names:
+            ticks += int(modes[idle]) + int(modes[iowait])
+    return ticks / TICKS_PER_S
 
 
 def parse_load(text: str) -> float:

@@ -107,6 +107,17 @@ def test_a_warm_start_looks_like_a_cold_one(
     assert warm == cold
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has a capability to lose")
+def test_nor_where_root_may_not_raise_a_priority_as_in_a_container() -> None:
+    without = ["setpriv", "--bounding-set=-sys_nice", "--inh-caps=-sys_nice"]
+    again = f"{__file__}::{test_a_warm_start_looks_like_a_cold_one.__name__}"
+    inner = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", again]
+    told = subprocess.run(
+        [*without, *inner], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert told.returncode == 0, told.stdout[-3000:] + told.stderr
+
+
 def test_an_uncaught_exception_is_shown_as_ever(standby: Standby, folder: Path) -> None:
     (folder / "bad.py").write_text("def f():\n    raise ValueError('boom')\nf()\n")
     cold, warm = cold_and_warm(standby, folder, ["bad.py"])

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import itertools
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,8 +19,15 @@ from holdfast.page import (  # noqa: E402
     Word,
     pack_identity,
 )
-from holdfast_sidecar.launcher.backing import LOOK_EVERY_S, Backing, modules_to_warm  # noqa: E402
+from holdfast_sidecar.launcher.backing import (  # noqa: E402
+    LOOK_EVERY_S,
+    Backing,
+    Cores,
+    modules_to_warm,
+    read_cores,
+)
 from holdfast_sidecar.launcher.standby import Standby  # noqa: E402
+from holdfast_sidecar.probes.processors import parse_idle_s  # noqa: E402
 
 
 def words(**values: int) -> tuple[int, ...]:
@@ -45,20 +55,72 @@ class Spy(Standby):
         self.asked.append(modules)
 
 
+def idle(share: float, count: int = 2) -> Callable[[], Cores]:
+    """So many cores, of which this share has nothing to run; a second passes between two calls."""
+    seconds = itertools.count()
+    return lambda: Cores(count, share * count * next(seconds))
+
+
+def both_stepped(folder: Path) -> list[Path]:
+    pages = [folder / "0", folder / "1"]
+    write_page(pages[0], PUBLISHED=3)
+    write_page(pages[1], OPTIMIZER_CALLS=1, FLAGS=Flag.DYNAMO_IMPORTED)
+    return pages
+
+
 def test_interpreters_are_started_once_after_every_rank_has_stepped(tmp_path: Path) -> None:
+    told: list[tuple[str, ...]] = []
     spy, pages = Spy(), [tmp_path / "0", tmp_path / "1"]
-    backing = Backing(spy, pages)
+    backing = Backing(spy, pages, told.append, idle(0.9))
     backing.look(0.0)
     write_page(pages[0], PUBLISHED=3)
     write_page(pages[1])
     backing.look(1.0)
-    assert spy.asked == []
-    write_page(pages[1], OPTIMIZER_CALLS=1, FLAGS=Flag.DYNAMO_IMPORTED)
+    assert told == []
+    both_stepped(tmp_path)
     backing.look(1.0 + LOOK_EVERY_S / 2)
-    assert spy.asked == [], "pages are not looked at that often"
-    for now in (2.0, 3.0, 4.0):
+    assert told == [], "pages are not looked at that often"
+    for now in (2.0, 3.0, 4.0, 5.0, 6.0):
         backing.look(now)
-    assert spy.asked == [("torch", "torch._dynamo")]
+    assert told == spy.asked == [("torch", "torch._dynamo")]
+
+
+def start_of(folder: Path, cores: Callable[[], Cores]) -> float:
+    """So many seconds after both ranks have stepped."""
+    spy = Spy()
+    backing = Backing(spy, both_stepped(folder), cores=cores)
+    backing.look(0.0)
+    for now in itertools.count(1):
+        backing.look(float(now))
+        if spy.asked:
+            return now
+        assert now < 1000
+    raise AssertionError
+
+
+def test_where_cores_are_idle_they_start_at_once(tmp_path: Path) -> None:
+    assert start_of(tmp_path, idle(0.6)) == 2
+
+
+def test_beside_ranks_that_use_every_core_they_wait_until_it_is_a_small_share(
+    tmp_path: Path,
+) -> None:
+    assert start_of(tmp_path, idle(0.2)) == 150
+    assert start_of(tmp_path, idle(0.0, count=96)) == 4
+
+
+def test_under_a_quota_it_is_not_known_what_is_idle(tmp_path: Path) -> None:
+    assert start_of(tmp_path, lambda: Cores(2, None)) == 150
+
+
+def test_it_is_read_what_this_process_may_use(tmp_path: Path) -> None:
+    cores = read_cores()
+    assert 0 < cores.count <= len(os.sched_getaffinity(0))
+    assert cores.idle_s is None or cores.idle_s > 0
+    stat = "cpu  9 9 9 900 90 0 0 0\ncpu0 1 1 1 400 50 0 0 0\ncpu1 1 1 1 500 40 0 0 0\n"
+    assert parse_idle_s(stat, {1}) == 5.4
+    assert parse_idle_s(stat, {0, 1, 7}) == 9.9
+    assert parse_idle_s("", {0}) == 0.0
 
 
 def test_what_is_imported_is_what_the_ranks_had_imported() -> None:
