@@ -88,4 +88,4 @@ def is_decided(interval: Interval) -> bool:
 
 
 def _more(pairs: Sequence[Sample]) -> tuple[float, ...]:
-    return tuple(pair["held_s"] / pair["plain_s"] - 1 for pair in pairs)
+    return tuple(pair["held_pieces"] / pair["plain_pieces"] - 1 for pair in pairs)

@@ -20,7 +20,7 @@ from typing import Any
 import psutil
 
 from bench.benchmark import NotRun
-from bench.harmless.outcome import Outcome
+from bench.harmless.outcome import Outcome, Timing
 from bench.launch.contestants import STRAY
 from bench.launch.job import free_port
 from bench.launch.processes import NODE_MARK, RUN_MARK, Launched, kill_marked, read_marked
@@ -260,11 +260,12 @@ class Run:
         ranks = range(self.job.ranks * self.job.nodes)
         results = {str(rank): _read(self.out / f"result-{rank}.json") for rank in ranks}
         seconds = [result.pop("seconds", 0.0) for result in results.values() if result]
+        pieces_s = [result.pop("piece_s", None) for result in results.values() if result]
         return Outcome(
             codes=codes,
             starts={str(rank): len(_numbers(self.out / f"starts-{rank}")) for rank in ranks},
             results=results,
-            seconds=max(seconds, default=0.0),
+            timing=Timing(max(seconds, default=0.0), [one for one in pieces_s if one]),
             resumed={str(rank): _numbers(self.out / f"resumed-{rank}") for rank in ranks},
             seen=list(self.seen),
             lost=[

@@ -13,7 +13,7 @@ from bench.harmless import faults
 from bench.harmless.figures import COULD_NOT_RUN, SPEED, figures, is_decided, slowing
 from bench.harmless.job import Job, Run
 from bench.harmless.jobs import JOBS, QUICK, TIMED
-from bench.harmless.outcome import Expected, Outcome, harms, not_disturbed
+from bench.harmless.outcome import Expected, Outcome, Timing, harms, not_disturbed
 
 PAIRS = 5
 MOST_PAIRS = 9
@@ -108,27 +108,36 @@ def timed_jobs() -> list[Job]:
 
 
 def compare_speed(
-    job: Job, measure_one: Callable[[Job, bool], float] | None = None
+    job: Job, measure_one: Callable[[Job, bool], Timing] | None = None
 ) -> list[Sample]:
     """Pairs, who is first by turns, until it is decided whether the job is slowed."""
-    seconds_of = measure_one or _seconds
+    timing_of = measure_one or _time
     samples: list[Sample] = []
     while len(samples) < PAIRS or (len(samples) < MOST_PAIRS and not is_decided(slowing(samples))):
         pair = len(samples)
         first, second = (False, True) if pair % 2 else (True, False)
-        found = {first: seconds_of(job, first)}
-        found[second] = seconds_of(job, second)
-        samples.append(
-            {"job": job.name, "pair": pair, "held_s": found[True], "plain_s": found[False]}
-        )
+        found = {first: timing_of(job, first)}
+        found[second] = timing_of(job, second)
+        samples.append({"job": job.name, "pair": pair, **_told_of(found[True], found[False])})
     return samples
 
 
-def _seconds(job: Job, is_held: bool) -> float:
+def _told_of(held: Timing, plain: Timing) -> Sample:
+    return {
+        "held_s": held.seconds,
+        "plain_s": plain.seconds,
+        "held_pieces": held.pieces,
+        "plain_pieces": plain.pieces,
+    }
+
+
+def _time(job: Job, is_held: bool) -> Timing:
     with Run(job, 1, is_held=is_held) as run:
         outcome = run.measure()
     _must_be_whole(outcome)
-    return outcome.seconds
+    if not outcome.timing.pieces_s:
+        raise NotRun("no rank said how long a piece of work took")
+    return outcome.timing
 
 
 def rows(jobs: Sequence[Job]) -> tuple[str, ...]:

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 REFUSED = 2
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How long a run of a timed job took, and how fast the machine was meanwhile."""
+
+    seconds: float
+    """From the end of the first step to that of the last one, on the slowest rank."""
+    pieces_s: Sequence[float] = ()
+    """By rank: CPU time of the same small piece of work, the median of those in the run."""
+
+    @property
+    def pieces(self) -> float:
+        """So many pieces of work could a core have done in this time."""
+        return self.seconds / statistics.mean(self.pieces_s)
 
 
 @dataclass(frozen=True)
@@ -18,8 +34,7 @@ class Outcome:
     starts: Mapping[str, int]
     results: Mapping[str, Any]
     """Rank -> what it left; empty when it left nothing."""
-    seconds: float
-    """From the end of the first step to that of the last one, on the slowest rank."""
+    timing: Timing
     resumed: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """Rank -> the step at which each of its starts went on, of those that ask."""
     lost: Sequence[str] = ()

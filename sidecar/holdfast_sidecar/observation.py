@@ -314,6 +314,7 @@ UNSPLIT = "unsplit"
 
 _split: Callable[[Record], tuple[int, ...]] = attrgetter(*(f"{p}_us" for p in PHASES_OF_A_STEP))
 _WHOLE_ONLY = int(RecordFlag.WHOLE_ONLY)
+_WAITS_SEEN = int(RecordFlag.WAITS_SEEN)
 
 
 def _add_up(totals: Mapping[str, float], records: tuple[Record, ...]) -> Mapping[str, float]:
@@ -368,7 +369,7 @@ def own_s(records: tuple[Record, ...], steps: int) -> float:
 
     Of the others only the whole is known, waiting included.
     """
-    measured = tuple(one for one in records if not one.flags & RecordFlag.WHOLE_ONLY)
+    measured = tuple(one for one in records if not one.flags & _WHOLE_ONLY)
     return _median(measured, steps, own_of)
 
 
@@ -381,7 +382,7 @@ def own_of(record: Record) -> float:
     """
     left_out_us = record.communicating_us + record.saving_us
     left_out_us += record.evaluating_us + record.compiling_us
-    if not record.flags & RecordFlag.WAITS_SEEN:
+    if not record.flags & _WAITS_SEEN:
         left_out_us += record.backward_us
     return max(0, record.total_us - left_out_us) / 1e6
 

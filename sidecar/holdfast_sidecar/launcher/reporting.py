@@ -64,11 +64,11 @@ class Reporter:
     def say(self, **changes: Any) -> None:
         """Change fields of the report; written at once, and again until it could be."""
         with self._changed:
-            report = dataclasses.replace(self._report, **changes)
-            if report != self._report:
-                self._report = report
-                self._said += 1
-                self._changed.notify_all()
+            if all(getattr(self._report, name) == value for name, value in changes.items()):
+                return
+            self._report = dataclasses.replace(self._report, **changes)
+            self._said += 1
+            self._changed.notify_all()
 
     def publish_endpoint(self, attempt: int, endpoint: str) -> None:
         """Tell the other members where the attempt's store is."""

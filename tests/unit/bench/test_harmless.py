@@ -11,18 +11,18 @@ import pytest
 from bench.benchmark import NotRun, Sample
 from bench.figures import NOT_RUN, Figure
 from bench.harmless import faults, measuring
-from bench.harmless.figures import COULD_NOT_RUN, figures
+from bench.harmless.figures import COULD_NOT_RUN, figures, slowing
 from bench.harmless.job import Job, Run
 from bench.harmless.jobs import JOBS, QUICK, TIMED
 from bench.harmless.measuring import BENCHMARK, compare_speed, measure, tasks, timed_jobs
-from bench.harmless.outcome import Expected, Outcome, harms, not_disturbed
+from bench.harmless.outcome import Expected, Outcome, Timing, harms, not_disturbed
 
 EXPECTED = Expected({"0": {"weights": "w"}, "1": {"weights": "w"}})
 WELL = Outcome(
     codes={"a": 0},
     starts={"0": 1, "1": 1},
     results={"0": {"weights": "w"}, "1": {"weights": "w"}},
-    seconds=1.0,
+    timing=Timing(1.0),
     resumed={"0": [0], "1": [0]},
     tail=["a line", "and another"],
 )
@@ -81,7 +81,10 @@ def odd(job: str, seed: int = 1, *, mode: str = "full", **what: Any) -> Sample:
 
 def pairs(job: str, *ratios: float) -> list[Sample]:
     origin = {"row": "speed", "mode": "full", "job": job}
-    return [{**origin, "pair": i, "held_s": r, "plain_s": 1.0} for i, r in enumerate(ratios)]
+    return [
+        {**origin, "pair": i, "held_pieces": 1000 * r, "plain_pieces": 1000.0}
+        for i, r in enumerate(ratios)
+    ]
 
 
 def met(found: list[Figure]) -> dict[str, Any]:
@@ -188,15 +191,26 @@ def test_jobs_that_do_the_same_work_share_a_plain_twin() -> None:
 def test_pairs_alternate_and_end_as_soon_as_it_is_decided() -> None:
     order: list[bool] = []
 
-    def steady(job: Job, is_held: bool) -> float:
+    def steady(job: Job, is_held: bool) -> Timing:
         order.append(is_held)
-        return 1.01 if is_held else 1.0
+        return Timing(1.01 if is_held else 1.0, [0.001, 0.001])
 
     assert len(compare_speed(timed_jobs()[0], steady)) == 5
     assert order[:4] == [True, False, False, True]
     held_s = cycle((0.9, 1.1))
-    unsteady = compare_speed(timed_jobs()[0], lambda job, held: next(held_s) if held else 1.0)
+    unsteady = compare_speed(
+        timed_jobs()[0], lambda job, held: Timing(next(held_s) if held else 1.0, [0.001])
+    )
     assert len(unsteady) == 9
+
+
+def test_a_pair_in_which_the_machine_changed_its_pace_is_held_against_what_it_could_do() -> None:
+    def throttled(job: Job, is_held: bool) -> Timing:
+        return Timing(2.04, [0.0019, 0.0021]) if is_held else Timing(1.0, [0.001, 0.001])
+
+    samples = compare_speed(timed_jobs()[0], throttled)
+    assert slowing(samples).middle == pytest.approx(0.02)
+    assert (samples[0]["held_s"], samples[0]["plain_s"]) == (2.04, 1.0)
 
 
 def test_a_job_whose_plain_twin_fails_could_not_be_run_and_its_twin_runs_once(
