@@ -66,6 +66,8 @@ class Candidate:
     """First attempt whose slots count."""
     below: int | None = None
     """Only snapshots of fewer steps count; None: any."""
+    is_last: bool = False
+    """There are checkpoints, and none of them may be gone on from."""
 
     @property
     def name(self) -> str:
@@ -96,6 +98,7 @@ def parse_candidates(text: str) -> list[Candidate]:
                 tuple(item.get("fetches", ())),
                 int(item.get("since", 0)),
                 None if item.get("below") is None else int(item["below"]),
+                bool(item.get("is_last", False)),
             )
             for item in json.loads(text or "[]")
         ]
@@ -163,9 +166,16 @@ class _Trying:
                 resumed = self._try_durable(index, candidate)
             if resumed is not None:
                 return resumed
-        if not durable and not self._is_touched:
+        is_last = any(candidate.is_last for candidate in self.candidates)
+        if not durable and not self._is_touched and not is_last:
             log.warning("holdfast: no snapshot is whole on all ranks; training starts from nothing")
             return None
+        if not durable and is_last:
+            raise ResumeFailed(
+                "no snapshot from before numbers went wrong is whole on all ranks, and every "
+                "checkpoint is from after. Training does not start from nothing by itself: move "
+                "the checkpoints away if it shall"
+            )
         tried = ", ".join(candidate.name for candidate in self.candidates)
         raise ResumeFailed(
             f"none of the checkpoints could be loaded ({tried}); the reasons are in the log above. "

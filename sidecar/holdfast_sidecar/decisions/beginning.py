@@ -184,6 +184,9 @@ def open_attempt(
         )
         kept = incident and stopped_over(incident, obstacle)
         return Outcome((*_noted(cluster, kept), *write_plan(cluster, lost).writes))
+    if snapshot is not None:
+        is_last = bool(circumstances.candidates) and not choice.candidates
+        snapshot = dataclasses.replace(snapshot, is_last=is_last)
     counted = incident is not None and incident.cause not in restart.PLANNED
     before = cluster.plan if incident is not None else None
     outside = cluster.outside()

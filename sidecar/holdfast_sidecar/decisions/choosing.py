@@ -41,7 +41,8 @@ def is_about_numbers(incident: Incident | None) -> bool:
 
 def trusted_below(cluster: Cluster, plan: Plan, incident: Incident | None) -> float:
     """The state of fewer steps than this may be gone on from, in memory and on storage; infinite:
-    any, 0: only what has proved good. `incident`: what ended the plan's attempt.
+    any, 0: only what has proved good, or else the oldest checkpoint from before numbers went wrong.
+    `incident`: what ended the plan's attempt.
 
     A loss that was not finite says nothing against the steps before it: a loss scaler passes over
     such a step, and something else may have ended the attempt then. An error of the script's own

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from holdfast import attachment, environment, switches
 from holdfast_sidecar.launcher.first_process import stand_aside
+from holdfast_sidecar.launcher.last_line import say
 
 OLDEST_TORCH = (2, 10)
 """In older ones `torch.load(weights_only=True)` can corrupt memory (CVE-2026-24747)."""
@@ -69,7 +70,7 @@ def judge_torch(version: str) -> str | None:
 
 def refuse(line: str) -> int:
     """Say what is wrong in one line."""
-    print(f"holdfast: {line}", file=sys.stderr)
+    say(f"holdfast: {line}")
     return 2
 
 

@@ -8,6 +8,7 @@ stepped for so long that it is a small share of that time.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from holdfast_sidecar.probes.cgroup import read_group
 from holdfast_sidecar.probes.processors import parse_idle_s
 
 LOOK_EVERY_S = 0.5
-"""How often the ranks' pages are looked at until all have stepped."""
+"""At the ranks' pages until all have stepped, and then whether it is time."""
 
 IDLE_OVER_S = 1.0
 """So long cores are watched for what they have left: many steps, and their pauses."""
@@ -33,26 +34,34 @@ IMPORT_CPU_S = 3.0
 """Of one core, for one interpreter with torch and what DDP and AdamW import of it."""
 
 LARGEST_SHARE = 0.02
-"""Of the CPU time that this node has had since the ranks step."""
+"""Of the time since the ranks step, on as many cores as interpreters start: where work is shared
+out over more of them, all wait for the one that is slowed."""
 
 
 @dataclass(frozen=True)
 class Cores:
     """What this node may use."""
 
-    count: float
+    numbers: frozenset[int]
+    quota: float
+    """At most so many at once."""
     idle_s: float | None
-    """CPU seconds since boot in which they had nothing to run; None: under a quota, where that is
-    somebody else's to use."""
+    """CPU seconds since boot in which they had nothing to run; None: it is not told, or there is a
+    quota, and what is idle beyond it is somebody else's to use."""
+
+    @property
+    def count(self) -> float:
+        """Cores' worth."""
+        return min(self.quota, len(self.numbers))
 
 
 def read_cores(proc: Path = Path("/proc")) -> Cores:
     """Of this process, and so of the ranks."""
-    numbers = os.sched_getaffinity(0)
+    numbers = frozenset(os.sched_getaffinity(0))
     quota = read_group(proc, "self").cpu_limit
     if quota is not None and quota < len(numbers):
-        return Cores(quota, None)
-    return Cores(len(numbers), parse_idle_s(read_if_any(f"{proc}/stat"), numbers))
+        return Cores(numbers, quota, None)
+    return Cores(numbers, math.inf, parse_idle_s(read_if_any(f"{proc}/stat"), numbers))
 
 
 class Backing:
@@ -98,27 +107,26 @@ class Backing:
     def _is_time(self, now: float) -> bool:
         if self._seen is not None and now - self._seen[0] < IDLE_OVER_S:
             return False
-        cores = self._cores()
-        idle_cores = _idle_between(self._seen, (now, cores))
+        before, cores = self._seen, self._cores()
         self._seen = now, cores
-        return is_affordable(
-            len(self._pages), idle_cores, cores.count * (now - self._stepping_since)
-        )
+        idle_cores = 0.0 if before is None else _idle_s(before[1], cores) / (now - before[0])
+        return is_affordable(len(self._pages), idle_cores, cores.count, now - self._stepping_since)
 
 
-def _idle_between(before: tuple[float, Cores] | None, after: tuple[float, Cores]) -> float:
-    """How many cores' worth had nothing to run; 0 while that is not known."""
-    if before is None or before[1].idle_s is None or after[1].idle_s is None:
+def _idle_s(before: Cores, after: Cores) -> float:
+    """CPU seconds between these looks in which there was nothing to run; 0 where that is not known,
+    as of cores that were not this node's before."""
+    if before.numbers != after.numbers or before.idle_s is None or after.idle_s is None:
         return 0.0
-    return (after[1].idle_s - before[1].idle_s) / (after[0] - before[0])
+    return after.idle_s - before.idle_s
 
 
-def is_affordable(interpreters: int, idle_cores: float, had_cpu_s: float) -> bool:
-    """Whether so many can be started at nobody's expense, or at little. had_cpu_s: what the node
-    could compute since the ranks step."""
+def is_affordable(interpreters: int, idle_cores: float, cores: float, stepping_s: float) -> bool:
+    """Whether so many can be started at nobody's expense, or at little."""
     if idle_cores >= IDLE_CORES_EACH * interpreters:
         return True
-    return IMPORT_CPU_S * interpreters <= LARGEST_SHARE * had_cpu_s
+    used = min(cores, interpreters)
+    return IMPORT_CPU_S * interpreters <= LARGEST_SHARE * used * stepping_s
 
 
 def modules_to_warm(words: Sequence[tuple[int, ...]]) -> tuple[str, ...]:

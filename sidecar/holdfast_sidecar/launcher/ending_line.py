@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
@@ -12,6 +11,7 @@ from torch.distributed.elastic.rendezvous import RendezvousTimeoutError
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
 from holdfast_sidecar.launcher.arguments import Arguments
+from holdfast_sidecar.launcher.last_line import say
 from holdfast_sidecar.launcher.launch import launch
 from holdfast_sidecar.launcher.preemption import Preempted
 from holdfast_sidecar.launcher.rendezvous import JobStopped, NotFormedAgain, Unled
@@ -27,7 +27,7 @@ def exit_code_of(arguments: Arguments) -> int:
             # torch's decorator leaves the first failure's error file to a launcher above this one.
             record(launch)(arguments, at_exit)
         except ChildFailedError as failed:
-            print(failed, file=sys.stderr)
+            say(str(failed))
             stopped = failed.__cause__
             return leave(stopped) if isinstance(stopped, JobStopped) else 1
         except JobStopped as stopped:
@@ -35,21 +35,21 @@ def exit_code_of(arguments: Arguments) -> int:
         except Unled:
             return EXIT_REQUEUE
         except NotFormedAgain as error:
-            print(f"holdfast: {error}", file=sys.stderr)
+            say(f"holdfast: {error}")
             return 1
         except Preempted as told:
-            print(f"holdfast: {told}", file=sys.stderr)
+            say(f"holdfast: {told}")
             return EXIT_REQUEUE
         except RendezvousTimeoutError as late:
             raise BadInput(str(late)) from late
         except SignalException as received:
             name = received.sigval.name
-            print(f"holdfast: received {name}: this node's launch was ended", file=sys.stderr)
+            say(f"holdfast: received {name}: this node's launch was ended")
             return 1
     return 0
 
 
 def leave(stopped: JobStopped) -> int:
     """The plan's reason and exit code."""
-    print(f"holdfast: {' '.join(str(stopped).split())}", file=sys.stderr)
+    say(f"holdfast: {' '.join(str(stopped).split())}")
     return stopped.plan.exit_code

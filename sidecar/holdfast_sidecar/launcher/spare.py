@@ -1,5 +1,5 @@
-"""A spare's warm interpreters: those of a node that takes part wait from its first steps on, and a
-spare that has to take a lost node's place should not be slower than the survivors.
+"""A spare's warm interpreters: it has nothing else to do, so they wait from the job's first steps
+on, and it is not slower than the survivors when it takes a lost node's place.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Warm interpreters, one per local rank, so that a restart need not import torch again.
 
-Importing torch is nearly all of a restart's time. Started once every rank has stepped, at low
+Importing torch is nearly all of a restart's time. Started when `backing` finds it time, at low
 priority until used; whatever does not fit exactly is started cold.
 """
 
@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import resource
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from holdfast import environment as names
@@ -24,7 +25,6 @@ from holdfast.own_directory import make_closed
 from holdfast.owned import owned_file
 from holdfast.permit import own_child
 from holdfast.removing import unlink
-from holdfast_sidecar.kernel_files import read_if_any
 from holdfast_sidecar.launcher import handover
 from holdfast_sidecar.launcher.rank_process import Command, Process, start_cold
 from holdfast_sidecar.naming import how_it_ended
@@ -37,10 +37,6 @@ PROGRAM = Path(__file__).with_name("warm_interpreter.py")
 LOW_PRIORITY = 5
 """A third of a rank's share where they compete for a core: at the lowest, importing torch would not
 be over for minutes beside ranks that use every core, and a restart in the meantime be slow."""
-
-CAP_SYS_NICE = 23
-NICE_0 = 20
-"""The RLIMIT_NICE that allows a nice value of 0."""
 
 
 @dataclass
@@ -105,8 +101,13 @@ class Standby:
         for dead in [warm for warm in self._warm if warm.process.poll() is not None]:
             self._warm.remove(dead)
             dead.discard()
-        for command in commands[len(self._warm) :]:
-            self._warm.append(_start_warm(command, modules))
+        try:
+            for command in commands[len(self._warm) :]:
+                self._warm.append(_start_warm(command, modules))
+        except OSError as error:  # no process, memory or descriptor is left
+            logger.info(
+                "a warm interpreter can't be started, so a rank would start cold: %s", error
+            )
 
     @property
     def waiting(self) -> int:
@@ -191,18 +192,18 @@ def _prepare(parent_pid: int, at_low_priority: bool) -> None:
         os.nice(LOW_PRIORITY)
 
 
+@cache
 def _may_restore_priority() -> bool:
-    """Anybody may lower a priority; to raise it again takes a capability, which root in a container
-    lacks, or RLIMIT_NICE."""
-    return _may_raise_priorities(read_if_any("/proc/self/status")) or (
-        resource.getrlimit(resource.RLIMIT_NICE)[0] >= NICE_0
-    )
-
-
-def _may_raise_priorities(status: str) -> bool:
-    """Whether CAP_SYS_NICE is effective, out of /proc/PID/status."""
-    for line in status.splitlines():
-        name, _, value = line.partition(":")
-        if name == "CapEff":
-            return bool(int(value, 16) >> CAP_SYS_NICE & 1)
+    """Anybody may lower a priority; to raise it again takes CAP_SYS_NICE where the machine itself
+    grants it, or RLIMIT_NICE. Tried by a thread, since only that says what a container allows."""
+    with ThreadPoolExecutor(1) as pool, contextlib.suppress(OSError, RuntimeError):
+        pool.submit(_lower_and_raise).result()
+        return True
     return False
+
+
+def _lower_and_raise() -> None:
+    thread = threading.get_native_id()
+    before = os.getpriority(os.PRIO_PROCESS, thread)
+    os.setpriority(os.PRIO_PROCESS, thread, before + 1)
+    os.setpriority(os.PRIO_PROCESS, thread, before)

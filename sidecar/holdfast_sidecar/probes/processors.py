@@ -43,15 +43,20 @@ def parse_stat(text: str) -> Processors:
     return Processors({mode: cpu_s[mode] for mode in TOLD if mode in cpu_s}, boot_unix_s)
 
 
-def parse_idle_s(text: str, numbers: Collection[int]) -> float:
-    """CPU seconds since boot in which these processors had nothing to run, out of /proc/stat."""
+def parse_idle_s(text: str, numbers: Collection[int]) -> float | None:
+    """CPU seconds since boot in which these processors had nothing to run, out of /proc/stat; None
+    where it doesn't tell."""
     names = {f"cpu{number}" for number in numbers}
     idle, iowait = MODES.index("idle"), MODES.index("iowait")
     ticks = 0
-    for line in text.splitlines():
-        name, *modes = line.split()
-        if name in names:
-            ticks += int(modes[idle]) + int(modes[iowait])
+    try:
+        for line in text.splitlines():
+            name, _, rest = line.partition(" ")
+            if name in names:
+                modes = rest.split()
+                ticks += int(modes[idle]) + int(modes[iowait])
+    except (IndexError, ValueError):
+        return None
     return ticks / TICKS_PER_S
 
 

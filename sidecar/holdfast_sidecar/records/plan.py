@@ -49,6 +49,9 @@ class Candidate:
     below: int | None = None
     """Of a snapshot: only one of fewer steps counts, as numbers went wrong from there on; None: any
     does."""
+    is_last: bool = False
+    """Of a snapshot: there are checkpoints, and none of them may be gone on from. Where it is whole
+    on no step, the job ends rather than start from nothing."""
     is_good: bool = False
     """Of a checkpoint: the job ran on from it and stayed well."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -108,12 +109,18 @@ def test_a_warm_start_looks_like_a_cold_one(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has a capability to lose")
-def test_nor_where_root_may_not_raise_a_priority_as_in_a_container() -> None:
-    without = ["setpriv", "--bounding-set=-sys_nice", "--inh-caps=-sys_nice"]
+@pytest.mark.parametrize(
+    "container",
+    [["setpriv", "--bounding-set=-sys_nice", "--inh-caps=-sys_nice"], ["unshare", "-Ur"]],
+    ids=["without the capability", "with one of its own namespace"],
+)
+def test_nor_where_root_may_not_raise_a_priority_as_in_a_container(container: list[str]) -> None:
+    if subprocess.run([*container, "true"], capture_output=True, check=False).returncode:
+        pytest.skip(f"no {container[0]} here")
     again = f"{__file__}::{test_a_warm_start_looks_like_a_cold_one.__name__}"
     inner = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", again]
     told = subprocess.run(
-        [*without, *inner], capture_output=True, text=True, timeout=120, check=False
+        [*container, *inner], capture_output=True, text=True, timeout=120, check=False
     )
     assert told.returncode == 0, told.stdout[-3000:] + told.stderr
 
@@ -141,6 +148,22 @@ def test_exit_codes_are_the_same(standby: Standby, folder: Path, body: str, code
         assert process.wait(60) == code
         standby.warm_up()
         await_ready(standby)
+
+
+def test_a_machine_that_has_no_descriptor_left_starts_none_and_goes_on(
+    standby: Standby, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / "end.py").write_text("pass\n")
+    standby.start(command(["end.py"], 0, folder / "out")).wait(60)
+    caplog.set_level("INFO", "holdfast_sidecar")
+    usual = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, usual[1]))
+    try:
+        standby.warm_up()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, usual)
+    assert standby.waiting == 0
+    assert "would start cold" in caplog.text
 
 
 def test_torch_is_there_already(standby: Standby, folder: Path) -> None:

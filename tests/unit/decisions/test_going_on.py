@@ -86,3 +86,23 @@ def test_where_no_node_gives_anything_away_what_leaves_with_a_node_is_lost(tmp_p
 def test_without_a_node_to_take_its_place_there_is_nothing_to_go_on_from(tmp_path: Path) -> None:
     job = running(tmp_path, nodes=2)
     assert foretold(job, "n1") == "from nothing"
+
+
+def test_a_snapshot_behind_which_nothing_is_left_says_so(tmp_path: Path) -> None:
+    """All checkpoints are from after numbers went wrong: where the snapshot turns out not to be
+    whole on all ranks, these must not start from nothing."""
+    checkpoint = CheckpointSettings(dir="/c", every_steps=20)
+    job = running(tmp_path, nodes=2, registered=True, checkpoint=checkpoint)
+    job.run_until(lambda: bool(job.storage.held), 60.0)
+    saved = min(entry.step for entry in job.storage.held.values())
+    for node in job.nodes.values():
+        node.held = {rank: [saved - 1] for rank in node.rank_names}
+        node.onset = saved
+        node.report(job.now)
+        job.attend(node)
+    job.nodes["n1"].crash(0, -9, job.now)
+    found = resumed(job)
+    assert found is not None
+    assert (found.tier, found.below, found.is_last) == ("snapshot", saved, True)
+    assert job.plan is not None
+    assert len(job.plan.resume) == 1

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -57,8 +58,8 @@ class Spy(Standby):
 
 def idle(share: float, count: int = 2) -> Callable[[], Cores]:
     """So many cores, of which this share has nothing to run; a second passes between two calls."""
-    seconds = itertools.count()
-    return lambda: Cores(count, share * count * next(seconds))
+    seconds, numbers = itertools.count(), frozenset(range(count))
+    return lambda: Cores(numbers, math.inf, share * count * next(seconds))
 
 
 def both_stepped(folder: Path) -> list[Path]:
@@ -106,21 +107,34 @@ def test_beside_ranks_that_use_every_core_they_wait_until_it_is_a_small_share(
     tmp_path: Path,
 ) -> None:
     assert start_of(tmp_path, idle(0.2)) == 150
-    assert start_of(tmp_path, idle(0.0, count=96)) == 4
+    assert start_of(tmp_path, idle(0.0, count=96)) == 150, "all wait for the slowest thread"
+    assert start_of(tmp_path, idle(0.0, count=1)) == 300
 
 
 def test_under_a_quota_it_is_not_known_what_is_idle(tmp_path: Path) -> None:
-    assert start_of(tmp_path, lambda: Cores(2, None)) == 150
+    assert start_of(tmp_path, lambda: Cores(frozenset(range(8)), 1.5, None)) == 200
+
+
+def test_what_cores_did_before_they_were_ours_says_nothing(tmp_path: Path) -> None:
+    seconds = itertools.count(1)
+    sizes = itertools.chain((1, 8), itertools.repeat(8))
+
+    def growing() -> Cores:
+        size = next(sizes)
+        return Cores(frozenset(range(size)), math.inf, 1000.0 * size + 0.1 * next(seconds))
+
+    assert start_of(tmp_path, growing) == 150
 
 
 def test_it_is_read_what_this_process_may_use(tmp_path: Path) -> None:
     cores = read_cores()
-    assert 0 < cores.count <= len(os.sched_getaffinity(0))
+    assert 0 < cores.count <= len(cores.numbers) == len(os.sched_getaffinity(0))
     assert cores.idle_s is None or cores.idle_s > 0
     stat = "cpu  9 9 9 900 90 0 0 0\ncpu0 1 1 1 400 50 0 0 0\ncpu1 1 1 1 500 40 0 0 0\n"
     assert parse_idle_s(stat, {1}) == 5.4
     assert parse_idle_s(stat, {0, 1, 7}) == 9.9
     assert parse_idle_s("", {0}) == 0.0
+    assert parse_idle_s("\ncpu0 1 1\n", {0}) is parse_idle_s("cpu0 a b c d e", {0}) is None
 
 
 def test_what_is_imported_is_what_the_ranks_had_imported() -> None:

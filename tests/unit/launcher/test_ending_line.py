@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -47,3 +50,31 @@ def test_a_node_that_was_asked_to_go_may_be_started_again(
 ) -> None:
     assert launching(monkeypatch, Preempted("received SIGTERM")) == EXIT_REQUEUE == 75
     assert capsys.readouterr().err == "holdfast: received SIGTERM\n"
+
+
+ENDS = """
+import sys
+from holdfast_sidecar.launcher import __main__, ending_line
+from holdfast_sidecar.launcher.preemption import Preempted
+from holdfast_sidecar.bad_input import BadInput
+def launch(*given):
+    raise {error}
+ending_line.launch, ending_line.handle = launch, lambda names: None
+sys.exit(__main__.main(["train.py"]))
+"""
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+@pytest.mark.parametrize(("error", "code"), [("Preempted('told')", 75), ("BadInput('told')", 2)])
+def test_the_exit_code_is_the_same_where_nobody_reads_the_line(
+    error: str, code: int, is_read: bool
+) -> None:
+    """`holdfast run … 2>&1 | tee log`, and the scheduler's SIGTERM ended tee first."""
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb") as told:
+        command = [sys.executable, "-c", ENDS.format(error=error)]
+        process = subprocess.Popen(command, stderr=writer)
+        os.close(writer)
+        if is_read:
+            assert told.read().endswith(b"holdfast: told\n")
+    assert process.wait(60) == code

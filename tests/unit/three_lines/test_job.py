@@ -1,5 +1,7 @@
 """The three lines, in one process and without Holdfast around it."""
 
+import json
+
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -144,6 +146,16 @@ def test_resuming_before_the_ranks_are_joined_is_refused(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("HOLDFAST_RESUME", '[{"identifier": "a", "path": "/x", "step": 1}]')
     with pytest.raises(ResumeFailed, match="init_process_group"):
+        holdfast.attach(model=torch.nn.Linear(1, 1)).resume()
+
+
+def test_ranks_start_from_nothing_only_where_no_checkpoint_is_left(monkeypatch):
+    """One that may not be gone on from is not in the list, but it is there."""
+    snapshot = {"identifier": "s", "path": "", "step": -1, "tier": "snapshot", "below": 7}
+    monkeypatch.setenv("HOLDFAST_RESUME", json.dumps([snapshot]))
+    assert holdfast.attach(model=torch.nn.Linear(1, 1)).resume() == 0
+    monkeypatch.setenv("HOLDFAST_RESUME", json.dumps([{**snapshot, "is_last": True}]))
+    with pytest.raises(ResumeFailed, match="every checkpoint is from after"):
         holdfast.attach(model=torch.nn.Linear(1, 1)).resume()
 
 
