@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass
 
 from holdfast import page
+from holdfast.descriptors import map_file, move_out_of_the_way
 from holdfast.own_directory import open_node
 from holdfast.owned import owned_file
 from holdfast.removing import unlink
@@ -135,12 +136,12 @@ def _publish(folder: int, name: str, identity: page.Identity, *, replaces: bool)
     """
     draft = f".{name}.{identity.pid}-{identity.start_ticks}"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    descriptor = os.open(draft, flags, 0o600, dir_fd=folder)
+    descriptor = move_out_of_the_way(os.open(draft, flags, 0o600, dir_fd=folder))
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # A hole in the mapping would be SIGBUS in the middle of training, which no guard catches.
         os.posix_fallocate(descriptor, 0, page.PAGE_SIZE)
-        memory = mmap.mmap(descriptor, page.PAGE_SIZE)
+        memory = map_file(descriptor, page.PAGE_SIZE)
         zone = page.pack_identity(identity)
         memory[: len(zone)] = zone
         if replaces:

@@ -10,9 +10,10 @@ import sys
 import threading
 import traceback
 from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
 from holdfast import environment, exit_code, process
+from holdfast.descriptors import move_out_of_the_way
 from holdfast.guard import Guard
 from holdfast.page import STACKS_SIGNAL, Ending, Word
 
@@ -126,17 +127,12 @@ def _keep_stacks(directory: str, local_rank: int) -> None:
     if signal.getsignal(STACKS_SIGNAL) == signal.SIG_DFL:
         stacks = _open_to_append(f"{directory}/stack-local-{local_rank}.txt")
         faulthandler.register(STACKS_SIGNAL, file=stacks, all_threads=True, chain=False)
-        _kept_open.append(stacks)
     if not faulthandler.is_enabled():
         fatal = _open_to_append(f"{directory}/fatal-local-{local_rank}.txt")
         faulthandler.enable(file=fatal, all_threads=True)
-        _kept_open.append(fatal)
 
 
-_kept_open: list[IO[str]] = []
-"""faulthandler writes to the descriptor; a collected file object would close it."""
-
-
-def _open_to_append(path: str) -> IO[str]:
+def _open_to_append(path: str) -> int:
+    """A descriptor for faulthandler, which nobody closes."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.fdopen(os.open(path, flags, 0o600), "a")
+    return move_out_of_the_way(os.open(path, flags, 0o600))

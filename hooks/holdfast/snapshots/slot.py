@@ -19,6 +19,7 @@ from pathlib import Path
 
 import torch
 
+from holdfast.descriptors import map_file
 from holdfast.snapshot_file import (
     HEADER_SIZE,
     JOB_OFFSET,
@@ -55,9 +56,9 @@ class Slot:
         """Owns the descriptor, unless an error is raised."""
         self.path = path
         self.size = facts.st_size
-        self._memory = memory = mmap.mmap(descriptor, facts.st_size)
+        self._memory = memory = map_file(descriptor, facts.st_size)
         self._descriptor = descriptor
-        weakref.finalize(self, os.close, descriptor)
+        weakref.finalize(self, os.close, descriptor).atexit = False
         self._file = (facts.st_dev, facts.st_ino)
         self._words: memoryview[int] = memoryview(memory)[:JOB_OFFSET].cast("Q")
         self._pid = os.getpid()

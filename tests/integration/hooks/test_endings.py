@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
 from holdfast.page import STACKS_SIGNAL, Ending, Phase, Word
+
+PAUSE = 34
+"""Its number on x86-64."""
 
 FAIL = """
     import torch
@@ -62,6 +66,49 @@ def test_what_torchs_own_record_wrote_is_not_overwritten(stage) -> None:
     assert ended.code == 1
     assert error_file.stat().st_mtime == 5
     assert stage.last_words()["type"] == "ValueError"
+
+
+CLOSES_WHAT_IT_DID_NOT_OPEN = """
+    import ctypes, os, torch
+
+    os.closerange(3, 1024)
+    for _ in range(600):
+        os.open("mine", os.O_RDWR | os.O_CREAT)
+    libc = ctypes.CDLL(None)
+    libc.on_exit(libc.pause, None)  # once the interpreter is gone
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.skipif(os.uname().machine != "x86_64", reason="has a number for pause")
+def test_descriptors_that_a_script_took_over_outlive_ours(stage) -> None:
+    """gloo's, for one, are in use by its threads until the process is gone."""
+    process = stage.start(CLOSES_WHAT_IT_DID_NOT_OPEN)
+    proc = Path(f"/proc/{process.pid}")
+    try:
+        stage.wait_until(lambda: (proc / "syscall").read_text().startswith(f"{PAUSE} "))
+        held = [os.readlink(link) for link in (proc / "fd").iterdir()]
+        assert [Path(link).name for link in held].count("mine") == 600
+    finally:
+        process.kill()
+        stage.end(process)
+
+
+@pytest.mark.torch
+@pytest.mark.usefixtures("warm")
+def test_ours_are_out_of_the_way_of_who_closes_some_hundreds(stage) -> None:
+    """Stacks would be written into whatever has their number then."""
+    ended = stage.run(
+        """
+        import os, torch
+
+        os.closerange(3, 256)
+        mine = os.open("mine", os.O_RDWR | os.O_CREAT)
+        names = [os.readlink(f"/proc/self/fd/{number}") for number in range(512, 515)]
+        print(*sorted(os.path.basename(name) for name in names), mine < 256)
+        """
+    )
+    assert ended.out.count("fatal-local-0.txt stack-local-0.txt True") == 1
 
 
 @pytest.mark.parametrize(
