@@ -24,8 +24,8 @@ from holdfast_sidecar.probes.processors import parse_idle_s
 LOOK_EVERY_S = 0.5
 """At the ranks' pages until all have stepped, and then whether it is time."""
 
-IDLE_OVER_S = 1.0
-"""So long cores are watched for what they have left: many steps, and their pauses."""
+IDLE_OVER_S = 0.5
+"""So long cores are watched for what they have left: many steps, or a pause in long ones."""
 
 IDLE_CORES_EACH = 0.5
 """Enough for an interpreter: at a low priority it takes what others leave of the rest."""
@@ -81,7 +81,7 @@ class Backing:
         self._looked_at = float("-inf")
         self._modules: tuple[str, ...] = ()
         self._stepping_since = 0.0
-        self._seen: tuple[float, Cores] | None = None
+        self._seen = 0.0, Cores(frozenset(), 0.0, None)
         self._is_settled = False
 
     def look(self, now: float) -> None:
@@ -101,15 +101,17 @@ class Backing:
         if len(stepped) < len(self._pages):
             return
         self._modules, self._stepping_since = modules_to_warm(stepped), now
+        self._seen = now, self._cores()
         self._is_settled = not self._modules
         self._tell(self._modules)
 
     def _is_time(self, now: float) -> bool:
-        if self._seen is not None and now - self._seen[0] < IDLE_OVER_S:
+        since, before = self._seen
+        if now - since < IDLE_OVER_S:
             return False
-        before, cores = self._seen, self._cores()
+        cores = self._cores()
         self._seen = now, cores
-        idle_cores = 0.0 if before is None else _idle_s(before[1], cores) / (now - before[0])
+        idle_cores = _idle_s(before, cores) / (now - since)
         return is_affordable(len(self._pages), idle_cores, cores.count, now - self._stepping_since)
 
 

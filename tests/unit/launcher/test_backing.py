@@ -100,7 +100,7 @@ def start_of(folder: Path, cores: Callable[[], Cores]) -> float:
 
 
 def test_where_cores_are_idle_they_start_at_once(tmp_path: Path) -> None:
-    assert start_of(tmp_path, idle(0.6)) == 2
+    assert start_of(tmp_path, idle(0.6)) == 1
 
 
 def test_beside_ranks_that_use_every_core_they_wait_until_it_is_a_small_share(
