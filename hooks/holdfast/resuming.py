@@ -166,16 +166,15 @@ class _Trying:
                 resumed = self._try_durable(index, candidate)
             if resumed is not None:
                 return resumed
-        is_last = any(candidate.is_last for candidate in self.candidates)
-        if not durable and not self._is_touched and not is_last:
-            log.warning("holdfast: no snapshot is whole on all ranks; training starts from nothing")
-            return None
-        if not durable and is_last:
+        if any(candidate.is_last for candidate in self.candidates):
             raise ResumeFailed(
                 "no snapshot from before numbers went wrong is whole on all ranks, and every "
                 "checkpoint is from after. Training does not start from nothing by itself: move "
                 "the checkpoints away if it shall"
             )
+        if not durable and not self._is_touched:
+            log.warning("holdfast: no snapshot is whole on all ranks; training starts from nothing")
+            return None
         tried = ", ".join(candidate.name for candidate in self.candidates)
         raise ResumeFailed(
             f"none of the checkpoints could be loaded ({tried}); the reasons are in the log above. "

@@ -47,7 +47,7 @@ class Cores:
     """At most so many at once."""
     idle_s: float | None
     """CPU seconds since boot in which they had nothing to run; None: it is not told, or there is a
-    quota, and what is idle beyond it is somebody else's to use."""
+    quota, and what is idle beyond it is for others."""
 
     @property
     def count(self) -> float:
