@@ -640,7 +640,10 @@ def _news(state: LocalState) -> str:
             _gate_news(state.gate),
             state.exertion,
             [
-                (r.rank, r.alive, r.ending, r.state_registered, r.resume_failures, r.step > 0)
+                (
+                    *(r.rank, r.alive, r.ending, r.state_registered, r.resume_failures),
+                    *(r.step > 0, r.step_s > 0),
+                )
                 for r in state.ranks
             ],
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Plan
@@ -17,6 +17,10 @@ FEWEST_SLOTS = 2
 
 SNAPSHOTS_BEFORE_DOUBT = 4
 """The first one costs more (pages are mapped, layouts planned); three more make a median."""
+
+FIRST_EVERY_S = 1.0
+"""Until that is known. One at every step would double the time of steps as short as a snapshot, for
+as long as it takes to hear of it: half a second, a hundred such steps."""
 
 HYSTERESIS = 2
 """Costs and steps vary by tens of percent from minute to minute. Ranks change their rhythm at
@@ -36,7 +40,13 @@ def decide_rhythm(
     if len(reports) < len(plan.members) or not all(_has_decided(r) for r in reports.values()):
         return None
     standing = before if before is not None and before.attempt == plan.attempt else None
-    every, reason = _rhythm(settings, reports, list(ranks), standing)
+    step_s = max((rank.step_s for rank in ranks), default=0.0)
+    every, reason = _rhythm(settings, reports, step_s, standing)
+    if every == 0 and not reason:
+        # No step was seen yet: those of the attempt before were much the same.
+        every = 0 if before is None else before.every_steps
+        if every == 0:
+            return None
     wanted = SnapshotOrder(plan.attempt, epoch, every, reason)
     if standing is not None and dataclasses.replace(standing, epoch=epoch) == wanted:
         return None
@@ -69,7 +79,7 @@ def _has_decided(report: SnapshotReport) -> bool:
 def _rhythm(
     settings: SnapshotSettings,
     reports: Mapping[str, SnapshotReport],
-    ranks: Sequence[RankReport],
+    step_s: float,
     standing: SnapshotOrder | None,
 ) -> tuple[int, str]:
     short = [node for node, report in sorted(reports.items()) if report.slots < FEWEST_SLOTS]
@@ -79,9 +89,11 @@ def _rhythm(
     if settings.every_steps > 0:
         return settings.every_steps, ""
     current = standing.every_steps if standing is not None else 0
+    needed = _needed(settings, reports.values(), step_s, current)
+    if needed == 0 and step_s:
+        needed = math.ceil(FIRST_EVERY_S / step_s)
     if current == 0:
-        return 1, ""
-    needed = _needed(settings, reports.values(), ranks, current)
+        return needed, ""
     is_far_off = needed >= HYSTERESIS * current or needed * HYSTERESIS <= current
     return (needed if needed and is_far_off else current), ""
 
@@ -89,7 +101,7 @@ def _rhythm(
 def _needed(
     settings: SnapshotSettings,
     reports: Iterable[SnapshotReport],
-    ranks: Sequence[RankReport],
+    step_s: float,
     current: int,
 ) -> int:
     """The smallest number of steps between snapshots that keeps to `most_share`; 0: not known.
@@ -99,7 +111,6 @@ def _needed(
     """
     known = list(reports)
     cost_s = max(report.blocked_s for report in known)
-    step_s = max((rank.step_s for rank in ranks), default=0.0)
     if min(report.taken for report in known) < SNAPSHOTS_BEFORE_DOUBT or not cost_s or not step_s:
         return 0
     own_s = step_s - cost_s if current == 1 else step_s

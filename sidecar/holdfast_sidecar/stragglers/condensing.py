@@ -15,7 +15,7 @@ from holdfast_sidecar.stragglers.load import Load
 
 HARDLY = 8
 """An eighth of a step: what was saved, evaluated or compiled in less leaves it an ordinary one. A
-job may take a snapshot in each of its steps, and by default it takes 2 % of their time."""
+job may take a snapshot in each of its steps, and by default it takes 0.5 % of their time."""
 
 _WAITS_SEEN = int(RecordFlag.WAITS_SEEN)
 _WORK_REPORTED = int(RecordFlag.WORK_REPORTED)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from holdfast_sidecar.coordination.keys import CURRENT, Section
@@ -16,7 +18,7 @@ from holdfast_sidecar.snapshot_keeping import SnapshotKeeping
 
 MEMBERS = [Member("a", "x", 0, 0, 1), Member("b", "y", 1, 1, 1)]
 PLAN = Plan(3, 7, "running", members=MEMBERS, world_size=2)
-AUTOMATIC = SnapshotSettings()
+AUTOMATIC = SnapshotSettings(most_share=0.02)
 
 
 def report(slots: int = 3, taken: int = 10, blocked_s: float = 0.02, **more: object) -> NodeReport:
@@ -52,9 +54,27 @@ def every(*given: object, **more: object) -> int | None:
     return None if order is None else order.every_steps
 
 
-def test_it_begins_with_every_step() -> None:
-    assert rhythm() == SnapshotOrder(3, 7, 1)
-    assert every(before=SnapshotOrder(2, 6, 50)) == 1  # another attempt's says nothing
+@pytest.mark.parametrize(("step_s", "wanted"), [(1.0, 1), (7.0, 1), (0.3, 4), (0.01, 100)])
+def test_it_begins_with_one_a_second_or_every_step(step_s: float, wanted: int) -> None:
+    """Steps as short as a snapshot would take twice as long until it is known what one costs."""
+    young = nodes(report(taken=1), report(taken=1))
+    assert rhythm(found=young, step_s=step_s) == SnapshotOrder(3, 7, wanted)
+    assert every(found=young, step_s=step_s, before=SnapshotOrder(2, 6, 5000)) == wanted
+
+
+def test_before_a_step_was_seen_that_of_the_attempt_before_goes_on() -> None:
+    assert rhythm(step_s=0.0) is None
+    assert rhythm(step_s=0.0, before=SnapshotOrder(2, 6, 50)) == SnapshotOrder(3, 7, 50)
+    assert rhythm(step_s=0.0, before=SnapshotOrder(2, 6, 0, "node b: no room")) is None
+    assert rhythm(step_s=0.0, before=standing(50)) is None
+    assert every(SnapshotSettings(every_steps=25), step_s=0.0) == 25
+
+
+def test_a_first_step_unlike_the_others_is_not_believed_for_long() -> None:
+    """A batch that was passed over took 10 ms; a snapshot every hundred steps of 10 s is none."""
+    young = nodes(report(taken=0), report(taken=0))
+    assert every(found=young, step_s=10.0, before=standing(100)) == 1
+    assert every(found=young, step_s=0.01, before=standing(1)) == 100
 
 
 @pytest.mark.parametrize(
@@ -141,8 +161,9 @@ def test_the_leader_writes_the_order_once() -> None:
     store = MemoryStore(MemoryServer())
     lease = store.campaign("a/x", 10.0, 6)
     store.order(lease, Section.PLAN, CURRENT, encode(PLAN), None)
-    for name, node in nodes().items():
-        store.report(Section.NODES, name, encode(node))
+    young = nodes(report(taken=1), report(taken=1))
+    for rank, (name, node) in zip(ranks(), young.items(), strict=True):
+        store.report(Section.NODES, name, encode(replace(node, node=name, ranks=[rank])))
     keeping = SnapshotKeeping(store, Settings())
     for _ in range(2):
         keeping.keep(lease, parse_cluster(store.read()), PLAN)

@@ -24,7 +24,7 @@ package("textual")
 from textual.pilot import Pilot  # noqa: E402
 from textual.widgets import Input  # noqa: E402
 
-from holdfast_sidecar.top.screen.app import TopApp  # noqa: E402
+from holdfast_sidecar.top.screen.app import LOOK_EVERY_S, TopApp  # noqa: E402
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
 
@@ -66,6 +66,14 @@ def text_of(app: TopApp) -> list[str]:
         column = round(float(x) / _COLUMN)
         lines[int(line)] = before.ljust(column) + unescape(text).replace("\xa0", " ")
     return [lines.get(number, "").rstrip() for number in range(app.size.height)]
+
+
+async def until(pilot: Pilot[None], holds: Callable[[], bool]) -> None:
+    """Wait for this; the asserts that follow say what is wrong where it never came."""
+    for _ in range(100):
+        if holds():
+            return
+        await pilot.pause(0.1)
 
 
 async def press(pilot: Pilot[None], *keys: str) -> None:
@@ -199,11 +207,11 @@ def test_while_it_stands_still_nothing_new_is_shown() -> None:
     async def doing(pilot: Pilot[None], app: TopApp, told: Told) -> None:
         await press(pilot, "p")
         told.latest = Latest(replace(healthy(4), step=99_999), "a test")
-        await pilot.pause(0.3)
+        await pilot.pause(2 * LOOK_EVERY_S)
         assert "99,999" not in text_of(app)[0]
         assert "PAUSED" in text_of(app)[2]
         await press(pilot, "p")
-        await pilot.pause(0.3)
+        await until(pilot, lambda: "99,999" in text_of(app)[0])
         assert "99,999" in text_of(app)[0]
 
     on_screen(healthy(4), doing)
@@ -212,7 +220,7 @@ def test_while_it_stands_still_nothing_new_is_shown() -> None:
 def test_when_nobody_answers_the_last_view_stays() -> None:
     async def doing(pilot: Pilot[None], app: TopApp, told: Told) -> None:
         told.latest = told.latest.unanswered("127.0.0.1:1 does not answer", 0.0)
-        await pilot.pause(0.3)
+        await until(pilot, lambda: text_of(app)[2].startswith("NO"))
         lines = text_of(app)
         assert lines[2].startswith("NO ANSWER for ")
         assert sum("node-0" in line for line in lines) == 4
@@ -224,7 +232,7 @@ def test_before_anything_is_known_it_is_there_already() -> None:
     async def doing(pilot: Pilot[None], app: TopApp, told: Told) -> None:
         assert text_of(app)[0] == "nothing is known of the job so far"
         told.latest = Latest(healthy(4), "a test")
-        await pilot.pause(0.3)
+        await until(pilot, lambda: text_of(app)[0].startswith("llm"))
         assert text_of(app)[0].startswith("llm  running")
 
     on_screen(None, doing)
