@@ -31,6 +31,8 @@ TRACE = "trace"
 REARMINGS = 3
 """So often it is tried again, further ahead, when some rank heard of it too late."""
 
+LEAST_DEADLINE_S = 1.0
+
 UNREAD_S = 30.0
 """What came of an order is kept so long for who asked, who looks four times a second."""
 
@@ -53,7 +55,7 @@ class TraceKeeping:
         if order is not None and order.state == "armed":
             self._follow(lease, cluster, plan, order, now)
         elif order is None or self._is_read(lease, cluster, order, now):
-            self._consider(lease, cluster, plan)
+            self._consider(lease, cluster, plan, now)
 
     def _forget_unwaited(self, lease: Lease, cluster: Cluster, served: str, now: float) -> None:
         """Whoever was killed while waiting took nothing back: no ranks shall be traced for them
@@ -80,7 +82,7 @@ class TraceKeeping:
             ended = dataclasses.replace(order, state="void", reason=verdict.reason)
         elif isinstance(verdict, tracing.Late):
             if request is not None and order.tries < REARMINGS and not request.at_step:
-                self._arm(lease, cluster, plan, request, order.tries + 1)
+                self._arm(lease, cluster, plan, request, now, order.tries + 1)
                 return
             ended = dataclasses.replace(order, state="void", reason=verdict.reason)
         else:
@@ -99,16 +101,28 @@ class TraceKeeping:
         self._write(lease, cluster, None)
         return False
 
-    def _consider(self, lease: Lease, cluster: Cluster, plan: Plan) -> None:
+    def _consider(self, lease: Lease, cluster: Cluster, plan: Plan, now: float) -> None:
         waiting = [r for r in cluster.requests.values() if r.kind == TRACE and not r.refused]
-        if not waiting or tracing.obstacle(plan, cluster.ranks(plan)):
+        ranks = cluster.ranks(plan)
+        if not waiting or tracing.obstacle(plan, ranks):
             return
         oldest = min(waiting, key=lambda request: (request.at_unix_s, request.identifier))
-        self._arm(lease, cluster, plan, oldest, tries=0)
+        waited_s = now - self._asked_s[oldest.identifier]
+        is_patient = waited_s < tracing.waits_for_times_s(oldest)
+        if is_patient and tracing.awaits_times(oldest, ranks):
+            return
+        self._arm(lease, cluster, plan, oldest, now, tries=0)
 
     def _arm(
-        self, lease: Lease, cluster: Cluster, plan: Plan, request: Request, tries: int
+        self,
+        lease: Lease,
+        cluster: Cluster,
+        plan: Plan,
+        request: Request,
+        now: float,
+        tries: int,
     ) -> None:
+        waited_s = now - self._asked_s[request.identifier]
         ranks = cluster.ranks(plan)
         margin = checkpointing.margin_s(self._settings.sidecar, tries)
         step = tracing.step_to_trace(request, ranks, margin)
@@ -128,7 +142,7 @@ class TraceKeeping:
             step=step,
             steps=request.steps,
             state="armed",
-            deadline_s=tracing.patience_s(request),
+            deadline_s=max(LEAST_DEADLINE_S, tracing.patience_s(request) - waited_s),
             request=request.identifier,
             ranks=choice.ranks,
             compared=choice.compared,

@@ -186,8 +186,13 @@ def _unanswered(cluster: Cluster, request: str) -> Settled | str:
     if waiting.refused:
         return Settled(False, waiting.refused)
     plan = cluster.plan or attached_run(cluster)
-    why = "" if plan is None else tracing.obstacle(plan, cluster.ranks(plan))
-    return f"waiting: {why}" if why else "waiting for the leader, or for another trace"
+    if plan is not None:
+        ranks = cluster.ranks(plan)
+        if why := tracing.obstacle(plan, ranks):
+            return f"waiting: {why}"
+        if cluster.trace is None and tracing.awaits_times(waiting, ranks):
+            return "waiting for a whole step of every rank, to tell who is slow"
+    return "waiting for the leader, or for another trace"
 
 
 def how_far(order: TraceOrder, traced: dict[int, TracedRank], cluster: Cluster) -> str:

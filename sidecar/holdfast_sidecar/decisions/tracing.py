@@ -22,6 +22,11 @@ of a second to seconds) is in no traced step; it must be heard of by then."""
 PATIENCE_S = 120.0
 """From arming on, unless the request says otherwise."""
 
+TIMES_S = 30.0
+TIMES_SHARE = 0.25
+"""So long, and so much of its patience at most, a request waits for the times of ranks that have
+only begun."""
+
 MOST_COMPARED = 4
 """Columns that fit a terminal."""
 
@@ -97,6 +102,21 @@ def obstacle(plan: Plan, ranks: Mapping[int, RankReport]) -> str:
     if not all(rank.alive and rank.ending == 0 for rank in ranks.values()):
         return "a rank has ended"
     return ""
+
+
+def awaits_times(request: Request, ranks: Mapping[int, RankReport]) -> bool:
+    """Whether it can't be told yet who is slow: the first whole step is still to come of some rank
+    that steps, or of all. There are ranks that never step: they evaluate, or fill a buffer."""
+    if request.at_step or 0 < len(set(request.ranks)) <= MOST_COMPARED:
+        return False
+    hooked = [rank for rank in ranks.values() if rank.phase not in WITHOUT_HOOKS]
+    unknown = [rank for rank in hooked if rank.step_s == 0]
+    return any(rank.step > 0 for rank in unknown) or (bool(unknown) and len(unknown) == len(hooked))
+
+
+def waits_for_times_s(request: Request) -> float:
+    """How long it waits for them at most."""
+    return min(TIMES_S, TIMES_SHARE * patience_s(request))
 
 
 def choose(

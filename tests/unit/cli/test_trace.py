@@ -47,8 +47,9 @@ def cluster(
     refused: str | None = "",
     states: tuple[str, ...] = (),
     phase: str = "forward",
+    step_s: float = 0.1,
 ) -> Cluster:
-    ranks = [RankReport(number, 0, 1, 37, phase, 0.0, 0.1, 0.1) for number in (0, 1)]
+    ranks = [RankReport(number, 0, 1, 37, phase, 0.0, step_s, step_s) for number in (0, 1)]
     part = TracedPart("t1", [TracedRank(number, state) for number, state in enumerate(states)])
     node = NodeReport("a", "i", 1, 0, 1, 0, True, ranks=ranks, traced=part)
     requests = {} if refused is None else {"r1": Request("r1", "trace", refused=refused)}
@@ -60,6 +61,11 @@ def cluster(
     [
         (cluster(), "waiting for the leader, or for another trace"),
         (cluster(phase="starting"), "waiting: the ranks are still starting"),
+        (cluster(step_s=0.0), "waiting for a whole step of every rank, to tell who is slow"),
+        (
+            cluster(dataclasses.replace(order(), request="another"), step_s=0.0),
+            "waiting for the leader, or for another trace",
+        ),
         (cluster(order()), "waiting for step 40: the job is at step 37"),
         (cluster(order(), states=("armed", "armed")), "waiting for step 40: the job is at step 37"),
         (cluster(order(), states=("armed", "saving")), "tracing step 40: 1 of 2 ranks"),

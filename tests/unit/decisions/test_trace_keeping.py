@@ -12,6 +12,7 @@ from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.coordination.store import Lease
 from holdfast_sidecar.decisions.cluster import parse_cluster
+from holdfast_sidecar.decisions.tracing import TIMES_SHARE
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
@@ -37,6 +38,7 @@ class Job:
     traced: dict[int, TracedRank] = field(default_factory=dict)
     layouts: tuple[str, str] = ("", "")
     now: float = 0.0
+    step_s: float = 0.1
 
     def __post_init__(self) -> None:
         self.store = MemoryStore(MemoryServer(clock=lambda: 0.0))
@@ -60,8 +62,9 @@ class Job:
             part = None
             if order is not None and rank in self.traced:
                 part = TracedPart(order.identifier, [self.traced[rank]])
-            seen = RankReport(rank, 0, 1, self.step, "forward", 0.0, 0.1, 0.05 + 0.03 * rank)
-            seen = dataclasses.replace(seen, layout=self.layouts[rank])
+            seen = RankReport(rank, 0, 1, self.step, "forward", 0.0, self.step_s, 0.0)
+            own_s = self.step_s * (0.5 + 0.3 * rank)
+            seen = dataclasses.replace(seen, own_s=own_s, layout=self.layouts[rank])
             report = NodeReport(name, "i", 1, 0, 1, 0, True, ranks=[seen], traced=part)
             self.store.report(Section.NODES, name, encode(report))
         cluster = parse_cluster(self.store.read())
@@ -183,6 +186,32 @@ def test_a_request_waits_while_no_ranks_step() -> None:
     job.ask()
     assert job.lead() is None
     assert job.request() is not None
+
+
+def test_whoever_names_no_rank_gets_the_slow_one_though_the_ranks_have_only_begun() -> None:
+    job = Job(step=2, step_s=0.0)
+    job.ask()
+    assert job.lead() is None
+    job.step_s = 0.1
+    order = job.lead()
+    assert order is not None
+    assert (order.compared, "longest own time" in order.why) == ([1, 0], True)
+
+
+def test_times_that_never_come_are_waited_for_a_part_of_the_patience_and_not_for_named_ranks() -> (
+    None
+):
+    job = Job(step=2, step_s=0.0)
+    job.ask()
+    job.lead()
+    assert job.lead(60.0 * TIMES_SHARE - 1) is None
+    order = job.lead(2.0)
+    assert order is not None
+    assert "nor any rank's own time" in order.why
+    assert order.deadline_s == pytest.approx(60.0 - 60.0 * TIMES_SHARE - 1, abs=0.2)
+    named = Job(step=2, step_s=0.0)
+    named.ask(ranks=[1])
+    assert named.lead() is not None
 
 
 def test_a_request_whose_asker_was_killed_is_not_served_when_the_job_gets_to_it() -> None:

@@ -15,6 +15,7 @@ from holdfast_sidecar.decisions.tracing import (
     Refused,
     Taken,
     Void,
+    awaits_times,
     choose,
     judge,
     obstacle,
@@ -96,6 +97,16 @@ def test_ranks_that_are_named_are_traced(
     choice = choose(dataclasses.replace(ASKED, ranks=named), six, {}, None)
     assert isinstance(choice, Choice)
     assert (choice.ranks, choice.compared) == (ranks_traced, compared)
+
+
+def test_times_are_waited_for_of_ranks_that_step_or_of_all_that_have_only_begun() -> None:
+    fresh, known = ranks(0.0, 0.0, step=0, step_s=0.0), ranks(0.05, 0.05)
+    assert awaits_times(ASKED, fresh)
+    assert not awaits_times(ASKED, known)
+    evaluates = {0: known[0], 1: fresh[1]}
+    assert not awaits_times(ASKED, evaluates), "it never steps"
+    assert awaits_times(ASKED, {0: known[0], 1: dataclasses.replace(fresh[1], step=1)})
+    assert not awaits_times(dataclasses.replace(ASKED, at_step=500), fresh)
 
 
 def test_a_rank_that_there_is_not_is_refused() -> None:
