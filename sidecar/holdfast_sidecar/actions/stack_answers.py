@@ -55,9 +55,11 @@ def answerable(held: RankPage, file: Path, proc: Path) -> Permit:
     """To send a rank the signal at which our handler writes its stacks. Raises NotPermitted.
 
     Without the dump file our handler was never registered (the user may have one of his own for
-    this signal); without any handler the signal would kill the rank.
+    this signal); without any handler the signal would kill the rank. A script that closed the file
+    may have one of its own under that number, which the handler would write into.
     """
-    if not file.exists() or not can_answer(read_if_any(f"{proc}/{held.identity.pid}/status")):
+    process = proc / str(held.identity.pid)
+    if not can_answer(read_if_any(f"{process}/status")) or not has_open(process, file):
         raise NotPermitted(f"rank {held.identity.rank} has no handler of ours that can answer")
     if held.pidfd is None:
         raise NotPermitted(f"the process of rank {held.identity.rank} can't be reached")
@@ -77,6 +79,26 @@ def can_answer(status: str) -> bool:
         and bool(int(fields.get("SigCgt", "0"), 16) & bit)
         and not int(fields.get("SigBlk", "0"), 16) & bit
     )
+
+
+def has_open(process: Path, file: Path) -> bool:
+    """Whether a process has the file open, as /proc tells: by its name, since a container may know
+    its folder under another. No link is followed: a file on storage that is away would hold us."""
+    if not file.exists():
+        return False
+    try:
+        return any(_name_behind(link) == file.name for link in (process / "fd").iterdir())
+    except PermissionError:
+        return True  # a process that may not be looked into: nothing speaks against it
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def _name_behind(link: Path) -> str:
+    try:
+        return link.readlink().name
+    except FileNotFoundError:  # closed while we looked
+        return ""
 
 
 def await_stacks(asked: Iterable[Asked], until_s: float) -> list[Asked]:

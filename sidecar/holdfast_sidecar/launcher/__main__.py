@@ -8,8 +8,10 @@ from __future__ import annotations
 import logging
 import os
 import platform
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 
@@ -27,18 +29,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if problem := python_problem() or torch_problem() or switches.problem():
         return refuse(problem)
     # Only now: with no torch, or one too old, these imports would fail less clearly.
-    from holdfast_sidecar.bad_input import BadInput
-    from holdfast_sidecar.launcher.ending_line import exit_code_of
+    with ending_when_interrupted():
+        from holdfast_sidecar.bad_input import BadInput
+        from holdfast_sidecar.launcher.arguments import parse_arguments
+        from holdfast_sidecar.launcher.ending_line import exit_code_of
 
     logging.basicConfig(format="holdfast: %(message)s", level=logging.WARNING)
     logging.getLogger("holdfast_sidecar").setLevel(os.environ.get(environment.LOG_LEVEL, "INFO"))
     try:
-        from holdfast_sidecar.launcher.arguments import parse_arguments
-
         parsed = parse_arguments(sys.argv[1:] if arguments is None else arguments)
         return exit_code_of(parsed)
     except BadInput as error:
         return refuse(" ".join(str(error).split()))
+
+
+@contextmanager
+def ending_when_interrupted() -> Iterator[None]:
+    """While torch is imported Ctrl-C ends the process, which has begun nothing yet: a traceback
+    from there helps nobody. An interrupt that is ignored stays so."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def python_problem() -> str:

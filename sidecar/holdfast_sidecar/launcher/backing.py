@@ -27,8 +27,9 @@ LOOK_EVERY_S = 0.5
 IDLE_OVER_S = 0.5
 """So long cores are watched for what they have left: many steps, or a pause in long ones."""
 
-IDLE_CORES_EACH = 0.5
-"""Enough for an interpreter: at a low priority it takes what others leave of the rest."""
+IDLE_CORES_EACH = 0.75
+"""So that an interpreter hardly ever takes a core that a rank wants: ranks that wait for half of
+each step leave half of each core idle, but by turns."""
 
 IMPORT_CPU_S = 3.0
 """Of one core, for one interpreter with torch and what DDP and AdamW import of it."""

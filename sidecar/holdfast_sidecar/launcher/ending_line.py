@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
@@ -17,6 +18,9 @@ from holdfast_sidecar.launcher.preemption import Preempted
 from holdfast_sidecar.launcher.rendezvous import JobStopped, NotFormedAgain, Unled
 from holdfast_sidecar.launcher.signals import handle, heeded
 
+NO_FILE = "<N/A>"
+"""As torch has it."""
+
 
 def exit_code_of(arguments: Arguments) -> int:
     """Launch; say what ended it. BadInput goes to the caller."""
@@ -27,7 +31,8 @@ def exit_code_of(arguments: Arguments) -> int:
             # torch's decorator leaves the first failure's error file to a launcher above this one.
             record(launch)(arguments, at_exit)
         except ChildFailedError as failed:
-            say(str(failed))
+            at_exit.close()
+            say(summary(failed))
             stopped = failed.__cause__
             return leave(stopped) if isinstance(stopped, JobStopped) else 1
         except JobStopped as stopped:
@@ -47,6 +52,14 @@ def exit_code_of(arguments: Arguments) -> int:
             say(f"holdfast: received {name}: this node's launch was ended")
             return 1
     return 0
+
+
+def summary(failed: ChildFailedError) -> str:
+    """torch's, but it names no file that is gone; what stood in there is its traceback."""
+    for failure in failed.failures.values():
+        if not Path(failure.error_file).exists():
+            failure.error_file = NO_FILE
+    return str(failed.format_msg())
 
 
 def leave(stopped: JobStopped) -> int:

@@ -99,7 +99,7 @@ class Site:
 def launch(arguments: Arguments, at_exit: contextlib.ExitStack) -> None:
     """Run the job's part on this node to its end. Raises what ended it, if not success.
 
-    `at_exit` takes what may be removed only once that was told.
+    `at_exit` takes what may be removed only once the ranks' error files were read.
     """
     nodes = parse_nodes(arguments)
     effective = load_settings(arguments)

@@ -22,6 +22,7 @@ from torch.distributed.launcher.api import LaunchConfig
 from torch.distributed.run import config_from_args, determine_local_world_size
 
 from holdfast.owned import owned_file
+from holdfast.permit import NotPermitted
 from holdfast.removing import rmtree
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.launcher.arguments import OURS, Arguments
@@ -52,7 +53,7 @@ class Launch:
     def remove_unasked_logs(self) -> None:
         """torch makes a temporary log directory even for a launch that logs nothing."""
         if not self.keeps_logs and self.config.logs_specs.root_log_dir != os.devnull:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, NotPermitted):
                 rmtree(owned_file(self.config.logs_specs.root_log_dir))
 
     def make_spec(self, rendezvous: Any) -> WorkerSpec:

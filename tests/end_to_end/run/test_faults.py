@@ -203,6 +203,25 @@ def test_a_signal_to_the_launcher_ends_its_node(ground: Ground) -> None:
     assert ground.left_in_shared_memory() == []
 
 
+def test_ctrl_c_while_torch_is_imported_is_no_traceback(ground: Ground) -> None:
+    torch = ground.folder / "stub" / "torch" / "__init__.py"
+    torch.parent.mkdir(parents=True)
+    torch.write_text(
+        "import os, time\nopen(os.environ['OUT'] + '/importing', 'w').close()\ntime.sleep(60)\n"
+    )
+    # Who runs the tests in the background ignores the signal, and what is started would, too.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        script = ground.script("work.py", WORK)
+        begun = ground.start(script, PYTHONPATH=str(torch.parents[1]))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    await_that((ground.folder / "out" / "importing").exists, "torch is imported")
+    begun.process.send_signal(signal.SIGINT)
+    assert begun.wait() == -signal.SIGINT
+    assert begun.output == ""
+
+
 def test_a_killed_launcher_takes_ranks_server_and_at_last_the_sidecar_with_it(
     ground: Ground,
 ) -> None:
@@ -286,6 +305,8 @@ def test_an_exception_of_the_same_kind_again_stops_the_job(ground: Ground) -> No
     assert list((ground.folder / "tmp").glob("torchelastic_*")) == [], "torch's log directory"
     assert "holdfast: the same failure 2 times: ValueError: bad data" in ran.output
     assert "bug.py FAILED" in ran.output
+    assert "error_file: <N/A>" in ran.output, "it is gone with that directory"
+    assert "ValueError: bad data" in ran.output.partition("bug.py FAILED")[2]
     packed = list((ground.folder / "state").glob("*/*/incidents/*.tar.gz"))
     assert len(packed) == 2
     for archive in packed:

@@ -100,7 +100,11 @@ def start_of(folder: Path, cores: Callable[[], Cores]) -> float:
 
 
 def test_where_cores_are_idle_they_start_at_once(tmp_path: Path) -> None:
-    assert start_of(tmp_path, idle(0.6)) == 1
+    assert start_of(tmp_path, idle(0.8)) == 1
+
+
+def test_beside_ranks_that_use_half_of_each_core_they_do_not(tmp_path: Path) -> None:
+    assert start_of(tmp_path, idle(0.6)) == 150
 
 
 def test_beside_ranks_that_use_every_core_they_wait_until_it_is_a_small_share(
