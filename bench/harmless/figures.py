@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench.benchmark import Sample
-from bench.figures import Figure, at_least, at_most, exactly
+from bench.figures import Figure, at_least, at_most, exactly, middle
 from bench.harmless import faults
 from bench.interval import Interval, median_interval
 from bench.results import FULL
@@ -57,22 +57,29 @@ def _counts(odd: Sequence[Sample], runs: Sequence[Sample]) -> list[Figure]:
 
 
 def _speed(samples: Sequence[Sample]) -> list[Figure]:
-    found, slowed, undecided = [], 0, 0
+    found, compared, slowed, undecided = [], 0, 0, 0
     for job in dict.fromkeys(sample["job"] for sample in samples):
         pairs = [sample for sample in samples if sample["job"] == job]
         interval = slowing(pairs)
-        slowed += interval.lower > MOST_SLOWER
-        undecided += not is_decided(interval)
+        if pairs[0]["at_defaults"]:
+            compared += 1
+            slowed += interval.lower > MOST_SLOWER
+            undecided += not is_decided(interval)
         found.append(
             Figure(f"slower: {job}, upper bound", interval.upper, "share", spread=_more(pairs))
         )
-    measured = len(found) or None
+    once_s = [pair["held_first_s"] - pair["plain_first_s"] for pair in samples]
+    is_known = compared > 0
     return [
-        at_least("jobs compared in speed", "jobs", measured, LEAST_TIMED),
-        exactly("jobs slowed", "jobs", slowed if found else None, 0),
+        at_least("jobs compared in speed", "jobs", compared or None, LEAST_TIMED),
+        exactly("jobs slowed", "jobs", slowed if is_known else None, 0),
         at_most(
-            "jobs whose slowing is undecided", "jobs", undecided if found else None, MOST_UNDECIDED
+            "jobs whose slowing is undecided",
+            "jobs",
+            undecided if is_known else None,
+            MOST_UNDECIDED,
         ),
+        middle("first steps take longer by, once per launch", "s", once_s),
         *found,
     ]
 

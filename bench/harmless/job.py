@@ -260,12 +260,17 @@ class Run:
         ranks = range(self.job.ranks * self.job.nodes)
         results = {str(rank): _read(self.out / f"result-{rank}.json") for rank in ranks}
         seconds = [result.pop("seconds", 0.0) for result in results.values() if result]
+        first_s = [result.pop("first_s", 0.0) for result in results.values() if result]
         pieces_s = [result.pop("piece_s", None) for result in results.values() if result]
         return Outcome(
             codes=codes,
             starts={str(rank): len(_numbers(self.out / f"starts-{rank}")) for rank in ranks},
             results=results,
-            timing=Timing(max(seconds, default=0.0), [one for one in pieces_s if one]),
+            timing=Timing(
+                max(seconds, default=0.0),
+                [one for one in pieces_s if one],
+                max(first_s, default=0.0),
+            ),
             resumed={str(rank): _numbers(self.out / f"resumed-{rank}") for rank in ranks},
             seen=list(self.seen),
             lost=[

@@ -310,6 +310,13 @@ QUICK = (
 """One of each row, and one of what most often goes wrong."""
 
 STEADY: Mapping[str, str] = {"ODD_TIMED": "1", "ODD_STEPS": "300", "ODD_STEP_SECONDS": "0.01"}
+WAITING: Mapping[str, str] = {
+    **STEADY,
+    "ODD_STEPS": "150",
+    "ODD_STEP_SECONDS": "0.05",
+    "ODD_DEVICE_SHARE": "0.5",
+}
+"""Longer steps, for half of which the ranks wait as for a device: their cores are idle then."""
 
 TIMED: Mapping[str, tuple[float, Mapping[str, str]]] = {
     "rollouts on one rank": (3.0, STEADY),
@@ -326,4 +333,11 @@ TIMED: Mapping[str, tuple[float, Mapping[str, str]]] = {
     "sharded with evaluation": (3.0, STEADY),
 }
 """Jobs whose time is compared with that of the same job without Holdfast: how long their odd part
-lasts, and their environment."""
+lasts, and their environment. They use every core."""
+
+TIMED_WAITING = ("textbook", "accumulation", "two optimizers", "signals of its own")
+"""These again with steps in which cores are idle."""
+
+TIMED_SAVING = ("textbook", "fork workers")
+"""These again with a checkpoint every 100 steps, which is every second or two. That is not what a
+job has by default, and no part of the goal."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -12,7 +12,7 @@ from bench.benchmark import Benchmark, NotRun, Sample, Task
 from bench.harmless import faults
 from bench.harmless.figures import COULD_NOT_RUN, SPEED, figures, is_decided, slowing
 from bench.harmless.job import Job, Run
-from bench.harmless.jobs import JOBS, QUICK, TIMED
+from bench.harmless.jobs import JOBS, QUICK, TIMED, TIMED_SAVING, TIMED_WAITING, WAITING
 from bench.harmless.outcome import Expected, Outcome, Timing, harms, not_disturbed
 
 PAIRS = 5
@@ -94,17 +94,35 @@ def _must_be_whole(outcome: Outcome) -> None:
 def timed_jobs() -> list[Job]:
     """Those whose time is compared: a fixed amount of work, whatever else they do."""
     by_name = {job.name: job for job in JOBS}
-    return [
-        dataclasses.replace(
-            by_name[name],
-            environment=tuple({**dict(by_name[name].environment), **environment}.items()),
-            odd_s=seconds,
-            options=("--checkpoint-dir", "{checkpoints}", "--checkpoint-every", "100steps")
-            if by_name[name].script[0] == "training.py"
-            else (),
+    busy = [_timed(by_name[name], s, environment) for name, (s, environment) in TIMED.items()]
+    waiting = [_timed(by_name[name], 3.0, WAITING, ", waiting") for name in TIMED_WAITING]
+    saving = [
+        _timed(
+            by_name[name], *TIMED[name], f", saving every {EVERY}", ("--checkpoint-every", EVERY)
         )
-        for name, (seconds, environment) in TIMED.items()
+        for name in TIMED_SAVING
     ]
+    return [*busy, *waiting, *saving]
+
+
+EVERY = "100steps"
+
+
+def _timed(
+    job: Job,
+    seconds: float,
+    environment: Mapping[str, str],
+    how: str = "",
+    saving: Sequence[str] = (),
+) -> Job:
+    may_save = job.script[0] == "training.py"
+    return dataclasses.replace(
+        job,
+        name=job.name + how,
+        environment=tuple({**dict(job.environment), **environment}.items()),
+        odd_s=seconds,
+        options=("--checkpoint-dir", "{checkpoints}", *saving) if may_save else (),
+    )
 
 
 def compare_speed(
@@ -118,7 +136,8 @@ def compare_speed(
         first, second = (False, True) if pair % 2 else (True, False)
         found = {first: timing_of(job, first)}
         found[second] = timing_of(job, second)
-        samples.append({"job": job.name, "pair": pair, **_told_of(found[True], found[False])})
+        of_job = {"job": job.name, "at_defaults": EVERY not in job.options, "pair": pair}
+        samples.append({**of_job, **_told_of(found[True], found[False])})
     return samples
 
 
@@ -126,6 +145,8 @@ def _told_of(held: Timing, plain: Timing) -> Sample:
     return {
         "held_s": held.seconds,
         "plain_s": plain.seconds,
+        "held_first_s": held.first_s,
+        "plain_first_s": plain.first_s,
         "held_pieces": held.pieces,
         "plain_pieces": plain.pieces,
     }

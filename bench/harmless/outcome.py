@@ -17,7 +17,9 @@ class Timing:
     seconds: float
     """From the end of the first step to that of the last one, on the slowest rank."""
     pieces_s: Sequence[float] = ()
-    """By rank: CPU time of the same small piece of work, the median of those in the run."""
+    """By rank: CPU time of the same small piece of work, the mean of those in the run."""
+    first_s: float = 0.0
+    """Of which the first steps, in which what is done once per launch is done."""
 
     @property
     def pieces(self) -> float:

@@ -24,6 +24,7 @@ STEP_S = float(os.environ.get("ODD_STEP_SECONDS", "0.03"))
 
 IS_TIMED = "ODD_TIMED" in os.environ
 """Then all that lasts is made of a fixed amount of work, so that two runs can be timed."""
+DEVICE_SHARE = float(os.environ.get("ODD_DEVICE_SHARE", "0"))
 PIECES_PER_S = 1500
 """Each some 0.5 to 0.7 ms of a core."""
 BLOCK = bytes(700_000)
@@ -34,7 +35,9 @@ pieces_s: list[float] = []
 WIDTH = int(os.environ.get("ODD_WIDTH", "32"))
 
 stepped_s: list[float] = []
-"""When the first step was over, and the last one."""
+"""When each step was over."""
+FIRST_STEPS = 20
+"""In which what is done once per launch is done; a fifth of them where a job has few."""
 
 
 def rank() -> int:
@@ -103,11 +106,18 @@ def _piece() -> None:
 
 
 def pause() -> None:
-    """The rest of a step."""
+    """The rest of a step; a timed one computes, and waits as for a device for its share."""
     if IS_TIMED:
-        compute(STEP_S)
+        compute(STEP_S * (1 - DEVICE_SHARE))
+        _await_device(STEP_S * DEVICE_SHARE)
     else:
         time.sleep(STEP_S)
+
+
+def _await_device(seconds: float) -> None:
+    """As long as so much work takes on this machine just now: pieces measure waits, too."""
+    if pieces := round(seconds * PIECES_PER_S):
+        time.sleep(pieces * statistics.mean(pieces_s[-PIECES_PER_S // 5 :]))
 
 
 def train(
@@ -128,8 +138,16 @@ def train(
 
 def tell_step(step: int) -> None:
     """For those who wait outside until the job is under way."""
-    stepped_s[1:] = [time.monotonic()]
+    stepped_s.append(time.monotonic())
     (OUT / f"step-{rank()}").write_text(str(step))
+
+
+def _lasted_s() -> tuple[float, float]:
+    """The first steps, and all of them, from the end of the first one."""
+    if not stepped_s:
+        return 0.0, 0.0
+    first_are_over_s = stepped_s[min(FIRST_STEPS, len(stepped_s) // 5)]
+    return first_are_over_s - stepped_s[0], stepped_s[-1] - stepped_s[0]
 
 
 def finish(*modules: nn.Module, more: object = None) -> None:
@@ -140,11 +158,13 @@ def finish(*modules: nn.Module, more: object = None) -> None:
             whole = value.full_tensor() if hasattr(value, "full_tensor") else value
             digest.update(name.encode())
             digest.update(whole.detach().cpu().contiguous().numpy().tobytes())
+    first_s, seconds = _lasted_s()
     result = {
         "weights": digest.hexdigest(),
         "more": more,
-        "seconds": stepped_s[-1] - stepped_s[0] if stepped_s else 0.0,
-        "piece_s": statistics.median(pieces_s) if pieces_s else None,
+        "first_s": first_s,
+        "seconds": seconds,
+        "piece_s": statistics.mean(pieces_s) if pieces_s else None,
     }
     path = OUT / f"result-{rank()}.json"
     path.with_suffix(".writing").write_text(json.dumps(result))

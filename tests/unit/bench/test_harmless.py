@@ -13,7 +13,7 @@ from bench.figures import NOT_RUN, Figure
 from bench.harmless import faults, measuring
 from bench.harmless.figures import COULD_NOT_RUN, figures, slowing
 from bench.harmless.job import Job, Run
-from bench.harmless.jobs import JOBS, QUICK, TIMED
+from bench.harmless.jobs import JOBS, QUICK, TIMED, TIMED_SAVING, TIMED_WAITING
 from bench.harmless.measuring import BENCHMARK, compare_speed, measure, tasks, timed_jobs
 from bench.harmless.outcome import Expected, Outcome, Timing, harms, not_disturbed
 
@@ -79,10 +79,17 @@ def odd(job: str, seed: int = 1, *, mode: str = "full", **what: Any) -> Sample:
     return {"row": "work", "mode": mode, "job": job, "seed": seed, **(what or {"harms": []})}
 
 
-def pairs(job: str, *ratios: float) -> list[Sample]:
-    origin = {"row": "speed", "mode": "full", "job": job}
+def pairs(job: str, *ratios: float, at_defaults: bool = True) -> list[Sample]:
+    origin = {"row": "speed", "mode": "full", "job": job, "at_defaults": at_defaults}
     return [
-        {**origin, "pair": i, "held_pieces": 1000 * r, "plain_pieces": 1000.0}
+        {
+            **origin,
+            "pair": i,
+            "held_pieces": 1000 * r,
+            "plain_pieces": 1000.0,
+            "held_first_s": 1.25,
+            "plain_first_s": 1.0,
+        }
         for i, r in enumerate(ratios)
     ]
 
@@ -105,6 +112,17 @@ def test_without_samples_nothing_is_met_nor_missed() -> None:
 
 def test_enough_harmless_and_fast_runs_meet_every_goal() -> None:
     assert missed(ENOUGH + FAST) == []
+    once = next(one for one in figures(FAST) if one.name.startswith("first steps"))
+    assert once.value == 0.25
+
+
+def test_jobs_that_do_not_run_as_by_default_are_told_and_count_for_no_goal() -> None:
+    often = pairs("often saved", 1.2, 1.2, 1.2, 1.2, 1.2, at_defaults=False)
+    found = figures(ENOUGH + FAST + often)
+    assert missed(ENOUGH + FAST + often) == []
+    told = next(one for one in found if one.name == "slower: often saved, upper bound")
+    assert told.value == pytest.approx(0.2)
+    assert next(one.value for one in found if one.name == "jobs compared in speed") == 12
 
 
 @pytest.mark.parametrize(
@@ -174,8 +192,12 @@ def test_a_full_run_has_enough_jobs_and_runs_and_a_quick_one_some_of_them() -> N
 
 def test_twelve_jobs_are_timed_whose_work_is_fixed() -> None:
     timed = timed_jobs()
-    assert [job.name for job in timed] == list(TIMED)
-    assert len(timed) == 12
+    waiting = [f"{name}, waiting" for name in TIMED_WAITING]
+    saving = [f"{name}, saving every 100steps" for name in TIMED_SAVING]
+    assert [job.name for job in timed] == [*TIMED, *waiting, *saving]
+    assert len(TIMED) == 12
+    often = [job.name for job in timed if "--checkpoint-every" in job.options]
+    assert often == saving, "the others are run as they are by default"
     for job in timed:
         assert dict(job.environment)["ODD_TIMED"] == "1"
         assert "7steps" not in job.options
