@@ -61,7 +61,7 @@ def _speed(samples: Sequence[Sample]) -> list[Figure]:
     for job in dict.fromkeys(sample["job"] for sample in samples):
         pairs = [sample for sample in samples if sample["job"] == job]
         interval = slowing(pairs)
-        if pairs[0]["at_defaults"]:
+        if pairs[0]["has_goal"]:
             compared += 1
             slowed += interval.lower > MOST_SLOWER
             undecided += not is_decided(interval)

@@ -309,7 +309,9 @@ QUICK = (
 )
 """One of each row, and one of what most often goes wrong."""
 
-STEADY: Mapping[str, str] = {"ODD_TIMED": "1", "ODD_STEPS": "300", "ODD_STEP_SECONDS": "0.01"}
+STEADY: Mapping[str, str] = {"ODD_TIMED": "1", "ODD_STEPS": "200"}
+"""Steps as long as in the other rows, which sleep for most of each; 6 s of work and more."""
+SHORT: Mapping[str, str] = {"ODD_TIMED": "1", "ODD_STEPS": "300", "ODD_STEP_SECONDS": "0.01"}
 WAITING: Mapping[str, str] = {
     **STEADY,
     "ODD_STEPS": "150",
@@ -338,6 +340,7 @@ lasts, and their environment. They use every core."""
 TIMED_WAITING = ("textbook", "accumulation", "two optimizers", "signals of its own")
 """These again with steps in which cores are idle."""
 
-TIMED_SAVING = ("textbook", "fork workers")
-"""These again with a checkpoint every 100 steps, which is every second or two. That is not what a
-job has by default, and no part of the goal."""
+TIMED_SAVING, TIMED_SHORT = ("textbook", "fork workers"), ("textbook",)
+"""These again with a checkpoint every 100 steps, which is every three seconds; and with steps of
+11 ms, three times as short as the shortest of the others. No part of the goal: the first is not
+what a job has by default, the second is not how long a step of training takes."""

@@ -12,7 +12,16 @@ from bench.benchmark import Benchmark, NotRun, Sample, Task
 from bench.harmless import faults
 from bench.harmless.figures import COULD_NOT_RUN, SPEED, figures, is_decided, slowing
 from bench.harmless.job import Job, Run
-from bench.harmless.jobs import JOBS, QUICK, TIMED, TIMED_SAVING, TIMED_WAITING, WAITING
+from bench.harmless.jobs import (
+    JOBS,
+    QUICK,
+    SHORT,
+    TIMED,
+    TIMED_SAVING,
+    TIMED_SHORT,
+    TIMED_WAITING,
+    WAITING,
+)
 from bench.harmless.outcome import Expected, Outcome, Timing, harms, not_disturbed
 
 PAIRS = 5
@@ -27,7 +36,8 @@ def tasks(quick: bool) -> list[Task]:
         return [_task(job, 1) for job in chosen]
     odd = [_task(job, seed) for job in JOBS for seed in range(1, job.runs + 1)]
     timed = [
-        Task(SPEED, f"{SPEED}/{job.name}", partial(compare_speed, job)) for job in timed_jobs()
+        Task(SPEED, f"{SPEED}/{job.name}", partial(compare_speed, job, has_goal=has_goal))
+        for job, has_goal in timed_jobs().items()
     ]
     return [*odd, *timed, *faults.tasks()]
 
@@ -91,18 +101,19 @@ def _must_be_whole(outcome: Outcome) -> None:
         raise NotRun(f"ended with {dict(outcome.codes)}: {tail}")
 
 
-def timed_jobs() -> list[Job]:
-    """Those whose time is compared: a fixed amount of work, whatever else they do."""
+def timed_jobs() -> dict[Job, bool]:
+    """Those whose time is compared: a fixed amount of work, whatever else they do -> whether what
+    they show is held against the goal."""
     by_name = {job.name: job for job in JOBS}
     busy = [_timed(by_name[name], s, environment) for name, (s, environment) in TIMED.items()]
     waiting = [_timed(by_name[name], 3.0, WAITING, ", waiting") for name in TIMED_WAITING]
+    saves = ("--checkpoint-every", EVERY)
     saving = [
-        _timed(
-            by_name[name], *TIMED[name], f", saving every {EVERY}", ("--checkpoint-every", EVERY)
-        )
+        _timed(by_name[name], *TIMED[name], f", saving every {EVERY}", saves)
         for name in TIMED_SAVING
     ]
-    return [*busy, *waiting, *saving]
+    short = [_timed(by_name[name], 3.0, SHORT, ", short steps") for name in TIMED_SHORT]
+    return {**dict.fromkeys((*busy, *waiting), True), **dict.fromkeys((*saving, *short), False)}
 
 
 EVERY = "100steps"
@@ -126,7 +137,7 @@ def _timed(
 
 
 def compare_speed(
-    job: Job, measure_one: Callable[[Job, bool], Timing] | None = None
+    job: Job, measure_one: Callable[[Job, bool], Timing] | None = None, *, has_goal: bool = True
 ) -> list[Sample]:
     """Pairs, who is first by turns, until it is decided whether the job is slowed."""
     timing_of = measure_one or _time
@@ -136,7 +147,7 @@ def compare_speed(
         first, second = (False, True) if pair % 2 else (True, False)
         found = {first: timing_of(job, first)}
         found[second] = timing_of(job, second)
-        of_job = {"job": job.name, "at_defaults": EVERY not in job.options, "pair": pair}
+        of_job = {"job": job.name, "has_goal": has_goal, "pair": pair}
         samples.append({**of_job, **_told_of(found[True], found[False])})
     return samples
 

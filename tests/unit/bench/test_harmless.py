@@ -13,7 +13,7 @@ from bench.figures import NOT_RUN, Figure
 from bench.harmless import faults, measuring
 from bench.harmless.figures import COULD_NOT_RUN, figures, slowing
 from bench.harmless.job import Job, Run
-from bench.harmless.jobs import JOBS, QUICK, TIMED, TIMED_SAVING, TIMED_WAITING
+from bench.harmless.jobs import JOBS, QUICK, TIMED, TIMED_SAVING, TIMED_SHORT, TIMED_WAITING
 from bench.harmless.measuring import BENCHMARK, compare_speed, measure, tasks, timed_jobs
 from bench.harmless.outcome import Expected, Outcome, Timing, harms, not_disturbed
 
@@ -79,8 +79,8 @@ def odd(job: str, seed: int = 1, *, mode: str = "full", **what: Any) -> Sample:
     return {"row": "work", "mode": mode, "job": job, "seed": seed, **(what or {"harms": []})}
 
 
-def pairs(job: str, *ratios: float, at_defaults: bool = True) -> list[Sample]:
-    origin = {"row": "speed", "mode": "full", "job": job, "at_defaults": at_defaults}
+def pairs(job: str, *ratios: float, has_goal: bool = True) -> list[Sample]:
+    origin = {"row": "speed", "mode": "full", "job": job, "has_goal": has_goal}
     return [
         {
             **origin,
@@ -117,7 +117,7 @@ def test_enough_harmless_and_fast_runs_meet_every_goal() -> None:
 
 
 def test_jobs_that_do_not_run_as_by_default_are_told_and_count_for_no_goal() -> None:
-    often = pairs("often saved", 1.2, 1.2, 1.2, 1.2, 1.2, at_defaults=False)
+    often = pairs("often saved", 1.2, 1.2, 1.2, 1.2, 1.2, has_goal=False)
     found = figures(ENOUGH + FAST + often)
     assert missed(ENOUGH + FAST + often) == []
     told = next(one for one in found if one.name == "slower: often saved, upper bound")
@@ -194,7 +194,9 @@ def test_twelve_jobs_are_timed_whose_work_is_fixed() -> None:
     timed = timed_jobs()
     waiting = [f"{name}, waiting" for name in TIMED_WAITING]
     saving = [f"{name}, saving every 100steps" for name in TIMED_SAVING]
-    assert [job.name for job in timed] == [*TIMED, *waiting, *saving]
+    short = [f"{name}, short steps" for name in TIMED_SHORT]
+    assert [job.name for job in timed] == [*TIMED, *waiting, *saving, *short]
+    assert [job.name for job, has_goal in timed.items() if has_goal] == [*TIMED, *waiting]
     assert len(TIMED) == 12
     often = [job.name for job in timed if "--checkpoint-every" in job.options]
     assert often == saving, "the others are run as they are by default"
@@ -217,11 +219,11 @@ def test_pairs_alternate_and_end_as_soon_as_it_is_decided() -> None:
         order.append(is_held)
         return Timing(1.01 if is_held else 1.0, [0.001, 0.001])
 
-    assert len(compare_speed(timed_jobs()[0], steady)) == 5
+    assert len(compare_speed(next(iter(timed_jobs())), steady)) == 5
     assert order[:4] == [True, False, False, True]
     held_s = cycle((0.9, 1.1))
     unsteady = compare_speed(
-        timed_jobs()[0], lambda job, held: Timing(next(held_s) if held else 1.0, [0.001])
+        next(iter(timed_jobs())), lambda job, held: Timing(next(held_s) if held else 1.0, [0.001])
     )
     assert len(unsteady) == 9
 
@@ -230,7 +232,7 @@ def test_a_pair_in_which_the_machine_changed_its_pace_is_held_against_what_it_co
     def throttled(job: Job, is_held: bool) -> Timing:
         return Timing(2.04, [0.0019, 0.0021]) if is_held else Timing(1.0, [0.001, 0.001])
 
-    samples = compare_speed(timed_jobs()[0], throttled)
+    samples = compare_speed(next(iter(timed_jobs())), throttled)
     assert slowing(samples).middle == pytest.approx(0.02)
     assert (samples[0]["held_s"], samples[0]["plain_s"]) == (2.04, 1.0)
 
