@@ -18,7 +18,7 @@ from holdfast.page import Flag
 from holdfast_sidecar.kernel_files import read_if_any
 from holdfast_sidecar.launcher.rank_pages import has_flag, has_stepped, read_words
 from holdfast_sidecar.launcher.standby import Standby
-from holdfast_sidecar.probes.cgroup import read_group
+from holdfast_sidecar.probes.cgroup import read_cpu_limit
 from holdfast_sidecar.probes.processors import parse_idle_s
 
 LOOK_EVERY_S = 0.5
@@ -26,6 +26,10 @@ LOOK_EVERY_S = 0.5
 
 IDLE_OVER_S = 0.5
 """So long cores are watched for what they have left: many steps, or a pause in long ones."""
+
+WATCHED_SHARE = 0.1
+"""Of the time since the ranks step, where that is more: cores that were never idle are read less
+and less often, as each reading takes a core from a rank for a millisecond."""
 
 IDLE_CORES_EACH = 0.75
 """So that an interpreter hardly ever takes a core that a rank wants: ranks that wait for half of
@@ -59,7 +63,7 @@ class Cores:
 def read_cores(proc: Path = Path("/proc")) -> Cores:
     """Of this process, and so of the ranks."""
     numbers = frozenset(os.sched_getaffinity(0))
-    quota = read_group(proc, "self").cpu_limit
+    quota = read_cpu_limit(proc, "self")
     if quota is not None and quota < len(numbers):
         return Cores(numbers, quota, None)
     return Cores(numbers, math.inf, parse_idle_s(read_if_any(f"{proc}/stat"), numbers))
@@ -107,13 +111,13 @@ class Backing:
         self._tell(self._modules)
 
     def _is_time(self, now: float) -> bool:
-        since, before = self._seen
-        if now - since < IDLE_OVER_S:
-            return False
-        cores = self._cores()
-        self._seen = now, cores
-        idle_cores = _idle_s(before, cores) / (now - since)
-        return is_affordable(len(self._pages), idle_cores, cores.count, now - self._stepping_since)
+        since, cores = self._seen
+        stepping_s, idle_cores = now - self._stepping_since, 0.0
+        if now - since >= max(IDLE_OVER_S, WATCHED_SHARE * stepping_s):
+            before, cores = cores, self._cores()
+            self._seen = now, cores
+            idle_cores = _idle_s(before, cores) / (now - since)
+        return is_affordable(len(self._pages), idle_cores, cores.count, stepping_s)
 
 
 def _idle_s(before: Cores, after: Cores) -> float:

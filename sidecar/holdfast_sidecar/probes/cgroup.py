@@ -36,6 +36,13 @@ def read_group(proc: Path, pid: int | str) -> Group:
     )
 
 
+def read_cpu_limit(proc: Path, pid: int | str) -> float | None:
+    """Cores that this process may use at once (`self`: our own); None: there is no quota."""
+    mounts = parse_mounts(read_if_any(f"{proc}/self/mountinfo"))
+    found = find_quota(_of_cpu(read_if_any(f"{proc}/{pid}/cgroup"), mounts))
+    return None if found is None else found[0]
+
+
 def read_quota(places: Sequence[Place]) -> tuple[float | None, dict[str, int], bool]:
     """(cores, counts of cpu.stat, whether those are of version 2) of the tightest quota."""
     found = find_quota(places)

@@ -84,8 +84,10 @@ class NodeSlots:
             if not self._is_met(needs, slots):
                 self.allocation.begin(needs)
         is_ready = needs is not None and self._is_met(needs, slots)
-        is_told = is_ready and self._hand_out(orders, looks, slots)
-        self._press(is_told or not any(map(_wanted, looks)), orders, now_s)
+        if is_ready:
+            self._hand_out(orders, looks, slots)
+        # A leader's order wakes the loop by itself.
+        self._press(is_ready or not any(map(_wanted, looks)), orders, now_s)
         self._note_costs(looks)
         return self._report(looks, slots, is_ready)
 
@@ -166,16 +168,15 @@ class NodeSlots:
 
     def _hand_out(
         self, orders: Orders, looks: Sequence[RankLook], slots: Sequence[SlotFile]
-    ) -> bool:
-        """Tell the ranks, once the leader has said how often; whether they have been told."""
+    ) -> None:
+        """Tell the ranks, once the leader has said how often."""
         order, plan = orders.snapshot, self.allocation.plan
         if order is None or plan is None or order.attempt != looks[0].identity.attempt:
-            return False
+            return
         files = repr([(one.inode, one.header.file_size) for one in slots])
         made = f"{zlib.crc32(files.encode()):08x}"
         act = partial(order_snapshots, order, self.pages.held(), plan.slots, made)
         self.runner.run("order_snapshots", act)
-        return True
 
     def _press(self, is_finished: bool, orders: Orders, now_s: float) -> None:
         if is_finished or not orders.store_up:

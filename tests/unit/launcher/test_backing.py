@@ -115,6 +115,23 @@ def test_beside_ranks_that_use_every_core_they_wait_until_it_is_a_small_share(
     assert start_of(tmp_path, idle(0.0, count=1)) == 300
 
 
+def test_cores_that_are_never_idle_are_read_less_and_less_often(tmp_path: Path) -> None:
+    read_at: list[float] = []
+    now = 0.0
+
+    def busy() -> Cores:
+        read_at.append(now)
+        return Cores(frozenset(range(2)), math.inf, 0.0)
+
+    backing = Backing(Spy(), both_stepped(tmp_path), cores=busy)
+    while now < 149:
+        backing.look(now)
+        now += LOOK_EVERY_S
+    assert read_at[:4] == [0.0, 0.5, 1.0, 1.5]
+    assert len(read_at) < 50
+    assert read_at[-1] > 120
+
+
 def test_under_a_quota_it_is_not_known_what_is_idle(tmp_path: Path) -> None:
     assert start_of(tmp_path, lambda: Cores(frozenset(range(8)), 1.5, None)) == 200
 

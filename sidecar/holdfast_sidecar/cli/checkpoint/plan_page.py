@@ -88,7 +88,7 @@ def _memory_losses(prospect: Prospect) -> Iterator[tuple[str, str, str]]:
         left = f"snapshots of every {every} steps" if every > 1 else "snapshots of every step"
         yield "a rank", left, _lost(prospect.lost_with_snapshots_s)
     else:
-        yield "a rank", "no snapshots: the newest checkpoint", _lost(prospect.lost_s)
+        yield "a rank", "no snapshots so far: the newest checkpoint", _lost(prospect.lost_s)
     if behind is None:
         yield "a node", "no copies elsewhere: the newest checkpoint", _lost(prospect.lost_s)
     else:
