@@ -340,7 +340,7 @@ lasts, and their environment. They use every core."""
 TIMED_WAITING = ("textbook", "accumulation", "two optimizers", "signals of its own")
 """These again with steps in which cores are idle."""
 
-TIMED_SAVING, TIMED_SHORT = ("textbook", "fork workers"), ("textbook",)
-"""These again with a checkpoint every 100 steps, which is every three seconds; and with steps of
+TIMED_SAVING, TIMED_SHORT = ("textbook",), ("textbook",)
+"""Textbook again with a checkpoint every 100 steps, which is every three seconds; and with steps of
 11 ms, three times as short as the shortest of the others. No part of the goal: the first is not
 what a job has by default, the second is not how long a step of training takes."""

@@ -225,7 +225,7 @@ def test_pairs_alternate_and_end_as_soon_as_it_is_decided() -> None:
     unsteady = compare_speed(
         next(iter(timed_jobs())), lambda job, held: Timing(next(held_s) if held else 1.0, [0.001])
     )
-    assert len(unsteady) == 9
+    assert len(unsteady) == 6
 
 
 def test_a_pair_in_which_the_machine_changed_its_pace_is_held_against_what_it_could_do() -> None:
