@@ -33,8 +33,11 @@ LOOK_S = 0.01
 ACQUAINTED_S = 3.0
 """After an attempt's sidecars told where they answer, in which all are asked whether they live."""
 
-BRISK = ("policy.budget=1000000", "policy.backoff_s=0.01", "policy.backoff_limit_s=0.01")
-"""Nodes are lost more often here than a job should put up with."""
+BRISK = (
+    *("policy.budget=1000000", "policy.stepless_limit=1000000"),
+    *("policy.backoff_s=0.01", "policy.backoff_limit_s=0.01"),
+)
+"""Nodes are lost more often here than a job should put up with, and no rank ever steps."""
 
 ALARMS = (Kind.NODE_LOST, Kind.SIDECAR_LOST)
 
