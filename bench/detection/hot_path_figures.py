@@ -17,15 +17,14 @@ would be there a million times."""
 def hot_path_figures(samples: Sequence[Sample]) -> list[Figure]:
     """All hooks of a step on a CPU, with the three lines around it."""
     found = [sample for sample in samples if sample["row"] == HOT_PATH]
-    worst = [sample["p99_us"] for sample in found if "p99_us" in sample]
-    dear = [sample["sampled_p99_us"] for sample in found if "sampled_p99_us" in sample]
-    usual = [sample["three_lines_median_us"] for sample in found if "p99_us" in sample]
-    passed = [sample["passed_over_median_us"] for sample in found if "p99_us" in sample]
-    waits = [sample["backward_wait_us"] for sample in found if "p99_us" in sample]
-    each = [sample["collective_us"] for sample in found if "collective_us" in sample]
-    calls = [s["system_calls_per_step"] for s in found if "system_calls_per_step" in s]
-    blocks = [abs(sample["blocks"]) for sample in found if "resident_bytes" in sample]
-    grown = [sample["resident_bytes"] for sample in found if "resident_bytes" in sample]
+    worst, dear = _told(found, "p99_us"), _told(found, "sampled_p99_us")
+    usual = _told(found, "three_lines_median_us")
+    passed = _told(found, "passed_over_median_us")
+    waits, each = _told(found, "backward_wait_us"), _told(found, "collective_us")
+    calls = _told(found, "system_calls_per_step")
+    # What the others call blocks are those that were timed.
+    left = [sample for sample in found if "resident_bytes" in sample]
+    blocks, grown = [abs(count) for count in _told(left, "blocks")], _told(left, "resident_bytes")
     name = "hot path: fully instrumented step"
     return [
         # The middle round: what else the machine did in one of them is not the hooks' doing.
@@ -41,6 +40,11 @@ def hot_path_figures(samples: Sequence[Sample]) -> list[Figure]:
         ),
         at_most("hot path: resident memory more after all steps", "bytes", _most(grown), 0),
     ]
+
+
+def _told(samples: Sequence[Sample], name: str) -> list[float]:
+    """Of those that tell it: samples of an earlier run, kept beside another row, may not."""
+    return [sample[name] for sample in samples if name in sample]
 
 
 def _middle(values: Sequence[float]) -> float | None:

@@ -49,3 +49,10 @@ def test_each_goal_can_be_missed() -> None:
 
 def test_what_was_not_run_is_neither_met_nor_missed() -> None:
     assert {figure.met for figure in hot_path_figures([])} == {"not run"}
+
+
+def test_samples_of_an_earlier_run_may_tell_less() -> None:
+    earlier = [{k: v for k, v in s.items() if k != "passed_over_median_us"} for s in samples()]
+    found = {figure.name: figure.met for figure in hot_path_figures(earlier)}
+    assert found["hot path: step whose parts are not measured, median"] == "not run"
+    assert list(found.values()).count("not run") == 1
