@@ -12,18 +12,21 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from scripts.house.plan import PACKAGE
+
+_PLACES = ("sidecar", "testing", "scripts/reference.py")
+"""Where the package's definitions are, and go."""
 
 _NAMED = re.compile(rf"{PACKAGE}[\w./]*|[\w/]+\.py\b")
 
 
 def main() -> int:
     """Print what is in one of the two only; 1 where there is something."""
-    before = Counter(_definitions(_sources(sys.argv[1])))
-    after = Counter(_definitions(_sources(sys.argv[2] if len(sys.argv) > 2 else "")))
+    before = Counter(definitions(_sources(sys.argv[1])))
+    after = Counter(definitions(_sources(sys.argv[2] if len(sys.argv) > 2 else "")))
     print(f"{before.total()} definitions before, {after.total()} after")
     for sign, found in (("-", before - after), ("+", after - before)):
         for dumped, count in sorted(found.items()):
@@ -33,16 +36,17 @@ def main() -> int:
 
 def _sources(revision: str) -> Iterator[str]:
     if not revision:
-        listed = _git("ls-files", "sidecar", "testing").splitlines()
+        listed = _git("ls-files", *_PLACES).splitlines()
         paths = [Path(path) for path in listed if path.endswith(".py")]
         yield from (path.read_text() for path in paths if path.exists())
         return
-    for path in _git("ls-tree", "-r", "--name-only", revision, "sidecar", "testing").splitlines():
+    for path in _git("ls-tree", "-r", "--name-only", revision, *_PLACES).splitlines():
         if path.endswith(".py"):
             yield _git("show", f"{revision}:{path}")
 
 
-def _definitions(sources: Iterator[str]) -> Iterator[str]:
+def definitions(sources: Iterable[str]) -> Iterator[str]:
+    """Each top-level definition of these modules, written out so that a move leaves it the same."""
     clashes = tomllib.loads((Path(__file__).parent / "clashes.toml").read_text())
     was = {new: place.split(":")[1] for place, new in clashes.items()}
     for source in sources:

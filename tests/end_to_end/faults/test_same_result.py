@@ -78,7 +78,7 @@ def test_a_frozen_rank_and_a_lost_node_change_nothing(
     causes = [i.cause for i in sorted(job.incidents(), key=lambda incident: incident.attempt)]
     assert causes == ["hang", "node_lost"], job.story()
     last = max(job.out.glob("start-*-0"), key=lambda path: int(path.name.split("-")[1]))
-    assert int(last.read_text()) > 0, "it began anew instead of resuming"
+    assert int(last.read_text()) > 0, "it began from scratch instead of resuming"
 
 
 @pytest.mark.soak
