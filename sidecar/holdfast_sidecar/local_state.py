@@ -13,7 +13,6 @@ from holdfast_sidecar.collective_trace import RankTrace
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.findings import Finding
-from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.gate import Exertion, GateVerdict
@@ -95,6 +94,10 @@ class Orders:
     reports in `view` say of their ranks is old."""
     unwritten: str = ""
     """Why this node's fence could not be written down; empty: it could."""
+    is_alone: bool = False
+    """Whether the job never has another node than this one, as its launcher says."""
+    is_calm: bool = False
+    """Whether nobody waits for this node: see `decisions.calm`."""
     absent: tuple[Finding, ...] = ()
     """On the leading node: members of the attempt, or their sidecars, that are gone."""
 
@@ -104,9 +107,3 @@ class Orders:
             return self.nodes.get(node)
         texts = {} if self.view is None else self.view.section(Section.NODES)
         return decode(NodeReport, texts.get(node, ""))
-
-    def is_alone(self, node: str) -> bool:
-        """Whether the job never has another node than this one, as its launcher says."""
-        texts = {} if self.view is None else self.view.section(Section.AGENTS)
-        agent = decode(AgentReport, texts.get(node, ""))
-        return agent is not None and agent.max_nodes == 1

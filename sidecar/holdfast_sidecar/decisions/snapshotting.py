@@ -22,9 +22,11 @@ FIRST_EVERY_S = 1.0
 """Until that is known. One at every step would double the time of steps as short as a snapshot, for
 as long as it takes to hear of it: half a second, a hundred such steps."""
 
-HYSTERESIS = 2
-"""Costs and steps vary by tens of percent from minute to minute. Ranks change their rhythm at
-slightly different steps, which voids a snapshot or two: only a factor of two is worth that."""
+RARER = 1.25
+OFTENER = 2
+"""Costs and steps vary by tens of percent from minute to minute, and ranks change their rhythm at
+slightly different steps, which voids a snapshot or two: to come more often only a factor of two is
+worth that. What takes more than its share of the time has to come less often."""
 
 
 def decide_rhythm(
@@ -94,7 +96,7 @@ def _rhythm(
         needed = math.ceil(FIRST_EVERY_S / step_s)
     if current == 0:
         return needed, ""
-    is_far_off = needed >= HYSTERESIS * current or needed * HYSTERESIS <= current
+    is_far_off = needed >= RARER * current or needed * OFTENER <= current
     return (needed if needed and is_far_off else current), ""
 
 

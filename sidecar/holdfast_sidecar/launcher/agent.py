@@ -23,7 +23,7 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 
 from holdfast.page import Flag, page_name, uses_gloo_alone
 from holdfast_sidecar.decisions.snapshot_source import NAME as SNAPSHOT
-from holdfast_sidecar.launcher.backing import Backing
+from holdfast_sidecar.launcher.backing import LOOK_EVERY_S, Backing
 from holdfast_sidecar.launcher.checkpoint_news import CheckpointNews
 from holdfast_sidecar.launcher.course import Course
 from holdfast_sidecar.launcher.inheritance import inherited
@@ -361,10 +361,12 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
         )
 
     def _sleep_until_news(self) -> None:
-        """Until a rank ends, the plan changes, or --monitor-interval is over."""
+        """Until a rank ends, the plan changes, a signal comes, or something else may be due."""
         watch = self._rendezvous_handler.watch
         running = self._course.ranks.keys() - self._course.ended
         interval_s = self._worker_group.spec.monitor_interval
+        if not self._course.ended and self._preemption.asked is None:
+            interval_s = max(interval_s, LOOK_EVERY_S)
         self._local_ranks.wait(running, watch.news_fd, interval_s)
         watch.drain()
 

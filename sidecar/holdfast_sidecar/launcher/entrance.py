@@ -117,7 +117,7 @@ class Entrance:
         first = self._first_report(owned)
         return HoldfastRendezvous(
             reporter=Reporter(stores[0], first, heartbeat_s, dead=[owned.before]),
-            watch=PlanWatch(stores[1], heartbeat_s),
+            watch=PlanWatch(stores[1]),
             run_id=self.job,
             join_timeout_s=self.timeouts.join_s,
             gate_acts=mode_of_gate(self.settings) == "act",

@@ -37,6 +37,10 @@ SLOW_EVERY_S = 10.0
 """How often who is slow is looked up where that is told: it is said once it has lasted for minutes,
 and one launcher of a job reads all reports for it."""
 
+LOOK_EVERY_S = 1.0
+"""However little is heard. Whoever writes an order wakes those who follow it, a connection that
+breaks wakes by itself, and what is left is that a leader's lease ran out."""
+
 RETRY_S = 0.2
 """Pause before a store that is away is asked again; recovery should not wait for more."""
 
@@ -44,7 +48,7 @@ RETRY_S = 0.2
 class PlanWatch:
     """Reads the store at every order. The store is for this alone: it need not hear reports."""
 
-    def __init__(self, store: Store, look_every_s: float) -> None:
+    def __init__(self, store: Store, look_every_s: float = LOOK_EVERY_S) -> None:
         self._store = store
         self._look_every_s = look_every_s
         self._view: View | None = None
@@ -109,7 +113,7 @@ class PlanWatch:
 
     @property
     def news_fd(self) -> int:
-        """Becomes readable at every new view; `drain` makes it quiet again."""
+        """Becomes readable at every view that is not the one before; `drain` makes it quiet."""
         return self._news
 
     def wake(self) -> None:
@@ -167,7 +171,9 @@ class PlanWatch:
         self._take(self._store.read(WATCHED))
         if self.hears_slowness and time.monotonic() >= self._standing_due_s:
             self._standing_due_s = time.monotonic() + SLOW_EVERY_S
-            self._standing = self._read_standing()
+            before, self._standing = self._standing, self._read_standing()
+            if self._standing != before:
+                self.wake()
         self._store.wait(self._look_every_s)
 
     def _read_standing(self) -> SlowStanding | None:
@@ -179,6 +185,7 @@ class PlanWatch:
     def _take(self, view: View) -> None:
         text = view.section(Section.PLAN).get(CURRENT)
         with self._changed:
+            is_news = not self._is_up or view != self._view
             if not self._is_up:
                 logger.info("the coordination server is back")
             self._is_up = True
@@ -188,7 +195,8 @@ class PlanWatch:
                 if plan is not None:
                     self._plan, self._plan_text = plan, text
             self._changed.notify_all()
-        os.eventfd_write(self._news, 1)
+        if is_news:
+            os.eventfd_write(self._news, 1)
 
     def _lose(self, error: Exception) -> None:
         with self._changed:

@@ -79,18 +79,20 @@ class EfficiencyWatch:
         frame."""
         self._stretch.hear(lines)
 
-    def follow(
-        self, frame: Frame, places: Mapping[int, Place], reports: Mapping[int, RankReport]
-    ) -> Efficiency:
-        """The efficiency as of this frame."""
+    def follow(self, frame: Frame, places: Mapping[int, Place], ranks: int) -> None:
+        """One more frame, of a job of so many ranks."""
         lines = [line for line in frame.lines.values() if line.total > 0]
-        if lines:
-            seen, self._whys = _see(lines, places, max(len(places), len(reports)))
-            self._stretch.take(frame)
-            self._newest.append(seen)
-            self._frames += 1
-            if self._frames > WARM_UP_FRAMES and len(self._first) < USUAL_FRAMES:
-                self._first.append(seen)
+        if not lines:
+            return
+        seen, self._whys = _see(lines, places, ranks)
+        self._stretch.take(frame)
+        self._newest.append(seen)
+        self._frames += 1
+        if self._frames > WARM_UP_FRAMES and len(self._first) < USUAL_FRAMES:
+            self._first.append(seen)
+
+    def tell(self, reports: Mapping[int, RankReport]) -> Efficiency:
+        """The efficiency as of the newest frame."""
         means = self._stretch.means()
         return Efficiency(unknown=[NO_STEPS]) if means is None else self._tell(means, reports)
 

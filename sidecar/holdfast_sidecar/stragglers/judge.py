@@ -9,7 +9,7 @@ from typing import Protocol
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.slowness import Efficiency, Slowness, SlowStanding, WhatIf
+from holdfast_sidecar.records.slowness import Change, Efficiency, Slowness, SlowStanding, WhatIf
 from holdfast_sidecar.records.steps import StepLine
 from holdfast_sidecar.stragglers.arrears import Arrears
 from holdfast_sidecar.stragglers.bursts import Bursts
@@ -54,10 +54,11 @@ class Watch(Protocol):
     def hear(self, lines: Iterable[StepLine]) -> None:
         """All lines, also of steps that are in no frame."""
 
-    def follow(
-        self, frame: Frame, places: Mapping[int, Place], reports: Mapping[int, RankReport]
-    ) -> Efficiency:
-        """As it stands after one more frame."""
+    def follow(self, frame: Frame, places: Mapping[int, Place], ranks: int) -> None:
+        """One more frame, of a job of so many ranks."""
+
+    def tell(self, reports: Mapping[int, RankReport]) -> Efficiency:
+        """As it stands after the newest frame."""
 
 
 @dataclass(frozen=True)
@@ -86,10 +87,12 @@ class _Attempt:
     arrears: Arrears = field(default_factory=Arrears)
     watched_steps: int = 0
     watched_s: float = 0.0
-    efficiency: Efficiency | None = None
     pace: Pace = field(default_factory=Pace)
+    efficiency: Efficiency | None = None
     until_efficiency: int = 0
     """Frames until it is looked at again."""
+    is_efficiency_new: bool = False
+    """Whether it was looked at since it was told."""
 
     def watch(self, frame: Frame, model: StepModel) -> float:
         """One more frame; how long it lasted, seconds."""
@@ -98,6 +101,17 @@ class _Attempt:
         self.watched_steps += steps
         self.watched_s += lasted_s
         return lasted_s
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """What one frame showed."""
+
+    frame: Frame
+    model: StepModel
+    troubles: Sequence[Trouble]
+    what_ifs: Sequence[WhatIf]
+    change: Change | None
 
 
 class Judge:
@@ -132,8 +146,11 @@ class Judge:
         if self._efficiency is not None:
             self._efficiency.hear(new)
         scene = Scene(places, reports, findings, moment)
+        newest = None
         for frame in current.frames.take(new, places.keys()):
-            self._standing = self._judge(current, frame, scene)
+            newest = self._judge(current, frame, scene)
+        if newest is not None:  # what is told of the others nobody reads
+            self._standing = self._tell(current, newest, scene)
         return self._standing
 
     def _start(self, attempt: int) -> None:
@@ -143,7 +160,7 @@ class Judge:
         if self._efficiency is not None:
             self._efficiency.begin()
 
-    def _judge(self, current: _Attempt, frame: Frame, scene: Scene) -> SlowStanding:
+    def _judge(self, current: _Attempt, frame: Frame, scene: Scene) -> _Judged:
         excesses = current.detector.follow(frame, scene.places, scene.moment.now_s)
         frame = frame.without(current.detector.senseless)
         compared = alike(frame)
@@ -169,18 +186,12 @@ class Judge:
         what_ifs = current.what_ifs.follow(compared, model, steady, causes, exchanges, troubles)
         self._toll.watch(current.watch(frame, model))
         charge(troubles, frame, model, scene.places, self._toll, current.arrears)
-        return self._tell(current, frame, scene, model, troubles, what_ifs)
+        self._watch_efficiency(current, frame, scene)
+        return _Judged(frame, model, troubles, what_ifs, current.pace.follow(frame))
 
-    def _tell(
-        self,
-        current: _Attempt,
-        frame: Frame,
-        scene: Scene,
-        model: StepModel,
-        troubles: Sequence[Trouble],
-        what_ifs: Sequence[WhatIf],
-    ) -> SlowStanding:
-        slow = [self._slowness(current, one, frame, model, scene.moment) for one in troubles]
+    def _tell(self, current: _Attempt, judged: _Judged, scene: Scene) -> SlowStanding:
+        frame = judged.frame
+        slow = [self._slowness(current, one, frame, scene.moment) for one in judged.troubles]
         unjudged = (
             *current.detector.unjudged,
             *current.exchanges.unjudged,
@@ -192,23 +203,30 @@ class Judge:
             judged_ranks=len(frame.lines),
             at_unix_s=scene.moment.now_unix_s,
             slow=sorted(slow, key=lambda one: (-one.gain, one.key)),
-            what_ifs=list(what_ifs),
+            what_ifs=list(judged.what_ifs),
             unjudged=list(unjudged[:MOST_UNJUDGED]),
             unjudged_ranks=len(current.detector.left_out),
             watched_s=round(self._toll.watched_s, 6),
             lost_s=self._toll.by_cause,
             lost_by_rank=self._toll.by_rank,
             charged_s=self._toll.charged,
-            efficiency=self._watch_efficiency(current, frame, scene),
-            change=current.pace.follow(frame),
+            efficiency=self._tell_efficiency(current, scene),
+            change=judged.change,
         )
 
-    def _watch_efficiency(self, current: _Attempt, frame: Frame, scene: Scene) -> Efficiency | None:
-        """As of this frame, or of thousands of ranks as of one of the newest few."""
+    def _watch_efficiency(self, current: _Attempt, frame: Frame, scene: Scene) -> None:
+        """By this frame, or of thousands of ranks by one of the newest few."""
         current.until_efficiency -= 1
         if self._efficiency is not None and current.until_efficiency <= 0:
             current.until_efficiency = 1 + len(frame.lines) // EACH_FRAME_RANKS
-            current.efficiency = self._efficiency.follow(frame, scene.places, scene.reports)
+            ranks = max(len(scene.places), len(scene.reports))
+            self._efficiency.follow(frame, scene.places, ranks)
+            current.is_efficiency_new = True
+
+    def _tell_efficiency(self, current: _Attempt, scene: Scene) -> Efficiency | None:
+        if self._efficiency is not None and current.is_efficiency_new:
+            current.efficiency = self._efficiency.tell(scene.reports)
+            current.is_efficiency_new = False
         return current.efficiency
 
     def _slowness(
@@ -216,7 +234,6 @@ class Judge:
         current: _Attempt,
         trouble: Trouble,
         frame: Frame,
-        model: StepModel,
         moment: Moment,
     ) -> Slowness:
         since_step = self._toll.since_step(trouble.accounts)

@@ -109,7 +109,7 @@ def test_who_no_longer_waits_leaves_no_order_behind_in_any_page(node: Node) -> N
 
 
 def test_a_step_that_is_not_reached_in_time_is_told_with_where_the_rank_is(node: Node) -> None:
-    job = Traced(node, step_s=0.3)
+    job = Traced(node, step_s=0.1)
     job.ask(for_s=1.0)
     seen = wait_for(lambda: (r := _request(job)) is not None and (r.refused or None), 20.0)
     assert "away" in seen

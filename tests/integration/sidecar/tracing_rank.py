@@ -88,9 +88,9 @@ def main(pages: str, evidence: str, rank: int, attempt: int, step_s: float, own:
     listen(recorder, trace, Guard(lambda: None))
     for step in range(1, 100_000):
         recorder.enter(Phase.FORWARD)
-        time.sleep(step_s * (1 + 0.5 * rank))
+        time.sleep(step_s * (1 + 2 * rank))
         recorder.enter(Phase.COMMUNICATING)
-        time.sleep(step_s * (0.5 - 0.5 * rank))
+        time.sleep(step_s * (2 - 2 * rank))
         recorder.end_step(step)
 
 

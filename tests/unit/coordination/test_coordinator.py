@@ -17,7 +17,9 @@ from holdfast_sidecar.coordination.store import Lease, StoreUnavailable, View
 from holdfast_sidecar.coordinator import Coordinator, NodeIdentity
 from holdfast_sidecar.decisions.namesake import HANDOVER_S
 from holdfast_sidecar.fence import FenceFile
+from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.local_state import LocalState
+from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Plan
@@ -103,6 +105,40 @@ def test_a_lease_lost_between_two_looks_is_not_led_by(tmp_path: Path) -> None:
     slipping.exchange(0.2, 0.2)
     assert leadership.leases == []
     assert not slipping.orders().is_leader
+
+
+@pytest.mark.parametrize(
+    ("state", "max_nodes", "findings", "rest_s"),
+    [
+        ("running", 1, [], 0.16),
+        ("running", 2, [], 0.1),
+        ("ended", 1, [], 0.1),
+        ("running", 1, [Finding(Kind.CRASH, "a", 0.0, 1.0)], 0.1),
+    ],
+)
+def test_a_leader_of_one_node_whose_job_runs_beats_less_often(
+    tmp_path: Path, state: str, max_nodes: int, findings: list[Finding], rest_s: float
+) -> None:
+    store = MemoryStore(MemoryServer())
+    agent = AgentReport("a", "a-1", "running", 0, 1, 1, "", max_nodes, max_nodes)
+    store.report(Section.AGENTS, "a", encode(agent))
+    lease = store.campaign("a/i", 30.0, 0)
+    store.order(lease, Section.PLAN, "current", encode(Plan(0, 1, state, [], world_size=1)), None)
+    now = 0.0
+    one = Coordinator(
+        store,
+        NodeIdentity("a", "i", 1, job="job"),
+        CALM,
+        NoLeadership(),  # type: ignore[arg-type]
+        FenceFile(tmp_path / "fence.json"),
+        clock=lambda: now,
+    )
+    one.tell(LocalState(True, 1, 0, findings=findings))
+    one.exchange(now, 0.0)
+    assert one.orders().is_alone == (max_nodes == 1)
+    assert one._rest_s() == pytest.approx(rest_s, abs=0.003)
+    one._lose_store(StoreUnavailable("away"))
+    assert one._rest_s() == pytest.approx(0.1, abs=0.003)
 
 
 def test_the_leader_reports_what_it_waits_for_and_a_deposed_one_nothing(tmp_path: Path) -> None:

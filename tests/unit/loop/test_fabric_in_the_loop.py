@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 from tests.unit.loop.test_loop import Fixed, loop  # noqa: F401 - a fixture
 
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.demo.fake_sysfs import ACTIVE, DOWN, build_fabric
 from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.local_state import Orders
@@ -18,8 +16,6 @@ from holdfast_sidecar.probes.fabric.ports import FabricProbe
 from holdfast_sidecar.probes.network import NetworkProbe
 from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.readings.kernel import KernelReading, KernelRecord
-from holdfast_sidecar.records.agent import AgentReport
-from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.remedy import Remedy
 
 
@@ -53,9 +49,7 @@ def test_a_lost_link_is_only_told_where_the_job_never_has_another_node(
     remedy: Remedy,
 ) -> None:
     sysfs = build_fabric(tmp_path / "machine", ports=1)
-    agent = AgentReport("a", "i", "running", 1, 1, 1, "", 1, most)
-    view = View(Lease(1, ""), "s", {Section.AGENTS: {loop.node: encode(agent)}})
-    loop.coordination.agreed = Orders(store_up=True, view=view)  # type: ignore[attr-defined]
+    loop.coordination.agreed = Orders(store_up=True, is_alone=most == 1)  # type: ignore[attr-defined]
     loop.machine = replace(
         loop.machine, network=ProbeRunner(NetworkProbe(sysfs.sys / "class/net"), 1.0)
     )

@@ -62,9 +62,16 @@ def places(count: int) -> dict[int, Place]:
     return {rank: Place(rank, "a") for rank in range(count)}
 
 
+def told_after(
+    watch: EfficiencyWatch, one: Frame, where: Mapping[int, Place], told: Mapping[int, RankReport]
+) -> Efficiency:
+    watch.follow(one, where, max(len(where), len(told)))
+    return watch.tell(told)
+
+
 def judged(*lines: StepLine, of: Mapping[int, RankReport] | None = None) -> Efficiency:
     told = reports(len(lines)) if of is None else of
-    return EfficiencyWatch().follow(frame(*lines), places(len(told)), told)
+    return told_after(EfficiencyWatch(), frame(*lines), places(len(told)), told)
 
 
 def test_utilisation_is_what_steps_need_by_what_devices_could_do_meanwhile() -> None:
@@ -145,7 +152,7 @@ def follow(
     found = Efficiency()
     for number in range(frames):
         one = frame(line(0, total=step_us, **known), step=step + number)
-        found = watch.follow(one, places(1), reports(1))
+        found = told_after(watch, one, places(1), reports(1))
     return found
 
 
@@ -183,7 +190,7 @@ def test_steps_that_take_long_now_and_then_count_for_what_they_take() -> None:
             for rank in range(4)
         ]
         lines[0] = lines[0]._replace(forward=25_000 + waits - 20_000)
-        found = watch.follow(frame(*lines, step=number), places(4), reports(4))
+        found = told_after(watch, frame(*lines, step=number), places(4), reports(4))
     assert found.step_s == pytest.approx(0.14)
     assert found.usual_step_s == pytest.approx(0.1)
     assert found.communication_share == pytest.approx(0.06 / 0.14)
@@ -201,7 +208,7 @@ def test_what_is_saved_and_evaluated_in_steps_of_its_own_counts_too() -> None:
             watch.hear(lines)
             continue
         watch.hear(lines)
-        found = watch.follow(frame(*lines, step=number), places(2), reports(2))
+        found = told_after(watch, frame(*lines, step=number), places(2), reports(2))
     assert found.parts_us["lost"] == pytest.approx(100_000, rel=0.1)
     assert found.step_s == pytest.approx(0.2, rel=0.1)
 
@@ -222,7 +229,7 @@ def test_another_attempt_begins_anew() -> None:
 
 
 def test_before_anybody_told_of_ordinary_steps_nothing_is_known() -> None:
-    found = EfficiencyWatch().follow(frame(), places(2), reports(2))
+    found = told_after(EfficiencyWatch(), frame(), places(2), reports(2))
     assert found == Efficiency(unknown=[NO_STEPS])
     assert judged(line(0, total=0, steps=0)) == Efficiency(unknown=[NO_STEPS])
 
@@ -283,7 +290,7 @@ def test_thousands_of_ranks_are_no_burden() -> None:
     one = frame(*(line(rank, tokens=10, work_reported=1) for rank in range(ranks)))
     watch = EfficiencyWatch()
     began_s = time.process_time()
-    watch.follow(one, where, told)
+    told_after(watch, one, where, told)
     assert time.process_time() - began_s < 0.1  # a tenth of what all judging may take of a second
 
 
