@@ -46,14 +46,11 @@ class _Seen(NamedTuple):
     quick_us: float
     slow_us: float
     parts_us: tuple[float, ...]
+    own_us: float
+    """Their sum: of the mean rank."""
     tokens: float
     with_backward: bool
     """Whether backward passes are in it."""
-
-    @property
-    def own_us(self) -> float:
-        """Of the mean rank."""
-        return sum(self.parts_us)
 
 
 @dataclass
@@ -114,17 +111,17 @@ class Pace:
 
     def _are_slower(self) -> bool:
         """All of the newest, at both quarters, and not for more work."""
-        by_work = SLOWER * _more_work(self._newest, self._before)
-        usual_quick = _most(one.quick_us for one in self._before)
-        usual_slow = _most(one.slow_us for one in self._before)
-        return all(
-            one.quick_us > by_work * usual_quick and one.slow_us > by_work * usual_slow
-            for one in self._newest
-        )
+        quick_us = min(one.quick_us for one in self._newest)
+        grown = quick_us / max(1.0, _most(one.quick_us for one in self._before))
+        if grown <= SLOWER:  # nearly always, and each frame asks
+            return False
+        slow_us = min(one.slow_us for one in self._newest)
+        grown = min(grown, slow_us / max(1.0, _most(one.slow_us for one in self._before)))
+        return grown > SLOWER * _more_work(self._newest, self._before)
 
     def _are_quicker(self) -> bool:
-        least = min(one.own_us for one in self._before) / SLOWER
-        return all(one.own_us < least for one in self._newest)
+        most_us = SLOWER * max(one.own_us for one in self._newest)
+        return all(most_us < one.own_us for one in self._before)
 
     def _tell(self) -> Change:
         before, now = (_middle_us(some) for some in (self._before, self._newest))
@@ -146,11 +143,13 @@ def _see(lines: Sequence[StepLine], after_step: int) -> _Seen:
         rows = [(*row[:at], 0, *row[at + 1 :]) for row in rows]
     own = sorted(map(sum, rows))
     tokens = [line.tokens for line in lines]
+    parts_us = tuple(sum(column) / len(rows) for column in zip(*rows, strict=True))
     return _Seen(
         after_step,
         own[len(own) // 4],
         own[3 * len(own) // 4],
-        tuple(sum(column) / len(rows) for column in zip(*rows, strict=True)),
+        parts_us,
+        sum(parts_us),
         statistics.median(tokens) if all(tokens) else 0.0,
         with_backward,
     )
