@@ -44,7 +44,7 @@ class StepFlops:
         self._torch = torch
         self._recorder = recorder
         self._environ = environ
-        self._is_counted = environ.get(environment.FLOPS, "").strip() == COUNT
+        self._is_counted = False
         self._ended = 0
         self._tokens: list[int] = []
         self._reported = 0
@@ -53,6 +53,8 @@ class StepFlops:
     def end_step(self, _: int = 0) -> bool:
         """A step ends; False: nothing more is learned from later ones."""
         self._ended += 1
+        if self._ended == 1:  # by then the script may have said it itself
+            self._is_counted = self._environ.get(environment.FLOPS, "").strip() == COUNT
         if self._is_counted:
             return self._count()
         if self._ended == 1 and self._is_said():

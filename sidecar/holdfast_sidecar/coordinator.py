@@ -39,7 +39,6 @@ from holdfast_sidecar.decisions.absence import (
 )
 from holdfast_sidecar.decisions.admission import awaited, find_unchecked, judge_admission
 from holdfast_sidecar.decisions.beginning import is_fresh
-from holdfast_sidecar.decisions.calm import calm_s, is_alone, is_calm
 from holdfast_sidecar.decisions.cluster import Cluster, beats, parse_cluster
 from holdfast_sidecar.decisions.liveness import COUNTED_BEATS, Beat, Heartbeats, StepTimes
 from holdfast_sidecar.decisions.namesake import (
@@ -318,7 +317,7 @@ class Coordinator(threading.Thread):
         """Another sidecar has this node's place: until it is gone there is no store for this one,
         and where it stays this one leaves, unless it does so soon in any case."""
         self._lease_held, self._due_at, self._told = None, float("inf"), ""
-        self._leave_store()
+        self._replace(dataclasses.replace(self._orders, store_up=False, is_leader=False, absent=()))
         job, boot = self._identity.job, self._identity.boot
         if other is not None and holder != self._namesake:
             self._namesake = holder
@@ -380,10 +379,7 @@ class Coordinator(threading.Thread):
     def _rest_s(self) -> float:
         """Until the next heartbeat, or until somebody may have been silent for too long."""
         due_s = max(0.0, self._due_at - self._clock()) + DUE_MARGIN_S
-        beat_s: float = self._settings.sidecar.heartbeat_s
-        if self._orders.is_calm and not self._newest.state.findings:
-            beat_s = calm_s(beat_s)
-        return min(beat_s, due_s)
+        return min(self._settings.sidecar.heartbeat_s, due_s)
 
     @property
     def incarnation(self) -> str:
@@ -504,8 +500,7 @@ class Coordinator(threading.Thread):
                 view=view,
                 nodes=cluster.nodes,
                 stale=self._stale(cluster, asked_at),
-                is_alone=is_alone(cluster, self._identity.node),
-                is_calm=leads and is_calm(cluster, self._identity.node),
+                is_alone=cluster.is_alone(self._identity.node),
                 unwritten=self._fence.obstacle,
                 absent=absent,
             )
@@ -546,16 +541,11 @@ class Coordinator(threading.Thread):
         self._found_no_store |= is_away
         if is_away and self._orders.store_up:
             log.warning("the store is away, nothing cluster-wide is decided: %s", error)
-        self._leave_store()
+        self._replace(dataclasses.replace(self._orders, store_up=False, is_leader=False, absent=()))
         if not is_away:
             # Whoever has an error of its own can't lead, and must not keep others from it.
             with contextlib.suppress(StoreUnavailable):
                 self._store.resign(self._candidate)
-
-    def _leave_store(self) -> None:
-        """Nothing that only a leader knows is so any more; what was agreed on still holds."""
-        gone = {"store_up": False, "is_leader": False, "is_calm": False, "absent": ()}
-        self._replace(dataclasses.replace(self._orders, **gone))  # type: ignore[arg-type]
 
     def _listen(self) -> None:
         """Turn the store's wake-ups into a look at once, until stopped."""

@@ -95,9 +95,7 @@ class Orders:
     unwritten: str = ""
     """Why this node's fence could not be written down; empty: it could."""
     is_alone: bool = False
-    """Whether the job never has another node than this one, as its launcher says."""
-    is_calm: bool = False
-    """Whether nobody waits for this node: see `decisions.calm`."""
+    """Whether the job never has another node than this one: see `Cluster.is_alone`."""
     absent: tuple[Finding, ...] = ()
     """On the leading node: members of the attempt, or their sidecars, that are gone."""
 

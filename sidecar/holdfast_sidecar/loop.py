@@ -21,7 +21,6 @@ from holdfast_sidecar.closer_look import Scrutiny
 from holdfast_sidecar.collective_trace import RankTrace
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.deathwatch.watch import NoDeathWatch
-from holdfast_sidecar.decisions.calm import calm_s
 from holdfast_sidecar.deeds import Deeds
 from holdfast_sidecar.detectors.arrival import (
     concerned,
@@ -465,11 +464,8 @@ class Loop:
             self._last_error = text
 
     def _rest(self, took_s: float) -> None:
-        usual_s = self.settings.sidecar.tick_s
-        if self._is_suspicious or self.snapshots.is_pressed:
-            usual_s = CLOSER_LOOK_S
-        elif self.coordination.orders().is_calm and not self._findings:
-            usual_s = calm_s(usual_s)
+        is_urgent = self._is_suspicious or self.snapshots.is_pressed
+        usual_s = CLOSER_LOOK_S if is_urgent else self.settings.sidecar.tick_s
         interval_s = min(usual_s, max(SOONEST_LOOK_S, self._due_in_s + SOONEST_LOOK_S))
         self.coordination.changed.wait(max(0.0, interval_s - took_s))
         self.coordination.changed.clear()

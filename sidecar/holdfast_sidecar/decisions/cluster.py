@@ -97,6 +97,11 @@ class Cluster:
         agent = self.agents.get(node)
         return agent is not None and agent.state != "left" and node not in self.lost
 
+    def is_alone(self, node: str) -> bool:
+        """Whether the job never has another node than this one, as its launcher says."""
+        agent = self.agents.get(node)
+        return agent is not None and agent.max_nodes == 1 and agent.spares == 0
+
     def outside(self) -> list[Quarantine]:
         """Nodes that are kept outside, as the plan has it and as was asked since."""
         kept = [] if self.plan is None else self.plan.outside

@@ -26,7 +26,7 @@ RARER = 1.25
 OFTENER = 2
 """Costs and steps vary by tens of percent from minute to minute, and ranks change their rhythm at
 slightly different steps, which voids a snapshot or two: to come more often only a factor of two is
-worth that. What takes more than its share of the time has to come less often."""
+worth that. What is known to take more than its share has to come less often."""
 
 
 def decide_rhythm(
@@ -91,12 +91,12 @@ def _rhythm(
     if settings.every_steps > 0:
         return settings.every_steps, ""
     current = standing.every_steps if standing is not None else 0
-    needed = _needed(settings, reports.values(), step_s, current)
-    if needed == 0 and step_s:
-        needed = math.ceil(FIRST_EVERY_S / step_s)
+    needed, rarer = _needed(settings, reports.values(), step_s, current), RARER
+    if needed == 0 and step_s:  # until the cost is known a guess is as good as the next one
+        needed, rarer = math.ceil(FIRST_EVERY_S / step_s), OFTENER
     if current == 0:
         return needed, ""
-    is_far_off = needed >= RARER * current or needed * OFTENER <= current
+    is_far_off = needed >= rarer * current or needed * OFTENER <= current
     return (needed if needed and is_far_off else current), ""
 
 

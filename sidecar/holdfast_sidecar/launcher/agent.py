@@ -362,12 +362,13 @@ class HoldfastAgent(LocalElasticAgent):  # type: ignore[misc]
 
     def _sleep_until_news(self) -> None:
         """Until a rank ends, the plan changes, a signal comes, or something else may be due."""
-        watch = self._rendezvous_handler.watch
+        watch, ranks = self._rendezvous_handler.watch, self._local_ranks
         running = self._course.ranks.keys() - self._course.ended
         interval_s = self._worker_group.spec.monitor_interval
-        if not self._course.ended and self._preemption.asked is None:
+        is_over_soon = bool(self._course.ended) or self._preemption.asked is not None
+        if ranks.hears_ends and not is_over_soon:
             interval_s = max(interval_s, LOOK_EVERY_S)
-        self._local_ranks.wait(running, watch.news_fd, interval_s)
+        ranks.wait(running, watch.news_fd, interval_s)
         watch.drain()
 
     def _page(self, local_rank: int) -> Path:

@@ -62,6 +62,11 @@ class LocalRanks:
             if status is not None and (status.is_ending or status.is_killed or status.state == "Z")
         }
 
+    @property
+    def hears_ends(self) -> bool:
+        """Whether `wait` returns at each end: a function's comes only once its value was taken."""
+        return not isinstance(self._context, MultiprocessContext)
+
     def wait(self, local_ranks: Iterable[int], news_fd: int, timeout_s: float) -> None:
         """Sleep until one of these ranks ends, there is news, or the time is over."""
         pids = self.pids

@@ -17,7 +17,6 @@ from holdfast_sidecar.coordination.store import Lease, StoreUnavailable, View
 from holdfast_sidecar.coordinator import Coordinator, NodeIdentity
 from holdfast_sidecar.decisions.namesake import HANDOVER_S
 from holdfast_sidecar.fence import FenceFile
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.local_state import LocalState
 from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.codec import decode, encode
@@ -108,37 +107,19 @@ def test_a_lease_lost_between_two_looks_is_not_led_by(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "max_nodes", "findings", "rest_s"),
-    [
-        ("running", 1, [], 0.16),
-        ("running", 2, [], 0.1),
-        ("ended", 1, [], 0.1),
-        ("running", 1, [Finding(Kind.CRASH, "a", 0.0, 1.0)], 0.1),
-    ],
+    ("max_nodes", "spares", "is_alone"), [(1, 0, True), (2, 0, False), (1, 1, False)]
 )
-def test_a_leader_of_one_node_whose_job_runs_beats_less_often(
-    tmp_path: Path, state: str, max_nodes: int, findings: list[Finding], rest_s: float
+def test_a_node_is_alone_where_its_launcher_never_takes_another_one(
+    tmp_path: Path, max_nodes: int, spares: int, is_alone: bool
 ) -> None:
     store = MemoryStore(MemoryServer())
-    agent = AgentReport("a", "a-1", "running", 0, 1, 1, "", max_nodes, max_nodes)
+    agent = AgentReport("a", "a-1", "running", 0, 1, 1, "", 1, max_nodes, spares)
+    one = coordinator(tmp_path, store)
+    one.exchange(0.0, 0.0)
+    assert not one.orders().is_alone
     store.report(Section.AGENTS, "a", encode(agent))
-    lease = store.campaign("a/i", 30.0, 0)
-    store.order(lease, Section.PLAN, "current", encode(Plan(0, 1, state, [], world_size=1)), None)
-    now = 0.0
-    one = Coordinator(
-        store,
-        NodeIdentity("a", "i", 1, job="job"),
-        CALM,
-        NoLeadership(),  # type: ignore[arg-type]
-        FenceFile(tmp_path / "fence.json"),
-        clock=lambda: now,
-    )
-    one.tell(LocalState(True, 1, 0, findings=findings))
-    one.exchange(now, 0.0)
-    assert one.orders().is_alone == (max_nodes == 1)
-    assert one._rest_s() == pytest.approx(rest_s, abs=0.003)
-    one._lose_store(StoreUnavailable("away"))
-    assert one._rest_s() == pytest.approx(0.1, abs=0.003)
+    one.exchange(0.1, 0.1)
+    assert one.orders().is_alone == is_alone
 
 
 def test_the_leader_reports_what_it_waits_for_and_a_deposed_one_nothing(tmp_path: Path) -> None:

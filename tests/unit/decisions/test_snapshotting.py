@@ -77,6 +77,11 @@ def test_a_first_step_unlike_the_others_is_not_believed_for_long() -> None:
     assert every(found=young, step_s=0.01, before=standing(1)) == 100
 
 
+def test_a_rhythm_that_is_a_guess_does_not_follow_each_step() -> None:
+    young = nodes(report(taken=1), report(taken=1))
+    assert every(found=young, step_s=0.07, before=standing(10)) is None
+
+
 @pytest.mark.parametrize(
     "missing",
     [

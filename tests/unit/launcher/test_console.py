@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import signal
 from types import SimpleNamespace
@@ -129,3 +130,44 @@ def test_who_has_no_rank_left_does_not_wait_for_ever_for_a_leader(
 
 def leave(barrier: ExitBarrier) -> None:
     raise Unled
+
+
+@dataclasses.dataclass
+class Waiting:
+    """Ranks that all run on; notes how long they were waited for."""
+
+    hears_ends: bool = True
+    waited_s: list[float] = dataclasses.field(default_factory=list)
+
+    def wait(self, running: object, news_fd: int, timeout_s: float) -> None:
+        self.waited_s.append(timeout_s)
+
+
+@pytest.mark.parametrize(
+    ("given_s", "hears_ends", "ended", "asked", "waited_s"),
+    [
+        (0.1, True, [], None, 0.5),
+        (2.0, True, [], None, 2.0),
+        (0.1, False, [], None, 0.1),
+        (0.1, True, [RankEnd(0, 10, 0, 1.0)], None, 0.1),
+        (0.1, True, [], signal.SIGTERM, 0.1),
+    ],
+    ids=["nothing happens", "told to look seldom", "functions", "one has ended", "asked to go"],
+)
+def test_a_launcher_that_is_told_of_all_that_happens_looks_seldom_by_itself(
+    given_s: float,
+    hears_ends: bool,
+    ended: list[RankEnd],
+    asked: signal.Signals | None,
+    waited_s: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    agent: Any = HoldfastAgent.__new__(HoldfastAgent)
+    ranks = Waiting(hears_ends)
+    monkeypatch.setattr(HoldfastAgent, "_local_ranks", ranks)
+    agent._course, agent._preemption = Course(0, {0: 0, 1: 1}, ended), SimpleNamespace(asked=asked)
+    agent._worker_group = SimpleNamespace(spec=SimpleNamespace(monitor_interval=given_s))
+    watch = SimpleNamespace(news_fd=-1, drain=lambda: None)
+    agent._rendezvous_handler = SimpleNamespace(watch=watch)
+    agent._sleep_until_news()
+    assert ranks.waited_s == [waited_s]

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import subprocess
 import sys
@@ -337,24 +336,6 @@ def test_the_loop_rests_less_while_ranks_wait_for_their_slots(
     loop.snapshots = Snapshots(is_pressed=True)
     loop._rest(0.0)
     assert rests == [0.5, 0.1]
-
-
-def test_the_loop_of_a_node_alone_rests_longer_until_something_is_found(
-    loop: Loop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rests: list[float] = []
-    coordination = loop.coordination
-    assert isinstance(coordination, Coordination)
-    monkeypatch.setattr(coordination.changed, "wait", rests.append)
-    coordination.agreed = Orders(store_up=True, is_calm=True)
-    loop._rest(0.0)
-    silent_rank(tmp_path)
-    loop.tick(0.5, 1000.5)
-    loop.tick(2.0, 1002.0)
-    assert kinds(loop) == [Kind.STALL]
-    loop._is_suspicious, loop._due_in_s = False, math.inf
-    loop._rest(0.0)
-    assert rests == [0.8, 0.5]
 
 
 def test_a_loop_that_overslept_starts_all_over(loop: Loop, tmp_path: Path) -> None:
