@@ -159,7 +159,10 @@ _BY_CAUSE = {
         "nothing is broken: when it is started again, by a requeue or by hand, it resumes where "
         "it was saved",
     ),
-    "stop": ("nothing is broken: when it is started again it resumes from what was saved",),
+    "stop": (
+        "nothing is broken: when it is started again it goes on from its newest checkpoint, and "
+        "from the beginning where it has none",
+    ),
     "nonfinite": ("look at the batch and the learning rate of that step",),
     "straggler": (
         "look at the node for what is named above: `holdfast node return` lets it in again, which "

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
 from holdfast_sidecar.decisions.hardware import STILL_RAN
+from holdfast_sidecar.decisions.restart import PLANNED
 from holdfast_sidecar.decisions.warrant import HANGS
 from holdfast_sidecar.records.incident import LEFT_ALONE, WITHHELD, Incident
 
@@ -224,6 +225,7 @@ def whom(node: str, ranks: list[int], cause: str = "") -> str:
     """`rank 3 on node b`, as far as it is known; of numbers it may be all."""
     if not ranks:
         unknown = "all ranks" if cause in ABOUT_NUMBERS else "culprit unknown"
+        unknown = "nobody" if cause in PLANNED else unknown
         return f"node {node}" if node else unknown
     listed = ", ".join(str(rank) for rank in ranks)
     return f"rank{'s' * (len(ranks) > 1)} {listed}" + (f" on node {node}" if node else "")

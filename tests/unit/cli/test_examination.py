@@ -121,14 +121,16 @@ def test_nothing_that_had_to_be_made_stays(tmp_path: Path) -> None:
 
 
 def test_what_is_not_holdfasts_among_the_checkpoints_is_named(tmp_path: Path) -> None:
-    for name in ("step-1000", "step-00001000"):
+    for name in ("step-1000", "step-00001001", "step-200"):
         (tmp_path / "ck" / name).mkdir(parents=True)
     settings = Settings(
         paths=PathSettings(shm_dir=str(tmp_path), state_dir=str(tmp_path / "state")),
         checkpoint=CheckpointSettings(dir=str(tmp_path / "ck")),
     )
     *_, last = directories.check_directories(settings, ranks=1)
-    line = f"{tmp_path}/ck also holds step-00001000, step-1000: not Holdfast's, left alone"
+    line = (
+        f"{tmp_path}/ck also holds step-200, step-1000, step-00001001: not Holdfast's, left alone"
+    )
     assert last == Check("checkpoints", "note", line)
 
 

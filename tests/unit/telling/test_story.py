@@ -1,5 +1,5 @@
 from holdfast_sidecar.records.incident import NEVER_SEEN, Incident
-from holdfast_sidecar.story import tell
+from holdfast_sidecar.story import tell, whom
 
 
 def chapters(**given: object) -> list[str]:
@@ -43,3 +43,8 @@ def test_of_a_run_whose_steps_nobody_sees_no_step_is_claimed() -> None:
     why = f"{NEVER_SEEN}: over as every rank lived on for 661 s"
     told = chapters(decided="restart", reopened_unix_s=11.0, recovered_unix_s=672.0, evidence=[why])
     assert told[-1] == "every rank had lived on; steps of this run are not seen"
+
+
+def test_nobody_is_blamed_for_an_end_that_somebody_asked_for() -> None:
+    assert whom("", [], "stop") == "nobody"
+    assert whom("", [], "crash") == "culprit unknown"
