@@ -1,4 +1,4 @@
-"""Which modules move where in one run, from map.toml and clashes.toml."""
+"""Which modules move where in one run, from map.toml, tests.toml and clashes.toml."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ PACKAGE = "holdfast_sidecar"
 BASE = f"sidecar/{PACKAGE}"
 OUTSIDE = ("testing", "scripts")
 """New rooms that do not lie in the package."""
+TESTS = "tests/unit/"
 ROOTS = ("sidecar", "hooks", "tests", "bench", "scripts", "dashboards", "testing")
 
 
@@ -33,6 +34,8 @@ class Plan:
     parts: dict[str, list[str]] = field(default_factory=dict)
     """New path -> the old ones that it is made of, in reading order."""
     new_path: dict[str, str] = field(default_factory=dict)
+    files: dict[str, str] = field(default_factory=dict)
+    """New path -> old one of what tests compare with and is no module."""
     module: dict[str, str] = field(default_factory=dict)
     """Old dotted name -> new one."""
     renamed: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -48,8 +51,11 @@ def read_plan(repository: Path, room: str, here: Path = Path(__file__).parent) -
     in_room = {
         path_of(new): [path_of(old) for old in olds]
         for new, olds in entries.items()
-        if (("/" not in new) if room == "top" else new.startswith(f"{room}/"))
+        if _is_in(new, room)
     }
+    tests: dict[str, str] = tomllib.loads((here / "tests.toml").read_text())
+    moved = {new: old for new, old in tests.items() if _is_in(new.removeprefix(TESTS), room)}
+    in_room |= {new: [old] for new, old in moved.items() if new.endswith(".py")}
     new_path = {old: new for new, olds in in_room.items() for old in olds}
     renamed = {}
     for place, to in clashes.items():
@@ -60,10 +66,15 @@ def read_plan(repository: Path, room: str, here: Path = Path(__file__).parent) -
         repository,
         in_room,
         new_path,
+        {new: old for new, old in moved.items() if not new.endswith(".py")},
         {module_of(old): module_of(new) for old, new in new_path.items()},
         renamed,
         frozenset(module_of(path) for path in python_files(repository)),
     )
+
+
+def _is_in(new: str, room: str) -> bool:
+    return "/" not in new if room == "top" else new.startswith(f"{room}/")
 
 
 def python_files(repository: Path) -> list[str]:

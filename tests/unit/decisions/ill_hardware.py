@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from simulated_job import SimulatedJob
+from tests.unit.decisions.simulated_job import SimulatedJob
 
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.findings import Finding, Kind

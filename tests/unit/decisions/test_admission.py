@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from simulated_job import SimulatedJob
+from tests.unit.decisions.simulated_job import SimulatedJob
 
 from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.records.gate import GateVerdict

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from simulated_job import SimulatedJob
+from tests.unit.decisions.simulated_job import SimulatedJob
 from tests.unit.metrics.picture import picture
 
 from holdfast_sidecar.checkpoint_outcomes import of_run, with_ended, with_skipped

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from simulated_job import TICK_S
-from troubled_job import TroubledJob
+from tests.unit.decisions.simulated_job import TICK_S
+from tests.unit.decisions.troubled_job import TroubledJob
 
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.records.rank import FINISHED

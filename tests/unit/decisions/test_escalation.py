@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from simulated_job import SimulatedJob
+from tests.unit.decisions.simulated_job import SimulatedJob
 
 from holdfast_sidecar.decisions.blame import is_of_script
 from holdfast_sidecar.decisions.cluster import Cluster

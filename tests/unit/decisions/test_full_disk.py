@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from simulated_job import SimulatedJob
+from tests.unit.decisions.simulated_job import SimulatedJob
 
 from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.fence import Fence, FenceFile

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from ill_hardware import LINE, NOW, PLAN, cluster, crash, fault
+from tests.unit.decisions.ill_hardware import LINE, NOW, PLAN, cluster, crash, fault
 
 from holdfast_sidecar.decisions.hardware import (
     BESIDES,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from ill_hardware import ill, members, started
-from simulated_job import SimulatedJob
+from tests.unit.decisions.ill_hardware import ill, members, started
+from tests.unit.decisions.simulated_job import SimulatedJob
 
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.remedy import Remedy

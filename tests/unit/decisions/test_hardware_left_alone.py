@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ill_hardware import ill, members, started
+from tests.unit.decisions.ill_hardware import ill, members, started
 
 from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.findings import Kind

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from ill_hardware import fault, ill, members, started
+from tests.unit.decisions.ill_hardware import fault, ill, members, started
 
 from holdfast_sidecar.decisions.quarantine import add, is_too_much
 from holdfast_sidecar.records.agent import AgentReport

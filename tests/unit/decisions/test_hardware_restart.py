@@ -6,7 +6,16 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from ill_hardware import NOW, PLAN, cluster, crash, fault, ill, members, started
+from tests.unit.decisions.ill_hardware import (
+    NOW,
+    PLAN,
+    cluster,
+    crash,
+    fault,
+    ill,
+    members,
+    started,
+)
 
 from holdfast_sidecar.decisions.escalation import WITHOUT_NODE
 from holdfast_sidecar.decisions.hardware import (

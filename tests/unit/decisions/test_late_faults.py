@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ill_hardware import ill, members, started
+from tests.unit.decisions.ill_hardware import ill, members, started
 
 from holdfast_sidecar.decisions.escalation import WITHOUT_NODE
 from holdfast_sidecar.remedy import Remedy

@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 import pytest
-from simulated_job import STEP_S, SimulatedJob
+from tests.unit.decisions.simulated_job import STEP_S, SimulatedJob
 
 from holdfast_sidecar.checkpoint_orders import UNREAD
 from holdfast_sidecar.coordination.keys import Section

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from simulated_job import SimulatedJob
+from tests.unit.decisions.simulated_job import SimulatedJob
 
 from holdfast_sidecar.checkpoints.ledger import NothingResumable
 from holdfast_sidecar.coordination.memory_store import MemoryStore

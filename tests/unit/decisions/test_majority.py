@@ -6,8 +6,8 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from simulated_job import SimulatedJob
-from troubled_job import TroubledJob
+from tests.unit.decisions.simulated_job import SimulatedJob
+from tests.unit.decisions.troubled_job import TroubledJob
 
 from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.decisions.cluster import parse_cluster

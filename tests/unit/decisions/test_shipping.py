@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simulated_job import SimulatedJob
+from tests.unit.decisions.simulated_job import SimulatedJob
 
 from holdfast_sidecar.checkpoint_keeping import SLOW_S
 from holdfast_sidecar.decisions import shipping

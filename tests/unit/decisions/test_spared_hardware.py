@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from ill_hardware import NOW, PLAN, cluster, crash, fault, ill, started
+from tests.unit.decisions.ill_hardware import NOW, PLAN, cluster, crash, fault, ill, started
 
 from holdfast_sidecar.decisions.hardware import explained, unanswered
 from holdfast_sidecar.decisions.restart import EXIT_REQUEUE

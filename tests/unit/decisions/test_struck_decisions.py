@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from simulated_job import SimulatedJob
-from troubled_job import (
+from tests.unit.decisions.simulated_job import SimulatedJob
+from tests.unit.decisions.troubled_job import (
     Stroke,
     TroubledJob,
     answer_is_lost,

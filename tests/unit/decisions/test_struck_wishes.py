@@ -5,7 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from troubled_job import Stroke, TroubledJob, answer_is_lost, incidents_of, sidecar_dies
+from tests.unit.decisions.troubled_job import (
+    Stroke,
+    TroubledJob,
+    answer_is_lost,
+    incidents_of,
+    sidecar_dies,
+)
 
 from holdfast_sidecar.settings import PolicySettings
 

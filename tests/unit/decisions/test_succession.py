@@ -6,7 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
-from troubled_job import TroubledJob
+from tests.unit.decisions.troubled_job import TroubledJob
 
 from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.coordination.store import Lease

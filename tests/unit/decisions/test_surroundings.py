@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from simulated_job import SimulatedJob
+from tests.unit.decisions.simulated_job import SimulatedJob
 
 from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.coordination.memory_store import MemoryStore

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from simulated_job import SimulatedJob, SimulatedNode
+from tests.unit.decisions.simulated_job import SimulatedJob, SimulatedNode
 
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
