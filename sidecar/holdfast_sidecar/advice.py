@@ -174,8 +174,8 @@ _BY_CAUSE = {
 _GOOD_ONES = "`holdfast checkpoint list` shows which checkpoints are good"
 
 _STOPPED = (
-    "mend what is named above before starting it again: Holdfast gave up because starting it again "
-    "did not help, or could not"
+    "mend what is named above before starting it again: Holdfast has given it up, as it did not "
+    "help, could not be done, or was not to be"
 )
 
 _LEFT_ALONE = (

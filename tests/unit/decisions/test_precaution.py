@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from test_leader import started
-from test_preemption import change_state
 from tests.unit.decisions.simulated_job import SimulatedJob
+from tests.unit.decisions.test_leader import started
+from tests.unit.decisions.test_preemption import change_state
 
 from holdfast_sidecar.checkpoint_orders import REARMINGS
 from holdfast_sidecar.decisions.precaution import AGAIN_S, SHARED_S, Precautions, foretells

@@ -6,8 +6,8 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from test_leader import running, started
 from tests.unit.decisions.simulated_job import SimulatedJob, SimulatedNode
+from tests.unit.decisions.test_leader import running, started
 
 from holdfast_sidecar.decisions.preemption import LAST_S, patience_s
 from holdfast_sidecar.local_state import LocalState
