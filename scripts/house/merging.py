@@ -9,6 +9,10 @@ from dataclasses import dataclass
 
 _LOGGER = re.compile(r"^(log|logger) = logging\.getLogger\(__name__\)\n", re.MULTILINE)
 _FUTURE = "from __future__ import annotations"
+_PARENTS = re.compile(r"(__file__\)(?:\.resolve\(\))?\.parents)\[(\d+)\]")
+
+OUT_OF_ROOM = 2
+"""From this parent on a file's own path leads out of its room, mostly to the repository."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +24,17 @@ class Part:
     checked: list[str]
     """Imports for type checkers alone, indented."""
     body: str
+
+
+def moved_from(old: str, new: str, code: str) -> str:
+    """The code with the parents of its own path counted from where it lies now."""
+    deeper = new.count("/") - old.count("/")
+
+    def counted(match: re.Match[str]) -> str:
+        number = int(match[2])
+        return f"{match[1]}[{number + deeper if number >= OUT_OF_ROOM else number}]"
+
+    return _PARENTS.sub(counted, code)
 
 
 def split(code: str) -> Part:

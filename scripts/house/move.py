@@ -15,12 +15,11 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from scripts.house.merging import merge
+from scripts.house.merging import merge, moved_from
 from scripts.house.plan import BASE, Plan, module_of, python_files, read_plan
 from scripts.house.rewriting import rewrite
 
 TEXTS = {".md", ".toml", ".yaml", ".yml", ".sh", ".json", ".py", ".service"}
-FROM_PARENT = 2
 LEFT_ALONE = ("docs/decisions/", "bench/results/", "scripts/house/", "CHANGELOG.md")
 """They speak of how it was."""
 
@@ -65,21 +64,10 @@ def _rewritten(plan: Plan, path: str) -> tuple[str, list[str]]:
 
 def _merged(plan: Plan, new: str, codes: dict[str, str]) -> str:
     parts = plan.parts[new]
+    moved = {part: moved_from(part, new, codes[part]) for part in parts}
     if len(parts) == 1:
-        return _counted_from(new, parts[0], codes[parts[0]])
-    return merge({p: codes[p] for p in parts}, {p: _needs(plan, p) for p in parts}, parts[0])
-
-
-def _counted_from(new: str, old: str, code: str) -> str:
-    """The code with its own path's parents counted from where it lies now, the nearest one apart:
-    of a test they lead to the repository."""
-    deeper = new.count("/") - old.count("/")
-
-    def counted(match: re.Match[str]) -> str:
-        number = int(match[2])
-        return f"{match[1]}[{number + deeper if number >= FROM_PARENT else number}]"
-
-    return re.sub(r"(__file__\)(?:\.resolve\(\))?\.parents)\[(\d+)\]", counted, code)
+        return moved[parts[0]]
+    return merge(moved, {part: _needs(plan, part) for part in parts}, parts[0])
 
 
 def _needs(plan: Plan, path: str) -> set[str]:

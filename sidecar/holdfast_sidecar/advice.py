@@ -174,8 +174,8 @@ _BY_CAUSE = {
 _GOOD_ONES = "`holdfast checkpoint list` shows which checkpoints are good"
 
 _STOPPED = (
-    "mend what is named above before starting it again: Holdfast has given it up, as it did not "
-    "help, could not be done, or was not to be"
+    "mend what is named above before starting it again: Holdfast does not, because that did not "
+    "help, was not possible, or was not allowed"
 )
 
 _LEFT_ALONE = (

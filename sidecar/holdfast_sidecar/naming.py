@@ -1,7 +1,8 @@
-"""Ranks, and how processes ended, in words, for evidence and stories. Pure."""
+"""Ranks, and how processes ended, in words, for evidence and stories; names in order. Pure."""
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterable
 
@@ -51,3 +52,10 @@ def how_it_ended(exit_code: int) -> str:
     if exit_code >= 0:
         return f"exited with code {exit_code}"
     return f"was ended by {name_signal(-exit_code)}"
+
+
+def natural_order(name: str) -> list[tuple[int, str]]:
+    """Sort key that puts host2 before host10."""
+    return [
+        (int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)
+    ]

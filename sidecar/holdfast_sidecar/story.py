@@ -224,9 +224,11 @@ _OF_OTHERS = {
 def whom(node: str, ranks: list[int], cause: str = "") -> str:
     """`rank 3 on node b`, as far as it is known; of numbers it may be all."""
     if not ranks:
-        unknown = "all ranks" if cause in ABOUT_NUMBERS else "culprit unknown"
-        unknown = "nobody" if cause in PLANNED else unknown
-        return f"node {node}" if node else unknown
+        if node:
+            return f"node {node}"
+        if cause in PLANNED:
+            return "nobody"
+        return "all ranks" if cause in ABOUT_NUMBERS else "culprit unknown"
     listed = ", ".join(str(rank) for rank in ranks)
     return f"rank{'s' * (len(ranks) > 1)} {listed}" + (f" on node {node}" if node else "")
 

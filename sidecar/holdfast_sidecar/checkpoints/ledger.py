@@ -36,6 +36,7 @@ from holdfast_sidecar.checkpoints.manifest import (
     verify_sizes,
 )
 from holdfast_sidecar.checkpoints.verdict import append_verdict, read_verdicts
+from holdfast_sidecar.naming import natural_order
 from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.plan import Candidate
 
@@ -205,15 +206,9 @@ def claims_to_be_sealed(folder: Folder) -> bool:
 
 
 def _some(names: list[str]) -> str:
-    names = sorted(names, key=_by_number)
+    names = sorted(names, key=natural_order)
     shown = ", ".join(names[:NAMES_SHOWN])
     return f"{shown} and {len(names) - NAMES_SHOWN} more" if len(names) > NAMES_SHOWN else shown
-
-
-def _by_number(name: str) -> list[tuple[int, str]]:
-    """step-200 before step-1000."""
-    parts = re.split(r"(\d+)", name)
-    return [(int(part), "") if part.isdecimal() else (0, part) for part in parts]
 
 
 def other_owners(root: str, job: str) -> list[str]:

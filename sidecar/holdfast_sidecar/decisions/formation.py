@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from holdfast_sidecar.naming import natural_order
 from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.plan import Member
 
@@ -93,13 +93,6 @@ def find_mismatch(joining: Iterable[AgentReport]) -> Mismatch | None:
             each = ", ".join(f"{node} has {v or 'unknown'}" for node, v in sorted(versions.items()))
             return Mismatch(f"the nodes have different versions of {what}: {each}")
     return None
-
-
-def natural_order(name: str) -> list[tuple[int, str]]:
-    """Sort key that puts host2 before host10."""
-    return [
-        (int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)
-    ]
 
 
 def _holds_a_place(agent: AgentReport, members: Sequence[Member]) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from holdfast_sidecar.decisions.admission import verdict_on
 from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.decisions.formation import alike, natural_order
+from holdfast_sidecar.decisions.formation import alike
 from holdfast_sidecar.decisions.losses import agent_of
+from holdfast_sidecar.naming import natural_order
 from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.plan import Plan
 

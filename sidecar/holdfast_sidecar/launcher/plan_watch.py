@@ -38,8 +38,8 @@ SLOW_EVERY_S = 10.0
 and one launcher of a job reads all reports for it."""
 
 LOOK_EVERY_S = 1.0
-"""However little is heard. Whoever writes an order wakes those who follow it: what is left is that
-the server went away, or a leader's lease ran out."""
+"""Every write of an order wakes its readers. Only a server that went away and a lease that ran out
+are found by looking."""
 
 RETRY_S = 0.2
 """Pause before a store that is away is asked again; recovery should not wait for more."""

@@ -89,10 +89,9 @@ class _Attempt:
     watched_s: float = 0.0
     pace: Pace = field(default_factory=Pace)
     efficiency: Efficiency | None = None
+    """None: not worked out yet as of the newest frame that was looked at for it."""
     until_efficiency: int = 0
-    """Frames until it is looked at again."""
-    is_efficiency_new: bool = False
-    """Whether it was looked at since it was told."""
+    """Frames until one is looked at again."""
 
     def watch(self, frame: Frame, model: StepModel) -> float:
         """One more frame; how long it lasted, seconds."""
@@ -221,12 +220,11 @@ class Judge:
             current.until_efficiency = 1 + len(frame.lines) // EACH_FRAME_RANKS
             ranks = max(len(scene.places), len(scene.reports))
             self._efficiency.follow(frame, scene.places, ranks)
-            current.is_efficiency_new = True
+            current.efficiency = None
 
     def _tell_efficiency(self, current: _Attempt, scene: Scene) -> Efficiency | None:
-        if self._efficiency is not None and current.is_efficiency_new:
+        if self._efficiency is not None and current.efficiency is None:
             current.efficiency = self._efficiency.tell(scene.reports)
-            current.is_efficiency_new = False
         return current.efficiency
 
     def _slowness(

@@ -156,6 +156,14 @@ def test_ctrl_c_in_the_terminal_does_not_reach_it(home: Path) -> None:
         server.stop()
 
 
+def test_it_keeps_house_seldom_as_ranks_may_want_every_core(home: Path) -> None:
+    server = start_server(home)
+    try:
+        assert connect(server.settings, {}).config_get("hz") == {"hz": "2"}
+    finally:
+        server.stop()
+
+
 def test_it_leaves_when_told_though_its_starter_hears_of_no_signal(home: Path) -> None:
     """`holdfast attach` blocks what would end it, and what is blocked is inherited."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
+from typing import Any
+
 import pytest
-from scripts.house.merging import merge, split
+from scripts.house.merging import merge, moved_from, split
+from scripts.house.plan import path_of
 from scripts.house.proof import definitions
+
+ROOT = Path(__file__).parents[3]
 
 FIRST = '''"""One."""
 
@@ -45,3 +52,23 @@ def test_the_proof_sees_what_a_move_must_not_change(old: str, new: str) -> None:
     before = sorted(definitions([FIRST, SECOND]))
     assert sorted(definitions([merged])) == before
     assert sorted(definitions([merged.replace(old, new)])) != before
+
+
+def test_a_test_that_moves_deeper_still_finds_the_repository() -> None:
+    code = "ROOT = Path(__file__).parents[3]\nHERE = Path(__file__).resolve().parents[0]\n"
+    moved = moved_from("tests/unit/top/test_a.py", "tests/unit/cli/tui/test_a.py", code)
+    assert moved == code.replace("[3]", "[4]")
+
+
+def entries_of(table: str) -> dict[str, Any]:
+    return tomllib.loads((ROOT / "scripts/house" / table).read_text())
+
+
+def test_every_module_has_a_place_and_every_place_is_of_modules_that_are_there() -> None:
+    mapped = [path_of(old) for olds in entries_of("map.toml").values() for old in olds]
+    there = (ROOT / "sidecar").rglob("*.py")
+    assert sorted(mapped) == sorted(str(path.relative_to(ROOT)) for path in there)
+
+
+def test_the_tests_that_are_to_be_moved_are_there() -> None:
+    assert [old for old in entries_of("tests.toml").values() if not (ROOT / old).exists()] == []
