@@ -5,7 +5,7 @@ Nothing in here lets an alert fire, so that rules are timed on a fleet as it mos
 
 from __future__ import annotations
 
-from holdfast_sidecar.gpus.energy import EnergyAccount, Point, RankEnergy
+from holdfast_sidecar.gpus.energy import EnergyAccount
 from holdfast_sidecar.gpus.ownership import Ownership, Source, Tie
 from holdfast_sidecar.gpus.view import GpuView
 from holdfast_sidecar.kernel_events import KernelEvents
@@ -35,6 +35,7 @@ from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.readings.network import Interface, NetworkReading
 from holdfast_sidecar.readings.round_trips import RoundTrips, Trips
 from holdfast_sidecar.readings.standing import Standing
+from holdfast_sidecar.records.performance import Point, RankEnergy
 
 GIB = 2**30
 GB_S = 1e9

@@ -20,7 +20,7 @@ from bench.stragglers.scenario import Fault, Layout, Scenario
 from bench.stragglers.section import Section
 from bench.stragglers.simulated_job import SimulatedJob
 from holdfast_sidecar.collecting import collect_seldom
-from holdfast_sidecar.observation import Moment
+from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.slowness import Cause

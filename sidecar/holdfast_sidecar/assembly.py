@@ -6,7 +6,6 @@ import os
 import secrets
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast_sidecar.actions.runner import ActionRunner
@@ -27,6 +26,7 @@ from holdfast_sidecar.evidence.own_secrets import own_secrets
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.fence import FenceFile
+from holdfast_sidecar.first_look import Site
 from holdfast_sidecar.gpus.watch import GpuWatch
 from holdfast_sidecar.hardware_attention import HardwareAttention
 from holdfast_sidecar.inquiry import Inquiry
@@ -39,7 +39,6 @@ from holdfast_sidecar.nvml.probe import open_gpu_probe
 from holdfast_sidecar.pages import Pages, RankPage
 from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.peers.node_peers import NodePeers
-from holdfast_sidecar.places import Places
 from holdfast_sidecar.probes import layouts, machine, oom, throttling
 from holdfast_sidecar.probes.fabric import aer, tcp
 from holdfast_sidecar.probes.fabric.aer import PciProbe
@@ -55,32 +54,14 @@ from holdfast_sidecar.probes.patience import Patient
 from holdfast_sidecar.probes.ranks import RanksProbe
 from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.probes.throttling import ThrottlingProbe
-from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.slowness_attention import SlownessAttention
 from holdfast_sidecar.snapshots.allocation import Allocation
 from holdfast_sidecar.snapshots.node_slots import NodeSlots
 from holdfast_sidecar.snapshots.room import RoomReader
-from holdfast_sidecar.snapshots.slot_files import NAMED
-from holdfast_sidecar.snapshots.slot_memory import SlotMemory
 from holdfast_sidecar.stragglers.efficiency import EfficiencyWatch
 from holdfast_sidecar.stragglers.judge import Judge
 from holdfast_sidecar.xids.attending import XidAttention
 from holdfast_sidecar.xids.watch import KernelLog
-
-
-@dataclass(frozen=True)
-class Site:
-    """Which node of which job is watched, and under which settings."""
-
-    job: str
-    node: str
-    places: Places
-    settings: Settings
-    launcher_pid: int = 0
-    attached: bool = False
-    """Somebody else launched the ranks; see `holdfast attach`."""
-    memory: SlotMemory = NAMED
-    """What snapshots are kept in."""
 
 
 def open_echo(site: Site) -> NodeEcho:

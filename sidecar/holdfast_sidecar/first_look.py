@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from holdfast_sidecar.assembly import Site
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.boot import read_boot
 from holdfast_sidecar.coordination.keys import Section
@@ -19,10 +19,29 @@ from holdfast_sidecar.decisions.namesake import (
     refusal,
     who_watches,
 )
+from holdfast_sidecar.places import Places
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.snapshots.slot_files import NAMED
+from holdfast_sidecar.snapshots.slot_memory import SlotMemory
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Site:
+    """Which node of which job is watched, and under which settings."""
+
+    job: str
+    node: str
+    places: Places
+    settings: Settings
+    launcher_pid: int = 0
+    attached: bool = False
+    """Somebody else launched the ranks; see `holdfast attach`."""
+    memory: SlotMemory = NAMED
+    """What snapshots are kept in."""
 
 
 def await_place(

@@ -47,7 +47,7 @@ from holdfast_sidecar.hardware_attention import HardwareAttention
 from holdfast_sidecar.heartbeat_times import HeartbeatTimes
 from holdfast_sidecar.inquiry import Inquiry
 from holdfast_sidecar.local_state import LocalState, Orders
-from holdfast_sidecar.observation import Moment, RankHistory, RankLook, Ranks
+from holdfast_sidecar.observation import RankHistory, RankLook, Ranks
 from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.picture import Cost, Picture
@@ -59,6 +59,7 @@ from holdfast_sidecar.rank_reports import report_rank
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.readings.standing import NOWHERE
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart
+from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.snapshot import SnapshotReport
 from holdfast_sidecar.settings import Settings

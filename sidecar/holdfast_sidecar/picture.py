@@ -10,9 +10,11 @@ from holdfast_sidecar.detectors.gate import Fitness
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.gpus.view import GpuView
 from holdfast_sidecar.local_state import Orders
-from holdfast_sidecar.observation import Moment, Ranks
+from holdfast_sidecar.observation import Ranks
 from holdfast_sidecar.peers.tally import PeerCounts
-from holdfast_sidecar.readings.machine import MachineReading, ProbeHealth
+from holdfast_sidecar.probes.runner import ProbeHealth
+from holdfast_sidecar.readings.machine import MachineReading
+from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.snapshot import SnapshotReport
 from holdfast_sidecar.settings import CheckpointSettings, CostSettings, PolicySettings
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from holdfast.page import GROUPS_TIMED, Ending, Flag, Word, bits_float, uses_gloo_alone
 from holdfast_sidecar.detectors.stall import stood_since_s
-from holdfast_sidecar.gpus.energy import UNMETERED, RankEnergy
-from holdfast_sidecar.observation import Moment, RankHistory, RankLook, is_finite, own_s, step_s
+from holdfast_sidecar.observation import RankHistory, RankLook, is_finite, own_s, step_s
 from holdfast_sidecar.readings.standing import NOWHERE, Standing
+from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.performance import UNMETERED, RankEnergy
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.settings import Settings
 

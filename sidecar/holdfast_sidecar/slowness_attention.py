@@ -13,8 +13,10 @@ from holdfast_sidecar.detectors.slowness import find_slow
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.gpus.ownership import Ownership
 from holdfast_sidecar.local_state import Orders
-from holdfast_sidecar.observation import Moment, RankHistory
-from holdfast_sidecar.readings.machine import MachineReading, ProbeHealth
+from holdfast_sidecar.observation import RankHistory
+from holdfast_sidecar.probes.runner import ProbeHealth
+from holdfast_sidecar.readings.machine import MachineReading
+from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.slowness import SlowStanding

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast_sidecar.findings import Finding
-from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.probes.runner import ProbeRunner
+from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.slowness import SlowStanding

@@ -14,8 +14,8 @@ from holdfast_sidecar.coordination.store import Lease
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.gpus.ownership import Ownership
 from holdfast_sidecar.local_state import Orders
-from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.machine import MachineReading
+from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.slowness import Slowness, SlowStanding

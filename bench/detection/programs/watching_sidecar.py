@@ -13,8 +13,9 @@ import threading
 import time
 from pathlib import Path
 
-from holdfast_sidecar.assembly import Site, assemble, open_desk
+from holdfast_sidecar.assembly import assemble, open_desk
 from holdfast_sidecar.findings import Kind
+from holdfast_sidecar.first_look import Site
 from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.places import Places

@@ -16,7 +16,7 @@ from holdfast.permit import NotPermitted
 from holdfast.removing import unlink
 from holdfast_sidecar.actions.outside_evidence import keep_outside_evidence
 from holdfast_sidecar.actions.runner import ActionRunner
-from holdfast_sidecar.assembly import Site, coordinate, open_desk
+from holdfast_sidecar.assembly import coordinate, open_desk
 from holdfast_sidecar.attached import obeyed
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.chronicle import Chronicle
@@ -31,10 +31,9 @@ from holdfast_sidecar.deeds import have_all_kept
 from holdfast_sidecar.detectors.outside import find_outside_troubles
 from holdfast_sidecar.evidence_keeping import WAIT_S, EvidenceTries, KeptEvidence
 from holdfast_sidecar.findings import Finding
-from holdfast_sidecar.first_look import await_place
+from holdfast_sidecar.first_look import Site, await_place
 from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.nvml.probe import open_gpu_probe
-from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.outside_look import (
     OutsideHistory,
     OutsideLook,
@@ -45,6 +44,7 @@ from holdfast_sidecar.pages import open_process
 from holdfast_sidecar.places import NAME, places
 from holdfast_sidecar.probes.outside import OutsideProbe, find_ranks
 from holdfast_sidecar.probes.runner import ProbeRunner
+from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.settings import OVERSLEPT_S

@@ -13,13 +13,13 @@ import click
 from holdfast.owned import owned_file
 from holdfast.removing import unlink
 from holdfast_sidecar.actions.sweeping import remove_shared_memory
-from holdfast_sidecar.assembly import Site, assemble, coordinate, open_desk
+from holdfast_sidecar.assembly import assemble, coordinate, open_desk
 from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.attach_console import Console
 from holdfast_sidecar.cli.attach_store import open_attached_store
 from holdfast_sidecar.collecting import collect_seldom
 from holdfast_sidecar.exporting import open_exporter
-from holdfast_sidecar.first_look import await_place
+from holdfast_sidecar.first_look import Site, await_place
 from holdfast_sidecar.own_places import hold_shm
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.places import places

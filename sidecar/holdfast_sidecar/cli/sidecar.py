@@ -83,11 +83,11 @@ def _watch(
     job: str, node: str, launcher_pid: int, settings: Settings, slot_holder: int | None
 ) -> None:
     from holdfast_sidecar import precedence
-    from holdfast_sidecar.assembly import Site, assemble, coordinate, open_desk, open_echo
+    from holdfast_sidecar.assembly import assemble, coordinate, open_desk, open_echo
     from holdfast_sidecar.collecting import collect_seldom
     from holdfast_sidecar.coordination.connection import open_store
     from holdfast_sidecar.exporting import open_exporter
-    from holdfast_sidecar.first_look import await_place
+    from holdfast_sidecar.first_look import Site, await_place
     from holdfast_sidecar.own_places import open_shm
     from holdfast_sidecar.places import NAME, places
     from holdfast_sidecar.sidecar_record import SidecarRecord, lock_node, write_record

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast_sidecar.decisions import fault_time
-from holdfast_sidecar.decisions.blame import ABORTED, OF_A_PEER
+from holdfast_sidecar.decisions.blame import ABORTED, OF_A_PEER, VICTIM
 from holdfast_sidecar.decisions.divergence import describe, judge
 from holdfast_sidecar.decisions.modes import mode_on
 from holdfast_sidecar.findings import Finding, Kind
@@ -26,8 +26,6 @@ BY_ORDER = re.compile(
 """How launchers, schedulers and people end ranks: a consequence, or wanted. (130 and 143 are what
 programs leave by that handle SIGINT and SIGTERM.)"""
 
-VICTIM = 0.5
-"""How sure it is that a rank began it which speaks of a lost peer."""
 
 LEAST = 0.3
 """Findings below this are about ranks that wait for another one."""

@@ -10,6 +10,10 @@ from dataclasses import dataclass
 from holdfast_sidecar.naming import name_signal
 from holdfast_sidecar.records.agent import Exit
 
+VICTIM = 0.5
+"""How sure it is that a rank began it which speaks of a lost peer."""
+
+
 OF_A_PEER = re.compile(
     r"connection (closed|reset|refused)|broken pipe|socket|recv|timed out|timeout"
     r"|gloo|nccl|DistBackendError|DistNetworkError|TCPStore|process group",

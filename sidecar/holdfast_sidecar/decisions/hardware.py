@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from holdfast_sidecar.decisions.accusation import VICTIM
+from holdfast_sidecar.decisions.blame import VICTIM
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.losses import part_of_node
 from holdfast_sidecar.decisions.modes import mode_on

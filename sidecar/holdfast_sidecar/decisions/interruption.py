@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from holdfast_sidecar.decisions.accusation import BY_ORDER, VICTIM
-from holdfast_sidecar.decisions.blame import ABORTED, OF_A_MISMATCH, speaks_of_peer
+from holdfast_sidecar.decisions.accusation import BY_ORDER
+from holdfast_sidecar.decisions.blame import ABORTED, OF_A_MISMATCH, VICTIM, speaks_of_peer
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.signature import OF_WHOM
 from holdfast_sidecar.records.agent import OUTPUT_UNREAD

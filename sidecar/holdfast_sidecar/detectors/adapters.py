@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.kernel_events import KernelEvents
-from holdfast_sidecar.observation import Moment
+from holdfast_sidecar.records.clock import Moment
 
 TOLD_S = 600.0
 """After the last line of its kind: the driver repeats them every few minutes while it lasts."""

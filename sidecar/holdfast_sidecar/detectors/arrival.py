@@ -25,7 +25,8 @@ from holdfast_sidecar.detectors.stall import (
     has_passed,
 )
 from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.observation import Moment, RankHistory, RankLook, Ranks
+from holdfast_sidecar.observation import RankHistory, RankLook, Ranks
+from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.settings import StallSettings
 
 LEAST_SURE = 0.3

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from holdfast.page import END_SIGNAL
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.naming import how_it_ended
-from holdfast_sidecar.observation import Moment, RankHistory, Ranks
+from holdfast_sidecar.observation import RankHistory, Ranks
+from holdfast_sidecar.records.clock import Moment
 
 BY_ORDER = frozenset(
     {-signal.SIGTERM, -signal.SIGINT, -END_SIGNAL, 128 + signal.SIGTERM, 128 + signal.SIGINT}

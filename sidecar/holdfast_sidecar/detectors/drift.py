@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.fabric import FabricReading
 from holdfast_sidecar.readings.trail import Trail
+from holdfast_sidecar.records.clock import Moment
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from holdfast_sidecar.detectors.gate_subject import (
     why_silent,
 )
 from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.observation import Moment
+from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.gate import GateVerdict
 
 GARBAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)

@@ -13,8 +13,8 @@ from holdfast_sidecar.detectors.quota import find_throttling
 from holdfast_sidecar.detectors.rooms import find_full_rooms
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.kernel_events import KernelEvents
-from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.host import HostReading
+from holdfast_sidecar.records.clock import Moment
 
 
 def find_host_troubles(

@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterator
 
 from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.host import Group, HostReading, tally_before
+from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.remedy import Remedy
 
 STALLED_RATIO = 0.1

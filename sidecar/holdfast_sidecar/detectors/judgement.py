@@ -15,8 +15,9 @@ from holdfast_sidecar.detectors.presence import find_absences
 from holdfast_sidecar.detectors.round_trips import find_slow_peers
 from holdfast_sidecar.detectors.stall import find_stalls
 from holdfast_sidecar.findings import Finding
-from holdfast_sidecar.observation import Moment, Ranks
+from holdfast_sidecar.observation import Ranks
 from holdfast_sidecar.readings.machine import MachineReading
+from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.settings import FabricSettings, Settings
 
 

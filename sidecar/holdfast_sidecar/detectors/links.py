@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.fabric import FabricReading
 from holdfast_sidecar.readings.links import LinkStory
+from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.remedy import Remedy
 from holdfast_sidecar.settings import FabricSettings
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from holdfast.page import Word
 from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.observation import Moment, RankHistory, Ranks
+from holdfast_sidecar.observation import RankHistory, Ranks
+from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.settings import NumbersSettings
 
 SCALER = "loss scaler"

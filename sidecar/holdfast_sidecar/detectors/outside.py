@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.outside_look import OutsideHistory
+from holdfast_sidecar.records.clock import Moment
 
 STOPPED_S = 5.0
 """A process stopped for this long: whoever attaches a debugger lets it go sooner, as for ranks with

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.fabric import PciDevice, PciReading
 from holdfast_sidecar.readings.trail import Trail
+from holdfast_sidecar.records.clock import Moment
 
 MOST_CORRECTABLE_PER_MINUTE = 31
 """A link at the bit error rate that PCIe allows (1e-12) replays so often at most: generation 5,

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping
 
 from holdfast.page import Flag, Word
 from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.observation import Moment, Ranks
+from holdfast_sidecar.observation import Ranks
 from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.codec import decode
 
 SIGNAL = "SIGTERM"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.host import HostReading, tally_before
+from holdfast_sidecar.records.clock import Moment
 
 SPAN_S = 60.0
 

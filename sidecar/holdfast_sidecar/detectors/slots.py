@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.observation import Moment
+from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.snapshot import SnapshotReport
 
 

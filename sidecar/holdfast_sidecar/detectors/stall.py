@@ -23,7 +23,8 @@ from holdfast_sidecar.detectors.expectation import Expectation, expect
 from holdfast_sidecar.detectors.immobility import is_held, proof_for
 from holdfast_sidecar.detectors.loader import LoaderState, judge_loader
 from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.observation import Moment, RankHistory, RankLook, Ranks
+from holdfast_sidecar.observation import RankHistory, RankLook, Ranks
+from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.settings import StallSettings
 
 STOPPED_FOR_S = 0.45

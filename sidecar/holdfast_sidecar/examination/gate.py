@@ -21,13 +21,13 @@ from holdfast_sidecar.examination.gpus import Driver
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.hardware_attention import HardwareAttention
 from holdfast_sidecar.kernel_files import KernelTrees
-from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.places import history_of
 from holdfast_sidecar.probes.fabric.ports import FabricProbe
 from holdfast_sidecar.probes.fabric.selection import Selection
 from holdfast_sidecar.probes.host import HostProbe
-from holdfast_sidecar.probes.runner import ProbeRunner
-from holdfast_sidecar.readings.machine import MachineReading, ProbeHealth
+from holdfast_sidecar.probes.runner import ProbeHealth, ProbeRunner
+from holdfast_sidecar.readings.machine import MachineReading
+from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.xids.attending import XidAttention
 from holdfast_sidecar.xids.kept import read_boot, read_history

@@ -13,9 +13,9 @@ from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.gate.clocks import ClockWatch
 from holdfast_sidecar.gate.comparison import far_behind
 from holdfast_sidecar.local_state import Orders
-from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.machine import MachineReading
+from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.gate import Exertion, GateVerdict
 from holdfast_sidecar.records.node import NodeReport

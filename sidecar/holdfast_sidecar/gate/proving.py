@@ -12,9 +12,9 @@ from holdfast_sidecar.gate.errand import CPU, GPU, Errand, Result
 from holdfast_sidecar.gate.node_gate import blamed
 from holdfast_sidecar.gate.test_process import TestProcess
 from holdfast_sidecar.local_state import Orders
-from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.gate import Exertion
 from holdfast_sidecar.records.request import Request

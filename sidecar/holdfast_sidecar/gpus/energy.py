@@ -5,12 +5,13 @@ From the GPUs' own energy counters. A GPU that several ranks share is counted to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from holdfast_sidecar.gpus.history import GpuHistory
 from holdfast_sidecar.gpus.ownership import Ownership
 from holdfast_sidecar.readings.gpu import GpuReading, Signal
+from holdfast_sidecar.records.performance import UNMETERED, Point, RankEnergy
 
 WINDOW_S = 120.0
 POWER_WINDOW_S = 60.0
@@ -31,59 +32,6 @@ class Progress:
     step: int
     tokens: int = 0
     """Of this attempt; 0: it says nothing of them."""
-
-
-@dataclass(frozen=True)
-class Point:
-    """Where a rank stood when a step had just ended, CLOCK_MONOTONIC."""
-
-    at_s: float
-    joules: float
-    step: int
-    tokens: int
-
-
-@dataclass(frozen=True)
-class RankEnergy:
-    """One rank. Its joules count on over restarts, the points are those of one process."""
-
-    pid: int = 0
-    start_ticks: int = 0
-    joules: float | None = None
-    """Since this sidecar began; None: its GPUs, or what they draw, are not known."""
-    power_w: float | None = None
-    """Average of the last minute."""
-    seen_step: int = -1
-    """Steps that this process had completed when it was last looked at; -1: not looked at yet."""
-    points: tuple[Point, ...] = ()
-
-    @property
-    def step_joules(self) -> float | None:
-        """Joules for one step, over the latest steps; None before two were seen to end."""
-        return self._per(lambda point: point.step)
-
-    @property
-    def token_joules(self) -> float | None:
-        """Joules of this rank for one of its tokens; None unless it tells them."""
-        return self._per(lambda point: point.tokens)
-
-    @property
-    def tokens_per_s(self) -> float | None:
-        """The pace of the same steps; None unless it tells tokens."""
-        if len(self.points) < 2 or not self.points[-1].tokens:
-            return None
-        first, last = self.points[0], self.points[-1]
-        return (last.tokens - first.tokens) / (last.at_s - first.at_s)
-
-    def _per(self, count: Callable[[Point], int]) -> float | None:
-        if len(self.points) < 2 or self.joules is None:
-            return None
-        first, last = self.points[0], self.points[-1]
-        done = count(last) - count(first)
-        return (last.joules - first.joules) / done if done > 0 else None
-
-
-UNMETERED = RankEnergy()
 
 
 @dataclass(frozen=True)

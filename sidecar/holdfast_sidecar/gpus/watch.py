@@ -20,8 +20,9 @@ from holdfast_sidecar.gpus.processes import Company
 from holdfast_sidecar.gpus.scene import GpuScene
 from holdfast_sidecar.gpus.soundness import leave_out_garbage
 from holdfast_sidecar.gpus.view import GpuView
-from holdfast_sidecar.observation import Moment, RankHistory
+from holdfast_sidecar.observation import RankHistory
 from holdfast_sidecar.readings.gpu import GpuReading
+from holdfast_sidecar.records.clock import Moment
 
 RATES_EVERY_S = 5.0
 """They are worked out over half a minute and more, and cost four times what the rest does."""

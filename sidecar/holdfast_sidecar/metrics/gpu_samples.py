@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast_sidecar.gpus.energy import RankEnergy
 from holdfast_sidecar.gpus.ownership import Ownership
 from holdfast_sidecar.gpus.soundness import leave_out_garbage
 from holdfast_sidecar.metrics.gpu_labels import labelled
@@ -12,6 +11,7 @@ from holdfast_sidecar.metrics.gpu_signals import REASONS, SHOWN
 from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.readings.gpu import Gpu, Signal
+from holdfast_sidecar.records.performance import RankEnergy
 
 SET = {True: "on", False: "off", None: ""}
 """How a mode is set; empty: the driver does not say."""

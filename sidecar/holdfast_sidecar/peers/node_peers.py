@@ -17,7 +17,7 @@ from holdfast_sidecar.decisions import peer_waiting
 from holdfast_sidecar.decisions.peering import is_loopback
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.local_state import Orders
-from holdfast_sidecar.observation import Moment, RankLook
+from holdfast_sidecar.observation import RankLook
 from holdfast_sidecar.pages import Pages
 from holdfast_sidecar.peers.bandwidth import Bucket, Throttle
 from holdfast_sidecar.peers.handshake import Credentials
@@ -26,6 +26,7 @@ from holdfast_sidecar.peers.means import Means
 from holdfast_sidecar.peers.neighbours import Neighbours
 from holdfast_sidecar.peers.tally import PeerCounts, Tally
 from holdfast_sidecar.peers.transfers import Transfers
+from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.snapshot import SnapshotReport
 from holdfast_sidecar.settings import SnapshotSettings
 from holdfast_sidecar.snapshots.slot_files import NAMED

@@ -19,11 +19,10 @@ from holdfast_sidecar.probes.patience import Patient
 from holdfast_sidecar.probes.pressure import read_pressures
 from holdfast_sidecar.probes.processors import parse_load, parse_stat
 from holdfast_sidecar.probes.rooms import Rooms, RoomsProbe
-from holdfast_sidecar.probes.runner import ProbeRunner
+from holdfast_sidecar.probes.runner import ProbeHealth, ProbeRunner
 from holdfast_sidecar.probes.tallies import Tallies
 from holdfast_sidecar.probes.tasks import StuckRanks, read_hung_tasks
 from holdfast_sidecar.readings.host import HostReading, Storage
-from holdfast_sidecar.readings.machine import ProbeHealth
 from holdfast_sidecar.settings import HostSettings
 
 

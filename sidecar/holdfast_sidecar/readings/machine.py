@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.kernel_events import KernelEvents
+from holdfast_sidecar.probes.runner import ProbeHealth
 from holdfast_sidecar.readings.fabric import FabricReading, PciReading, TcpReading
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.gpu_events import GpuEvents
@@ -15,18 +16,6 @@ from holdfast_sidecar.readings.network import NetworkReading
 from holdfast_sidecar.readings.round_trips import RoundTrips
 from holdfast_sidecar.readings.standing import Standing
 from holdfast_sidecar.readings.xids import XidReading
-
-
-@dataclass(frozen=True)
-class ProbeHealth:
-    """How a probe fares. Times are monotonic seconds."""
-
-    name: str
-    is_up: bool
-    failures: int
-    duration_s: float
-    error: str = ""
-    failing_since_s: float = 0.0
 
 
 @dataclass(frozen=True)

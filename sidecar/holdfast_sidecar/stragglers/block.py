@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 
 from holdfast_sidecar.records.steps import StepLine
-from holdfast_sidecar.stragglers.frame import Frame, Rare
-from holdfast_sidecar.stragglers.own_time import LONGEST_US
+from holdfast_sidecar.stragglers.frame import LONGEST_US, Frame, Rare
 
 FEWEST = 0.5
 """A rank that told of fewer of the block's steps than that is left out: a mean over other steps

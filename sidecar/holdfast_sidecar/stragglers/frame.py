@@ -10,6 +10,9 @@ from typing import NamedTuple
 
 from holdfast_sidecar.records.steps import StepLine
 
+LONGEST_US = 3_600_000_000
+"""An hour for one step: no step, but a clock that was set."""
+
 
 class Rare(NamedTuple):
     """What a rank evaluated or saved, microseconds of a step in the mean over all of a frame."""

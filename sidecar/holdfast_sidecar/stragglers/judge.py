@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast_sidecar.findings import Finding
-from holdfast_sidecar.observation import Moment
+from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.slowness import Change, Efficiency, Slowness, SlowStanding, WhatIf
 from holdfast_sidecar.records.steps import StepLine

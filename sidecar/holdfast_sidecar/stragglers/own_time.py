@@ -8,10 +8,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from holdfast_sidecar.records.steps import StepLine
-from holdfast_sidecar.stragglers.frame import Frame
-
-LONGEST_US = 3_600_000_000
-"""An hour for one step: no step, but a clock that was set."""
+from holdfast_sidecar.stragglers.frame import LONGEST_US, Frame
 
 PARTS = ("data", "transfer", "forward", "backward", "optimizer", "other")
 """Of a step, that are a rank's own work."""

@@ -15,8 +15,7 @@ from holdfast_sidecar.stragglers.frame import Excess
 from holdfast_sidecar.stragglers.place import Place
 from holdfast_sidecar.stragglers.recurring import Recurring
 from holdfast_sidecar.stragglers.spells import Kind
-from holdfast_sidecar.stragglers.suspicion import MOST_CERTAIN
-from holdfast_sidecar.stragglers.trouble import Trouble, lasts
+from holdfast_sidecar.stragglers.trouble import MOST_CERTAIN, Trouble, lasts
 from holdfast_sidecar.stragglers.witness import hear
 
 SURE = 0.9

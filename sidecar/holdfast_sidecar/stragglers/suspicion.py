@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from holdfast_sidecar.records.steps import StepLine
 from holdfast_sidecar.stragglers.change import NEWEST, Verdict
 from holdfast_sidecar.stragglers.frame import Excess
 from holdfast_sidecar.stragglers.own_time import PARTS, parts_of
+from holdfast_sidecar.stragglers.trouble import MOST_CERTAIN
 
 PARTS_SAMPLE = 64
 """Peers whose parts give the usual ones."""
@@ -17,9 +18,6 @@ PERSISTENT_S = 30.0
 PERSISTENT_STEPS = 30
 """Both: short steps make thirty in a moment, and of steps of a minute one would do."""
 
-MOST_CERTAIN: Mapping[int, float] = {2: 0.6, 3: 0.85, 4: 0.95}
-"""Ranks of a role -> at most so sure. Of two, the slower may as well be the one that is right and
-the other the one that got quicker; of three, one more odd one turns the median."""
 
 CERTAIN = 0.99
 

@@ -8,6 +8,11 @@ from dataclasses import dataclass, field
 from holdfast_sidecar.stragglers.causes import Named
 from holdfast_sidecar.stragglers.step_model import StepModel
 
+MOST_CERTAIN: Mapping[int, float] = {2: 0.6, 3: 0.85, 4: 0.95}
+"""Ranks of a role -> at most so sure. Of two, the slower may as well be the one that is right and
+the other the one that got quicker; of three, one more odd one turns the median."""
+
+
 PERSISTS_STEPS = 30
 PERSISTS_S = 30.0
 """A link, a stage or a compiler that has been slow for both is not about to pass."""

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from holdfast.identity import read_identity
-from holdfast_sidecar.assembly import Site
 from holdfast_sidecar.cli import attach_outside
 from holdfast_sidecar.cli.attach_console import Console
 from holdfast_sidecar.cli.attach_outside import OutsideWatch
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease, View
+from holdfast_sidecar.first_look import Site
 from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.outside_look import OutsideLook, OutsideRank
 from holdfast_sidecar.places import Places

@@ -16,15 +16,8 @@ from holdfast.page import (
     pack_busy,
 )
 from holdfast_sidecar.closer_look import RESTED_LOOKS, Child, CloserLook, Scrutiny, scrutinise
-from holdfast_sidecar.observation import (
-    Moment,
-    PeerRank,
-    ProcessLook,
-    RankHistory,
-    RankLook,
-    Ranks,
-    follow,
-)
+from holdfast_sidecar.observation import PeerRank, ProcessLook, RankHistory, RankLook, Ranks, follow
+from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.waiting_place import Wait, Where
 
 

@@ -16,10 +16,11 @@ from holdfast_sidecar.detectors.gate import (
 from holdfast_sidecar.detectors.gate_subject import Subject
 from holdfast_sidecar.detectors.pci_links import LinkMemory, remember_links
 from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.observation import Moment
+from holdfast_sidecar.probes.runner import ProbeHealth
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading, Signal
 from holdfast_sidecar.readings.host import HostReading, Room, Storage
-from holdfast_sidecar.readings.machine import MachineReading, ProbeHealth
+from holdfast_sidecar.readings.machine import MachineReading
+from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.gate import Exertion, GateVerdict
 from holdfast_sidecar.remedy import Remedy

@@ -10,13 +10,13 @@ import pytest
 
 from holdfast_sidecar.detectors.outside import find_outside_troubles
 from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.outside_look import (
     OutsideHistory,
     OutsideLook,
     OutsideRank,
     follow_outside,
 )
+from holdfast_sidecar.records.clock import Moment
 
 Story = Callable[[float], OutsideLook]
 

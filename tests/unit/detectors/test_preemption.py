@@ -7,8 +7,9 @@ import pytest
 from holdfast.page import Flag, Identity, Word
 from holdfast_sidecar.detectors.preemption import asked_of, find_preemption, told_to_go
 from holdfast_sidecar.findings import Kind
-from holdfast_sidecar.observation import Moment, RankHistory, RankLook, Ranks
+from holdfast_sidecar.observation import RankHistory, RankLook, Ranks
 from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.codec import encode
 
 

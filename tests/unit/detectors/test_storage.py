@@ -4,7 +4,7 @@ import pytest
 
 from holdfast_sidecar.detectors.storage import SILENT_S, find_slow_storage
 from holdfast_sidecar.findings import Kind
-from holdfast_sidecar.observation import Moment
+from holdfast_sidecar.records.clock import Moment
 
 NOW = Moment(100.0, 1100.0, "a", 0.0)
 

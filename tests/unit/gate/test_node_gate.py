@@ -7,9 +7,9 @@ from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.gate.node_gate import NodeGate
 from holdfast_sidecar.local_state import Orders
-from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading, Signal
 from holdfast_sidecar.readings.machine import MachineReading
+from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.gate import Exertion
 from holdfast_sidecar.records.node import NodeReport

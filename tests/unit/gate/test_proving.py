@@ -12,8 +12,8 @@ from holdfast_sidecar.gate.errand import Errand
 from holdfast_sidecar.gate.proving import Proving
 from holdfast_sidecar.gate.test_process import TestProcess
 from holdfast_sidecar.local_state import Orders
-from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading
+from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.gate import Exertion
 from holdfast_sidecar.records.plan import Plan

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast_sidecar.assembly import Site, assemble
+from holdfast_sidecar.assembly import assemble
+from holdfast_sidecar.first_look import Site
 from holdfast_sidecar.places import Places
 from holdfast_sidecar.probes import oom
 from holdfast_sidecar.settings import PathSettings, Settings

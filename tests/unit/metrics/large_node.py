@@ -18,7 +18,7 @@ from tests.unit.metrics.picture import (
 )
 
 from holdfast.page import Phase
-from holdfast_sidecar.gpus.energy import EnergyAccount, Point, RankEnergy
+from holdfast_sidecar.gpus.energy import EnergyAccount
 from holdfast_sidecar.gpus.ownership import Ownership, Source, Tie
 from holdfast_sidecar.gpus.view import GpuView
 from holdfast_sidecar.observation import RankHistory
@@ -26,6 +26,7 @@ from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.readings.fabric import FabricReading
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.links import LinkStory
+from holdfast_sidecar.records.performance import Point, RankEnergy
 
 
 def node_of(count: int, is_leader: bool = True) -> Picture:

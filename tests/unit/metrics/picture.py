@@ -14,7 +14,7 @@ from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.detectors.gate import Fitness, Trouble
 from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.gpus.energy import EnergyAccount, Point, RankEnergy
+from holdfast_sidecar.gpus.energy import EnergyAccount
 from holdfast_sidecar.gpus.ownership import Ownership, Source, Tie
 from holdfast_sidecar.gpus.view import GpuView
 from holdfast_sidecar.kernel_events import KernelEvents
@@ -23,6 +23,7 @@ from holdfast_sidecar.observation import RankHistory, RankLook, Ranks
 from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.picture import Cost, Picture
 from holdfast_sidecar.probes.fabric.counters import COUNTERS, EFA_COUNTERS, HW_COUNTERS
+from holdfast_sidecar.probes.runner import ProbeHealth
 from holdfast_sidecar.readings.fabric import (
     Device,
     FabricReading,
@@ -45,7 +46,7 @@ from holdfast_sidecar.readings.host import (
     Stuck,
 )
 from holdfast_sidecar.readings.links import LinkStory
-from holdfast_sidecar.readings.machine import MachineReading, ProbeHealth
+from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.readings.network import Interface, NetworkReading
 from holdfast_sidecar.readings.round_trips import RoundTrips, Trips
 from holdfast_sidecar.readings.standing import Standing
@@ -55,6 +56,7 @@ from holdfast_sidecar.records.checkpoint import CheckpointOrder, CheckpointTally
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.performance import Point, RankEnergy
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.quarantine import Quarantine
 from holdfast_sidecar.records.rank import RankReport

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast_sidecar.assembly import Site, assemble
+from holdfast_sidecar.assembly import assemble
+from holdfast_sidecar.first_look import Site
 from holdfast_sidecar.nvml.probe import GpuProbe
 from holdfast_sidecar.places import Places
 from holdfast_sidecar.probes import hardware, rooms

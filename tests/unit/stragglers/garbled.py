@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from bench.stragglers.scenario import Layout, Scenario
 from bench.stragglers.simulated_job import SimulatedJob
 
-from holdfast_sidecar.observation import Moment
+from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.slowness import Slowness, SlowStanding
 from holdfast_sidecar.records.steps import StepLine, parse

@@ -10,7 +10,7 @@ from bench.stragglers.simulated_job import SimulatedJob
 from tests.unit.stragglers.simulated import EIGHT
 
 from holdfast_sidecar.findings import Finding
-from holdfast_sidecar.observation import Moment
+from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.slowness import Cause, SlowStanding
 from holdfast_sidecar.stragglers.judge import Judge
 

@@ -9,7 +9,7 @@ from holdfast_sidecar.detectors.gpus.sharing import find_shared_gpus
 from holdfast_sidecar.detectors.gpus.throttling import find_throttled_gpus
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.gpus.scene import GpuScene
-from holdfast_sidecar.observation import Moment
+from holdfast_sidecar.records.clock import Moment
 
 
 def judge_states(scene: GpuScene, moment: Moment) -> list[Finding]:

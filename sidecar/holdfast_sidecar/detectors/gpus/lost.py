@@ -9,8 +9,8 @@ from holdfast_sidecar.detectors.gpus.naming import about, named
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.gpus.recovery import ACTIONS, NOTHING, RecoveryAction
 from holdfast_sidecar.gpus.scene import GpuScene
-from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.gpu import Gpu, Signal
+from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.remedy import Remedy
 
 WHEN_LOST = Remedy.REBOOT_NODE

@@ -5,8 +5,8 @@ from __future__ import annotations
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.gpus.ownership import Source, Tie
 from holdfast_sidecar.gpus.scene import GpuScene
-from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.gpu import Gpu
+from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.remedy import Remedy
 
 

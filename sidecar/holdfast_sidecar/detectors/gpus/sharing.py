@@ -14,8 +14,8 @@ from holdfast_sidecar.gpus.history import unclaimed_bytes
 from holdfast_sidecar.gpus.ownership import is_of
 from holdfast_sidecar.gpus.processes import Company, Process
 from holdfast_sidecar.gpus.scene import GpuScene
-from holdfast_sidecar.observation import Moment
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading, GpuUser
+from holdfast_sidecar.records.clock import Moment
 
 STAYS_S = 10.0
 """Ranks of an attempt that was ended keep their GPUs for seconds, and tools look in for less."""
