@@ -19,12 +19,11 @@ from pathlib import Path
 import pytest
 import redis
 
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.settings import BadInput, RedisSettings
 from holdfast_sidecar.coordination.connection import connect, open_store
 from holdfast_sidecar.coordination.redis_store import RedisStore
 from holdfast_sidecar.server.binary import find_binary
 from holdfast_sidecar.server.parent_death import die_with
-from holdfast_sidecar.settings import RedisSettings
 
 BARE = ("--save", "", "--appendonly", "no")
 

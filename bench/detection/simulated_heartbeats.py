@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from bench.benchmark import Sample
+from holdfast_sidecar.config.settings import SidecarSettings
 from holdfast_sidecar.decisions.absence import (
     ROUNDS,
     Witnesses,
@@ -23,7 +24,6 @@ from holdfast_sidecar.readings.round_trips import LifeSign
 from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.settings import SidecarSettings
 
 NEVER = float("inf")
 

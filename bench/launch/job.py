@@ -19,7 +19,7 @@ from bench.launch.contestants import HOLDFAST, Contestant, Scenario, environment
 from bench.launch.processes import Launched, kill_marked
 from bench.launch.redis_server import RedisServer
 from bench.launch.steps import Event, parse_event
-from holdfast_sidecar.settings import PathSettings
+from holdfast_sidecar.config.settings import PathSettings
 
 LOOK_S = 0.02
 """How often the ranks' lines are read; times come from the lines, so this only delays the fault."""

@@ -13,13 +13,13 @@ import torch
 from torch.distributed.elastic.rendezvous import RendezvousHandler, RendezvousParameters
 
 from holdfast_sidecar import __version__
+from holdfast_sidecar.config.settings import RedisSettings, Settings
 from holdfast_sidecar.coordination.connection import open_store
 from holdfast_sidecar.launcher.ownership import new_incarnation
 from holdfast_sidecar.launcher.plan_watch import PlanWatch
 from holdfast_sidecar.launcher.rendezvous import HoldfastRendezvous
 from holdfast_sidecar.launcher.reporting import Reporter
 from holdfast_sidecar.records.agent import AgentReport
-from holdfast_sidecar.settings import RedisSettings, Settings
 
 JOIN_LIMIT_S = 60.0
 

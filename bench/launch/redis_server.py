@@ -9,7 +9,7 @@ from pathlib import Path
 import redis
 
 from bench.benchmark import NotRun
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.server.binary import find_binary
 
 START_LIMIT_S = 10.0

@@ -8,7 +8,7 @@ import time
 
 from bench.benchmark import NotRun, Sample
 from bench.telemetry.fakes import WatchedNode
-from holdfast_sidecar.settings import GpuSettings
+from holdfast_sidecar.config.settings import GpuSettings
 
 WARMED_UP_S = 5.0
 TOLD_WITHIN_S = 30.0

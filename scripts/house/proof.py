@@ -84,6 +84,12 @@ class _Plain(ast.NodeTransformer):
         self.generic_visit(node)
         return node
 
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        """A folder above the module: how many are between them depends on where it lies."""
+        self.generic_visit(node)
+        is_above = isinstance(node.value, ast.Attribute) and node.value.attr == "parents"
+        return node.value if is_above else node
+
     def visit_Name(self, node: ast.Name) -> ast.expr:
         return ast.Name(self._was.get(node.id, node.id), node.ctx)
 

@@ -13,6 +13,7 @@ from holdfast_sidecar.attention import Attention
 from holdfast_sidecar.boot import read_boot
 from holdfast_sidecar.checkpoints.parts import NodePart
 from holdfast_sidecar.chronicle import Chronicle
+from holdfast_sidecar.config.redaction import own_secrets
 from holdfast_sidecar.coordination.store import Store
 from holdfast_sidecar.coordinator import Coordinator, NodeIdentity, RoundTripWitness
 from holdfast_sidecar.deathwatch.watch import DeathWatch
@@ -22,7 +23,6 @@ from holdfast_sidecar.desk.questions import Errand
 from holdfast_sidecar.desk.storage_desk import StorageDesk
 from holdfast_sidecar.desk.writer_process import WriterProcess
 from holdfast_sidecar.echo.node_echo import Echo, NodeEcho
-from holdfast_sidecar.evidence.own_secrets import own_secrets
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.fence import FenceFile

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from holdfast.identity import ProcessIdentity
+from holdfast_sidecar.config.settings import OVERSLEPT_S, NumbersSettings
 from holdfast_sidecar.observation import RankHistory, RankLook, follow
-from holdfast_sidecar.settings import OVERSLEPT_S, NumbersSettings
 
 
 @dataclass

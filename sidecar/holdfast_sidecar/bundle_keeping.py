@@ -15,6 +15,8 @@ from pathlib import Path
 from holdfast import page
 from holdfast_sidecar import __version__
 from holdfast_sidecar.actions.runner import ActionRunner
+from holdfast_sidecar.config.paths import NAME, Places
+from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions.restart import PLANNED
@@ -29,13 +31,11 @@ from holdfast_sidecar.evidence.archive import archive_of, pack
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.pages import RankPage
-from holdfast_sidecar.places import NAME, Places
 from holdfast_sidecar.probes.kernel_lines import read_kernel_lines
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.threads import start_thread
 
 CONCLUDE_S = 2.0

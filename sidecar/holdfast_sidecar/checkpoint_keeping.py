@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 
 from holdfast_sidecar.checkpoint_orders import CheckpointOrders, Storage
 from holdfast_sidecar.checkpoint_outcomes import of_run, with_ended, with_skipped
+from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.coordination.keys import TALLY, Section
 from holdfast_sidecar.coordination.store import Lease, Store
 from holdfast_sidecar.decisions import (
@@ -31,7 +32,6 @@ from holdfast_sidecar.desk.asked_storage import Unanswered
 from holdfast_sidecar.records.checkpoint import CheckpointOrder
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.stopwatch import Stopwatch
 
 log = logging.getLogger(__name__)

@@ -11,12 +11,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast.own_directory import make_closed
-from holdfast_sidecar.listing import find
-from holdfast_sidecar.places import NAME, Places
+from holdfast_sidecar.config.paths import NAME, Places, find
+from holdfast_sidecar.config.settings import EvidenceSettings
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.incident import WITHHELD, Incident, with_what_was_known
 from holdfast_sidecar.remains import remove_old_remains
-from holdfast_sidecar.settings import EvidenceSettings
 
 RECORD = "incident.json"
 

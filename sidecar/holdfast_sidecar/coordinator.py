@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
 from holdfast_sidecar import __version__
+from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.coordination.exchange_guard import ExchangeGuard
 from holdfast_sidecar.coordination.keys import ENDED_TTL_S, RUNNING_TTL_S, Section
 from holdfast_sidecar.coordination.own_report import OwnReport
@@ -64,7 +65,6 @@ from holdfast_sidecar.records.plan import TERMINAL, Plan
 from holdfast_sidecar.records.slowness import SlowStanding
 from holdfast_sidecar.records.snapshot import AttemptKey, PeerOrder, SnapshotOrder, SnapshotReport
 from holdfast_sidecar.records.trace import TraceOrder
-from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.stopwatch import SharedClock, Stopwatch
 from holdfast_sidecar.threads import start_thread
 

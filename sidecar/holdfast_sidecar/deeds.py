@@ -20,6 +20,8 @@ from holdfast_sidecar.actions.releasing import release
 from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.bundle_keeping import BundleKeeping
 from holdfast_sidecar.chronicle import Chronicle
+from holdfast_sidecar.config.paths import NAME, Places
+from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.decisions.modes import mode_of_job
 from holdfast_sidecar.decisions.restart import PLANNED
@@ -30,11 +32,9 @@ from holdfast_sidecar.kernel_files import KernelTrees
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import RankHistory
 from holdfast_sidecar.pages import Pages, RankPage
-from holdfast_sidecar.places import NAME, Places
 from holdfast_sidecar.probes.kernel_lines import read_kernel_lines
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.quarantine import HookRun
-from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.tracing.node_traces import NodeTraces
 
 logger = logging.getLogger(__name__)

@@ -6,14 +6,13 @@ import logging
 import time
 from dataclasses import dataclass
 
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.boot import read_boot
-from holdfast_sidecar.listening import parse_listen
+from holdfast_sidecar.config.addresses import is_loopback, parse_listen, told_address
+from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.settings import BadInput, Settings
 from holdfast_sidecar.live.silence import PATIENCE_S
 from holdfast_sidecar.live_page import LivePage
 from holdfast_sidecar.live_telling import LiveTelling
-from holdfast_sidecar.places import Places
-from holdfast_sidecar.reach import is_loopback, told_address
 from holdfast_sidecar.serving.discovery_route import DiscoveryRoute
 from holdfast_sidecar.serving.exporter import Exporter
 from holdfast_sidecar.serving.health_route import HealthRoute
@@ -23,7 +22,6 @@ from holdfast_sidecar.serving.protection import open_protection
 from holdfast_sidecar.serving.server import Server
 from holdfast_sidecar.serving.target_file import TargetFile
 from holdfast_sidecar.serving.targets import Targets
-from holdfast_sidecar.settings import Settings
 
 logger = logging.getLogger(__name__)
 

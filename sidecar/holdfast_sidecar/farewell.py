@@ -19,7 +19,7 @@ from holdfast_sidecar.actions.sweeping import (
     remove_shared_memory,
     unowned,
 )
-from holdfast_sidecar.places import Places
+from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.probes.launcher import LauncherWatch
 from holdfast_sidecar.server.embedded import remove_files
 

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.boot import read_boot
+from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.settings import BadInput, Settings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable
 from holdfast_sidecar.decisions.liveness import COUNTED_BEATS, Heartbeats
@@ -19,10 +20,8 @@ from holdfast_sidecar.decisions.namesake import (
     refusal,
     who_watches,
 )
-from holdfast_sidecar.places import Places
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.snapshots.slot_files import NAMED
 from holdfast_sidecar.snapshots.slot_memory import SlotMemory
 

@@ -13,12 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.own_directory import make_closed
+from holdfast_sidecar.config.paths import JOB_RECORD, Places, find
 from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.decisions.requeueing import going_on
 from holdfast_sidecar.findings import Kind
-from holdfast_sidecar.listing import find
 from holdfast_sidecar.performance_seen import in_brief, losses_of, summed
-from holdfast_sidecar.places import JOB_RECORD, Places
 from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.node import NodeReport

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from holdfast_sidecar.checkpoint_keeping import CheckpointKeeping
 from holdfast_sidecar.checkpoint_orders import Storage
 from holdfast_sidecar.checkpoints.ledger import NothingResumable
+from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease, Store, View
 from holdfast_sidecar.decisions import preemption
@@ -39,7 +40,6 @@ from holdfast_sidecar.peer_keeping import PeerKeeping
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import TERMINAL, Plan, Requeues
-from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.snapshot_keeping import SnapshotKeeping
 from holdfast_sidecar.stopwatch import Stopwatch
 from holdfast_sidecar.trace_keeping import TraceKeeping

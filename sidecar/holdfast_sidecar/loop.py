@@ -19,6 +19,7 @@ from holdfast_sidecar.attached import obeyed
 from holdfast_sidecar.attention import Attention
 from holdfast_sidecar.closer_look import Scrutiny
 from holdfast_sidecar.collective_trace import RankTrace
+from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.deathwatch.watch import NoDeathWatch
 from holdfast_sidecar.deeds import Deeds
@@ -62,7 +63,6 @@ from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.snapshot import SnapshotReport
-from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.slowness_attention import OwnNode, SlownessAttention
 
 logger = logging.getLogger(__name__)

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from holdfast_sidecar.config.settings import PolicySettings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions.cluster import parse_cluster
@@ -18,7 +19,6 @@ from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.gate import Exertion, GateVerdict
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.quarantine import Quarantine
-from holdfast_sidecar.settings import PolicySettings
 from holdfast_sidecar.standing import NodeStanding, judge
 
 AWAY, LEFT, OUTSIDE, SPARE, UNFIT, WAITING = "away", "left", "outside", "spare", "unfit", "waiting"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from holdfast.page import Record, RecordFlag
-from holdfast_sidecar.settings import NumbersSettings
+from holdfast_sidecar.config.settings import NumbersSettings
 
 WINDOW = 128
 """Values that say what is usual: enough for a steady median, few enough to follow a falling loss.

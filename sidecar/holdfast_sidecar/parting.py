@@ -16,6 +16,7 @@ from pathlib import Path
 from holdfast.owned import owned_file
 from holdfast.removing import unlink
 from holdfast_sidecar.checkpoints.directory import checkpoint_url
+from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.decisions.checkpointing import last_step
 from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS, onset_of, trusted_now
@@ -29,7 +30,6 @@ from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import TERMINAL, Plan
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.snapshot import SnapshotReport
-from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.staying import (
     TELLING,
     WRITING,

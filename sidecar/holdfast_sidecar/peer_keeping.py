@@ -12,6 +12,7 @@ import logging
 import secrets
 from collections.abc import Callable
 
+from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.coordination.store import Lease, Store
 from holdfast_sidecar.decisions import checkpointing, peering, snapshotting
@@ -19,7 +20,6 @@ from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.snapshot import AttemptKey, PeerOrder
-from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.stopwatch import Stopwatch
 
 log = logging.getLogger(__name__)

@@ -6,17 +6,17 @@ import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from holdfast_sidecar.config.settings import CheckpointSettings, CostSettings, PolicySettings
 from holdfast_sidecar.detectors.gate import Fitness
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.gpus.view import GpuView
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import Ranks
 from holdfast_sidecar.peers.tally import PeerCounts
-from holdfast_sidecar.probes.runner import ProbeHealth
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.node import ProbeHealth
 from holdfast_sidecar.records.snapshot import SnapshotReport
-from holdfast_sidecar.settings import CheckpointSettings, CostSettings, PolicySettings
 
 
 @dataclass(frozen=True)

@@ -17,15 +17,15 @@ from holdfast.owned import owned_file
 from holdfast.page import PAGE_SIZE
 from holdfast.removing import unlink
 from holdfast.storage import Unusable, is_url, open_folder
-from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.own_places import FULL, TAKES_NOTHING
-from holdfast_sidecar.places import (
+from holdfast_sidecar.config.paths import (
+    FULL,
+    TAKES_NOTHING,
     passing_state_root,
     shm_root,
     state_root,
     usual_state_root,
 )
-from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.config.settings import BadInput, Settings
 from holdfast_sidecar.snapshots.room import is_small, least_reserve
 
 _OWN_FILES = 4

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from holdfast.owned import owned_file
 from holdfast.removing import rmtree, unlink
+from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.settings import EvidenceSettings
 from holdfast_sidecar.evidence.archive import archive_of
-from holdfast_sidecar.places import Places
-from holdfast_sidecar.settings import EvidenceSettings
 
 ATTEMPTS_KEPT = 5
 """Stack dumps as the ranks wrote them. What matters of them is copied to the incident, so they

@@ -14,10 +14,9 @@ from pathlib import Path
 from holdfast.identity import read_identity
 from holdfast.owned import owned_file
 from holdfast.removing import rmdir, unlink
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.paths import Places, make_state, open_shm_of_job
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.decisions.namesake import HANDOVER_S
-from holdfast_sidecar.own_places import make_state, open_shm_of_job
-from holdfast_sidecar.places import Places
 
 log = logging.getLogger(__name__)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from holdfast_sidecar.config.settings import CostSettings
 from holdfast_sidecar.records.performance import Performance
 from holdfast_sidecar.records.slowness import Cause, Change, Slowness, WhatIf
-from holdfast_sidecar.settings import CostSettings
 from holdfast_sidecar.span import span
 from holdfast_sidecar.stragglers.cost import money
 

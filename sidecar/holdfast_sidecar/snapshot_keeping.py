@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.coordination.store import Lease, Store
 from holdfast_sidecar.decisions.cluster import Cluster
@@ -12,7 +13,6 @@ from holdfast_sidecar.decisions.snapshotting import decide_rhythm
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.snapshot import SnapshotOrder
-from holdfast_sidecar.settings import Settings
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.settings import BadInput
 
 PATIENCE_S = 3.0
 """What an earlier job of this machine leaves behind is gone by then."""

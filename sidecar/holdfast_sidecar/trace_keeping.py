@@ -9,6 +9,7 @@ import dataclasses
 import logging
 from collections.abc import Callable
 
+from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.coordination.store import Lease, Store
 from holdfast_sidecar.decisions import checkpointing, tracing
@@ -19,7 +20,6 @@ from holdfast_sidecar.records.request import Request
 from holdfast_sidecar.records.slowness import SlowStanding
 from holdfast_sidecar.records.trace import TraceOrder
 from holdfast_sidecar.roles import read_roles
-from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.stopwatch import Stopwatch
 from holdfast_sidecar.stragglers.places import find_places
 

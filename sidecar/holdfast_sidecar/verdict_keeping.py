@@ -10,6 +10,7 @@ import logging
 from collections.abc import Sequence
 
 from holdfast_sidecar.checkpoint_orders import Storage
+from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease, Store
 from holdfast_sidecar.decisions import probation
@@ -18,7 +19,6 @@ from holdfast_sidecar.desk.asked_storage import Unanswered
 from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Candidate, Plan
-from holdfast_sidecar.settings import CheckpointSettings
 from holdfast_sidecar.stopwatch import Stopwatch
 
 log = logging.getLogger(__name__)

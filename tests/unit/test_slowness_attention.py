@@ -10,6 +10,7 @@ from typing import Any
 from tests.unit.detectors.scene import history, identity, look, record
 from tests.unit.telling.slow_job import SLOW, slow
 
+from holdfast_sidecar.config.settings import StragglerSettings
 from holdfast_sidecar.coordination.store import Lease
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.gpus.ownership import Ownership
@@ -20,7 +21,6 @@ from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.slowness import Slowness, SlowStanding
 from holdfast_sidecar.records.steps import StepLine, parse
-from holdfast_sidecar.settings import StragglerSettings
 from holdfast_sidecar.slowness_attention import OwnNode, SlownessAttention
 from holdfast_sidecar.stragglers.place import Place
 

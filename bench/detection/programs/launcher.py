@@ -10,6 +10,8 @@ import os
 import secrets
 
 from holdfast_sidecar import __version__
+from holdfast_sidecar.config.paths import places
+from holdfast_sidecar.config.settings import PathSettings, RedisSettings, SidecarSettings
 from holdfast_sidecar.coordination.connection import open_store
 from holdfast_sidecar.launcher.plan_watch import PlanWatch
 from holdfast_sidecar.launcher.reporting import Reporter
@@ -21,9 +23,7 @@ from holdfast_sidecar.launcher.standing import (
     while_joining,
     while_running,
 )
-from holdfast_sidecar.places import places
 from holdfast_sidecar.records.agent import AgentReport
-from holdfast_sidecar.settings import PathSettings, RedisSettings, SidecarSettings
 
 LOOK_S = 1.0
 

@@ -29,12 +29,12 @@ from holdfast_sidecar.actions.suspects import (
     letter,
     state_of,
 )
+from holdfast_sidecar.config.redaction import Redaction
 from holdfast_sidecar.evidence.kept import Kept, is_kept, write_file, write_kept
 from holdfast_sidecar.evidence.rank_facts import RankFacts
 from holdfast_sidecar.evidence.stacks import main_thread, place
 from holdfast_sidecar.kernel_files import read_if_any
 from holdfast_sidecar.pages import RankPage
-from holdfast_sidecar.redaction import Redaction
 
 ANSWER_S = 0.5
 """faulthandler answers within some 1 ms even while the GIL is held, the flight recorder within a

@@ -20,10 +20,10 @@ from typing import IO
 from holdfast import environment
 from holdfast.ending_processes import signal_group
 from holdfast.permit import own_group
-from holdfast_sidecar import hook_command
 from holdfast_sidecar.actions.runner import ActionRunner
+from holdfast_sidecar.config import timeouts
+from holdfast_sidecar.config.settings import NodesSettings
 from holdfast_sidecar.records.quarantine import DONE, HookRun
-from holdfast_sidecar.settings import NodesSettings
 
 logger = logging.getLogger(__name__)
 
@@ -117,12 +117,12 @@ def words_of(run: HookRun, settings: NodesSettings) -> list[str]:
     """The command, word by word. Raises ValueError where it can't be split, or is empty."""
     command = settings.on_quarantine if run.event == "quarantine" else settings.on_return
     given = {"node": run.node, "reason": run.reason, "gpu": run.gpu, "remedy": run.remedy}
-    return [_filled(word, given) for word in hook_command.split(command)]
+    return [_filled(word, given) for word in timeouts.split(command)]
 
 
 def _filled(word: str, given: Mapping[str, str]) -> str:
     """In one go: what is put in is not looked through for more to put in."""
-    filled = hook_command.PLACE.sub(lambda place: _plain(given[place[1]]), word)
+    filled = timeouts.PLACE.sub(lambda place: _plain(given[place[1]]), word)
     if filled.startswith("-") and not word.startswith("-"):
         raise ValueError(f"{filled!r} would be read as an option")
     return filled

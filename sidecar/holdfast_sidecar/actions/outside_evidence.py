@@ -12,11 +12,11 @@ from pathlib import Path
 from holdfast.own_directory import make_closed
 from holdfast_sidecar.actions.kernel_views import read_kernel_views
 from holdfast_sidecar.actions.spied_stacks import Suspect, find_spy, spy
+from holdfast_sidecar.config.redaction import Redaction
 from holdfast_sidecar.evidence.kept import Kept, write_file, write_kept
 from holdfast_sidecar.evidence.rank_facts import RankFacts, read_rank_facts
 from holdfast_sidecar.evidence.stacks import main_thread, place
 from holdfast_sidecar.outside_look import OutsideLook
-from holdfast_sidecar.redaction import Redaction
 from holdfast_sidecar.threads import start_thread
 
 PROC = Path("/proc")

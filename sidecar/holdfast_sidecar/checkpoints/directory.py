@@ -44,9 +44,9 @@ from holdfast_sidecar.checkpoints.retention import (
     remove,
     superfluous,
 )
+from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, FileFact, LedgerEntry, SavedPart
 from holdfast_sidecar.records.plan import Candidate, Plan
-from holdfast_sidecar.settings import CheckpointSettings
 
 log = logging.getLogger(__name__)
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import click
 
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli import store_away
 from holdfast_sidecar.cli.finding_the_job import FoundJob
+from holdfast_sidecar.config.paths import user_name
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
 from holdfast_sidecar.decisions.cluster import parse_cluster
-from holdfast_sidecar.home import user_name
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import TERMINAL
 from holdfast_sidecar.records.request import Request

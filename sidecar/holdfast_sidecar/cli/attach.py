@@ -13,12 +13,11 @@ from collections.abc import Mapping
 import click
 
 from holdfast import environment, foreign_launch
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.settings_options import serving_options, settings_options
-from holdfast_sidecar.configuration import Effective
-from holdfast_sidecar.ladder import MODES
-from holdfast_sidecar.places import NAME, state_root
-from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.config.loading import Effective
+from holdfast_sidecar.config.paths import NAME, state_root
+from holdfast_sidecar.config.settings import BadInput, Settings
+from holdfast_sidecar.config.timeouts import MODES
 
 
 @click.command()

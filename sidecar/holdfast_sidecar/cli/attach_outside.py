@@ -18,11 +18,12 @@ from holdfast_sidecar.actions.outside_evidence import keep_outside_evidence
 from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.assembly import coordinate, open_desk
 from holdfast_sidecar.attached import obeyed
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.cli.attach_console import Console
 from holdfast_sidecar.cli.attach_store import open_attached_store
 from holdfast_sidecar.cli.attach_watch import ENDINGS, Watched, leave_on_signal, say
+from holdfast_sidecar.config.paths import NAME, places
+from holdfast_sidecar.config.settings import OVERSLEPT_S, BadInput
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordinator import Coordinator
 from holdfast_sidecar.decisions.modes import mode_of_job
@@ -41,13 +42,11 @@ from holdfast_sidecar.outside_look import (
     follow_outside,
 )
 from holdfast_sidecar.pages import open_process
-from holdfast_sidecar.places import NAME, places
 from holdfast_sidecar.probes.outside import OutsideProbe, find_ranks
 from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.settings import OVERSLEPT_S
 from holdfast_sidecar.sidecar_record import SidecarRecord, lock_node, write_record
 from holdfast_sidecar.threads import start_thread
 

@@ -15,15 +15,14 @@ import click
 
 from holdfast.owned import owned_file
 from holdfast.removing import rmdir, unlink
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.finding_the_job import answers, read_records
+from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.settings import BadInput, RedisSettings
 from holdfast_sidecar.coordination.connection import open_store
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.coordination.store import Store
-from holdfast_sidecar.places import Places
 from holdfast_sidecar.server.embedded import start_server
 from holdfast_sidecar.server.keeping import KeptServer
-from holdfast_sidecar.settings import RedisSettings
 
 
 @dataclass

@@ -14,17 +14,15 @@ from holdfast.owned import owned_file
 from holdfast.removing import unlink
 from holdfast_sidecar.actions.sweeping import remove_shared_memory
 from holdfast_sidecar.assembly import assemble, coordinate, open_desk
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.attach_console import Console
 from holdfast_sidecar.cli.attach_store import open_attached_store
 from holdfast_sidecar.collecting import collect_seldom
+from holdfast_sidecar.config.paths import hold_shm, places
+from holdfast_sidecar.config.settings import BadInput, Settings
 from holdfast_sidecar.exporting import open_exporter
 from holdfast_sidecar.first_look import Site, await_place
-from holdfast_sidecar.own_places import hold_shm
 from holdfast_sidecar.picture import Picture
-from holdfast_sidecar.places import places
 from holdfast_sidecar.serving.exporter import Exporter
-from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.sidecar_record import SidecarRecord, lock_node, write_record
 from holdfast_sidecar.threads import start_needed_thread
 

@@ -8,9 +8,8 @@ import click
 
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.table import table
-from holdfast_sidecar.configuration import DEFAULT, Effective, flatten
-from holdfast_sidecar.coordination.address import describe
-from holdfast_sidecar.setting_values import Value, write_value
+from holdfast_sidecar.config.addresses import describe
+from holdfast_sidecar.config.loading import DEFAULT, Effective, Value, flatten, write_value
 
 
 @click.command()

@@ -15,9 +15,9 @@ from typing import Any
 
 import click
 
-from holdfast_sidecar.bad_input import EXIT_CODE, BadInput
 from holdfast_sidecar.cli.stack_page import stack_page
 from holdfast_sidecar.cli.table import BAD, GOOD, paint, table
+from holdfast_sidecar.config.settings import EXIT_CODE, BadInput
 from holdfast_sidecar.demo.fake_nvml.build import CompilerMissingError
 from holdfast_sidecar.demo.fake_nvml.layout import MOST_GPUS
 from holdfast_sidecar.demo.hardware.outcome import Verdict as HardwareVerdict

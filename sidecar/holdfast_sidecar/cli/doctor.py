@@ -13,7 +13,9 @@ import click
 
 from holdfast_sidecar.cli.settings_options import read_options
 from holdfast_sidecar.cli.table import BAD, DOUBTFUL, GOOD, paint, table
-from holdfast_sidecar.configuration import Effective, read_seconds
+from holdfast_sidecar.config.loading import Effective, read_seconds
+from holdfast_sidecar.config.paths import state_root
+from holdfast_sidecar.config.timeouts import Surroundings
 from holdfast_sidecar.examination.check import FAIL, NOTE, OK, WARN, Check
 from holdfast_sidecar.examination.directories import check_directories
 from holdfast_sidecar.examination.fabric import check_fabric
@@ -31,9 +33,7 @@ from holdfast_sidecar.examination.software import check_software
 from holdfast_sidecar.examination.surroundings import read_surroundings
 from holdfast_sidecar.examination.timeouts import check_timeouts
 from holdfast_sidecar.examination.torchrun import check_torchrun
-from holdfast_sidecar.foreign_ladder import Surroundings
 from holdfast_sidecar.kernel_files import KernelTrees
-from holdfast_sidecar.places import state_root
 from holdfast_sidecar.probes.fabric.selection import Selection
 
 COLOURS = {OK: GOOD, NOTE: "", WARN: DOUBTFUL, FAIL: BAD}

@@ -12,7 +12,6 @@ import time
 import click
 
 from holdfast import environment
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli import slow_page
 from holdfast_sidecar.cli.job_twice import one_job
 from holdfast_sidecar.cli.kept_here import bundles, failures
@@ -20,7 +19,8 @@ from holdfast_sidecar.cli.performance_recall import recall_performance
 from holdfast_sidecar.cli.recollection import choose, evidence_files, recall, remark
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.story_page import page, plain
-from holdfast_sidecar.configuration import Effective
+from holdfast_sidecar.config.loading import Effective
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.story import Story, tell
 
 

@@ -12,15 +12,12 @@ from typing import Any
 import click
 from redis.exceptions import RedisError
 
-from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.configuration import Effective
+from holdfast_sidecar.config.loading import Effective
+from holdfast_sidecar.config.paths import NAME, find, read_own_file, shm_root, state_root
+from holdfast_sidecar.config.settings import BadInput, RedisSettings
 from holdfast_sidecar.coordination.connection import connect, describe, open_store
 from holdfast_sidecar.coordination.keys import Keys, Section
 from holdfast_sidecar.coordination.redis_store import RedisStore
-from holdfast_sidecar.listing import find
-from holdfast_sidecar.own_places import read_own_file
-from holdfast_sidecar.places import NAME, shm_root, state_root
-from holdfast_sidecar.settings import RedisSettings
 
 RECORD = "server.json"
 """Name of `places.Places.server_record`."""

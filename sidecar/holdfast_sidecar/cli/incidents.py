@@ -11,7 +11,7 @@ from holdfast import environment
 from holdfast_sidecar.cli.recollection import recall_all, remark
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.story_page import listing, plain
-from holdfast_sidecar.configuration import Effective
+from holdfast_sidecar.config.loading import Effective
 from holdfast_sidecar.story import tell
 
 

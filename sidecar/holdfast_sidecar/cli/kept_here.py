@@ -8,10 +8,10 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from holdfast_sidecar.config.paths import find
 from holdfast_sidecar.evidence.aftermath import FIRST_ERROR
 from holdfast_sidecar.evidence.archive import SUFFIX
 from holdfast_sidecar.evidence.first_error import Failure, Sign, confidence, order
-from holdfast_sidecar.listing import find
 from holdfast_sidecar.span import span
 from holdfast_sidecar.story import Story
 

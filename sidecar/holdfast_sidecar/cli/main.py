@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import click
 
 from holdfast_sidecar import __version__
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.settings import BadInput
 
 COMMANDS = {
     "run": "Start a training script on this node as torchrun would, and keep it running.",

@@ -6,7 +6,6 @@ import time
 
 import click
 
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.asking import ask, confirm_job, look_up, yes_option
 from holdfast_sidecar.cli.finding_the_job import FoundJob, find_job
 from holdfast_sidecar.cli.nodes.options import job_option
@@ -16,7 +15,8 @@ from holdfast_sidecar.cli.restart import look as look_at_restart
 from holdfast_sidecar.cli.restart import save_first
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.wishes import LOST, Settled, follow, refuse, take_back
-from holdfast_sidecar.configuration import Effective, read_seconds
+from holdfast_sidecar.config.loading import Effective, read_seconds
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.coordination.store import Store
 from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.decisions.draining import DRAIN, RETURN

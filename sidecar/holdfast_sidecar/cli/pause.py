@@ -7,12 +7,12 @@ import time
 import click
 
 from holdfast import environment
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.asking import ask, confirm_job, look_up, yes_option
 from holdfast_sidecar.cli.finding_the_job import find_job
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.wishes import LOST, Settled, follow, refuse, running_plan, take_back
-from holdfast_sidecar.configuration import Effective, read_seconds
+from holdfast_sidecar.config.loading import Effective, read_seconds
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.span import span
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import click
 
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.chronicle import newest_job, read_incidents
 from holdfast_sidecar.cli import store_away
 from holdfast_sidecar.cli.finding_the_job import (
@@ -20,12 +19,12 @@ from holdfast_sidecar.cli.finding_the_job import (
     find_job,
     find_names,
 )
-from holdfast_sidecar.configuration import Effective
+from holdfast_sidecar.config.loading import Effective
+from holdfast_sidecar.config.paths import find, state_root
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.job_record import JobRecord, newest_ended, newest_record, read_record
-from holdfast_sidecar.listing import find
-from holdfast_sidecar.places import state_root
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import TERMINAL, Plan
 from holdfast_sidecar.standing import exists, incidents

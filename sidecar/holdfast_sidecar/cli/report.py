@@ -9,15 +9,14 @@ from pathlib import Path
 import click
 
 from holdfast import environment
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli import account_page, report_page
 from holdfast_sidecar.cli.job_twice import one_job
 from holdfast_sidecar.cli.performance_recall import Recalled, recall_performance
 from holdfast_sidecar.cli.report_html.page import page as html_page
 from holdfast_sidecar.cli.settings_options import settings_options
-from holdfast_sidecar.configuration import Effective
+from holdfast_sidecar.config.loading import Effective
+from holdfast_sidecar.config.settings import BadInput, CostSettings
 from holdfast_sidecar.goodput.summary import Summary, plain, sum_up
-from holdfast_sidecar.settings import CostSettings
 from holdfast_sidecar.slow_words import hours_of
 
 

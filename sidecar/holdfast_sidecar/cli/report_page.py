@@ -13,10 +13,10 @@ from holdfast_sidecar.cli.memory_table import memory_table, plain_memory
 from holdfast_sidecar.cli.performance_recall import Recalled
 from holdfast_sidecar.cli.rank_bars import OWN
 from holdfast_sidecar.cli.slow_page import NOT_JUDGED
+from holdfast_sidecar.config.settings import CostSettings
 from holdfast_sidecar.performance_seen import lines_of, losses_of, median_us
 from holdfast_sidecar.records.performance import Performance
 from holdfast_sidecar.records.slowness import Efficiency
-from holdfast_sidecar.settings import CostSettings
 from holdfast_sidecar.slow_words import changed, counted, exact_percent, percent
 from holdfast_sidecar.span import span
 

@@ -13,7 +13,7 @@ from holdfast_sidecar.cli.finding_the_job import FoundJob, find_job
 from holdfast_sidecar.cli.progress import ProgressLine
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.wishes import LOST, Settled, follow, refuse, running_plan, take_back
-from holdfast_sidecar.configuration import Effective, read_seconds
+from holdfast_sidecar.config.loading import Effective, read_seconds
 from holdfast_sidecar.coordination.store import Store, View
 from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.decisions.going_on import goes_on_from

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from holdfast_sidecar import configuration
+from holdfast_sidecar.config import loading
 
 FLAGS = {
     "redis": "redis.url",
@@ -21,7 +21,7 @@ Command = Callable[..., Any]
 
 def settings_options(command: Command) -> Command:
     """Add --redis…, --policy and --set; pass the command `effective: configuration.Effective`."""
-    return _with_options(command, configuration.load)
+    return _with_options(command, loading.load)
 
 
 def serving_options(command: Command) -> Command:
@@ -41,10 +41,10 @@ def serving_options(command: Command) -> Command:
 
 def read_options(command: Command) -> Command:
     """The same for a command that judges for itself whether the settings fit together."""
-    return _with_options(command, configuration.read)
+    return _with_options(command, loading.read)
 
 
-def _with_options(command: Command, source: Callable[..., configuration.Effective]) -> Command:
+def _with_options(command: Command, source: Callable[..., loading.Effective]) -> Command:
     @functools.wraps(command)
     def loaded(*args: Any, policy: str | None, sets: tuple[str, ...], **given: Any) -> Any:
         flags = {name: given.pop(flag) for flag, name in FLAGS.items()}

@@ -15,11 +15,10 @@ import click
 
 from holdfast.owned import owned_file
 from holdfast.removing import unlink
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.settings_options import serving_options, settings_options
-from holdfast_sidecar.configuration import Effective
-from holdfast_sidecar.ladder import MODES
-from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.config.loading import Effective
+from holdfast_sidecar.config.settings import BadInput, Settings
+from holdfast_sidecar.config.timeouts import MODES
 
 if TYPE_CHECKING:
     from holdfast_sidecar.loop import Loop
@@ -85,11 +84,10 @@ def _watch(
     from holdfast_sidecar import precedence
     from holdfast_sidecar.assembly import assemble, coordinate, open_desk, open_echo
     from holdfast_sidecar.collecting import collect_seldom
+    from holdfast_sidecar.config.paths import NAME, open_shm, places
     from holdfast_sidecar.coordination.connection import open_store
     from holdfast_sidecar.exporting import open_exporter
     from holdfast_sidecar.first_look import Site, await_place
-    from holdfast_sidecar.own_places import open_shm
-    from holdfast_sidecar.places import NAME, places
     from holdfast_sidecar.sidecar_record import SidecarRecord, lock_node, write_record
     from holdfast_sidecar.snapshots.slot_memory import inherited_memory
     from holdfast_sidecar.threads import start_needed_thread

@@ -7,12 +7,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.finding_the_job import FoundJob
 from holdfast_sidecar.cli.store_away import living_sidecars, read_view
+from holdfast_sidecar.config.paths import find
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions.cluster import parse_cluster
-from holdfast_sidecar.listing import find
 
 
 def jobs_here(root: Path) -> Mapping[str, Sequence[str]]:

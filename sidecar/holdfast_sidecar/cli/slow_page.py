@@ -12,10 +12,10 @@ from holdfast_sidecar.cli.columns import wrapped
 from holdfast_sidecar.cli.performance_recall import Recalled
 from holdfast_sidecar.cli.rank_bars import bars
 from holdfast_sidecar.cli.table import BAD, GOOD, paint
+from holdfast_sidecar.config.settings import CostSettings
 from holdfast_sidecar.records.performance import Performance, RankSteps
 from holdfast_sidecar.records.slowness import Slowness, SlowStanding
 from holdfast_sidecar.records.steps import parse
-from holdfast_sidecar.settings import CostSettings
 from holdfast_sidecar.slow_words import gpu_hours, percent
 from holdfast_sidecar.span import span
 from holdfast_sidecar.stragglers.cost import money

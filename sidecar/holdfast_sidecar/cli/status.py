@@ -19,9 +19,9 @@ from holdfast_sidecar.cli.recollection import AWAY, Remembered, remember
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.sidecar_addresses import addresses_here
 from holdfast_sidecar.cli.standing_page import page, page_url, remembered_page
-from holdfast_sidecar.configuration import Effective
+from holdfast_sidecar.config.loading import Effective
+from holdfast_sidecar.config.paths import state_root
 from holdfast_sidecar.job_record import read_record
-from holdfast_sidecar.places import state_root
 from holdfast_sidecar.standing import Standing, judge
 
 

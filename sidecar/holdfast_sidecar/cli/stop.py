@@ -17,7 +17,7 @@ from holdfast_sidecar.cli.finding_the_job import FoundJob, find_job
 from holdfast_sidecar.cli.looking_twice import look_twice
 from holdfast_sidecar.cli.progress import ProgressLine
 from holdfast_sidecar.cli.settings_options import settings_options
-from holdfast_sidecar.configuration import Effective, read_seconds
+from holdfast_sidecar.config.loading import Effective, read_seconds
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
 from holdfast_sidecar.decisions.cluster import Cluster, beats, parse_cluster
 from holdfast_sidecar.decisions.liveness import Heartbeats

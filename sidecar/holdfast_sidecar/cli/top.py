@@ -14,14 +14,14 @@ from pathlib import Path
 import click
 
 from holdfast import environment
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli import sidecar_addresses, store_away
 from holdfast_sidecar.cli.finding_the_job import FoundJob, NoSuchJob, find_job
 from holdfast_sidecar.cli.finite import FiniteRange
 from holdfast_sidecar.cli.settings_options import settings_options
-from holdfast_sidecar.configuration import Effective
+from holdfast_sidecar.config.loading import Effective
+from holdfast_sidecar.config.paths import state_root
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.live.view import LiveView
-from holdfast_sidecar.places import state_root
 from holdfast_sidecar.standing import exists
 from holdfast_sidecar.top.access import Access
 from holdfast_sidecar.top.asking import Refused, address_of

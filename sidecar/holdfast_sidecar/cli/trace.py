@@ -9,7 +9,6 @@ from collections.abc import Sequence
 import click
 
 from holdfast import environment
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.asking import ask, look_up
 from holdfast_sidecar.cli.finding_the_job import find_job
 from holdfast_sidecar.cli.settings_options import settings_options
@@ -24,7 +23,8 @@ from holdfast_sidecar.cli.wishes import (
     running_plan,
     take_back,
 )
-from holdfast_sidecar.configuration import Effective, read_seconds
+from holdfast_sidecar.config.loading import Effective, read_seconds
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.decisions import tracing
 from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.decisions.observing import attached_run

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from holdfast.owned import owned_file
 from holdfast.removing import unlink
-from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.home import expand
+from holdfast_sidecar.config.paths import expand
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.records.trace import TracedRank, TraceOrder
 
 

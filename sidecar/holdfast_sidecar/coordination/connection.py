@@ -12,15 +12,14 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from holdfast import environment as names
-from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.coordination.address import Address, describe, parse_address
+from holdfast_sidecar.config.addresses import Address, describe, parse_address
+from holdfast_sidecar.config.settings import BadInput, RedisSettings
 from holdfast_sidecar.coordination.credentials import (
     Credentials,
     find_credentials,
     refuse_visible_password,
 )
 from holdfast_sidecar.coordination.redis_store import RedisStore
-from holdfast_sidecar.settings import RedisSettings
 
 __all__ = ["connect", "describe", "open_store"]
 

@@ -12,9 +12,8 @@ from pathlib import Path
 from redis.credentials import CredentialProvider
 
 from holdfast import environment as names
-from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.coordination.address import Address, describe
-from holdfast_sidecar.settings import RedisSettings
+from holdfast_sidecar.config.addresses import Address, describe
+from holdfast_sidecar.config.settings import BadInput, RedisSettings
 
 
 class Credentials(CredentialProvider):

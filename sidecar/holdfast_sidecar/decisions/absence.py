@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from holdfast_sidecar.config.settings import SidecarSettings
 from holdfast_sidecar.decisions.cluster import UNRESPONSIVE_FACTOR, Cluster, beats
 from holdfast_sidecar.decisions.liveness import ANY_GROUP, Heartbeats, Steps, StepTimes
 from holdfast_sidecar.decisions.losses import how_lost
@@ -20,7 +21,6 @@ from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import TERMINAL, Member, Plan
 from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.settings import SidecarSettings
 from holdfast_sidecar.stragglers.layout import parse_groups
 
 CONFIDENCE = 0.95

@@ -9,13 +9,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.decisions import fault_time
 from holdfast_sidecar.decisions.blame import ABORTED, OF_A_PEER, VICTIM
 from holdfast_sidecar.decisions.divergence import describe, judge
 from holdfast_sidecar.decisions.modes import mode_on
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.settings import Settings
 
 FAULTS = frozenset({Kind.CRASH, Kind.HANG, Kind.STALL, Kind.DATA_STALL})
 

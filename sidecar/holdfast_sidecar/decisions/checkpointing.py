@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from holdfast_sidecar.config.settings import CheckpointSettings, SidecarSettings
 from holdfast_sidecar.records.checkpoint import (
     LOOP_ENDED,
     CheckpointOrder,
@@ -15,7 +16,6 @@ from holdfast_sidecar.records.checkpoint import (
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.settings import CheckpointSettings, SidecarSettings
 
 BUSY_ENDINGS = frozenset({"missed", "left", "void", "failed"})
 

@@ -11,6 +11,7 @@ import dataclasses
 import zlib
 from collections.abc import Sequence
 
+from holdfast_sidecar.config.settings import PolicySettings, Settings
 from holdfast_sidecar.decisions import restart
 from holdfast_sidecar.decisions.choosing import is_about_numbers
 from holdfast_sidecar.decisions.cluster import Cluster
@@ -31,7 +32,6 @@ from holdfast_sidecar.decisions.unseen_steps import incidents_of_run, resumed_fr
 from holdfast_sidecar.records.agent import OUTPUT_UNREAD
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.settings import PolicySettings, Settings
 
 ROLL_BACK = "roll_back"
 

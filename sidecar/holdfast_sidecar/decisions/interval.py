@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from holdfast_sidecar.settings import CheckpointSettings
+from holdfast_sidecar.config.settings import CheckpointSettings
 
 WRITE_FACTOR = 1.2
 """A write must end before the next begins; storage that others use is not always equally fast."""

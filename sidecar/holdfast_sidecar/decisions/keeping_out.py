@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from holdfast_sidecar.config.settings import PolicySettings, Settings
 from holdfast_sidecar.decisions import lemon, quarantine, restart
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.hardware import HOST, LINK, headline, unanswered
@@ -19,7 +20,6 @@ from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.quarantine import Quarantine
 from holdfast_sidecar.remedy import Remedy, parse_remedy
-from holdfast_sidecar.settings import PolicySettings, Settings
 
 EVIDENCE_SHOWN = 3
 """Lines that stand in the plan, which everybody reads; the incident has them all."""

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from holdfast_sidecar.config.settings import PolicySettings
 from holdfast_sidecar.decisions.hardware import OF_HARDWARE
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.remedy import Remedy
-from holdfast_sidecar.settings import PolicySettings
 
 WITHOUT_NODE = "without_node"
 """Escalation of an incident after which the job went on without the node that is to blame."""

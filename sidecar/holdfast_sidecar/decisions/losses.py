@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 
+from holdfast_sidecar.config.settings import SidecarSettings
 from holdfast_sidecar.decisions import fault_time
 from holdfast_sidecar.decisions.blame import MAY_BE_VICTIM, Blame, find_culprit, weight
 from holdfast_sidecar.decisions.cluster import Cluster
@@ -14,7 +15,6 @@ from holdfast_sidecar.records.agent import AgentReport, Exit
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.settings import SidecarSettings
 
 WAITING = frozenset({"backward", "communicating"})
 """Phases in which a rank waits for others."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
+from holdfast_sidecar.config.settings import ModeSettings, Settings
 from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.settings import ModeSettings, Settings
 
 OF_CAUSE = {
     "hang": "hang",

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.counting import keep_counted
@@ -17,7 +18,6 @@ from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import Candidate, Plan, Requeues
 from holdfast_sidecar.records.snapshot import PeerOrder, SnapshotOrder
 from holdfast_sidecar.records.trace import TraceOrder
-from holdfast_sidecar.settings import Settings
 
 _ORDERS: Mapping[Section, type[object]] = {
     Section.CHECKPOINT: CheckpointOrder,

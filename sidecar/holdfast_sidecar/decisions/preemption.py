@@ -9,6 +9,7 @@ import dataclasses
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from holdfast_sidecar.config.settings import PolicySettings
 from holdfast_sidecar.decisions.checkpointing import last_step, obstacle, soonest_s
 from holdfast_sidecar.decisions.choosing import onset_in, trusted_now
 from holdfast_sidecar.decisions.cluster import Cluster
@@ -19,7 +20,6 @@ from holdfast_sidecar.decisions.shipping import Shipment, newest_shipment
 from holdfast_sidecar.records.checkpoint import CheckpointOrder
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.settings import PolicySettings
 
 ASKED_BY = "preempt"
 """In an order: what it is for, where a person's request has an identifier."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.interval import (
     Cost,
@@ -17,7 +18,6 @@ from holdfast_sidecar.decisions.interval import (
 )
 from holdfast_sidecar.decisions.peering import lag_steps
 from holdfast_sidecar.decisions.schedule import Schedule, target_s
-from holdfast_sidecar.settings import CheckpointSettings
 
 
 @dataclass(frozen=True)

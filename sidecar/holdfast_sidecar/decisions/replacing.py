@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from holdfast_sidecar.config.settings import PolicySettings
 from holdfast_sidecar.decisions import quarantine, restart
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.modes import mode_of_job
@@ -19,7 +20,6 @@ from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.quarantine import Quarantine
 from holdfast_sidecar.records.slowness import Slowness, SlowStanding
-from holdfast_sidecar.settings import PolicySettings
 from holdfast_sidecar.slow_words import gained, percent, why
 from holdfast_sidecar.span import span
 

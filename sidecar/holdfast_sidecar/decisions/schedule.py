@@ -6,13 +6,13 @@ import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.failure_rate import FailureRate, judge_failure_rate
 from holdfast_sidecar.decisions.interval import Cost, Interval, choose
 from holdfast_sidecar.decisions.restart import PLANNED
 from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.incident import WITHHELD
-from holdfast_sidecar.settings import CheckpointSettings
 
 MEASURED = 3
 """The newest checkpoints that a cost is the median of: one odd write decides nothing."""

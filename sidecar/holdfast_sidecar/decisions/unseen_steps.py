@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
+from holdfast_sidecar.config.settings import StallSettings
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.losses import agent_of
 from holdfast_sidecar.decisions.outcome import Circumstances, Write, amend
@@ -17,7 +18,6 @@ from holdfast_sidecar.records.account import Account
 from holdfast_sidecar.records.agent import Exit
 from holdfast_sidecar.records.incident import NEVER_SEEN, Incident
 from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.settings import StallSettings
 
 START_S = 60.0
 """From opening an attempt until its ranks can be found to stall: nodes hear of it within a

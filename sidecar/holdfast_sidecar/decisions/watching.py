@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.decisions import (
     fault_time,
     hardware,
@@ -54,7 +55,6 @@ from holdfast_sidecar.decisions.signature import is_of_surroundings, sign
 from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.settings import Settings
 
 
 def watch(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
+from holdfast_sidecar.config.settings import PolicySettings
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.endurance import CARRIED, Spell
 from holdfast_sidecar.decisions.schedule import cost_of
 from holdfast_sidecar.records.slowness import Cause, Slowness
-from holdfast_sidecar.settings import PolicySettings
 from holdfast_sidecar.slow_words import percent
 from holdfast_sidecar.span import span
 

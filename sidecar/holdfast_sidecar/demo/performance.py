@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 
+from holdfast_sidecar.config.settings import RedisSettings
 from holdfast_sidecar.coordination.connection import open_store
 from holdfast_sidecar.demo import programs
 from holdfast_sidecar.demo.director import Director
@@ -17,7 +18,6 @@ from holdfast_sidecar.demo.stories import read_stories
 from holdfast_sidecar.demo.undisturbed import run_undisturbed
 from holdfast_sidecar.demo.workspace import Workspace
 from holdfast_sidecar.server.embedded import start_server
-from holdfast_sidecar.settings import RedisSettings
 
 JOB = "demo"
 

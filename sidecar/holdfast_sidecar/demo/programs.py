@@ -6,10 +6,10 @@ import os
 import sys
 from pathlib import Path
 
-from holdfast_sidecar.assets import asset
+from holdfast_sidecar.config.paths import asset
+from holdfast_sidecar.config.settings import RedisSettings
 from holdfast_sidecar.demo.scenario import NODES, RANKS_PER_NODE, TRAINING_NODES, WORLD_SIZE
 from holdfast_sidecar.demo.workspace import Workspace
-from holdfast_sidecar.settings import RedisSettings
 
 ENDLESS = 1_000_000
 UNDISTURBED = "undisturbed"

@@ -9,9 +9,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from holdfast_sidecar.config.settings import PathSettings
 from holdfast_sidecar.demo.leftovers import PREFIX, claimed, remove_leftovers
 from holdfast_sidecar.demo.scenario import SAVE_EVERY_STEPS, SNAPSHOT_EVERY_STEPS
-from holdfast_sidecar.settings import PathSettings
 
 
 @dataclass(frozen=True)

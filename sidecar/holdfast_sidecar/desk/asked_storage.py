@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from holdfast_sidecar.checkpoints.directory import checkpoint_url
 from holdfast_sidecar.checkpoints.ledger import NothingResumable
+from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.desk.questions import (
     GiveVerdict,
     NoteFailedLoad,
@@ -21,7 +22,6 @@ from holdfast_sidecar.desk.questions import (
 from holdfast_sidecar.desk.storage_desk import Desk
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry, SavedPart
 from holdfast_sidecar.records.plan import Candidate, Plan
-from holdfast_sidecar.settings import CheckpointSettings
 
 A = TypeVar("A")
 

@@ -9,10 +9,10 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
+from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, FileFact, LedgerEntry, SavedPart
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.plan import Candidate, Plan
-from holdfast_sidecar.settings import CheckpointSettings
 
 A = TypeVar("A")
 

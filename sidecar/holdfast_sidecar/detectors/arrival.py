@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable
 
 from holdfast.page import Phase
 from holdfast_sidecar.collective_trace import RankTrace
+from holdfast_sidecar.config.settings import StallSettings
 from holdfast_sidecar.decisions.arrival import judge_late, rests_on_nccl, stand
 from holdfast_sidecar.decisions.lateness import Arrival, Cause
 from holdfast_sidecar.detectors.company import WAITING
@@ -27,7 +28,6 @@ from holdfast_sidecar.detectors.stall import (
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import RankHistory, RankLook, Ranks
 from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.settings import StallSettings
 
 LEAST_SURE = 0.3
 """Of several culprits none is surer than this, and the victims are told as well."""

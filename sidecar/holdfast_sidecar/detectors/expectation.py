@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from holdfast.page import Phase
+from holdfast_sidecar.config.settings import StallSettings
 from holdfast_sidecar.observation import RankHistory
-from holdfast_sidecar.settings import StallSettings
 
 MEASURED: Mapping[Phase, str] = {
     Phase.DATA: "data",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast_sidecar.config.settings import FabricSettings, Settings
 from holdfast_sidecar.detectors.adapters import find_troubled_adapters
 from holdfast_sidecar.detectors.arrival import settle
 from holdfast_sidecar.detectors.crash import find_crashes
@@ -18,7 +19,6 @@ from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.observation import Ranks
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.settings import FabricSettings, Settings
 
 
 def judge_ranks(ranks: Ranks, settings: Settings, moment: Moment) -> list[Finding]:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterator
 
 from holdfast.page import Phase, Word
+from holdfast_sidecar.config.settings import StallSettings
 from holdfast_sidecar.detectors.company import (
     WAITING,
     Company,
@@ -25,7 +26,6 @@ from holdfast_sidecar.detectors.loader import LoaderState, judge_loader
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import RankHistory, RankLook, Ranks
 from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.settings import StallSettings
 
 STOPPED_FOR_S = 0.45
 """Looks this far apart must all have found the process stopped: one that is stopped for 0.4 s is

@@ -11,15 +11,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.addresses import (
+    WILDCARDS,
+    bracketed,
+    is_loopback,
+    own_address_towards,
+    parse_listen,
+)
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.echo.choosing import choose
 from holdfast_sidecar.echo.exchange import Company, Exchange
 from holdfast_sidecar.echo.lookup import Address
 from holdfast_sidecar.findings import Kind
-from holdfast_sidecar.listening import parse_listen
 from holdfast_sidecar.local_state import Orders
-from holdfast_sidecar.reach import WILDCARDS, bracketed, is_loopback, own_address_towards
 from holdfast_sidecar.readings.round_trips import Life, LifeSign, RoundTrips
 from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.codec import decode

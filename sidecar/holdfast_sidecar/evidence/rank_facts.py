@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from holdfast_sidecar.config.redaction import secrets_among
 from holdfast_sidecar.pages import RankPage
-from holdfast_sidecar.redaction import secrets_among
 
 PROC = Path("/proc")
 

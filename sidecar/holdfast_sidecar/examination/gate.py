@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from holdfast_sidecar.config.paths import history_of
+from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.detectors.gate import CHECKS, Fitness, judge_fitness
 from holdfast_sidecar.detectors.gate_subject import GPU_PROBE, Subject
 from holdfast_sidecar.detectors.judgement import judge_fabric
@@ -21,14 +23,13 @@ from holdfast_sidecar.examination.gpus import Driver
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.hardware_attention import HardwareAttention
 from holdfast_sidecar.kernel_files import KernelTrees
-from holdfast_sidecar.places import history_of
 from holdfast_sidecar.probes.fabric.ports import FabricProbe
 from holdfast_sidecar.probes.fabric.selection import Selection
 from holdfast_sidecar.probes.host import HostProbe
-from holdfast_sidecar.probes.runner import ProbeHealth, ProbeRunner
+from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.records.node import ProbeHealth
 from holdfast_sidecar.xids.attending import XidAttention
 from holdfast_sidecar.xids.kept import read_boot, read_history
 from holdfast_sidecar.xids.watch import KernelLog

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shutil
 
-from holdfast_sidecar import hook_command
+from holdfast_sidecar.config import timeouts
+from holdfast_sidecar.config.settings import NodesSettings
 from holdfast_sidecar.examination.check import OK, WARN, Check
-from holdfast_sidecar.settings import NodesSettings
 
 
 def check_hooks(settings: NodesSettings) -> list[Check]:
@@ -14,9 +14,9 @@ def check_hooks(settings: NodesSettings) -> list[Check]:
     told of with the other settings that can't work."""
     commands = {"on_quarantine": settings.on_quarantine, "on_return": settings.on_return}
     return [
-        _check(f"nodes.{name}", hook_command.program(command))
+        _check(f"nodes.{name}", timeouts.program(command))
         for name, command in commands.items()
-        if command and not hook_command.problem(command)
+        if command and not timeouts.problem(command)
     ]
 
 

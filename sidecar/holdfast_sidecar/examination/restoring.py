@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from holdfast_sidecar.config.paths import find
 from holdfast_sidecar.examination.check import OK, WARN, Check
 from holdfast_sidecar.job_record import JobRecord, read_record
-from holdfast_sidecar.listing import find
 
 WHAT = "resumes"
 

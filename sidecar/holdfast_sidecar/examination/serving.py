@@ -6,14 +6,12 @@ import json
 from pathlib import Path
 
 from holdfast.identity import ProcessIdentity, is_alive
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.addresses import is_loopback, parse_listen
+from holdfast_sidecar.config.paths import find
+from holdfast_sidecar.config.settings import BadInput, SidecarSettings
 from holdfast_sidecar.examination.check import FAIL, NOTE, OK, Check
-from holdfast_sidecar.listening import parse_listen
-from holdfast_sidecar.listing import find
-from holdfast_sidecar.reach import is_loopback
 from holdfast_sidecar.serving.protection import Protection, open_protection
 from holdfast_sidecar.serving.server import PortTaken, Server
-from holdfast_sidecar.settings import SidecarSettings
 
 WHAT = "sidecar.listen"
 

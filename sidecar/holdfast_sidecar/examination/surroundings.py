@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Mapping
 
-from holdfast_sidecar.foreign_ladder import Surroundings, parse_slurm, parse_surroundings
+from holdfast_sidecar.config.timeouts import Surroundings, parse_slurm, parse_surroundings
 
 ASKING_S = 5.0
 """A controller that takes longer is in trouble."""

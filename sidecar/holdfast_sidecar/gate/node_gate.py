@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.detectors.gate import Fitness, find_gate_troubles, judge_fitness
 from holdfast_sidecar.detectors.gate_subject import Subject
@@ -20,7 +21,6 @@ from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.gate import Exertion, GateVerdict
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.settings import Settings
 
 
 @dataclass

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from holdfast_sidecar.config.settings import GateSettings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.gate.errand import CPU, GPU, Errand, Result
 from holdfast_sidecar.gate.node_gate import blamed
@@ -18,7 +19,6 @@ from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.gate import Exertion
 from holdfast_sidecar.records.request import Request
-from holdfast_sidecar.settings import GateSettings
 
 logger = logging.getLogger(__name__)
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from holdfast_sidecar.config.settings import CostSettings
 from holdfast_sidecar.goodput import costs
 from holdfast_sidecar.goodput.gains import Gain, gains
 from holdfast_sidecar.goodput.reliability import Reliability, detect_s, ettr, goodput, reliability
 from holdfast_sidecar.goodput.words import CATEGORIES
 from holdfast_sidecar.records.account import CLOSED, MICRO, Account, Category, Phase
 from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.settings import CostSettings
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.settings import BadInput
 
 
 @dataclass(frozen=True)

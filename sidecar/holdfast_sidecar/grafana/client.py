@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.grafana.address import Address
 from holdfast_sidecar.grafana.deadline import Deadline, OutOfTime
 from holdfast_sidecar.grafana.refusals import late, odd, refused, silent

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.grafana.board import Board
 from holdfast_sidecar.grafana.differences import differences
 from holdfast_sidecar.grafana.server import Folder, Standing

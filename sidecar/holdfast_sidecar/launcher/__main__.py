@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return refuse(problem)
     # Only now: with no torch, or one too old, these imports would fail less clearly.
     with ending_when_interrupted():
-        from holdfast_sidecar.bad_input import BadInput
+        from holdfast_sidecar.config.settings import BadInput
         from holdfast_sidecar.launcher.arguments import parse_arguments
         from holdfast_sidecar.launcher.ending_line import exit_code_of
 

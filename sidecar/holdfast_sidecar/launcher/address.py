@@ -5,8 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable
 
-from holdfast_sidecar.coordination.address import parse_address
-from holdfast_sidecar.reach import interface_towards, is_loopback
+from holdfast_sidecar.config.addresses import interface_towards, is_loopback, parse_address
 
 LOOPBACK = "127.0.0.1"
 

@@ -11,8 +11,8 @@ from typing import NoReturn
 from torch.distributed.argparse_util import check_env
 from torch.distributed.run import get_args_parser
 
-from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.setting_values import read_value
+from holdfast_sidecar.config.loading import read_value
+from holdfast_sidecar.config.settings import BadInput
 
 OURS = "holdfast"
 

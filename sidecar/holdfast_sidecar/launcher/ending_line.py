@@ -9,7 +9,7 @@ from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
 from torch.distributed.elastic.rendezvous import RendezvousTimeoutError
 
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
 from holdfast_sidecar.launcher.arguments import Arguments
 from holdfast_sidecar.launcher.last_line import say

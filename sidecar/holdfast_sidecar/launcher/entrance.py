@@ -16,8 +16,8 @@ from typing import Any
 import torch
 
 from holdfast_sidecar import __version__
-from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.configuration import read_seconds
+from holdfast_sidecar.config.loading import read_seconds
+from holdfast_sidecar.config.settings import BadInput, PolicySettings, Settings
 from holdfast_sidecar.coordination.connection import open_store
 from holdfast_sidecar.coordination.store import StoreUnavailable
 from holdfast_sidecar.decisions.admission import mode_of_gate
@@ -36,7 +36,6 @@ from holdfast_sidecar.launcher.rendezvous import LAST_CALL_S, HoldfastRendezvous
 from holdfast_sidecar.launcher.reporting import Reporter
 from holdfast_sidecar.launcher.time_limit import read_left_s, started_again
 from holdfast_sidecar.records.agent import AgentReport
-from holdfast_sidecar.settings import PolicySettings, Settings
 from holdfast_sidecar.shared_settings import check_settings_shared
 
 

@@ -15,12 +15,11 @@ from dataclasses import dataclass
 
 from holdfast.own_directory import find_own, open_own_part
 from holdfast.owned import remove_own
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.paths import JOB_RECORD, NAME, shm_root, state_root
+from holdfast_sidecar.config.settings import BadInput, PathSettings
 from holdfast_sidecar.job_record import JobRecord
 from holdfast_sidecar.pages import is_unlocked
-from holdfast_sidecar.places import JOB_RECORD, NAME, shm_root, state_root
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.settings import PathSettings
 from holdfast_sidecar.threads import start_thread
 
 logger = logging.getLogger(__name__)

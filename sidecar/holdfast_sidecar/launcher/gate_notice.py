@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from holdfast_sidecar.config.settings import GateSettings
 from holdfast_sidecar.kernel_files import KernelTrees
-from holdfast_sidecar.settings import GateSettings
 
 DRIVERS = ("nvidiactl", "dxg")
 """What NVIDIA's driver leaves in /dev where there is one (the second under WSL)."""

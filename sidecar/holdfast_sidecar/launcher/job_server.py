@@ -13,14 +13,13 @@ from urllib.parse import urlsplit
 from holdfast import environment as names
 from holdfast.owned import owned_file
 from holdfast.removing import rmdir, unlink
-from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.coordination.address import SCHEMES, without_password
+from holdfast_sidecar.config.addresses import SCHEMES, without_password
+from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.settings import BadInput, RedisSettings
 from holdfast_sidecar.coordination.connection import connect, describe
 from holdfast_sidecar.coordination.server_checks import check_server
-from holdfast_sidecar.places import Places
 from holdfast_sidecar.server.embedded import NoRoom, start_server
 from holdfast_sidecar.server.keeping import KeptServer
-from holdfast_sidecar.settings import RedisSettings
 
 logger = logging.getLogger(__name__)
 

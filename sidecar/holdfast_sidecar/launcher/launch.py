@@ -27,11 +27,12 @@ from torch.distributed.run import parse_min_max_nnodes
 
 from holdfast import environment as names
 from holdfast.attachment import python_path
-from holdfast_sidecar import configuration
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.checkpoints.ledger import other_owners, untouched_here
-from holdfast_sidecar.configuration import COMMAND_LINE, Effective
-from holdfast_sidecar.home import user_name
+from holdfast_sidecar.config import loading
+from holdfast_sidecar.config.addresses import exposure
+from holdfast_sidecar.config.loading import COMMAND_LINE, Effective
+from holdfast_sidecar.config.paths import LONGEST_NAME, user_name
+from holdfast_sidecar.config.settings import BadInput, CheckpointSettings, Settings
 from holdfast_sidecar.launcher import finished_jobs, job_server, ownership
 from holdfast_sidecar.launcher.agent import HoldfastAgent, JobFailed
 from holdfast_sidecar.launcher.arguments import Arguments
@@ -47,10 +48,7 @@ from holdfast_sidecar.launcher.slot_holder import SlotHolder
 from holdfast_sidecar.launcher.standby import Standby
 from holdfast_sidecar.launcher.stock_agent import StockAgent
 from holdfast_sidecar.launcher.torch_config import Launch, make_launch
-from holdfast_sidecar.places import LONGEST_NAME
 from holdfast_sidecar.preflight import check_node, losses
-from holdfast_sidecar.reach import exposure
-from holdfast_sidecar.settings import CheckpointSettings, Settings
 
 logger = logging.getLogger(__name__)
 
@@ -175,11 +173,11 @@ def load_settings(arguments: Arguments) -> Effective:
 
     Refused where the sidecar that is to be started would not serve: here somebody reads why.
     """
-    effective = configuration.load(arguments.policy, arguments.sets, arguments.flags)
+    effective = loading.load(arguments.policy, arguments.sets, arguments.flags)
     url = job_server.given_url(effective.settings.redis, arguments.torch.rdzv_endpoint)
     if url != effective.settings.redis.url:
         flags = arguments.flags | {"redis.url": url}
-        effective = configuration.load(arguments.policy, arguments.sets, flags)
+        effective = loading.load(arguments.policy, arguments.sets, flags)
     if problem := exposure(effective.settings.sidecar):
         raise BadInput(problem)
     return effective
@@ -261,14 +259,14 @@ def sidecar_arguments(site: Site, effective: Effective, observes: bool) -> list[
     settings = site.settings
     if site.server.own is not None:
         origins |= dict.fromkeys(("redis.url", "redis.password_file"), COMMAND_LINE)
-        origins["redis.user"] = configuration.DEFAULT
+        origins["redis.user"] = loading.DEFAULT
     if observes:
         watching = dataclasses.replace(settings.sidecar, mode="observe")
         settings = dataclasses.replace(settings, sidecar=watching)
         origins["sidecar.mode"] = COMMAND_LINE
     told = dataclasses.replace(effective, settings=settings, origins=origins)
     who = ["--job", site.job, "--node", site.owned.node, "--launcher-pid", str(os.getpid())]
-    return [*who, *configuration.arguments(told)]
+    return [*who, *loading.arguments(told)]
 
 
 def run_agent(site: Site, arguments: Arguments, beside: SidecarProcess | None) -> None:

@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from holdfast import environment as names
-from holdfast_sidecar.home import user_name
+from holdfast_sidecar.config.paths import user_name
+from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.records.agent import OF_USER, AgentReport
-from holdfast_sidecar.settings import Settings
 
 LONGEST = 40
 """Of an id inside a job's name; a Kubernetes uid has 36 characters."""

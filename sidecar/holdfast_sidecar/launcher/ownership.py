@@ -22,10 +22,17 @@ from holdfast.page import DEVICES_SUFFIX, GROUPS_SUFFIX, LAYOUT_SUFFIX, SOCKET_S
 from holdfast.removing import rmdir, unlink
 from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
 from holdfast_sidecar.actions.sweeping import all_unlocked, is_slot_in_use
-from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.own_places import make_state, open_shm, remove_node
-from holdfast_sidecar.places import LONGEST_NAME, NAME, Places, places, shm_root
-from holdfast_sidecar.settings import PathSettings
+from holdfast_sidecar.config.paths import (
+    LONGEST_NAME,
+    NAME,
+    Places,
+    make_state,
+    open_shm,
+    places,
+    remove_node,
+    shm_root,
+)
+from holdfast_sidecar.config.settings import BadInput, PathSettings
 from holdfast_sidecar.sidecar_record import STAND_IN
 
 logger = logging.getLogger(__name__)

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from holdfast import environment as names
-from holdfast_sidecar.places import Places
+from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.settings import CheckpointSettings, SnapshotSettings
 from holdfast_sidecar.records.plan import BatchSkip, Candidate
-from holdfast_sidecar.settings import CheckpointSettings, SnapshotSettings
 
 SHARED_STORE_OFF = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 

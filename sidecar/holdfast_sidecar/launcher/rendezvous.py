@@ -18,7 +18,8 @@ from torch.distributed.elastic.rendezvous import (
 )
 from torch.distributed.elastic.rendezvous.api import RendezvousInfo, RendezvousStoreInfo
 
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.addresses import is_loopback
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
 from holdfast_sidecar.launcher import attempt_store, waiting
@@ -40,7 +41,6 @@ from holdfast_sidecar.launcher.standing import (
     why_not_admitted,
     why_unused,
 )
-from holdfast_sidecar.reach import is_loopback
 from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.gate import GateVerdict
 from holdfast_sidecar.records.plan import Member, Plan

@@ -7,7 +7,7 @@ import re
 import subprocess
 from collections.abc import Callable, Mapping
 
-from holdfast_sidecar.settings import PolicySettings
+from holdfast_sidecar.config.settings import PolicySettings
 
 logger = logging.getLogger(__name__)
 

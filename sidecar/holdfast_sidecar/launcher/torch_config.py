@@ -24,10 +24,9 @@ from torch.distributed.run import config_from_args, determine_local_world_size
 from holdfast.owned import owned_file
 from holdfast.permit import NotPermitted
 from holdfast.removing import rmtree
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.settings import BadInput, PolicySettings
 from holdfast_sidecar.launcher.arguments import OURS, Arguments
 from holdfast_sidecar.launcher.function_rank import run_path
-from holdfast_sidecar.settings import PolicySettings
 
 GRACE_S = 30
 """Between the first signal to a rank and SIGKILL: torchrun's default."""

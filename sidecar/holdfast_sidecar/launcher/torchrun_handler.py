@@ -19,8 +19,8 @@ from torch.distributed.run import determine_local_world_size, get_args_parser
 
 from holdfast import environment as names
 from holdfast.attachment import python_path
-from holdfast_sidecar import configuration
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config import loading
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.launcher import job_server, ownership
 from holdfast_sidecar.launcher.entrance import Entrance, read_timeouts
 from holdfast_sidecar.launcher.rank_environment import (
@@ -38,7 +38,7 @@ from holdfast_sidecar.preflight import check_node
 def create(parameters: RendezvousParameters) -> HoldfastRendezvous:
     """The handler for one torchrun. BadInput when refused."""
     flags = {"redis.url": parameters.endpoint or None}
-    settings = configuration.load(flags=flags).settings
+    settings = loading.load(flags=flags).settings
     line = read_torchrun_line()
     if parameters.run_id == "none":
         raise BadInput("--rdzv-id names the job: give it the name that its sidecars have (--job)")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from holdfast_sidecar.config.settings import PolicySettings
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.counting import taken_back
 from holdfast_sidecar.decisions.lemon import OF_A_NODE, find_lemons
 from holdfast_sidecar.metrics.samples import Sample, Told
-from holdfast_sidecar.settings import PolicySettings
 
 
 def draw_blames(

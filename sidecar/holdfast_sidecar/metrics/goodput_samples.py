@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator
 
+from holdfast_sidecar.config.settings import CostSettings, PolicySettings
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.replacing import cap
 from holdfast_sidecar.decisions.restart import PLANNED
@@ -14,7 +15,6 @@ from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.records.account import MICRO, Account, Category, Phase
 from holdfast_sidecar.records.incident import WITHHELD, Incident
 from holdfast_sidecar.records.plan import TERMINAL, Plan
-from holdfast_sidecar.settings import CostSettings, PolicySettings
 
 STOPPED_FOR_S = 3600.0
 """So long an incident that the job was stopped over is told as open: an alert about it must last

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from holdfast_sidecar.config.settings import GpuSettings
 from holdfast_sidecar.nvml.alarm import Alarm
 from holdfast_sidecar.nvml.child import command
 from holdfast_sidecar.nvml.event_child import OTHERS, WAIT_MS
@@ -13,7 +14,6 @@ from holdfast_sidecar.nvml.keeper import Keeper
 from holdfast_sidecar.nvml.probe import NvmlFailedError
 from holdfast_sidecar.nvml.wire import Listening, Message
 from holdfast_sidecar.readings.gpu_events import UNKNOWN_XID, DriverEvent, GpuEvents
-from holdfast_sidecar.settings import GpuSettings
 from holdfast_sidecar.xids.event import XidEvent
 
 log = logging.getLogger(__name__)

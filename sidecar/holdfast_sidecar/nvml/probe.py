@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from holdfast_sidecar.config.settings import GpuSettings
 from holdfast_sidecar.nvml.child import command
 from holdfast_sidecar.nvml.keeper import Keeper
 from holdfast_sidecar.nvml.memory import bare, known_by, with_known
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading, NvmlSilence
-from holdfast_sidecar.settings import GpuSettings
 
 
 class NvmlFailedError(Exception):

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from holdfast.snapshot_file import OWN_DIRECTORY
-from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.listening import parse_listen
+from holdfast_sidecar.config.addresses import parse_listen
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.peers.channel import Channel
 from holdfast_sidecar.peers.conversation import Conversation, Shelves
 from holdfast_sidecar.peers.handshake import Credentials

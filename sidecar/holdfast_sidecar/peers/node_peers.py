@@ -13,6 +13,7 @@ from pathlib import Path
 from holdfast.page import Word
 from holdfast_sidecar.actions.peer_orders import arm_peer, read_copied
 from holdfast_sidecar.actions.runner import ActionRunner
+from holdfast_sidecar.config.settings import SnapshotSettings
 from holdfast_sidecar.decisions import peer_waiting
 from holdfast_sidecar.decisions.peering import is_loopback
 from holdfast_sidecar.findings import Finding, Kind
@@ -28,7 +29,6 @@ from holdfast_sidecar.peers.tally import PeerCounts, Tally
 from holdfast_sidecar.peers.transfers import Transfers
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.snapshot import SnapshotReport
-from holdfast_sidecar.settings import SnapshotSettings
 from holdfast_sidecar.snapshots.slot_files import NAMED
 from holdfast_sidecar.snapshots.slot_memory import SlotMemory
 

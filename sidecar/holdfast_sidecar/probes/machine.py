@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from holdfast_sidecar.probes.runner import ProbeHealth, ProbeRunner
+from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.readings.fabric import FabricReading, PciReading, TcpReading
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.gpu_events import GpuEvents
@@ -15,6 +15,7 @@ from holdfast_sidecar.readings.kernel import KernelReading
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.readings.network import NetworkReading
 from holdfast_sidecar.readings.standing import Standing
+from holdfast_sidecar.records.node import ProbeHealth
 
 EVERY_S = 5.0
 """Often enough for a scrape every 15 s, rare enough to cost nothing."""

@@ -7,18 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-
-@dataclass(frozen=True)
-class ProbeHealth:
-    """How a probe fares. Times are monotonic seconds."""
-
-    name: str
-    is_up: bool
-    failures: int
-    duration_s: float
-    error: str = ""
-    failing_since_s: float = 0.0
-
+from holdfast_sidecar.records.node import ProbeHealth
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.kernel_events import KernelEvents
-from holdfast_sidecar.probes.runner import ProbeHealth
 from holdfast_sidecar.readings.fabric import FabricReading, PciReading, TcpReading
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.gpu_events import GpuEvents
@@ -16,6 +15,7 @@ from holdfast_sidecar.readings.network import NetworkReading
 from holdfast_sidecar.readings.round_trips import RoundTrips
 from holdfast_sidecar.readings.standing import Standing
 from holdfast_sidecar.readings.xids import XidReading
+from holdfast_sidecar.records.node import ProbeHealth
 
 
 @dataclass(frozen=True)

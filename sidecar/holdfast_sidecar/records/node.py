@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.collective_trace import RankTrace
+from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.records.checkpoint import SavedPart
 from holdfast_sidecar.records.gate import Exertion, GateVerdict
@@ -12,7 +13,18 @@ from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.slowness import SlowStanding
 from holdfast_sidecar.records.snapshot import SnapshotReport
 from holdfast_sidecar.records.trace import TracedPart
-from holdfast_sidecar.settings import CheckpointSettings
+
+
+@dataclass(frozen=True)
+class ProbeHealth:
+    """How a probe fares. Times are monotonic seconds."""
+
+    name: str
+    is_up: bool
+    failures: int
+    duration_s: float
+    error: str = ""
+    failing_since_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.coordination.server_checks import OLDEST
 
 ON_PATH = ("valkey-server", "redis-server")

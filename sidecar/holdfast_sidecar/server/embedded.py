@@ -24,12 +24,11 @@ from holdfast.own_directory import NotPrivate, open_private
 from holdfast.owned import owned_file
 from holdfast.permit import own_child
 from holdfast.removing import rmdir, unlink
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.paths import TAKES_NOTHING
+from holdfast_sidecar.config.settings import BadInput, RedisSettings
 from holdfast_sidecar.coordination.connection import connect
-from holdfast_sidecar.own_places import TAKES_NOTHING
 from holdfast_sidecar.server.binary import ServerBinary, find_binary
 from holdfast_sidecar.server.parent_death import die_with
-from holdfast_sidecar.settings import RedisSettings
 
 SOCKET = "redis.sock"
 PASSWORD = "password"  # noqa: S105 - a file's name

@@ -13,9 +13,9 @@ from collections import deque
 from collections.abc import Callable, Collection
 from pathlib import Path
 
+from holdfast_sidecar.config.settings import RedisSettings
 from holdfast_sidecar.naming import how_it_ended
 from holdfast_sidecar.server.embedded import EmbeddedServer
-from holdfast_sidecar.settings import RedisSettings
 from holdfast_sidecar.threads import MORE_THREADS, NONE_LEFT, start_patiently
 
 logger = logging.getLogger(__name__)

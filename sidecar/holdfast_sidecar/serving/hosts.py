@@ -12,7 +12,7 @@ import socket
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
-from holdfast_sidecar.reach import parse_advertise
+from holdfast_sidecar.config.addresses import parse_advertise
 
 LOCALHOST = "localhost"
 

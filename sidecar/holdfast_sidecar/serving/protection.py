@@ -6,13 +6,11 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.listening import parse_listen
-from holdfast_sidecar.reach import exposure, is_loopback
+from holdfast_sidecar.config.addresses import exposure, is_loopback, parse_listen
+from holdfast_sidecar.config.settings import BadInput, SidecarSettings
 from holdfast_sidecar.serving.certificate import Certificate
 from holdfast_sidecar.serving.hosts import is_named, own_names
 from holdfast_sidecar.serving.token import Token
-from holdfast_sidecar.settings import SidecarSettings
 
 
 @dataclass(frozen=True)

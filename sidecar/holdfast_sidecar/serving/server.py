@@ -15,8 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import Any
 
-from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.listening import parse_listen
+from holdfast_sidecar.config.addresses import parse_listen
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.serving.compression import LEAST_BYTES, accepts_gzip, compress
 from holdfast_sidecar.serving.limits import (
     MOST_CALLERS,

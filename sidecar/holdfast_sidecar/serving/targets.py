@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from holdfast_sidecar.reach import stays_within
+from holdfast_sidecar.config.addresses import stays_within
 from holdfast_sidecar.records.node import NodeReport
 
 LISTED_S = 3600.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_sidecar.settings import CostSettings
+from holdfast_sidecar.config.settings import CostSettings
 
 
 def money(lost_s: float, ranks: int, settings: CostSettings) -> float | None:

@@ -7,8 +7,8 @@ import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.reach import stays_within
+from holdfast_sidecar.config.addresses import stays_within
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.serving.token import parse_token
 
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any, Protocol
 
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.live.packing import unpack
 from holdfast_sidecar.live.view import LiveView
 from holdfast_sidecar.top.access import Access

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.live.packing import unpack
 from holdfast_sidecar.live.plain import from_plain
 from holdfast_sidecar.live.view import LiveView

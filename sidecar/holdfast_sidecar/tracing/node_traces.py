@@ -21,8 +21,8 @@ from holdfast.owned import owned_file
 from holdfast.page import OrderKind, ReplyState, parse_reply, trace_facts_name, trace_name
 from holdfast.permit import own_child
 from holdfast.removing import rmtree
+from holdfast_sidecar.config.paths import NAME, Places
 from holdfast_sidecar.pages import RankPage
-from holdfast_sidecar.places import NAME, Places
 from holdfast_sidecar.records.trace import OperatorTime, TracedPart, TracedRank, TraceOrder
 
 log = logging.getLogger(__name__)

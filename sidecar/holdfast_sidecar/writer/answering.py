@@ -13,6 +13,7 @@ from holdfast.storage import open_folder
 from holdfast_sidecar.checkpoints.directory import CheckpointDirectory
 from holdfast_sidecar.checkpoints.hashing import hash_listed, list_files
 from holdfast_sidecar.checkpoints.ledger import NothingResumable
+from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.desk.questions import (
     Done,
     Entered,
@@ -31,7 +32,6 @@ from holdfast_sidecar.desk.questions import (
     WriteParts,
 )
 from holdfast_sidecar.records.checkpoint import LedgerEntry, SavedPart
-from holdfast_sidecar.settings import CheckpointSettings
 from holdfast_sidecar.writer.lane import Tell
 from holdfast_sidecar.writer.sealed_slot import open_slots
 

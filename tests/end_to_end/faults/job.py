@@ -18,9 +18,9 @@ from tests.end_to_end.launcher import PATIENCE_S, Launcher, await_that, surround
 from tests.servers import Server
 
 from holdfast.page import Word, parse_words
+from holdfast_sidecar.config.paths import find
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease
-from holdfast_sidecar.listing import find
 from holdfast_sidecar.pages import open_page
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.incident import Incident

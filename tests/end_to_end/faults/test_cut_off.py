@@ -16,7 +16,7 @@ import pytest
 from tests import servers
 from tests.end_to_end.faults.job import Job
 
-from holdfast_sidecar.coordination.address import parse_address
+from holdfast_sidecar.config.addresses import parse_address
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 

@@ -16,7 +16,7 @@ from tests.end_to_end.faults.result import Result, assert_same, run_undisturbed
 from tests.servers import Server
 
 from holdfast.page import Phase, Word, parse_words
-from holdfast_sidecar.listing import find
+from holdfast_sidecar.config.paths import find
 from holdfast_sidecar.pages import open_page
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]

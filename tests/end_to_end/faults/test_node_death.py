@@ -17,8 +17,8 @@ from tests.end_to_end.faults.job import CLOSE_ORDERS, Job
 from tests.end_to_end.faults.result import Result, assert_same, run_undisturbed
 from tests.servers import Server
 
+from holdfast_sidecar.config.paths import find
 from holdfast_sidecar.coordination.keys import CURRENT, Section
-from holdfast_sidecar.listing import find
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.snapshot import PeerOrder
 

@@ -22,8 +22,8 @@ from tests.end_to_end.launcher import Launcher
 from tests.two_networks import INTERFACE, TwoNetworks, two_networks
 
 from holdfast.page import Word, parse_words
+from holdfast_sidecar.config.paths import find
 from holdfast_sidecar.fence import read_fence
-from holdfast_sidecar.listing import find
 from holdfast_sidecar.pages import open_page
 from holdfast_sidecar.records.incident import Incident
 

@@ -20,7 +20,7 @@ from tests.integration.alerts.alertmanager import Alertmanager
 from tests.prometheus_server import Prometheus
 from tests.servers import wait_until
 
-from holdfast_sidecar.assets import asset
+from holdfast_sidecar.config.paths import asset
 from holdfast_sidecar.demo.stack.alerting import RESEND_S
 from holdfast_sidecar.demo.stack.alerting_files import prometheus_settings, routes_to
 from holdfast_sidecar.demo.stack.haste import hastened

@@ -6,10 +6,10 @@ from tests.integration.cli.test_stop import begin, when_asked
 from tests.object_store import ObjectStore
 from tests.unit.checkpoints.sealed import seal
 
+from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry
 from holdfast_sidecar.records.snapshot import SnapshotOrder
-from holdfast_sidecar.settings import CheckpointSettings
 
 
 def saved(request, state="complete", reason=""):

@@ -2,12 +2,12 @@ import dataclasses
 import json
 
 from holdfast_sidecar.chronicle import Chronicle
+from holdfast_sidecar.config.paths import places
+from holdfast_sidecar.config.settings import PathSettings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.job_record import JobRecord
-from holdfast_sidecar.places import places
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.settings import PathSettings
 
 
 def hang(identifier="3f2a77", start=1000.0, **given):

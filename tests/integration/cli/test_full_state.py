@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from holdfast_sidecar.config.settings import PathSettings, Settings
 from holdfast_sidecar.examination.directories import check_directories
 from holdfast_sidecar.launcher import job_server
 from holdfast_sidecar.launcher.ownership import own_node
 from holdfast_sidecar.preflight import check_node, losses
-from holdfast_sidecar.settings import PathSettings, Settings
 
 pytestmark = [
     pytest.mark.root,

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.settings import BadInput, CheckpointSettings, PathSettings, Settings
 from holdfast_sidecar.examination.directories import check_directories
 from holdfast_sidecar.preflight import check_node, losses
-from holdfast_sidecar.settings import CheckpointSettings, PathSettings, Settings
 
 pytestmark = [
     pytest.mark.root,

@@ -12,13 +12,12 @@ import pytest
 from tests.servers import Server, free_port, plain_on_port, plain_on_socket
 
 from holdfast import environment as names
-from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.coordination.address import without_password
+from holdfast_sidecar.config.addresses import without_password
+from holdfast_sidecar.config.settings import BadInput, RedisSettings
 from holdfast_sidecar.coordination.connection import connect, open_store
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.server_checks import check_server
 from holdfast_sidecar.coordination.store import Lease, Store, StoreUnavailable
-from holdfast_sidecar.settings import RedisSettings
 
 SECRET = "correct-horse-battery-staple"
 

@@ -18,9 +18,9 @@ from holdfast_sidecar.shared_settings import check_settings_shared
 
 NODE = """
 import sys, time
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.coordination.connection import open_store
-from holdfast_sidecar.settings import RedisSettings
+from holdfast_sidecar.config.settings import RedisSettings
 from holdfast_sidecar.shared_settings import check_settings_shared
 
 node, url = sys.argv[1:]

@@ -20,6 +20,8 @@ from typing import Any
 
 from tests.integration.sidecar.node import PRETEND_RANK
 
+from holdfast_sidecar.config.paths import Places, places
+from holdfast_sidecar.config.settings import PathSettings, RedisSettings
 from holdfast_sidecar.coordination.connection import open_store
 from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.coordination.store import Lease, StoreUnavailable
@@ -32,12 +34,10 @@ from holdfast_sidecar.launcher.standing import (
     while_joining,
     while_running,
 )
-from holdfast_sidecar.places import Places, places
 from holdfast_sidecar.records.agent import AgentReport, Exit
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.settings import PathSettings, RedisSettings
 
 STRUCK_SIDECAR = Path(__file__).with_name("struck_sidecar.py")
 JOB = "job"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast_sidecar.config.settings import HostSettings
 from holdfast_sidecar.control_groups import Place, find_places, parse_mounts
 from holdfast_sidecar.detectors.host import find_host_troubles
 from holdfast_sidecar.findings import Finding, Kind
@@ -19,7 +20,6 @@ from holdfast_sidecar.probes.host import HostProbe
 from holdfast_sidecar.probes.ranks import parse_turns
 from holdfast_sidecar.probes.throttling import ThrottlingProbe
 from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.settings import HostSettings
 from holdfast_sidecar.stragglers.load import Counts, Meter, Surroundings
 
 pytestmark = [

@@ -20,7 +20,7 @@ from torch.distributed.elastic.rendezvous import (  # noqa: E402
 )
 from torch.distributed.elastic.rendezvous.api import RendezvousInfo  # noqa: E402
 
-from holdfast_sidecar.bad_input import BadInput  # noqa: E402
+from holdfast_sidecar.config.settings import BadInput  # noqa: E402
 from holdfast_sidecar.coordination.keys import Section  # noqa: E402
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore  # noqa: E402
 from holdfast_sidecar.launcher.plan_watch import PlanWatch  # noqa: E402

@@ -18,6 +18,7 @@ from torch.distributed.elastic.agent.server.local_elastic_agent import (  # noqa
 )
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs  # noqa: E402
 
+from holdfast_sidecar.config.paths import Places  # noqa: E402
 from holdfast_sidecar.launcher import handover  # noqa: E402
 from holdfast_sidecar.launcher.rank_environment import (  # noqa: E402
     RankContext,
@@ -30,7 +31,6 @@ from holdfast_sidecar.launcher.rank_process import (  # noqa: E402
     start_cold,
 )
 from holdfast_sidecar.launcher.spare import expected_commands  # noqa: E402
-from holdfast_sidecar.places import Places  # noqa: E402
 
 
 def test_an_interpreter_started_ahead_fits_what_torch_starts(

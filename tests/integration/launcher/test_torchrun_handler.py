@@ -15,7 +15,7 @@ pytestmark = pytest.mark.torch
 
 from torch.distributed.elastic.rendezvous import RendezvousParameters  # noqa: E402
 
-from holdfast_sidecar.bad_input import BadInput  # noqa: E402
+from holdfast_sidecar.config.settings import BadInput  # noqa: E402
 from holdfast_sidecar.launcher.rendezvous import HoldfastRendezvous  # noqa: E402
 from holdfast_sidecar.launcher.torchrun_handler import create  # noqa: E402
 

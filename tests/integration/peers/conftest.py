@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.integration.peers.two_nodes import TwoNodes
 
-from holdfast_sidecar.settings import SnapshotSettings
+from holdfast_sidecar.config.settings import SnapshotSettings
 
 Making = Callable[..., TwoNodes]
 

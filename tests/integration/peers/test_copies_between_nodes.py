@@ -17,11 +17,11 @@ from tests.unit.pretend_pages import set_word as set_page_word
 from holdfast import page
 from holdfast.page import OrderKind
 from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY, Word
+from holdfast_sidecar.config.settings import SnapshotSettings
 from holdfast_sidecar.peers import channel, fetching
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.plan import Candidate
 from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.settings import SnapshotSettings
 
 Making = Callable[..., TwoNodes]
 BOTH = {"a": "b", "b": "a"}

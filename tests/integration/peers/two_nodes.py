@@ -13,6 +13,7 @@ from tests.unit.pretend_pages import set_word, write_page
 
 from holdfast import page
 from holdfast_sidecar.actions.runner import ActionRunner
+from holdfast_sidecar.config.settings import SnapshotSettings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.local_state import Orders
@@ -25,7 +26,6 @@ from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Candidate, Member, Plan
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.snapshot import AttemptKey, PeerOrder, SnapshotReport
-from holdfast_sidecar.settings import SnapshotSettings
 
 SECRET = "5e" * 32
 PATIENCE_S = 20.0

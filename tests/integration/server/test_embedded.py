@@ -15,14 +15,13 @@ from typing import Literal
 import pytest
 from tests.servers import required
 
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.settings import BadInput, RedisSettings
 from holdfast_sidecar.coordination.connection import connect, open_store
 from holdfast_sidecar.coordination.server_checks import check_server
 from holdfast_sidecar.coordination.store import Lease
 from holdfast_sidecar.server import embedded
 from holdfast_sidecar.server.binary import ServerBinary, find_binary
 from holdfast_sidecar.server.embedded import EmbeddedServer, start_server
-from holdfast_sidecar.settings import RedisSettings
 
 PARENT = """
 import sys, time

@@ -13,12 +13,12 @@ from tests.unit.writer.sealed import JOB
 
 from holdfast.storage import open_folder
 from holdfast_sidecar.checkpoints.directory import CheckpointDirectory
+from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.desk.questions import Errand, Question, Seal, WriteParts
 from holdfast_sidecar.desk.storage_desk import StorageDesk
 from holdfast_sidecar.desk.writer_process import COMMAND, WriterProcess
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart
 from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.settings import CheckpointSettings
 
 TROUBLED = str(Path(__file__).with_name("troubled_writer.py"))
 PATIENCE_S = 60.0

@@ -10,11 +10,11 @@ import pytest
 
 from holdfast_sidecar.actions.node_hooks import KEPT, NodeHooks, words_of
 from holdfast_sidecar.actions.runner import ActionRunner
+from holdfast_sidecar.config.settings import NodesSettings
 from holdfast_sidecar.deeds import own_hooks
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.quarantine import HookRun
-from holdfast_sidecar.settings import NodesSettings
 
 DRAIN = "scontrol update nodename={node} state=drain reason={reason}"
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from holdfast_sidecar.assets import asset
+from holdfast_sidecar.config.paths import asset
 from holdfast_sidecar.demo.stack.haste import seconds
 
 

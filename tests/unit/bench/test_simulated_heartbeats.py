@@ -8,7 +8,7 @@ from bench.detection.presence_figures import heartbeat_figures, node_loss_figure
 from bench.detection.presence_names import HEARTBEATS, NODE, NODE_LOSS, SIMULATED
 from bench.detection.simulated_heartbeats import Weather, simulate
 
-from holdfast_sidecar.settings import SidecarSettings
+from holdfast_sidecar.config.settings import SidecarSettings
 
 BEATS = 60_000
 SETTINGS = SidecarSettings()

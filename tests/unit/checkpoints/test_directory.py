@@ -15,9 +15,9 @@ from holdfast_sidecar.checkpoints.directory import CheckpointDirectory
 from holdfast_sidecar.checkpoints.hashing import hash_files, list_files
 from holdfast_sidecar.checkpoints.ledger import NothingResumable, torn_folders
 from holdfast_sidecar.checkpoints.manifest import Manifest, verify_hashes, write_manifest
+from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart
 from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.settings import CheckpointSettings
 
 PLAN = Plan(0, 1, "running", [Member("a", "1", 0, 0, 1), Member("b", "2", 1, 1, 1)], 2)
 

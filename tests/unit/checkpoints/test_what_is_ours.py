@@ -26,9 +26,9 @@ from holdfast_sidecar.checkpoints.ledger import (
     untouched,
 )
 from holdfast_sidecar.checkpoints.retention import recorded_files, remove
+from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart
 from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.settings import CheckpointSettings
 
 STRANGER = 65534
 PLAN = Plan(3, 1, "running", [Member("a", "1", 0, 0, 1)], 1)

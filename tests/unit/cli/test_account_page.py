@@ -17,13 +17,13 @@ from holdfast_sidecar.cli import account_page
 from holdfast_sidecar.cli.main import cli
 from holdfast_sidecar.cli.report_html.page import page as html_page
 from holdfast_sidecar.cli.report_html.style import COLOURS
+from holdfast_sidecar.config.settings import CostSettings
 from holdfast_sidecar.goodput.summary import Summary, sum_up
 from holdfast_sidecar.goodput.words import CATEGORIES, PHASES
 from holdfast_sidecar.job_record import JobRecord
 from holdfast_sidecar.records.account import Account, Category, Phase
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.performance import Performance
-from holdfast_sidecar.settings import CostSettings
 
 PRICE = CostSettings(per_gpu_hour=3.6, currency="EUR")
 INCIDENTS = {one.identifier: one for one in (HANG, CRASH)}

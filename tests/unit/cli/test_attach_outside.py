@@ -16,16 +16,16 @@ from holdfast.identity import read_identity
 from holdfast_sidecar.cli import attach_outside
 from holdfast_sidecar.cli.attach_console import Console
 from holdfast_sidecar.cli.attach_outside import OutsideWatch
+from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.settings import Settings, SidecarSettings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.first_look import Site
 from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.outside_look import OutsideLook, OutsideRank
-from holdfast_sidecar.places import Places
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.settings import Settings, SidecarSettings
 
 PLAN = Plan(
     attempt=0,

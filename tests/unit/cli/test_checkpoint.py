@@ -6,9 +6,9 @@ import pytest
 from click.testing import CliRunner
 from tests.unit.checkpoints.sealed import fill, seal
 
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.checkpoint import checkpoint, pruning
 from holdfast_sidecar.cli.finding_the_job import NoSuchJob
+from holdfast_sidecar.config.settings import BadInput
 
 
 @pytest.fixture

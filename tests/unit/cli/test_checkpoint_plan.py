@@ -7,8 +7,8 @@ import json
 import pytest
 from click.testing import CliRunner, Result
 
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.checkpoint import checkpoint
+from holdfast_sidecar.config.settings import BadInput
 
 
 @pytest.fixture(autouse=True)

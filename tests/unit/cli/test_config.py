@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast_sidecar.cli.main import cli
-from holdfast_sidecar.configuration import known_names
+from holdfast_sidecar.config.loading import known_names
 
 
 @pytest.fixture(autouse=True)

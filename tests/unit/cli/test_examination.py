@@ -6,6 +6,13 @@ import pytest
 
 from holdfast.storage import open_folder
 from holdfast.url_storage import UrlFolder
+from holdfast_sidecar.config.settings import (
+    CheckpointSettings,
+    PathSettings,
+    Settings,
+    SidecarSettings,
+    SnapshotSettings,
+)
 from holdfast_sidecar.decisions.memory import Room
 from holdfast_sidecar.examination import (
     directories,
@@ -21,13 +28,6 @@ from holdfast_sidecar.examination.check import Check
 from holdfast_sidecar.job_record import JobRecord
 from holdfast_sidecar.kernel_files import KernelTrees
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.settings import (
-    CheckpointSettings,
-    PathSettings,
-    Settings,
-    SidecarSettings,
-    SnapshotSettings,
-)
 
 
 @pytest.mark.parametrize(

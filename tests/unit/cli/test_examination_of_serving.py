@@ -6,8 +6,8 @@ import socket
 from dataclasses import replace
 from pathlib import Path
 
+from holdfast_sidecar.config.settings import SidecarSettings
 from holdfast_sidecar.examination.serving import check_serving
-from holdfast_sidecar.settings import SidecarSettings
 from holdfast_sidecar.sidecar_record import SidecarRecord, write_record
 
 BEYOND = SidecarSettings(listen="0.0.0.0:0")

@@ -8,13 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.demo.fake_sysfs import DOWN, FakeSysfs, build_fabric
-from holdfast_sidecar.examination.check import Check
-from holdfast_sidecar.examination.gate import check_gate
-from holdfast_sidecar.examination.gpus import Driver
-from holdfast_sidecar.examination.hooks import check_hooks
-from holdfast_sidecar.readings.gpu import Gpu, GpuReading, Signal
-from holdfast_sidecar.settings import (
+from holdfast_sidecar.config.settings import (
     CheckpointSettings,
     FabricSettings,
     GateSettings,
@@ -22,6 +16,12 @@ from holdfast_sidecar.settings import (
     PathSettings,
     Settings,
 )
+from holdfast_sidecar.demo.fake_sysfs import DOWN, FakeSysfs, build_fabric
+from holdfast_sidecar.examination.check import Check
+from holdfast_sidecar.examination.gate import check_gate
+from holdfast_sidecar.examination.gpus import Driver
+from holdfast_sidecar.examination.hooks import check_hooks
+from holdfast_sidecar.readings.gpu import Gpu, GpuReading, Signal
 
 PORTS = 2
 

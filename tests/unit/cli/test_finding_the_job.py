@@ -8,12 +8,11 @@ import pytest
 import redis
 from click.testing import CliRunner
 
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli import finding_the_job
 from holdfast_sidecar.cli.finding_the_job import NoSuchJob, find_job
 from holdfast_sidecar.cli.main import cli
-from holdfast_sidecar.configuration import Effective
-from holdfast_sidecar.settings import PathSettings, RedisSettings, Settings
+from holdfast_sidecar.config.loading import Effective
+from holdfast_sidecar.config.settings import BadInput, PathSettings, RedisSettings, Settings
 
 STRANGER = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes files of another user: needs root")
@@ -109,7 +108,7 @@ def test_commands_refuse_a_temporary_state_directory_of_another_user(
     os.chown(planted, STRANGER, STRANGER)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("holdfast_sidecar.places.may_be_made", lambda path: False)
+    monkeypatch.setattr("holdfast_sidecar.config.paths.may_be_made", lambda path: False)
     found = CliRunner().invoke(cli, command.split())
     assert found.exit_code == 2
     assert "is not a directory of yours: remove it" in found.output

@@ -10,6 +10,7 @@ import pytest
 from holdfast_sidecar.cli.checkpoint.following import SAVES_NOWHERE, Outcome, look
 from holdfast_sidecar.cli.progress import EVERY_S, ProgressLine
 from holdfast_sidecar.cli.table import size
+from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, FileFact, LedgerEntry, SavedPart
@@ -17,7 +18,6 @@ from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.request import Request
-from holdfast_sidecar.settings import CheckpointSettings
 
 NAME = "r1"
 LEDGER = LedgerEntry("aa", "/ck/x", 7, 0, 1, "", "complete", 1, 2, 0.0, requested_by="r0,r1")

@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast_sidecar import __version__
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli import main
 from holdfast_sidecar.cli.main import COMMANDS, cli
+from holdfast_sidecar.config.settings import BadInput
 
 
 def run(*arguments: str) -> Result:

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast_sidecar.cli.settings_options import serving_options, settings_options
-from holdfast_sidecar.configuration import Effective
+from holdfast_sidecar.config.loading import Effective
 
 
 @click.command()

@@ -8,6 +8,7 @@ from tests.unit.telling import slow_job
 
 from holdfast_sidecar.cli.nodes import words
 from holdfast_sidecar.cli.standing_page import page
+from holdfast_sidecar.config.settings import PolicySettings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.decisions.beginning import story
@@ -22,7 +23,6 @@ from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.slowness import Change
 from holdfast_sidecar.records.snapshot import SnapshotOrder, SnapshotReport
 from holdfast_sidecar.remedy import Remedy
-from holdfast_sidecar.settings import PolicySettings
 from holdfast_sidecar.span import span
 from holdfast_sidecar.standing import Standing, has_ended, is_settled, judge
 from holdfast_sidecar.story import tell

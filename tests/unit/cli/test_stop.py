@@ -6,6 +6,7 @@ from click.testing import CliRunner
 from holdfast_sidecar.cli import stop
 from holdfast_sidecar.cli.finding_the_job import FoundJob
 from holdfast_sidecar.cli.main import cli
+from holdfast_sidecar.config.settings import RedisSettings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.coordination.store import Lease, StoreUnavailable, View
@@ -14,7 +15,6 @@ from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.request import Request
-from holdfast_sidecar.settings import RedisSettings
 
 REQUEST = Request("r", "stop", "me@here")
 MEMBERS = [Member("a", "i", 0, 0, 2)]

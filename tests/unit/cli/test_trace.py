@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.trace import choose_here, end, look, parse_ranks
 from holdfast_sidecar.cli.trace_files import Collected, collect
 from holdfast_sidecar.cli.trace_page import page, spell
 from holdfast_sidecar.cli.wishes import LOST, Settled
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan

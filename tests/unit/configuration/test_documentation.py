@@ -3,10 +3,10 @@ from pathlib import Path
 
 from holdfast_sidecar.cli.checkpoint import checkpoint
 from holdfast_sidecar.cli.main import COMMANDS
-from holdfast_sidecar.configuration import flatten
+from holdfast_sidecar.config.loading import flatten
+from holdfast_sidecar.config.settings import Settings
+from holdfast_sidecar.config.timeouts import rungs
 from holdfast_sidecar.decisions.restart import EXIT_DO_NOT_REQUEUE
-from holdfast_sidecar.ladder import rungs
-from holdfast_sidecar.settings import Settings
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "configuration.md"
 

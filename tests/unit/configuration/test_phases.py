@@ -10,6 +10,7 @@ from holdfast.claim import claim
 from holdfast.identity import read_identity
 from holdfast.page import Identity, Record
 from holdfast.recorder import Recorder
+from holdfast_sidecar.config.settings import PathSettings, Settings, StallSettings
 from holdfast_sidecar.examination.phases import (
     RunningJob,
     check_phases,
@@ -17,7 +18,6 @@ from holdfast_sidecar.examination.phases import (
     judge_jobs,
 )
 from holdfast_sidecar.pace import Pace
-from holdfast_sidecar.settings import PathSettings, Settings, StallSettings
 
 
 def pace(steps: int, forward_s: float) -> Pace:

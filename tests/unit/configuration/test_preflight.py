@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.page import PAGE_SIZE
-from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.configuration import search_path
-from holdfast_sidecar.home import expand, user_name
-from holdfast_sidecar.places import state_root, usual_state_root
+from holdfast_sidecar.config.loading import search_path
+from holdfast_sidecar.config.paths import expand, state_root, user_name, usual_state_root
+from holdfast_sidecar.config.settings import BadInput, CheckpointSettings, PathSettings, Settings
 from holdfast_sidecar.preflight import (
     Room,
     check_node,
@@ -21,7 +20,6 @@ from holdfast_sidecar.preflight import (
     shm_problem,
     state_problem,
 )
-from holdfast_sidecar.settings import CheckpointSettings, PathSettings, Settings
 from holdfast_sidecar.snapshots.room import least_reserve
 
 SHM = Path("/dev/shm")

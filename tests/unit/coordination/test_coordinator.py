@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from holdfast_sidecar.config.settings import Settings, SidecarSettings
 from holdfast_sidecar.coordination.keys import ENDED_TTL_S, RUNNING_TTL_S, Section
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.coordination.store import Lease, StoreUnavailable, View
@@ -23,7 +24,6 @@ from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.slowness import SlowStanding
-from holdfast_sidecar.settings import Settings, SidecarSettings
 
 CALM = Settings(sidecar=SidecarSettings(heartbeat_s=0.1, node_timeout_s=1.0, lease_s=30.0))
 QUICK = Settings(sidecar=SidecarSettings(heartbeat_s=0.01, node_timeout_s=1.0, lease_s=30.0))

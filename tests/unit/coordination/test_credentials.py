@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from holdfast import environment as names
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.settings import BadInput, RedisSettings
 from holdfast_sidecar.coordination.connection import connect, open_store
-from holdfast_sidecar.settings import RedisSettings
 
 HOST = "redis://h"
 

@@ -7,6 +7,7 @@ import dataclasses
 from tests.unit.telling.slow_job import SLOW
 
 from holdfast_sidecar.collective_trace import RankTrace
+from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.own_report import OwnReport
 from holdfast_sidecar.coordination.store import Lease, View
@@ -24,7 +25,6 @@ from holdfast_sidecar.records.slowness import (
 )
 from holdfast_sidecar.records.snapshot import SnapshotReport
 from holdfast_sidecar.remedy import Remedy
-from holdfast_sidecar.settings import CheckpointSettings
 
 FULL = NodeReport(
     node="a",

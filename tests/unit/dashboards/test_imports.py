@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.grafana.address import parse_address
 from holdfast_sidecar.grafana.client import open_client
 

@@ -14,6 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.page import checkpoint_name
+from holdfast_sidecar.config.settings import (
+    CheckpointSettings,
+    GateSettings,
+    ModeSettings,
+    NumbersSettings,
+    PolicySettings,
+    Settings,
+    SidecarSettings,
+)
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.coordination.store import StoreUnavailable
@@ -35,15 +44,6 @@ from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.request import Request
 from holdfast_sidecar.records.slowness import SlowStanding
 from holdfast_sidecar.records.snapshot import SnapshotReport
-from holdfast_sidecar.settings import (
-    CheckpointSettings,
-    GateSettings,
-    ModeSettings,
-    NumbersSettings,
-    PolicySettings,
-    Settings,
-    SidecarSettings,
-)
 
 TICK_S = 0.1
 STEP_S = 0.1

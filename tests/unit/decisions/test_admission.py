@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from tests.unit.decisions.simulated_job import SimulatedJob
 
+from holdfast_sidecar.config.settings import GateSettings
 from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.records.gate import GateVerdict
-from holdfast_sidecar.settings import GateSettings
 
 FIT = GateVerdict("fit")
 UNFIT = GateVerdict("unfit", ["gpus: 7 of 8 are there"])

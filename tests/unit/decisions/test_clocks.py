@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.unit.decisions.simulated_job import SimulatedJob
 
+from holdfast_sidecar.config.settings import PolicySettings
 from holdfast_sidecar.coordination.memory_store import MemoryStore
-from holdfast_sidecar.settings import PolicySettings
 from holdfast_sidecar.stopwatch import SharedClock
 
 HOUR_S = 3600.0

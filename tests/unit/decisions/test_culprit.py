@@ -6,6 +6,7 @@ from typing import Any
 from tests.unit.decisions.test_arrival import PAST, STEP, mute, standing, trace
 
 from holdfast_sidecar.collective_trace import RankTrace
+from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.culprit import judge_attempt, name_culprit
@@ -20,7 +21,6 @@ from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.settings import Settings
 
 PLAN = Plan(0, 1, "running", [Member("a", "i", 0, 0, 2), Member("b", "j", 1, 2, 2)], world_size=4)
 

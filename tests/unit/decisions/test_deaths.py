@@ -7,6 +7,7 @@ import signal
 
 import pytest
 
+from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.leader import decide
@@ -18,7 +19,6 @@ from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.settings import Settings
 
 SEATS = [Member("a", "i", 0, 0, 1), Member("b", "i", 1, 1, 1)]
 PLAN = Plan(4, 7, "running", SEATS, 2)

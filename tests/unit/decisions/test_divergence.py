@@ -10,6 +10,12 @@ import pytest
 from tests.unit.decisions.simulated_job import SimulatedJob
 
 from holdfast_sidecar.cli.story_page import page
+from holdfast_sidecar.config.settings import (
+    CheckpointSettings,
+    ModeSettings,
+    NumbersSettings,
+    Settings,
+)
 from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.decisions.divergence import (
@@ -25,12 +31,6 @@ from holdfast_sidecar.records.incident import LEFT_ALONE, Incident
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import BatchSkip, Member, Plan
 from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.settings import (
-    CheckpointSettings,
-    ModeSettings,
-    NumbersSettings,
-    Settings,
-)
 from holdfast_sidecar.story import tell
 from holdfast_sidecar.summing_up import sum_up
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.unit.decisions.simulated_job import SimulatedJob
 
+from holdfast_sidecar.config.settings import ModeSettings, PolicySettings, Settings
 from holdfast_sidecar.decisions.blame import is_of_script
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.escalation import (
@@ -24,7 +25,6 @@ from holdfast_sidecar.records.agent import AgentReport, Exit
 from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.settings import ModeSettings, PolicySettings, Settings
 from holdfast_sidecar.story import tell
 
 NOW = 5000.0

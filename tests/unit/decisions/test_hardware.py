@@ -7,6 +7,7 @@ import dataclasses
 import pytest
 from tests.unit.decisions.ill_hardware import LINE, NOW, PLAN, cluster, crash, fault
 
+from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.decisions.hardware import (
     BESIDES,
     began_unix_s,
@@ -20,7 +21,6 @@ from holdfast_sidecar.decisions.outcome import Circumstances
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.remedy import Remedy
-from holdfast_sidecar.settings import Settings
 
 
 def test_a_fault_names_the_gpu_the_rank_and_what_it_needs() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
+from holdfast_sidecar.config.settings import NodesSettings, Settings
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.hooks import with_hooks
 from holdfast_sidecar.decisions.outcome import Circumstances
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.quarantine import HookRun, Quarantine
-from holdfast_sidecar.settings import NodesSettings, Settings
 
 BOTH = NodesSettings(on_quarantine="drain {node}", on_return="resume {node}")
 

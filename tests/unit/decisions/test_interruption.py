@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.interruption import TOLD
@@ -16,7 +17,6 @@ from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.request import Request
-from holdfast_sidecar.settings import Settings
 
 NOW = 100.0
 SEATS = [Member("a", "i", 0, 0, 1), Member("b", "i", 1, 1, 1)]

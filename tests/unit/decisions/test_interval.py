@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.decisions.failure_rate import (
     DAY_S,
     chance_of_so_many,
@@ -17,7 +18,6 @@ from holdfast_sidecar.decisions.interval import (
     waste,
     young_s,
 )
-from holdfast_sidecar.settings import CheckpointSettings
 
 HOUR_S = 3600.0
 

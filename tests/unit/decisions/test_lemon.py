@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from holdfast_sidecar.config.settings import PolicySettings
 from holdfast_sidecar.decisions.lemon import (
     WITHOUT_NODE,
     find_lemons,
@@ -14,7 +15,6 @@ from holdfast_sidecar.decisions.lemon import (
     score,
 )
 from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.settings import PolicySettings
 
 DAY_S = 86400.0
 NOW = 100 * DAY_S

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.unit.decisions.simulated_job import SimulatedJob
 
+from holdfast_sidecar.config.settings import PolicySettings, Settings
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.leader import decide
 from holdfast_sidecar.decisions.outcome import Circumstances, Outcome
@@ -14,7 +15,6 @@ from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.settings import PolicySettings, Settings
 
 SEAT = Member("a", "i", 0, 0, 1)
 

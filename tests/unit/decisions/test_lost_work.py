@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.leader import decide
@@ -16,7 +17,6 @@ from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.story import tell
 
 MEMBERS = [Member("a", "ia", 0, 0, 2), Member("b", "ib", 1, 2, 2)]

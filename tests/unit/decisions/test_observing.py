@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.leader import decide
 from holdfast_sidecar.decisions.observing import attached_plan, attached_run
@@ -16,7 +17,6 @@ from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.remedy import Remedy
-from holdfast_sidecar.settings import Settings
 
 
 def rank(number: int, step: int = 50, **given: Any) -> RankReport:

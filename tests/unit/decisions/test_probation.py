@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.probation import has_passed, on_trial, state_of_trial
 from holdfast_sidecar.findings import Finding, Kind
@@ -14,7 +15,6 @@ from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Candidate, Member, Plan
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.remedy import Remedy
-from holdfast_sidecar.settings import CheckpointSettings
 
 SETTINGS = CheckpointSettings(good_after_s=120.0, good_after_steps=10)
 PLAN = Plan(

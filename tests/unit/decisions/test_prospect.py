@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.prospect import look_ahead, what_if
 from holdfast_sidecar.decisions.schedule import work_out
@@ -14,7 +15,6 @@ from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.snapshot import PeerOrder, SnapshotOrder, SnapshotReport
-from holdfast_sidecar.settings import CheckpointSettings
 
 SETTINGS = CheckpointSettings(dir="/c", most_every_s=600.0)
 ENTRY = LedgerEntry("a", "", 1, 0, 1, "", "complete", 1, 2, 5.0, blocked_s=3.0, write_s=20.0)

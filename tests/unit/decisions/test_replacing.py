@@ -9,6 +9,7 @@ import pytest
 from tests.unit.decisions.simulated_job import SimulatedJob
 from tests.unit.telling.slow_job import slow
 
+from holdfast_sidecar.config.settings import ModeSettings, PolicySettings
 from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.decisions import replacing, worth_replacing
 from holdfast_sidecar.decisions.cluster import Cluster
@@ -19,7 +20,6 @@ from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.gate import GateVerdict
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.slowness import Cause, Slowness, SlowStanding
-from holdfast_sidecar.settings import ModeSettings, PolicySettings
 from holdfast_sidecar.standing import judge
 from holdfast_sidecar.story import tell
 from holdfast_sidecar.summing_up import sum_up

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from holdfast_sidecar.config.settings import CheckpointSettings, PolicySettings, SidecarSettings
 from holdfast_sidecar.decisions import blame, checkpointing, formation, restart
 from holdfast_sidecar.records.agent import AgentReport, Exit
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, FileFact, SavedPart
@@ -14,7 +15,6 @@ from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.rank import FINISHED, RankReport
-from holdfast_sidecar.settings import CheckpointSettings, PolicySettings, SidecarSettings
 
 
 def ended(

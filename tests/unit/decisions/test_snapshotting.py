@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from holdfast_sidecar.config.settings import Settings, SnapshotSettings
 from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.decisions.cluster import parse_cluster
@@ -13,7 +14,6 @@ from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.snapshot import SnapshotOrder, SnapshotReport
-from holdfast_sidecar.settings import Settings, SnapshotSettings
 from holdfast_sidecar.snapshot_keeping import SnapshotKeeping
 
 MEMBERS = [Member("a", "x", 0, 0, 1), Member("b", "y", 1, 1, 1)]

@@ -13,7 +13,7 @@ from tests.unit.decisions.troubled_job import (
     sidecar_dies,
 )
 
-from holdfast_sidecar.settings import PolicySettings
+from holdfast_sidecar.config.settings import PolicySettings
 
 WRITES = 6
 """A wished restart's: plan, incident, request, incident, plan, key."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.unit.decisions.troubled_job import TroubledJob
 
+from holdfast_sidecar.config.settings import SnapshotSettings
 from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.coordination.store import Lease
 from holdfast_sidecar.decisions.absence import find_absent
@@ -18,7 +19,6 @@ from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.settings import SnapshotSettings
 
 TIMEOUT_S = 1.1
 

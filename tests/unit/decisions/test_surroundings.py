@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.unit.decisions.simulated_job import SimulatedJob
 
+from holdfast_sidecar.config.settings import PolicySettings, Settings
 from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.decisions import restart
@@ -20,7 +21,6 @@ from holdfast_sidecar.records.agent import OUTPUT_UNREAD, AgentReport, Exit
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import Member, Plan, Requeues
-from holdfast_sidecar.settings import PolicySettings, Settings
 
 QUICK = PolicySettings(surroundings_backoff_s=0.2, backoff_s=0.1, backoff_limit_s=0.1)
 

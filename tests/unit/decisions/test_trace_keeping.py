@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.coordination.store import Lease
@@ -19,7 +20,6 @@ from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.request import Request
 from holdfast_sidecar.records.trace import TracedPart, TracedRank, TraceOrder
-from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.trace_keeping import REARMINGS, UNREAD_S, TraceKeeping
 
 SAVED = "saved"

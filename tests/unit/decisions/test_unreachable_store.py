@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from holdfast_sidecar.config.settings import PolicySettings, Settings
 from holdfast_sidecar.decisions import restart
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.leader import decide
@@ -14,7 +15,6 @@ from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.settings import PolicySettings, Settings
 
 
 def incident(there: str, away: str, silent: str = "") -> Incident | None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.decisions.simulated_job import SimulatedJob
 
+from holdfast_sidecar.config.settings import PolicySettings, Settings, StallSettings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.decisions import restart, unseen_steps
 from holdfast_sidecar.decisions.cluster import Cluster
@@ -23,7 +24,6 @@ from holdfast_sidecar.records.incident import NEVER_SEEN, Incident
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.settings import PolicySettings, Settings, StallSettings
 
 MEMBERS = [Member("a", "ia", 0, 0, 1), Member("b", "ib", 1, 1, 1)]
 PLAN = Plan(4, 8, "running", MEMBERS, 2, began_unix_s=50.0)

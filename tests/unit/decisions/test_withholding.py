@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.decisions.simulated_job import SimulatedJob
 
+from holdfast_sidecar.config.settings import ModeSettings, Settings, SidecarSettings
 from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.decisions import modes
 from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
@@ -19,7 +20,6 @@ from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.settings import ModeSettings, Settings, SidecarSettings
 from holdfast_sidecar.standing import judge
 from holdfast_sidecar.story import tell
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import holdfast_sidecar
-from holdfast_sidecar.assets import asset
+from holdfast_sidecar.config.paths import asset
+from holdfast_sidecar.config.settings import RedisSettings
 from holdfast_sidecar.demo import programs
 from holdfast_sidecar.demo.workspace import Workspace
-from holdfast_sidecar.settings import RedisSettings
 
 REDIS = RedisSettings(url="unix:///x/redis.sock", password_file="/x/password")
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli import demo
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.demo import programs, rehearsal
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast_sidecar.config.settings import PathSettings
 from holdfast_sidecar.demo import workspace
 from holdfast_sidecar.demo.leftovers import PREFIX, remove_leftovers
 from holdfast_sidecar.demo.workspace import open_workspace
-from holdfast_sidecar.settings import PathSettings
 
 KILLED = """
 import os, signal, sys

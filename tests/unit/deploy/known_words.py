@@ -9,9 +9,9 @@ from typing import Any
 
 from holdfast import environment as names
 from holdfast_sidecar.cli.main import Commands, cli
-from holdfast_sidecar.configuration import Effective, known_names, load
+from holdfast_sidecar.config.addresses import exposure
+from holdfast_sidecar.config.loading import Effective, known_names, load
 from holdfast_sidecar.launcher.arguments import Arguments, parse_arguments
-from holdfast_sidecar.reach import exposure
 
 SETTINGS_FLAGS = {
     "redis": "redis.url",

@@ -22,8 +22,8 @@ from tests.unit.deploy.manifests import (
 )
 from torch.distributed.run import get_args_parser
 
-from holdfast_sidecar.configuration import load
-from holdfast_sidecar.listening import parse_listen
+from holdfast_sidecar.config.addresses import parse_listen
+from holdfast_sidecar.config.loading import load
 
 PORT = 9750
 

@@ -14,10 +14,10 @@ from tests.systemd_unit import Unit, read_environment
 from tests.unit.deploy.known_words import known_variables, mentioned, parse_command, parse_run
 from tests.unit.deploy.manifests import DEPLOY
 
+from holdfast_sidecar.config.settings import PolicySettings
 from holdfast_sidecar.decisions.beginning import EXIT_BAD_INPUT
 from holdfast_sidecar.decisions.restart import EXIT_DO_NOT_REQUEUE, EXIT_REQUEUE
 from holdfast_sidecar.precedence import NICENESS
-from holdfast_sidecar.settings import PolicySettings
 from holdfast_sidecar.staying import WRITING
 
 FOLDER = DEPLOY / "systemd"

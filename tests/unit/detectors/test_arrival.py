@@ -9,6 +9,7 @@ from tests.unit.detectors import scene
 from holdfast.page import Ending, Phase
 from holdfast_sidecar.closer_look import Scrutiny
 from holdfast_sidecar.collective_trace import RankTrace
+from holdfast_sidecar.config.settings import StallSettings
 from holdfast_sidecar.detectors.arrival import (
     concerned,
     is_doubtful,
@@ -20,7 +21,6 @@ from holdfast_sidecar.detectors.arrival import (
 from holdfast_sidecar.detectors.stall import find_stalls
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import PeerRank, RankHistory, Ranks
-from holdfast_sidecar.settings import StallSettings
 from holdfast_sidecar.waiting_place import Wait, Where
 
 SETTINGS = StallSettings()

@@ -6,15 +6,15 @@ import dataclasses
 
 from tests.unit.detectors.scene import moment
 
+from holdfast_sidecar.config.settings import FabricSettings
 from holdfast_sidecar.detectors.host import find_host_troubles
 from holdfast_sidecar.detectors.links import find_link_troubles
 from holdfast_sidecar.detectors.onset import keep_onsets, newly_found, no_longer_found
 from holdfast_sidecar.detectors.presence import find_absences
 from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.probes.runner import ProbeHealth
 from holdfast_sidecar.readings.host import HostReading, Pressure, Room
 from holdfast_sidecar.readings.links import LinkLook, LinkStory
-from holdfast_sidecar.settings import FabricSettings
+from holdfast_sidecar.records.node import ProbeHealth
 
 GIB = 2**30
 HEALTHY = HostReading(

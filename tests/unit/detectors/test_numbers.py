@@ -10,6 +10,7 @@ import pytest
 from tests.unit.detectors.scene import history, look, moment, ranks
 
 from holdfast.page import Record, RecordFlag, Word, float_bits
+from holdfast_sidecar.config.settings import NumbersSettings
 from holdfast_sidecar.detectors.numbers import (
     SCALER,
     SCALER_GIVES_UP,
@@ -19,7 +20,6 @@ from holdfast_sidecar.detectors.numbers import (
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.number_history import SETTLED, WINDOW, NumberHistory, follow_numbers
 from holdfast_sidecar.observation import RankHistory, RankLook
-from holdfast_sidecar.settings import NumbersSettings
 
 SETTINGS = NumbersSettings()
 NAN, INF = math.nan, math.inf

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 from tests.unit.telling.slow_job import EFFICIENCY, STANDING
 
+from holdfast_sidecar.config.settings import StragglerSettings
 from holdfast_sidecar.detectors.slowness import FRESH_S, find_slow
-from holdfast_sidecar.settings import StragglerSettings
 
 AT = STANDING.at_unix_s
 

@@ -19,6 +19,7 @@ from tests.unit.detectors.scene import (
 
 from holdfast.page import Ending, Phase
 from holdfast_sidecar.closer_look import Child, Scrutiny, scrutinise
+from holdfast_sidecar.config.settings import StallSettings
 from holdfast_sidecar.detectors.stall import (
     due_in_s,
     find_stalls,
@@ -28,7 +29,6 @@ from holdfast_sidecar.detectors.stall import (
 )
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import PeerRank, RankHistory, Ranks
-from holdfast_sidecar.settings import StallSettings
 from holdfast_sidecar.waiting_place import Wait, Where
 
 SETTINGS = StallSettings()

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.redaction import REDACTED, Redaction
+from holdfast_sidecar.config.settings import EvidenceSettings, RedisSettings, Settings
 from holdfast_sidecar.evidence.aftermath import BEFORE_S, Scene, keep_aftermath, with_exits
 from holdfast_sidecar.evidence.rank_facts import Output, RankFacts
-from holdfast_sidecar.places import Places
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.host import HostReading, Tally
 from holdfast_sidecar.readings.machine import MachineReading
@@ -19,8 +21,6 @@ from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.redaction import REDACTED, Redaction
-from holdfast_sidecar.settings import EvidenceSettings, RedisSettings, Settings
 
 SECRET = "s3cr3t-Va1ue"
 MACHINE = MachineReading(

@@ -9,11 +9,11 @@ import pytest
 
 from holdfast_sidecar.actions.evidence import Request
 from holdfast_sidecar.actions.runner import ActionRunner
+from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.settings import EvidenceSettings
 from holdfast_sidecar.evidence.kept import Kept, write_kept
 from holdfast_sidecar.evidence_keeping import PAUSES_S, EvidenceKeeping
-from holdfast_sidecar.places import Places
 from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.settings import EvidenceSettings
 
 HANG = Plan(0, 1, "evidence", incident="i1", cause="hang", culprit_ranks=[1])
 NEXT = Plan(1, 1, "evidence", incident="i2", cause="hang", culprit_ranks=[0])

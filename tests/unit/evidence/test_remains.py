@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.places import Places
+from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.settings import EvidenceSettings
 from holdfast_sidecar.remains import DAY_S, Remains, remove_old_remains, superfluous
-from holdfast_sidecar.settings import EvidenceSettings
 
 NOW = 1000 * DAY_S
 

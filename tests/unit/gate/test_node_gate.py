@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from holdfast_sidecar.config.settings import GateSettings, Settings, SidecarSettings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.findings import Kind
@@ -14,7 +15,6 @@ from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.gate import Exertion
 from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.settings import GateSettings, Settings, SidecarSettings
 
 ENDED = Plan(3, 1, "ended", incident="i9", culprit_node="n1", cause="crash")
 

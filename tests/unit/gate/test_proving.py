@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 
+from holdfast_sidecar.config.settings import GateSettings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.gate.errand import Errand
@@ -18,7 +19,6 @@ from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.gate import Exertion
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.request import Request
-from holdfast_sidecar.settings import GateSettings
 
 WELL = """echo testing; echo '{"figures":{"matmul_flops_per_s":5.0},"model":"cpu"}'"""
 

@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from holdfast_sidecar.config.settings import CostSettings
 from holdfast_sidecar.goodput import costs
 from holdfast_sidecar.goodput.gains import LOST, gains
 from holdfast_sidecar.goodput.reliability import burn, ettr, goodput, reliability
 from holdfast_sidecar.goodput.summary import plain, sum_up
 from holdfast_sidecar.records.account import Account, IncidentCost
 from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.settings import CostSettings
 
 S = 1_000_000
 HANG = Incident(

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.torch
 
 from torch.distributed.elastic.rendezvous import RendezvousTimeoutError  # noqa: E402
 
-from holdfast_sidecar.bad_input import BadInput  # noqa: E402
+from holdfast_sidecar.config.settings import BadInput  # noqa: E402
 from holdfast_sidecar.decisions.restart import EXIT_REQUEUE  # noqa: E402
 from holdfast_sidecar.launcher import ending_line  # noqa: E402
 from holdfast_sidecar.launcher.arguments import parse_arguments  # noqa: E402
@@ -56,7 +56,7 @@ ENDS = """
 import sys
 from holdfast_sidecar.launcher import __main__, ending_line
 from holdfast_sidecar.launcher.preemption import Preempted
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.settings import BadInput
 def launch(*given):
     raise {error}
 ending_line.launch, ending_line.handle = launch, lambda names: None

@@ -7,9 +7,11 @@ import pytest
 pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-from holdfast_sidecar.bad_input import BadInput  # noqa: E402
+from holdfast_sidecar.config.settings import (  # noqa: E402
+    BadInput,
+    PolicySettings,
+)
 from holdfast_sidecar.launcher.entrance import Timeouts, read_timeouts  # noqa: E402
-from holdfast_sidecar.settings import PolicySettings  # noqa: E402
 
 POLICY = PolicySettings(join_timeout_s=42.0)
 

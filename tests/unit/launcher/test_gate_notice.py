@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast_sidecar.config.settings import GateSettings
 from holdfast_sidecar.demo.fake_node import build_node
 from holdfast_sidecar.launcher import gate_notice
 from holdfast_sidecar.launcher.gate_notice import awaits_gate
-from holdfast_sidecar.settings import GateSettings
 
 
 @pytest.fixture(autouse=True)

@@ -15,12 +15,16 @@ pytestmark = pytest.mark.torch
 
 from tests.unit.checkpoints.sealed import seal  # noqa: E402
 
-from holdfast_sidecar.bad_input import BadInput  # noqa: E402
+from holdfast_sidecar.config.settings import (  # noqa: E402
+    BadInput,
+    CheckpointSettings,
+    PathSettings,
+    RedisSettings,
+)
 from holdfast_sidecar.launcher import launch as launching  # noqa: E402
 from holdfast_sidecar.launcher.arguments import parse_arguments  # noqa: E402
 from holdfast_sidecar.launcher.entrance import Entrance  # noqa: E402
 from holdfast_sidecar.launcher.job_server import JobServer  # noqa: E402
-from holdfast_sidecar.settings import CheckpointSettings, PathSettings, RedisSettings  # noqa: E402
 
 
 @pytest.fixture

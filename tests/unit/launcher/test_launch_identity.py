@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+from holdfast_sidecar.config.settings import PolicySettings, Settings
 from holdfast_sidecar.launcher.launch_identity import (
     describe_command,
     launch_command,
@@ -14,7 +15,6 @@ from holdfast_sidecar.launcher.launch_identity import (
     unlike_commands,
 )
 from holdfast_sidecar.records.agent import AgentReport
-from holdfast_sidecar.settings import PolicySettings, Settings
 
 STEP = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "3", "SLURM_PROCID": "1"}
 

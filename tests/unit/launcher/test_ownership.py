@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from holdfast.own_directory import open_private
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.paths import hold_shm
+from holdfast_sidecar.config.settings import BadInput, PathSettings
 from holdfast_sidecar.launcher.ownership import (
     EXPIRED_S,
     as_name,
@@ -23,8 +24,6 @@ from holdfast_sidecar.launcher.ownership import (
     sweep_pages,
     sweep_slots,
 )
-from holdfast_sidecar.own_places import hold_shm
-from holdfast_sidecar.settings import PathSettings
 from holdfast_sidecar.sidecar_record import STAND_IN
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.launcher import sidecar_log
 from holdfast_sidecar.launcher.sidecar_log import SidecarLog, rotate
 from holdfast_sidecar.launcher.sidecar_process import SidecarProcess
-from holdfast_sidecar.places import Places
 
 PATIENCE_S = 20.0
 

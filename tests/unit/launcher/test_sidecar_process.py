@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.launcher import sidecar_process
 from holdfast_sidecar.launcher.sidecar_process import SidecarProcess
-from holdfast_sidecar.places import Places
 from holdfast_sidecar.staying import write_last_word
 
 

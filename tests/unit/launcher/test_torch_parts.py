@@ -21,7 +21,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.torch
 
-from holdfast_sidecar.bad_input import BadInput  # noqa: E402
+from holdfast_sidecar.config.settings import BadInput  # noqa: E402
 from holdfast_sidecar.launcher.rank_process import ranks_started_by, start_cold  # noqa: E402
 
 REPOSITORY = Path(__file__).parents[3]

@@ -20,7 +20,7 @@ from torch.distributed.elastic.rendezvous import (  # noqa: E402
     RendezvousGracefulExitError,
 )
 
-from holdfast_sidecar.bad_input import BadInput  # noqa: E402
+from holdfast_sidecar.config.settings import BadInput  # noqa: E402
 from holdfast_sidecar.launcher import rendezvous, waiting  # noqa: E402
 from holdfast_sidecar.launcher.standing import Standing  # noqa: E402
 from holdfast_sidecar.records.agent import AgentReport  # noqa: E402

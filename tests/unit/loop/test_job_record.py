@@ -8,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast_sidecar.cli.main import cli
+from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.job_record import (
@@ -17,7 +18,6 @@ from holdfast_sidecar.job_record import (
     read_record,
     read_requeues,
 )
-from holdfast_sidecar.places import Places
 from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.node import NodeReport

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast_sidecar.listing import find
+from holdfast_sidecar.config.paths import find
 
 
 def test_what_goes_while_it_is_looked_for_is_left_out(

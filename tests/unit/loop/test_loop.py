@@ -21,6 +21,8 @@ from holdfast.page import Phase, Word
 from holdfast_sidecar import loop as loop_module
 from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.chronicle import Chronicle, read_incidents
+from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.deeds import Deeds
@@ -36,7 +38,6 @@ from holdfast_sidecar.pages import Pages
 from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.picture import Picture
-from holdfast_sidecar.places import Places
 from holdfast_sidecar.probes.launcher import LauncherWatch
 from holdfast_sidecar.probes.machine import MachineProbes
 from holdfast_sidecar.probes.ranks import RanksProbe
@@ -53,7 +54,6 @@ from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.snapshot import SnapshotReport
-from holdfast_sidecar.settings import Settings
 from holdfast_sidecar.xids.event import XidEvent
 from holdfast_sidecar.xids.watch import KernelLog
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from holdfast_sidecar.assembly import assemble
+from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.settings import PathSettings, Settings
 from holdfast_sidecar.first_look import Site
-from holdfast_sidecar.places import Places
 from holdfast_sidecar.probes import oom
-from holdfast_sidecar.settings import PathSettings, Settings
 
 
 def test_the_kernel_s_log_is_that_of_the_machine_that_is_meant(

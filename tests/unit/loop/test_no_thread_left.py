@@ -16,7 +16,8 @@ import pytest
 from holdfast_sidecar import fence as fence_module
 from holdfast_sidecar import threads
 from holdfast_sidecar.actions.runner import ActionRunner
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.echo.exchange import Exchange
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
@@ -30,7 +31,6 @@ from holdfast_sidecar.peers import server as server_module
 from holdfast_sidecar.peers.hosting import Hosting
 from holdfast_sidecar.peers.server import PeerServer
 from holdfast_sidecar.peers.tally import Tally
-from holdfast_sidecar.places import Places
 from holdfast_sidecar.probes.patience import Patient, SilentError
 from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.plan import Plan

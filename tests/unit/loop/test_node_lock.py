@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.places import Places
+from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.sidecar_record import NodeLock, SidecarRecord, lock_node, write_record
 
 

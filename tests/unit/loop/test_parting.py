@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.unit.desk_twin import MemoryDesk
 
+from holdfast_sidecar.config.settings import CheckpointSettings, Settings, SidecarSettings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.desk.questions import Entered, Part, Question, Seal, WriteParts
@@ -19,7 +20,6 @@ from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.snapshot import SnapshotReport
-from holdfast_sidecar.settings import CheckpointSettings, Settings, SidecarSettings
 from holdfast_sidecar.staying import TELLING, WRITING, read_last_word, read_stay
 
 SETTINGS = Settings(checkpoint=CheckpointSettings(dir="/ck"))

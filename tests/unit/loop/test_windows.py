@@ -7,10 +7,10 @@ import dataclasses
 from tests.unit.detectors.scene import history, look, moment, steps
 
 from holdfast.page import Record, Word
+from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.observation import RankLook
 from holdfast_sidecar.pace import WINDOWS_KEPT, Windows
 from holdfast_sidecar.rank_reports import report_rank
-from holdfast_sidecar.settings import Settings
 
 
 def turn(total_s: float, evaluating_s: float = 0.0) -> Record:

@@ -10,6 +10,7 @@ from tests.unit.detectors.scene import history, look, moment, steps
 from tests.unit.telling import slow_job
 
 from holdfast.page import Phase, Reply, ReplyState, Word, float_bits
+from holdfast_sidecar.config.settings import CheckpointSettings, CostSettings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.detectors.gate import Fitness, Trouble
@@ -23,7 +24,6 @@ from holdfast_sidecar.observation import RankHistory, RankLook, Ranks
 from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.picture import Cost, Picture
 from holdfast_sidecar.probes.fabric.counters import COUNTERS, EFA_COUNTERS, HW_COUNTERS
-from holdfast_sidecar.probes.runner import ProbeHealth
 from holdfast_sidecar.readings.fabric import (
     Device,
     FabricReading,
@@ -55,14 +55,13 @@ from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, CheckpointTally, LedgerEntry
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.node import NodeReport, ProbeHealth
 from holdfast_sidecar.records.performance import Point, RankEnergy
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.quarantine import Quarantine
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.snapshot import PeerOrder, SnapshotOrder, SnapshotReport
 from holdfast_sidecar.remedy import Remedy
-from holdfast_sidecar.settings import CheckpointSettings, CostSettings
 
 XIDS = XidReading(
     gpus={"0000:01:00.0": Known("GPU-1", 0, rank=0)},

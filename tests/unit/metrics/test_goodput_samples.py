@@ -8,6 +8,7 @@ import pytest
 from tests.unit.metrics.picture import PLAN, VIEW, picture
 from tests.unit.metrics.test_page import ended
 
+from holdfast_sidecar.config.settings import CostSettings, PolicySettings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.metrics.drawing import draw
 from holdfast_sidecar.metrics.goodput_samples import STOPPED_FOR_S, budget_left, is_open
@@ -17,7 +18,6 @@ from holdfast_sidecar.records.account import Category
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.incident import Incident
 from holdfast_sidecar.records.quarantine import Quarantine
-from holdfast_sidecar.settings import CostSettings, PolicySettings
 
 NEW = replace(
     VIEW,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from holdfast_sidecar.config.settings import Settings, SnapshotSettings
 from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.coordination.store import ALL_SECTIONS, OPEN_SECTIONS
@@ -20,7 +21,6 @@ from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.rank import RankReport
 from holdfast_sidecar.records.snapshot import AttemptKey, PeerOrder, SnapshotOrder, SnapshotReport
-from holdfast_sidecar.settings import Settings, SnapshotSettings
 
 MEMBERS = [Member("a", "i", 0, 0, 1), Member("b", "i", 1, 1, 1)]
 STEP_S = 0.5

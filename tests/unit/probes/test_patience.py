@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from holdfast_sidecar.assembly import assemble
+from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.first_look import Site
 from holdfast_sidecar.nvml.probe import GpuProbe
-from holdfast_sidecar.places import Places
 from holdfast_sidecar.probes import hardware, rooms
 from holdfast_sidecar.probes.patience import Patient, SilentError
-from holdfast_sidecar.settings import Settings
 
 
 @dataclass

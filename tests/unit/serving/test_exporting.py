@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.config.settings import BadInput, Settings, SidecarSettings
 from holdfast_sidecar.exporting import open_exporter
-from holdfast_sidecar.places import Places
-from holdfast_sidecar.settings import Settings, SidecarSettings
 
 LOOPBACK = SidecarSettings(listen="127.0.0.1:0")
 

@@ -11,9 +11,9 @@ import pytest
 from tests.unit.metrics.picture import picture
 from tests.unit.serving.asking import ask, serving
 
+from holdfast_sidecar.config.settings import SidecarSettings
 from holdfast_sidecar.serving.hosts import is_named, own_names
 from holdfast_sidecar.serving.protection import open_protection
-from holdfast_sidecar.settings import SidecarSettings
 
 NAMES = own_names("job.example:9750")
 

@@ -13,11 +13,10 @@ from tests.servers import required
 from tests.unit.metrics.picture import picture
 from tests.unit.serving.asking import ask, make_certificate, serving
 
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.settings import BadInput, SidecarSettings
 from holdfast_sidecar.serving.certificate import Certificate
 from holdfast_sidecar.serving.protection import Protection, open_protection
 from holdfast_sidecar.serving.token import Token
-from holdfast_sidecar.settings import SidecarSettings
 
 SECRET = "0123456789abcdef"
 

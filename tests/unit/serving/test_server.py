@@ -16,7 +16,7 @@ import pytest
 from tests.unit.metrics.picture import picture
 from tests.unit.serving.asking import ask, make_certificate, serving
 
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.serving import limits
 from holdfast_sidecar.serving.certificate import Certificate

@@ -11,13 +11,13 @@ from tests.unit.snapshots.slots import SIZE, filled, seal
 from holdfast.page import Flag, Order, OrderKind, Word
 from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
 from holdfast_sidecar.actions.runner import ActionRunner
+from holdfast_sidecar.config.settings import SnapshotSettings
 from holdfast_sidecar.decisions.memory import Margin, Room
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.pages import Pages
 from holdfast_sidecar.probes.ranks import RanksProbe
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.snapshot import SnapshotOrder, SnapshotReport
-from holdfast_sidecar.settings import SnapshotSettings
 from holdfast_sidecar.snapshots.allocation import Allocation
 from holdfast_sidecar.snapshots.node_slots import (
     MARGIN_EVERY_S,

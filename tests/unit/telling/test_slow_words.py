@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 from tests.unit.telling.slow_job import SLOW
 
+from holdfast_sidecar.config.settings import CostSettings
 from holdfast_sidecar.records.performance import Performance, RankSteps
 from holdfast_sidecar.records.slowness import Cause, WhatIf
-from holdfast_sidecar.settings import CostSettings
 from holdfast_sidecar.slow_words import CAUSES, brief, cost, if_only, percent, who
 
 

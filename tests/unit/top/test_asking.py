@@ -16,7 +16,7 @@ import pytest
 from tests.servers import required
 from tests.unit.top.pretend_views import healthy
 
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.live.packing import pack
 from holdfast_sidecar.top import asking
 from holdfast_sidecar.top.access import Access, read_token

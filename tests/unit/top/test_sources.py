@@ -10,7 +10,7 @@ import pytest
 from tests.unit.live.large_job import Job, picture
 from tests.unit.top.pretend_views import healthy, troubled
 
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.coordination.store import View

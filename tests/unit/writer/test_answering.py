@@ -6,8 +6,8 @@ import pytest
 from tests.unit.checkpoints.sealed import JOB, seal
 
 from holdfast_sidecar.checkpoints.directory import CheckpointDirectory
+from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.desk.questions import WhatToResume
-from holdfast_sidecar.settings import CheckpointSettings
 from holdfast_sidecar.writer.answering import Answering
 
 

@@ -26,10 +26,10 @@ from holdfast.storage import LocalFolder
 from holdfast.torch_checkpoint import FolderReader
 from holdfast_sidecar.checkpoints.directory import CheckpointDirectory
 from holdfast_sidecar.checkpoints.hashing import hash_file
+from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.desk.questions import Seal, WriteParts
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart
 from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.settings import CheckpointSettings
 from holdfast_sidecar.writer.answering import Answering
 
 SETTINGS = CheckpointSettings()

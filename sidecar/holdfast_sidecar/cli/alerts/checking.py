@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.alerts.given_files import Given, find
 from holdfast_sidecar.cli.alerts.given_rules import (
     RuleText,
@@ -25,6 +24,7 @@ from holdfast_sidecar.cli.alerts.given_rules import (
 from holdfast_sidecar.cli.alerts.names import known_names, unknown_names
 from holdfast_sidecar.cli.alerts.programs import Said, ask
 from holdfast_sidecar.cli.alerts.rule_objects import UNREAD, is_unread
+from holdfast_sidecar.config.settings import BadInput
 
 WHAT = "files are YAML"
 NO_YAML = re.compile(r": yaml: (line \d+: .*)")

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import click
 
-from holdfast_sidecar.assets import asset
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.alerts.rule_files import (
     DASHBOARDS,
     RUNBOOKS,
@@ -18,6 +16,8 @@ from holdfast_sidecar.cli.alerts.rule_files import (
     of_kubernetes,
     read_rules,
 )
+from holdfast_sidecar.config.paths import asset
+from holdfast_sidecar.config.settings import BadInput
 
 ROUTES = "alertmanager.yml"
 

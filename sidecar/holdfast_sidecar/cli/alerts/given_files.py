@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast_sidecar.assets import asset
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.alerts.given_rules import read
+from holdfast_sidecar.config.paths import asset
+from holdfast_sidecar.config.settings import BadInput
 
 ROUTES = "alertmanager.yml"
 

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.alerts.programs import Said
 from holdfast_sidecar.cli.alerts.rule_objects import is_of_kubernetes, rules_within
+from holdfast_sidecar.config.settings import BadInput
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from holdfast_sidecar.cli.checkpoint.shelf import Shelf, look
 from holdfast_sidecar.cli.checkpoint.words import age, standing
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.table import size, table
-from holdfast_sidecar.configuration import Effective
+from holdfast_sidecar.config.loading import Effective
 
 
 @click.command("list")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.checkpoints.ledger import Kept
 from holdfast_sidecar.cli.checkpoint.shelf import Shelf
+from holdfast_sidecar.config.settings import BadInput
 
 
 def find_named(shelf: Shelf, names: Sequence[str]) -> list[Kept]:

@@ -14,7 +14,7 @@ from holdfast_sidecar.cli.checkpoint.options import job_option, json_option
 from holdfast_sidecar.cli.finding_the_job import find_job
 from holdfast_sidecar.cli.progress import ProgressLine
 from holdfast_sidecar.cli.settings_options import settings_options
-from holdfast_sidecar.configuration import Effective, read_seconds
+from holdfast_sidecar.config.loading import Effective, read_seconds
 
 
 @click.command("now")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from holdfast_sidecar.cli.table import table
+from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.decisions.interval import WRITE_FACTOR
 from holdfast_sidecar.decisions.prospect import Prospect, WhatIf
 from holdfast_sidecar.decisions.schedule import Schedule
-from holdfast_sidecar.settings import CheckpointSettings
 from holdfast_sidecar.span import span
 
 BOUNDS = {

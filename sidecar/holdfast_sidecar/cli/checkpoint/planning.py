@@ -9,7 +9,6 @@ from dataclasses import asdict
 
 import click
 
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli import store_away
 from holdfast_sidecar.cli.checkpoint.options import dir_option, job_option, json_option
 from holdfast_sidecar.cli.checkpoint.plan_page import page
@@ -17,13 +16,13 @@ from holdfast_sidecar.cli.checkpoint.shelf import look
 from holdfast_sidecar.cli.finding_the_job import NoSuchJob, find_job
 from holdfast_sidecar.cli.recollection import remember_incidents
 from holdfast_sidecar.cli.settings_options import settings_options
-from holdfast_sidecar.configuration import Effective, read_seconds
+from holdfast_sidecar.config.loading import Effective, read_seconds
+from holdfast_sidecar.config.settings import BadInput, CheckpointSettings
 from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.decisions.failure_rate import FailureRate
 from holdfast_sidecar.decisions.interval import Cost, choose
 from holdfast_sidecar.decisions.prospect import look_ahead, what_if
 from holdfast_sidecar.decisions.schedule import Schedule, work_out
-from holdfast_sidecar.settings import CheckpointSettings
 
 
 @click.command("plan")

@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.checkpoints.retention import (
     DAY_S,
     Removal,
@@ -25,7 +24,8 @@ from holdfast_sidecar.cli.checkpoint.words import age
 from holdfast_sidecar.cli.finding_the_job import NoSuchJob, find_job
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.table import size, table
-from holdfast_sidecar.configuration import Effective, read_seconds
+from holdfast_sidecar.config.loading import Effective, read_seconds
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.records.plan import TERMINAL
 

@@ -14,7 +14,7 @@ from holdfast_sidecar.checkpoints.ledger import (
     untouched,
 )
 from holdfast_sidecar.cli.checkpoint.storage import find_root, read_kept, read_secret, reading
-from holdfast_sidecar.configuration import Effective
+from holdfast_sidecar.config.loading import Effective
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ from dataclasses import asdict
 
 import click
 
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.checkpoint.naming import find_one
 from holdfast_sidecar.cli.checkpoint.options import dir_option, job_option, json_option
 from holdfast_sidecar.cli.checkpoint.shelf import look
 from holdfast_sidecar.cli.checkpoint.show_page import page
 from holdfast_sidecar.cli.settings_options import settings_options
-from holdfast_sidecar.configuration import Effective
+from holdfast_sidecar.config.loading import Effective
+from holdfast_sidecar.config.settings import BadInput
 
 
 @click.command("show")

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.checkpoints.directory import absolute_root, is_folder, read_key
 from holdfast_sidecar.checkpoints.ledger import Kept, read_ledger
 from holdfast_sidecar.cli import store_away
 from holdfast_sidecar.cli.finding_the_job import FoundJob, NoAnswer, NoSuchJob, find_job
-from holdfast_sidecar.configuration import Effective
+from holdfast_sidecar.config.loading import Effective
+from holdfast_sidecar.config.paths import state_root
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.job_record import read_record
-from holdfast_sidecar.places import state_root
 from holdfast_sidecar.preflight import key_problem
 
 

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 
 import click
 
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.checkpoints.ledger import Kept
 from holdfast_sidecar.checkpoints.manifest import verify_hashes
 from holdfast_sidecar.cli.checkpoint.naming import find_named
@@ -18,7 +17,8 @@ from holdfast_sidecar.cli.checkpoint.options import dir_option, job_option, json
 from holdfast_sidecar.cli.checkpoint.shelf import Shelf, look
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.table import BAD, GOOD, paint, size
-from holdfast_sidecar.configuration import Effective
+from holdfast_sidecar.config.loading import Effective
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.span import span
 
 

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import click
 
 from holdfast import environment
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.dashboards.options import dry_run_option, grafana_option, token_option
 from holdfast_sidecar.cli.dashboards.token import read_token
 from holdfast_sidecar.cli.finding_the_job import NoSuchJob
 from holdfast_sidecar.cli.recollection import Recollection, recall_all, remark
 from holdfast_sidecar.cli.settings_options import settings_options
-from holdfast_sidecar.configuration import Effective
+from holdfast_sidecar.config.loading import Effective
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.grafana.address import parse_address
 from holdfast_sidecar.grafana.client import open_client
 from holdfast_sidecar.grafana.marks import Change, marks, plan_marks, tags_of

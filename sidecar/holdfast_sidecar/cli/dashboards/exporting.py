@@ -9,8 +9,8 @@ import click
 
 from holdfast.owned import owned_file
 from holdfast.removing import unlink
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.dashboards.shipped import shipped_boards, shipped_folder
+from holdfast_sidecar.config.settings import BadInput
 
 
 @click.command("export")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast_sidecar.assets import asset
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.paths import asset
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.grafana.board import Board, read_boards
 
 

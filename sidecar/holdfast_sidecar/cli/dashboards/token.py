@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from holdfast import environment as names
-from holdfast_sidecar.bad_input import BadInput
+from holdfast_sidecar.config.settings import BadInput
 
 
 def read_token(file_name: str | None, environment: Mapping[str, str]) -> str:

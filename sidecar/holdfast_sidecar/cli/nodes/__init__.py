@@ -9,7 +9,7 @@ from holdfast_sidecar.cli.nodes.options import job_option, json_option
 from holdfast_sidecar.cli.nodes.showing import show_command
 from holdfast_sidecar.cli.nodes.testing import test_command
 from holdfast_sidecar.cli.settings_options import settings_options
-from holdfast_sidecar.configuration import Effective
+from holdfast_sidecar.config.loading import Effective
 
 
 @click.group(invoke_without_command=True)

@@ -11,7 +11,7 @@ import click
 from holdfast_sidecar.cli.nodes import words
 from holdfast_sidecar.cli.nodes.options import read_lines
 from holdfast_sidecar.cli.table import table
-from holdfast_sidecar.configuration import Effective
+from holdfast_sidecar.config.loading import Effective
 from holdfast_sidecar.node_lines import NodeLine
 
 HEADINGS = ("node", "place", "ranks", "GPUs", "verdict", "blamed", "why")

@@ -7,10 +7,10 @@ import time
 import click
 
 from holdfast import environment
-from holdfast_sidecar.bad_input import BadInput
 from holdfast_sidecar.cli.finding_the_job import FoundJob, find_job
 from holdfast_sidecar.cli.looking_twice import read_twice
-from holdfast_sidecar.configuration import Effective
+from holdfast_sidecar.config.loading import Effective
+from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.node_lines import NodeLine, node_lines
 
 job_option = click.option(

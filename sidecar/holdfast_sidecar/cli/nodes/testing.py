@@ -14,7 +14,7 @@ from holdfast_sidecar.cli.nodes.options import job_option, json_option, pick, re
 from holdfast_sidecar.cli.nodes.test_page import exertion_lines
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.wishes import Settled, follow, take_back
-from holdfast_sidecar.configuration import Effective, read_seconds
+from holdfast_sidecar.config.loading import Effective, read_seconds
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions.cluster import Cluster

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 
+from holdfast_sidecar.config.settings import RedisSettings
 from holdfast_sidecar.coordination.connection import open_store
 from holdfast_sidecar.demo import programs
 from holdfast_sidecar.demo.fake_node import FakeNode, build_node
@@ -18,7 +19,6 @@ from holdfast_sidecar.demo.screen import Screen
 from holdfast_sidecar.demo.stopped import DemonstrationStopped
 from holdfast_sidecar.demo.workspace import Workspace
 from holdfast_sidecar.server.embedded import start_server
-from holdfast_sidecar.settings import RedisSettings
 
 JOB = "demo-gpus"
 STOP_LIMIT_S = 30.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from holdfast_sidecar.assets import asset
+from holdfast_sidecar.config.paths import asset
 from holdfast_sidecar.demo import programs
 from holdfast_sidecar.demo.stack.alerting_files import prometheus_settings, routes_to
 from holdfast_sidecar.demo.stack.daemons import (

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 import psutil
 
+from holdfast_sidecar.config.settings import RedisSettings
 from holdfast_sidecar.coordination.connection import open_store
 from holdfast_sidecar.demo import programs
 from holdfast_sidecar.demo.nodes import Nodes
@@ -25,7 +26,6 @@ from holdfast_sidecar.demo.stack.scenario import DOOMED, JOB, NODES
 from holdfast_sidecar.demo.stopped import DemonstrationStopped
 from holdfast_sidecar.demo.workspace import Workspace
 from holdfast_sidecar.server.embedded import start_server
-from holdfast_sidecar.settings import RedisSettings
 
 
 @dataclass(frozen=True)

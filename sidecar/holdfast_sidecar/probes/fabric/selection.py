@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from holdfast_sidecar.settings import FabricSettings
+from holdfast_sidecar.config.settings import FabricSettings
 
 
 @dataclass(frozen=True)

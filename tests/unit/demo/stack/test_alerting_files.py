@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from holdfast_sidecar.assets import asset
+from holdfast_sidecar.config.paths import asset
 from holdfast_sidecar.demo.stack.alerting_files import prometheus_settings, routes_to
 
 SHIPPED = asset("deploy/prometheus/prometheus.yml").read_text()

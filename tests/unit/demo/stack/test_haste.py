@@ -7,7 +7,7 @@ import re
 import pytest
 import yaml
 
-from holdfast_sidecar.assets import asset
+from holdfast_sidecar.config.paths import asset
 from holdfast_sidecar.demo.stack.haste import WAITS, hastened, seconds
 
 RULES = sorted(asset("alerts/rules").glob("*.yaml"))

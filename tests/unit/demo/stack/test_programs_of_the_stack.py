@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from holdfast_sidecar.config.settings import RedisSettings
 from holdfast_sidecar.demo import programs
 from holdfast_sidecar.demo.stack.asking import holds, knows_the_job
 from holdfast_sidecar.demo.stack.scenario import DOOMED, NODES
 from holdfast_sidecar.demo.workspace import Workspace
-from holdfast_sidecar.settings import RedisSettings
 
 REDIS = RedisSettings(url="unix:///x/redis.sock", password_file="/x/password")
 

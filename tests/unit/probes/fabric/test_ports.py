@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast_sidecar.config.settings import FabricSettings
 from holdfast_sidecar.demo.fake_sysfs import ACTIVE, DOWN, FakeSysfs, build_fabric, write_in_place
 from holdfast_sidecar.probes.fabric.counters import parse_counter
 from holdfast_sidecar.probes.fabric.port_files import parse_lifespan_s, parse_rate, parse_state
@@ -15,7 +16,6 @@ from holdfast_sidecar.probes.fabric.ports import COUNTERS_EVERY_S, FabricProbe
 from holdfast_sidecar.probes.fabric.selection import Selection
 from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.readings.fabric import FabricReading
-from holdfast_sidecar.settings import FabricSettings
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.home import personal_directory
-from holdfast_sidecar.places import usual_state_root
+from holdfast_sidecar.config.paths import personal_directory, usual_state_root
 
 
 @pytest.mark.parametrize("given", [None, "", "state", "./state", "~/state"])

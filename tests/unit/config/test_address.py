@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.coordination.address import Address, describe, parse_address, without_password
+from holdfast_sidecar.config.addresses import Address, describe, parse_address, without_password
+from holdfast_sidecar.config.settings import BadInput
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from holdfast_sidecar.config.settings import Settings
+
 REDACTED = "[redacted]"
 
 LEAST_CHARACTERS = 6
@@ -195,3 +197,23 @@ def _without_value(match: re.Match[str]) -> str:
     if _NO_SECRET_NAME.search(name) or is_count:
         return match[0]
     return f"{name}{match['sign']}{quote}{REDACTED}{quote}"
+
+
+# The secrets that this process was given itself: they may stand in its log or in an error.
+
+
+def own_secrets(settings: Settings, environment: Mapping[str, str]) -> frozenset[str]:
+    """Those in the environment, and in the files that the settings name."""
+    files = (
+        settings.redis.password_file,
+        settings.checkpoint.key_file,
+        settings.sidecar.token_file,
+    )
+    return secrets_among(environment) | known_secrets(_read(name) for name in files if name)
+
+
+def _read(name: str) -> str:
+    try:
+        return Path(name).read_text(errors="replace").strip()
+    except OSError:
+        return ""

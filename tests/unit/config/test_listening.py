@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.listening import parse_listen
+from holdfast_sidecar.config.addresses import parse_listen
+from holdfast_sidecar.config.settings import BadInput
 
 
 def test_addresses_are_read_with_care() -> None:

@@ -2,8 +2,8 @@ import dataclasses
 
 import pytest
 
-from holdfast_sidecar.ladder import problems, rungs
-from holdfast_sidecar.settings import Settings, StallSettings
+from holdfast_sidecar.config.settings import Settings, StallSettings
+from holdfast_sidecar.config.timeouts import problems, rungs
 
 
 def changed(name: str, value: object) -> Settings:

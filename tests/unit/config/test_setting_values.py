@@ -1,6 +1,6 @@
 import pytest
 
-from holdfast_sidecar.setting_values import parse_duration, parse_size, read_value, write_value
+from holdfast_sidecar.config.loading import parse_duration, parse_size, read_value, write_value
 
 
 @pytest.mark.parametrize(

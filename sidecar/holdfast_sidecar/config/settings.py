@@ -424,3 +424,12 @@ class Settings:
     host: HostSettings = field(default_factory=HostSettings)
     cost: CostSettings = field(default_factory=CostSettings)
     paths: PathSettings = field(default_factory=PathSettings)
+
+
+# What the person who started Holdfast can mend: one clear line, exit code 2.
+
+EXIT_CODE = 2
+
+
+class BadInput(Exception):
+    """Wrong input; the message is one line that says what is wrong and how to mend it."""

@@ -6,9 +6,14 @@ import socket
 
 import pytest
 
-from holdfast_sidecar import reach
-from holdfast_sidecar.reach import interface_towards, is_loopback, parse_advertise, told_address
-from holdfast_sidecar.settings import SidecarSettings
+from holdfast_sidecar.config import addresses
+from holdfast_sidecar.config.addresses import (
+    interface_towards,
+    is_loopback,
+    parse_advertise,
+    told_address,
+)
+from holdfast_sidecar.config.settings import SidecarSettings
 
 
 def told(listen: str, advertise: str = "", **more: str) -> str:
@@ -37,7 +42,7 @@ def test_the_address_is_what_was_given_or_where_it_listens(
 def test_on_a_wildcard_it_is_the_interface_on_which_redis_is_reached(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reach, "interface_towards", lambda url: "10.7.7.7")
+    monkeypatch.setattr(addresses, "interface_towards", lambda url: "10.7.7.7")
     assert told("0.0.0.0:0") == "10.7.7.7:4321"
 
 

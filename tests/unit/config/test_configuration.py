@@ -3,9 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar import configuration
-from holdfast_sidecar.bad_input import BadInput
-from holdfast_sidecar.settings import Settings
+from holdfast_sidecar.config import loading
+from holdfast_sidecar.config.settings import BadInput, Settings
 
 
 @pytest.fixture
@@ -22,7 +21,7 @@ def write(path: Path, text: str) -> Path:
 
 
 def test_without_anything_given_the_defaults_are_in_force(nowhere: dict[str, str]) -> None:
-    effective = configuration.load(environment=nowhere)
+    effective = loading.load(environment=nowhere)
     assert effective.settings == Settings()
     assert set(effective.origins.values()) == {"default"}
     assert effective.file is None
@@ -36,7 +35,7 @@ def test_flag_beats_environment_beats_file_beats_default(
         "HOLDFAST_SET_CHECKPOINT_EVERY_S": "50",
         "HOLDFAST_SET_CHECKPOINT_DEADLINE_S": "55",
     }
-    effective = configuration.load(file, ["checkpoint.deadline_s=66"], environment=environment)
+    effective = loading.load(file, ["checkpoint.deadline_s=66"], environment=environment)
     checkpoint = effective.settings.checkpoint
     assert (checkpoint.keep, checkpoint.every_s, checkpoint.deadline_s) == (4, 50.0, 66.0)
     assert effective.origins["checkpoint.keep"] == f"file {file}"
@@ -48,7 +47,7 @@ def test_flag_beats_environment_beats_file_beats_default(
 def test_a_flag_of_its_own_beats_set_and_is_ignored_when_not_given(
     nowhere: dict[str, str],
 ) -> None:
-    effective = configuration.load(
+    effective = loading.load(
         sets=["redis.url=unix:///a"],
         flags={"redis.url": "unix:///b", "redis.user": None},
         environment=nowhere,
@@ -64,7 +63,7 @@ def test_redis_comes_from_its_own_environment_names(nowhere: dict[str, str]) -> 
         "HOLDFAST_REDIS_PASSWORD_FILE": "/p",
         "HOLDFAST_REDIS_PASSWORD": "secret",
     }
-    effective = configuration.load(environment=environment)
+    effective = loading.load(environment=environment)
     redis = effective.settings.redis
     assert (redis.url, redis.user, redis.password_file) == ("redis://h:1", "u", "/p")
     assert effective.origins["redis.url"] == "environment HOLDFAST_REDIS"
@@ -74,20 +73,20 @@ def test_redis_comes_from_its_own_environment_names(nowhere: dict[str, str]) -> 
 def test_the_first_file_found_is_read_and_no_other(tmp_path: Path, nowhere: dict[str, str]) -> None:
     environment = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
     write(tmp_path / "config/holdfast/holdfast.toml", "[checkpoint]\nkeep = 7\nevery_s = 70\n")
-    assert configuration.load(environment=environment).settings.checkpoint.keep == 7
+    assert loading.load(environment=environment).settings.checkpoint.keep == 7
     write(tmp_path / "holdfast.toml", "[checkpoint]\nkeep = 8\n")
-    checkpoint = configuration.load(environment=environment).settings.checkpoint
+    checkpoint = loading.load(environment=environment).settings.checkpoint
     assert (checkpoint.keep, checkpoint.every_s) == (8, 0.0)
 
 
 def test_paths_are_made_absolute(tmp_path: Path, nowhere: dict[str, str]) -> None:
-    effective = configuration.load(sets=["checkpoint.dir=ck"], environment=nowhere)
+    effective = loading.load(sets=["checkpoint.dir=ck"], environment=nowhere)
     assert effective.settings.checkpoint.dir == str(tmp_path / "ck")
 
 
 def test_a_named_file_must_exist(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"no settings file .*gone\.toml"):
-        configuration.load(tmp_path / "gone.toml", environment={})
+        loading.load(tmp_path / "gone.toml", environment={})
 
 
 @pytest.mark.parametrize(
@@ -114,14 +113,14 @@ def test_a_wrong_file_is_one_line_that_names_what_is_wrong(
 ) -> None:
     file = write(tmp_path / "holdfast.toml", text)
     with pytest.raises(BadInput, match=says) as refused:
-        configuration.load(file, environment={})
+        loading.load(file, environment={})
     assert "\n" not in str(refused.value)
     assert str(file) in str(refused.value)
 
 
 def test_an_unknown_section_lists_every_known_one() -> None:
     with pytest.raises(BadInput) as refused:
-        configuration.load(sets=["stal.factor=2"], environment={})
+        loading.load(sets=["stal.factor=2"], environment={})
     assert "known sections: stall, " in str(refused.value)
     for field in dataclasses.fields(Settings):
         assert field.name in str(refused.value)
@@ -129,29 +128,29 @@ def test_an_unknown_section_lists_every_known_one() -> None:
 
 def test_an_unknown_name_in_a_section_is_followed_by_three_of_that_section() -> None:
     with pytest.raises(BadInput) as refused:
-        configuration.load(sets=["stall.factr=2"], environment={})
+        loading.load(sets=["stall.factr=2"], environment={})
     _, _, suggested = str(refused.value).partition("nearest: ")
     meant = suggested.split(" (")[0].split(", ")
     assert meant[0] == "stall.factor"
     assert len(meant) == 3
-    assert set(meant) <= set(configuration.known_names())
+    assert set(meant) <= set(loading.known_names())
 
 
 def test_an_unknown_environment_setting_is_refused_with_the_nearest_first() -> None:
     with pytest.raises(BadInput, match="nearest: HOLDFAST_SET_CHECKPOINT_EVERY_S, "):
-        configuration.load(environment={"HOLDFAST_SET_CHECKPOINT_EVRY_S": "3"})
+        loading.load(environment={"HOLDFAST_SET_CHECKPOINT_EVRY_S": "3"})
 
 
 def test_set_wants_an_equals_sign() -> None:
     with pytest.raises(BadInput, match=r"section\.name=value"):
-        configuration.load(sets=["checkpoint.keep"], environment={})
+        loading.load(sets=["checkpoint.keep"], environment={})
 
 
 def test_a_ladder_in_the_wrong_order_is_refused(nowhere: dict[str, str]) -> None:
     sets = ["sidecar.heartbeat_s=1"]
     with pytest.raises(BadInput, match=r"wrong order.*sidecar\.node_timeout_s = 1\.1 s"):
-        configuration.load(sets=sets, environment=nowhere)
-    assert configuration.read(sets=sets, environment=nowhere).settings.sidecar.heartbeat_s == 1
+        loading.load(sets=sets, environment=nowhere)
+    assert loading.read(sets=sets, environment=nowhere).settings.sidecar.heartbeat_s == 1
 
 
 def test_a_child_started_with_our_arguments_has_the_same_settings(
@@ -159,15 +158,15 @@ def test_a_child_started_with_our_arguments_has_the_same_settings(
 ) -> None:
     file = write(tmp_path / "my.toml", "[checkpoint]\nkeep = 4\n")
     environment = nowhere | {"HOLDFAST_REDIS": "redis://:secret@h:1"}
-    ours = configuration.load(
+    ours = loading.load(
         file, ["paths.shm_reserve_bytes=1MiB"], {"checkpoint.dir": "/c"}, environment
     )
-    arguments = configuration.arguments(ours)
+    arguments = loading.arguments(ours)
     assert "secret" not in " ".join(arguments)
     sets = [
         value
         for flag, value in zip(arguments[::2], arguments[1::2], strict=True)
         if flag == "--set"
     ]
-    theirs = configuration.load(arguments[1], sets, environment=environment)
+    theirs = loading.load(arguments[1], sets, environment=environment)
     assert theirs.settings == ours.settings

@@ -6,15 +6,15 @@ import dataclasses
 
 import pytest
 
-from holdfast_sidecar.examination.surroundings import read_slurm
-from holdfast_sidecar.examination.timeouts import check_timeouts
-from holdfast_sidecar.foreign_ladder import (
+from holdfast_sidecar.config.settings import PolicySettings, Settings, StallSettings
+from holdfast_sidecar.config.timeouts import (
     Surroundings,
     foreign_rungs,
     parse_slurm,
     parse_surroundings,
 )
-from holdfast_sidecar.settings import PolicySettings, Settings, StallSettings
+from holdfast_sidecar.examination.surroundings import read_slurm
+from holdfast_sidecar.examination.timeouts import check_timeouts
 
 LIMITED = Settings(stall=StallSettings(act_after_s=120.0))
 

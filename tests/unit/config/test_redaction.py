@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast_sidecar.redaction import (
+from holdfast_sidecar.config.redaction import (
     REDACTED,
     Redaction,
     is_secret_name,

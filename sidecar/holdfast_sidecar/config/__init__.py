@@ -1,0 +1,1 @@
+"""Settings, paths, timeouts and addresses: what a process is told before it begins."""
