@@ -22,7 +22,7 @@ from bench.launch.redis_server import RedisServer
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.redis_store import RedisStore
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.request import Request
+from holdfast_sidecar.records.plan import Request
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).parent / "programs"

@@ -10,7 +10,7 @@ from functools import partial
 from bench.benchmark import Sample, Task
 from bench.detection.company import Company
 from bench.detection.presence_names import FROZEN_SIDECAR, NODE, NODE_LOSS, SIDECAR
-from holdfast_sidecar.findings import Kind
+from holdfast_sidecar.records.findings import Kind
 
 MEMBERS = 3
 SPARES = 2

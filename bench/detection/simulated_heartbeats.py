@@ -21,9 +21,8 @@ from holdfast_sidecar.decisions.absence import (
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.liveness import COUNTED_BEATS, Beat, Heartbeats, StepTimes
 from holdfast_sidecar.readings.round_trips import LifeSign
-from holdfast_sidecar.records.agent import AgentReport
-from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.records.reports import AgentReport, NodeReport
 
 NEVER = float("inf")
 

@@ -19,7 +19,7 @@ from holdfast_sidecar.launcher.ownership import new_incarnation
 from holdfast_sidecar.launcher.plan_watch import PlanWatch
 from holdfast_sidecar.launcher.rendezvous import HoldfastRendezvous
 from holdfast_sidecar.launcher.reporting import Reporter
-from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.reports import AgentReport
 
 JOIN_LIMIT_S = 60.0
 

@@ -13,9 +13,9 @@ from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import RankHistory, Ranks
 from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.picture import Cost, Picture
+from holdfast_sidecar.records.checkpoint import SnapshotOrder, SnapshotReport
 from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.node import ProbeHealth
-from holdfast_sidecar.records.snapshot import SnapshotOrder, SnapshotReport
+from holdfast_sidecar.records.reports import ProbeHealth
 
 TICKS_A_SECOND = 2
 PROBES = ("host", "network", "gpu", "fabric", "pci", "tcp", "kernel")

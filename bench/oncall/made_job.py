@@ -13,13 +13,10 @@ from dataclasses import dataclass, field
 from bench.oncall.made_past import account, incidents, ledger, standing, tally
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease, View
-from holdfast_sidecar.records.agent import AgentReport
-from holdfast_sidecar.records.checkpoint import CheckpointOrder
+from holdfast_sidecar.records.checkpoint import CheckpointOrder, PeerOrder
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.snapshot import PeerOrder
+from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
 
 RUN = "llm"
 ATTEMPT = 3

@@ -34,8 +34,8 @@ from holdfast_sidecar.readings.links import LinkStory
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.readings.network import Interface, NetworkReading
 from holdfast_sidecar.readings.round_trips import RoundTrips, Trips
-from holdfast_sidecar.readings.standing import Standing
-from holdfast_sidecar.records.performance import Point, RankEnergy
+from holdfast_sidecar.records.reports import Point, RankEnergy
+from holdfast_sidecar.records.steps import Standing
 
 GIB = 2**30
 GB_S = 1e9

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from holdfast_sidecar.records.checkpoint import CheckpointTally, LedgerEntry
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.slowness import Cause, Efficiency, Slowness, SlowStanding, WhatIf
+from holdfast_sidecar.records.plan import Incident
+from holdfast_sidecar.records.steps import Cause, Efficiency, Slowness, SlowStanding, WhatIf
 
 INCIDENTS = 50
 """A bad week; the page shows no more than these."""

@@ -21,10 +21,8 @@ from bench.stragglers.section import Section
 from bench.stragglers.simulated_job import SimulatedJob
 from holdfast_sidecar.collecting import collect_seldom
 from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.slowness import Cause
-from holdfast_sidecar.records.steps import StepLine, spell
+from holdfast_sidecar.records.reports import NodeReport, RankReport
+from holdfast_sidecar.records.steps import Cause, StepLine, spell
 from holdfast_sidecar.slowness_judging import Judging
 from holdfast_sidecar.stragglers.efficiency import EfficiencyWatch
 from holdfast_sidecar.stragglers.judge import Judge

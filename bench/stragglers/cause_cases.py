@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass, field
 
 from bench.stragglers.scenario import Fault, Layout, Scenario
-from holdfast_sidecar.records.slowness import Cause
+from holdfast_sidecar.records.steps import Cause
 
 TUNING = "tuning"
 HELD_OUT = "held out"

@@ -12,7 +12,7 @@ from bench.stragglers.cause_names import CAUSES_ROW, NOBODY
 from bench.stragglers.judged import standings
 from bench.stragglers.noisy_job import NoisyJob
 from bench.stragglers.section import Section
-from holdfast_sidecar.records.slowness import Cause, Slowness, SlowStanding
+from holdfast_sidecar.records.steps import Cause, Slowness, SlowStanding
 
 CASES = 60
 QUICK_CASES = 6

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.stragglers.scenario import Fault, Layout, Scenario
-from holdfast_sidecar.records.slowness import Cause
+from holdfast_sidecar.records.steps import Cause
 
 CAUSES = (
     Cause.COMPUTE,

@@ -16,8 +16,8 @@ from bench.stragglers.cause_cases import Case
 from bench.stragglers.planted import PAUSES, Array, Columns
 from bench.stragglers.scenario import Fault
 from bench.stragglers.simulated_job import SimulatedJob
-from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.records.slowness import Cause
+from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.steps import Cause
 
 LOUD = 0.15
 """Of the nodes: all their ranks have one signal as loudly as a sick one, and are well."""

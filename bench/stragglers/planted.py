@@ -6,7 +6,7 @@ import numpy
 from numpy.typing import NDArray
 
 from bench.stragglers.scenario import Fault
-from holdfast_sidecar.records.slowness import Cause
+from holdfast_sidecar.records.steps import Cause
 
 Array = NDArray[numpy.float64]
 Columns = dict[str, Array]

@@ -16,7 +16,7 @@ from bench.stragglers.real_names import REAL, REAL_HEALTHY, REAL_LINK
 from bench.stragglers.real_outcomes import LINKS, false_alarms, of_episode
 from bench.stragglers.real_plan import OWN_S, Episode, Plan
 from bench.stragglers.section import Section
-from holdfast_sidecar.records.slowness import Cause
+from holdfast_sidecar.records.steps import Cause
 
 CAUSES = (
     Cause.COMPUTE,

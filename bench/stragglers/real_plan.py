@@ -10,7 +10,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
-from holdfast_sidecar.records.slowness import Cause
+from holdfast_sidecar.records.steps import Cause
 
 WARM_UP = 60
 """Steps before the first fault: a detector has to know the job first."""

@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import holdfast
 from bench.stragglers.real_plan import Plan
-from holdfast_sidecar.records.slowness import Cause
+from holdfast_sidecar.records.steps import Cause
 
 LOADING, COMPUTING, BACKWARD = 0.1, 0.1, 0.3
 """Of own time: the loader, what really computes, the backward pass; the rest is the forward's."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast_sidecar.records.slowness import Cause
+from holdfast_sidecar.records.steps import Cause
 
 FOREVER = 1 << 30
 

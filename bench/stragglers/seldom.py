@@ -17,7 +17,7 @@ from bench.stragglers.judged import standings
 from bench.stragglers.scenario import Fault, Layout, Scenario
 from bench.stragglers.section import Section
 from bench.stragglers.simulated_job import SimulatedJob
-from holdfast_sidecar.records.slowness import Cause
+from holdfast_sidecar.records.steps import Cause
 
 SELDOM = "seldom"
 SELDOM_WELL = "seldom, healthy"

@@ -25,8 +25,7 @@ from bench.stragglers.planted import (
     strike,
 )
 from bench.stragglers.scenario import Fault, Scenario
-from holdfast_sidecar.records.slowness import Cause
-from holdfast_sidecar.records.steps import StepLine
+from holdfast_sidecar.records.steps import Cause, StepLine
 from holdfast_sidecar.stragglers.place import Group, Place
 
 UNSEEN = (Cause.LINK, Cause.PIPELINE, Cause.RECOMPILATION)

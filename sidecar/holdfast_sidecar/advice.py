@@ -11,7 +11,7 @@ from holdfast_sidecar.decisions.divergence import NO_DIRECTORY
 from holdfast_sidecar.decisions.hardware import NO_MACHINE, OF_HARDWARE, SPARED
 from holdfast_sidecar.decisions.modes import setting_of
 from holdfast_sidecar.decisions.replacing import STRAGGLER
-from holdfast_sidecar.records.incident import LEFT_ALONE
+from holdfast_sidecar.records.plan import LEFT_ALONE
 from holdfast_sidecar.story import WITHOUT, Story
 
 OUT_OF_MEMORY = re.compile(r"\bOOM\b|out of memory|oom[-_ ]kill", re.IGNORECASE)

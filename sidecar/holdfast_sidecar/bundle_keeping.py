@@ -34,8 +34,7 @@ from holdfast_sidecar.pages import RankPage
 from holdfast_sidecar.probes.kernel_lines import read_kernel_lines
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.plan import Incident, Plan
 from holdfast_sidecar.threads import start_thread
 
 CONCLUDE_S = 2.0

@@ -14,7 +14,7 @@ from holdfast.own_directory import make_closed
 from holdfast_sidecar.config.paths import NAME, Places, find
 from holdfast_sidecar.config.settings import EvidenceSettings
 from holdfast_sidecar.records.codec import decode, encode
-from holdfast_sidecar.records.incident import WITHHELD, Incident, with_what_was_known
+from holdfast_sidecar.records.plan import WITHHELD, Incident, with_what_was_known
 from holdfast_sidecar.remains import remove_old_remains
 
 RECORD = "incident.json"

@@ -53,18 +53,23 @@ from holdfast_sidecar.decisions.observing import attached_run
 from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
 from holdfast_sidecar.decisions.succession import is_taken, why_gone
 from holdfast_sidecar.fence import FenceFile
-from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.leadership import Leadership
 from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.readings.round_trips import LifeSign
-from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart
+from holdfast_sidecar.records.checkpoint import (
+    AttemptKey,
+    CheckpointOrder,
+    PeerOrder,
+    SavedPart,
+    SnapshotOrder,
+    SnapshotReport,
+    TraceOrder,
+)
 from holdfast_sidecar.records.codec import decode, incarnation_in
-from holdfast_sidecar.records.gate import GateVerdict
-from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.findings import Finding
 from holdfast_sidecar.records.plan import TERMINAL, Plan
-from holdfast_sidecar.records.slowness import SlowStanding
-from holdfast_sidecar.records.snapshot import AttemptKey, PeerOrder, SnapshotOrder, SnapshotReport
-from holdfast_sidecar.records.trace import TraceOrder
+from holdfast_sidecar.records.reports import GateVerdict, NodeReport
+from holdfast_sidecar.records.steps import SlowStanding
 from holdfast_sidecar.stopwatch import SharedClock, Stopwatch
 from holdfast_sidecar.threads import start_thread
 

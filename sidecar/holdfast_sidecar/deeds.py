@@ -33,8 +33,7 @@ from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import RankHistory
 from holdfast_sidecar.pages import Pages, RankPage
 from holdfast_sidecar.probes.kernel_lines import read_kernel_lines
-from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.quarantine import HookRun
+from holdfast_sidecar.records.plan import HookRun, Plan
 from holdfast_sidecar.tracing.node_traces import NodeTraces
 
 logger = logging.getLogger(__name__)

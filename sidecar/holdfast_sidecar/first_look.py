@@ -21,7 +21,7 @@ from holdfast_sidecar.decisions.namesake import (
     who_watches,
 )
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.reports import NodeReport
 from holdfast_sidecar.snapshots.slot_files import NAMED
 from holdfast_sidecar.snapshots.slot_memory import SlotMemory
 

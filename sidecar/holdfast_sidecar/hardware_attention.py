@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 from holdfast_sidecar.detectors.gpus.lost import since_they_began
 from holdfast_sidecar.detectors.xids import find_gpu_faults
-from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.gpus.scene import GpuScene
 from holdfast_sidecar.gpus.watch import GpuWatch
 from holdfast_sidecar.kernel_events import KernelEvents
 from holdfast_sidecar.observation import RankHistory
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.findings import Finding
 from holdfast_sidecar.xids.around import Around, look_around
 from holdfast_sidecar.xids.attending import XidAttention
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from holdfast import page
 from holdfast.page import Phase, Word
-from holdfast_sidecar.collective_trace import RankTrace
 from holdfast_sidecar.observation import RankHistory
 from holdfast_sidecar.pages import RankPage
 from holdfast_sidecar.probes.flight_recorder import (
@@ -24,6 +23,7 @@ from holdfast_sidecar.probes.flight_recorder import (
     parse_trace,
     read_members,
 )
+from holdfast_sidecar.records.collectives import RankTrace
 from holdfast_sidecar.threads import start_thread
 
 logger = logging.getLogger(__name__)

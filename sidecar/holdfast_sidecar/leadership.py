@@ -38,8 +38,7 @@ from holdfast_sidecar.goodput_keeping import GoodputKeeping
 from holdfast_sidecar.outlook import Outlook
 from holdfast_sidecar.peer_keeping import PeerKeeping
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import TERMINAL, Plan, Requeues
+from holdfast_sidecar.records.plan import TERMINAL, Incident, Plan, Requeues
 from holdfast_sidecar.snapshot_keeping import SnapshotKeeping
 from holdfast_sidecar.stopwatch import Stopwatch
 from holdfast_sidecar.trace_keeping import TraceKeeping

@@ -9,19 +9,24 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.collective_trace import RankTrace
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease, View
-from holdfast_sidecar.findings import Finding
-from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart
+from holdfast_sidecar.records.checkpoint import (
+    AttemptKey,
+    CheckpointOrder,
+    PeerOrder,
+    SavedPart,
+    SnapshotOrder,
+    SnapshotReport,
+    TracedPart,
+    TraceOrder,
+)
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.gate import Exertion, GateVerdict
-from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.collectives import RankTrace
+from holdfast_sidecar.records.findings import Finding
 from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.slowness import SlowStanding
-from holdfast_sidecar.records.snapshot import AttemptKey, PeerOrder, SnapshotOrder, SnapshotReport
-from holdfast_sidecar.records.trace import TracedPart, TraceOrder
+from holdfast_sidecar.records.reports import Exertion, GateVerdict, NodeReport, RankReport
+from holdfast_sidecar.records.steps import SlowStanding
 
 
 @dataclass(frozen=True)

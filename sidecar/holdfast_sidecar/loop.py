@@ -18,7 +18,6 @@ from typing import Any, Protocol
 from holdfast_sidecar.attached import obeyed
 from holdfast_sidecar.attention import Attention
 from holdfast_sidecar.closer_look import Scrutiny
-from holdfast_sidecar.collective_trace import RankTrace
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.deathwatch.watch import NoDeathWatch
@@ -41,7 +40,6 @@ from holdfast_sidecar.detectors.stall import due_in_s, is_suspicious, suspects
 from holdfast_sidecar.detectors.storage import find_slow_storage
 from holdfast_sidecar.echo.node_echo import Echo, NoEcho, life_of
 from holdfast_sidecar.farewell import Farewell
-from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.gate.node_gate import NodeGate
 from holdfast_sidecar.gate.proving import Proving
 from holdfast_sidecar.hardware_attention import HardwareAttention
@@ -58,11 +56,12 @@ from holdfast_sidecar.probes.peers import parse_peers, parse_traces
 from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.rank_reports import report_rank
 from holdfast_sidecar.readings.machine import MachineReading
-from holdfast_sidecar.readings.standing import NOWHERE
-from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart
+from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart, SnapshotReport
 from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.snapshot import SnapshotReport
+from holdfast_sidecar.records.collectives import RankTrace
+from holdfast_sidecar.records.findings import Finding
+from holdfast_sidecar.records.reports import RankReport
+from holdfast_sidecar.records.steps import NOWHERE
 from holdfast_sidecar.slowness_attention import OwnNode, SlownessAttention
 
 logger = logging.getLogger(__name__)

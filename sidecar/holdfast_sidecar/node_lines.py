@@ -12,13 +12,11 @@ from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.decisions.lemon import Lemon, find_lemons
 from holdfast_sidecar.decisions.quarantine import find
-from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.gate.comparison import Compared, compare
-from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.gate import Exertion, GateVerdict
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.quarantine import Quarantine
+from holdfast_sidecar.records.findings import Finding
+from holdfast_sidecar.records.plan import Quarantine
+from holdfast_sidecar.records.reports import AgentReport, Exertion, GateVerdict, NodeReport
 from holdfast_sidecar.standing import NodeStanding, judge
 
 AWAY, LEFT, OUTSIDE, SPARE, UNFIT, WAITING = "away", "left", "outside", "spare", "unfit", "waiting"

@@ -26,11 +26,11 @@ from holdfast.page import (
     parse_busy,
 )
 from holdfast_sidecar.closer_look import Scrutiny
-from holdfast_sidecar.collective_trace import RankTrace
 from holdfast_sidecar.config.settings import NumbersSettings
 from holdfast_sidecar.decisions.lateness import Arrival
 from holdfast_sidecar.number_history import NumberHistory, follow_numbers, is_ill, tells
 from holdfast_sidecar.pace import Pace, Windows
+from holdfast_sidecar.records.collectives import RankTrace
 
 RECORDS_KEPT = 64
 """Steps of history per rank: enough that the largest of them has seen the job's usual hiccups

@@ -25,11 +25,15 @@ from holdfast_sidecar.decisions.snapshot_source import first_that_counts
 from holdfast_sidecar.desk.questions import Seal, WriteParts
 from holdfast_sidecar.desk.storage_desk import Desk
 from holdfast_sidecar.local_state import Orders
-from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry, SavedPart
+from holdfast_sidecar.records.checkpoint import (
+    CheckpointOrder,
+    LedgerEntry,
+    SavedPart,
+    SnapshotReport,
+)
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import TERMINAL, Plan
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.snapshot import SnapshotReport
+from holdfast_sidecar.records.reports import RankReport
 from holdfast_sidecar.staying import (
     TELLING,
     WRITING,

@@ -17,9 +17,9 @@ from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.coordination.store import Lease, Store
 from holdfast_sidecar.decisions import checkpointing, peering, snapshotting
 from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.records.checkpoint import AttemptKey, PeerOrder
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.snapshot import AttemptKey, PeerOrder
 from holdfast_sidecar.stopwatch import Stopwatch
 
 log = logging.getLogger(__name__)

@@ -9,12 +9,9 @@ import dataclasses
 import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.performance import Losses, Performance, RankSteps
 from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.slowness import SlowStanding
-from holdfast_sidecar.records.steps import StepLine, parse
+from holdfast_sidecar.records.reports import Losses, NodeReport, Performance, RankReport, RankSteps
+from holdfast_sidecar.records.steps import SlowStanding, StepLine, parse
 
 SHOWN = 32
 """Ranks that are told one by one: what fits on a screen. Of more than these the slowest are."""

@@ -6,10 +6,9 @@ from holdfast.page import GROUPS_TIMED, Ending, Flag, Word, bits_float, uses_glo
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.detectors.stall import stood_since_s
 from holdfast_sidecar.observation import RankHistory, RankLook, is_finite, own_s, step_s
-from holdfast_sidecar.readings.standing import NOWHERE, Standing
 from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.performance import UNMETERED, RankEnergy
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.reports import UNMETERED, RankEnergy, RankReport
+from holdfast_sidecar.records.steps import NOWHERE, Standing
 
 STEPS_OF_PACE = 16
 """The pace by which a checkpoint's step is chosen ahead: recent, and deaf to one odd step."""

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.slowness import SlowStanding
-from holdfast_sidecar.records.steps import StepLine
+from holdfast_sidecar.records.findings import Finding
+from holdfast_sidecar.records.reports import RankReport
+from holdfast_sidecar.records.steps import SlowStanding, StepLine
 from holdfast_sidecar.stragglers.gathering import Gathering
 from holdfast_sidecar.stragglers.place import Place
 

@@ -19,21 +19,22 @@ from holdfast_sidecar.decisions.pausing import too_few_without
 from holdfast_sidecar.decisions.replacing import STRAGGLER
 from holdfast_sidecar.decisions.restart import PLANNED
 from holdfast_sidecar.decisions.saving_first import can_be_saved
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.performance_seen import heard, staying_by
-from holdfast_sidecar.records.agent import AgentReport
-from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry
+from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry, SnapshotOrder
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.gate import GateVerdict
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.plan import TERMINAL, Member, Pause, Plan
-from holdfast_sidecar.records.quarantine import HookRun, Quarantine
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.slowness import SlowStanding
-from holdfast_sidecar.records.snapshot import SnapshotOrder
-from holdfast_sidecar.remedy import Remedy
-from holdfast_sidecar.span import span
+from holdfast_sidecar.records.findings import Finding, Kind, Remedy
+from holdfast_sidecar.records.formatting import span
+from holdfast_sidecar.records.plan import (
+    TERMINAL,
+    HookRun,
+    Incident,
+    Member,
+    Pause,
+    Plan,
+    Quarantine,
+)
+from holdfast_sidecar.records.reports import AgentReport, GateVerdict, NodeReport, RankReport
+from holdfast_sidecar.records.steps import SlowStanding
 from holdfast_sidecar.story import name_cause, whom
 
 T = TypeVar("T")

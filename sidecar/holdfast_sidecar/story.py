@@ -12,7 +12,7 @@ from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
 from holdfast_sidecar.decisions.hardware import STILL_RAN
 from holdfast_sidecar.decisions.restart import PLANNED
 from holdfast_sidecar.decisions.warrant import HANGS
-from holdfast_sidecar.records.incident import LEFT_ALONE, WITHHELD, Incident
+from holdfast_sidecar.records.plan import LEFT_ALONE, WITHHELD, Incident
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from holdfast_sidecar.decisions.blame import LEFT
 from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
 from holdfast_sidecar.decisions.hardware import OF_HARDWARE
 from holdfast_sidecar.decisions.observing import END, LEAVE
-from holdfast_sidecar.records.incident import LEFT_ALONE
+from holdfast_sidecar.records.plan import LEFT_ALONE
 from holdfast_sidecar.story import Story, whom
 
 _DID = {

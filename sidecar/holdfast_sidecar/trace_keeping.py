@@ -14,11 +14,10 @@ from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.coordination.store import Lease, Store
 from holdfast_sidecar.decisions import checkpointing, tracing
 from holdfast_sidecar.decisions.cluster import Cluster
+from holdfast_sidecar.records.checkpoint import TraceOrder
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.request import Request
-from holdfast_sidecar.records.slowness import SlowStanding
-from holdfast_sidecar.records.trace import TraceOrder
+from holdfast_sidecar.records.plan import Plan, Request
+from holdfast_sidecar.records.steps import SlowStanding
 from holdfast_sidecar.roles import read_roles
 from holdfast_sidecar.stopwatch import Stopwatch
 from holdfast_sidecar.stragglers.places import find_places

@@ -6,11 +6,11 @@ from pathlib import Path
 from tests.unit.xids.test_attending import START_S, gpus
 
 from holdfast_sidecar.detectors.onset import keep_onsets
-from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.hardware_attention import HardwareAttention
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.findings import Finding
 from holdfast_sidecar.xids.attending import XidAttention
 
 

@@ -23,7 +23,7 @@ from holdfast_sidecar.launcher.standing import (
     while_joining,
     while_running,
 )
-from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.reports import AgentReport
 
 LOOK_S = 1.0
 

@@ -10,10 +10,8 @@ from collections.abc import Callable, Iterable
 
 from holdfast.page import Order, OrderKind
 from holdfast_sidecar.pages import RankPage
-from holdfast_sidecar.records.checkpoint import CheckpointOrder
+from holdfast_sidecar.records.checkpoint import CheckpointOrder, SnapshotOrder, TraceOrder
 from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.snapshot import SnapshotOrder
-from holdfast_sidecar.records.trace import TraceOrder
 
 ALWAYS_NS = 2**63 - 1
 """The deadline of an order that stands until another replaces it."""

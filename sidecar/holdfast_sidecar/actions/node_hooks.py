@@ -23,7 +23,7 @@ from holdfast.permit import own_group
 from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.config import timeouts
 from holdfast_sidecar.config.settings import NodesSettings
-from holdfast_sidecar.records.quarantine import DONE, HookRun
+from holdfast_sidecar.records.plan import DONE, HookRun
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from holdfast.page import Order, OrderKind, ReplyState, parse_reply
 from holdfast_sidecar.actions.arming import write_to_pages
 from holdfast_sidecar.pages import RankPage
-from holdfast_sidecar.records.snapshot import PeerOrder
+from holdfast_sidecar.records.checkpoint import PeerOrder
 
 FAILED = frozenset({ReplyState.MISSED, ReplyState.LEFT, ReplyState.VOID, ReplyState.FAILED})
 

@@ -36,8 +36,8 @@ from holdfast_sidecar.checkpoints.manifest import (
     verify_sizes,
 )
 from holdfast_sidecar.checkpoints.verdict import append_verdict, read_verdicts
-from holdfast_sidecar.naming import natural_order
 from holdfast_sidecar.records.checkpoint import LedgerEntry
+from holdfast_sidecar.records.formatting import natural_order
 from holdfast_sidecar.records.plan import Candidate
 
 log = logging.getLogger(__name__)

@@ -11,8 +11,7 @@ from holdfast_sidecar.cli.table import BAD, GOOD, paint, table
 from holdfast_sidecar.goodput.summary import Billed, Spent, Summary
 from holdfast_sidecar.goodput.words import CATEGORIES, PENDING_WORDS, PHASES, name_gain
 from holdfast_sidecar.records.account import Category
-from holdfast_sidecar.slow_words import exact_percent, percent
-from holdfast_sidecar.span import span
+from holdfast_sidecar.records.formatting import exact_percent, percent, span
 
 BAR, EIGHTHS = "█", ("", "▏", "▎", "▍", "▌", "▋", "▊", "▉")
 

@@ -22,8 +22,7 @@ from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
 from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.plan import TERMINAL
-from holdfast_sidecar.records.request import Request
+from holdfast_sidecar.records.plan import TERMINAL, Request
 from holdfast_sidecar.standing import attached_plan, exists
 
 SHOWN_NODES = 4

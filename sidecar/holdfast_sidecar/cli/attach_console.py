@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import View
-from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.span import span
+from holdfast_sidecar.records.findings import Finding
+from holdfast_sidecar.records.formatting import span
+from holdfast_sidecar.records.plan import Incident
 from holdfast_sidecar.story import tell, whom
 from holdfast_sidecar.summing_up import sum_up
 

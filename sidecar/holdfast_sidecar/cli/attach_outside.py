@@ -31,7 +31,6 @@ from holdfast_sidecar.decisions.warrant import Warrant, refusal, warranted
 from holdfast_sidecar.deeds import have_all_kept
 from holdfast_sidecar.detectors.outside import find_outside_troubles
 from holdfast_sidecar.evidence_keeping import WAIT_S, EvidenceTries, KeptEvidence
-from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.first_look import Site, await_place
 from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.nvml.probe import open_gpu_probe
@@ -45,8 +44,9 @@ from holdfast_sidecar.pages import open_process
 from holdfast_sidecar.probes.outside import OutsideProbe, find_ranks
 from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.findings import Finding
 from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.reports import RankReport
 from holdfast_sidecar.sidecar_record import SidecarRecord, lock_node, write_record
 from holdfast_sidecar.threads import start_thread
 

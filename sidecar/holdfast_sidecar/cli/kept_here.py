@@ -12,7 +12,7 @@ from holdfast_sidecar.config.paths import find
 from holdfast_sidecar.evidence.aftermath import FIRST_ERROR
 from holdfast_sidecar.evidence.archive import SUFFIX
 from holdfast_sidecar.evidence.first_error import Failure, Sign, confidence, order
-from holdfast_sidecar.span import span
+from holdfast_sidecar.records.formatting import span
 from holdfast_sidecar.story import Story
 
 FAILURES_TOLD = 4

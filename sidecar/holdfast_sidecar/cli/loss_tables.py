@@ -9,10 +9,8 @@ from holdfast_sidecar.cli.performance_recall import Recalled
 from holdfast_sidecar.cli.table import table
 from holdfast_sidecar.config.settings import CostSettings
 from holdfast_sidecar.performance_seen import losses_of
-from holdfast_sidecar.records.performance import Losses, Performance
-from holdfast_sidecar.slow_words import gpu_hours, hours_of, percent
-from holdfast_sidecar.span import span
-from holdfast_sidecar.stragglers.cost import money
+from holdfast_sidecar.records.formatting import gpu_hours, hours_of, money, percent, span
+from holdfast_sidecar.records.reports import Losses, Performance
 
 CAUSES_SHOWN = 12
 

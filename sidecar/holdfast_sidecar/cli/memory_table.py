@@ -7,8 +7,8 @@ from typing import Any
 
 from holdfast_sidecar.cli.table import BAD, paint, size, table
 from holdfast_sidecar.performance_seen import SHOWN, shortened
-from holdfast_sidecar.records.performance import Performance, RankSteps
-from holdfast_sidecar.slow_words import percent
+from holdfast_sidecar.records.formatting import percent
+from holdfast_sidecar.records.reports import Performance, RankSteps
 
 LITTLE_ROOM = 0.05
 """Of a device: below it one longer sequence may end the job. torch's allocator asks for blocks of

@@ -14,7 +14,7 @@ from holdfast_sidecar.cli.wishes import LOST, Settled, follow, refuse, running_p
 from holdfast_sidecar.config.loading import Effective, read_seconds
 from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.span import span
+from holdfast_sidecar.records.formatting import span
 
 PATIENCE_S = 30.0
 """A leader answers within a heartbeat, and another one is found within a few seconds."""

@@ -18,9 +18,8 @@ from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.job_record import JobRecord, losses_before, newest_ended, read_record
 from holdfast_sidecar.performance_seen import see
 from holdfast_sidecar.records.account import Account, parse_account
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.performance import Losses, Performance
-from holdfast_sidecar.records.plan import TERMINAL
+from holdfast_sidecar.records.plan import TERMINAL, Incident
+from holdfast_sidecar.records.reports import Losses, Performance
 from holdfast_sidecar.standing import attached_plan, exists
 
 

@@ -25,8 +25,7 @@ from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.job_record import JobRecord, newest_ended, newest_record, read_record
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import TERMINAL, Plan
+from holdfast_sidecar.records.plan import TERMINAL, Incident, Plan
 from holdfast_sidecar.standing import exists, incidents
 from holdfast_sidecar.story import Story
 

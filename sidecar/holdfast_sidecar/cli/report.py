@@ -17,7 +17,7 @@ from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.config.loading import Effective
 from holdfast_sidecar.config.settings import BadInput, CostSettings
 from holdfast_sidecar.goodput.summary import Summary, plain, sum_up
-from holdfast_sidecar.slow_words import hours_of
+from holdfast_sidecar.records.formatting import hours_of
 
 
 @click.command()

@@ -15,10 +15,9 @@ from holdfast_sidecar.cli.rank_bars import OWN
 from holdfast_sidecar.cli.slow_page import NOT_JUDGED
 from holdfast_sidecar.config.settings import CostSettings
 from holdfast_sidecar.performance_seen import lines_of, losses_of, median_us
-from holdfast_sidecar.records.performance import Performance
-from holdfast_sidecar.records.slowness import Efficiency
-from holdfast_sidecar.slow_words import changed, counted, exact_percent, percent
-from holdfast_sidecar.span import span
+from holdfast_sidecar.records.formatting import changed, counted, exact_percent, percent, span
+from holdfast_sidecar.records.reports import Performance
+from holdfast_sidecar.records.steps import Efficiency
 
 PARTS = {
     "data": "data",

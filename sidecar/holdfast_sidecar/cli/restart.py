@@ -17,7 +17,7 @@ from holdfast_sidecar.config.loading import Effective, read_seconds
 from holdfast_sidecar.coordination.store import Store, View
 from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.decisions.going_on import goes_on_from
-from holdfast_sidecar.span import span
+from holdfast_sidecar.records.formatting import span
 from holdfast_sidecar.standing import newest_checkpoint
 from holdfast_sidecar.story import lost_s
 

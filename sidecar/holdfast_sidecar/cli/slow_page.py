@@ -7,18 +7,15 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from holdfast_sidecar import slow_words
 from holdfast_sidecar.cli.columns import wrapped
 from holdfast_sidecar.cli.performance_recall import Recalled
 from holdfast_sidecar.cli.rank_bars import bars
 from holdfast_sidecar.cli.table import BAD, GOOD, paint
 from holdfast_sidecar.config.settings import CostSettings
-from holdfast_sidecar.records.performance import Performance, RankSteps
-from holdfast_sidecar.records.slowness import Slowness, SlowStanding
-from holdfast_sidecar.records.steps import parse
-from holdfast_sidecar.slow_words import gpu_hours, percent
-from holdfast_sidecar.span import span
-from holdfast_sidecar.stragglers.cost import money
+from holdfast_sidecar.records import formatting
+from holdfast_sidecar.records.formatting import gpu_hours, money, percent, span
+from holdfast_sidecar.records.reports import Performance, RankSteps
+from holdfast_sidecar.records.steps import Slowness, SlowStanding, parse
 
 INDENT = 12
 
@@ -105,7 +102,7 @@ def _steps(one: RankSteps) -> dict[str, Any]:
 
 def _price(one: Slowness, ranks: int, price: CostSettings) -> dict[str, Any]:
     return {
-        "who": slow_words.who(one),
+        "who": formatting.who(one),
         "lost_s": one.lost_s,
         "gpu_hours": gpu_hours(one.lost_s, ranks),
         "money": money(one.lost_s, ranks, price),
@@ -119,7 +116,7 @@ def _verdict(recalled: Recalled, standing: SlowStanding, now_unix_s: float) -> s
         told = f"attempt {recalled.attempt} is too young to judge; in the one before: {told}"
     which = "the run before this one, " if recalled.is_of_earlier_run else ""
     watched = (
-        f"{which}{slow_words.counted(standing.judged_ranks)}"
+        f"{which}{formatting.counted(standing.judged_ranks)}"
         f"{' compared' * (standing.judged_ranks > 1)} up to step"
         f" {standing.step:,} of attempt"
         f" {standing.attempt}, {span(standing.watched_s)} of steps in all, judged {ago} ago"
@@ -130,7 +127,7 @@ def _verdict(recalled: Recalled, standing: SlowStanding, now_unix_s: float) -> s
 
 def _changed(standing: SlowStanding) -> list[str]:
     change = standing.change
-    return [] if change is None else _wrapped("changed", slow_words.changed(change))
+    return [] if change is None else _wrapped("changed", formatting.changed(change))
 
 
 def _nobody(standing: SlowStanding) -> str:
@@ -150,8 +147,8 @@ def _who_is_slow(slow: Sequence[Slowness]) -> str:
     if len(slow) == 1:
         one = slow[0]
         lasting = "" if one.is_persistent else " (it may pass)"
-        return f"{slow_words.who(one)} {slow_words.verb(one)} slow{lasting}"
-    names = ", ".join(slow_words.who(one) for one in slow[:NAMED]) + ", …" * (len(slow) > NAMED)
+        return f"{formatting.who(one)} {formatting.verb(one)} slow{lasting}"
+    names = ", ".join(formatting.who(one) for one in slow[:NAMED]) + ", …" * (len(slow) > NAMED)
     passing = sum(not one.is_persistent for one in slow)
     return f"{len(slow)} are slow: {names}" + f" ({passing} of them may pass)" * bool(passing)
 
@@ -160,23 +157,23 @@ def _one(
     one: Slowness, performance: Performance, now_unix_s: float, price: CostSettings
 ) -> Iterator[str]:
     lasting = "" if one.is_persistent else ", which may pass"
-    yield paint(f"{slow_words.who(one)}: {percent(one.slowdown)} slower{lasting}", BAD)
+    yield paint(f"{formatting.who(one)}: {percent(one.slowdown)} slower{lasting}", BAD)
     ago = span(max(now_unix_s - one.since_unix_s, 0.0))
     where = f" in the process group {one.group}" * bool(one.group)
     in_part = f"; the time goes into: {one.part}{where}" * bool(one.part)
     yield _line("compared", f"with {_with_whom(one)}{in_part}")
     yield _line("since", f"step {one.since_step:,}, {ago} ago")
-    yield _line("cause", f"{one.cause.value}: {slow_words.why(one)}")
-    yield _line("sure", slow_words.sureness(one))
+    yield _line("cause", f"{one.cause.value}: {formatting.why(one)}")
+    yield _line("sure", formatting.sureness(one))
     for line in one.evidence[:EVIDENCE_SHOWN]:
         yield from _wrapped("because", line)
     if one.advice:
         yield from _wrapped("next", one.advice)
-    gain = slow_words.gained(one) or "the job hardly waits for it"
+    gain = formatting.gained(one) or "the job hardly waits for it"
     yield _line("costs", gain)
     if one.lost_s > 0:
-        yield _line("lost", slow_words.cost(one.lost_s, performance, price))
-    if stays := performance.staying.get(slow_words.who(one)):
+        yield _line("lost", formatting.cost(one.lost_s, performance, price))
+    if stays := performance.staying.get(formatting.who(one)):
         yield _line("stays", f"not replaced: {stays}")
 
 
@@ -196,11 +193,11 @@ def _what_ifs(
         head = "this job would be " if not number else ""
         # What a slow rank or stage lost stands with it, as its share of what all of them lost.
         lost = f" ({span(one.lost_s)} so far)" if one.kind == "work" and one.lost_s >= 1 else ""
-        yield _line("what if" if not number else "", f"{head}{slow_words.if_only(one)}{lost}")
+        yield _line("what if" if not number else "", f"{head}{formatting.if_only(one)}{lost}")
     total_s = sum(standing.lost_s.values())
     if total_s >= 1:
         share = f" ({percent(total_s / standing.watched_s)})" if standing.watched_s else ""
-        cost = slow_words.cost(total_s, performance, price)
+        cost = formatting.cost(total_s, performance, price)
         yield _line("in all", f"{cost}{share}; for what: holdfast report")
 
 

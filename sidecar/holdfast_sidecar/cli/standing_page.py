@@ -9,13 +9,18 @@ from holdfast_sidecar.cli.recollection import Remembered
 from holdfast_sidecar.cli.table import BAD, DOUBTFUL, GOOD, paint, size, table
 from holdfast_sidecar.decisions.quarantine import ends_with
 from holdfast_sidecar.detectors.slowness import is_fresh
-from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.records.incident import WITHHELD, Incident
-from holdfast_sidecar.records.plan import TERMINAL, Pause
-from holdfast_sidecar.records.quarantine import DONE, HookRun, Quarantine
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.slow_words import brief, changed, who
-from holdfast_sidecar.span import span
+from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.formatting import brief, changed, span, who
+from holdfast_sidecar.records.plan import (
+    DONE,
+    TERMINAL,
+    WITHHELD,
+    HookRun,
+    Incident,
+    Pause,
+    Quarantine,
+)
+from holdfast_sidecar.records.reports import RankReport
 from holdfast_sidecar.standing import NodeStanding, SnapshotStanding, Standing
 from holdfast_sidecar.story import lost_s, whom
 

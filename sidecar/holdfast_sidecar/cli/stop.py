@@ -21,8 +21,8 @@ from holdfast_sidecar.config.loading import Effective, read_seconds
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
 from holdfast_sidecar.decisions.cluster import Cluster, beats, parse_cluster
 from holdfast_sidecar.decisions.liveness import Heartbeats
+from holdfast_sidecar.records.formatting import span
 from holdfast_sidecar.records.plan import TERMINAL
-from holdfast_sidecar.span import span
 from holdfast_sidecar.standing import has_ended
 
 LOOK_S = 0.25

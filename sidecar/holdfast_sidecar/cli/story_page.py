@@ -12,7 +12,7 @@ from holdfast_sidecar.cli.columns import wrapped
 from holdfast_sidecar.cli.kept_here import bundles, failures, in_brief, tell_failures
 from holdfast_sidecar.cli.recollection import Recollection
 from holdfast_sidecar.cli.table import BAD, GOOD, paint, size, table
-from holdfast_sidecar.span import span
+from holdfast_sidecar.records.formatting import span
 from holdfast_sidecar.story import Story, describe_decision, tell, whom
 from holdfast_sidecar.summing_up import sum_up
 

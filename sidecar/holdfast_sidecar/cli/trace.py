@@ -28,8 +28,8 @@ from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.decisions import tracing
 from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.decisions.observing import attached_run
+from holdfast_sidecar.records.checkpoint import TracedRank, TraceOrder
 from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.trace import TracedRank, TraceOrder
 
 MOST_STEPS = 100
 """A step of a large model makes megabytes; more of them are no better to look at."""

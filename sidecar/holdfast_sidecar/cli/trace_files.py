@@ -12,7 +12,7 @@ from holdfast.owned import owned_file
 from holdfast.removing import unlink
 from holdfast_sidecar.config.paths import expand
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.records.trace import TracedRank, TraceOrder
+from holdfast_sidecar.records.checkpoint import TracedRank, TraceOrder
 
 
 @dataclass(frozen=True)

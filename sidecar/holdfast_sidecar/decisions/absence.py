@@ -15,12 +15,10 @@ from holdfast_sidecar.config.settings import SidecarSettings
 from holdfast_sidecar.decisions.cluster import UNRESPONSIVE_FACTOR, Cluster, beats
 from holdfast_sidecar.decisions.liveness import ANY_GROUP, Heartbeats, Steps, StepTimes
 from holdfast_sidecar.decisions.losses import how_lost
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.readings.round_trips import LifeSign
-from holdfast_sidecar.records.agent import AgentReport
-from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.plan import TERMINAL, Member, Plan
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
 from holdfast_sidecar.stragglers.layout import parse_groups
 
 CONFIDENCE = 0.95

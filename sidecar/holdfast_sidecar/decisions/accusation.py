@@ -14,8 +14,8 @@ from holdfast_sidecar.decisions import fault_time
 from holdfast_sidecar.decisions.blame import ABORTED, OF_A_PEER, VICTIM
 from holdfast_sidecar.decisions.divergence import describe, judge
 from holdfast_sidecar.decisions.modes import mode_on
-from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.reports import NodeReport
 
 FAULTS = frozenset({Kind.CRASH, Kind.HANG, Kind.STALL, Kind.DATA_STALL})
 

@@ -12,9 +12,8 @@ from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.formation import Formation, Mismatch, Waiting
 from holdfast_sidecar.decisions.quarantine import find, is_kept_out
-from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.records.agent import AgentReport
-from holdfast_sidecar.records.gate import GateVerdict
+from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.reports import AgentReport, GateVerdict
 
 VERDICT = "verdict"
 """Which check it is whose want is told, where the whole verdict is wanting."""

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from holdfast_sidecar.collective_trace import RankTrace
 from holdfast_sidecar.decisions.collective_parting import find_parting
 from holdfast_sidecar.decisions.collective_queue import Queue, find_queues
 from holdfast_sidecar.decisions.collective_waits import follow_waits
 from holdfast_sidecar.decisions.lateness import COUNTED, MINORITY, Arrival, Cause
-from holdfast_sidecar.naming import name_ranks, who_has, who_wait
+from holdfast_sidecar.records.collectives import RankTrace
+from holdfast_sidecar.records.formatting import name_ranks, who_has, who_wait
 
 GLOO = "gloo"
 """A group's backend, as flight recorders name it."""

@@ -22,10 +22,9 @@ from holdfast_sidecar.decisions.outcome import (
 from holdfast_sidecar.decisions.quarantine import bearable, is_kept_out, lasting
 from holdfast_sidecar.decisions.requeueing import carried
 from holdfast_sidecar.decisions.snapshot_source import find_snapshot
-from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import STORY, Plan
+from holdfast_sidecar.records.plan import STORY, Incident, Plan
+from holdfast_sidecar.records.reports import AgentReport
 
 EXIT_BAD_INPUT = 2
 

@@ -7,8 +7,8 @@ import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast_sidecar.naming import name_signal
-from holdfast_sidecar.records.agent import Exit
+from holdfast_sidecar.records.formatting import name_signal
+from holdfast_sidecar.records.reports import Exit
 
 VICTIM = 0.5
 """How sure it is that a rank began it which speaks of a lost peer."""

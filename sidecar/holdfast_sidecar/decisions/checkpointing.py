@@ -13,9 +13,8 @@ from holdfast_sidecar.records.checkpoint import (
     LedgerEntry,
     SavedPart,
 )
-from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.reports import NodeReport, RankReport
 
 BUSY_ENDINGS = frozenset({"missed", "left", "void", "failed"})
 

@@ -9,10 +9,8 @@ from dataclasses import dataclass
 
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.losses import exits_of
-from holdfast_sidecar.records.agent import Exit
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Candidate, Plan
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.plan import Candidate, Incident, Plan
+from holdfast_sidecar.records.reports import Exit, RankReport
 
 ABOUT_NUMBERS = frozenset({"nonfinite", "spike", "corruption"})
 """Causes after which nothing newer than the onset may be trusted, in memory or on storage."""

@@ -13,17 +13,18 @@ from holdfast_sidecar.decisions.draining import as_asked
 from holdfast_sidecar.decisions.liveness import Beat
 from holdfast_sidecar.decisions.quarantine import is_kept_out
 from holdfast_sidecar.records.account import Account, parse_account
-from holdfast_sidecar.records.agent import AgentReport
-from holdfast_sidecar.records.checkpoint import CheckpointOrder, CheckpointTally, LedgerEntry
+from holdfast_sidecar.records.checkpoint import (
+    AttemptKey,
+    CheckpointOrder,
+    CheckpointTally,
+    LedgerEntry,
+    PeerOrder,
+    SnapshotOrder,
+    TraceOrder,
+)
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.quarantine import Quarantine
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.request import Request
-from holdfast_sidecar.records.snapshot import AttemptKey, PeerOrder, SnapshotOrder
-from holdfast_sidecar.records.trace import TraceOrder
+from holdfast_sidecar.records.plan import Incident, Plan, Quarantine, Request
+from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
 
 T = TypeVar("T")
 

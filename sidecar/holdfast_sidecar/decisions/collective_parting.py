@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.collective_trace import DIGEST, Call, Standing, what_follows
 from holdfast_sidecar.decisions.collective_queue import Queue
 from holdfast_sidecar.decisions.lateness import MINORITY, USUAL, Arrival, Cause
-from holdfast_sidecar.naming import name_ranks
+from holdfast_sidecar.records.collectives import DIGEST, Call, Standing, what_follows
+from holdfast_sidecar.records.formatting import name_ranks
 
 YOUNG = 8
 """A group in which no more collectives were entered by anybody has no past to agree on."""

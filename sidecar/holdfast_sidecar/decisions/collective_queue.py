@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from holdfast_sidecar.collective_trace import Call, RankTrace, Standing
+from holdfast_sidecar.records.collectives import Call, RankTrace, Standing
 
 ROOTED = frozenset({"broadcast", "_broadcast_oop", "reduce", "_reduce_oop", "gather", "scatter"})
 """Collectives from which a rank may leave, its part done, while others are still in them."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-from holdfast_sidecar.collective_trace import RankTrace
 from holdfast_sidecar.decisions.collective_queue import Queue
 from holdfast_sidecar.decisions.deadlock import deadlocked
 from holdfast_sidecar.decisions.lateness import (
@@ -16,7 +15,8 @@ from holdfast_sidecar.decisions.lateness import (
     Arrival,
     Cause,
 )
-from holdfast_sidecar.naming import name_ranks, who_has, who_wait
+from holdfast_sidecar.records.collectives import RankTrace
+from holdfast_sidecar.records.formatting import name_ranks, who_has, who_wait
 
 
 def follow_waits(queues: list[Queue], traces: Mapping[int, RankTrace]) -> Arrival | None:

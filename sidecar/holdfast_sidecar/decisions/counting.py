@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from holdfast_sidecar.decisions.lemon import blames_a_machine
-from holdfast_sidecar.records.incident import WITHHELD, Incident
+from holdfast_sidecar.records.plan import WITHHELD, Incident
 
 
 def counted_now(incident: Incident) -> frozenset[str]:

@@ -13,10 +13,9 @@ from holdfast_sidecar.decisions.arrival import judge_late
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.lateness import Arrival, Cause
 from holdfast_sidecar.decisions.modes import mode_on
-from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.plan import Incident, Plan
+from holdfast_sidecar.records.reports import NodeReport
 
 GUESSED = 0.5
 """Of a rank that may be a victim itself, `blame` is so sure, or less."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 
-from holdfast_sidecar.collective_trace import RankTrace, Standing
+from holdfast_sidecar.records.collectives import RankTrace, Standing
 
 Entered = Mapping[tuple[str, str], Mapping[int, int]]
 """Group and backend -> rank -> number of the last collective that it entered there."""

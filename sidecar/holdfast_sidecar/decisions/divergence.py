@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.decisions import fault_time
 from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import BatchSkip, Plan
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.plan import BatchSkip, Incident, Plan
+from holdfast_sidecar.records.reports import RankReport
 
 NONFINITE, SPIKE = "nonfinite", "spike"
 

@@ -10,10 +10,8 @@ import dataclasses
 from collections.abc import Iterable
 
 from holdfast_sidecar.decisions.quarantine import add, let_in, part_of
-from holdfast_sidecar.records.agent import AgentReport
-from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.quarantine import Quarantine
-from holdfast_sidecar.records.request import Request
+from holdfast_sidecar.records.plan import Plan, Quarantine, Request
+from holdfast_sidecar.records.reports import AgentReport
 
 DRAIN, RETURN = "drain", "return"
 """Kinds of request."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from holdfast_sidecar.records.slowness import Cause, SlowStanding
+from holdfast_sidecar.records.steps import Cause, SlowStanding
 
 CARRIED = frozenset(
     {

@@ -29,9 +29,8 @@ from holdfast_sidecar.decisions.pausing import RESTART
 from holdfast_sidecar.decisions.preemption import is_asked
 from holdfast_sidecar.decisions.replacing import STRAGGLER
 from holdfast_sidecar.decisions.unseen_steps import incidents_of_run, resumed_from
-from holdfast_sidecar.records.agent import OUTPUT_UNREAD
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.plan import Incident, Plan
+from holdfast_sidecar.records.reports import OUTPUT_UNREAD
 
 ROLL_BACK = "roll_back"
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 
-from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.records.agent import Exit
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.reports import Exit, RankReport
 
 GAVE_UP = re.compile(r"timed out|timeout", re.IGNORECASE)
 """What a rank says that waited for another one for as long as torch allows: minutes, by default."""

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from holdfast_sidecar.naming import natural_order
-from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.formatting import natural_order
 from holdfast_sidecar.records.plan import Member
+from holdfast_sidecar.records.reports import AgentReport
 
 
 @dataclass(frozen=True)

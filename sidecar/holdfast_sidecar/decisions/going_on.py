@@ -13,9 +13,7 @@ from holdfast_sidecar.decisions.choosing import onset_in
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.pausing import RESTART
 from holdfast_sidecar.decisions.snapshot_source import find_snapshot
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Candidate, Member, Plan
-from holdfast_sidecar.records.request import Request
+from holdfast_sidecar.records.plan import Candidate, Incident, Member, Plan, Request
 
 
 def goes_on_from(cluster: Cluster, node: str = "") -> Candidate | None:

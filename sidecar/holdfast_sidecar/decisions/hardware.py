@@ -15,11 +15,9 @@ from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.losses import part_of_node
 from holdfast_sidecar.decisions.modes import mode_on
 from holdfast_sidecar.decisions.own_words import BESIDE, said_why
-from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.naming import name_ranks
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.remedy import Remedy, harsher, parse_remedy
+from holdfast_sidecar.records.findings import Finding, Kind, Remedy, harsher, parse_remedy
+from holdfast_sidecar.records.formatting import name_ranks
+from holdfast_sidecar.records.plan import Incident, Member, Plan
 
 GPU = "gpu"
 LINK = "link"

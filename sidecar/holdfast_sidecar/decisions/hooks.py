@@ -11,8 +11,7 @@ import dataclasses
 from holdfast_sidecar.config.settings import NodesSettings
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.outcome import Circumstances
-from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.quarantine import DONE, HookRun, Quarantine
+from holdfast_sidecar.records.plan import DONE, HookRun, Plan, Quarantine
 
 QUARANTINE, RETURN = "quarantine", "return"
 """Events."""

@@ -12,9 +12,8 @@ from holdfast_sidecar.decisions.accusation import BY_ORDER
 from holdfast_sidecar.decisions.blame import ABORTED, OF_A_MISMATCH, VICTIM, speaks_of_peer
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.signature import OF_WHOM
-from holdfast_sidecar.records.agent import OUTPUT_UNREAD
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.plan import Incident, Plan
+from holdfast_sidecar.records.reports import OUTPUT_UNREAD
 
 STOP = "stop"
 """Cause of what such an end left open, and what was decided about it."""

@@ -14,12 +14,9 @@ from holdfast_sidecar.decisions.hardware import HOST, LINK, headline, unanswered
 from holdfast_sidecar.decisions.lemon import WITHOUT_NODE
 from holdfast_sidecar.decisions.modes import mode_of_job
 from holdfast_sidecar.decisions.pausing import RESTART
-from holdfast_sidecar.findings import Kind
-from holdfast_sidecar.records.agent import AgentReport
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.quarantine import Quarantine
-from holdfast_sidecar.remedy import Remedy, parse_remedy
+from holdfast_sidecar.records.findings import Kind, Remedy, parse_remedy
+from holdfast_sidecar.records.plan import Incident, Plan, Quarantine
+from holdfast_sidecar.records.reports import AgentReport
 
 EVIDENCE_SHOWN = 3
 """Lines that stand in the plan, which everybody reads; the incident has them all."""

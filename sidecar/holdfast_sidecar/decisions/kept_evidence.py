@@ -9,7 +9,7 @@ from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.outcome import Write, amend
 from holdfast_sidecar.decisions.warrant import HANGS
 from holdfast_sidecar.evidence.stacks import tell_places
-from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Incident
 
 
 def with_keepers(cluster: Cluster, incident: Incident) -> Incident:

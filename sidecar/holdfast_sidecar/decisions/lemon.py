@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from holdfast_sidecar.config.settings import PolicySettings
 from holdfast_sidecar.decisions.hardware import OF_HARDWARE
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Remedy
+from holdfast_sidecar.records.plan import Incident
 
 WITHOUT_NODE = "without_node"
 """Escalation of an incident after which the job went on without the node that is to blame."""

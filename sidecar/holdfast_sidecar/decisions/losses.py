@@ -10,11 +10,9 @@ from holdfast_sidecar.decisions import fault_time
 from holdfast_sidecar.decisions.blame import MAY_BE_VICTIM, Blame, find_culprit, weight
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.quarantine import part_of
-from holdfast_sidecar.findings import Kind
-from holdfast_sidecar.records.agent import AgentReport, Exit
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.findings import Kind
+from holdfast_sidecar.records.plan import Incident, Member, Plan
+from holdfast_sidecar.records.reports import AgentReport, Exit, RankReport
 
 WAITING = frozenset({"backward", "communicating"})
 """Phases in which a rank waits for others."""

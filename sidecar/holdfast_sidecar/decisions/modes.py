@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from holdfast_sidecar.config.settings import ModeSettings, Settings
-from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.reports import NodeReport
 
 OF_CAUSE = {
     "hang": "hang",

@@ -11,8 +11,7 @@ from enum import Enum
 from typing import Protocol
 
 from holdfast_sidecar.decisions.liveness import COUNTED_BEATS, Beat, Heartbeats
-from holdfast_sidecar.records.agent import AgentReport
-from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.reports import AgentReport, NodeReport
 
 HANDOVER_S = 5.0
 """So long a sidecar may take to leave: its successor waits for it."""

@@ -15,11 +15,10 @@ from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.hardware import OF_HARDWARE, explained
 from holdfast_sidecar.decisions.kept_evidence import note_bundles, with_keepers, with_places
 from holdfast_sidecar.decisions.outcome import Circumstances, Outcome, Write, amend
-from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.records.findings import Kind
+from holdfast_sidecar.records.plan import Incident, Member, Plan
+from holdfast_sidecar.records.reports import NodeReport
 
 END = "end"
 """Decided about a hang where told to act: its culprit is ended."""

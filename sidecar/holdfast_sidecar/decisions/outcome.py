@@ -12,12 +12,14 @@ from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.counting import keep_counted
 from holdfast_sidecar.decisions.endurance import Spell
-from holdfast_sidecar.records.checkpoint import CheckpointOrder
+from holdfast_sidecar.records.checkpoint import (
+    CheckpointOrder,
+    PeerOrder,
+    SnapshotOrder,
+    TraceOrder,
+)
 from holdfast_sidecar.records.codec import decode, encode
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Candidate, Plan, Requeues
-from holdfast_sidecar.records.snapshot import PeerOrder, SnapshotOrder
-from holdfast_sidecar.records.trace import TraceOrder
+from holdfast_sidecar.records.plan import Candidate, Incident, Plan, Requeues
 
 _ORDERS: Mapping[Section, type[object]] = {
     Section.CHECKPOINT: CheckpointOrder,

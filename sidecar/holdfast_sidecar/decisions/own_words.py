@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 
 from holdfast_sidecar.decisions.signature import OF_WHOM
-from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Incident
 
 _LANGUAGE = "Python's own judgement of names, types and syntax: it is made before anything is run"
 _SHAPE = "a container or a function was asked for what it does not have: the script's own logic"

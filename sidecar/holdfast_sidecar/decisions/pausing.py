@@ -16,9 +16,7 @@ from holdfast_sidecar.decisions.losses import too_few_to_decide
 from holdfast_sidecar.decisions.outcome import Circumstances, Outcome, Write, write_plan
 from holdfast_sidecar.decisions.quarantine import lasting, let_in
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Pause, Plan
-from holdfast_sidecar.records.request import Request
+from holdfast_sidecar.records.plan import Incident, Pause, Plan, Request
 
 RESTART = "restart"
 """Kind of request, and cause of the incident that it becomes."""

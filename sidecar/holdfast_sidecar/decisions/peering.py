@@ -9,9 +9,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.checkpoint import PeerOrder
 from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.snapshot import PeerOrder
+from holdfast_sidecar.records.reports import NodeReport
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.records.checkpoint import CheckpointOrder
+from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.plan import Plan
 
 FORETELLING = frozenset(

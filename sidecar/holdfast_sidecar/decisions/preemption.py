@@ -18,8 +18,7 @@ from holdfast_sidecar.decisions.losses import agent_of, has_succeeded
 from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
 from holdfast_sidecar.decisions.shipping import Shipment, newest_shipment
 from holdfast_sidecar.records.checkpoint import CheckpointOrder
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.plan import Incident, Plan
 
 ASKED_BY = "preempt"
 """In an order: what it is for, where a person's request has an identifier."""

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.findings import HARDWARE
 from holdfast_sidecar.records.checkpoint import LedgerEntry
+from holdfast_sidecar.records.findings import HARDWARE
 from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.reports import RankReport
 
 
 def on_trial(cluster: Cluster, plan: Plan) -> list[LedgerEntry]:

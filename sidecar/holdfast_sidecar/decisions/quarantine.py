@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from holdfast_sidecar.records.agent import AgentReport
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.quarantine import Quarantine
-from holdfast_sidecar.remedy import Remedy, parse_remedy
-from holdfast_sidecar.span import span
+from holdfast_sidecar.records.findings import Remedy, parse_remedy
+from holdfast_sidecar.records.formatting import span
+from holdfast_sidecar.records.plan import Quarantine
+from holdfast_sidecar.records.reports import AgentReport, NodeReport
 
 SURELY_LATER_S = 60.0
 """A check so much later on the node's clock was made after the leader's word: a node whose clock is

@@ -53,10 +53,8 @@ from holdfast_sidecar.decisions.quarantine import bearable
 from holdfast_sidecar.decisions.replacing import cap
 from holdfast_sidecar.decisions.signature import is_of_surroundings, sign
 from holdfast_sidecar.decisions.unseen_steps import had_stepped, launch_had_stepped
-from holdfast_sidecar.records.agent import Exit
-from holdfast_sidecar.records.incident import WITHHELD, Incident
-from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.quarantine import Quarantine
+from holdfast_sidecar.records.plan import WITHHELD, Incident, Plan, Quarantine
+from holdfast_sidecar.records.reports import Exit
 
 OF_A_LOSS = ("node_lost", "node_left")
 """Causes by which a node is gone with all its ranks."""

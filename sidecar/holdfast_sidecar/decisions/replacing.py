@@ -16,12 +16,9 @@ from holdfast_sidecar.decisions.pausing import too_few_without
 from holdfast_sidecar.decisions.saving_first import can_be_saved
 from holdfast_sidecar.decisions.spares import find_spares
 from holdfast_sidecar.decisions.worth_replacing import Beside, obstacle, restart_cost_s
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.quarantine import Quarantine
-from holdfast_sidecar.records.slowness import Slowness, SlowStanding
-from holdfast_sidecar.slow_words import gained, percent, why
-from holdfast_sidecar.span import span
+from holdfast_sidecar.records.formatting import gained, percent, span, why
+from holdfast_sidecar.records.plan import Incident, Plan, Quarantine
+from holdfast_sidecar.records.steps import Slowness, SlowStanding
 
 STRAGGLER = "straggler"
 """Cause of the incident that it becomes."""

@@ -19,9 +19,9 @@ from holdfast_sidecar.decisions.unseen_steps import (
     launch_had_stepped,
     wait_s,
 )
-from holdfast_sidecar.records.agent import OF_USER
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.plan import TERMINAL, Member, Plan, Requeues
+from holdfast_sidecar.records.reports import OF_USER
 
 
 def carried(cluster: Cluster, members: Iterable[Member], recalled: Requeues) -> Requeues:

@@ -10,8 +10,7 @@ from holdfast_sidecar.config.settings import PolicySettings
 from holdfast_sidecar.decisions.choosing import is_about_numbers
 from holdfast_sidecar.decisions.hardware import OF_HARDWARE
 from holdfast_sidecar.decisions.signature import are_alike, in_words
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.quarantine import Quarantine
+from holdfast_sidecar.records.plan import Incident, Quarantine
 
 EXIT_FAILED = 1
 EXIT_DO_NOT_REQUEUE = 65

@@ -6,10 +6,8 @@ from holdfast_sidecar.decisions import checkpointing
 from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.warrant import HANGS
-from holdfast_sidecar.findings import Kind
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Kind, Remedy
+from holdfast_sidecar.records.plan import Incident, Plan
 
 
 def can_be_saved(incident: Incident, cluster: Cluster, plan: Plan) -> bool:

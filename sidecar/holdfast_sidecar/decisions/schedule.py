@@ -12,7 +12,7 @@ from holdfast_sidecar.decisions.failure_rate import FailureRate, judge_failure_r
 from holdfast_sidecar.decisions.interval import Cost, Interval, choose
 from holdfast_sidecar.decisions.restart import PLANNED
 from holdfast_sidecar.records.checkpoint import LedgerEntry
-from holdfast_sidecar.records.incident import WITHHELD
+from holdfast_sidecar.records.plan import WITHHELD
 
 MEASURED = 3
 """The newest checkpoints that a cost is the median of: one odd write decides nothing."""

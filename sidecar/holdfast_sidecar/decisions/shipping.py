@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from holdfast_sidecar.decisions.checkpointing import Complete, Pending, Void
 from holdfast_sidecar.decisions.snapshotting import fewest_slots
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart
-from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.reports import NodeReport, RankReport
 
 
 @dataclass(frozen=True)

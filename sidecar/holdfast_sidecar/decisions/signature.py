@@ -19,8 +19,8 @@ from holdfast_sidecar.decisions.blame import (
     speaks_of_peer,
     weight,
 )
-from holdfast_sidecar.records.agent import Exit
-from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Incident
+from holdfast_sidecar.records.reports import Exit
 
 SIGNATURE_CHARACTERS = 200
 """Of a message: less than a page keeps, so that who reads it there and who reads torch's error file

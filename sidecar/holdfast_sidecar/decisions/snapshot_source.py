@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from holdfast_sidecar.decisions.choosing import trusted_below
 from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Candidate, Member, Plan
-from holdfast_sidecar.records.snapshot import SnapshotReport
+from holdfast_sidecar.records.checkpoint import SnapshotReport
+from holdfast_sidecar.records.plan import Candidate, Incident, Member, Plan
 
 NAME = "snapshot"
 """Tier and identifier of the candidate."""

@@ -7,10 +7,9 @@ import math
 from collections.abc import Iterable, Mapping
 
 from holdfast_sidecar.config.settings import SnapshotSettings
-from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.checkpoint import SnapshotOrder, SnapshotReport
 from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.snapshot import SnapshotOrder, SnapshotReport
+from holdfast_sidecar.records.reports import NodeReport, RankReport
 
 FEWEST_SLOTS = 2
 """One that keeps the newest snapshot that exists, one to write the next into."""

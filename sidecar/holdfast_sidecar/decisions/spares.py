@@ -6,9 +6,9 @@ from holdfast_sidecar.decisions.admission import verdict_on
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.formation import alike
 from holdfast_sidecar.decisions.losses import agent_of
-from holdfast_sidecar.naming import natural_order
-from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.formatting import natural_order
 from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.reports import AgentReport
 
 
 def find_spares(cluster: Cluster, plan: Plan, node: str) -> list[AgentReport]:

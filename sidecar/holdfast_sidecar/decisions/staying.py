@@ -19,9 +19,9 @@ from holdfast_sidecar.decisions.replacing import (
 from holdfast_sidecar.decisions.saving_first import can_be_saved
 from holdfast_sidecar.decisions.spares import find_spares
 from holdfast_sidecar.decisions.worth_replacing import not_its_node, not_yet
+from holdfast_sidecar.records.formatting import who
 from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.slowness import Slowness, SlowStanding
-from holdfast_sidecar.slow_words import who
+from holdfast_sidecar.records.steps import Slowness, SlowStanding
 
 MOST = 8
 """Of those who are slow: more is no page."""

@@ -13,10 +13,9 @@ from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.formation import of_one_launch
 from holdfast_sidecar.decisions.liveness import Heartbeats
 from holdfast_sidecar.decisions.outcome import Write
-from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import TERMINAL, Plan
+from holdfast_sidecar.records.reports import AgentReport, NodeReport
 
 DESERTED_S = 60.0
 """A node that lives is heard of within this: Sentinel takes half a minute to choose another master,

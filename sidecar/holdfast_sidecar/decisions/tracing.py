@@ -8,12 +8,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from holdfast_sidecar.decisions import checkpointing
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.request import Request
-from holdfast_sidecar.records.slowness import SlowStanding
-from holdfast_sidecar.records.trace import DONE, TracedRank, TraceOrder
+from holdfast_sidecar.records.checkpoint import DONE, TracedRank, TraceOrder
+from holdfast_sidecar.records.plan import Plan, Request
+from holdfast_sidecar.records.reports import NodeReport, RankReport
+from holdfast_sidecar.records.steps import SlowStanding
 
 WARM_UP_STEPS = 1
 """The profiler is made ready in the step before, so that what that takes the first time (a tenth

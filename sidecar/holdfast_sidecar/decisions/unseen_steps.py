@@ -15,9 +15,8 @@ from holdfast_sidecar.decisions.losses import agent_of
 from holdfast_sidecar.decisions.outcome import Circumstances, Write, amend
 from holdfast_sidecar.decisions.withholding import is_anyone_silent
 from holdfast_sidecar.records.account import Account
-from holdfast_sidecar.records.agent import Exit
-from holdfast_sidecar.records.incident import NEVER_SEEN, Incident
-from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.records.plan import NEVER_SEEN, Incident, Member, Plan
+from holdfast_sidecar.records.reports import Exit
 
 START_S = 60.0
 """From opening an attempt until its ranks can be found to stall: nodes hear of it within a

@@ -52,9 +52,8 @@ from holdfast_sidecar.decisions.outcome import (
 from holdfast_sidecar.decisions.pausing import asked_to_restart, planned, why_paused
 from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
 from holdfast_sidecar.decisions.signature import is_of_surroundings, sign
-from holdfast_sidecar.records.agent import AgentReport
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.records.plan import Incident, Member, Plan
+from holdfast_sidecar.records.reports import AgentReport
 
 
 def watch(cluster: Cluster, plan: Plan, circumstances: Circumstances) -> Outcome:

@@ -20,11 +20,10 @@ from holdfast_sidecar.decisions.outcome import Circumstances, Write, amend
 from holdfast_sidecar.decisions.replacing import STRAGGLER, incident_of
 from holdfast_sidecar.decisions.replacing import find as find_replacement
 from holdfast_sidecar.decisions.restart import PLANNED
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.incident import LEFT_ALONE, WITHHELD, Incident
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.plan import Pause, Plan
+from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.plan import LEFT_ALONE, WITHHELD, Incident, Pause, Plan
+from holdfast_sidecar.records.reports import NodeReport
 
 ASKS_FOR_MORE = (Kind.HANG, Kind.STALL, Kind.DATA_STALL)
 """Kinds of findings for which ranks are ended, where they are sure enough."""

@@ -14,9 +14,8 @@ from holdfast_sidecar.config.settings import PolicySettings
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.endurance import CARRIED, Spell
 from holdfast_sidecar.decisions.schedule import cost_of
-from holdfast_sidecar.records.slowness import Cause, Slowness
-from holdfast_sidecar.slow_words import percent
-from holdfast_sidecar.span import span
+from holdfast_sidecar.records.formatting import percent, span
+from holdfast_sidecar.records.steps import Cause, Slowness
 
 SURE = 0.9
 """Of who it is and why: one wrong in ten is as much as anybody would restart for."""

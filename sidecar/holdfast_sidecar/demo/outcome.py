@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast_sidecar.demo.scenario import Event, Kind
 from holdfast_sidecar.records.checkpoint import LedgerEntry
-from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Incident
 
 
 @dataclass(frozen=True)

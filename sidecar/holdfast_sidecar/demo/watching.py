@@ -9,9 +9,8 @@ from holdfast_sidecar.decisions.snapshotting import snapshot_reports
 from holdfast_sidecar.demo.outcome import Injected, name_culprit
 from holdfast_sidecar.demo.screen import Progress
 from holdfast_sidecar.records.checkpoint import LedgerEntry
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.plan import Incident, Plan
+from holdfast_sidecar.records.reports import RankReport
 
 
 def stepping(cluster: Cluster) -> int | None:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.kernel_events import KernelEvents
 from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.findings import Finding, Kind
 
 TOLD_S = 600.0
 """After the last line of its kind: the driver repeats them every few minutes while it lasts."""

@@ -11,7 +11,6 @@ import math
 from collections.abc import Collection, Iterable
 
 from holdfast.page import Phase
-from holdfast_sidecar.collective_trace import RankTrace
 from holdfast_sidecar.config.settings import StallSettings
 from holdfast_sidecar.decisions.arrival import judge_late, rests_on_nccl, stand
 from holdfast_sidecar.decisions.lateness import Arrival, Cause
@@ -25,9 +24,10 @@ from holdfast_sidecar.detectors.stall import (
     STILL_IN_COMPUTE_S,
     has_passed,
 )
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import RankHistory, RankLook, Ranks
 from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.collectives import RankTrace
+from holdfast_sidecar.records.findings import Finding, Kind
 
 LEAST_SURE = 0.3
 """Of several culprits none is surer than this, and the victims are told as well."""

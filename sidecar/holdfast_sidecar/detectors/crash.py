@@ -6,10 +6,10 @@ import signal
 from collections.abc import Iterator
 
 from holdfast.page import END_SIGNAL
-from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.naming import how_it_ended
 from holdfast_sidecar.observation import RankHistory, Ranks
 from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.formatting import how_it_ended
 
 BY_ORDER = frozenset(
     {-signal.SIGTERM, -signal.SIGINT, -END_SIGNAL, 128 + signal.SIGTERM, 128 + signal.SIGINT}

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.readings.fabric import FabricReading
 from holdfast_sidecar.readings.trail import Trail
 from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.findings import Finding, Kind
 
 
 @dataclass(frozen=True)

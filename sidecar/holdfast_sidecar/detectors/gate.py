@@ -17,9 +17,9 @@ from holdfast_sidecar.detectors.gate_subject import (
     Subject,
     why_silent,
 )
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.gate import GateVerdict
+from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.reports import GateVerdict
 
 GARBAGE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 """What a check raises over a reading that makes no sense: it is blind then, the others go on."""

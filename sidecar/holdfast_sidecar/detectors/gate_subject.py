@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from holdfast_sidecar.config.settings import GateSettings
 from holdfast_sidecar.detectors.pci_links import LinkMemory
-from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.machine import MachineReading
-from holdfast_sidecar.records.gate import Exertion
+from holdfast_sidecar.records.findings import Finding
+from holdfast_sidecar.records.reports import Exertion
 
 GPU_PROBE, HOST_PROBE = "gpu", "host"
 """Names of the probes without which checks are blind."""

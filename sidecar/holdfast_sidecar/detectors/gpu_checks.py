@@ -12,10 +12,9 @@ from holdfast_sidecar.detectors.gate_subject import (
     Subject,
     why_silent,
 )
-from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.gpus.recovery import ACTIONS, action_of
 from holdfast_sidecar.readings.gpu import Gpu, Signal
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Kind, Remedy
 
 FAULTS = frozenset({Kind.GPU_FAULT, Kind.GPU_LOST})
 """Findings about GPUs that keep a node outside while they last, if they blame the hardware."""

@@ -11,10 +11,10 @@ from holdfast_sidecar.detectors.hung_tasks import find_hung_tasks
 from holdfast_sidecar.detectors.mounts import find_stalled_storage
 from holdfast_sidecar.detectors.quota import find_throttling
 from holdfast_sidecar.detectors.rooms import find_full_rooms
-from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.kernel_events import KernelEvents
 from holdfast_sidecar.readings.host import HostReading
 from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.findings import Finding
 
 
 def find_host_troubles(

@@ -5,10 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.readings.host import Group, HostReading, tally_before
 from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Finding, Kind, Remedy
 
 STALLED_RATIO = 0.1
 """A tenth of all time in which every task waits for memory: the host thrashes, and the OOM killer

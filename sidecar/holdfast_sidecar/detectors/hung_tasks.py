@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.kernel_events import KernelEvents
 from holdfast_sidecar.readings.host import HostReading, tally_before
 from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.findings import Finding, Kind
 
 STUCK_S = 60.0
 """A rank's process in one wait that no signal ends. Disks give up on a command after 30 s and the

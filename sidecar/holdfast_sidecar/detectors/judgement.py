@@ -15,10 +15,10 @@ from holdfast_sidecar.detectors.pci_errors import find_pci_errors
 from holdfast_sidecar.detectors.presence import find_absences
 from holdfast_sidecar.detectors.round_trips import find_slow_peers
 from holdfast_sidecar.detectors.stall import find_stalls
-from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.observation import Ranks
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.findings import Finding
 
 
 def judge_ranks(ranks: Ranks, settings: Settings, moment: Moment) -> list[Finding]:

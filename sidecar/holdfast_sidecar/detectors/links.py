@@ -11,11 +11,10 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
 from holdfast_sidecar.config.settings import FabricSettings
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.readings.fabric import FabricReading
 from holdfast_sidecar.readings.links import LinkStory
 from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Finding, Kind, Remedy
 
 TOLD_S = 300.0
 """A single flap is told for so long: several scrapes see it, and nobody acts on it."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.readings.host import HostReading, Storage
 from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.findings import Finding, Kind
 
 SILENT_S = 15.0
 """Without an answer to anything. A busy server answers late, but one after the other; a local disk

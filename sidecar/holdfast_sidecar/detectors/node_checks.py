@@ -12,7 +12,7 @@ from holdfast_sidecar.detectors.gate_subject import (
     Subject,
     why_silent,
 )
-from holdfast_sidecar.findings import Kind
+from holdfast_sidecar.records.findings import Kind
 
 CHECKPOINT = "checkpoint"
 """Purpose of the room that checkpoints go to."""

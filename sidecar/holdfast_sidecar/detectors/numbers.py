@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from holdfast.page import Word
 from holdfast_sidecar.config.settings import NumbersSettings
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import RankHistory, Ranks
 from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.findings import Finding, Kind
 
 SCALER = "loss scaler"
 """What a finding is about that has nothing to do with any one step."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.readings.gpu import NvmlSilence
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.findings import Finding, Kind
 
 CONFIDENCE = 0.9
 """Within its deadline nothing came, twice; a machine that is starved of CPU may do the same."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 
-from holdfast_sidecar.findings import Finding
+from holdfast_sidecar.records.findings import Finding
 
 
 def keep_onsets(findings: Iterable[Finding], before: Sequence[Finding]) -> list[Finding]:

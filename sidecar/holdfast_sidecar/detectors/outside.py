@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.outside_look import OutsideHistory
 from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.findings import Finding, Kind
 
 STOPPED_S = 5.0
 """A process stopped for this long: whoever attaches a debugger lets it go sooner, as for ranks with

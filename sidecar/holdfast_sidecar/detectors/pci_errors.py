@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.readings.fabric import PciDevice, PciReading
 from holdfast_sidecar.readings.trail import Trail
 from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.findings import Finding, Kind
 
 MOST_CORRECTABLE_PER_MINUTE = 31
 """A link at the bit error rate that PCIe allows (1e-12) replays so often at most: generation 5,

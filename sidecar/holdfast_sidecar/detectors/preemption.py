@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from holdfast.page import Flag, Word
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import Ranks
-from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.codec import decode
+from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.reports import AgentReport
 
 SIGNAL = "SIGTERM"
 

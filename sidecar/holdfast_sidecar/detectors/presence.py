@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.node import ProbeHealth
+from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.reports import ProbeHealth
 
 FAILING_FOR_S = 15.0
 """A probe that fails once is a hiccup; one that fails this long blinds us."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.readings.host import HostReading, tally_before
 from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.findings import Finding, Kind
 
 SPAN_S = 60.0
 

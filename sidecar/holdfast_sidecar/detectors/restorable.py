@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import RankLook
 from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.findings import Finding, Kind
 
 
 def find_unrestorable(looks: Iterable[RankLook], moment: Moment) -> Iterator[Finding]:

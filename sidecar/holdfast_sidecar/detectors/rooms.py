@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.readings.host import HostReading, Room, tally_before
 from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.findings import Finding, Kind
 
 ROOM_RATIO = 0.05
 MOST_BYTES = 64 * 2**30

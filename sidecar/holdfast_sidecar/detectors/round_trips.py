@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from statistics import median
 
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.readings.round_trips import RoundTrips, Trips
 from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.findings import Finding, Kind
 
 WINDOWS = 3
 """A minute and a half: a checkpoint's upload that fills a link may well take one."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.records.checkpoint import SnapshotReport
 from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.snapshot import SnapshotReport
+from holdfast_sidecar.records.findings import Finding, Kind
 
 
 def find_missing_slots(report: SnapshotReport | None, moment: Moment) -> Iterator[Finding]:

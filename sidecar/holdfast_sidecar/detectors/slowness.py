@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast_sidecar.config.settings import StragglerSettings
-from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.records.slowness import Slowness, SlowStanding
+from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.steps import Slowness, SlowStanding
 
 FRESH_S = 60.0
 FRESH_STEPS = 30.0

@@ -23,9 +23,9 @@ from holdfast_sidecar.detectors.company import (
 from holdfast_sidecar.detectors.expectation import Expectation, expect
 from holdfast_sidecar.detectors.immobility import is_held, proof_for
 from holdfast_sidecar.detectors.loader import LoaderState, judge_loader
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import RankHistory, RankLook, Ranks
 from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.findings import Finding, Kind
 
 STOPPED_FOR_S = 0.45
 """Looks this far apart must all have found the process stopped: one that is stopped for 0.4 s is

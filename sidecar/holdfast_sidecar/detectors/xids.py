@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import RankHistory
 from holdfast_sidecar.readings.xids import Known, XidReading
 from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.xids.verdict import Blame, Verdict
 
 SURE = 0.95

@@ -23,14 +23,12 @@ from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.echo.choosing import choose
 from holdfast_sidecar.echo.exchange import Company, Exchange
 from holdfast_sidecar.echo.lookup import Address
-from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.readings.round_trips import Life, LifeSign, RoundTrips
-from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.findings import Kind
 from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
 
 log = logging.getLogger(__name__)
 

@@ -38,10 +38,9 @@ from holdfast_sidecar.evidence.log_errors import Source, find_errors
 from holdfast_sidecar.evidence.log_tails import read_tail
 from holdfast_sidecar.evidence.rank_facts import Output, RankFacts
 from holdfast_sidecar.readings.machine import MachineReading
-from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.reports import AgentReport, NodeReport
 
 DONE = "aftermath.json"
 """Written last of these files: what it took, and what was left out."""

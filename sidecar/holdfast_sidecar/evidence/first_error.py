@@ -21,8 +21,7 @@ from holdfast_sidecar.decisions.blame import (
     weight,
 )
 from holdfast_sidecar.evidence.log_errors import LogError
-from holdfast_sidecar.records.agent import Exit
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.reports import Exit, RankReport
 
 BY_LAUNCHERS = frozenset({signal.SIGTERM, signal.SIGINT, END_SIGNAL})
 """What ends the ranks of an attempt that failed; launchers themselves say which they ended so."""

@@ -20,7 +20,6 @@ from holdfast_sidecar.detectors.node_checks import CHECKPOINT
 from holdfast_sidecar.detectors.pci_links import LinkMemory, remember_links
 from holdfast_sidecar.examination.check import FAIL, NOTE, OK, WARN, Check
 from holdfast_sidecar.examination.gpus import Driver
-from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.hardware_attention import HardwareAttention
 from holdfast_sidecar.kernel_files import KernelTrees
 from holdfast_sidecar.probes.fabric.ports import FabricProbe
@@ -29,7 +28,8 @@ from holdfast_sidecar.probes.host import HostProbe
 from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.node import ProbeHealth
+from holdfast_sidecar.records.findings import Finding
+from holdfast_sidecar.records.reports import ProbeHealth
 from holdfast_sidecar.xids.attending import XidAttention
 from holdfast_sidecar.xids.kept import read_boot, read_history
 from holdfast_sidecar.xids.watch import KernelLog

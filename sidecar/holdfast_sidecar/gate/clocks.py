@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.reports import NodeReport
 
 EVERY_S = 30.0
 """Clocks drift apart over days; one that is set is noticed soon enough."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from holdfast_sidecar.gate.errand import CPU
-from holdfast_sidecar.records.gate import Exertion
+from holdfast_sidecar.records.reports import Exertion
 
 SLOW_RATIO = 0.8
 """Healthy GPUs of one model lie within a few percent of each other, so a fifth is told."""

@@ -14,11 +14,10 @@ from holdfast_sidecar.gate.node_gate import blamed
 from holdfast_sidecar.gate.test_process import TestProcess
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.readings.gpu import GpuReading
-from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.gate import Exertion
-from holdfast_sidecar.records.request import Request
+from holdfast_sidecar.records.plan import Request
+from holdfast_sidecar.records.reports import AgentReport, Exertion
 
 logger = logging.getLogger(__name__)
 

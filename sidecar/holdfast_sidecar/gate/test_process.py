@@ -15,8 +15,8 @@ from holdfast import environment
 from holdfast.ending_processes import signal_group
 from holdfast.permit import own_group
 from holdfast_sidecar.gate.errand import Errand, Result
-from holdfast_sidecar.naming import how_it_ended
 from holdfast_sidecar.records.codec import decode, encode
+from holdfast_sidecar.records.formatting import how_it_ended
 
 COMMAND = (sys.executable, "-m", "holdfast_sidecar.gate.exertion")
 

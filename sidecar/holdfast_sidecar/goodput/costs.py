@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from holdfast_sidecar.decisions.observing import END, LEAVE
 from holdfast_sidecar.records.account import MICRO, Account, Category, IncidentCost, Phase
-from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Incident
 
 HOUR_S = 3600.0
 

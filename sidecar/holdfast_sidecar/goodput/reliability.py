@@ -14,7 +14,7 @@ from holdfast_sidecar.records.account import (
     IncidentCost,
     Phase,
 )
-from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Incident
 
 SHORTEST_S = 1.0
 """Of a run that is younger, or that nobody saw for longer, no share says anything."""

@@ -10,8 +10,8 @@ from holdfast_sidecar.decisions.hardware import OF_HARDWARE, STILL_RAN
 from holdfast_sidecar.decisions.warrant import HANGS
 from holdfast_sidecar.goodput.step_times import StepTimes
 from holdfast_sidecar.records.account import MICRO, Account, Category
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.slowness import Cause, SlowStanding
+from holdfast_sidecar.records.plan import Incident
+from holdfast_sidecar.records.steps import Cause, SlowStanding
 
 STOOD = HANGS | OF_HARDWARE | {"crash", "node_lost", "node_left", "unreachable", "agent_restarted"}
 """Causes after whose onset no step is made any more."""

@@ -10,9 +10,8 @@ from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.observing import END, LEAVE, attached_run, is_attached
 from holdfast_sidecar.decisions.warrant import HANGS
 from holdfast_sidecar.records.account import CLOSED, PENDING, Account, Category, Phase
-from holdfast_sidecar.records.incident import WITHHELD
-from holdfast_sidecar.records.plan import TERMINAL, Plan
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.plan import TERMINAL, WITHHELD, Plan
+from holdfast_sidecar.records.reports import RankReport
 
 ATTACHED = "attached"
 """The run of a job that somebody else launched: nobody says when another one of it begins."""

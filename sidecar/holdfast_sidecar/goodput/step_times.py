@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.records.account import Category
-from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.reports import NodeReport
 from holdfast_sidecar.records.steps import StepLine, parse
 
 RANKS_ASKED = 32

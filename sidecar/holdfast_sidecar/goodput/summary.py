@@ -12,7 +12,7 @@ from holdfast_sidecar.goodput.gains import Gain, gains
 from holdfast_sidecar.goodput.reliability import Reliability, detect_s, ettr, goodput, reliability
 from holdfast_sidecar.goodput.words import CATEGORIES
 from holdfast_sidecar.records.account import CLOSED, MICRO, Account, Category, Phase
-from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Incident
 
 
 @dataclass(frozen=True)

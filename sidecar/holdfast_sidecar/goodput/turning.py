@@ -20,9 +20,8 @@ from holdfast_sidecar.records.account import (
     spell_cost,
     spell_marks,
 )
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.plan import Incident, Plan
+from holdfast_sidecar.records.reports import RankReport
 
 
 @dataclass(frozen=True)

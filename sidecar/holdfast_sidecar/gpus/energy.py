@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from holdfast_sidecar.gpus.history import GpuHistory
 from holdfast_sidecar.gpus.ownership import Ownership
 from holdfast_sidecar.readings.gpu import GpuReading, Signal
-from holdfast_sidecar.records.performance import UNMETERED, Point, RankEnergy
+from holdfast_sidecar.records.reports import UNMETERED, Point, RankEnergy
 
 WINDOW_S = 120.0
 POWER_WINDOW_S = 60.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Remedy
 
 NOTHING = 0
 

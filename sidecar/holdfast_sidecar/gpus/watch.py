@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from holdfast_sidecar.detectors.gpus.judgement import judge_rates, judge_states
-from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.gpus.energy import EnergyAccount, Progress, follow_energy
 from holdfast_sidecar.gpus.history import follow_gpus
 from holdfast_sidecar.gpus.ownership import Ownership, owners, tie_up
@@ -23,6 +22,7 @@ from holdfast_sidecar.gpus.view import GpuView
 from holdfast_sidecar.observation import RankHistory
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.findings import Finding
 
 RATES_EVERY_S = 5.0
 """They are worked out over half a minute and more, and cost four times what the rest does."""

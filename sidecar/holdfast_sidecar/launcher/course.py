@@ -13,9 +13,9 @@ from holdfast_sidecar.decisions.blame import describe, find_culprit
 from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
 from holdfast_sidecar.decisions.warrant import ENDED_BY_US
 from holdfast_sidecar.launcher.rank_ends import RankEnd, in_order
-from holdfast_sidecar.naming import how_it_ended
-from holdfast_sidecar.records.agent import OUTPUT_UNREAD, Exit
+from holdfast_sidecar.records.formatting import how_it_ended
 from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.reports import OUTPUT_UNREAD, Exit
 
 LONGEST_MESSAGE = 200
 """Characters of an exception on the console; torch prints all of it in the end."""

@@ -35,7 +35,7 @@ from holdfast_sidecar.launcher.plan_watch import PlanWatch
 from holdfast_sidecar.launcher.rendezvous import LAST_CALL_S, HoldfastRendezvous
 from holdfast_sidecar.launcher.reporting import Reporter
 from holdfast_sidecar.launcher.time_limit import read_left_s, started_again
-from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.reports import AgentReport
 from holdfast_sidecar.shared_settings import check_settings_shared
 
 

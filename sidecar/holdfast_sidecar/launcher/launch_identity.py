@@ -14,7 +14,7 @@ from pathlib import Path
 from holdfast import environment as names
 from holdfast_sidecar.config.paths import user_name
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.records.agent import OF_USER, AgentReport
+from holdfast_sidecar.records.reports import OF_USER, AgentReport
 
 LONGEST = 40
 """Of an id inside a job's name; a Kubernetes uid has 36 characters."""

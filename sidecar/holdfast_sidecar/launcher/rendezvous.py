@@ -41,9 +41,8 @@ from holdfast_sidecar.launcher.standing import (
     why_not_admitted,
     why_unused,
 )
-from holdfast_sidecar.records.agent import AgentReport
-from holdfast_sidecar.records.gate import GateVerdict
 from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.records.reports import AgentReport, GateVerdict
 
 logger = logging.getLogger(__name__)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast_sidecar.records.slowness import Slowness, SlowStanding
-from holdfast_sidecar.slow_words import brief, who
+from holdfast_sidecar.records.formatting import brief, who
+from holdfast_sidecar.records.steps import Slowness, SlowStanding
 
 
 @dataclass

@@ -15,8 +15,8 @@ from holdfast_sidecar.launcher.plan_watch import PlanWatch
 from holdfast_sidecar.launcher.rank_environment import RankContext, rank_environment
 from holdfast_sidecar.launcher.rank_process import Command
 from holdfast_sidecar.launcher.standby import Standby
-from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.reports import AgentReport
 
 LATE_SHARE = 0.25
 """Of the time that an attempt has taken to its first steps, the interpreters may start later."""

@@ -9,9 +9,8 @@ from enum import Enum
 from holdfast.environment import LAUNCH_ID
 from holdfast_sidecar.decisions.quarantine import find
 from holdfast_sidecar.launcher.launch_identity import differing_parts
-from holdfast_sidecar.records.agent import AgentReport
-from holdfast_sidecar.records.gate import GateVerdict
 from holdfast_sidecar.records.plan import TERMINAL, Member, Plan
+from holdfast_sidecar.records.reports import AgentReport, GateVerdict
 from holdfast_sidecar.stopwatch import Stopwatch
 
 LIVE = ("running", "evidence")

@@ -12,11 +12,9 @@ from holdfast_sidecar.decisions.losses import NO_MAJORITY
 from holdfast_sidecar.decisions.quarantine import bearable, checked_by_unix_s, ends_with, find
 from holdfast_sidecar.decisions.succession import DESERTED_S
 from holdfast_sidecar.launcher.launch_identity import differing_parts
-from holdfast_sidecar.records.agent import AgentReport
-from holdfast_sidecar.records.gate import GateVerdict
-from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.quarantine import Quarantine
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Remedy
+from holdfast_sidecar.records.plan import Plan, Quarantine
+from holdfast_sidecar.records.reports import AgentReport, GateVerdict
 
 FIRST_S = 3.0
 """Nodes that are started together meet sooner than this; whoever waits longer wonders why."""

@@ -12,9 +12,8 @@ from holdfast_sidecar.live.silence import PATIENCE_S, Hearing, silences
 from holdfast_sidecar.observation import RankHistory, own_s
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.rank_reports import STEPS_OF_PACE
-from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import TERMINAL
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.reports import NodeReport, RankReport
 from holdfast_sidecar.roles import read_roles
 from holdfast_sidecar.stragglers.place import Place
 from holdfast_sidecar.stragglers.places import find_places

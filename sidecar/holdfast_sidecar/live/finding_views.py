@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.live.view import FindingView
+from holdfast_sidecar.records.findings import Finding
 from holdfast_sidecar.story import whom
 
 SHOWN = 200

@@ -20,7 +20,7 @@ from holdfast_sidecar.live.silence import PATIENCE_S
 from holdfast_sidecar.live.slow_views import slow_of
 from holdfast_sidecar.live.view import Heat, LiveView, RankView
 from holdfast_sidecar.picture import Picture
-from holdfast_sidecar.records.slowness import Efficiency
+from holdfast_sidecar.records.steps import Efficiency
 
 WARNINGS = 12
 """More than this nobody reads; the table of what was found has the rest."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast_sidecar import slow_words
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.live.scene import Scene
 from holdfast_sidecar.live.view import IncidentView
+from holdfast_sidecar.records import formatting
+from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.formatting import span
 from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.span import span
 from holdfast_sidecar.standing import ills, is_doubt, is_worth_knowing
 from holdfast_sidecar.summing_up import UNDECIDED
 
@@ -100,7 +100,7 @@ def _slow(scene: Scene) -> Iterator[Line]:
     standing = scene.standing
     lasting = [] if standing is None else [one for one in standing.slow if one.is_persistent]
     for one in sorted(lasting, key=lambda one: -one.gain):
-        yield YELLOW, slow_words.brief(one)
+        yield YELLOW, formatting.brief(one)
 
 
 def _well(scene: Scene) -> Line:

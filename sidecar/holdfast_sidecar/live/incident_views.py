@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from holdfast_sidecar.advice import advise
 from holdfast_sidecar.live.view import INCIDENTS, IncidentView
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.span import span
+from holdfast_sidecar.records.formatting import span
+from holdfast_sidecar.records.plan import Incident
 from holdfast_sidecar.story import Story, tell
 from holdfast_sidecar.summing_up import sum_up
 

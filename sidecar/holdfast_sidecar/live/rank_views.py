@@ -14,9 +14,8 @@ from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.rank_reports import STEPS_OF_PACE
 from holdfast_sidecar.readings.gpu import Gpu, Signal
 from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.slowness import Slowness, SlowStanding
+from holdfast_sidecar.records.reports import NodeReport, RankReport
+from holdfast_sidecar.records.steps import Slowness, SlowStanding
 
 
 def ranks_of(scene: Scene) -> list[RankView]:

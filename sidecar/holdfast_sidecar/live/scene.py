@@ -10,14 +10,14 @@ from functools import cached_property
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
-from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.live.silence import PATIENCE_S, Hearing, Silence, silences
 from holdfast_sidecar.live.view import RankView
 from holdfast_sidecar.performance_seen import heard
 from holdfast_sidecar.picture import Picture
-from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.findings import Finding
 from holdfast_sidecar.records.plan import TERMINAL, Plan
-from holdfast_sidecar.records.slowness import SlowStanding
+from holdfast_sidecar.records.reports import NodeReport
+from holdfast_sidecar.records.steps import SlowStanding
 from holdfast_sidecar.standing import attached_plan
 
 

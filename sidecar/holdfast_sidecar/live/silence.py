@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.records.findings import Finding, Kind
 
 LOST, SILENT, OLD = "lost", "silent", "old"
 

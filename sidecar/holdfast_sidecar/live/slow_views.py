@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast_sidecar import slow_words
 from holdfast_sidecar.live.view import SlowView
-from holdfast_sidecar.records.slowness import Slowness, SlowStanding
+from holdfast_sidecar.records import formatting
+from holdfast_sidecar.records.steps import Slowness, SlowStanding
 
 SHOWN = 64
 """A switch or a rack slows dozens; who is slow beyond that, `holdfast explain --slow` tells."""
@@ -27,7 +27,7 @@ def _views(one: Slowness) -> Iterator[SlowView]:
             percent=round(one.slowdown * 100, 1),
             since_step=one.since_step,
             cause=one.cause.value,
-            why=slow_words.why(one),
+            why=formatting.why(one),
             confidence=one.confidence,
             advice=one.advice,
             gain=one.gain,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_sidecar.metrics.entry import NODE, counter, gauge, of_job
+from holdfast_sidecar.records.metric import NODE, counter, gauge, of_job
 
 BLAMES = (
     of_job(

@@ -9,7 +9,7 @@ from holdfast_sidecar.config.settings import PolicySettings
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.counting import taken_back
 from holdfast_sidecar.decisions.lemon import OF_A_NODE, find_lemons
-from holdfast_sidecar.metrics.samples import Sample, Told
+from holdfast_sidecar.records.metric import Sample, Told
 
 
 def draw_blames(

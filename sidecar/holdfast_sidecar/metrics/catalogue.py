@@ -9,7 +9,6 @@ leader makes no new series.
 from __future__ import annotations
 
 from holdfast_sidecar.metrics.blame_entries import BLAMES
-from holdfast_sidecar.metrics.entry import JOB, NODE, RANK, Entry, counter, gauge, of_job, summary
 from holdfast_sidecar.metrics.fabric_entries import FABRIC
 from holdfast_sidecar.metrics.gate_entries import GATE
 from holdfast_sidecar.metrics.goodput_entries import GOODPUT, RELIABILITY
@@ -20,6 +19,7 @@ from holdfast_sidecar.metrics.network_entries import NETWORK
 from holdfast_sidecar.metrics.nvml_entries import NVML
 from holdfast_sidecar.metrics.slowness_entries import EFFICIENCY, MEMORY, SLOWNESS
 from holdfast_sidecar.metrics.xid_entries import XIDS
+from holdfast_sidecar.records.metric import JOB, NODE, RANK, Entry, counter, gauge, of_job, summary
 
 SIDECAR = (
     gauge(

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from holdfast_sidecar.checkpoint_outcomes import OUTCOMES, TRIGGERS
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.schedule import target_s, work_out
-from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.records.checkpoint import CheckpointTally, LedgerEntry
+from holdfast_sidecar.records.metric import Sample, Told
 
 VERDICTS = ("complete", "good", "poisoned")
 

@@ -13,11 +13,11 @@ from holdfast_sidecar.metrics.machine_samples import draw_machine
 from holdfast_sidecar.metrics.nvml_samples import draw_nvml
 from holdfast_sidecar.metrics.peer_samples import draw_lag, draw_transfers
 from holdfast_sidecar.metrics.rank_samples import draw_ranks
-from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.metrics.sidecar_samples import draw_sidecar
 from holdfast_sidecar.metrics.snapshot_samples import draw_rhythm, draw_snapshots
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.readings.fabric import TcpReading
+from holdfast_sidecar.records.metric import Sample, Told
 
 
 def draw(picture: Picture, job: str) -> list[Sample]:

@@ -14,8 +14,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from holdfast_sidecar.metrics.catalogue import CATALOGUE
-from holdfast_sidecar.metrics.entry import Entry
-from holdfast_sidecar.metrics.samples import Sample
+from holdfast_sidecar.records.metric import Entry, Sample
 
 OF_THE_TARGET = ("instance", "node")
 """What the scrape of a sidecar is known by, and who tells about the whole job must not be: whoever

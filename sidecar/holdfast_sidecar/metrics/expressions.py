@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from holdfast_sidecar.metrics.catalogue import CATALOGUE
-from holdfast_sidecar.metrics.entry import Entry
 from holdfast_sidecar.metrics.promql import LabelList, Selector, take_apart
+from holdfast_sidecar.records.metric import Entry
 
 OF_PROMETHEUS = (
     "up",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_sidecar.metrics.entry import NODE, PORT, RANK, counter, gauge
+from holdfast_sidecar.records.metric import NODE, PORT, RANK, counter, gauge
 
 FABRIC = (
     gauge(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast_sidecar.kernel_events import KernelEvents
-from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.readings.fabric import FabricReading, PciReading, Port, TcpReading
 from holdfast_sidecar.readings.round_trips import RoundTrips
+from holdfast_sidecar.records.metric import Sample, Told
 
 Named = tuple[str, dict[str, str]]
 

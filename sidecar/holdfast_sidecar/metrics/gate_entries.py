@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_sidecar.metrics.entry import NODE, gauge
+from holdfast_sidecar.records.metric import NODE, gauge
 
 GATE = (
     gauge("node_fit", "", NODE, "1: the health gate finds this node fit for an attempt."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast_sidecar.detectors.gate import CHECKS, Fitness
-from holdfast_sidecar.metrics.samples import Sample, Told
+from holdfast_sidecar.records.metric import Sample, Told
 
 
 def draw_gate(fitness: Fitness, told: Told) -> Iterator[Sample]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_sidecar.metrics.entry import JOB, NODE, Entry, counter, gauge, of_job, summary
+from holdfast_sidecar.records.metric import JOB, NODE, Entry, counter, gauge, of_job, summary
 
 GOODPUT: tuple[Entry, ...] = (
     of_job(

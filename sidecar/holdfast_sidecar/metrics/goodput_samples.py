@@ -11,10 +11,9 @@ from holdfast_sidecar.decisions.replacing import cap
 from holdfast_sidecar.decisions.restart import PLANNED
 from holdfast_sidecar.goodput import costs
 from holdfast_sidecar.goodput.reliability import ettr, goodput, reliability
-from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.records.account import MICRO, Account, Category, Phase
-from holdfast_sidecar.records.incident import WITHHELD, Incident
-from holdfast_sidecar.records.plan import TERMINAL, Plan
+from holdfast_sidecar.records.metric import Sample, Told
+from holdfast_sidecar.records.plan import TERMINAL, WITHHELD, Incident, Plan
 
 STOPPED_FOR_S = 3600.0
 """So long an incident that the job was stopped over is told as open: an alert about it must last

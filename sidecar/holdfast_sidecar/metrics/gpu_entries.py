@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_sidecar.metrics.entry import GPU, NODE, RANK, counter, gauge, of_job
+from holdfast_sidecar.records.metric import GPU, NODE, RANK, counter, gauge, of_job
 
 SHARES = (
     gauge("gpu_busy_ratio", "ratio", GPU, "Share of time a kernel ran; 1 in a spinning hang, too."),

@@ -8,10 +8,10 @@ from holdfast_sidecar.gpus.ownership import Ownership
 from holdfast_sidecar.gpus.soundness import leave_out_garbage
 from holdfast_sidecar.metrics.gpu_labels import labelled
 from holdfast_sidecar.metrics.gpu_signals import REASONS, SHOWN
-from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.readings.gpu import Gpu, Signal
-from holdfast_sidecar.records.performance import RankEnergy
+from holdfast_sidecar.records.metric import Sample, Told
+from holdfast_sidecar.records.reports import RankEnergy
 
 SET = {True: "on", False: "off", None: ""}
 """How a mode is set; empty: the driver does not say."""

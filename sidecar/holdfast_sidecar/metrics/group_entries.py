@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_sidecar.metrics.entry import RANK, Entry, counter
+from holdfast_sidecar.records.metric import RANK, Entry, counter
 
 GROUP = (*RANK, "group")
 

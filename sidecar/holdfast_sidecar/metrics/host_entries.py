@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_sidecar.metrics.entry import NODE, counter, gauge
+from holdfast_sidecar.records.metric import NODE, counter, gauge
 
 LOAD = (
     counter("host_cpu_seconds_total", "seconds", (*NODE, "mode"), "CPU time of the host by mode."),

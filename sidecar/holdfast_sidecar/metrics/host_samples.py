@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast_sidecar.detectors.mounts import is_stalled
-from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.readings.host import Group, HostReading
+from holdfast_sidecar.records.metric import Sample, Told
 
 
 def draw_host(host: HostReading, told: Told) -> Iterator[Sample]:

@@ -11,12 +11,11 @@ from holdfast_sidecar.decisions.quarantine import is_kept_out
 from holdfast_sidecar.metrics.blame_samples import draw_blames
 from holdfast_sidecar.metrics.checkpoint_samples import draw_checkpoints
 from holdfast_sidecar.metrics.goodput_samples import draw_goodput, draw_reliability
-from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.metrics.slowness_samples import draw_slowness
 from holdfast_sidecar.picture import Picture
-from holdfast_sidecar.records.incident import WITHHELD, Incident
-from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.metric import Sample, Told
+from holdfast_sidecar.records.plan import WITHHELD, Incident, Plan
+from holdfast_sidecar.records.reports import RankReport
 from holdfast_sidecar.standing import attached_plan
 from holdfast_sidecar.story import lost_s
 

@@ -13,9 +13,9 @@ from holdfast_sidecar.metrics.fabric_samples import (
 )
 from holdfast_sidecar.metrics.host_samples import draw_host
 from holdfast_sidecar.metrics.network_samples import draw_network
-from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.metrics.xid_samples import draw_xids
 from holdfast_sidecar.readings.machine import MachineReading
+from holdfast_sidecar.records.metric import Sample, Told
 
 
 def draw_machine(machine: MachineReading, told: Told) -> Iterator[Sample]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_sidecar.metrics.entry import NIC, counter, gauge
+from holdfast_sidecar.records.metric import NIC, counter, gauge
 
 NETWORK = (
     gauge(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.readings.network import Interface, NetworkReading
+from holdfast_sidecar.records.metric import Sample, Told
 
 NET_COUNTERS = {
     "rx_bytes": "net_receive_bytes_total",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.readings.gpu import GpuReading, NvmlSilence
 from holdfast_sidecar.readings.gpu_events import GpuEvents
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.metric import Sample, Told
 
 
 def draw_nvml(machine: MachineReading, moment: Moment, told: Told) -> Iterator[Sample]:

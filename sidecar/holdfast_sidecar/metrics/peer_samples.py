@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.decisions.peering import copied_step, lag_steps
-from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.picture import Picture
+from holdfast_sidecar.records.metric import Sample, Told
 
 
 def draw_lag(picture: Picture, told: Told) -> Iterator[Sample]:

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.page import Phase
-from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.metrics import catalogue
 from holdfast_sidecar.metrics.blame_entries import BLAMES
-from holdfast_sidecar.metrics.entry import Entry
 from holdfast_sidecar.metrics.fabric_entries import FABRIC
 from holdfast_sidecar.metrics.gate_entries import GATE
 from holdfast_sidecar.metrics.goodput_entries import GOODPUT, RELIABILITY
@@ -21,6 +19,8 @@ from holdfast_sidecar.metrics.network_entries import NETWORK
 from holdfast_sidecar.metrics.nvml_entries import NVML
 from holdfast_sidecar.metrics.slowness_entries import EFFICIENCY, MEMORY, SLOWNESS
 from holdfast_sidecar.metrics.xid_entries import XIDS
+from holdfast_sidecar.records.findings import Kind
+from holdfast_sidecar.records.metric import Entry
 
 SECTIONS: tuple[tuple[str, Sequence[Entry]], ...] = (
     ("The whole job", catalogue.JOB_WIDE),

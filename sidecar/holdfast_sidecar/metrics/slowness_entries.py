@@ -3,7 +3,7 @@ in."""
 
 from __future__ import annotations
 
-from holdfast_sidecar.metrics.entry import JOB, RANK, Entry, counter, gauge, of_job
+from holdfast_sidecar.records.metric import JOB, RANK, Entry, counter, gauge, of_job
 
 SLOWNESS: tuple[Entry, ...] = (
     of_job(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.page import Word
-from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.observation import RankHistory
 from holdfast_sidecar.picture import Picture
+from holdfast_sidecar.records.metric import Sample, Told
 
 
 def draw_snapshots(picture: Picture, told: Told) -> Iterator[Sample]:

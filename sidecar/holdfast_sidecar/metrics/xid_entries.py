@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_sidecar.metrics.entry import GPU, NODE, counter, gauge
+from holdfast_sidecar.records.metric import GPU, NODE, counter, gauge
 
 XIDS = (
     counter(

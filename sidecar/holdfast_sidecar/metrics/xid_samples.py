@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from holdfast_sidecar.metrics.gpu_labels import labelled
-from holdfast_sidecar.metrics.samples import Sample, Told
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading
 from holdfast_sidecar.readings.xids import XidReading
+from holdfast_sidecar.records.metric import Sample, Told
 
 
 def draw_xids(reading: XidReading, gpus: GpuReading | None, told: Told) -> Iterator[Sample]:

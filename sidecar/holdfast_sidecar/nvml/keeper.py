@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 
 from holdfast.ending_processes import signal_child
 from holdfast.permit import own_child
-from holdfast_sidecar.naming import how_it_ended
 from holdfast_sidecar.nvml import wire
 from holdfast_sidecar.nvml.child import Child, start
 from holdfast_sidecar.nvml.custody import Custody, Deed
@@ -21,6 +20,7 @@ from holdfast_sidecar.nvml.framing import BadFrameError
 from holdfast_sidecar.nvml.note import read_board
 from holdfast_sidecar.nvml.wire import Absent, BadMessageError, Failed, Message
 from holdfast_sidecar.readings.gpu import GpuReading, NvmlSilence
+from holdfast_sidecar.records.formatting import how_it_ended
 
 log = logging.getLogger(__name__)
 

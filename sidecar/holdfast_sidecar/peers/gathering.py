@@ -15,7 +15,7 @@ from holdfast_sidecar.peers.means import FAILURES, Means, pause_s
 from holdfast_sidecar.peers.slot_copy import Expected, SlotBusy
 from holdfast_sidecar.peers.source import Partner, Source, connected
 from holdfast_sidecar.peers.transfer import Partial
-from holdfast_sidecar.records.snapshot import PeerOrder
+from holdfast_sidecar.records.checkpoint import PeerOrder
 from holdfast_sidecar.threads import start_thread
 
 log = logging.getLogger(__name__)

@@ -8,10 +8,8 @@ from dataclasses import dataclass, field
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.peers.source import Partner
-from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
 
 
 @dataclass(frozen=True)

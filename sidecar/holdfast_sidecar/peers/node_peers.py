@@ -16,7 +16,6 @@ from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.config.settings import SnapshotSettings
 from holdfast_sidecar.decisions import peer_waiting
 from holdfast_sidecar.decisions.peering import is_loopback
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import RankLook
 from holdfast_sidecar.pages import Pages
@@ -27,8 +26,9 @@ from holdfast_sidecar.peers.means import Means
 from holdfast_sidecar.peers.neighbours import Neighbours
 from holdfast_sidecar.peers.tally import PeerCounts, Tally
 from holdfast_sidecar.peers.transfers import Transfers
+from holdfast_sidecar.records.checkpoint import SnapshotReport
 from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.snapshot import SnapshotReport
+from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.snapshots.slot_files import NAMED
 from holdfast_sidecar.snapshots.slot_memory import SlotMemory
 

@@ -18,8 +18,8 @@ from holdfast_sidecar.peers.handshake import Credentials
 from holdfast_sidecar.peers.means import Means
 from holdfast_sidecar.peers.neighbours import Neighbours
 from holdfast_sidecar.peers.source import Partner
+from holdfast_sidecar.records.checkpoint import PeerOrder
 from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.snapshot import PeerOrder
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from holdfast_sidecar.collective_trace import Call, RankTrace, Standing, out_of_turn
+from holdfast_sidecar.records.collectives import Call, RankTrace, Standing, out_of_turn
 
 HANDLERS = ("fr_trace_json", "dump_nccl_trace_json")
 """The recorder of gloo and others, and NCCL's, which a torch without it doesn't know."""

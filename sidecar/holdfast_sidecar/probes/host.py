@@ -24,7 +24,7 @@ from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.probes.tallies import Tallies
 from holdfast_sidecar.probes.tasks import StuckRanks, read_hung_tasks
 from holdfast_sidecar.readings.host import HostReading, Storage
-from holdfast_sidecar.records.node import ProbeHealth
+from holdfast_sidecar.records.reports import ProbeHealth
 
 
 @dataclass

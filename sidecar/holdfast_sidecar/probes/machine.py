@@ -14,8 +14,8 @@ from holdfast_sidecar.readings.host import HostReading
 from holdfast_sidecar.readings.kernel import KernelReading
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.readings.network import NetworkReading
-from holdfast_sidecar.readings.standing import Standing
-from holdfast_sidecar.records.node import ProbeHealth
+from holdfast_sidecar.records.reports import ProbeHealth
+from holdfast_sidecar.records.steps import Standing
 
 EVERY_S = 5.0
 """Often enough for a scrape every 15 s, rare enough to cost nothing."""

@@ -8,11 +8,10 @@ import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from holdfast_sidecar.collective_trace import RankTrace
 from holdfast_sidecar.observation import PeerRank
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.rank import FINISHED
+from holdfast_sidecar.records.collectives import RankTrace
+from holdfast_sidecar.records.reports import FINISHED, NodeReport
 
 
 def parse_peers(

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from holdfast_sidecar.records.node import ProbeHealth
+from holdfast_sidecar.records.reports import ProbeHealth
 
 T_co = TypeVar("T_co", covariant=True)
 T = TypeVar("T")

@@ -13,9 +13,9 @@ from holdfast_sidecar.readings.host import HostReading
 from holdfast_sidecar.readings.kernel import KernelReading
 from holdfast_sidecar.readings.network import NetworkReading
 from holdfast_sidecar.readings.round_trips import RoundTrips
-from holdfast_sidecar.readings.standing import Standing
 from holdfast_sidecar.readings.xids import XidReading
-from holdfast_sidecar.records.node import ProbeHealth
+from holdfast_sidecar.records.reports import ProbeHealth
+from holdfast_sidecar.records.steps import Standing
 
 
 @dataclass(frozen=True)

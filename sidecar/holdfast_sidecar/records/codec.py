@@ -10,8 +10,8 @@ from enum import Enum
 from functools import cache
 from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from holdfast_sidecar.findings import Finding
-from holdfast_sidecar.records.slowness import Slowness
+from holdfast_sidecar.records.findings import Finding
+from holdfast_sidecar.records.steps import Slowness
 
 T = TypeVar("T")
 

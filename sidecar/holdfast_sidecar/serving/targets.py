@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from holdfast_sidecar.config.addresses import stays_within
-from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.reports import NodeReport
 
 LISTED_S = 3600.0
 """`up == 0` of a sidecar that is gone is there as long as somebody may be looking into it. A node

@@ -20,7 +20,7 @@ from holdfast_sidecar.decisions.memory import Wish, rungs_given_up
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import RankLook
 from holdfast_sidecar.pages import Pages
-from holdfast_sidecar.records.snapshot import SnapshotReport
+from holdfast_sidecar.records.checkpoint import SnapshotReport
 from holdfast_sidecar.snapshots.allocation import Allocation, Needs
 from holdfast_sidecar.snapshots.checking import Checking
 from holdfast_sidecar.snapshots.slot_files import SlotBusy, SlotFile, read_slots

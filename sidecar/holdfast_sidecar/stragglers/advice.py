@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_sidecar.records.slowness import Cause
+from holdfast_sidecar.records.steps import Cause
 
 _ADVICE = {
     Cause.GPU_CLOCK: (

@@ -13,9 +13,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.slowness import Efficiency
-from holdfast_sidecar.records.steps import StepLine
+from holdfast_sidecar.records.reports import RankReport
+from holdfast_sidecar.records.steps import Efficiency, StepLine
 from holdfast_sidecar.stragglers.bubble import bubble_share
 from holdfast_sidecar.stragglers.frame import Frame
 from holdfast_sidecar.stragglers.place import Place

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from holdfast_sidecar.records.slowness import Cause
+from holdfast_sidecar.records.steps import Cause
 from holdfast_sidecar.stragglers import asleep
 from holdfast_sidecar.stragglers.case import Case
 from holdfast_sidecar.stragglers.own_time import PARTS

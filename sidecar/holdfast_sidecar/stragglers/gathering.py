@@ -10,9 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.reports import NodeReport, RankReport
 from holdfast_sidecar.records.steps import StepLine, parse_all
 from holdfast_sidecar.stragglers.place import Place
 from holdfast_sidecar.stragglers.places import FoundStages, places_on, stages_of

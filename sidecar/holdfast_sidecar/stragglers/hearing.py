@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.findings import Finding
-from holdfast_sidecar.records.slowness import Cause
-from holdfast_sidecar.records.steps import StepLine
+from holdfast_sidecar.records.findings import Finding
+from holdfast_sidecar.records.steps import Cause, StepLine
 from holdfast_sidecar.stragglers.case import Case
 from holdfast_sidecar.stragglers.causes import Named, name_cause
 from holdfast_sidecar.stragglers.census import Census

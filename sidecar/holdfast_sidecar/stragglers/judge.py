@@ -6,11 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.slowness import Change, Efficiency, Slowness, SlowStanding, WhatIf
-from holdfast_sidecar.records.steps import StepLine
+from holdfast_sidecar.records.findings import Finding
+from holdfast_sidecar.records.reports import RankReport
+from holdfast_sidecar.records.steps import (
+    Change,
+    Efficiency,
+    Slowness,
+    SlowStanding,
+    StepLine,
+    WhatIf,
+)
 from holdfast_sidecar.stragglers.arrears import Arrears
 from holdfast_sidecar.stragglers.bursts import Bursts
 from holdfast_sidecar.stragglers.charging import charge

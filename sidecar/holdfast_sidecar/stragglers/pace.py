@@ -12,8 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from holdfast_sidecar.records.slowness import Change
-from holdfast_sidecar.records.steps import StepLine
+from holdfast_sidecar.records.steps import Change, StepLine
 from holdfast_sidecar.stragglers.frame import Frame
 from holdfast_sidecar.stragglers.own_time import PARTS, parts_of, see_waits
 

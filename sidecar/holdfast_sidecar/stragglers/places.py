@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.reports import RankReport
 from holdfast_sidecar.stragglers.chains import Stage, find_stages
 from holdfast_sidecar.stragglers.described_groups import PIPELINE
 from holdfast_sidecar.stragglers.layout import WITH, parse_groups, parse_layout, parse_messages

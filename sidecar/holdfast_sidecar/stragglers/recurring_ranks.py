@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from holdfast_sidecar.findings import Finding
-from holdfast_sidecar.records.slowness import Cause
-from holdfast_sidecar.span import span
+from holdfast_sidecar.records.findings import Finding
+from holdfast_sidecar.records.formatting import span
+from holdfast_sidecar.records.steps import Cause
 from holdfast_sidecar.stragglers.advice import advise
 from holdfast_sidecar.stragglers.case import Case
 from holdfast_sidecar.stragglers.causes import Named, name_cause

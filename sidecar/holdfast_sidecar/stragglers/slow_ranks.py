@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from holdfast_sidecar.records.slowness import Cause
+from holdfast_sidecar.records.steps import Cause
 from holdfast_sidecar.stragglers.causes import Named
 from holdfast_sidecar.stragglers.frame import Excess
 from holdfast_sidecar.stragglers.place import Place

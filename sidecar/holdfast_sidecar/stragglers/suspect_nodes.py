@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.stragglers.exchanges import SlowExchange
 from holdfast_sidecar.stragglers.roll import Circle
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.records.slowness import Cause, SlowStanding
+from holdfast_sidecar.records.steps import Cause, SlowStanding
 
 RANKS_KEPT = 64
 RANKS_TOLD = 16

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.records.slowness import Cause, WhatIf
+from holdfast_sidecar.records.steps import Cause, WhatIf
 from holdfast_sidecar.stragglers.even_work import EvenWork
 from holdfast_sidecar.stragglers.exchanges import SlowExchange
 from holdfast_sidecar.stragglers.filling import Filling

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.stragglers.place import Place
 
 POWER = "-power"

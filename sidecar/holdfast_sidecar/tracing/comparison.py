@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.page import TRACED_PARTS
-from holdfast_sidecar.records.trace import TracedRank
+from holdfast_sidecar.records.checkpoint import TracedRank
 
 LEAST_US = 10.0
 """A smaller difference between two ranks is no news: the clock and the caches do as much."""

@@ -23,7 +23,7 @@ from holdfast.permit import own_child
 from holdfast.removing import rmtree
 from holdfast_sidecar.config.paths import NAME, Places
 from holdfast_sidecar.pages import RankPage
-from holdfast_sidecar.records.trace import OperatorTime, TracedPart, TracedRank, TraceOrder
+from holdfast_sidecar.records.checkpoint import OperatorTime, TracedPart, TracedRank, TraceOrder
 
 log = logging.getLogger(__name__)
 

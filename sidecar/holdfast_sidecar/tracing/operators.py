@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast_sidecar.records.trace import OperatorTime
+from holdfast_sidecar.records.checkpoint import OperatorTime
 
 ON_HOST = frozenset({"cpu_op", "user_annotation"})
 ON_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})

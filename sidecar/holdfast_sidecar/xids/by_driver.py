@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast_sidecar.gpus.recovery import NOTHING, action_of
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Remedy
 from holdfast_sidecar.xids.case import Case
 from holdfast_sidecar.xids.history import SETTLE_S, Word
 from holdfast_sidecar.xids.occurrence import Occurrence

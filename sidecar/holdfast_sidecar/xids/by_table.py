@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Remedy
 from holdfast_sidecar.xids.occurrence import Occurrence
 from holdfast_sidecar.xids.scene import GpuState
 from holdfast_sidecar.xids.table import NVLINK5, Entry

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from holdfast_sidecar.gpus.recovery import action_of
-from holdfast_sidecar.remedy import Remedy, harsher
+from holdfast_sidecar.records.findings import Remedy, harsher
 from holdfast_sidecar.xids.by_driver import (
     SPOKEN_S,
     by_driver,

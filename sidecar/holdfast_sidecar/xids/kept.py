@@ -13,7 +13,7 @@ from typing import Any
 
 from holdfast.own_directory import make_closed
 from holdfast_sidecar.kernel_files import read_if_any
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Remedy
 from holdfast_sidecar.xids.history import History, Mark
 from holdfast_sidecar.xids.occurrence import Occurrence
 from holdfast_sidecar.xids.sharing import MOST_SHARED, BootNote, Shared, with_own

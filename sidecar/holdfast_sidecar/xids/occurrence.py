@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Remedy
 from holdfast_sidecar.xids.event import FROM_KERNEL_LOG, XidEvent
 from holdfast_sidecar.xids.lines import parse_place, parse_severity
 from holdfast_sidecar.xids.nvlink import LinkError, parse_link_error

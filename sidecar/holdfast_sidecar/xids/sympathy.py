@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Remedy
 from holdfast_sidecar.xids.occurrence import Occurrence
 from holdfast_sidecar.xids.table import NVLINK5
 

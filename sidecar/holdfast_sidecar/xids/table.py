@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Remedy
 
 NONE = Remedy.NONE
 RESTART_APP = Remedy.RESTART_APP

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from holdfast_sidecar.readings.xids import Tally
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Remedy
 from holdfast_sidecar.xids.history import History
 from holdfast_sidecar.xids.occurrence import FROM_FIELD, Occurrence
 

@@ -23,8 +23,7 @@ from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease
 from holdfast_sidecar.pages import open_page
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.plan import Incident, Plan
 
 TRAINING = Path(__file__).with_name("training.py")
 

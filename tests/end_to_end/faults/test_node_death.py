@@ -19,8 +19,8 @@ from tests.servers import Server
 
 from holdfast_sidecar.config.paths import find
 from holdfast_sidecar.coordination.keys import CURRENT, Section
+from holdfast_sidecar.records.checkpoint import PeerOrder
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.snapshot import PeerOrder
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 

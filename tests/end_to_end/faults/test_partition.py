@@ -25,7 +25,7 @@ from holdfast.page import Word, parse_words
 from holdfast_sidecar.config.paths import find
 from holdfast_sidecar.fence import read_fence
 from holdfast_sidecar.pages import open_page
-from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Incident
 
 pytestmark = [pytest.mark.torch, pytest.mark.root, pytest.mark.timeout(240)]
 

@@ -15,7 +15,7 @@ from tests.end_to_end.launcher import Launcher, surroundings
 
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Incident
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 

@@ -15,8 +15,7 @@ from tests.end_to_end.launcher import Launcher, surroundings
 from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.decisions.restart import EXIT_DO_NOT_REQUEUE
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.plan import Incident, Plan
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
 

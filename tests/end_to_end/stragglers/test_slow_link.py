@@ -17,8 +17,8 @@ from tests.two_networks import INTERFACE, TwoNetworks, run, two_networks
 
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.slowness import Cause, SlowStanding
+from holdfast_sidecar.records.reports import NodeReport
+from holdfast_sidecar.records.steps import Cause, SlowStanding
 
 if TYPE_CHECKING:
     from tests.end_to_end.run.conftest import Ground

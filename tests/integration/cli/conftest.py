@@ -16,11 +16,9 @@ from holdfast_sidecar.cli.main import cli
 from holdfast_sidecar.coordination.connection import open_store
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.redis_store import RedisStore
-from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
 from holdfast_sidecar.server.embedded import EmbeddedServer, start_server
 
 JOB = "chargpt"

@@ -8,8 +8,7 @@ from tests.unit.checkpoints.sealed import seal
 
 from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry
-from holdfast_sidecar.records.snapshot import SnapshotOrder
+from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry, SnapshotOrder
 
 
 def saved(request, state="complete", reason=""):

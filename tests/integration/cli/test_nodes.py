@@ -6,15 +6,10 @@ import time
 import pytest
 
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.checkpoint import CheckpointOrder
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.gate import Exertion, GateVerdict
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.records.quarantine import Quarantine
-from holdfast_sidecar.records.request import Request
+from holdfast_sidecar.records.plan import Incident, Member, Plan, Quarantine, Request
+from holdfast_sidecar.records.reports import AgentReport, Exertion, GateVerdict, NodeReport
 
 FIT = GateVerdict("fit", checked_unix_s=time.time(), gpus=8, gpus_all=8)
 UNFIT = GateVerdict("unfit", ["gpus: 7 of 8 are there"], time.time(), gpus=7, gpus_all=8)

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 
-from tests.unit.telling.slow_job import STANDING, line
+from tests.unit.records.slow_job import STANDING, line
 
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.records.steps import spell

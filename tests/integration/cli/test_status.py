@@ -6,9 +6,9 @@ from tests.unit.pretend_pages import NOBODY, set_word, write_page
 
 from holdfast.page import Ending, Word
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.records.checkpoint import LedgerEntry
-from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.plan import Incident
 from holdfast_sidecar.sidecar_record import SidecarRecord, write_record
 
 

@@ -12,8 +12,8 @@ import pytest
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.records.checkpoint import CheckpointOrder
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.request import Request
+from holdfast_sidecar.records.plan import Request
+from holdfast_sidecar.records.reports import NodeReport
 from holdfast_sidecar.server.embedded import start_server
 
 

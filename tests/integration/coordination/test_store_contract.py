@@ -16,7 +16,7 @@ from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.coordination.own_report import OwnReport
 from holdfast_sidecar.coordination.store import Bid, Heard, Lease, Store
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.reports import NodeReport
 
 LONG_S = 30.0
 SHORT_S = 0.05

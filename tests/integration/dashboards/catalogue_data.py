@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping
 
 from holdfast_sidecar.metrics.catalogue import CATALOGUE
-from holdfast_sidecar.metrics.entry import Entry
+from holdfast_sidecar.records.metric import Entry
 
 STEP_S = 15
 MINUTES = 20

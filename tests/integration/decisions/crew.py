@@ -34,10 +34,9 @@ from holdfast_sidecar.launcher.standing import (
     while_joining,
     while_running,
 )
-from holdfast_sidecar.records.agent import AgentReport, Exit
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.plan import Incident, Plan
+from holdfast_sidecar.records.reports import AgentReport, Exit
 
 STRUCK_SIDECAR = Path(__file__).with_name("struck_sidecar.py")
 JOB = "job"

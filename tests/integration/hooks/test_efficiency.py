@@ -13,8 +13,7 @@ from holdfast import page
 from holdfast.page import RecordFlag
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.rank_reports import report_rank
-from holdfast_sidecar.records.slowness import Efficiency
-from holdfast_sidecar.records.steps import StepLine
+from holdfast_sidecar.records.steps import Efficiency, StepLine
 from holdfast_sidecar.stragglers.efficiency import NO_PEAK, EfficiencyWatch
 from holdfast_sidecar.stragglers.frame import Frame
 from holdfast_sidecar.stragglers.place import Place

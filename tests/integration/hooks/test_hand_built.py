@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import page
 from holdfast.page import Word
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.reports import RankReport
 from holdfast_sidecar.stragglers.layout import spell_groups, spell_layout
 from holdfast_sidecar.stragglers.places import find_places
 

@@ -11,11 +11,11 @@ import pytest
 
 from holdfast import environment, page
 from holdfast.page import Word
-from holdfast_sidecar.collective_trace import RankTrace
 from holdfast_sidecar.decisions.arrival import judge
 from holdfast_sidecar.decisions.lateness import Cause
 from holdfast_sidecar.inquiry import ask_rank
 from holdfast_sidecar.probes.flight_recorder import Members, ask, read_members
+from holdfast_sidecar.records.collectives import RankTrace
 
 pytestmark = pytest.mark.torch
 

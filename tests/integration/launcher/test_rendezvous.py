@@ -31,9 +31,9 @@ from holdfast_sidecar.launcher.rendezvous import (  # noqa: E402
 )
 from holdfast_sidecar.launcher.reporting import Reporter  # noqa: E402
 from holdfast_sidecar.launcher.seating import assign_workers  # noqa: E402
-from holdfast_sidecar.records.agent import AgentReport  # noqa: E402
 from holdfast_sidecar.records.codec import decode, encode  # noqa: E402
 from holdfast_sidecar.records.plan import Member, Plan  # noqa: E402
+from holdfast_sidecar.records.reports import AgentReport  # noqa: E402
 
 PATIENCE_S = 20.0
 HEARTBEAT_S = 0.02

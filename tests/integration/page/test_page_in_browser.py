@@ -14,11 +14,11 @@ from tests.integration.page.site import Site
 from tests.unit.live.large_job import Job, picture
 from tests.unit.metrics.picture import ACCOUNT, INCIDENTS
 
-from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.formatting import span
+from holdfast_sidecar.records.plan import Incident
 from holdfast_sidecar.serving.protection import Protection
 from holdfast_sidecar.serving.token import Token
-from holdfast_sidecar.span import span
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -21,7 +21,7 @@ from holdfast_sidecar.config.settings import SnapshotSettings
 from holdfast_sidecar.peers import channel, fetching
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.plan import Candidate
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.reports import RankReport
 
 Making = Callable[..., TwoNodes]
 BOTH = {"a": "b", "b": "a"}

@@ -20,12 +20,10 @@ from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import RankLook
 from holdfast_sidecar.pages import Pages
 from holdfast_sidecar.peers.node_peers import NodePeers
-from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.checkpoint import AttemptKey, PeerOrder, SnapshotReport
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Candidate, Member, Plan
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.snapshot import AttemptKey, PeerOrder, SnapshotReport
+from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
 
 SECRET = "5e" * 32
 PATIENCE_S = 20.0

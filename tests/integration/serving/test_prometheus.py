@@ -17,8 +17,7 @@ from tests.unit.serving.asking import make_certificate
 from holdfast_sidecar.coordination.keys import CURRENT, TALLY, Section
 from holdfast_sidecar.records.checkpoint import CheckpointTally
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.records.plan import Incident, Member, Plan
 
 pytestmark = pytest.mark.prometheus
 

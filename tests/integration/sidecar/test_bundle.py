@@ -13,7 +13,7 @@ from tests.integration.sidecar.node import Node, wait_for
 
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Incident
 
 SECRETS = {
     "environment": "env1r0nment-s3cret",

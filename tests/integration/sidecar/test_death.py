@@ -16,7 +16,7 @@ from tests.integration.sidecar.test_hang import start_attempt
 from holdfast_sidecar.control_groups import parse_mounts
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Incident
 
 LIMIT_BYTES = 96 << 20
 

@@ -17,10 +17,8 @@ from holdfast_sidecar.actions.arming import (
     withdraw_trace,
 )
 from holdfast_sidecar.pages import Pages
-from holdfast_sidecar.records.checkpoint import CheckpointOrder
+from holdfast_sidecar.records.checkpoint import CheckpointOrder, SnapshotOrder, TraceOrder
 from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.snapshot import SnapshotOrder
-from holdfast_sidecar.records.trace import TraceOrder
 
 ORDER = CheckpointOrder("c1", 2, 5, 400, "/checkpoints/step-400-c1", "armed", 120.0)
 

@@ -13,8 +13,7 @@ from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.config.settings import NodesSettings
 from holdfast_sidecar.deeds import own_hooks
 from holdfast_sidecar.local_state import Orders
-from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.quarantine import HookRun
+from holdfast_sidecar.records.plan import HookRun, Plan
 
 DRAIN = "scontrol update nodename={node} state=drain reason={reason}"
 

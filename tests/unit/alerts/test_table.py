@@ -37,7 +37,7 @@ def test_every_alert_that_was_thought_of_is_there_or_has_a_reason() -> None:
 
 
 def test_every_kind_of_finding_is_told_by_some_alert_or_has_a_reason() -> None:
-    from holdfast_sidecar.findings import Kind
+    from holdfast_sidecar.records.findings import Kind
 
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", PAGE, re.MULTILINE))
     assert rows.keys() >= {kind.value for kind in Kind}

@@ -5,7 +5,7 @@ from bench.stragglers.cause_figures import cause_figures, confusion
 from bench.stragglers.cause_names import CAUSES_ROW, NOBODY
 from bench.stragglers.causes import judge
 
-from holdfast_sidecar.records.slowness import Cause
+from holdfast_sidecar.records.steps import Cause
 
 
 def sample(cause: str, told: str, others: int = 0) -> dict[str, object]:

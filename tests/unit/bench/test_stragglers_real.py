@@ -13,7 +13,7 @@ from bench.stragglers.real_names import REAL, REAL_HEALTHY
 from bench.stragglers.real_outcomes import TAIL, false_alarms, of_episode
 from bench.stragglers.real_plan import FAULTY, HEALTHY, WARM_UP, Episode, Plan, plan
 
-from holdfast_sidecar.records.slowness import Cause
+from holdfast_sidecar.records.steps import Cause
 
 EPISODE = Episode("compute", 2, 0.5, 100, 116)
 PLAN = Plan(1, 4, 300, (EPISODE,))

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from tests.unit.goodput.test_reliability import ACCOUNT, CRASH, HANG
-from tests.unit.telling import slow_job
+from tests.unit.records import slow_job
 
 from holdfast_sidecar.cli import account_page
 from holdfast_sidecar.cli.main import cli
@@ -23,7 +23,7 @@ from holdfast_sidecar.goodput.words import CATEGORIES, PHASES
 from holdfast_sidecar.job_record import JobRecord
 from holdfast_sidecar.records.account import Account, Category, Phase
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.performance import Performance
+from holdfast_sidecar.records.reports import Performance
 
 PRICE = CostSettings(per_gpu_hour=3.6, currency="EUR")
 INCIDENTS = {one.identifier: one for one in (HANG, CRASH)}

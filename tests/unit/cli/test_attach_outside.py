@@ -24,8 +24,8 @@ from holdfast_sidecar.first_look import Site
 from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.outside_look import OutsideLook, OutsideRank
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.records.reports import NodeReport
 
 PLAN = Plan(
     attempt=0,

@@ -5,7 +5,7 @@ from pathlib import Path
 from holdfast_sidecar.chronicle import Chronicle, newest_job, read_incidents
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Incident
 
 
 def chronicle(root: Path, job: str = "j", node: str = "a") -> Chronicle:

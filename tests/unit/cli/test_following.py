@@ -15,9 +15,8 @@ from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, FileFact, LedgerEntry, SavedPart
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.request import Request
+from holdfast_sidecar.records.plan import Plan, Request
+from holdfast_sidecar.records.reports import NodeReport
 
 NAME = "r1"
 LEDGER = LedgerEntry("aa", "/ck/x", 7, 0, 1, "", "complete", 1, 2, 0.0, requested_by="r0,r1")

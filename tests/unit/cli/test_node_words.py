@@ -9,8 +9,8 @@ import pytest
 from holdfast_sidecar.cli.nodes import words
 from holdfast_sidecar.cli.nodes.test_page import exertion_lines
 from holdfast_sidecar.node_lines import OUTSIDE, NodeLine
-from holdfast_sidecar.records.gate import Exertion
-from holdfast_sidecar.records.quarantine import Quarantine
+from holdfast_sidecar.records.plan import Quarantine
+from holdfast_sidecar.records.reports import Exertion
 
 
 @pytest.mark.parametrize(

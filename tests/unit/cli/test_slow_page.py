@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from tests.unit.telling.slow_job import PLAN, QUIET, SLOW, STANDING, line, nodes
+from tests.unit.records.slow_job import PLAN, QUIET, SLOW, STANDING, line, nodes
 
 from holdfast_sidecar.cli import report_page, slow_page
 from holdfast_sidecar.cli.main import cli
@@ -20,9 +20,8 @@ from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.job_record import RecordKeeping, read_record
 from holdfast_sidecar.performance_seen import see
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.performance import Losses, Performance, RankSteps
-from holdfast_sidecar.records.slowness import Cause, Change, SlowStanding
-from holdfast_sidecar.records.steps import spell
+from holdfast_sidecar.records.reports import Losses, Performance, RankSteps
+from holdfast_sidecar.records.steps import Cause, Change, SlowStanding, spell
 
 GIB = 2**30
 DEAR = CostSettings(2.5, "EUR")

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from tests.unit.telling import slow_job
+from tests.unit.records import slow_job
 
 from holdfast_sidecar.cli.nodes import words
 from holdfast_sidecar.cli.standing_page import page
@@ -12,18 +12,14 @@ from holdfast_sidecar.config.settings import PolicySettings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.decisions.beginning import story
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.node_lines import node_lines
-from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.checkpoint import SnapshotOrder, SnapshotReport
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.slowness import Change
-from holdfast_sidecar.records.snapshot import SnapshotOrder, SnapshotReport
-from holdfast_sidecar.remedy import Remedy
-from holdfast_sidecar.span import span
+from holdfast_sidecar.records.findings import Finding, Kind, Remedy
+from holdfast_sidecar.records.formatting import span
+from holdfast_sidecar.records.plan import Incident, Member, Plan
+from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
+from holdfast_sidecar.records.steps import Change
 from holdfast_sidecar.standing import Standing, has_ended, is_settled, judge
 from holdfast_sidecar.story import tell
 

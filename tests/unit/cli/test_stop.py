@@ -11,10 +11,9 @@ from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.coordination.store import Lease, StoreUnavailable, View
 from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.records.request import Request
+from holdfast_sidecar.records.plan import Member, Plan, Request
+from holdfast_sidecar.records.reports import AgentReport
 
 REQUEST = Request("r", "stop", "me@here")
 MEMBERS = [Member("a", "i", 0, 0, 2)]

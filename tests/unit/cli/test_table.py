@@ -2,7 +2,7 @@ import pytest
 
 from holdfast_sidecar.cli.columns import wrapped
 from holdfast_sidecar.cli.table import paint, size, table
-from holdfast_sidecar.span import span
+from holdfast_sidecar.records.formatting import span
 
 
 def test_columns_are_aligned_and_numbers_stand_to_the_right() -> None:

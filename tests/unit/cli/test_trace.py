@@ -19,11 +19,9 @@ from holdfast_sidecar.cli.trace_page import page, spell
 from holdfast_sidecar.cli.wishes import LOST, Settled
 from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.request import Request
-from holdfast_sidecar.records.trace import OperatorTime, TracedPart, TracedRank, TraceOrder
+from holdfast_sidecar.records.checkpoint import OperatorTime, TracedPart, TracedRank, TraceOrder
+from holdfast_sidecar.records.plan import Member, Plan, Request
+from holdfast_sidecar.records.reports import NodeReport, RankReport
 
 PLAN = Plan(0, 1, "running", [Member("a", "i", 0, 0, 2)], 2)
 WHY = "rank 1 is 30% slower than its peers (cpu_quota)"

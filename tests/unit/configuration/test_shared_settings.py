@@ -9,9 +9,9 @@ from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.coordination.store import Store
-from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.records.reports import AgentReport
 from holdfast_sidecar.shared_settings import check_settings_shared
 
 OURS = {"nodes": "2:2", "slots": 4}

@@ -19,11 +19,10 @@ from holdfast_sidecar.coordinator import Coordinator, NodeIdentity
 from holdfast_sidecar.decisions.namesake import HANDOVER_S
 from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.local_state import LocalState
-from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.codec import decode, encode
-from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.slowness import SlowStanding
+from holdfast_sidecar.records.reports import AgentReport, NodeReport
+from holdfast_sidecar.records.steps import SlowStanding
 
 CALM = Settings(sidecar=SidecarSettings(heartbeat_s=0.1, node_timeout_s=1.0, lease_s=30.0))
 QUICK = Settings(sidecar=SidecarSettings(heartbeat_s=0.01, node_timeout_s=1.0, lease_s=30.0))

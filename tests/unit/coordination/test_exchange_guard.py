@@ -14,9 +14,9 @@ from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.coordination.store import ALL_SECTIONS, StoreUnavailable, View
 from holdfast_sidecar.launcher.plan_watch import PlanWatch
 from holdfast_sidecar.launcher.reporting import Reporter
-from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.reports import AgentReport
 
 PATIENCE_S = 10.0
 

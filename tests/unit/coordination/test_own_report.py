@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 
-from tests.unit.telling.slow_job import SLOW
+from tests.unit.records.slow_job import SLOW
 
-from holdfast_sidecar.collective_trace import RankTrace
 from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.own_report import OwnReport
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.decisions.cluster import parse_cluster
-from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.records.checkpoint import FileFact, SavedPart
+from holdfast_sidecar.records.checkpoint import FileFact, SavedPart, SnapshotReport
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.gate import GateVerdict
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.slowness import (
-    Efficiency,
-    SlowStanding,
-    WhatIf,
-)
-from holdfast_sidecar.records.snapshot import SnapshotReport
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.collectives import RankTrace
+from holdfast_sidecar.records.findings import Finding, Kind, Remedy
+from holdfast_sidecar.records.reports import GateVerdict, NodeReport, RankReport
+from holdfast_sidecar.records.steps import Efficiency, SlowStanding, WhatIf
 
 FULL = NodeReport(
     node="a",

@@ -10,7 +10,7 @@ from tests.grafana_server import FakeGrafana
 
 from holdfast_sidecar.chronicle import RECORD
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Incident
 
 package("grafana_client")
 

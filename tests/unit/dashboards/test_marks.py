@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from holdfast_sidecar.grafana.marks import Change, marks, plan_marks
-from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Incident
 
 OPEN = Incident(
     "ab12",

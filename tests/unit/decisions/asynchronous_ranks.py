@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.collective_trace import Call, RankTrace, Standing
+from holdfast_sidecar.records.collectives import Call, RankTrace, Standing
 
 Handle = tuple[str, int]
 """A collective: its group, and its number there."""

@@ -11,7 +11,7 @@ import zlib
 from collections import Counter
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.collective_trace import Call, RankTrace, Standing, out_of_turn
+from holdfast_sidecar.records.collectives import Call, RankTrace, Standing, out_of_turn
 
 WORLD = 8
 GROUPS = {

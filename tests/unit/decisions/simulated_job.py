@@ -30,20 +30,21 @@ from holdfast_sidecar.coordinator import Coordinator, NodeIdentity
 from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.desk.asked_storage import Unanswered
 from holdfast_sidecar.fence import FenceFile
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.leadership import Leadership
 from holdfast_sidecar.local_state import LocalState
 from holdfast_sidecar.readings.round_trips import Life, LifeSign
-from holdfast_sidecar.records.agent import AgentReport, Exit
-from holdfast_sidecar.records.checkpoint import CheckpointOrder, FileFact, LedgerEntry, SavedPart
+from holdfast_sidecar.records.checkpoint import (
+    CheckpointOrder,
+    FileFact,
+    LedgerEntry,
+    SavedPart,
+    SnapshotReport,
+)
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.gate import GateVerdict
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Candidate, Plan
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.request import Request
-from holdfast_sidecar.records.slowness import SlowStanding
-from holdfast_sidecar.records.snapshot import SnapshotReport
+from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.plan import Candidate, Incident, Plan, Request
+from holdfast_sidecar.records.reports import AgentReport, Exit, GateVerdict, RankReport
+from holdfast_sidecar.records.steps import SlowStanding
 
 TICK_S = 0.1
 STEP_S = 0.1

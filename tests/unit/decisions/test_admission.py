@@ -8,8 +8,8 @@ import pytest
 from tests.unit.decisions.simulated_job import SimulatedJob
 
 from holdfast_sidecar.config.settings import GateSettings
-from holdfast_sidecar.findings import Kind
-from holdfast_sidecar.records.gate import GateVerdict
+from holdfast_sidecar.records.findings import Kind
+from holdfast_sidecar.records.reports import GateVerdict
 
 FIT = GateVerdict("fit")
 UNFIT = GateVerdict("unfit", ["gpus: 7 of 8 are there"])

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast_sidecar.collective_trace import Call, RankTrace, Standing
 from holdfast_sidecar.decisions.arrival import judge
 from holdfast_sidecar.decisions.deadlock import deadlocked
 from holdfast_sidecar.decisions.lateness import Arrival, Cause
+from holdfast_sidecar.records.collectives import Call, RankTrace, Standing
 
 STEP = ("all_reduce x 1024", "all_reduce x 8", "broadcast x 3")
 """The collectives of one step of a pretended program."""

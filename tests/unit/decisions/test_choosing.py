@@ -13,11 +13,8 @@ from holdfast_sidecar.decisions.choosing import (
     trusted_now,
 )
 from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.records.agent import AgentReport, Exit
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.plan import Candidate, Member, Plan
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.plan import Candidate, Incident, Member, Plan
+from holdfast_sidecar.records.reports import AgentReport, Exit, NodeReport, RankReport
 
 
 def line(*steps: int, good: tuple[int, ...] = ()) -> list[Candidate]:

@@ -16,9 +16,9 @@ from holdfast_sidecar.decisions.counting import count, counted_ever, keep_counte
 from holdfast_sidecar.metrics.catalogue import CATALOGUE
 from holdfast_sidecar.metrics.drawing import while_leading
 from holdfast_sidecar.metrics.job_samples import draw_job
-from holdfast_sidecar.metrics.samples import Told
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, CheckpointTally, LedgerEntry
-from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.metric import Told
+from holdfast_sidecar.records.plan import Incident
 
 COUNTERS = {entry.name for entry in CATALOGUE if entry.leader_only and entry.kind != "gauge"}
 

@@ -5,7 +5,6 @@ from typing import Any
 
 from tests.unit.decisions.test_arrival import PAST, STEP, mute, standing, trace
 
-from holdfast_sidecar.collective_trace import RankTrace
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.decisions.cluster import Cluster
@@ -14,13 +13,11 @@ from holdfast_sidecar.decisions.lateness import Cause
 from holdfast_sidecar.decisions.outcome import Circumstances
 from holdfast_sidecar.decisions.watching import watch
 from holdfast_sidecar.decisions.withholding import acting_findings
-from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.records.agent import AgentReport, Exit
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.collectives import RankTrace
+from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.plan import Incident, Member, Plan
+from holdfast_sidecar.records.reports import AgentReport, Exit, NodeReport, RankReport
 
 PLAN = Plan(0, 1, "running", [Member("a", "i", 0, 0, 2), Member("b", "j", 1, 2, 2)], world_size=4)
 

@@ -9,8 +9,8 @@ from tests.unit.decisions.simulated_job import TICK_S
 from tests.unit.decisions.troubled_job import TroubledJob
 
 from holdfast_sidecar.config.settings import PolicySettings
-from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.records.rank import FINISHED
+from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.reports import FINISHED
 
 
 def started(folder: Path, nodes: int = 4, **options: object) -> TroubledJob:

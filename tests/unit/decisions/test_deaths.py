@@ -12,13 +12,10 @@ from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.leader import decide
 from holdfast_sidecar.decisions.outcome import Circumstances, Outcome
-from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.records.agent import AgentReport, Exit
 from holdfast_sidecar.records.codec import decode, encode
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.plan import Incident, Member, Plan
+from holdfast_sidecar.records.reports import AgentReport, Exit, NodeReport, RankReport
 
 SEATS = [Member("a", "i", 0, 0, 1), Member("b", "i", 1, 1, 1)]
 PLAN = Plan(4, 7, "running", SEATS, 2)

@@ -27,10 +27,8 @@ from holdfast_sidecar.decisions.divergence import (
 )
 from holdfast_sidecar.decisions.restart import EXIT_DO_NOT_REQUEUE
 from holdfast_sidecar.records.checkpoint import LedgerEntry
-from holdfast_sidecar.records.incident import LEFT_ALONE, Incident
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.plan import BatchSkip, Member, Plan
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.plan import LEFT_ALONE, BatchSkip, Incident, Member, Plan
+from holdfast_sidecar.records.reports import NodeReport, RankReport
 from holdfast_sidecar.story import tell
 from holdfast_sidecar.summing_up import sum_up
 

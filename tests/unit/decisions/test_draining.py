@@ -8,7 +8,7 @@ from tests.unit.decisions.simulated_job import SimulatedJob
 
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.memory_store import MemoryStore
-from holdfast_sidecar.records.gate import GateVerdict
+from holdfast_sidecar.records.reports import GateVerdict
 
 DAY_S = 86400.0
 

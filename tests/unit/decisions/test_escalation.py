@@ -21,10 +21,9 @@ from holdfast_sidecar.decisions.escalation import (
 from holdfast_sidecar.decisions.keeping_out import Way
 from holdfast_sidecar.decisions.lemon import WITHOUT_NODE, held_against
 from holdfast_sidecar.decisions.restart import EXIT_DO_NOT_REQUEUE
-from holdfast_sidecar.records.agent import AgentReport, Exit
 from holdfast_sidecar.records.checkpoint import LedgerEntry
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.records.plan import Incident, Member, Plan
+from holdfast_sidecar.records.reports import AgentReport, Exit
 from holdfast_sidecar.story import tell
 
 NOW = 5000.0

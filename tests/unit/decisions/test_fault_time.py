@@ -7,9 +7,8 @@ import dataclasses
 import pytest
 
 from holdfast_sidecar.decisions.fault_time import of_crash, of_hang, of_lost_node, of_numbers
-from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.records.agent import Exit
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.reports import Exit, RankReport
 
 DIED, STEPPED, STOOD = 100.0, 40.0, 60.0
 WAITED = "RuntimeError: Timed out waiting 60000ms for recv operation to complete"

@@ -6,9 +6,8 @@ import dataclasses
 
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.first_start import FirstStart
-from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.reports import NodeReport, RankReport
 
 PLAN = Plan(0, 1, "running", [Member("a", "i", 0, 0, 2)], world_size=2, began_unix_s=1000.0)
 

@@ -18,9 +18,8 @@ from holdfast_sidecar.decisions.hardware import (
 )
 from holdfast_sidecar.decisions.leader import decide
 from holdfast_sidecar.decisions.outcome import Circumstances
-from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Finding, Kind, Remedy
+from holdfast_sidecar.records.plan import Incident
 
 
 def test_a_fault_names_the_gpu_the_rank_and_what_it_needs() -> None:

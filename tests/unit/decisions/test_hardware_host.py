@@ -8,8 +8,7 @@ from pathlib import Path
 from tests.unit.decisions.ill_hardware import ill, members, started
 from tests.unit.decisions.simulated_job import SimulatedJob
 
-from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Finding, Kind, Remedy
 
 
 def failing_memory(job: SimulatedJob) -> Finding:

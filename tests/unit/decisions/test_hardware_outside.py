@@ -9,10 +9,9 @@ from tests.unit.decisions.ill_hardware import fault, ill, members, started
 
 from holdfast_sidecar.config.settings import PolicySettings
 from holdfast_sidecar.decisions.quarantine import add, is_too_much
-from holdfast_sidecar.records.agent import AgentReport
-from holdfast_sidecar.records.gate import GateVerdict
-from holdfast_sidecar.records.quarantine import Quarantine
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Remedy
+from holdfast_sidecar.records.plan import Quarantine
+from holdfast_sidecar.records.reports import AgentReport, GateVerdict
 
 
 def test_a_reboot_ends_its_quarantine_and_another_start_of_the_sidecar_does_not(

@@ -25,9 +25,8 @@ from holdfast_sidecar.decisions.hardware import (
     unanswered,
 )
 from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
-from holdfast_sidecar.findings import Kind
-from holdfast_sidecar.records.gate import GateVerdict
-from holdfast_sidecar.remedy import Remedy, parse_remedy
+from holdfast_sidecar.records.findings import Kind, Remedy, parse_remedy
+from holdfast_sidecar.records.reports import GateVerdict
 
 
 def test_the_exit_of_a_rank_whose_gpu_is_ill_is_no_bug_that_repeats(tmp_path: Path) -> None:

@@ -8,9 +8,8 @@ from holdfast_sidecar.config.settings import NodesSettings, Settings
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.hooks import with_hooks
 from holdfast_sidecar.decisions.outcome import Circumstances
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.quarantine import HookRun, Quarantine
+from holdfast_sidecar.records.plan import HookRun, Plan, Quarantine
+from holdfast_sidecar.records.reports import NodeReport
 
 BOTH = NodesSettings(on_quarantine="drain {node}", on_return="resume {node}")
 

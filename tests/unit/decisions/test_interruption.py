@@ -12,11 +12,9 @@ from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.interruption import TOLD
 from holdfast_sidecar.decisions.leader import decide
 from holdfast_sidecar.decisions.outcome import Circumstances, Outcome
-from holdfast_sidecar.records.agent import OUTPUT_UNREAD, AgentReport, Exit
 from holdfast_sidecar.records.codec import decode, encode
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.records.request import Request
+from holdfast_sidecar.records.plan import Incident, Member, Plan, Request
+from holdfast_sidecar.records.reports import OUTPUT_UNREAD, AgentReport, Exit
 
 NOW = 100.0
 SEATS = [Member("a", "i", 0, 0, 1), Member("b", "i", 1, 1, 1)]

@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.unit.decisions.ill_hardware import ill, members, started
 
 from holdfast_sidecar.decisions.escalation import WITHOUT_NODE
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Remedy
 
 
 def test_an_xid_that_comes_after_the_death_is_blamed_before_the_restart_is_opened(

@@ -15,7 +15,7 @@ from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.request import Request
+from holdfast_sidecar.records.plan import Request
 
 
 def running(job: SimulatedJob, attempt: int) -> bool:

@@ -17,7 +17,7 @@ from holdfast_sidecar.decisions.outcome import Circumstances
 from holdfast_sidecar.desk.asked_storage import Unanswered
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry, SavedPart
 from holdfast_sidecar.records.plan import Candidate, Plan
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.reports import RankReport
 
 
 def is_running(job: SimulatedJob, attempt: int) -> bool:

@@ -14,7 +14,7 @@ from holdfast_sidecar.decisions.lemon import (
     is_lemon,
     score,
 )
-from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Incident
 
 DAY_S = 86400.0
 NOW = 100 * DAY_S

@@ -15,8 +15,7 @@ from holdfast_sidecar.decisions.namesake import (
     refusal,
     watch_launcher,
 )
-from holdfast_sidecar.records.agent import AgentReport
-from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.reports import AgentReport, NodeReport
 
 TIMEOUT_S = 1.1
 LOOK_S = 0.1

@@ -10,13 +10,10 @@ from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.leader import decide
 from holdfast_sidecar.decisions.observing import attached_plan, attached_run
 from holdfast_sidecar.decisions.outcome import Circumstances
-from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.codec import decode, encode
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Finding, Kind, Remedy
+from holdfast_sidecar.records.plan import Incident
+from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
 
 
 def rank(number: int, step: int = 50, **given: Any) -> RankReport:

@@ -20,9 +20,8 @@ from tests.unit.decisions.ill_hardware import (
 from holdfast_sidecar.decisions.hardware import explained
 from holdfast_sidecar.decisions.own_words import BESIDE, are_programs_own
 from holdfast_sidecar.decisions.restart import EXIT_DO_NOT_REQUEUE
-from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Finding, Kind, Remedy
+from holdfast_sidecar.records.plan import Incident
 
 BUG = "ValueError: my own bug"
 

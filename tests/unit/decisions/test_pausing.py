@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.unit.decisions.simulated_job import SimulatedJob
 
-from holdfast_sidecar.records.incident import WITHHELD
+from holdfast_sidecar.records.plan import WITHHELD
 
 
 def started(tmp_path: Path, **options: object) -> SimulatedJob:

@@ -6,9 +6,9 @@ import pytest
 
 from holdfast_sidecar.decisions import peering
 from holdfast_sidecar.decisions.peering import Copy, copy_to_overwrite, is_abandoned, judge, pair
-from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.checkpoint import PeerOrder, SnapshotReport
 from holdfast_sidecar.records.plan import Candidate, Member, Plan
-from holdfast_sidecar.records.snapshot import PeerOrder, SnapshotReport
+from holdfast_sidecar.records.reports import NodeReport
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ from tests.unit.decisions.test_preemption import change_state
 from holdfast_sidecar.checkpoint_orders import REARMINGS
 from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.decisions.precaution import AGAIN_S, SHARED_S, Precautions, foretells
-from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Finding, Kind, Remedy
 
 
 def trouble(

@@ -9,12 +9,10 @@ import pytest
 from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.probation import has_passed, on_trial, state_of_trial
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.records.checkpoint import LedgerEntry
-from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.findings import Finding, Kind, Remedy
 from holdfast_sidecar.records.plan import Candidate, Member, Plan
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.reports import NodeReport, RankReport
 
 SETTINGS = CheckpointSettings(good_after_s=120.0, good_after_steps=10)
 PLAN = Plan(

@@ -10,11 +10,14 @@ from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.prospect import look_ahead, what_if
 from holdfast_sidecar.decisions.schedule import work_out
-from holdfast_sidecar.records.checkpoint import LedgerEntry
-from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.checkpoint import (
+    LedgerEntry,
+    PeerOrder,
+    SnapshotOrder,
+    SnapshotReport,
+)
 from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.snapshot import PeerOrder, SnapshotOrder, SnapshotReport
+from holdfast_sidecar.records.reports import NodeReport, RankReport
 
 SETTINGS = CheckpointSettings(dir="/c", most_every_s=600.0)
 ENTRY = LedgerEntry("a", "", 1, 0, 1, "", "complete", 1, 2, 5.0, blocked_s=3.0, write_s=20.0)

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from holdfast_sidecar.decisions.quarantine import bearable, is_kept_out, lasting, part_of
-from holdfast_sidecar.records.agent import AgentReport
-from holdfast_sidecar.records.quarantine import Quarantine
+from holdfast_sidecar.records.plan import Quarantine
+from holdfast_sidecar.records.reports import AgentReport
 
 
 def agent(node: str, machine: str = "") -> AgentReport:

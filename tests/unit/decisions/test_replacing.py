@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.decisions.simulated_job import SimulatedJob
-from tests.unit.telling.slow_job import slow
+from tests.unit.records.slow_job import slow
 
 from holdfast_sidecar.config.settings import ModeSettings, PolicySettings
 from holdfast_sidecar.coordination.memory_store import MemoryStore
@@ -17,9 +17,9 @@ from holdfast_sidecar.decisions.endurance import LATE_S, Endurance, Spell
 from holdfast_sidecar.decisions.lemon import WITHOUT_NODE
 from holdfast_sidecar.decisions.worth_replacing import Beside, obstacle, restart_cost_s
 from holdfast_sidecar.records.checkpoint import LedgerEntry
-from holdfast_sidecar.records.gate import GateVerdict
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.slowness import Cause, Slowness, SlowStanding
+from holdfast_sidecar.records.plan import Incident
+from holdfast_sidecar.records.reports import GateVerdict
+from holdfast_sidecar.records.steps import Cause, Slowness, SlowStanding
 from holdfast_sidecar.standing import judge
 from holdfast_sidecar.story import tell
 from holdfast_sidecar.summing_up import sum_up

@@ -9,12 +9,9 @@ import pytest
 
 from holdfast_sidecar.config.settings import CheckpointSettings, PolicySettings, SidecarSettings
 from holdfast_sidecar.decisions import blame, checkpointing, formation, restart
-from holdfast_sidecar.records.agent import AgentReport, Exit
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, FileFact, SavedPart
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.records.rank import FINISHED, RankReport
+from holdfast_sidecar.records.plan import Incident, Member, Plan
+from holdfast_sidecar.records.reports import FINISHED, AgentReport, Exit, NodeReport, RankReport
 
 
 def ended(

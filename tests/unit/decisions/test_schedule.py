@@ -9,8 +9,7 @@ from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.interval import Cost
 from holdfast_sidecar.decisions.schedule import cost_of, work_out
 from holdfast_sidecar.records.checkpoint import LedgerEntry
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.plan import Incident, Plan
 
 SETTINGS = CheckpointSettings()
 BEGAN = 1e9

@@ -14,11 +14,9 @@ from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.decisions import shipping
 from holdfast_sidecar.decisions.checkpointing import Complete, Pending, Void
 from holdfast_sidecar.desk.asked_storage import Unanswered
-from holdfast_sidecar.records.checkpoint import CheckpointOrder, FileFact, SavedPart
-from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.checkpoint import CheckpointOrder, FileFact, SavedPart, SnapshotReport
 from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.snapshot import SnapshotReport
+from holdfast_sidecar.records.reports import NodeReport, RankReport
 
 FILES = {"f": FileFact(1, "aa")}
 PLAN = Plan(0, 1, "running", [Member("a", "i", 0, 0, 2), Member("b", "i", 1, 2, 1)], 3)

@@ -11,8 +11,8 @@ from holdfast_sidecar.config.settings import PolicySettings
 from holdfast_sidecar.decisions import restart
 from holdfast_sidecar.decisions.blame import Blame, find_culprit
 from holdfast_sidecar.decisions.signature import are_alike, in_words, sign
-from holdfast_sidecar.records.agent import Exit
-from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Incident
+from holdfast_sidecar.records.reports import Exit
 
 LOST = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed"
 UNLIKE = (

@@ -7,12 +7,9 @@ import pytest
 
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.snapshot_source import find_snapshot
-from holdfast_sidecar.records.agent import AgentReport
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.plan import Candidate, Member, Plan
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.snapshot import SnapshotReport
+from holdfast_sidecar.records.checkpoint import SnapshotReport
+from holdfast_sidecar.records.plan import Candidate, Incident, Member, Plan
+from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
 
 A, B, C = Member("a", "ia", 0, 0, 2), Member("b", "ib", 1, 2, 2), Member("c", "ic", 1, 2, 2)
 BEFORE = Plan(3, 7, "ended", members=[A, B], world_size=4)

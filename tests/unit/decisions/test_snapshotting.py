@@ -9,11 +9,10 @@ from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.decisions.snapshotting import decide_rhythm
+from holdfast_sidecar.records.checkpoint import SnapshotOrder, SnapshotReport
 from holdfast_sidecar.records.codec import decode, encode
-from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.snapshot import SnapshotOrder, SnapshotReport
+from holdfast_sidecar.records.reports import NodeReport, RankReport
 from holdfast_sidecar.snapshot_keeping import SnapshotKeeping
 
 MEMBERS = [Member("a", "x", 0, 0, 1), Member("b", "y", 1, 1, 1)]

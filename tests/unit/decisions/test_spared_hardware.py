@@ -11,8 +11,7 @@ from tests.unit.decisions.ill_hardware import NOW, PLAN, cluster, crash, fault, 
 from holdfast_sidecar.config.settings import PolicySettings
 from holdfast_sidecar.decisions.hardware import explained, unanswered
 from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
-from holdfast_sidecar.findings import Finding
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Finding, Remedy
 
 CUDA = "RuntimeError: CUDA error: an illegal memory access was encountered"
 

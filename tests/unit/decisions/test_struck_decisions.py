@@ -24,8 +24,7 @@ from tests.unit.decisions.troubled_job import (
 
 from holdfast_sidecar.config.settings import PolicySettings
 from holdfast_sidecar.decisions.lemon import WITHOUT_NODE
-from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Finding, Kind, Remedy
 
 SEEDS = range(int(os.environ.get("HOLDFAST_SOAK_SEEDS", "20")))
 

@@ -15,10 +15,9 @@ from holdfast_sidecar.decisions.absence import find_absent
 from holdfast_sidecar.decisions.cluster import Cluster, beats, parse_cluster
 from holdfast_sidecar.decisions.liveness import Heartbeats
 from holdfast_sidecar.decisions.succession import is_taken, why_gone
-from holdfast_sidecar.findings import Kind
-from holdfast_sidecar.records.agent import AgentReport
-from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.findings import Kind
 from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.records.reports import AgentReport, NodeReport
 
 TIMEOUT_S = 1.1
 

@@ -17,10 +17,9 @@ from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.escalation import find_way
 from holdfast_sidecar.decisions.requeueing import going_on
 from holdfast_sidecar.decisions.signature import is_of_surroundings, sign
-from holdfast_sidecar.records.agent import OUTPUT_UNREAD, AgentReport, Exit
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Member, Plan, Requeues
+from holdfast_sidecar.records.plan import Incident, Member, Plan, Requeues
+from holdfast_sidecar.records.reports import OUTPUT_UNREAD, AgentReport, Exit
 
 QUICK = PolicySettings(surroundings_backoff_s=0.2, backoff_s=0.1, backoff_limit_s=0.1)
 

@@ -14,12 +14,10 @@ from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.coordination.store import Lease
 from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.decisions.tracing import TIMES_SHARE
+from holdfast_sidecar.records.checkpoint import TracedPart, TracedRank, TraceOrder
 from holdfast_sidecar.records.codec import decode, encode
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.request import Request
-from holdfast_sidecar.records.trace import TracedPart, TracedRank, TraceOrder
+from holdfast_sidecar.records.plan import Member, Plan, Request
+from holdfast_sidecar.records.reports import NodeReport, RankReport
 from holdfast_sidecar.trace_keeping import REARMINGS, UNREAD_S, TraceKeeping
 
 SAVED = "saved"

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 import pytest
-from tests.unit.telling import slow_job
+from tests.unit.records import slow_job
 
 from holdfast_sidecar.decisions.tracing import (
     Choice,
@@ -22,12 +22,10 @@ from holdfast_sidecar.decisions.tracing import (
     slowest_and_peer,
     step_to_trace,
 )
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.request import Request
-from holdfast_sidecar.records.slowness import SlowStanding
-from holdfast_sidecar.records.trace import TracedPart, TracedRank, TraceOrder
+from holdfast_sidecar.records.checkpoint import TracedPart, TracedRank, TraceOrder
+from holdfast_sidecar.records.plan import Member, Plan, Request
+from holdfast_sidecar.records.reports import NodeReport, RankReport
+from holdfast_sidecar.records.steps import SlowStanding
 
 PLAN = Plan(2, 1, "running", [Member("a", "i", 0, 0, 2), Member("b", "i", 1, 2, 2)], 4)
 ASKED = Request("r1", "trace")

@@ -11,10 +11,9 @@ from holdfast_sidecar.decisions import restart
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.leader import decide
 from holdfast_sidecar.decisions.outcome import Circumstances
-from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.records.plan import Incident, Member, Plan
+from holdfast_sidecar.records.reports import AgentReport
 
 
 def incident(there: str, away: str, silent: str = "") -> Incident | None:

@@ -17,13 +17,10 @@ from holdfast_sidecar.decisions.leader import decide
 from holdfast_sidecar.decisions.outcome import Circumstances
 from holdfast_sidecar.decisions.restart import EXIT_DO_NOT_REQUEUE
 from holdfast_sidecar.decisions.unseen_steps import recoveries, wait_s
-from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.codec import decode, encode
-from holdfast_sidecar.records.incident import NEVER_SEEN, Incident
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.plan import NEVER_SEEN, Incident, Member, Plan
+from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
 
 MEMBERS = [Member("a", "ia", 0, 0, 1), Member("b", "ib", 1, 1, 1)]
 PLAN = Plan(4, 8, "running", MEMBERS, 2, began_unix_s=50.0)

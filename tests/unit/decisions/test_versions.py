@@ -9,10 +9,8 @@ from holdfast_sidecar.decisions import formation
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.leader import decide
 from holdfast_sidecar.decisions.outcome import Circumstances
-from holdfast_sidecar.records.agent import AgentReport
-from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
 
 MEMBER = AgentReport("a", "i", "running", 0, 1, 1, "", 1, 2, torch_version="2.13.0")
 NEWCOMER = AgentReport("b", "j", "joining", -1, 1, 1, "", 1, 2, torch_version="2.13.0")

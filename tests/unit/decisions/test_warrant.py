@@ -14,8 +14,8 @@ from holdfast_sidecar.decisions.warrant import Warrant, refusal, warranted
 from holdfast_sidecar.deeds import have_all_kept
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Pause, Plan
+from holdfast_sidecar.records.reports import NodeReport
 
 PLAN = Plan(
     attempt=2,

@@ -14,12 +14,10 @@ from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.decisions.outcome import Circumstances
 from holdfast_sidecar.decisions.schedule import work_out
 from holdfast_sidecar.decisions.withholding import continued, record
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.plan import Incident, Member, Plan
+from holdfast_sidecar.records.reports import NodeReport, RankReport
 from holdfast_sidecar.standing import judge
 from holdfast_sidecar.story import tell
 

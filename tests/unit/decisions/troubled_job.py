@@ -22,8 +22,7 @@ from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.leadership import Leadership
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.plan import Incident, Plan
 
 RESTART_S = 0.8
 """From a sidecar's death until its launcher has another one running."""

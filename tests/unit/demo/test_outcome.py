@@ -7,7 +7,7 @@ import dataclasses
 from holdfast_sidecar.demo.outcome import Injected, Outcome, Verdict, judge_fault, judge_save
 from holdfast_sidecar.demo.scenario import Event, Kind
 from holdfast_sidecar.records.checkpoint import LedgerEntry
-from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Incident
 
 FREEZE = Injected(Event(Kind.FREEZE_RANK, at_step=120, rank=1), "a", 123, 1, 1000.0)
 FOUND = Incident(

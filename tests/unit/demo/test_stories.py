@@ -15,7 +15,7 @@ from holdfast_sidecar.demo.outcome import Outcome, Story, Verdict
 from holdfast_sidecar.demo.stories import read_stories
 from holdfast_sidecar.demo.workspace import Workspace, write_settings
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Incident
 
 
 def row(incident: str) -> Outcome:

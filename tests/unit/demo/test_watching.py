@@ -8,12 +8,9 @@ from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.demo import watching
 from holdfast_sidecar.demo.outcome import Injected
 from holdfast_sidecar.demo.scenario import Event, Kind, scenario
-from holdfast_sidecar.records.checkpoint import LedgerEntry
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.snapshot import SnapshotReport
+from holdfast_sidecar.records.checkpoint import LedgerEntry, SnapshotReport
+from holdfast_sidecar.records.plan import Incident, Member, Plan
+from holdfast_sidecar.records.reports import NodeReport, RankReport
 
 MEMBERS = [Member("a", "a1", 0, 0, 2), Member("b", "b1", 1, 2, 2)]
 PLAN = Plan(attempt=1, epoch=1, state="running", members=MEMBERS, world_size=4)

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.detectors.scene import moment
 
 from holdfast_sidecar.detectors.adapters import find_troubled_adapters
-from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.kernel_events import KernelEvents, parse_event
+from holdfast_sidecar.records.findings import Kind
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from tests.unit.detectors import scene
 
 from holdfast.page import Ending, Phase
 from holdfast_sidecar.closer_look import Scrutiny
-from holdfast_sidecar.collective_trace import RankTrace
 from holdfast_sidecar.config.settings import StallSettings
 from holdfast_sidecar.detectors.arrival import (
     concerned,
@@ -19,8 +18,9 @@ from holdfast_sidecar.detectors.arrival import (
     settle,
 )
 from holdfast_sidecar.detectors.stall import find_stalls
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import PeerRank, RankHistory, Ranks
+from holdfast_sidecar.records.collectives import RankTrace
+from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.waiting_place import Wait, Where
 
 SETTINGS = StallSettings()

@@ -8,8 +8,8 @@ from tests.unit.detectors.scene import history, look, moment, ranks
 
 from holdfast.page import END_SIGNAL, Ending
 from holdfast_sidecar.detectors.crash import find_crashes
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import RankLook
+from holdfast_sidecar.records.findings import Finding, Kind
 
 
 def gone(at_s: float, code: int | None = -9, ending: Ending = Ending.RUNNING) -> RankLook:

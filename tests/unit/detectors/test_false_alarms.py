@@ -6,7 +6,7 @@ import pytest
 from tests.unit.detectors.simulated_training import Habits, Training, watch
 
 from holdfast_sidecar.config.settings import StallSettings
-from holdfast_sidecar.findings import Kind
+from holdfast_sidecar.records.findings import Kind
 
 OFTEN = Habits(
     evaluates_every=900, saves_every=500, uploads_every=300, stalls_every=400, compiles_every=2_000

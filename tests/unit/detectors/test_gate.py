@@ -16,15 +16,13 @@ from holdfast_sidecar.detectors.gate import (
 )
 from holdfast_sidecar.detectors.gate_subject import Subject
 from holdfast_sidecar.detectors.pci_links import LinkMemory, remember_links
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading, Signal
 from holdfast_sidecar.readings.host import HostReading, Room, Storage
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.codec import decode, encode
-from holdfast_sidecar.records.gate import Exertion, GateVerdict
-from holdfast_sidecar.records.node import ProbeHealth
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Finding, Kind, Remedy
+from holdfast_sidecar.records.reports import Exertion, GateVerdict, ProbeHealth
 
 MOMENT = Moment(100.0, 1000.0, "n1", 0.0)
 HOST = HostReading({}, 2, 0.1, 100, 90, 0, 0.0)

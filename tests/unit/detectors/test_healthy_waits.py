@@ -17,7 +17,7 @@ from holdfast_sidecar.closer_look import Child
 from holdfast_sidecar.config.settings import StallSettings
 from holdfast_sidecar.detectors.arrival import judge_collectives, note_rest, settle
 from holdfast_sidecar.detectors.stall import find_stalls
-from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.waiting_place import Wait, Where
 
 SETTINGS = StallSettings()

@@ -9,7 +9,6 @@ import pytest
 from tests.unit.detectors.scene import moment
 
 from holdfast_sidecar.detectors.host import find_host_troubles
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.kernel_events import KernelEvent, KernelEvents
 from holdfast_sidecar.readings.host import (
     Clock,
@@ -22,7 +21,7 @@ from holdfast_sidecar.readings.host import (
     Stuck,
     Tally,
 )
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Finding, Kind, Remedy
 
 GIB = 2**30
 HEALTHY = HostReading(

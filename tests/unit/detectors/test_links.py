@@ -10,13 +10,12 @@ from tests.unit.detectors.scene import moment
 from holdfast_sidecar.config.settings import FabricSettings
 from holdfast_sidecar.demo.fake_sysfs import ACTIVE, DOWN, FakeSysfs, build_fabric
 from holdfast_sidecar.detectors.judgement import judge_fabric
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.probes.fabric.aer import PciProbe
 from holdfast_sidecar.probes.fabric.ports import FabricProbe
 from holdfast_sidecar.probes.network import NetworkProbe
 from holdfast_sidecar.readings.links import LinkLook, LinkStory
 from holdfast_sidecar.readings.machine import MachineReading
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Finding, Kind, Remedy
 
 
 class Node:

@@ -11,10 +11,10 @@ from holdfast_sidecar.detectors.host import find_host_troubles
 from holdfast_sidecar.detectors.links import find_link_troubles
 from holdfast_sidecar.detectors.onset import keep_onsets, newly_found, no_longer_found
 from holdfast_sidecar.detectors.presence import find_absences
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.readings.host import HostReading, Pressure, Room
 from holdfast_sidecar.readings.links import LinkLook, LinkStory
-from holdfast_sidecar.records.node import ProbeHealth
+from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.reports import ProbeHealth
 
 GIB = 2**30
 HEALTHY = HostReading(

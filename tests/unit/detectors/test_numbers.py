@@ -17,9 +17,9 @@ from holdfast_sidecar.detectors.numbers import (
     TOLD_FOR_S,
     find_bad_numbers,
 )
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.number_history import SETTLED, WINDOW, NumberHistory, follow_numbers
 from holdfast_sidecar.observation import RankHistory, RankLook
+from holdfast_sidecar.records.findings import Finding, Kind
 
 SETTINGS = NumbersSettings()
 NAN, INF = math.nan, math.inf

@@ -5,10 +5,10 @@ from __future__ import annotations
 from tests.unit.detectors.scene import moment
 
 from holdfast_sidecar.detectors.nvml import NEXT, find_wedged_nvml
-from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.readings.gpu import GpuReading, NvmlSilence
 from holdfast_sidecar.readings.gpu_events import GpuEvents
 from holdfast_sidecar.readings.machine import MachineReading
+from holdfast_sidecar.records.findings import Kind
 
 POLLS = NvmlSilence("poll", 97.0, "nvmlDeviceGetFieldValues of GPU 3", stuck=1)
 

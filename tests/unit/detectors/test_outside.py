@@ -9,7 +9,6 @@ from collections.abc import Callable
 import pytest
 
 from holdfast_sidecar.detectors.outside import find_outside_troubles
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.outside_look import (
     OutsideHistory,
     OutsideLook,
@@ -17,6 +16,7 @@ from holdfast_sidecar.outside_look import (
     follow_outside,
 )
 from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.findings import Finding, Kind
 
 Story = Callable[[float], OutsideLook]
 

@@ -6,11 +6,11 @@ import pytest
 
 from holdfast.page import Flag, Identity, Word
 from holdfast_sidecar.detectors.preemption import asked_of, find_preemption, told_to_go
-from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.observation import RankHistory, RankLook, Ranks
-from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.codec import encode
+from holdfast_sidecar.records.findings import Kind
+from holdfast_sidecar.records.reports import AgentReport
 
 
 def rank(number: int, holds: bool = True, told: bool = True, gone: bool = False) -> RankHistory:

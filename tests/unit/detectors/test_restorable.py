@@ -5,7 +5,7 @@ import dataclasses
 from tests.unit.detectors.scene import look, moment
 
 from holdfast_sidecar.detectors.restorable import find_unrestorable
-from holdfast_sidecar.findings import Kind
+from holdfast_sidecar.records.findings import Kind
 
 
 def test_what_several_ranks_could_not_restore_is_one_finding() -> None:

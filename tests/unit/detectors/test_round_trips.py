@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.unit.detectors.scene import moment
 
 from holdfast_sidecar.detectors.round_trips import find_slow_peers
-from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.readings.round_trips import RoundTrips, Trips
+from holdfast_sidecar.records.findings import Finding
 
 
 def window(lost: dict[str, int] | None = None, **medians_ms: float) -> dict[str, Trips]:

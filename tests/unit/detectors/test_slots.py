@@ -4,8 +4,8 @@ import pytest
 from tests.unit.detectors.scene import moment
 
 from holdfast_sidecar.detectors.slots import find_missing_slots
-from holdfast_sidecar.findings import Kind
-from holdfast_sidecar.records.snapshot import SnapshotReport
+from holdfast_sidecar.records.checkpoint import SnapshotReport
+from holdfast_sidecar.records.findings import Kind
 
 
 def test_what_there_is_too_little_of_is_named_with_the_reckoning() -> None:

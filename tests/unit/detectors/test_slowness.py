@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from tests.unit.telling.slow_job import EFFICIENCY, STANDING
+from tests.unit.records.slow_job import EFFICIENCY, STANDING
 
 from holdfast_sidecar.config.settings import StragglerSettings
 from holdfast_sidecar.detectors.slowness import FRESH_S, find_slow

@@ -27,8 +27,8 @@ from holdfast_sidecar.detectors.stall import (
     stood_since_s,
     suspects,
 )
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.observation import PeerRank, RankHistory, Ranks
+from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.waiting_place import Wait, Where
 
 SETTINGS = StallSettings()

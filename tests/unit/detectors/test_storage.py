@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast_sidecar.detectors.storage import SILENT_S, find_slow_storage
-from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.findings import Kind
 
 NOW = Moment(100.0, 1100.0, "a", 0.0)
 

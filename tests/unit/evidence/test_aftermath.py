@@ -16,11 +16,9 @@ from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.host import HostReading, Tally
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.readings.network import NetworkReading
-from holdfast_sidecar.records.agent import AgentReport, Exit
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.reports import AgentReport, Exit, NodeReport, RankReport
 
 SECRET = "s3cr3t-Va1ue"
 MACHINE = MachineReading(

@@ -25,8 +25,7 @@ from holdfast_sidecar.readings.host import HostReading
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.readings.network import NetworkReading
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.plan import Incident, Plan
 
 MACHINE = MachineReading(
     HostReading({}, 2, 0.1, 100, 90, 0, 0.0), NetworkReading({}), GpuReading(False), ()

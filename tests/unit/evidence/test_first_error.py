@@ -9,7 +9,7 @@ from holdfast_sidecar.evidence.first_error import (
     sign_of_words,
 )
 from holdfast_sidecar.evidence.log_errors import LogError
-from holdfast_sidecar.records.agent import Exit
+from holdfast_sidecar.records.reports import Exit
 
 ABORTED = "Fatal Python error: Aborted"
 LOST_PEER = "RuntimeError: [gloo] Connection closed by peer [127.0.0.1]:1"

@@ -4,8 +4,7 @@ import pytest
 
 from holdfast_sidecar.gate.clocks import EVERY_S, ClockWatch, how_far_off
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.gate import GateVerdict
-from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.reports import GateVerdict, NodeReport
 
 TABLE = [
     ([], 0.0),

@@ -16,9 +16,8 @@ from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.gate import Exertion
-from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.request import Request
+from holdfast_sidecar.records.plan import Plan, Request
+from holdfast_sidecar.records.reports import Exertion
 
 WELL = """echo testing; echo '{"figures":{"matmul_flops_per_s":5.0},"model":"cpu"}'"""
 

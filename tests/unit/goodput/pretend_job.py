@@ -9,17 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from tests.unit.decisions.simulated_job import SimulatedJob, SimulatedNode
-from tests.unit.telling.slow_job import line
+from tests.unit.records.slow_job import line
 
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.records.account import Account, Category, parse_account
-from holdfast_sidecar.records.agent import AgentReport
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.plan import Incident, Member, Plan
+from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
 from holdfast_sidecar.records.steps import StepLine, spell
 
 MEMBERS = [Member("a", "ia", 0, 0, 1), Member("b", "ib", 1, 1, 1)]

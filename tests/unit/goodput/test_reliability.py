@@ -12,7 +12,7 @@ from holdfast_sidecar.goodput.gains import LOST, gains
 from holdfast_sidecar.goodput.reliability import burn, ettr, goodput, reliability
 from holdfast_sidecar.goodput.summary import plain, sum_up
 from holdfast_sidecar.records.account import Account, IncidentCost
-from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Incident
 
 S = 1_000_000
 HANG = Incident(

@@ -11,8 +11,7 @@ from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.goodput.stand import SETUP_S, stand
 from holdfast_sidecar.records.account import CLOSED, MICRO, PENDING, Account, Category
 from holdfast_sidecar.records.checkpoint import CheckpointOrder
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Pause, Plan
+from holdfast_sidecar.records.plan import Incident, Pause, Plan
 
 RUN = "1000.000000"
 TRAINING = Account(0, 0, PENDING, run=RUN, attempt=0, gpus=2, nodes=2)

@@ -7,7 +7,7 @@ from tests.unit.goodput.pretend_job import node_report, rank_report, step_line
 
 from holdfast_sidecar.goodput.step_times import RANKS_ASKED, Listening
 from holdfast_sidecar.records.account import Category
-from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.reports import NodeReport
 from holdfast_sidecar.records.steps import StepLine
 
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Mapping
 from tests.unit.detectors.scene import moment
 
 from holdfast_sidecar.detectors.gpus.judgement import judge_rates, judge_states
-from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.gpus.history import GpuHistory, follow_gpus
 from holdfast_sidecar.gpus.ownership import Ownership, tie_up
 from holdfast_sidecar.gpus.processes import Company, Device, Process, Seat
 from holdfast_sidecar.gpus.scene import GpuScene
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading, GpuUser, Signal
+from holdfast_sidecar.records.findings import Finding
 
 GIB = 2.0**30
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.unit.gpus.nodes import company, found, gpu, seat, troubles, watched
 
-from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.gpus.processes import Device
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Kind, Remedy
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from tests.unit.gpus.nodes import found, gpu, troubles, watched, without
 
 from holdfast_sidecar.detectors.gpus.links import replays_most
 from holdfast_sidecar.readings.gpu import Gpu, Signal
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Remedy
 
 
 def test_a_narrow_or_slow_link_is_told_while_the_gpu_works() -> None:

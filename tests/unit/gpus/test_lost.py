@@ -15,11 +15,10 @@ from tests.unit.gpus.nodes import (
     without,
 )
 
-from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.gpus.ownership import tie_up
 from holdfast_sidecar.gpus.scene import GpuScene
 from holdfast_sidecar.readings.gpu import Gpu, Signal
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Kind, Remedy
 
 EIGHT = [gpu(index) for index in range(8)]
 

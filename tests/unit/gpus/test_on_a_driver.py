@@ -15,11 +15,11 @@ from tests.unit.gpus.nodes import company, seat
 from holdfast_sidecar.demo.fake_nvml import profiles
 from holdfast_sidecar.demo.fake_nvml.build import STATE_VARIABLE
 from holdfast_sidecar.demo.fake_nvml.state import FakeNvml
-from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.gpus.processes import Company, Process
 from holdfast_sidecar.gpus.watch import GpuWatch
 from holdfast_sidecar.nvml.device import Devices
 from holdfast_sidecar.readings.gpu import GpuReading, GpuUser, Signal
+from holdfast_sidecar.records.findings import Finding
 
 GIB = 1 << 30
 WATCHED_S = 80

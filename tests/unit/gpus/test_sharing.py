@@ -7,9 +7,9 @@ import dataclasses
 import pytest
 from tests.unit.gpus.nodes import company, found, gpu, seat, troubles, watched
 
-from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.gpus.processes import Company, Process
 from holdfast_sidecar.readings.gpu import Gpu
+from holdfast_sidecar.records.findings import Kind
 
 RANK = seat(0)
 

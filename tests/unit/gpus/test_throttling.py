@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.unit.gpus.nodes import found, gpu, troubles, watched, without
 
-from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.readings.gpu import Gpu, Signal
+from holdfast_sidecar.records.findings import Kind
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from tests.unit.detectors.scene import history, look, moment
 from tests.unit.gpus.nodes import gpu, lost, ranks, reading, without
 
 from holdfast.page import Word
-from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.gpus.history import EVERY_S, SPAN_S, GpuHistory, follow_gpus
 from holdfast_sidecar.gpus.processes import Company
 from holdfast_sidecar.gpus.soundness import leave_out_garbage
 from holdfast_sidecar.gpus.watch import GpuWatch
 from holdfast_sidecar.readings.gpu import GpuReading, Signal
+from holdfast_sidecar.records.findings import Kind
 
 
 @dataclasses.dataclass

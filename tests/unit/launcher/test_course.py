@@ -12,9 +12,9 @@ pytestmark = pytest.mark.torch
 from holdfast_sidecar.config.redaction import Redaction  # noqa: E402
 from holdfast_sidecar.launcher.course import Course  # noqa: E402
 from holdfast_sidecar.launcher.rank_ends import RankEnd  # noqa: E402
-from holdfast_sidecar.naming import how_it_ended  # noqa: E402
-from holdfast_sidecar.records.agent import OUTPUT_UNREAD  # noqa: E402
+from holdfast_sidecar.records.formatting import how_it_ended  # noqa: E402
 from holdfast_sidecar.records.plan import Member, Plan  # noqa: E402
+from holdfast_sidecar.records.reports import OUTPUT_UNREAD  # noqa: E402
 
 HUNG = Plan(0, 1, "ended", cause="hang", incident="3f2a", culprit_ranks=[4])
 

@@ -14,7 +14,7 @@ from holdfast_sidecar.launcher.launch_identity import (
     scheduler_launch,
     unlike_commands,
 )
-from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.reports import AgentReport
 
 STEP = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "3", "SLURM_PROCID": "1"}
 

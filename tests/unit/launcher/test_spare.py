@@ -17,8 +17,8 @@ from holdfast_sidecar.launcher.rank_environment import RankContext  # noqa: E402
 from holdfast_sidecar.launcher.rank_process import Command  # noqa: E402
 from holdfast_sidecar.launcher.spare import Spare, expected_commands, modules_of  # noqa: E402
 from holdfast_sidecar.launcher.standby import Standby  # noqa: E402
-from holdfast_sidecar.records.agent import AgentReport  # noqa: E402
 from holdfast_sidecar.records.plan import Plan  # noqa: E402
+from holdfast_sidecar.records.reports import AgentReport  # noqa: E402
 
 PLAN = Plan(3, 1, "running")
 CONTEXT = RankContext("j", "c", 0, 0, Places(Path("/s"), Path("/t")), "/hooks")

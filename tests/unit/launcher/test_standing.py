@@ -18,10 +18,8 @@ from holdfast_sidecar.launcher.standing import (
     why_not_admitted,
     why_unused,
 )
-from holdfast_sidecar.records.agent import AgentReport
-from holdfast_sidecar.records.gate import GateVerdict
-from holdfast_sidecar.records.plan import Member, Plan, Requeues
-from holdfast_sidecar.records.quarantine import Quarantine
+from holdfast_sidecar.records.plan import Member, Plan, Quarantine, Requeues
+from holdfast_sidecar.records.reports import AgentReport, GateVerdict
 
 ME = "me-1"
 MINE = [Member("a", ME, 0, 0, 2), Member("b", "other", 1, 2, 2)]

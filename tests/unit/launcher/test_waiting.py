@@ -23,10 +23,16 @@ from torch.distributed.elastic.rendezvous import (  # noqa: E402
 from holdfast_sidecar.config.settings import BadInput  # noqa: E402
 from holdfast_sidecar.launcher import rendezvous, waiting  # noqa: E402
 from holdfast_sidecar.launcher.standing import Standing  # noqa: E402
-from holdfast_sidecar.records.agent import AgentReport  # noqa: E402
-from holdfast_sidecar.records.gate import GateVerdict  # noqa: E402
-from holdfast_sidecar.records.plan import Member, Pause, Plan  # noqa: E402
-from holdfast_sidecar.records.quarantine import Quarantine  # noqa: E402
+from holdfast_sidecar.records.plan import (  # noqa: E402
+    Member,
+    Pause,
+    Plan,
+    Quarantine,
+)
+from holdfast_sidecar.records.reports import (  # noqa: E402
+    AgentReport,
+    GateVerdict,
+)
 
 
 def agent(node: str, state: str = "joining", nodes: tuple[int, int] = (3, 3)) -> AgentReport:

@@ -9,20 +9,18 @@ from typing import Any
 from tests.unit.detectors.scene import moment
 from tests.unit.metrics.picture import INCIDENTS, LEDGER
 from tests.unit.metrics.picture import picture as known_picture
-from tests.unit.telling import slow_job
+from tests.unit.records import slow_job
 
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease, View
-from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import Ranks
 from holdfast_sidecar.picture import Picture
-from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.findings import Finding
 from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
 
 ATTEMPT = 3
 PER_NODE = 8

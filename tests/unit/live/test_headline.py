@@ -7,10 +7,9 @@ import pytest
 from tests.unit.live.large_job import Job, picture
 from tests.unit.metrics.picture import INCIDENTS
 
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.live.gathering import gather, scene_of
 from holdfast_sidecar.live.view import LiveView
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Finding, Kind, Remedy
 
 CRASH = replace(INCIDENTS["i2"], culprit_node="node-1", culprit_ranks=[9], attempt=3)
 

@@ -10,12 +10,12 @@ from tests.unit.detectors.scene import history, look
 from tests.unit.live.large_job import ATTEMPT, Job, picture
 from tests.unit.metrics.picture import ranks
 
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.live.feeding import GONE, LOST, PHASE_NAMES, told_now
 from holdfast_sidecar.live.gathering import gather, scene_of
 from holdfast_sidecar.live.view import LiveView
 from holdfast_sidecar.live_telling import LiveTelling
 from holdfast_sidecar.picture import Picture
+from holdfast_sidecar.records.findings import Finding, Kind
 
 NOW = 1_000_040.0
 DIED = 1_000_008.0

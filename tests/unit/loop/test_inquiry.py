@@ -11,11 +11,11 @@ from tests.unit.pretend_pages import write_page
 
 from holdfast.page import Phase, Word
 from holdfast_sidecar import inquiry
-from holdfast_sidecar.collective_trace import RankTrace, Standing
 from holdfast_sidecar.inquiry import AGAIN_S, EAGER_ROUNDS, LATER_S, STANDS_S, Inquiry
 from holdfast_sidecar.observation import RankHistory, follow
 from holdfast_sidecar.pages import Pages
 from holdfast_sidecar.probes.flight_recorder import UnknownHandlerError
+from holdfast_sidecar.records.collectives import RankTrace, Standing
 
 WAIT_S = 5.0
 """For a thread that only has to get its turn."""

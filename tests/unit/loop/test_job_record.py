@@ -10,7 +10,6 @@ from click.testing import CliRunner
 from holdfast_sidecar.cli.main import cli
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.job_record import (
     STEPS_EVERY_S,
     JobRecord,
@@ -18,12 +17,11 @@ from holdfast_sidecar.job_record import (
     read_record,
     read_requeues,
 )
-from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.plan import Member, Plan, Requeues
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.slowness import SlowStanding
+from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
+from holdfast_sidecar.records.steps import SlowStanding
 
 
 def sections(step: int, **plan: object) -> Mapping[Section, Mapping[str, str]]:

@@ -28,7 +28,6 @@ from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.deeds import Deeds
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.farewell import Farewell
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.gpus.processes import Company
 from holdfast_sidecar.gpus.watch import GpuWatch
 from holdfast_sidecar.job_record import read_record
@@ -48,12 +47,11 @@ from holdfast_sidecar.readings.host import HostReading
 from holdfast_sidecar.readings.kernel import KernelReading, KernelRecord
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.readings.network import NetworkReading
+from holdfast_sidecar.records.checkpoint import SnapshotReport
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.snapshot import SnapshotReport
+from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.plan import Incident, Plan
+from holdfast_sidecar.records.reports import NodeReport, RankReport
 from holdfast_sidecar.xids.event import XidEvent
 from holdfast_sidecar.xids.watch import KernelLog
 

@@ -32,8 +32,8 @@ from holdfast_sidecar.peers.hosting import Hosting
 from holdfast_sidecar.peers.server import PeerServer
 from holdfast_sidecar.peers.tally import Tally
 from holdfast_sidecar.probes.patience import Patient, SilentError
-from holdfast_sidecar.records.agent import AgentReport
 from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.reports import AgentReport
 from holdfast_sidecar.server.embedded import EmbeddedServer
 from holdfast_sidecar.server.keeping import KeptServer
 from holdfast_sidecar.serving.server import Answer, Server

@@ -15,11 +15,15 @@ from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.desk.questions import Entered, Part, Question, Seal, WriteParts
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.parting import Parting
-from holdfast_sidecar.records.checkpoint import CheckpointOrder, FileFact, LedgerEntry
+from holdfast_sidecar.records.checkpoint import (
+    CheckpointOrder,
+    FileFact,
+    LedgerEntry,
+    SnapshotReport,
+)
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.snapshot import SnapshotReport
+from holdfast_sidecar.records.reports import RankReport
 from holdfast_sidecar.staying import TELLING, WRITING, read_last_word, read_stay
 
 SETTINGS = Settings(checkpoint=CheckpointSettings(dir="/ck"))

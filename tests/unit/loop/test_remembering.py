@@ -19,7 +19,7 @@ from holdfast_sidecar.heartbeat_times import KEPT_S, HeartbeatTimes
 from holdfast_sidecar.observation import RECORDS_KEPT
 from holdfast_sidecar.rank_reports import report_rank
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.reports import NodeReport
 
 
 def view(**beats: int) -> View:

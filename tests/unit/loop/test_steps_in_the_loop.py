@@ -12,14 +12,14 @@ from tests.unit.pretend_pages import publish, write_page
 from tests.unit.test_slowness_attention import Twin, slow, standing
 
 from holdfast_sidecar.coordination.store import Lease
-from holdfast_sidecar.findings import Kind
 from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.loop import Loop
 from holdfast_sidecar.probes.layouts import LayoutsProbe
 from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.readings.host import Pressure
-from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.findings import Kind
 from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.reports import NodeReport
 from holdfast_sidecar.records.steps import FIELDS, StepLine, parse, spell
 
 LINE = StepLine._make([0] * FIELDS)._replace(rank=3, step=8, stride=1, steps=1)

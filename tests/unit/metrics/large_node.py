@@ -26,7 +26,7 @@ from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.readings.fabric import FabricReading
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.links import LinkStory
-from holdfast_sidecar.records.performance import Point, RankEnergy
+from holdfast_sidecar.records.reports import Point, RankEnergy
 
 
 def node_of(count: int, is_leader: bool = True) -> Picture:

@@ -7,14 +7,13 @@ from dataclasses import replace
 
 from tests.unit.detectors import scene
 from tests.unit.detectors.scene import history, look, moment, steps
-from tests.unit.telling import slow_job
+from tests.unit.records import slow_job
 
 from holdfast.page import Phase, Reply, ReplyState, Word, float_bits
 from holdfast_sidecar.config.settings import CheckpointSettings, CostSettings
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.detectors.gate import Fitness, Trouble
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.gpus.energy import EnergyAccount
 from holdfast_sidecar.gpus.ownership import Ownership, Source, Tie
 from holdfast_sidecar.gpus.view import GpuView
@@ -49,19 +48,27 @@ from holdfast_sidecar.readings.links import LinkStory
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.readings.network import Interface, NetworkReading
 from holdfast_sidecar.readings.round_trips import RoundTrips, Trips
-from holdfast_sidecar.readings.standing import Standing
 from holdfast_sidecar.readings.xids import Known, Tally, XidReading
-from holdfast_sidecar.records.agent import AgentReport
-from holdfast_sidecar.records.checkpoint import CheckpointOrder, CheckpointTally, LedgerEntry
+from holdfast_sidecar.records.checkpoint import (
+    CheckpointOrder,
+    CheckpointTally,
+    LedgerEntry,
+    PeerOrder,
+    SnapshotOrder,
+    SnapshotReport,
+)
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.node import NodeReport, ProbeHealth
-from holdfast_sidecar.records.performance import Point, RankEnergy
-from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.records.quarantine import Quarantine
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.snapshot import PeerOrder, SnapshotOrder, SnapshotReport
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Finding, Kind, Remedy
+from holdfast_sidecar.records.plan import Incident, Member, Plan, Quarantine
+from holdfast_sidecar.records.reports import (
+    AgentReport,
+    NodeReport,
+    Point,
+    ProbeHealth,
+    RankEnergy,
+    RankReport,
+)
+from holdfast_sidecar.records.steps import Standing
 
 XIDS = XidReading(
     gpus={"0000:01:00.0": Known("GPU-1", 0, rank=0)},

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast_sidecar.metrics import reference
 from holdfast_sidecar.metrics.catalogue import CATALOGUE
-from holdfast_sidecar.metrics.entry import Entry
+from holdfast_sidecar.records.metric import Entry
 
 ROOT = Path(__file__).parents[3]
 BASE_UNITS = {"", "seconds", "bytes", "ratio", "celsius", "watts", "hertz", "joules"}

@@ -15,8 +15,8 @@ from tests.unit.metrics.picture import picture
 
 from holdfast_sidecar.metrics.catalogue import CATALOGUE
 from holdfast_sidecar.metrics.drawing import draw
-from holdfast_sidecar.metrics.entry import Entry
 from holdfast_sidecar.metrics.exposition import expose, told_labels
+from holdfast_sidecar.records.metric import Entry
 
 GOLDEN = Path(__file__).with_name("golden.prom")
 PROMETHEUS_ASKS = (

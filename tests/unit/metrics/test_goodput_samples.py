@@ -16,8 +16,7 @@ from holdfast_sidecar.metrics.job_samples import CAUSES
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.records.account import Category
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.quarantine import Quarantine
+from holdfast_sidecar.records.plan import Incident, Quarantine
 
 NEW = replace(
     VIEW,

@@ -10,15 +10,14 @@ from tests.unit.metrics.picture import GPU, node_report, picture
 from holdfast_sidecar.metrics.drawing import draw
 from holdfast_sidecar.metrics.gpu_signals import SHOWN
 from holdfast_sidecar.metrics.job_samples import token_joules
-from holdfast_sidecar.metrics.samples import Sample
 from holdfast_sidecar.readings.gpu import GpuReading, NvmlSilence, Signal
 from holdfast_sidecar.readings.gpu_events import GpuEvents
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.readings.xids import Known, Tally, XidReading
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.node import NodeReport, ProbeHealth
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Remedy
+from holdfast_sidecar.records.metric import Sample
+from holdfast_sidecar.records.reports import NodeReport, ProbeHealth, RankReport
 
 SERIES_MOST = 98
 """For one GPU that tells what no model tells all of (retired pages and remapped rows, links to its

@@ -10,8 +10,8 @@ from tests.unit.metrics.picture import with_words
 
 from holdfast.page import Word
 from holdfast_sidecar.metrics.group_samples import draw_groups, name_groups
-from holdfast_sidecar.metrics.samples import Told
 from holdfast_sidecar.observation import RankHistory, follow
+from holdfast_sidecar.records.metric import Told
 
 TWO = ("default_pg/aabb/8", "mesh_dp/ccdd/4", "", "")
 

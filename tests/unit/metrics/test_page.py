@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.unit.detectors.scene import history, look, steps
 from tests.unit.metrics.picture import PLAN, VIEW, picture, ranks, with_words
-from tests.unit.telling.slow_job import QUIET
+from tests.unit.records.slow_job import QUIET
 
 from holdfast.page import Phase, Word
 from holdfast_sidecar.coordination.keys import Section
@@ -21,10 +21,10 @@ from holdfast_sidecar.metrics.rank_samples import RARE
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.machine import MachineReading
+from holdfast_sidecar.records.checkpoint import SnapshotReport
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.slowness import Cause
-from holdfast_sidecar.records.snapshot import SnapshotReport
+from holdfast_sidecar.records.reports import NodeReport
+from holdfast_sidecar.records.steps import Cause
 
 GOLDEN = Path(__file__).with_name("golden.prom")
 OF_THIS_PROCESS = re.compile(

@@ -15,12 +15,10 @@ from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.coordination.store import ALL_SECTIONS, OPEN_SECTIONS
 from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.peer_keeping import PeerKeeping
-from holdfast_sidecar.records.agent import AgentReport
+from holdfast_sidecar.records.checkpoint import AttemptKey, PeerOrder, SnapshotOrder, SnapshotReport
 from holdfast_sidecar.records.codec import decode, encode
-from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.snapshot import AttemptKey, PeerOrder, SnapshotOrder, SnapshotReport
+from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
 
 MEMBERS = [Member("a", "i", 0, 0, 1), Member("b", "i", 1, 1, 1)]
 STEP_S = 0.5

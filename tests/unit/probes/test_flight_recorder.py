@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from holdfast_sidecar.collective_trace import RankTrace
 from holdfast_sidecar.probes.flight_recorder import (
     Members,
     NoAnswerError,
@@ -19,6 +18,7 @@ from holdfast_sidecar.probes.flight_recorder import (
     parse_trace,
     read_members,
 )
+from holdfast_sidecar.records.collectives import RankTrace
 
 MEMBERS = {"0": Members("default_pg", (0, 1, 2)), "1": Members("undefined", (2, 0))}
 

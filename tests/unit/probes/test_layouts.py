@@ -11,7 +11,7 @@ from tests.unit.pretend_pages import write_page
 from holdfast_sidecar.pages import Pages
 from holdfast_sidecar.probes import layouts
 from holdfast_sidecar.probes.layouts import LayoutsProbe
-from holdfast_sidecar.readings.standing import Standing
+from holdfast_sidecar.records.steps import Standing
 
 
 def write(path: Path, told: object) -> None:

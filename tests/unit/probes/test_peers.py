@@ -3,11 +3,10 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from holdfast_sidecar.collective_trace import Call, RankTrace, Standing
 from holdfast_sidecar.probes.peers import parse_peers, parse_traces
 from holdfast_sidecar.records.codec import decode, encode
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.collectives import Call, RankTrace, Standing
+from holdfast_sidecar.records.reports import NodeReport, RankReport
 
 
 def report(node: str, rank: int, attempt: int = 3, ending: int = 0, **changes: Any) -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 
-from tests.unit.telling.slow_job import slow
+from tests.unit.records.slow_job import slow
 
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.records.codec import decode, encode
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.slowness import SlowStanding
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Finding, Kind, Remedy
+from holdfast_sidecar.records.reports import NodeReport
+from holdfast_sidecar.records.steps import SlowStanding
 
 
 def test_a_node_whose_sidecar_finds_what_is_new_to_us_is_heard_all_the_same() -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from holdfast_sidecar.boot import read_boot
 from holdfast_sidecar.records.codec import decode, encode
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.quarantine import Quarantine
+from holdfast_sidecar.records.plan import Quarantine
+from holdfast_sidecar.records.reports import NodeReport
 
 
 def test_a_quarantine_of_an_older_version_is_of_the_whole_machine_until_its_time() -> None:

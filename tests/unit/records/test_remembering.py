@@ -9,7 +9,7 @@ import pytest
 from holdfast_sidecar.records import codec
 from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.codec import Remembered, decode, encode
-from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.reports import NodeReport
 
 
 def reports(count: int, beat: int, filling: str = "") -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.metrics.picture import picture
 
 from holdfast_sidecar.local_state import Orders
-from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.reports import NodeReport
 from holdfast_sidecar.serving.discovery_route import DiscoveryRoute
 from holdfast_sidecar.serving.route import Request
 from holdfast_sidecar.serving.target_file import KEEP_EVERY_S, TargetFile

@@ -16,8 +16,8 @@ from holdfast_sidecar.decisions.memory import Margin, Room
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.pages import Pages
 from holdfast_sidecar.probes.ranks import RanksProbe
+from holdfast_sidecar.records.checkpoint import SnapshotOrder, SnapshotReport
 from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.records.snapshot import SnapshotOrder, SnapshotReport
 from holdfast_sidecar.snapshots.allocation import Allocation
 from holdfast_sidecar.snapshots.node_slots import (
     MARGIN_EVERY_S,

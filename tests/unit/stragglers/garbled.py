@@ -12,8 +12,7 @@ from bench.stragglers.simulated_job import SimulatedJob
 
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.records.slowness import Slowness, SlowStanding
-from holdfast_sidecar.records.steps import StepLine, parse
+from holdfast_sidecar.records.steps import Slowness, SlowStanding, StepLine, parse
 from holdfast_sidecar.stragglers.efficiency import EfficiencyWatch
 from holdfast_sidecar.stragglers.judge import Judge
 

@@ -7,7 +7,7 @@ from bench.stragglers.scenario import Fault, Layout, Scenario
 from tests.unit.stragglers.simulated import EIGHT
 from tests.unit.stragglers.test_judge import ONSET, watch
 
-from holdfast_sidecar.records.slowness import Cause
+from holdfast_sidecar.records.steps import Cause
 
 
 def burst(cause: Cause, every: int, slowdown: float = 0.3, **more: object) -> Scenario:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from tests.unit.stragglers.told import line
 
-from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.records.slowness import Cause
+from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.steps import Cause
 from holdfast_sidecar.stragglers.case import Case
 from holdfast_sidecar.stragglers.causes import Named, name_cause
 from holdfast_sidecar.stragglers.frame import Excess

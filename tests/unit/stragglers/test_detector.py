@@ -8,7 +8,7 @@ from bench.stragglers.simulated_job import SimulatedJob
 from tests.unit.stragglers.simulated import EIGHT, blamed, follow
 from tests.unit.stragglers.told import line, places
 
-from holdfast_sidecar.records.slowness import Cause
+from holdfast_sidecar.records.steps import Cause
 from holdfast_sidecar.stragglers.detector import Detector
 from holdfast_sidecar.stragglers.frame import Excess, Frame
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.slowness import Efficiency
-from holdfast_sidecar.records.steps import StepLine
+from holdfast_sidecar.records.reports import RankReport
+from holdfast_sidecar.records.steps import Efficiency, StepLine
 from holdfast_sidecar.stragglers import bubble
 from holdfast_sidecar.stragglers.efficiency import (
     MISSING,

@@ -11,8 +11,7 @@ from bench.stragglers.simulated_job import SimulatedJob
 from tests.unit.stragglers.garbled import Garbled, blamed, remembered, waits_unseen
 
 from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.slowness import Cause, SlowStanding
-from holdfast_sidecar.records.steps import FIELDS, StepLine, parse
+from holdfast_sidecar.records.steps import FIELDS, Cause, SlowStanding, StepLine, parse
 from holdfast_sidecar.stragglers.judge import Judge
 
 Told = Callable[[StepLine], StepLine]

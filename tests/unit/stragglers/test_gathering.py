@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.rank import RankReport
+from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.reports import NodeReport, RankReport
 from holdfast_sidecar.records.steps import FIELDS, StepLine, spell
 from holdfast_sidecar.stragglers.gathering import Gathering
 

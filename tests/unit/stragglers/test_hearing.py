@@ -3,8 +3,8 @@ from __future__ import annotations
 from tests.unit.stragglers.parallel import excess
 from tests.unit.stragglers.told import line
 
-from holdfast_sidecar.findings import Finding, Kind
-from holdfast_sidecar.records.slowness import Cause
+from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.steps import Cause
 from holdfast_sidecar.stragglers.frame import Frame
 from holdfast_sidecar.stragglers.hearing import Hearing
 from holdfast_sidecar.stragglers.place import Place

@@ -9,9 +9,9 @@ from bench.stragglers.scenario import Fault, Layout, Scenario
 from bench.stragglers.simulated_job import SimulatedJob
 from tests.unit.stragglers.simulated import EIGHT
 
-from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.slowness import Cause, SlowStanding
+from holdfast_sidecar.records.findings import Finding
+from holdfast_sidecar.records.steps import Cause, SlowStanding
 from holdfast_sidecar.stragglers.judge import Judge
 
 ONSET = 41

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from tests.unit.stragglers.told import line
 
-from holdfast_sidecar.records.slowness import Change
+from holdfast_sidecar.records.steps import Change
 from holdfast_sidecar.stragglers.frame import Frame
 from holdfast_sidecar.stragglers.pace import Pace
 

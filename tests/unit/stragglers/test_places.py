@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast_sidecar.records.rank import FINISHED, RankReport
+from holdfast_sidecar.records.reports import FINISHED, RankReport
 from holdfast_sidecar.stragglers.place import Group, Place
 from holdfast_sidecar.stragglers.places import find_places
 

@@ -7,8 +7,7 @@ import pytest
 from tests.unit.stragglers.told import PLAIN, line, places
 
 from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.records.slowness import Cause, Slowness, SlowStanding
-from holdfast_sidecar.records.steps import StepLine
+from holdfast_sidecar.records.steps import Cause, Slowness, SlowStanding, StepLine
 from holdfast_sidecar.stragglers.block import put_together
 from holdfast_sidecar.stragglers.judge import Judge
 

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast_sidecar.records.slowness import Cause
-from holdfast_sidecar.records.steps import FIELDS, StepLine
+from holdfast_sidecar.records.steps import FIELDS, Cause, StepLine
 from holdfast_sidecar.stragglers.exchanges import SlowExchange
 from holdfast_sidecar.stragglers.frame import Frame
 from holdfast_sidecar.stragglers.place import Place

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from holdfast_sidecar.findings import Finding, Kind
+from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.stragglers.exchanges import SlowExchange
 from holdfast_sidecar.stragglers.roll import Circle
 from holdfast_sidecar.stragglers.suspect_nodes import suspect

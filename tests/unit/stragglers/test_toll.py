@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from holdfast_sidecar.config.settings import CostSettings
-from holdfast_sidecar.records.slowness import Cause, SlowStanding
-from holdfast_sidecar.stragglers.cost import money
+from holdfast_sidecar.records.formatting import money
+from holdfast_sidecar.records.steps import Cause, SlowStanding
 from holdfast_sidecar.stragglers.toll import RANKS_TOLD, SET_ASIDE, Toll
 
 

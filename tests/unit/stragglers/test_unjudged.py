@@ -9,8 +9,7 @@ from bench.stragglers.scenario import Fault, Layout, Scenario
 from tests.unit.stragglers.simulated import EIGHT, blamed, follow
 from tests.unit.stragglers.told import line, places
 
-from holdfast_sidecar.records.slowness import Cause
-from holdfast_sidecar.records.steps import StepLine
+from holdfast_sidecar.records.steps import Cause, StepLine
 from holdfast_sidecar.stragglers.detector import MOST_LINES, Detector
 from holdfast_sidecar.stragglers.frame import Excess, Frame
 from holdfast_sidecar.stragglers.place import Place

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 from tests.unit.stragglers.parallel import excess, frame, laid_out
 
-from holdfast_sidecar.records.slowness import Cause, WhatIf
+from holdfast_sidecar.records.steps import Cause, WhatIf
 from holdfast_sidecar.stragglers.exchanges import SlowExchange
 from holdfast_sidecar.stragglers.frame import Excess, Frame
 from holdfast_sidecar.stragglers.place import Place

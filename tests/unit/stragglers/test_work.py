@@ -9,7 +9,7 @@ from bench.stragglers.scenario import Fault, Layout, Scenario
 from tests.unit.stragglers.simulated import EIGHT, blamed, follow
 from tests.unit.stragglers.told import line
 
-from holdfast_sidecar.records.slowness import Cause
+from holdfast_sidecar.records.steps import Cause
 from holdfast_sidecar.stragglers.frame import Frame
 from holdfast_sidecar.stragglers.role_watch import RoleWatch
 from holdfast_sidecar.stragglers.work import WorkFit

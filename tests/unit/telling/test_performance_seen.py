@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tests.unit.telling.slow_job import PLAN, QUIET, SLOW, STANDING, line, node, nodes
+from tests.unit.records.slow_job import PLAN, QUIET, SLOW, STANDING, line, node, nodes
 
 from holdfast_sidecar.performance_seen import (
     heard,
@@ -17,7 +17,7 @@ from holdfast_sidecar.performance_seen import (
     summed,
 )
 from holdfast_sidecar.records.codec import decode, encode
-from holdfast_sidecar.records.performance import Losses, Performance, RankSteps
+from holdfast_sidecar.records.reports import Losses, Performance, RankSteps
 from holdfast_sidecar.records.steps import spell
 
 

@@ -1,4 +1,4 @@
-from holdfast_sidecar.records.incident import NEVER_SEEN, Incident
+from holdfast_sidecar.records.plan import NEVER_SEEN, Incident
 from holdfast_sidecar.story import tell, whom
 
 

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Incident
 from holdfast_sidecar.story import tell
 from holdfast_sidecar.summing_up import sum_up
 

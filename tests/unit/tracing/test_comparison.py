@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from holdfast_sidecar.records.trace import OperatorTime, TracedRank
+from holdfast_sidecar.records.checkpoint import OperatorTime, TracedRank
 from holdfast_sidecar.tracing.comparison import MOST_OPERATORS, Row, operators, parts, verdict
 
 

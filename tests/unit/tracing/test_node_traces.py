@@ -17,7 +17,7 @@ from holdfast import page
 from holdfast.page import OrderKind, Reply, ReplyState
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.pages import Pages
-from holdfast_sidecar.records.trace import OperatorTime, TracedPart, TracedRank, TraceOrder
+from holdfast_sidecar.records.checkpoint import OperatorTime, TracedPart, TracedRank, TraceOrder
 from holdfast_sidecar.tracing import node_traces
 from holdfast_sidecar.tracing.node_traces import KEPT, SUM_UP_S, NodeTraces
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast_sidecar.records.trace import OperatorTime
+from holdfast_sidecar.records.checkpoint import OperatorTime
 from holdfast_sidecar.tracing.__main__ import answer
 from holdfast_sidecar.tracing.operators import (
     LONGEST_NAME,

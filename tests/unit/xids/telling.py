@@ -19,7 +19,7 @@ from tests.unit.xids.stories import (
     X,
 )
 
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Remedy
 from holdfast_sidecar.xids.engine import judge
 from holdfast_sidecar.xids.event import XidEvent
 from holdfast_sidecar.xids.history import History, forget_old, take_in, take_reading

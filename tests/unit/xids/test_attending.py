@@ -10,12 +10,11 @@ import pytest
 from tests.unit.detectors.scene import history, look
 
 from holdfast_sidecar.detectors.xids import find_gpu_faults
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading, GpuUser, Signal
 from holdfast_sidecar.readings.kernel import KernelReading, KernelRecord
 from holdfast_sidecar.readings.xids import XidReading
 from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Finding, Kind, Remedy
 from holdfast_sidecar.xids import attending
 from holdfast_sidecar.xids.around import look_around
 from holdfast_sidecar.xids.attending import XidAttention

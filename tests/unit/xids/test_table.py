@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Remedy
 from holdfast_sidecar.xids.switch_table import FATAL_SXIDS, is_fatal_by_table
 from holdfast_sidecar.xids.table import XIDS, FollowUp, entry_of
 

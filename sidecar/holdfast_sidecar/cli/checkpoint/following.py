@@ -13,10 +13,9 @@ from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry, SavedPart
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.plan import TERMINAL, Plan
-from holdfast_sidecar.records.request import Request
-from holdfast_sidecar.span import span
+from holdfast_sidecar.records.formatting import span
+from holdfast_sidecar.records.plan import TERMINAL, Plan, Request
+from holdfast_sidecar.records.reports import NodeReport
 
 LOOK_S = 0.25
 """People notice nothing shorter; a write wakes us sooner anyway."""

@@ -9,7 +9,7 @@ from holdfast_sidecar.config.settings import CheckpointSettings
 from holdfast_sidecar.decisions.interval import WRITE_FACTOR
 from holdfast_sidecar.decisions.prospect import Prospect, WhatIf
 from holdfast_sidecar.decisions.schedule import Schedule
-from holdfast_sidecar.span import span
+from holdfast_sidecar.records.formatting import span
 
 BOUNDS = {
     "optimum": "Daly's optimum",

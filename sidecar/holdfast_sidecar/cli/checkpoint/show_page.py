@@ -9,8 +9,8 @@ from holdfast_sidecar.checkpoints.ledger import Kept
 from holdfast_sidecar.cli.checkpoint.shelf import Shelf
 from holdfast_sidecar.cli.checkpoint.words import age, standing
 from holdfast_sidecar.cli.table import size, table
+from holdfast_sidecar.records.formatting import span
 from holdfast_sidecar.records.plan import Member
-from holdfast_sidecar.span import span
 
 SHOWN = 12
 """Characters of a hash: enough to compare two by eye."""

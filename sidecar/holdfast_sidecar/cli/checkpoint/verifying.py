@@ -19,7 +19,7 @@ from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.cli.table import BAD, GOOD, paint, size
 from holdfast_sidecar.config.loading import Effective
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.span import span
+from holdfast_sidecar.records.formatting import span
 
 
 @click.command("verify")

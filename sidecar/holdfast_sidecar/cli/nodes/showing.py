@@ -15,7 +15,7 @@ from holdfast_sidecar.cli.nodes.test_page import exertion_lines
 from holdfast_sidecar.cli.settings_options import settings_options
 from holdfast_sidecar.config.loading import Effective
 from holdfast_sidecar.node_lines import NodeLine
-from holdfast_sidecar.span import span
+from holdfast_sidecar.records.formatting import span
 
 
 @click.command("show")

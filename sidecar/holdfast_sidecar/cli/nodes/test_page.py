@@ -8,8 +8,8 @@ from holdfast_sidecar.cli.nodes import words
 from holdfast_sidecar.cli.table import BAD, DOUBTFUL, paint
 from holdfast_sidecar.gate import comparison
 from holdfast_sidecar.gate.comparison import SLOW_RATIO, Compared
-from holdfast_sidecar.records.gate import Exertion
-from holdfast_sidecar.span import span
+from holdfast_sidecar.records.formatting import span
+from holdfast_sidecar.records.reports import Exertion
 
 
 def exertion_lines(

@@ -20,8 +20,7 @@ from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.gate.comparison import compare
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.records.gate import Exertion
-from holdfast_sidecar.records.node import NodeReport
+from holdfast_sidecar.records.reports import Exertion, NodeReport
 
 TEST = "test"
 

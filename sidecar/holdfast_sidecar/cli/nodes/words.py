@@ -8,8 +8,8 @@ from holdfast_sidecar.cli.table import BAD, DOUBTFUL, GOOD, paint
 from holdfast_sidecar.decisions.lemon import Lemon
 from holdfast_sidecar.decisions.quarantine import ends_with
 from holdfast_sidecar.node_lines import NodeLine
-from holdfast_sidecar.records.gate import GateVerdict
-from holdfast_sidecar.span import span
+from holdfast_sidecar.records.formatting import span
+from holdfast_sidecar.records.reports import GateVerdict
 
 COLOURS = {"fit": GOOD, "unfit": BAD}
 

@@ -9,7 +9,7 @@ from holdfast_sidecar.cli.report_html.drawing import WIDTH, box, key, label, pic
 from holdfast_sidecar.cli.report_html.style import PHASE_COLOURS
 from holdfast_sidecar.goodput.summary import Billed, Summary
 from holdfast_sidecar.goodput.words import PHASES
-from holdfast_sidecar.span import span
+from holdfast_sidecar.records.formatting import span
 
 SHOWN = 24
 ROW, LEFT = 24.0, 190.0

@@ -13,9 +13,8 @@ from holdfast_sidecar.cli.report_html.style import AGAIN, COLOURS, STYLE
 from holdfast_sidecar.cli.report_html.timeline import timeline
 from holdfast_sidecar.goodput.summary import Summary
 from holdfast_sidecar.goodput.words import name_gain
-from holdfast_sidecar.records.performance import Performance
-from holdfast_sidecar.slow_words import exact_percent, percent
-from holdfast_sidecar.span import span
+from holdfast_sidecar.records.formatting import exact_percent, percent, span
+from holdfast_sidecar.records.reports import Performance
 
 ROW, LEFT = 24.0, 230.0
 

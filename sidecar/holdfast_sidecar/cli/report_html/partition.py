@@ -18,8 +18,7 @@ from holdfast_sidecar.cli.report_html.style import COLOURS
 from holdfast_sidecar.goodput.summary import Spent, Summary
 from holdfast_sidecar.goodput.words import CATEGORIES
 from holdfast_sidecar.records.account import Category
-from holdfast_sidecar.slow_words import percent
-from holdfast_sidecar.span import span
+from holdfast_sidecar.records.formatting import percent, span
 
 HEIGHT, BAR_HEIGHT = 142.0, 36.0
 LENS_TOP, LENS_HEIGHT = 82.0, 36.0

@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from holdfast_sidecar.cli.report_html.drawing import WIDTH, box, label, picture, text_of
 from holdfast_sidecar.cli.report_html.style import COLOURS
 from holdfast_sidecar.cli.report_page import PARTS
-from holdfast_sidecar.records.performance import Performance
-from holdfast_sidecar.records.slowness import Efficiency
-from holdfast_sidecar.slow_words import exact_percent, percent
-from holdfast_sidecar.span import span
+from holdfast_sidecar.records.formatting import exact_percent, percent, span
+from holdfast_sidecar.records.reports import Performance
+from holdfast_sidecar.records.steps import Efficiency
 
 ROW, LEFT = 24.0, 230.0
 

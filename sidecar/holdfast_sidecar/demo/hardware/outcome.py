@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast_sidecar.demo.hardware.scenario import Story
-from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.records.checkpoint import LedgerEntry
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.records.findings import Finding
+from holdfast_sidecar.records.plan import Incident, Plan
 
 
 @dataclass(frozen=True)

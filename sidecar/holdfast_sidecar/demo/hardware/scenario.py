@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from holdfast_sidecar.findings import Kind
+from holdfast_sidecar.records.findings import Kind
 
 NODES = ("a", "b")
 """The first one trains, the other one is the spare."""

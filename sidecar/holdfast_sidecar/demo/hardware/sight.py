@@ -6,9 +6,9 @@ import dataclasses
 
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.demo.hardware.outcome import Done, Seen
-from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.records.checkpoint import LedgerEntry
-from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.findings import Finding
+from holdfast_sidecar.records.plan import Incident
 
 
 def find(cluster: Cluster, done: Done, before: Seen, now_unix_s: float) -> Seen:

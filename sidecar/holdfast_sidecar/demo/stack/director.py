@@ -27,7 +27,7 @@ from holdfast_sidecar.demo.stack.scenario import (
     RESOLVED_WITHIN_S,
 )
 from holdfast_sidecar.demo.stopped import DemonstrationStopped
-from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Incident
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from holdfast_sidecar.demo.stack.notices import Alert, Notice, all_clear, pages, tickets
-from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Incident
 
 NODE_LOST = "node_lost"
 """What has to be told as the cause: a crash of its ranks, say, would lead elsewhere."""

@@ -7,9 +7,9 @@ from holdfast_sidecar.detectors.gpus.lost import find_lost_gpus, find_wanted_rec
 from holdfast_sidecar.detectors.gpus.memory import find_error_storms, find_failing_memory
 from holdfast_sidecar.detectors.gpus.sharing import find_shared_gpus
 from holdfast_sidecar.detectors.gpus.throttling import find_throttled_gpus
-from holdfast_sidecar.findings import Finding
 from holdfast_sidecar.gpus.scene import GpuScene
 from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.findings import Finding
 
 
 def judge_states(scene: GpuScene, moment: Moment) -> list[Finding]:

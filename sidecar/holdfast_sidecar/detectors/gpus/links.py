@@ -9,12 +9,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 
 from holdfast_sidecar.detectors.gpus.naming import about
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.gpus.history import Growth, Track
 from holdfast_sidecar.gpus.scene import GpuScene
 from holdfast_sidecar.readings.gpu import Gpu, Signal
 from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Finding, Kind, Remedy
 
 WINDOW_S = 60.0
 LEAST_S = 30.0

@@ -6,12 +6,11 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 
 from holdfast_sidecar.detectors.gpus.naming import about, named
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.gpus.recovery import ACTIONS, NOTHING, RecoveryAction
 from holdfast_sidecar.gpus.scene import GpuScene
 from holdfast_sidecar.readings.gpu import Gpu, Signal
 from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Finding, Kind, Remedy
 
 WHEN_LOST = Remedy.REBOOT_NODE
 """What NVIDIA's catalogue asks for when a GPU has fallen off the bus (XID 79: RESTART_BM)."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast_sidecar.detectors.gpus.naming import about
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.gpus.history import Track
 from holdfast_sidecar.gpus.scene import GpuScene
 from holdfast_sidecar.readings.gpu import Gpu, Signal
 from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Finding, Kind, Remedy
 
 REMAPS_MOST = 512
 """Rows remapped for uncorrectable errors: DCGM's health check fails a GPU from here on

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.gpus.ownership import Source, Tie
 from holdfast_sidecar.gpus.scene import GpuScene
 from holdfast_sidecar.readings.gpu import Gpu
 from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.remedy import Remedy
+from holdfast_sidecar.records.findings import Finding, Kind, Remedy
 
 
 def about(

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast_sidecar.detectors.gpus.naming import about
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.gpus.history import unclaimed_bytes
 from holdfast_sidecar.gpus.ownership import is_of
 from holdfast_sidecar.gpus.processes import Company, Process
 from holdfast_sidecar.gpus.scene import GpuScene
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading, GpuUser
 from holdfast_sidecar.records.clock import Moment
+from holdfast_sidecar.records.findings import Finding, Kind
 
 STAYS_S = 10.0
 """Ranks of an attempt that was ended keep their GPUs for seconds, and tools look in for less."""

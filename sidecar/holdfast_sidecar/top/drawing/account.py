@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast_sidecar.goodput.words import IN_VIEWS, name_category
 from holdfast_sidecar.live.view import LiveView
-from holdfast_sidecar.span import span
+from holdfast_sidecar.records.formatting import span
 from holdfast_sidecar.top.drawing.canvas import Body, Canvas, listed
 from holdfast_sidecar.top.drawing.figures import share
 from holdfast_sidecar.top.drawing.line import Line, Look, Span, joined, said

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast_sidecar.live.view import LiveView
-from holdfast_sidecar.span import span
+from holdfast_sidecar.records.formatting import span
 from holdfast_sidecar.top.choice import Choice, Order, Pane
 from holdfast_sidecar.top.drawing.figures import amount, counted, number, share, short_span
 from holdfast_sidecar.top.drawing.line import Line, Look, Span, columns, fitted, joined, said

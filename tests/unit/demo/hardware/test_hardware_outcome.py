@@ -18,11 +18,10 @@ from holdfast_sidecar.demo.hardware.scenario import Fault, Story, stories
 from holdfast_sidecar.demo.hardware.sight import find, is_over, is_settled, missing
 from holdfast_sidecar.demo.nodes import Nodes
 from holdfast_sidecar.demo.screen import LineScreen
-from holdfast_sidecar.findings import Finding, Kind
 from holdfast_sidecar.records.checkpoint import LedgerEntry
-from holdfast_sidecar.records.incident import Incident
-from holdfast_sidecar.records.node import NodeReport
-from holdfast_sidecar.records.plan import Member, Plan
+from holdfast_sidecar.records.findings import Finding, Kind
+from holdfast_sidecar.records.plan import Incident, Member, Plan
+from holdfast_sidecar.records.reports import NodeReport
 
 HOT, FLAP, STORM, FALLEN = (
     next(story for story in stories(8) if story.fault is fault)

@@ -18,7 +18,7 @@ from holdfast_sidecar.demo.stack.notices import (
     watchdogs,
 )
 from holdfast_sidecar.demo.stack.outcome import Addresses, Killed, Verdict, judge
-from holdfast_sidecar.records.incident import Incident
+from holdfast_sidecar.records.plan import Incident
 
 RUN = "demo-stack"
 KILLED = Killed("b", 0, 100.0)

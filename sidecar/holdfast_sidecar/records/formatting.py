@@ -1,12 +1,103 @@
-"""Slowness in words: who, by how much, why, what it costs. Pure."""
+"""A length of time in words, for all that people read. Pure."""
 
 from __future__ import annotations
 
+import re
+import signal
+from collections.abc import Iterable
+
 from holdfast_sidecar.config.settings import CostSettings
-from holdfast_sidecar.records.performance import Performance
-from holdfast_sidecar.records.slowness import Cause, Change, Slowness, WhatIf
-from holdfast_sidecar.span import span
-from holdfast_sidecar.stragglers.cost import money
+from holdfast_sidecar.records.reports import Performance
+from holdfast_sidecar.records.steps import Cause, Change, Slowness, WhatIf
+
+
+def span(seconds: float) -> str:
+    """A length of time as people say it: two units at most."""
+    if seconds < 0.9995:
+        return f"{max(seconds, 0) * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for unit_s, unit, below_s, below in (
+        (86400, "d", 3600, "h"),
+        (3600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
+        if whole >= unit_s:
+            rest = whole % unit_s // below_s
+            return f"{whole // unit_s} {unit}" + (f" {rest} {below}" if rest else "")
+    return f"{whole} s"
+
+
+# Ranks, and how processes ended, in words, for evidence and stories; names in order. Pure.
+
+MOST_PARTS = 6
+"""Beyond this a list is cut: of a thousand ranks nobody reads the numbers."""
+
+
+def name_ranks(ranks: Iterable[int]) -> str:
+    """`rank 3`, `ranks 0-2, 5`; `no rank` of none."""
+    numbers = sorted(set(ranks))
+    if not numbers:
+        return "no rank"
+    runs = [[numbers[0], numbers[0]]]
+    for number in numbers[1:]:
+        if number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    parts = [str(first) if first == last else f"{first}-{last}" for first, last in runs]
+    if len(parts) > MOST_PARTS:
+        parts = [*parts[:MOST_PARTS], f"… ({len(numbers)} in all)"]
+    return f"rank{'s' * (len(numbers) > 1)} {', '.join(parts)}"
+
+
+def who_has(ranks: Iterable[int]) -> str:
+    """`rank 3 has`, `ranks 0-2 have`."""
+    numbers = set(ranks)
+    return f"{name_ranks(numbers)} {'has' if len(numbers) == 1 else 'have'}"
+
+
+def who_wait(ranks: Iterable[int]) -> str:
+    """`rank 3 waits`, `ranks 0-2 wait`."""
+    numbers = set(ranks)
+    return f"{name_ranks(numbers)} wait{'s' * (len(numbers) == 1)}"
+
+
+def name_signal(number: int) -> str:
+    """`SIGKILL`; `signal 42` of one that has no name here, as most real-time signals."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def how_it_ended(exit_code: int) -> str:
+    """`exited with code 3`; `was ended by SIGKILL` of a negative one, as `subprocess` has it."""
+    if exit_code >= 0:
+        return f"exited with code {exit_code}"
+    return f"was ended by {name_signal(-exit_code)}"
+
+
+def natural_order(name: str) -> list[tuple[int, str]]:
+    """Sort key that puts host2 before host10."""
+    return [
+        (int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)
+    ]
+
+
+# What lost time costs in money.
+
+
+def money(lost_s: float, ranks: int, settings: CostSettings) -> float | None:
+    """What so many seconds of the whole job cost, in `settings.currency`: its ranks wait together.
+    None: nobody said what an hour of a GPU costs."""
+    if settings.per_gpu_hour <= 0:
+        return None
+    return lost_s / 3600 * ranks * settings.per_gpu_hour
+
+
+# Slowness in words: who, by how much, why, what it costs. Pure.
 
 CAUSES = {
     Cause.GPU_CLOCK: "heat or a brake holds its GPU's clock down",

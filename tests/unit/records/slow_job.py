@@ -5,11 +5,17 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from holdfast_sidecar.records.node import NodeReport
 from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.records.rank import RankReport
-from holdfast_sidecar.records.slowness import Cause, Efficiency, Slowness, SlowStanding, WhatIf
-from holdfast_sidecar.records.steps import StepLine, spell
+from holdfast_sidecar.records.reports import NodeReport, RankReport
+from holdfast_sidecar.records.steps import (
+    Cause,
+    Efficiency,
+    Slowness,
+    SlowStanding,
+    StepLine,
+    WhatIf,
+    spell,
+)
 
 SLOW = Slowness(
     ranks=[5],

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast_sidecar.naming import how_it_ended
+from holdfast_sidecar.records.formatting import how_it_ended
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from tests.unit.telling.slow_job import SLOW
+from tests.unit.records.slow_job import SLOW
 
 from holdfast_sidecar.config.settings import CostSettings
-from holdfast_sidecar.records.performance import Performance, RankSteps
-from holdfast_sidecar.records.slowness import Cause, WhatIf
-from holdfast_sidecar.slow_words import CAUSES, brief, cost, if_only, percent, who
+from holdfast_sidecar.records.formatting import CAUSES, brief, cost, if_only, percent, who
+from holdfast_sidecar.records.reports import Performance, RankSteps
+from holdfast_sidecar.records.steps import Cause, WhatIf
 
 
 def test_who_is_slow_is_said_in_one_line() -> None:
