@@ -22,8 +22,8 @@ import redis
 from holdfast_sidecar.config.settings import BadInput, RedisSettings
 from holdfast_sidecar.coordination.connection import connect, open_store
 from holdfast_sidecar.coordination.redis_store import RedisStore
+from holdfast_sidecar.linux.process import die_with
 from holdfast_sidecar.server.binary import find_binary
-from holdfast_sidecar.server.parent_death import die_with
 
 BARE = ("--save", "", "--appendonly", "no")
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from holdfast_sidecar.server.parent_death import die_with
+from holdfast_sidecar.linux.process import die_with
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scancel", "scontrol", "squeue", "srun")
 

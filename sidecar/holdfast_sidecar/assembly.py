@@ -10,7 +10,6 @@ from pathlib import Path
 
 from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.attention import Attention
-from holdfast_sidecar.boot import read_boot
 from holdfast_sidecar.checkpoints.parts import NodePart
 from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.config.redaction import own_secrets
@@ -31,15 +30,18 @@ from holdfast_sidecar.gpus.watch import GpuWatch
 from holdfast_sidecar.hardware_attention import HardwareAttention
 from holdfast_sidecar.inquiry import Inquiry
 from holdfast_sidecar.job_record import read_requeues
-from holdfast_sidecar.kernel_files import KernelTrees
 from holdfast_sidecar.leadership import Leadership
+from holdfast_sidecar.linux import oom
+from holdfast_sidecar.linux.files import KernelTrees, read_boot
+from holdfast_sidecar.linux.kmsg import KernelLog
+from holdfast_sidecar.linux.probe_runner import Patient, ProbeRunner
 from holdfast_sidecar.loop import Coordination, Loop, Teller
 from holdfast_sidecar.nvml.event_probe import open_event_probe
 from holdfast_sidecar.nvml.probe import open_gpu_probe
 from holdfast_sidecar.pages import Pages, RankPage
 from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.peers.node_peers import NodePeers
-from holdfast_sidecar.probes import layouts, machine, oom, throttling
+from holdfast_sidecar.probes import layouts, machine, throttling
 from holdfast_sidecar.probes.fabric import aer, tcp
 from holdfast_sidecar.probes.fabric.aer import PciProbe
 from holdfast_sidecar.probes.fabric.ports import FabricProbe
@@ -50,9 +52,7 @@ from holdfast_sidecar.probes.host import HostProbe
 from holdfast_sidecar.probes.launcher import watch_launcher
 from holdfast_sidecar.probes.layouts import LayoutsProbe
 from holdfast_sidecar.probes.network import NetworkProbe
-from holdfast_sidecar.probes.patience import Patient
 from holdfast_sidecar.probes.ranks import RanksProbe
-from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.probes.throttling import ThrottlingProbe
 from holdfast_sidecar.slowness_attention import SlownessAttention
 from holdfast_sidecar.snapshots.allocation import Allocation
@@ -61,7 +61,6 @@ from holdfast_sidecar.snapshots.room import RoomReader
 from holdfast_sidecar.stragglers.efficiency import EfficiencyWatch
 from holdfast_sidecar.stragglers.judge import Judge
 from holdfast_sidecar.xids.attending import XidAttention
-from holdfast_sidecar.xids.watch import KernelLog
 
 
 def open_echo(site: Site) -> NodeEcho:

@@ -29,13 +29,13 @@ from holdfast_sidecar.evidence.aftermath import (
 )
 from holdfast_sidecar.evidence.archive import archive_of, pack
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
+from holdfast_sidecar.linux.threads import start_thread
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.pages import RankPage
 from holdfast_sidecar.probes.kernel_lines import read_kernel_lines
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import Incident, Plan
-from holdfast_sidecar.threads import start_thread
 
 CONCLUDE_S = 2.0
 """A sidecar that leaves gives its last bundle so long: its launcher waits 5 s for all it does."""

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from holdfast_sidecar.waiting_place import Wait, Where
+from holdfast_sidecar.linux.syscalls import Wait, Where
 
 BUSY_TICKS_PER_S = 5.0
 """CPU time, in clock ticks, from which on a child counts as at work: 5 % of a core. A worker that

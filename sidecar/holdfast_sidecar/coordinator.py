@@ -54,6 +54,7 @@ from holdfast_sidecar.decisions.restart import EXIT_REQUEUE
 from holdfast_sidecar.decisions.succession import is_taken, why_gone
 from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.leadership import Leadership
+from holdfast_sidecar.linux.threads import start_thread
 from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.readings.round_trips import LifeSign
 from holdfast_sidecar.records.checkpoint import (
@@ -71,7 +72,6 @@ from holdfast_sidecar.records.plan import TERMINAL, Plan
 from holdfast_sidecar.records.reports import GateVerdict, NodeReport
 from holdfast_sidecar.records.steps import SlowStanding
 from holdfast_sidecar.stopwatch import SharedClock, Stopwatch
-from holdfast_sidecar.threads import start_thread
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from holdfast_sidecar.decisions.restart import PLANNED
 from holdfast_sidecar.decisions.warrant import Warrant, refusal, warranted
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.job_record import RecordKeeping
-from holdfast_sidecar.kernel_files import KernelTrees
+from holdfast_sidecar.linux.files import KernelTrees
 from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import RankHistory
 from holdfast_sidecar.pages import Pages, RankPage

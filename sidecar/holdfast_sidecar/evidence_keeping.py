@@ -19,10 +19,10 @@ from holdfast_sidecar.config.redaction import Redaction
 from holdfast_sidecar.config.settings import EvidenceSettings
 from holdfast_sidecar.evidence.kept import is_kept, read_places
 from holdfast_sidecar.evidence.rank_facts import RankFactsMemory
+from holdfast_sidecar.linux.threads import start_thread
 from holdfast_sidecar.pages import RankPage
 from holdfast_sidecar.probes.flight_recorder import HANDLERS, ask
 from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.threads import start_thread
 
 WAIT_S = 0.1
 """The loop waits so long for what mostly takes half of it; after that it looks at every tick."""

@@ -6,10 +6,10 @@ import logging
 import time
 from dataclasses import dataclass
 
-from holdfast_sidecar.boot import read_boot
 from holdfast_sidecar.config.addresses import is_loopback, parse_listen, told_address
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import BadInput, Settings
+from holdfast_sidecar.linux.files import read_boot
 from holdfast_sidecar.live.silence import PATIENCE_S
 from holdfast_sidecar.live_page import LivePage
 from holdfast_sidecar.live_telling import LiveTelling

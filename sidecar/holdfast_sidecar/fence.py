@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.own_directory import make_closed
-from holdfast_sidecar.threads import NONE_LEFT, start_thread
+from holdfast_sidecar.linux.threads import NONE_LEFT, start_thread
 
 log = logging.getLogger(__name__)
 

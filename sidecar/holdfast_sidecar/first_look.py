@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from holdfast_sidecar.boot import read_boot
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import BadInput, Settings
 from holdfast_sidecar.coordination.keys import Section
@@ -20,6 +19,7 @@ from holdfast_sidecar.decisions.namesake import (
     refusal,
     who_watches,
 )
+from holdfast_sidecar.linux.files import read_boot
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.reports import NodeReport
 from holdfast_sidecar.snapshots.slot_files import NAMED

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from holdfast import page
 from holdfast.page import Phase, Word
+from holdfast_sidecar.linux.threads import start_thread
 from holdfast_sidecar.observation import RankHistory
 from holdfast_sidecar.pages import RankPage
 from holdfast_sidecar.probes.flight_recorder import (
@@ -24,7 +25,6 @@ from holdfast_sidecar.probes.flight_recorder import (
     read_members,
 )
 from holdfast_sidecar.records.collectives import RankTrace
-from holdfast_sidecar.threads import start_thread
 
 logger = logging.getLogger(__name__)
 

@@ -45,6 +45,7 @@ from holdfast_sidecar.gate.proving import Proving
 from holdfast_sidecar.hardware_attention import HardwareAttention
 from holdfast_sidecar.heartbeat_times import HeartbeatTimes
 from holdfast_sidecar.inquiry import Inquiry
+from holdfast_sidecar.linux.probe_runner import ProbeRunner
 from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.observation import RankHistory, RankLook, Ranks
 from holdfast_sidecar.parting import Parting
@@ -53,7 +54,6 @@ from holdfast_sidecar.picture import Cost, Picture
 from holdfast_sidecar.probes.closely import CloserProbe
 from holdfast_sidecar.probes.machine import MachineProbes
 from holdfast_sidecar.probes.peers import parse_peers, parse_traces
-from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.rank_reports import report_rank
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart, SnapshotReport

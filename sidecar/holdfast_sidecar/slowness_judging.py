@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from holdfast_sidecar.probes.runner import ProbeRunner
+from holdfast_sidecar.linux.probe_runner import ProbeRunner
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.findings import Finding

@@ -33,7 +33,7 @@ from holdfast_sidecar.config.redaction import Redaction
 from holdfast_sidecar.evidence.kept import Kept, is_kept, write_file, write_kept
 from holdfast_sidecar.evidence.rank_facts import RankFacts
 from holdfast_sidecar.evidence.stacks import main_thread, place
-from holdfast_sidecar.kernel_files import read_if_any
+from holdfast_sidecar.linux.files import read_if_any
 from holdfast_sidecar.pages import RankPage
 
 ANSWER_S = 0.5

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from holdfast_sidecar.kernel_files import read_if_any
+from holdfast_sidecar.linux.files import read_if_any
 
 THREADS_KEPT = 64
 CHILDREN_KEPT = 64

@@ -16,8 +16,8 @@ from holdfast_sidecar.config.redaction import Redaction
 from holdfast_sidecar.evidence.kept import Kept, write_file, write_kept
 from holdfast_sidecar.evidence.rank_facts import RankFacts, read_rank_facts
 from holdfast_sidecar.evidence.stacks import main_thread, place
+from holdfast_sidecar.linux.threads import start_thread
 from holdfast_sidecar.outside_look import OutsideLook
-from holdfast_sidecar.threads import start_thread
 
 PROC = Path("/proc")
 

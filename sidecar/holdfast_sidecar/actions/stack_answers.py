@@ -10,7 +10,7 @@ from pathlib import Path
 from holdfast import page
 from holdfast.ending_processes import signal_handle
 from holdfast.permit import Handle, Licence, NotPermitted, Permit
-from holdfast_sidecar.kernel_files import read_if_any
+from holdfast_sidecar.linux.files import read_if_any
 from holdfast_sidecar.pages import RankPage
 
 POLL_S = 0.005

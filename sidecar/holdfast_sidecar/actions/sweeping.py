@@ -22,8 +22,8 @@ from holdfast.own_directory import NotPrivate, open_node
 from holdfast.permit import Handle, Licence, NotPermitted, Permit
 from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY, open_slot_file
 from holdfast_sidecar.config.paths import remove_node
+from holdfast_sidecar.linux.process import is_tracker, wait_for_trackers
 from holdfast_sidecar.pages import is_unlocked, open_process
-from holdfast_sidecar.resource_trackers import is_tracker, wait_for_trackers
 
 logger = logging.getLogger(__name__)
 

@@ -32,6 +32,8 @@ from holdfast_sidecar.deeds import have_all_kept
 from holdfast_sidecar.detectors.outside import find_outside_troubles
 from holdfast_sidecar.evidence_keeping import WAIT_S, EvidenceTries, KeptEvidence
 from holdfast_sidecar.first_look import Site, await_place
+from holdfast_sidecar.linux.probe_runner import ProbeRunner
+from holdfast_sidecar.linux.threads import start_thread
 from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.nvml.probe import open_gpu_probe
 from holdfast_sidecar.outside_look import (
@@ -42,13 +44,11 @@ from holdfast_sidecar.outside_look import (
 )
 from holdfast_sidecar.pages import open_process
 from holdfast_sidecar.probes.outside import OutsideProbe, find_ranks
-from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.findings import Finding
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import RankReport
 from holdfast_sidecar.sidecar_record import SidecarRecord, lock_node, write_record
-from holdfast_sidecar.threads import start_thread
 
 LOOK_S = 0.5
 """What is judged from outside lasts seconds at least."""

@@ -21,10 +21,10 @@ from holdfast_sidecar.config.paths import hold_shm, places
 from holdfast_sidecar.config.settings import BadInput, Settings
 from holdfast_sidecar.exporting import open_exporter
 from holdfast_sidecar.first_look import Site, await_place
+from holdfast_sidecar.linux.threads import start_needed_thread
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.serving.exporter import Exporter
 from holdfast_sidecar.sidecar_record import SidecarRecord, lock_node, write_record
-from holdfast_sidecar.threads import start_needed_thread
 
 ENDINGS = (signal.SIGTERM, signal.SIGINT)
 

@@ -33,7 +33,7 @@ from holdfast_sidecar.examination.software import check_software
 from holdfast_sidecar.examination.surroundings import read_surroundings
 from holdfast_sidecar.examination.timeouts import check_timeouts
 from holdfast_sidecar.examination.torchrun import check_torchrun
-from holdfast_sidecar.kernel_files import KernelTrees
+from holdfast_sidecar.linux.files import KernelTrees
 from holdfast_sidecar.probes.fabric.selection import Selection
 
 COLOURS = {OK: GOOD, NOTE: "", WARN: DOUBTFUL, FAIL: BAD}

@@ -81,16 +81,16 @@ def _with_flags(settings: Settings, flags: Mapping[str, object]) -> Settings:
 def _watch(
     job: str, node: str, launcher_pid: int, settings: Settings, slot_holder: int | None
 ) -> None:
-    from holdfast_sidecar import precedence
     from holdfast_sidecar.assembly import assemble, coordinate, open_desk, open_echo
     from holdfast_sidecar.collecting import collect_seldom
     from holdfast_sidecar.config.paths import NAME, open_shm, places
     from holdfast_sidecar.coordination.connection import open_store
     from holdfast_sidecar.exporting import open_exporter
     from holdfast_sidecar.first_look import Site, await_place
+    from holdfast_sidecar.linux import priority
+    from holdfast_sidecar.linux.threads import start_needed_thread
     from holdfast_sidecar.sidecar_record import SidecarRecord, lock_node, write_record
     from holdfast_sidecar.snapshots.slot_memory import inherited_memory
-    from holdfast_sidecar.threads import start_needed_thread
 
     for what, name in (("job", job), ("node", node)):
         if not NAME.fullmatch(name):
@@ -98,7 +98,7 @@ def _watch(
     where = places(settings.paths, job, node)
     with contextlib.suppress(FileNotFoundError):  # made by a launcher that is yet to come
         os.close(open_shm(where.shm))
-    precedence.take()
+    priority.take()
     collect_seldom()
     # Every thread inherits the mask, so that the signals wait for the one that asks for them.
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)

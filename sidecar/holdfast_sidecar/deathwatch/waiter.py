@@ -16,8 +16,8 @@ from pathlib import Path
 from holdfast import environment
 from holdfast.ending_processes import signal_child
 from holdfast.permit import own_child
+from holdfast_sidecar.linux.threads import start_thread
 from holdfast_sidecar.records.formatting import how_it_ended
-from holdfast_sidecar.threads import start_thread
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from holdfast_sidecar.server.parent_death import die_with
+from holdfast_sidecar.linux.process import die_with
 
 END_WITHIN_S = 20.0
 

@@ -22,9 +22,9 @@ from holdfast import environment
 from holdfast.ending_processes import signal_child
 from holdfast.permit import own_child
 from holdfast_sidecar.desk.questions import Errand, Question, Reply, read_reply, spell_question
+from holdfast_sidecar.linux.threads import start_thread
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.formatting import how_it_ended
-from holdfast_sidecar.threads import start_thread
 
 log = logging.getLogger(__name__)
 

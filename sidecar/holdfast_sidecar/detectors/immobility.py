@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 
 from holdfast_sidecar.closer_look import Scrutiny
+from holdfast_sidecar.linux.syscalls import Where
 from holdfast_sidecar.observation import RankHistory, RankLook, Ranks
-from holdfast_sidecar.waiting_place import Where
 
 ENDLESS = {
     Where.LOCK: "waits for a lock that no other thread lets go",

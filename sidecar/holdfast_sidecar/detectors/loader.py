@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from holdfast_sidecar.closer_look import Child, Scrutiny
-from holdfast_sidecar.waiting_place import Where
+from holdfast_sidecar.linux.syscalls import Where
 
 STOPPED_FOR_S = 0.45
 """Looks this far apart must all find a worker stopped, as for a rank."""

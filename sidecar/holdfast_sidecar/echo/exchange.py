@@ -38,8 +38,8 @@ from holdfast_sidecar.echo.packet import (
     read_nonce,
 )
 from holdfast_sidecar.echo.tally import Tally
+from holdfast_sidecar.linux.threads import NONE_LEFT, start_thread
 from holdfast_sidecar.readings.round_trips import NOTHING_KNOWN, Life, LifeSign, RoundTrips
-from holdfast_sidecar.threads import NONE_LEFT, start_thread
 
 log = logging.getLogger(__name__)
 

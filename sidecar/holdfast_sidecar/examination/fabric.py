@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from holdfast_sidecar.examination.check import NOTE, OK, WARN, Check
-from holdfast_sidecar.kernel_files import KernelTrees, list_names, read_if_any
+from holdfast_sidecar.linux.files import KernelTrees, list_names, read_if_any
 from holdfast_sidecar.probes.ethtool import read_all_counters
 from holdfast_sidecar.probes.fabric.selection import Selection
 

@@ -21,18 +21,18 @@ from holdfast_sidecar.detectors.pci_links import LinkMemory, remember_links
 from holdfast_sidecar.examination.check import FAIL, NOTE, OK, WARN, Check
 from holdfast_sidecar.examination.gpus import Driver
 from holdfast_sidecar.hardware_attention import HardwareAttention
-from holdfast_sidecar.kernel_files import KernelTrees
+from holdfast_sidecar.linux.files import KernelTrees
+from holdfast_sidecar.linux.kmsg import KernelLog
+from holdfast_sidecar.linux.probe_runner import ProbeRunner
 from holdfast_sidecar.probes.fabric.ports import FabricProbe
 from holdfast_sidecar.probes.fabric.selection import Selection
 from holdfast_sidecar.probes.host import HostProbe
-from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.findings import Finding
 from holdfast_sidecar.records.reports import ProbeHealth
 from holdfast_sidecar.xids.attending import XidAttention
 from holdfast_sidecar.xids.kept import read_boot, read_history
-from holdfast_sidecar.xids.watch import KernelLog
 
 OF_A_JOB = ("clock", "test")
 """Checks that have nothing to go by here."""

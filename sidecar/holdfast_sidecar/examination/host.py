@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast_sidecar.examination.check import FAIL, NOTE, OK, WARN, Check
-from holdfast_sidecar.kernel_files import KernelTrees, read_if_any
+from holdfast_sidecar.linux.files import KernelTrees, read_if_any
 from holdfast_sidecar.probes.cgroup import read_group
 from holdfast_sidecar.probes.heat import read_sensors
 from holdfast_sidecar.probes.memory_errors import read_memory_errors

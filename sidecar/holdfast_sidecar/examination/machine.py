@@ -10,8 +10,8 @@ from holdfast_sidecar.actions.spied_stacks import find_spy
 from holdfast_sidecar.examination.check import NOTE, OK, WARN, Check
 from holdfast_sidecar.examination.namespaces import check_first_process, check_processes
 from holdfast_sidecar.examination.tracing import may_trace_children
-from holdfast_sidecar.kernel_files import KernelTrees
-from holdfast_sidecar.kernel_log import open_log
+from holdfast_sidecar.linux.files import KernelTrees
+from holdfast_sidecar.linux.kmsg import open_log
 from holdfast_sidecar.probes.clock import UNSYNCHRONISED, read_clock
 
 PTRACE_SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")

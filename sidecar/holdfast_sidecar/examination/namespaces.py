@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from holdfast_sidecar.examination.check import NOTE, OK, WARN, Check
-from holdfast_sidecar.kernel_files import read_if_any
+from holdfast_sidecar.linux.files import read_if_any
 
 WHAT = "processes"
 

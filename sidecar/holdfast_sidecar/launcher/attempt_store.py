@@ -14,7 +14,7 @@ from datetime import timedelta
 
 from torch.distributed import TCPStore
 
-from holdfast_sidecar.threads import start_thread
+from holdfast_sidecar.linux.threads import start_thread
 
 BACKLOG = 1024
 TIMEOUT = timedelta(seconds=300)

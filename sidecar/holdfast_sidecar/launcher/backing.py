@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.page import Flag
-from holdfast_sidecar.kernel_files import read_if_any
 from holdfast_sidecar.launcher.rank_pages import has_flag, has_stepped, read_words
 from holdfast_sidecar.launcher.standby import Standby
+from holdfast_sidecar.linux.files import read_if_any
 from holdfast_sidecar.probes.cgroup import read_cpu_limit
 from holdfast_sidecar.probes.processors import parse_idle_s
 

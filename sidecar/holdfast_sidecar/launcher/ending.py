@@ -18,7 +18,7 @@ from holdfast.identity import read_status
 from holdfast.page import END_SIGNAL
 from holdfast.permit import own_child, own_group, own_session
 from holdfast_sidecar.launcher.rank_ends import read_exit_code
-from holdfast_sidecar.resource_trackers import is_tracker, sessions_of, wait_for_trackers
+from holdfast_sidecar.linux.process import is_tracker, sessions_of, wait_for_trackers
 
 logger = logging.getLogger(__name__)
 

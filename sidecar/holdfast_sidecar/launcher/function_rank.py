@@ -9,7 +9,7 @@ from typing import Any
 from torch.distributed.run import run_script_path
 
 from holdfast import attachment
-from holdfast_sidecar.server.parent_death import die_with
+from holdfast_sidecar.linux.process import die_with
 
 
 def run_path(script: str, *arguments: str) -> Any:

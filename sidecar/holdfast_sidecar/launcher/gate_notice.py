@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast_sidecar.config.settings import GateSettings
-from holdfast_sidecar.kernel_files import KernelTrees
+from holdfast_sidecar.linux.files import KernelTrees
 
 DRIVERS = ("nvidiactl", "dxg")
 """What NVIDIA's driver leaves in /dev where there is one (the second under WSL)."""

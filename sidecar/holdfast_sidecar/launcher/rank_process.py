@@ -16,7 +16,7 @@ from torch.distributed.elastic.multiprocessing import api as processes
 from torch.distributed.elastic.multiprocessing.subprocess_handler import SubprocessHandler
 
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.server.parent_death import die_with
+from holdfast_sidecar.linux.process import die_with
 
 
 @dataclass(frozen=True)

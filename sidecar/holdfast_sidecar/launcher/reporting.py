@@ -18,9 +18,9 @@ from holdfast_sidecar.coordination.exchange_guard import ExchangeGuard
 from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordination.store import Store, StoreUnavailable
 from holdfast_sidecar.decisions.namesake import Namesake, watch_launcher
+from holdfast_sidecar.linux.threads import start_needed_thread
 from holdfast_sidecar.records.codec import decode, encode, incarnation_in
 from holdfast_sidecar.records.reports import AgentReport
-from holdfast_sidecar.threads import start_needed_thread
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from holdfast.own_directory import make_closed
-from holdfast_sidecar.threads import start_thread
+from holdfast_sidecar.linux.threads import start_thread
 
 logger = logging.getLogger(__name__)
 

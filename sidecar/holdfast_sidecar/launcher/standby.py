@@ -27,8 +27,8 @@ from holdfast.permit import own_child
 from holdfast.removing import unlink
 from holdfast_sidecar.launcher import handover
 from holdfast_sidecar.launcher.rank_process import Command, Process, start_cold
+from holdfast_sidecar.linux.process import die_with
 from holdfast_sidecar.records.formatting import how_it_ended
-from holdfast_sidecar.server.parent_death import die_with
 
 logger = logging.getLogger(__name__)
 

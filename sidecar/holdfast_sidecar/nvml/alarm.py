@@ -7,7 +7,7 @@ import select
 import time
 from collections.abc import Callable
 
-from holdfast_sidecar.threads import start_thread
+from holdfast_sidecar.linux.threads import start_thread
 
 REST_S = 0.02
 """After a wake: a storm of events wakes the loop fifty times a second, not a thousand times."""

@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from types import ModuleType
 
-from holdfast_sidecar import precedence
+from holdfast_sidecar.linux import priority
 from holdfast_sidecar.nvml import mouth
 from holdfast_sidecar.nvml.announcing import Announcing
 from holdfast_sidecar.nvml.board import Board
@@ -20,7 +20,7 @@ def run(board: Board, say: Mouth, every_s: float) -> None:
     """Read until killed; ends where there is no driver, or it breaks: the next child begins anew,
     with whatever library lies there by then."""
     # It has work to do each second, and nobody waits for it: ranks come first.
-    precedence.give_back()
+    priority.give_back()
     try:
         pynvml = load_binding()
     except ImportError as error:

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.snapshot_file import OWN_DIRECTORY
+from holdfast_sidecar.linux.threads import start_thread
 from holdfast_sidecar.peers.lifeline import Lifeline
 from holdfast_sidecar.peers.means import FAILURES, Means, pause_s
 from holdfast_sidecar.peers.slot_copy import Expected
 from holdfast_sidecar.peers.source import Partner, Sealed, Source, connected
 from holdfast_sidecar.peers.transfer import Partial
-from holdfast_sidecar.threads import start_thread
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ import struct
 import threading
 from pathlib import Path
 
-from holdfast_sidecar.threads import start_thread
+from holdfast_sidecar.linux.threads import start_thread
 
 log = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from holdfast_sidecar.linux.threads import NONE_LEFT, start_thread
 from holdfast_sidecar.peers.channel import Channel
 from holdfast_sidecar.peers.framing import Refused, Wire
 from holdfast_sidecar.peers.handshake import HANDSHAKE_S, Credentials, answer
-from holdfast_sidecar.threads import NONE_LEFT, start_thread
 
 log = logging.getLogger(__name__)
 

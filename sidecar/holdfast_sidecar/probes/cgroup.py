@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from holdfast_sidecar.control_groups import (
+from holdfast_sidecar.linux.cgroups import (
+    BEFORE_ANYBODY_IS_KILLED,
     Mount,
     Place,
     find_places,
     parse_mounts,
     read_counts,
+    read_memory,
 )
-from holdfast_sidecar.group_memory import BEFORE_ANYBODY_IS_KILLED, read_memory
-from holdfast_sidecar.kernel_files import read_if_any
+from holdfast_sidecar.linux.files import read_if_any
 from holdfast_sidecar.probes.pressure import parse_pressure
 from holdfast_sidecar.readings.host import Group
 

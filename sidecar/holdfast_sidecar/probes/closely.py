@@ -20,16 +20,16 @@ from holdfast_sidecar.closer_look import (
     Scrutiny,
     scrutinise,
 )
-from holdfast_sidecar.kernel_files import read_if_any
-from holdfast_sidecar.observation import RankLook
-from holdfast_sidecar.probes.process import (
+from holdfast_sidecar.linux.files import read_if_any
+from holdfast_sidecar.linux.process import (
     MOST_CHILDREN,
     MOST_THREADS,
     Process,
     descendants,
     parse_exit_status,
 )
-from holdfast_sidecar.waiting_place import Wait, Where
+from holdfast_sidecar.linux.syscalls import Wait, Where
+from holdfast_sidecar.observation import RankLook
 
 PROC = Path("/proc")
 

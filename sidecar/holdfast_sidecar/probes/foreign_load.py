@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast_sidecar.kernel_files import read_if_any
+from holdfast_sidecar.linux.files import read_if_any
 from holdfast_sidecar.probes.processors import TICKS_PER_S, Processors
 
 MOST_PROCESSES = 512

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from holdfast_sidecar.kernel_files import list_names, read_if_any
+from holdfast_sidecar.linux.files import list_names, read_if_any
 from holdfast_sidecar.readings.host import Sensor
 
 COLDEST, HOTTEST = -40.0, 200.0

@@ -9,18 +9,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast_sidecar.config.settings import HostSettings
-from holdfast_sidecar.kernel_files import KernelTrees, read_if_any, read_text
+from holdfast_sidecar.linux.files import KernelTrees, read_if_any, read_text
+from holdfast_sidecar.linux.oom import parse_oom_kills
+from holdfast_sidecar.linux.probe_runner import Patient, ProbeRunner
 from holdfast_sidecar.probes.cgroup import read_group
 from holdfast_sidecar.probes.foreign_load import ForeignLoad
 from holdfast_sidecar.probes.hardware import Hardware, HardwareProbe
 from holdfast_sidecar.probes.memory import parse_meminfo
 from holdfast_sidecar.probes.mounts import MountsProbe
-from holdfast_sidecar.probes.oom import parse_oom_kills
-from holdfast_sidecar.probes.patience import Patient
 from holdfast_sidecar.probes.pressure import read_pressures
 from holdfast_sidecar.probes.processors import parse_load, parse_stat
 from holdfast_sidecar.probes.rooms import Rooms, RoomsProbe
-from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.probes.tallies import Tallies
 from holdfast_sidecar.probes.tasks import StuckRanks, read_hung_tasks
 from holdfast_sidecar.readings.host import HostReading, Storage

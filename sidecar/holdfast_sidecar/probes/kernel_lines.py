@@ -6,8 +6,14 @@ import os
 from collections import deque
 from pathlib import Path
 
-from holdfast_sidecar.kernel_log import KMSG, LEVELS, open_log, parse_records, read_chunks
-from holdfast_sidecar.readings.kernel import KernelRecord
+from holdfast_sidecar.linux.kmsg import (
+    KMSG,
+    LEVELS,
+    KernelRecord,
+    open_log,
+    parse_records,
+    read_chunks,
+)
 
 LINES_KEPT = 2000
 

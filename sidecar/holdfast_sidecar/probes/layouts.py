@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast import page
-from holdfast_sidecar.kernel_files import read_if_any
+from holdfast_sidecar.linux.files import read_if_any
 from holdfast_sidecar.pages import RankPage
 from holdfast_sidecar.records.steps import NOWHERE, Standing
 from holdfast_sidecar.stragglers.layout import spell_groups, spell_layout

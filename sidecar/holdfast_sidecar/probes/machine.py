@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from holdfast_sidecar.probes.runner import ProbeRunner
+from holdfast_sidecar.linux.kmsg import KernelReading
+from holdfast_sidecar.linux.probe_runner import ProbeRunner
 from holdfast_sidecar.readings.fabric import FabricReading, PciReading, TcpReading
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.gpu_events import GpuEvents
 from holdfast_sidecar.readings.host import HostReading
-from holdfast_sidecar.readings.kernel import KernelReading
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.readings.network import NetworkReading
 from holdfast_sidecar.records.reports import ProbeHealth

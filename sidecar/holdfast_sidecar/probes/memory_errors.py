@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from holdfast_sidecar.kernel_files import list_names, read_if_any
+from holdfast_sidecar.linux.files import list_names, read_if_any
 from holdfast_sidecar.readings.host import MemoryErrors
 
 

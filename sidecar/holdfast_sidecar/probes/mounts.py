@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast_sidecar.control_groups import plain
-from holdfast_sidecar.kernel_files import list_names, read_if_any, read_text
+from holdfast_sidecar.linux.cgroups import plain
+from holdfast_sidecar.linux.files import list_names, read_if_any, read_text
 from holdfast_sidecar.readings.host import Storage
 
 NFS = ("nfs", "nfs4")

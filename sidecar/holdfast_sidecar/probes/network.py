@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from holdfast_sidecar.kernel_files import link_name, list_names, read_if_any, read_text
+from holdfast_sidecar.linux.files import link_name, list_names, read_if_any, read_text
 from holdfast_sidecar.probes.ethtool import read_driver_counters
 from holdfast_sidecar.readings.links import LinkLook, LinkStory
 from holdfast_sidecar.readings.network import Interface, NetworkReading

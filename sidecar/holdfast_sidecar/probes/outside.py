@@ -10,9 +10,9 @@ from pathlib import Path
 from holdfast import environment
 from holdfast.foreign_launch import find_seat, is_launcher
 from holdfast.identity import ProcessStatus, parse_stat
+from holdfast_sidecar.linux.probe_runner import ProbeRunner
+from holdfast_sidecar.linux.sockets import read_unread_bytes
 from holdfast_sidecar.outside_look import OutsideLook, OutsideRank
-from holdfast_sidecar.probes.runner import ProbeRunner
-from holdfast_sidecar.probes.sockets import read_unread_bytes
 from holdfast_sidecar.readings.gpu import GpuReading, Signal
 
 PROC = Path("/proc")

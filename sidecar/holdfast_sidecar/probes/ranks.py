@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from holdfast import page
 from holdfast.identity import ProcessStatus, parse_stat
 from holdfast_sidecar.config.redaction import redact
-from holdfast_sidecar.kernel_files import read_text
+from holdfast_sidecar.linux.files import read_text
+from holdfast_sidecar.linux.oom import OomWatch
+from holdfast_sidecar.linux.process import exit_code_of, is_back, read_is_dying
 from holdfast_sidecar.observation import ProcessLook, RankLook
 from holdfast_sidecar.pages import Pages, RankPage
-from holdfast_sidecar.probes.dying import exit_code_of, is_back, read_is_dying
-from holdfast_sidecar.probes.oom import OomWatch
 
 PROC = Path("/proc")
 

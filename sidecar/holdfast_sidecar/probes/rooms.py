@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast_sidecar.probes.patience import Patient, SilentError
+from holdfast_sidecar.linux.probe_runner import Patient, SilentError
 from holdfast_sidecar.readings.host import Room
 
 DEADLINE_S = 0.25

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast_sidecar.kernel_files import read_if_any
+from holdfast_sidecar.linux.files import read_if_any
 from holdfast_sidecar.readings.host import Stuck
 
 

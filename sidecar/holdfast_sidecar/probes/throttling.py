@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast_sidecar.control_groups import Place, find_places, parse_mounts, read_counts
-from holdfast_sidecar.kernel_files import read_if_any
+from holdfast_sidecar.linux.cgroups import Place, find_places, parse_mounts, read_counts
+from holdfast_sidecar.linux.files import read_if_any
 from holdfast_sidecar.probes.cgroup import find_quota, parse_throttled
 
 EVERY_S = 1.0

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.kernel_events import KernelEvents
+from holdfast_sidecar.linux.kmsg import KernelReading
 from holdfast_sidecar.readings.fabric import FabricReading, PciReading, TcpReading
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.gpu_events import GpuEvents
 from holdfast_sidecar.readings.host import HostReading
-from holdfast_sidecar.readings.kernel import KernelReading
 from holdfast_sidecar.readings.network import NetworkReading
 from holdfast_sidecar.readings.round_trips import RoundTrips
 from holdfast_sidecar.readings.xids import XidReading

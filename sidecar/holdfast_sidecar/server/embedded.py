@@ -27,8 +27,8 @@ from holdfast.removing import rmdir, unlink
 from holdfast_sidecar.config.paths import TAKES_NOTHING
 from holdfast_sidecar.config.settings import BadInput, RedisSettings
 from holdfast_sidecar.coordination.connection import connect
+from holdfast_sidecar.linux.process import die_with
 from holdfast_sidecar.server.binary import ServerBinary, find_binary
-from holdfast_sidecar.server.parent_death import die_with
 
 SOCKET = "redis.sock"
 PASSWORD = "password"  # noqa: S105 - a file's name

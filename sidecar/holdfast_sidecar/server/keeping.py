@@ -14,9 +14,9 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from holdfast_sidecar.config.settings import RedisSettings
+from holdfast_sidecar.linux.threads import MORE_THREADS, NONE_LEFT, start_patiently
 from holdfast_sidecar.records.formatting import how_it_ended
 from holdfast_sidecar.server.embedded import EmbeddedServer
-from holdfast_sidecar.threads import MORE_THREADS, NONE_LEFT, start_patiently
 
 logger = logging.getLogger(__name__)
 

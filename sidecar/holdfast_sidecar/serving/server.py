@@ -17,6 +17,7 @@ from typing import Any
 
 from holdfast_sidecar.config.addresses import parse_listen
 from holdfast_sidecar.config.settings import BadInput
+from holdfast_sidecar.linux.threads import start_needed_thread
 from holdfast_sidecar.serving.compression import LEAST_BYTES, accepts_gzip, compress
 from holdfast_sidecar.serving.limits import (
     MOST_CALLERS,
@@ -28,7 +29,6 @@ from holdfast_sidecar.serving.limits import (
 )
 from holdfast_sidecar.serving.protection import Protection
 from holdfast_sidecar.serving.route import Answer, Request
-from holdfast_sidecar.threads import start_needed_thread
 
 logger = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.snapshot_file import HEADER_SIZE, SlotHeader, Word, open_slot_file, parse_header
+from holdfast_sidecar.linux.threads import start_thread
 from holdfast_sidecar.snapshots.slot_files import SlotFile
-from holdfast_sidecar.threads import start_thread
 
 log = logging.getLogger(__name__)
 

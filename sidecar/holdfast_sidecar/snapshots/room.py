@@ -6,16 +6,17 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast_sidecar.control_groups import find_places, parse_mounts
 from holdfast_sidecar.decisions.memory import Margin, Room
-from holdfast_sidecar.group_memory import (
+from holdfast_sidecar.linux.cgroups import (
     AT_ONCE,
     BEFORE_ANYBODY_IS_KILLED,
     GivenBack,
     GroupMemory,
+    find_places,
+    parse_mounts,
     read_memory,
 )
-from holdfast_sidecar.kernel_files import read_if_any
+from holdfast_sidecar.linux.files import read_if_any
 from holdfast_sidecar.snapshots.slot_memory import SlotMemory
 
 

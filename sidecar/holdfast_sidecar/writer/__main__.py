@@ -13,13 +13,13 @@ import sys
 import threading
 from io import FileIO
 
-from holdfast_sidecar import precedence
 from holdfast_sidecar.desk.questions import Errand, read_question
+from holdfast_sidecar.linux import priority
+from holdfast_sidecar.linux.priority import Session
+from holdfast_sidecar.linux.process import die_with
 from holdfast_sidecar.records.codec import decode
-from holdfast_sidecar.server.parent_death import die_with
 from holdfast_sidecar.writer.answering import Answering
 from holdfast_sidecar.writer.lane import Lane
-from holdfast_sidecar.writer.meekness import Session
 from holdfast_sidecar.writer.mouth import Mouth
 
 IDLE_S = 60.0
@@ -40,7 +40,7 @@ def main() -> int:
         print("the writer is started by a sidecar, which tells it what for", file=sys.stderr)
         return 2
     die_with(errand.asker_pid)
-    precedence.give_back()
+    priority.give_back()
     answering = Answering(errand.job, errand.settings)
     threading.excepthook = _end_with_it
     session = Session()

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from holdfast_sidecar.desk.questions import Question, Reply, spell_answer
-from holdfast_sidecar.threads import start_thread
-from holdfast_sidecar.writer.meekness import Session, be_meek
+from holdfast_sidecar.linux.priority import Session, be_meek
+from holdfast_sidecar.linux.threads import start_thread
 from holdfast_sidecar.writer.mouth import Mouth
 
 log = logging.getLogger(__name__)

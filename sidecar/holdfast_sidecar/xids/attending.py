@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from holdfast_sidecar.gpus.recovery import NOTHING
+from holdfast_sidecar.linux.kmsg import KernelReading
 from holdfast_sidecar.readings.gpu import GpuReading
-from holdfast_sidecar.readings.kernel import KernelReading
 from holdfast_sidecar.readings.xids import Known, XidReading
 from holdfast_sidecar.xids.around import Around
 from holdfast_sidecar.xids.belonging import of_these_gpus

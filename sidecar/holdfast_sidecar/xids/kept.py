@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.own_directory import make_closed
-from holdfast_sidecar.kernel_files import read_if_any
+from holdfast_sidecar.linux.files import read_if_any
 from holdfast_sidecar.records.findings import Remedy
 from holdfast_sidecar.xids.history import History, Mark
 from holdfast_sidecar.xids.occurrence import Occurrence

@@ -11,9 +11,9 @@ import pytest
 from tests.servers import Server
 
 from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.linux.process import die_with
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.server.parent_death import die_with
 from holdfast_sidecar.shared_settings import check_settings_shared
 
 NODE = """

@@ -16,7 +16,7 @@ from tests.integration.dashboards.catalogue_data import STEP_S, openmetrics
 from tests.servers import free_port, required, wait_until
 from tests.unit.dashboards.boards import UIDS, Json, as_promql, load, panels, questions
 
-from holdfast_sidecar.server.parent_death import die_with
+from holdfast_sidecar.linux.process import die_with
 
 pytestmark = pytest.mark.prometheus
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from holdfast_sidecar.config.settings import HostSettings
-from holdfast_sidecar.control_groups import Place, find_places, parse_mounts
 from holdfast_sidecar.detectors.host import find_host_troubles
+from holdfast_sidecar.linux.cgroups import Place, find_places, parse_mounts
 from holdfast_sidecar.probes.host import HostProbe
 from holdfast_sidecar.probes.ranks import parse_turns
 from holdfast_sidecar.probes.throttling import ThrottlingProbe

@@ -22,9 +22,9 @@ from tests.unit.detectors.scene import look
 from holdfast_sidecar.closer_look import RESTED_LOOKS, Scrutiny
 from holdfast_sidecar.detectors.immobility import proof_of_standing
 from holdfast_sidecar.detectors.loader import LoaderState, judge_loader
+from holdfast_sidecar.linux.syscalls import MACHINE, Where
 from holdfast_sidecar.observation import RankLook
 from holdfast_sidecar.probes.closely import CloserProbe
-from holdfast_sidecar.waiting_place import MACHINE, Where
 
 pytestmark = pytest.mark.skipif(
     platform.machine() != MACHINE, reason="the numbers of system calls are those of x86-64"

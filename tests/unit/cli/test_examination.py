@@ -26,7 +26,7 @@ from holdfast_sidecar.examination import (
 )
 from holdfast_sidecar.examination.check import Check
 from holdfast_sidecar.job_record import JobRecord
-from holdfast_sidecar.kernel_files import KernelTrees
+from holdfast_sidecar.linux.files import KernelTrees
 from holdfast_sidecar.records.codec import encode
 
 

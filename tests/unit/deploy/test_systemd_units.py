@@ -17,7 +17,7 @@ from tests.unit.deploy.manifests import DEPLOY
 from holdfast_sidecar.config.settings import PolicySettings
 from holdfast_sidecar.decisions.beginning import EXIT_BAD_INPUT
 from holdfast_sidecar.decisions.restart import EXIT_DO_NOT_REQUEUE, EXIT_REQUEUE
-from holdfast_sidecar.precedence import NICENESS
+from holdfast_sidecar.linux.priority import NICENESS
 from holdfast_sidecar.staying import WRITING
 
 FOLDER = DEPLOY / "systemd"

@@ -16,9 +16,9 @@ from holdfast.page import (
     pack_busy,
 )
 from holdfast_sidecar.closer_look import RESTED_LOOKS, Child, CloserLook, Scrutiny, scrutinise
+from holdfast_sidecar.linux.syscalls import Wait, Where
 from holdfast_sidecar.observation import PeerRank, ProcessLook, RankHistory, RankLook, Ranks, follow
 from holdfast_sidecar.records.clock import Moment
-from holdfast_sidecar.waiting_place import Wait, Where
 
 
 def identity(rank: int = 0, world_size: int = 2, attempt: int = 0) -> Identity:

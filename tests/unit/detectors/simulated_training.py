@@ -19,11 +19,11 @@ from holdfast_sidecar.attention import Attention
 from holdfast_sidecar.closer_look import Child, CloserLook, Scrutiny, scrutinise
 from holdfast_sidecar.config.settings import StallSettings
 from holdfast_sidecar.detectors.stall import due_in_s, find_stalls, is_suspicious, suspects
+from holdfast_sidecar.linux.syscalls import Wait, Where
 from holdfast_sidecar.observation import ProcessLook, RankLook, Ranks
 from holdfast_sidecar.probes.closely import mark_of
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.findings import Finding
-from holdfast_sidecar.waiting_place import Wait, Where
 
 TICK_S = 0.5
 CLOSER_LOOK_S = 0.1

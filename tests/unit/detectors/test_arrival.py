@@ -18,10 +18,10 @@ from holdfast_sidecar.detectors.arrival import (
     settle,
 )
 from holdfast_sidecar.detectors.stall import find_stalls
+from holdfast_sidecar.linux.syscalls import Wait, Where
 from holdfast_sidecar.observation import PeerRank, RankHistory, Ranks
 from holdfast_sidecar.records.collectives import RankTrace
 from holdfast_sidecar.records.findings import Finding, Kind
-from holdfast_sidecar.waiting_place import Wait, Where
 
 SETTINGS = StallSettings()
 LIMITED = StallSettings(act_after_s=120.0)

@@ -17,8 +17,8 @@ from holdfast_sidecar.closer_look import Child
 from holdfast_sidecar.config.settings import StallSettings
 from holdfast_sidecar.detectors.arrival import judge_collectives, note_rest, settle
 from holdfast_sidecar.detectors.stall import find_stalls
+from holdfast_sidecar.linux.syscalls import Wait, Where
 from holdfast_sidecar.records.findings import Finding, Kind
-from holdfast_sidecar.waiting_place import Wait, Where
 
 SETTINGS = StallSettings()
 LASTS_S = 4 * 3600.0

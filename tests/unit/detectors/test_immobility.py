@@ -9,7 +9,7 @@ from tests.unit.detectors.scene import child, closer, history, look, ranks, scru
 
 from holdfast_sidecar.closer_look import RESTED_LOOKS, CloserLook, Scrutiny, scrutinise
 from holdfast_sidecar.detectors.immobility import proof_for, proof_of_standing
-from holdfast_sidecar.waiting_place import Wait, Where
+from holdfast_sidecar.linux.syscalls import Wait, Where
 
 PATIENCE_S = 120.0
 UPLOADER = "thread uploader waits for network"

@@ -27,9 +27,9 @@ from holdfast_sidecar.detectors.stall import (
     stood_since_s,
     suspects,
 )
+from holdfast_sidecar.linux.syscalls import Wait, Where
 from holdfast_sidecar.observation import PeerRank, RankHistory, Ranks
 from holdfast_sidecar.records.findings import Finding, Kind
-from holdfast_sidecar.waiting_place import Wait, Where
 
 SETTINGS = StallSettings()
 LIMITED = StallSettings(act_after_s=120.0, data_stall_timeout_s=600.0)

@@ -31,6 +31,8 @@ from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.gpus.processes import Company
 from holdfast_sidecar.gpus.watch import GpuWatch
 from holdfast_sidecar.job_record import read_record
+from holdfast_sidecar.linux.kmsg import KernelLog, KernelReading, KernelRecord
+from holdfast_sidecar.linux.probe_runner import ProbeRunner
 from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.loop import Loop
 from holdfast_sidecar.pages import Pages
@@ -40,11 +42,9 @@ from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.probes.launcher import LauncherWatch
 from holdfast_sidecar.probes.machine import MachineProbes
 from holdfast_sidecar.probes.ranks import RanksProbe
-from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading
 from holdfast_sidecar.readings.gpu_events import GpuEvents
 from holdfast_sidecar.readings.host import HostReading
-from holdfast_sidecar.readings.kernel import KernelReading, KernelRecord
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.readings.network import NetworkReading
 from holdfast_sidecar.records.checkpoint import SnapshotReport
@@ -53,7 +53,6 @@ from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.plan import Incident, Plan
 from holdfast_sidecar.records.reports import NodeReport, RankReport
 from holdfast_sidecar.xids.event import XidEvent
-from holdfast_sidecar.xids.watch import KernelLog
 
 HOST = HostReading({}, 2, 0.1, 100, 90, 0, 0.0)
 

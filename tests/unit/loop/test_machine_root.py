@@ -12,7 +12,7 @@ from holdfast_sidecar.assembly import assemble
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import PathSettings, Settings
 from holdfast_sidecar.first_look import Site
-from holdfast_sidecar.probes import oom
+from holdfast_sidecar.linux import oom
 
 
 def test_the_kernel_s_log_is_that_of_the_machine_that_is_meant(

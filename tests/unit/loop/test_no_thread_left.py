@@ -14,7 +14,6 @@ from unittest.mock import Mock
 import pytest
 
 from holdfast_sidecar import fence as fence_module
-from holdfast_sidecar import threads
 from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import BadInput
@@ -26,12 +25,13 @@ from holdfast_sidecar.launcher import attempt_store
 from holdfast_sidecar.launcher.plan_watch import PlanWatch
 from holdfast_sidecar.launcher.reporting import Reporter
 from holdfast_sidecar.launcher.sidecar_process import SidecarProcess
+from holdfast_sidecar.linux import threads
+from holdfast_sidecar.linux.probe_runner import Patient, SilentError
 from holdfast_sidecar.nvml.alarm import Alarm
 from holdfast_sidecar.peers import server as server_module
 from holdfast_sidecar.peers.hosting import Hosting
 from holdfast_sidecar.peers.server import PeerServer
 from holdfast_sidecar.peers.tally import Tally
-from holdfast_sidecar.probes.patience import Patient, SilentError
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import AgentReport
 from holdfast_sidecar.server.embedded import EmbeddedServer

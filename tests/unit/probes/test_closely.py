@@ -13,11 +13,11 @@ from tests.unit.detectors.scene import look
 
 from holdfast_sidecar.closer_look import RESTED_LOOKS, Scrutiny
 from holdfast_sidecar.detectors.immobility import proof_of_standing
+from holdfast_sidecar.linux import process
+from holdfast_sidecar.linux.process import Process
+from holdfast_sidecar.linux.syscalls import Wait, Where
 from holdfast_sidecar.observation import RankLook
-from holdfast_sidecar.probes import process
 from holdfast_sidecar.probes.closely import CloserProbe
-from holdfast_sidecar.probes.process import Process
-from holdfast_sidecar.waiting_place import Wait, Where
 
 PID = 1000
 LOCKED = "202 0x7f00 0x189 0x0 0x0 0x0 0xffffffff 0x7ffe10 0x7f5d20\n"

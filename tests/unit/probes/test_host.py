@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.kernel_files import KernelTrees
+from holdfast_sidecar.linux.files import KernelTrees
+from holdfast_sidecar.linux.oom import parse_oom_kills
 from holdfast_sidecar.probes.host import HostProbe
 from holdfast_sidecar.probes.memory import Memory, parse_meminfo
 from holdfast_sidecar.probes.memory_errors import read_memory_errors
-from holdfast_sidecar.probes.oom import parse_oom_kills
 from holdfast_sidecar.probes.pressure import parse_pressure, read_pressures
 from holdfast_sidecar.probes.processors import parse_stat
 from holdfast_sidecar.readings.host import MemoryErrors

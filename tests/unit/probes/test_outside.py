@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast_sidecar.linux.sockets import parse_unread, read_unread_bytes
 from holdfast_sidecar.outside_look import OutsideRank
 from holdfast_sidecar.probes.outside import (
     OutsideProbe,
@@ -22,7 +23,6 @@ from holdfast_sidecar.probes.outside import (
     parse_io,
     read_status,
 )
-from holdfast_sidecar.probes.sockets import parse_unread, read_unread_bytes
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading, GpuUser, Signal
 
 TABLE = """  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt uid out inode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast_sidecar.boot import read_boot
+from holdfast_sidecar.linux.files import read_boot
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.plan import Quarantine
 from holdfast_sidecar.records.reports import NodeReport

@@ -104,7 +104,7 @@ def test_only_five_places_catch_every_exception() -> None:
         "sidecar/holdfast_sidecar/actions/runner.py",
         "sidecar/holdfast_sidecar/coordination/exchange_guard.py",
         "sidecar/holdfast_sidecar/loop.py",
-        "sidecar/holdfast_sidecar/probes/runner.py",
+        "sidecar/holdfast_sidecar/linux/probe_runner.py",
     }
     assert len(catching) == len(set(catching)), catching
 

@@ -10,8 +10,8 @@ import pytest
 from tests.unit.detectors.scene import history, look
 
 from holdfast_sidecar.detectors.xids import find_gpu_faults
+from holdfast_sidecar.linux.kmsg import KernelReading, KernelRecord
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading, GpuUser, Signal
-from holdfast_sidecar.readings.kernel import KernelReading, KernelRecord
 from holdfast_sidecar.readings.xids import XidReading
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.findings import Finding, Kind, Remedy

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from tests.unit.xids.real_lines import NOT_OURS, REAL_LINES
 
+from holdfast_sidecar.linux.kmsg import URGENT, WANTED
 from holdfast_sidecar.xids.lines import normal_pci, parse_line, parse_place
 from holdfast_sidecar.xids.nvlink import parse_link_error
-from holdfast_sidecar.xids.watch import URGENT, WANTED
 
 
 @pytest.mark.parametrize(("source", "text", "said"), REAL_LINES)

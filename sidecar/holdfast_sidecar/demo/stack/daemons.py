@@ -15,7 +15,7 @@ from http.client import HTTPException
 from pathlib import Path
 
 from holdfast_sidecar.demo.stopped import DemonstrationStopped
-from holdfast_sidecar.server.parent_death import die_with
+from holdfast_sidecar.linux.process import die_with
 
 READY_S = 20.0
 """Measured: ready within half a second; the rest is for a machine under load."""

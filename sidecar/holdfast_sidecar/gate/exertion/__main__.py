@@ -14,10 +14,10 @@ from pathlib import Path
 
 from holdfast.ending_processes import signal_child
 from holdfast.permit import own_child
-from holdfast_sidecar import precedence
 from holdfast_sidecar.gate.errand import Errand, Result
+from holdfast_sidecar.linux import priority
+from holdfast_sidecar.linux.process import die_with
 from holdfast_sidecar.records.codec import decode, encode
-from holdfast_sidecar.server.parent_death import die_with
 
 Worker = subprocess.Popen[str]
 
@@ -32,7 +32,7 @@ def main() -> int:
         print("this is started by a sidecar, which tells it what for", file=sys.stderr)
         return 2
     die_with(errand.asker_pid)
-    precedence.give_back()
+    priority.give_back()
     with tempfile.TemporaryDirectory(prefix="holdfast-test-") as folder:
         workers = [_start(errand, rank, Path(folder)) for rank in range(errand.devices)]
         print(encode(gather(errand, workers, Path(folder))), flush=True)

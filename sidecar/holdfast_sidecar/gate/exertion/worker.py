@@ -16,8 +16,8 @@ from holdfast_sidecar.gate.exertion.all_reduce import sum_over_ranks
 from holdfast_sidecar.gate.exertion.matmul import multiply
 from holdfast_sidecar.gate.exertion.memory import fill_memory
 from holdfast_sidecar.gate.exertion.trial import Trial
+from holdfast_sidecar.linux.process import die_with
 from holdfast_sidecar.records.codec import encode
-from holdfast_sidecar.server.parent_death import die_with
 
 OF_DEVICE = ("CUDA error", "cuBLAS", "CUBLAS", "unhandled cuda error")
 """In the driver's and the libraries' own errors, as torch hands them on; the last one is NCCL's.

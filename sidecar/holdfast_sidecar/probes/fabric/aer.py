@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast_sidecar.kernel_files import names_in, read_if_any
-from holdfast_sidecar.probes.runner import PartlyReadError
+from holdfast_sidecar.linux.files import names_in, read_if_any
+from holdfast_sidecar.linux.probe_runner import PartlyReadError
 from holdfast_sidecar.readings.fabric import PciDevice, PciReading
 from holdfast_sidecar.readings.trail import Trail
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from holdfast_sidecar.kept_files import KeptFiles
-from holdfast_sidecar.kernel_files import list_names, read_text
+from holdfast_sidecar.linux.files import KeptFiles, list_names, read_text
 from holdfast_sidecar.probes.fabric.counters import parse_counter
 
 _STATE = re.compile(r"\s*(\d+)\s*:")

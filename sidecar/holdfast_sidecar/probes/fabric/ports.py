@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from holdfast_sidecar.kept_files import KeptFiles
-from holdfast_sidecar.kernel_files import link_name, names_in, read_if_any
+from holdfast_sidecar.linux.files import KeptFiles, link_name, names_in, read_if_any
+from holdfast_sidecar.linux.probe_runner import PartlyReadError
 from holdfast_sidecar.probes.fabric import port_files
 from holdfast_sidecar.probes.fabric.counters import (
     COUNTERS,
@@ -20,7 +20,6 @@ from holdfast_sidecar.probes.fabric.counters import (
     HW_COUNTERS,
 )
 from holdfast_sidecar.probes.fabric.selection import Selection
-from holdfast_sidecar.probes.runner import PartlyReadError
 from holdfast_sidecar.readings.fabric import Device, FabricReading, Port
 from holdfast_sidecar.readings.links import LinkLook, LinkStory
 from holdfast_sidecar.readings.trail import Trail

@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast_sidecar.kernel_files import read_if_any
-from holdfast_sidecar.probes.fabric.inet_diag import Connection, read_connections
-from holdfast_sidecar.probes.sockets import read_socket_inodes
+from holdfast_sidecar.linux.files import read_if_any
+from holdfast_sidecar.linux.sockets import Connection, read_connections, read_socket_inodes
 from holdfast_sidecar.readings.fabric import TcpReading
 
 EVERY_S = 10.0

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from holdfast_sidecar.demo.fake_sysfs import GPU_CLASS, FakeSysfs, build_fabric, write_in_place
+from holdfast_sidecar.linux.probe_runner import PartlyReadError, ProbeRunner
 from holdfast_sidecar.probes.fabric.aer import PciProbe, kind_of, parse_errors
-from holdfast_sidecar.probes.runner import PartlyReadError, ProbeRunner
 
 
 @pytest.fixture

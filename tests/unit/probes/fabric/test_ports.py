@@ -10,11 +10,11 @@ import pytest
 
 from holdfast_sidecar.config.settings import FabricSettings
 from holdfast_sidecar.demo.fake_sysfs import ACTIVE, DOWN, FakeSysfs, build_fabric, write_in_place
+from holdfast_sidecar.linux.probe_runner import ProbeRunner
 from holdfast_sidecar.probes.fabric.counters import parse_counter
 from holdfast_sidecar.probes.fabric.port_files import parse_lifespan_s, parse_rate, parse_state
 from holdfast_sidecar.probes.fabric.ports import COUNTERS_EVERY_S, FabricProbe
 from holdfast_sidecar.probes.fabric.selection import Selection
-from holdfast_sidecar.probes.runner import ProbeRunner
 from holdfast_sidecar.readings.fabric import FabricReading
 
 

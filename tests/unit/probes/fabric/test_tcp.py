@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.probes.fabric.inet_diag import (
+from holdfast_sidecar.linux.sockets import (
     Connection,
     Unanswered,
     parse_connections,

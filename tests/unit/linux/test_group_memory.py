@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.control_groups import Place, find_places, parse_mounts
-from holdfast_sidecar.group_memory import (
+from holdfast_sidecar.linux.cgroups import (
     AT_ONCE,
     BEFORE_ANYBODY_IS_KILLED,
     GroupMemory,
+    Place,
+    find_places,
+    parse_mounts,
     read_memory,
 )
 

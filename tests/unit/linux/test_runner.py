@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from holdfast_sidecar.probes.runner import PartlyReadError, ProbeRunner
+from holdfast_sidecar.linux.probe_runner import PartlyReadError, ProbeRunner
 
 
 @dataclass

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.hooks.test_identity import KILLED_4_GIB, TRAINING
 
 from holdfast.identity import parse_stat
-from holdfast_sidecar.probes.dying import exit_code_of, is_back, read_is_dying
+from holdfast_sidecar.linux.process import exit_code_of, is_back, read_is_dying
 
 PID = 22229
 

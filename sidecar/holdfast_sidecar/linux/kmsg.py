@@ -1,7 +1,7 @@
-"""Follows the kernel's log in a thread of its own: the one reader that serves every detector.
+"""The kernel's log, /dev/kmsg: opened, read without waiting, taken apart.
 
-It hands on whole records that begin like something somebody here understands; what they mean is
-for whoever understands them. An XID wakes the loop at once.
+Who reads it when is the readers' affair: one follows it, one looks when a rank has died, one copies
+what is there.
 """
 
 from __future__ import annotations
@@ -12,13 +12,97 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from holdfast_sidecar.kernel_log import KMSG, open_log, parse_records, read_chunks
-from holdfast_sidecar.readings.kernel import KernelReading, KernelRecord
-from holdfast_sidecar.threads import NONE_LEFT, start_thread
+from holdfast_sidecar.linux.threads import NONE_LEFT, start_thread
+
+# What the kernel logged since the tick before.
+
+
+@dataclass(frozen=True)
+class KernelRecord:
+    """One record of the kernel's log."""
+
+    sequence: int
+    """The kernel's own number; counts up, and begins again with each boot."""
+    level: int
+    """0 (emergency) to 7 (debug)."""
+    at_s: float
+    """The kernel's clock: seconds since it started."""
+    text: str
+    at_unix_s: float = 0.0
+    """When it was logged, by this node's wall clock."""
+    is_backlog: bool = False
+    """It was there before this sidecar began to read."""
+
+
+@dataclass(frozen=True)
+class KernelReading:
+    """Records that somebody here understands (`xids.watch.WANTED`), oldest first."""
+
+    records: tuple[KernelRecord, ...] = ()
+    missed: int = 0
+    """Records that were overwritten before they were read, or too many at once; since the start."""
+
+
+KMSG = Path("/dev/kmsg")
+
+LEVELS = ("emergency", "alert", "critical", "error", "warning", "notice", "info", "debug")
+
+RECORD_BYTES = 8192
+"""The kernel hands out whole records only, and says EINVAL where one does not fit."""
+
+
+def open_log(path: Path = KMSG) -> int:
+    """A descriptor at the oldest record, which never waits. Raises OSError."""
+    return os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def read_chunks(descriptor: int) -> Iterator[bytes | None]:
+    """What is there now, a record at a time; None where some were overwritten before they were
+    read, and the next one comes. Only a file in the log's place has an end, which is an empty
+    chunk. Raises OSError."""
+    chunk: bytes | None = None
+    while chunk != b"":
+        try:
+            chunk = os.read(descriptor, RECORD_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            if error.errno != errno.EPIPE:
+                raise
+            chunk = None
+        yield chunk
+
+
+def parse_records(chunk: bytes) -> Iterator[KernelRecord]:
+    """Whole records; what describes their devices (lines that begin with a space) is left out."""
+    for line in chunk.decode(errors="replace").split("\n"):
+        record = None if line.startswith(" ") else parse_record(line)
+        if record is not None:
+            yield record
+
+
+def parse_record(line: str) -> KernelRecord | None:
+    """The first line of a record; None for garbage."""
+    prefix, found, text = line.partition(";")
+    fields = prefix.split(",")
+    if not found or len(fields) < 3 or not _are_numbers(fields[:3]):
+        return None
+    level, sequence, at_us = (int(field) for field in fields[:3])
+    return KernelRecord(sequence, level % len(LEVELS), at_us / 1e6, text)
+
+
+def _are_numbers(fields: list[str]) -> bool:
+    return all(field.isascii() and field.isdecimal() for field in fields)
+
+
+# Follows the kernel's log in a thread of its own: the one reader that serves every detector.
+#
+# It hands on whole records that begin like something somebody here understands; what they mean is
+# for whoever understands them. An XID wakes the loop at once.
 
 WANTED = (
     "NVRM: ",

@@ -13,9 +13,9 @@ from holdfast_sidecar.assembly import assemble
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.first_look import Site
+from holdfast_sidecar.linux.probe_runner import Patient, SilentError
 from holdfast_sidecar.nvml.probe import GpuProbe
 from holdfast_sidecar.probes import hardware, rooms
-from holdfast_sidecar.probes.patience import Patient, SilentError
 
 
 @dataclass

@@ -7,17 +7,20 @@ holds open: one whose server is away would never answer, and it is for that we a
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from holdfast_sidecar.kernel_files import read_if_any
-from holdfast_sidecar.probes.unix_peers import read_peer
-from holdfast_sidecar.waiting_place import (
+from holdfast.identity import ProcessStatus, parse_stat, read_status
+from holdfast_sidecar.linux.files import read_if_any, read_text
+from holdfast_sidecar.linux.sockets import read_peer
+from holdfast_sidecar.linux.syscalls import (
     DRIVERS,
     GPU_FILES,
     IN_A_FREEZER,
@@ -261,3 +264,112 @@ def _numbers(directory: Path) -> list[int]:
         return sorted(int(entry.name) for entry in directory.iterdir())
     except OSError:
         return []
+
+
+# Whether a process ends, before the kernel has cleared it away, and how it ends.
+#
+# The kernel says so of every thread from the moment at which nothing can keep it from ending; what
+# waits for processes (wait, pidfd, sockets) is told only after all their memory has been freed.
+
+
+def read_is_dying(directory: str, status: ProcessStatus) -> bool:
+    """Whether all threads of this process (/proc/PID) end; `status` is that of its first one.
+
+    The first one alone does not tell: it may leave the others behind (pthread_exit), and goes when
+    another one replaces the program (exec). That one then takes the first one's place, and is not
+    found in its own any more, so the first place is looked at again in the end.
+    """
+    return status.is_ending and all(
+        thread is None or thread.is_ending or thread.is_killed
+        for thread in (*_read_threads(directory), _read_thread(f"{directory}/stat"))
+    )
+
+
+def is_back(status: ProcessStatus) -> bool:
+    """Whether a process whose end was just told runs all the same: some kernels tell of the end of
+    the first thread when another one replaces the program."""
+    return not status.is_ending and status.state not in ("Z", "X")
+
+
+def exit_code_of(wait_status: int) -> int:
+    """As `os.waitstatus_to_exitcode`, of a process that is not yet waited for."""
+    signal = wait_status & 0x7F
+    return -signal if signal else wait_status >> 8 & 0xFF
+
+
+def _read_threads(directory: str) -> list[ProcessStatus | None]:
+    try:
+        threads = os.listdir(f"{directory}/task")  # noqa: PTH208 - names are wanted, not paths
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    others = (thread for thread in threads if thread != directory.rpartition("/")[2])
+    return [_read_thread(f"{directory}/task/{thread}/stat") for thread in others]
+
+
+def _read_thread(file: str) -> ProcessStatus | None:
+    try:
+        return parse_stat(read_text(file))
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+
+
+# Python's resource trackers among a rank's processes: they remove what the others leave behind.
+#
+# A tracker unlinks the semaphores and shared memory of multiprocessing once its last client is
+# gone, and then ends by itself. Killed together with its clients it can't, and they stay in
+# /dev/shm for ever.
+
+PATIENCE_S = 1.0
+"""A tracker whose clients are gone is done within milliseconds; on a busy machine in tens."""
+
+LOOK_S = 0.005
+
+MARK = b"multiprocessing.resource_tracker"
+
+
+def is_tracker(pid: int, proc: Path = Path("/proc")) -> bool:
+    """Whether this process is a resource tracker."""
+    try:
+        return MARK in (proc / str(pid) / "cmdline").read_bytes()
+    except OSError:
+        return False
+
+
+def sessions_of(leaders: Iterable[int], proc: Path = Path("/proc")) -> list[int]:
+    """Living processes of the sessions that these processes lead or led."""
+    wanted = set(leaders)
+    pids = [int(name) for name in os.listdir(proc) if name.isdecimal()]  # noqa: PTH208
+    statuses = ((pid, read_status(pid, proc)) for pid in pids)
+    return [
+        pid
+        for pid, status in statuses
+        if status is not None and status.session in wanted and status.state not in ("Z", "X")
+    ]
+
+
+def wait_for_trackers(pids: Iterable[int], patience_s: float = PATIENCE_S) -> None:
+    """Wait until these trackers have ended; not longer than the patience."""
+    until = time.monotonic() + patience_s
+    waiting = list(pids)
+    while waiting and time.monotonic() < until:
+        time.sleep(LOOK_S)
+        waiting = [pid for pid in waiting if is_tracker(pid)]
+
+
+# Making a child die with its parent, however the parent dies.
+
+PR_SET_PDEATHSIG = 1
+
+_libc = ctypes.CDLL(None, use_errno=True)
+"""Loaded before any fork: the child may not load libraries between fork and exec."""
+
+
+def die_with(parent_pid: int) -> None:
+    """Run in the child before exec: SIGKILL when the thread that forked us ends.
+
+    A parent that died before the request is noticed by looking again. SIGKILL, since a stopped
+    server would not heed SIGTERM, and it has nothing to save.
+    """
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent_pid:
+        os._exit(1)

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.kernel_log import KMSG
-from holdfast_sidecar.readings.kernel import KernelRecord
-from holdfast_sidecar.xids.watch import (
+from holdfast_sidecar.linux.kmsg import (
+    KMSG,
     MOST_WAITING,
     KernelLog,
     KernelLogBlind,
+    KernelRecord,
     why_blind,
 )
 

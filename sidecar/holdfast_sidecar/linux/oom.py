@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from holdfast_sidecar.control_groups import Mount, find_places, parse_mounts
-from holdfast_sidecar.kernel_files import read_if_any
-from holdfast_sidecar.kernel_log import KMSG, open_log, parse_records, read_chunks
+from holdfast_sidecar.linux.cgroups import Mount, find_places, parse_mounts
+from holdfast_sidecar.linux.files import read_if_any
+from holdfast_sidecar.linux.kmsg import KMSG, open_log, parse_records, read_chunks
 
 KILLED = re.compile(r"Killed process (\d+) \(")
 """In both of the kernel's sentences: "Out of memory: …" and "Memory cgroup out of memory: …"."""

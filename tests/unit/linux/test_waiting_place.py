@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from holdfast_sidecar.waiting_place import (
+from holdfast_sidecar.linux.syscalls import (
     Call,
     Where,
     ends_by_itself_s,

@@ -4,7 +4,7 @@ import os
 import socket
 import struct
 
-from holdfast_sidecar.probes.unix_peers import parse_peer, read_peer
+from holdfast_sidecar.linux.sockets import parse_peer, read_peer
 
 
 def inode(one: socket.socket) -> int:

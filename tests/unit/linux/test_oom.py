@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.control_groups import parse_mounts
-from holdfast_sidecar.kernel_log import parse_records
-from holdfast_sidecar.probes.oom import (
+from holdfast_sidecar.linux.cgroups import parse_mounts
+from holdfast_sidecar.linux.kmsg import parse_records
+from holdfast_sidecar.linux.oom import (
     INITIAL_NAMESPACE,
     KernelLog,
     OomWatch,

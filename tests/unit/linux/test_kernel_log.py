@@ -8,8 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.kernel_log import open_log, parse_record, parse_records, read_chunks
-from holdfast_sidecar.readings.kernel import KernelRecord
+from holdfast_sidecar.linux.kmsg import (
+    KernelRecord,
+    open_log,
+    parse_record,
+    parse_records,
+    read_chunks,
+)
 
 
 def test_a_record_is_taken_apart() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.kept_files import KeptFiles
+from holdfast_sidecar.linux.files import KeptFiles
 
 
 @pytest.fixture
