@@ -20,10 +20,10 @@ import pytest
 import redis
 
 from holdfast_sidecar.config.settings import BadInput, RedisSettings
-from holdfast_sidecar.coordination.connection import connect, open_store
-from holdfast_sidecar.coordination.redis_store import RedisStore
 from holdfast_sidecar.linux.process import die_with
-from holdfast_sidecar.server.binary import find_binary
+from holdfast_sidecar.store.connection import connect, open_store
+from holdfast_sidecar.store.embedded import find_binary
+from holdfast_sidecar.store.redis_store import RedisStore
 
 BARE = ("--save", "", "--appendonly", "no")
 

@@ -19,10 +19,10 @@ from bench.checkpoint.telling import OUT, read_lines
 from bench.launch.job import shared_memory
 from bench.launch.processes import NODE_MARK, RUN_MARK, Launched, kill_marked
 from bench.launch.redis_server import RedisServer
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.redis_store import RedisStore
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Request
+from holdfast_sidecar.store.protocol import Section
+from holdfast_sidecar.store.redis_store import RedisStore
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAMS = Path(__file__).parent / "programs"

@@ -19,13 +19,12 @@ from types import TracebackType
 
 from bench.benchmark import NotRun
 from bench.launch.redis_server import RedisServer
-from holdfast_sidecar.coordination.keys import CURRENT, Section
-from holdfast_sidecar.coordination.redis_store import RedisStore
-from holdfast_sidecar.coordination.store import StoreUnavailable, View
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import NodeReport
+from holdfast_sidecar.store.protocol import CURRENT, Section, StoreUnavailable, View
+from holdfast_sidecar.store.redis_store import RedisStore
 
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCHER = Path(__file__).parent / "programs" / "launcher.py"

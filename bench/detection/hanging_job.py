@@ -12,11 +12,11 @@ from bench.launch.contestants import FIRST_NODE, HOLDFAST, Contestant, Scenario
 from bench.launch.job import Job, NotReached
 from bench.launch.processes import kill
 from bench.launch.steps import Event
-from holdfast_sidecar.coordination.keys import Keys, Section
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.plan import Incident
 from holdfast_sidecar.records.reports import NodeReport
+from holdfast_sidecar.store.protocol import Keys, Section
 
 LOOK_S = 0.01
 

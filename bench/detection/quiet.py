@@ -21,11 +21,11 @@ from bench.launch.contestants import FIRST_NODE, Scenario
 from bench.launch.job import Job, NotReached
 from bench.launch.names import HOLDFAST
 from holdfast_sidecar.config.settings import StallSettings
-from holdfast_sidecar.coordination.keys import Keys, Section
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.plan import Incident
 from holdfast_sidecar.records.reports import NodeReport
+from holdfast_sidecar.store.protocol import Keys, Section
 
 RUN_S = 1860.0
 QUICK_S = 45.0

@@ -15,7 +15,7 @@ from bench.harmless.disturbing import Step, stop_all
 from bench.harmless.job import NODES, Run
 from bench.launch.records import read_is_joining
 from bench.launch.redis_server import RedisServer
-from holdfast_sidecar.coordination.redis_store import RedisStore
+from holdfast_sidecar.store.redis_store import RedisStore
 
 JOIN_LIMIT_S = 60.0
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bench.launch.redis_server import RedisServer
-from holdfast_sidecar.coordination.keys import Keys, Section
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import Incident
 from holdfast_sidecar.records.reports import AgentReport
+from holdfast_sidecar.store.protocol import Keys, Section
 
 
 def read_detected_unix(server: RedisServer, job: str, after_unix: float) -> float | None:

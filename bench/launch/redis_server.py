@@ -10,7 +10,7 @@ import redis
 
 from bench.benchmark import NotRun
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.server.binary import find_binary
+from holdfast_sidecar.store.embedded import find_binary
 
 START_LIMIT_S = 10.0
 

@@ -24,7 +24,7 @@ from bench.launch.child import ROOT
 from bench.launch.contestants import HOLDFAST, TORCHRUN
 from bench.launch.job import free_port, shared_memory
 from bench.launch.redis_server import RedisServer
-from holdfast_sidecar.coordination.keys import Keys
+from holdfast_sidecar.store.protocol import Keys
 
 LIMIT_S = 90.0
 LEADER_LIMIT_S = 20.0

@@ -11,12 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bench.oncall.made_past import account, incidents, ledger, standing, tally
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, PeerOrder
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
+from holdfast_sidecar.store.protocol import Lease, Section, View
 
 RUN = "llm"
 ATTEMPT = 3

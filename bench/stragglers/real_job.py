@@ -20,7 +20,7 @@ from typing import Any
 from bench.benchmark import NotRun
 from bench.launch.redis_server import RedisServer
 from bench.stragglers.real_plan import Plan
-from holdfast_sidecar.coordination.keys import Keys, Section
+from holdfast_sidecar.store.protocol import Keys, Section
 
 PROGRAM = Path(__file__).with_name("real_rank.py")
 ROOT = Path(__file__).parents[2]

@@ -13,7 +13,6 @@ from holdfast_sidecar.attention import Attention
 from holdfast_sidecar.checkpoints.parts import NodePart
 from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.config.redaction import own_secrets
-from holdfast_sidecar.coordination.store import Store
 from holdfast_sidecar.coordinator import Coordinator, NodeIdentity, RoundTripWitness
 from holdfast_sidecar.deathwatch.watch import DeathWatch
 from holdfast_sidecar.deeds import Deeds
@@ -58,6 +57,7 @@ from holdfast_sidecar.slowness_attention import SlownessAttention
 from holdfast_sidecar.snapshots.allocation import Allocation
 from holdfast_sidecar.snapshots.node_slots import NodeSlots
 from holdfast_sidecar.snapshots.room import RoomReader
+from holdfast_sidecar.store.protocol import Store
 from holdfast_sidecar.stragglers.efficiency import EfficiencyWatch
 from holdfast_sidecar.stragglers.judge import Judge
 from holdfast_sidecar.xids.attending import XidAttention

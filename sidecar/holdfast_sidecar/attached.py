@@ -6,7 +6,7 @@ import dataclasses
 
 from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.decisions.observing import attached_plan
-from holdfast_sidecar.local_state import Orders
+from holdfast_sidecar.store.orders import Orders
 
 
 def obeyed(orders: Orders) -> Orders:

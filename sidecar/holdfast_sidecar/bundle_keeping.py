@@ -17,8 +17,6 @@ from holdfast_sidecar import __version__
 from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.config.paths import NAME, Places
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions.restart import PLANNED
 from holdfast_sidecar.evidence.aftermath import (
     DONE,
@@ -30,12 +28,13 @@ from holdfast_sidecar.evidence.aftermath import (
 from holdfast_sidecar.evidence.archive import archive_of, pack
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.linux.threads import start_thread
-from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.pages import RankPage
 from holdfast_sidecar.probes.kernel_lines import read_kernel_lines
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import Incident, Plan
+from holdfast_sidecar.store.orders import Orders
+from holdfast_sidecar.store.protocol import Section, View
 
 CONCLUDE_S = 2.0
 """A sidecar that leaves gives its last bundle so long: its launcher waits 5 s for all it does."""

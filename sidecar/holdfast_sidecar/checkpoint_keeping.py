@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping
 from holdfast_sidecar.checkpoint_orders import CheckpointOrders, Storage
 from holdfast_sidecar.checkpoint_outcomes import of_run, with_ended, with_skipped
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.coordination.keys import TALLY, Section
-from holdfast_sidecar.coordination.store import Lease, Store
 from holdfast_sidecar.decisions import (
     checkpointing,
     precaution,
@@ -33,6 +31,7 @@ from holdfast_sidecar.records.checkpoint import CheckpointOrder
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.stopwatch import Stopwatch
+from holdfast_sidecar.store.protocol import TALLY, Lease, Section, Store
 
 log = logging.getLogger(__name__)
 

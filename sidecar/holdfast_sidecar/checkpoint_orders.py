@@ -11,8 +11,6 @@ import logging
 from collections.abc import Sequence
 from typing import Protocol
 
-from holdfast_sidecar.coordination.keys import CURRENT, Section
-from holdfast_sidecar.coordination.store import Lease, Store
 from holdfast_sidecar.decisions import checkpointing, preemption, shipping
 from holdfast_sidecar.decisions.choosing import trusted_below
 from holdfast_sidecar.decisions.cluster import Cluster
@@ -26,6 +24,7 @@ from holdfast_sidecar.records.checkpoint import (
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Candidate, Plan
 from holdfast_sidecar.stopwatch import Stopwatch
+from holdfast_sidecar.store.protocol import CURRENT, Lease, Section, Store
 
 log = logging.getLogger(__name__)
 

@@ -16,18 +16,6 @@ from typing import Protocol, TypeVar
 
 from holdfast_sidecar import __version__
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.coordination.exchange_guard import ExchangeGuard
-from holdfast_sidecar.coordination.keys import ENDED_TTL_S, RUNNING_TTL_S, Section
-from holdfast_sidecar.coordination.own_report import OwnReport
-from holdfast_sidecar.coordination.store import (
-    Bid,
-    Heard,
-    Lease,
-    Store,
-    StoreUnavailable,
-    View,
-    without_secrets,
-)
 from holdfast_sidecar.decisions import modes
 from holdfast_sidecar.decisions.absence import (
     Witnesses,
@@ -55,7 +43,6 @@ from holdfast_sidecar.decisions.succession import is_taken, why_gone
 from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.leadership import Leadership
 from holdfast_sidecar.linux.threads import start_thread
-from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.readings.round_trips import LifeSign
 from holdfast_sidecar.records.checkpoint import (
     AttemptKey,
@@ -72,6 +59,21 @@ from holdfast_sidecar.records.plan import TERMINAL, Plan
 from holdfast_sidecar.records.reports import GateVerdict, NodeReport
 from holdfast_sidecar.records.steps import SlowStanding
 from holdfast_sidecar.stopwatch import SharedClock, Stopwatch
+from holdfast_sidecar.store.orders import LocalState, Orders
+from holdfast_sidecar.store.protocol import (
+    ENDED_TTL_S,
+    RUNNING_TTL_S,
+    Bid,
+    ExchangeGuard,
+    Heard,
+    Lease,
+    OwnReport,
+    Section,
+    Store,
+    StoreUnavailable,
+    View,
+    without_secrets,
+)
 
 log = logging.getLogger(__name__)
 

@@ -22,18 +22,18 @@ from holdfast_sidecar.bundle_keeping import BundleKeeping
 from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.config.paths import NAME, Places
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.decisions.modes import mode_of_job
 from holdfast_sidecar.decisions.restart import PLANNED
 from holdfast_sidecar.decisions.warrant import Warrant, refusal, warranted
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.job_record import RecordKeeping
 from holdfast_sidecar.linux.files import KernelTrees
-from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import RankHistory
 from holdfast_sidecar.pages import Pages, RankPage
 from holdfast_sidecar.probes.kernel_lines import read_kernel_lines
 from holdfast_sidecar.records.plan import HookRun, Plan
+from holdfast_sidecar.store.orders import Orders
+from holdfast_sidecar.store.protocol import Section
 from holdfast_sidecar.tracing.node_traces import NodeTraces
 
 logger = logging.getLogger(__name__)

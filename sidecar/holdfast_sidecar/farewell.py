@@ -21,7 +21,7 @@ from holdfast_sidecar.actions.sweeping import (
 )
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.probes.launcher import LauncherWatch
-from holdfast_sidecar.server.embedded import remove_files
+from holdfast_sidecar.store.embedded import remove_files
 
 logger = logging.getLogger(__name__)
 

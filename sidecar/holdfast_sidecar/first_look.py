@@ -9,8 +9,6 @@ from dataclasses import dataclass
 
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import BadInput, Settings
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import Store, StoreUnavailable
 from holdfast_sidecar.decisions.liveness import COUNTED_BEATS, Heartbeats
 from holdfast_sidecar.decisions.namesake import (
     HANDOVER_S,
@@ -24,6 +22,7 @@ from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.reports import NodeReport
 from holdfast_sidecar.snapshots.slot_files import NAMED
 from holdfast_sidecar.snapshots.slot_memory import SlotMemory
+from holdfast_sidecar.store.protocol import Section, Store, StoreUnavailable
 
 log = logging.getLogger(__name__)
 

@@ -11,10 +11,6 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.coordination.account_turn import UNSEEN_AFTER_US, Turn, is_behind
-from holdfast_sidecar.coordination.exchange_guard import ExchangeGuard
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import Lease, Store, StoreUnavailable, View
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.observing import attached_run
 from holdfast_sidecar.goodput.splitting import toll_of
@@ -24,6 +20,15 @@ from holdfast_sidecar.goodput.turning import Heard, completed, is_split_at_step,
 from holdfast_sidecar.performance_seen import heard
 from holdfast_sidecar.records.account import CLOSED, MICRO, Account, parse_account
 from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.store.account import UNSEEN_AFTER_US, Turn, is_behind
+from holdfast_sidecar.store.protocol import (
+    ExchangeGuard,
+    Lease,
+    Section,
+    Store,
+    StoreUnavailable,
+    View,
+)
 
 logger = logging.getLogger(__name__)
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import View
+from holdfast_sidecar.store.protocol import Section, View
 
 KEPT_S = 3600.0
 """A node whose report left the store, as when Redis came back empty: so long service discovery goes

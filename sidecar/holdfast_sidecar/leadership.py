@@ -14,8 +14,6 @@ from holdfast_sidecar.checkpoint_keeping import CheckpointKeeping
 from holdfast_sidecar.checkpoint_orders import Storage
 from holdfast_sidecar.checkpoints.ledger import NothingResumable
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import Lease, Store, View
 from holdfast_sidecar.decisions import preemption
 from holdfast_sidecar.decisions.beginning import is_fresh
 from holdfast_sidecar.decisions.cluster import UNRESPONSIVE_FACTOR, Cluster
@@ -41,6 +39,7 @@ from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import TERMINAL, Incident, Plan, Requeues
 from holdfast_sidecar.snapshot_keeping import SnapshotKeeping
 from holdfast_sidecar.stopwatch import Stopwatch
+from holdfast_sidecar.store.protocol import Lease, Section, Store, View
 from holdfast_sidecar.trace_keeping import TraceKeeping
 from holdfast_sidecar.verdict_keeping import VerdictKeeping
 

@@ -19,7 +19,6 @@ from holdfast_sidecar.attached import obeyed
 from holdfast_sidecar.attention import Attention
 from holdfast_sidecar.closer_look import Scrutiny
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.deathwatch.watch import NoDeathWatch
 from holdfast_sidecar.deeds import Deeds
 from holdfast_sidecar.detectors.arrival import (
@@ -46,7 +45,6 @@ from holdfast_sidecar.hardware_attention import HardwareAttention
 from holdfast_sidecar.heartbeat_times import HeartbeatTimes
 from holdfast_sidecar.inquiry import Inquiry
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
-from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.observation import RankHistory, RankLook, Ranks
 from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.peers.tally import PeerCounts
@@ -63,6 +61,8 @@ from holdfast_sidecar.records.findings import Finding
 from holdfast_sidecar.records.reports import RankReport
 from holdfast_sidecar.records.steps import NOWHERE
 from holdfast_sidecar.slowness_attention import OwnNode, SlownessAttention
+from holdfast_sidecar.store.orders import LocalState, Orders
+from holdfast_sidecar.store.protocol import Section
 
 logger = logging.getLogger(__name__)
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.config.settings import PolicySettings
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.decisions.lemon import Lemon, find_lemons
 from holdfast_sidecar.decisions.quarantine import find
@@ -18,6 +16,7 @@ from holdfast_sidecar.records.findings import Finding
 from holdfast_sidecar.records.plan import Quarantine
 from holdfast_sidecar.records.reports import AgentReport, Exertion, GateVerdict, NodeReport
 from holdfast_sidecar.standing import NodeStanding, judge
+from holdfast_sidecar.store.protocol import Section, View
 
 AWAY, LEFT, OUTSIDE, SPARE, UNFIT, WAITING = "away", "left", "outside", "spare", "unfit", "waiting"
 """Places of nodes that are not in the attempt."""

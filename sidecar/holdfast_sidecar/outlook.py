@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 from holdfast_sidecar.checkpoint_orders import Storage
 from holdfast_sidecar.checkpoints.ledger import NothingResumable
-from holdfast_sidecar.coordination.store import Lease
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.desk.asked_storage import Unanswered
 from holdfast_sidecar.records.plan import Candidate
+from holdfast_sidecar.store.protocol import Lease
 
 AGAIN_AFTER_S = 30.0
 """Storage that is away is left alone for so long: nothing depends on this look."""

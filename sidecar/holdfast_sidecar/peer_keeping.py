@@ -13,14 +13,13 @@ import secrets
 from collections.abc import Callable
 
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.coordination.keys import CURRENT, Section
-from holdfast_sidecar.coordination.store import Lease, Store
 from holdfast_sidecar.decisions import checkpointing, peering, snapshotting
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.records.checkpoint import AttemptKey, PeerOrder
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.stopwatch import Stopwatch
+from holdfast_sidecar.store.protocol import CURRENT, Lease, Section, Store
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from holdfast_sidecar.config.settings import CheckpointSettings, CostSettings, PolicySettings
 from holdfast_sidecar.detectors.gate import Fitness
 from holdfast_sidecar.gpus.view import GpuView
-from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import Ranks
 from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.readings.machine import MachineReading
@@ -17,6 +16,7 @@ from holdfast_sidecar.records.checkpoint import SnapshotReport
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.reports import ProbeHealth
+from holdfast_sidecar.store.orders import Orders
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from holdfast_sidecar.config.settings import StragglerSettings
 from holdfast_sidecar.detectors.slowness import find_slow
 from holdfast_sidecar.gpus.ownership import Ownership
-from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import RankHistory
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.clock import Moment
@@ -21,6 +20,7 @@ from holdfast_sidecar.records.reports import NodeReport, ProbeHealth, RankReport
 from holdfast_sidecar.records.steps import SlowStanding, StepLine, parse
 from holdfast_sidecar.roles import read_roles
 from holdfast_sidecar.slowness_judging import Judge, Judging
+from holdfast_sidecar.store.orders import Orders
 from holdfast_sidecar.stragglers.surroundings import count, surround
 from holdfast_sidecar.stragglers.windows import Windows
 

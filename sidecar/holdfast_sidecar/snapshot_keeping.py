@@ -6,13 +6,12 @@ import logging
 from dataclasses import dataclass
 
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.coordination.keys import CURRENT, Section
-from holdfast_sidecar.coordination.store import Lease, Store
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.snapshotting import decide_rhythm
 from holdfast_sidecar.records.checkpoint import SnapshotOrder
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.store.protocol import CURRENT, Lease, Section, Store
 
 log = logging.getLogger(__name__)
 

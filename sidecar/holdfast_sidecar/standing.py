@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from holdfast_sidecar.coordination.keys import CURRENT, Section
-from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions import precaution
 from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.decisions.pausing import too_few_without
@@ -35,6 +33,7 @@ from holdfast_sidecar.records.plan import (
 )
 from holdfast_sidecar.records.reports import AgentReport, GateVerdict, NodeReport, RankReport
 from holdfast_sidecar.records.steps import SlowStanding
+from holdfast_sidecar.store.protocol import CURRENT, Section, View
 from holdfast_sidecar.story import name_cause, whom
 
 T = TypeVar("T")

@@ -10,8 +10,6 @@ import logging
 from collections.abc import Callable
 
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.coordination.keys import CURRENT, Section
-from holdfast_sidecar.coordination.store import Lease, Store
 from holdfast_sidecar.decisions import checkpointing, tracing
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.records.checkpoint import TraceOrder
@@ -20,6 +18,7 @@ from holdfast_sidecar.records.plan import Plan, Request
 from holdfast_sidecar.records.steps import SlowStanding
 from holdfast_sidecar.roles import read_roles
 from holdfast_sidecar.stopwatch import Stopwatch
+from holdfast_sidecar.store.protocol import CURRENT, Lease, Section, Store
 from holdfast_sidecar.stragglers.places import find_places
 
 log = logging.getLogger(__name__)

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 
 from holdfast_sidecar.checkpoint_orders import Storage
 from holdfast_sidecar.config.settings import CheckpointSettings
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import Lease, Store
 from holdfast_sidecar.decisions import probation
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.desk.asked_storage import Unanswered
@@ -20,6 +18,7 @@ from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Candidate, Plan
 from holdfast_sidecar.stopwatch import Stopwatch
+from holdfast_sidecar.store.protocol import Lease, Section, Store
 
 log = logging.getLogger(__name__)
 

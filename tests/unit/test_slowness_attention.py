@@ -11,15 +11,15 @@ from tests.unit.detectors.scene import history, identity, look, record
 from tests.unit.records.slow_job import SLOW, slow
 
 from holdfast_sidecar.config.settings import StragglerSettings
-from holdfast_sidecar.coordination.store import Lease
 from holdfast_sidecar.gpus.ownership import Ownership
-from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.reports import NodeReport, RankReport
 from holdfast_sidecar.records.steps import Slowness, SlowStanding, StepLine, parse
 from holdfast_sidecar.slowness_attention import OwnNode, SlownessAttention
+from holdfast_sidecar.store.orders import Orders
+from holdfast_sidecar.store.protocol import Lease
 from holdfast_sidecar.stragglers.place import Place
 
 

@@ -12,7 +12,6 @@ import secrets
 from holdfast_sidecar import __version__
 from holdfast_sidecar.config.paths import places
 from holdfast_sidecar.config.settings import PathSettings, RedisSettings, SidecarSettings
-from holdfast_sidecar.coordination.connection import open_store
 from holdfast_sidecar.launcher.plan_watch import PlanWatch
 from holdfast_sidecar.launcher.reporting import Reporter
 from holdfast_sidecar.launcher.sidecar_process import SidecarProcess
@@ -24,6 +23,7 @@ from holdfast_sidecar.launcher.standing import (
     while_running,
 )
 from holdfast_sidecar.records.reports import AgentReport
+from holdfast_sidecar.store.connection import open_store
 
 LOOK_S = 1.0
 

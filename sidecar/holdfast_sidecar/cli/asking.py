@@ -18,12 +18,11 @@ from holdfast_sidecar.cli import store_away
 from holdfast_sidecar.cli.finding_the_job import FoundJob
 from holdfast_sidecar.config.paths import user_name
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
 from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import TERMINAL, Request
 from holdfast_sidecar.standing import attached_plan, exists
+from holdfast_sidecar.store.protocol import Section, Store, StoreUnavailable, View
 
 SHOWN_NODES = 4
 """Named of a large job: enough to know it by."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.findings import Finding
 from holdfast_sidecar.records.formatting import span
 from holdfast_sidecar.records.plan import Incident
+from holdfast_sidecar.store.protocol import Section, View
 from holdfast_sidecar.story import tell, whom
 from holdfast_sidecar.summing_up import sum_up
 

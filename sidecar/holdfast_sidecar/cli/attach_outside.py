@@ -24,7 +24,6 @@ from holdfast_sidecar.cli.attach_store import open_attached_store
 from holdfast_sidecar.cli.attach_watch import ENDINGS, Watched, leave_on_signal, say
 from holdfast_sidecar.config.paths import NAME, places
 from holdfast_sidecar.config.settings import OVERSLEPT_S, BadInput
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.coordinator import Coordinator
 from holdfast_sidecar.decisions.modes import mode_of_job
 from holdfast_sidecar.decisions.warrant import Warrant, refusal, warranted
@@ -34,7 +33,6 @@ from holdfast_sidecar.evidence_keeping import WAIT_S, EvidenceTries, KeptEvidenc
 from holdfast_sidecar.first_look import Site, await_place
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
 from holdfast_sidecar.linux.threads import start_thread
-from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.nvml.probe import open_gpu_probe
 from holdfast_sidecar.outside_look import (
     OutsideHistory,
@@ -49,6 +47,8 @@ from holdfast_sidecar.records.findings import Finding
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import RankReport
 from holdfast_sidecar.sidecar_record import SidecarRecord, lock_node, write_record
+from holdfast_sidecar.store.orders import LocalState, Orders
+from holdfast_sidecar.store.protocol import Section
 
 LOOK_S = 0.5
 """What is judged from outside lasts seconds at least."""

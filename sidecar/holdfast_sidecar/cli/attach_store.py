@@ -18,11 +18,10 @@ from holdfast.removing import rmdir, unlink
 from holdfast_sidecar.cli.finding_the_job import answers, read_records
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import BadInput, RedisSettings
-from holdfast_sidecar.coordination.connection import open_store
-from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
-from holdfast_sidecar.coordination.store import Store
-from holdfast_sidecar.server.embedded import start_server
-from holdfast_sidecar.server.keeping import KeptServer
+from holdfast_sidecar.store.connection import open_store
+from holdfast_sidecar.store.embedded import KeptServer, start_server
+from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
+from holdfast_sidecar.store.protocol import Store
 
 
 @dataclass

@@ -15,9 +15,9 @@ from redis.exceptions import RedisError
 from holdfast_sidecar.config.loading import Effective
 from holdfast_sidecar.config.paths import NAME, find, read_own_file, shm_root, state_root
 from holdfast_sidecar.config.settings import BadInput, RedisSettings
-from holdfast_sidecar.coordination.connection import connect, describe, open_store
-from holdfast_sidecar.coordination.keys import Keys, Section
-from holdfast_sidecar.coordination.redis_store import RedisStore
+from holdfast_sidecar.store.connection import connect, describe, open_store
+from holdfast_sidecar.store.protocol import Keys, Section
+from holdfast_sidecar.store.redis_store import RedisStore
 
 RECORD = "server.json"
 """Name of `places.Places.server_record`."""

@@ -6,8 +6,8 @@ import time
 
 from holdfast_sidecar.cli import store_away
 from holdfast_sidecar.cli.finding_the_job import FoundJob
-from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
 from holdfast_sidecar.standing import exists, is_settled
+from holdfast_sidecar.store.protocol import Store, StoreUnavailable, View
 
 
 def read_twice(found: FoundJob, patience_s: float) -> tuple[View, View]:

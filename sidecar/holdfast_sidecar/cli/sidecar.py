@@ -84,13 +84,13 @@ def _watch(
     from holdfast_sidecar.assembly import assemble, coordinate, open_desk, open_echo
     from holdfast_sidecar.collecting import collect_seldom
     from holdfast_sidecar.config.paths import NAME, open_shm, places
-    from holdfast_sidecar.coordination.connection import open_store
     from holdfast_sidecar.exporting import open_exporter
     from holdfast_sidecar.first_look import Site, await_place
     from holdfast_sidecar.linux import priority
     from holdfast_sidecar.linux.threads import start_needed_thread
     from holdfast_sidecar.sidecar_record import SidecarRecord, lock_node, write_record
     from holdfast_sidecar.snapshots.slot_memory import inherited_memory
+    from holdfast_sidecar.store.connection import open_store
 
     for what, name in (("job", job), ("node", node)):
         if not NAME.fullmatch(name):

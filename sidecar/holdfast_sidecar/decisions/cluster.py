@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar
 
-from holdfast_sidecar.coordination.keys import CURRENT, TALLY, Section
-from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.decisions.draining import as_asked
 from holdfast_sidecar.decisions.liveness import Beat
 from holdfast_sidecar.decisions.quarantine import is_kept_out
@@ -25,6 +23,7 @@ from holdfast_sidecar.records.checkpoint import (
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import Incident, Plan, Quarantine, Request
 from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
+from holdfast_sidecar.store.protocol import CURRENT, TALLY, Section, View
 
 T = TypeVar("T")
 

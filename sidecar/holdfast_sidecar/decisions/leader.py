@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.decisions import requeueing
 from holdfast_sidecar.decisions.beginning import begin, given_back
 from holdfast_sidecar.decisions.cluster import Cluster
@@ -28,6 +27,7 @@ from holdfast_sidecar.decisions.reforming import await_evidence, reform
 from holdfast_sidecar.decisions.watching import watch
 from holdfast_sidecar.decisions.withholding import overtaken
 from holdfast_sidecar.records.plan import TERMINAL, Plan
+from holdfast_sidecar.store.protocol import Section
 
 
 def _amid(cluster: Cluster, plan: Plan, stop: str) -> tuple[Write, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.decisions.accusation import Accusation, accuse
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.hardware import OF_HARDWARE, explained
@@ -19,6 +18,7 @@ from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.findings import Kind
 from holdfast_sidecar.records.plan import Incident, Member, Plan
 from holdfast_sidecar.records.reports import NodeReport
+from holdfast_sidecar.store.protocol import Section
 
 END = "end"
 """Decided about a hang where told to act: its culprit is ended."""

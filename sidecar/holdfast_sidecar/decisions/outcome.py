@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.counting import keep_counted
 from holdfast_sidecar.decisions.endurance import Spell
@@ -20,6 +19,7 @@ from holdfast_sidecar.records.checkpoint import (
 )
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.plan import Candidate, Incident, Plan, Requeues
+from holdfast_sidecar.store.protocol import CURRENT, Section
 
 _ORDERS: Mapping[Section, type[object]] = {
     Section.CHECKPOINT: CheckpointOrder,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.decisions import draining
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.hooks import with_hooks
@@ -17,6 +16,7 @@ from holdfast_sidecar.decisions.outcome import Circumstances, Outcome, Write, wr
 from holdfast_sidecar.decisions.quarantine import lasting, let_in
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Incident, Pause, Plan, Request
+from holdfast_sidecar.store.protocol import Section
 
 RESTART = "restart"
 """Kind of request, and cause of the incident that it becomes."""

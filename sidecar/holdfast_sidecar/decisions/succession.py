@@ -6,8 +6,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from holdfast_sidecar.coordination.keys import CURRENT, Section
-from holdfast_sidecar.coordination.store import Lease
 from holdfast_sidecar.decisions.absence import saw_sidecar_end
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.formation import of_one_launch
@@ -16,6 +14,7 @@ from holdfast_sidecar.decisions.outcome import Write
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import TERMINAL, Plan
 from holdfast_sidecar.records.reports import AgentReport, NodeReport
+from holdfast_sidecar.store.protocol import CURRENT, Lease, Section
 
 DESERTED_S = 60.0
 """A node that lives is heard of within this: Sentinel takes half a minute to choose another master,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from holdfast.permit import Handle, Licence, NotPermitted, Permit
 from holdfast_sidecar.decisions.hardware import OF_HARDWARE
-from holdfast_sidecar.local_state import Orders
+from holdfast_sidecar.store.orders import Orders
 
 HANGS = frozenset({"hang", "stall", "data_stall"})
 """Causes whose culprit still lives and stands still."""

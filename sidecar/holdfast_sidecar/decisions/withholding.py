@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.decisions.choosing import ABOUT_NUMBERS
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.culprit import mode_where_it_was, name_culprit
@@ -24,6 +23,7 @@ from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.plan import LEFT_ALONE, WITHHELD, Incident, Pause, Plan
 from holdfast_sidecar.records.reports import NodeReport
+from holdfast_sidecar.store.protocol import Section
 
 ASKS_FOR_MORE = (Kind.HANG, Kind.STALL, Kind.DATA_STALL)
 """Kinds of findings for which ranks are ended, where they are sure enough."""

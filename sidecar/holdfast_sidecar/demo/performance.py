@@ -6,7 +6,6 @@ import dataclasses
 import time
 
 from holdfast_sidecar.config.settings import RedisSettings
-from holdfast_sidecar.coordination.connection import open_store
 from holdfast_sidecar.demo import programs
 from holdfast_sidecar.demo.director import Director
 from holdfast_sidecar.demo.nodes import Nodes
@@ -17,7 +16,8 @@ from holdfast_sidecar.demo.stopped import DemonstrationStopped
 from holdfast_sidecar.demo.stories import read_stories
 from holdfast_sidecar.demo.undisturbed import run_undisturbed
 from holdfast_sidecar.demo.workspace import Workspace
-from holdfast_sidecar.server.embedded import start_server
+from holdfast_sidecar.store.connection import open_store
+from holdfast_sidecar.store.embedded import start_server
 
 JOB = "demo"
 

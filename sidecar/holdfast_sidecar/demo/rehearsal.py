@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.demo import programs
-from holdfast_sidecar.server.binary import find_binary
+from holdfast_sidecar.store.embedded import find_binary
 
 LIMIT_S = 60.0
 """The launcher imports torch, which takes a minute from a cold network disk at worst."""

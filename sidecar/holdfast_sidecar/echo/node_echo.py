@@ -19,16 +19,16 @@ from holdfast_sidecar.config.addresses import (
     parse_listen,
 )
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.echo.choosing import choose
 from holdfast_sidecar.echo.exchange import Company, Exchange
 from holdfast_sidecar.echo.lookup import Address
-from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.readings.round_trips import Life, LifeSign, RoundTrips
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.findings import Kind
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
+from holdfast_sidecar.store.orders import Orders
+from holdfast_sidecar.store.protocol import Section
 
 log = logging.getLogger(__name__)
 

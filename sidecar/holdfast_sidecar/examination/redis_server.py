@@ -10,12 +10,11 @@ from redis.exceptions import RedisError
 
 from holdfast_sidecar.config.addresses import describe
 from holdfast_sidecar.config.settings import BadInput, RedisSettings
-from holdfast_sidecar.coordination.connection import connect
-from holdfast_sidecar.coordination.server_checks import check_server, most_nodes
 from holdfast_sidecar.examination.check import FAIL, OK, WARN, Check
 from holdfast_sidecar.examination.machine import CLOCKS_APART
 from holdfast_sidecar.gate.clocks import LEAST_OTHERS, how_far_off
-from holdfast_sidecar.server.binary import find_binary
+from holdfast_sidecar.store.connection import check_server, connect, most_nodes
+from holdfast_sidecar.store.embedded import find_binary
 
 LARGE_SKEW_S = 1.0
 """Beyond this the order of events in a story can't be trusted. Restarts, some of whose waits go by

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.detectors.gate import Fitness, find_gate_troubles, judge_fitness
 from holdfast_sidecar.detectors.gate_subject import Subject
 from holdfast_sidecar.detectors.pci_links import LinkMemory, remember_links
 from holdfast_sidecar.gate.clocks import ClockWatch
 from holdfast_sidecar.gate.comparison import far_behind
-from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.clock import Moment
@@ -20,6 +18,8 @@ from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.findings import Finding
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import Exertion, GateVerdict, NodeReport
+from holdfast_sidecar.store.orders import Orders
+from holdfast_sidecar.store.protocol import Section
 
 
 @dataclass

@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast_sidecar.config.settings import GateSettings
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.gate.errand import CPU, GPU, Errand, Result
 from holdfast_sidecar.gate.node_gate import blamed
 from holdfast_sidecar.gate.test_process import TestProcess
-from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import Request
 from holdfast_sidecar.records.reports import AgentReport, Exertion
+from holdfast_sidecar.store.orders import Orders
+from holdfast_sidecar.store.protocol import Section
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from holdfast_sidecar.coordination.account_turn import Fold, Turn
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.observing import attached_run
 from holdfast_sidecar.goodput import costs, lost_work, splitting
@@ -22,6 +21,7 @@ from holdfast_sidecar.records.account import (
 )
 from holdfast_sidecar.records.plan import Incident, Plan
 from holdfast_sidecar.records.reports import RankReport
+from holdfast_sidecar.store.account import Fold, Turn
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,6 @@ import torch
 from holdfast_sidecar import __version__
 from holdfast_sidecar.config.loading import read_seconds
 from holdfast_sidecar.config.settings import BadInput, PolicySettings, Settings
-from holdfast_sidecar.coordination.connection import open_store
-from holdfast_sidecar.coordination.store import StoreUnavailable
 from holdfast_sidecar.decisions.admission import mode_of_gate
 from holdfast_sidecar.launcher.address import own_address
 from holdfast_sidecar.launcher.gate_notice import awaits_gate
@@ -36,7 +34,9 @@ from holdfast_sidecar.launcher.rendezvous import LAST_CALL_S, HoldfastRendezvous
 from holdfast_sidecar.launcher.reporting import Reporter
 from holdfast_sidecar.launcher.time_limit import read_left_s, started_again
 from holdfast_sidecar.records.reports import AgentReport
-from holdfast_sidecar.shared_settings import check_settings_shared
+from holdfast_sidecar.store.connection import open_store
+from holdfast_sidecar.store.protocol import StoreUnavailable
+from holdfast_sidecar.store.shared_settings import check_settings_shared
 
 
 @dataclass(frozen=True)

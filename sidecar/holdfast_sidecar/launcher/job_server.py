@@ -16,10 +16,8 @@ from holdfast.removing import rmdir, unlink
 from holdfast_sidecar.config.addresses import SCHEMES, without_password
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import BadInput, RedisSettings
-from holdfast_sidecar.coordination.connection import connect, describe
-from holdfast_sidecar.coordination.server_checks import check_server
-from holdfast_sidecar.server.embedded import NoRoom, start_server
-from holdfast_sidecar.server.keeping import KeptServer
+from holdfast_sidecar.store.connection import check_server, connect, describe
+from holdfast_sidecar.store.embedded import KeptServer, NoRoom, start_server
 
 logger = logging.getLogger(__name__)
 

@@ -13,9 +13,6 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from holdfast_sidecar.coordination.exchange_guard import ExchangeGuard
-from holdfast_sidecar.coordination.keys import CURRENT, Section
-from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
 from holdfast_sidecar.linux.threads import start_needed_thread
 from holdfast_sidecar.performance_seen import heard
 from holdfast_sidecar.records.checkpoint import CheckpointOrder
@@ -23,6 +20,14 @@ from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import AgentReport, GateVerdict, NodeReport
 from holdfast_sidecar.records.steps import SlowStanding
+from holdfast_sidecar.store.protocol import (
+    CURRENT,
+    ExchangeGuard,
+    Section,
+    Store,
+    StoreUnavailable,
+    View,
+)
 
 logger = logging.getLogger(__name__)
 

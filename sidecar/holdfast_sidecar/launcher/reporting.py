@@ -14,13 +14,11 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast_sidecar.coordination.exchange_guard import ExchangeGuard
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import Store, StoreUnavailable
 from holdfast_sidecar.decisions.namesake import Namesake, watch_launcher
 from holdfast_sidecar.linux.threads import start_needed_thread
 from holdfast_sidecar.records.codec import decode, encode, incarnation_in
 from holdfast_sidecar.records.reports import AgentReport
+from holdfast_sidecar.store.protocol import ExchangeGuard, Section, Store, StoreUnavailable
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 
-from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.live import headline
 from holdfast_sidecar.live.account_view import account_of
 from holdfast_sidecar.live.checkpoint_view import checkpoint_of
@@ -21,6 +20,7 @@ from holdfast_sidecar.live.slow_views import slow_of
 from holdfast_sidecar.live.view import Heat, LiveView, RankView
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.records.steps import Efficiency
+from holdfast_sidecar.store.protocol import View
 
 WARNINGS = 12
 """More than this nobody reads; the table of what was found has the rest."""

@@ -7,8 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.live.silence import PATIENCE_S, Hearing, Silence, silences
 from holdfast_sidecar.live.view import RankView
@@ -19,6 +17,7 @@ from holdfast_sidecar.records.plan import TERMINAL, Plan
 from holdfast_sidecar.records.reports import NodeReport
 from holdfast_sidecar.records.steps import SlowStanding
 from holdfast_sidecar.standing import attached_plan
+from holdfast_sidecar.store.protocol import Lease, Section, View
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast_sidecar.gpus.ownership import Ownership
-from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.metrics.gate_samples import draw_gate
 from holdfast_sidecar.metrics.gpu_samples import draw_gpus
 from holdfast_sidecar.metrics.job_samples import draw_job
@@ -18,6 +17,7 @@ from holdfast_sidecar.metrics.snapshot_samples import draw_rhythm, draw_snapshot
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.readings.fabric import TcpReading
 from holdfast_sidecar.records.metric import Sample, Told
+from holdfast_sidecar.store.orders import Orders
 
 
 def draw(picture: Picture, job: str) -> list[Sample]:

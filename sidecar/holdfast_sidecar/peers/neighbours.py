@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.peers.source import Partner
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
+from holdfast_sidecar.store.orders import Orders
+from holdfast_sidecar.store.protocol import Section
 
 
 @dataclass(frozen=True)

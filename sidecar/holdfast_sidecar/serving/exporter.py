@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 
-from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.metrics.drawing import while_leading
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.serving.route import Answer, Listener, Request, Route
 from holdfast_sidecar.serving.server import Server
+from holdfast_sidecar.store.orders import Orders
 
 
 @dataclass

@@ -17,13 +17,13 @@ from holdfast_sidecar.actions.arming import order_snapshots
 from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.config.settings import SnapshotSettings
 from holdfast_sidecar.decisions.memory import Wish, rungs_given_up
-from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import RankLook
 from holdfast_sidecar.pages import Pages
 from holdfast_sidecar.records.checkpoint import SnapshotReport
 from holdfast_sidecar.snapshots.allocation import Allocation, Needs
 from holdfast_sidecar.snapshots.checking import Checking
 from holdfast_sidecar.snapshots.slot_files import SlotBusy, SlotFile, read_slots
+from holdfast_sidecar.store.orders import Orders
 
 log = logging.getLogger(__name__)
 

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
 from holdfast_sidecar.heartbeat_times import HeartbeatTimes
 from holdfast_sidecar.live.gathering import of_store
 from holdfast_sidecar.live.packing import pack, unpack
 from holdfast_sidecar.live.silence import PATIENCE_S
 from holdfast_sidecar.live.view import LiveView
+from holdfast_sidecar.store.protocol import Store, StoreUnavailable, View
 from holdfast_sidecar.top.sources import Away
 
 

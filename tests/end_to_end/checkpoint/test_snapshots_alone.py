@@ -19,12 +19,12 @@ from tests.end_to_end.faults.result import assert_same, run_undisturbed
 
 from holdfast.page import Word, parse_words
 from holdfast_sidecar.config.paths import find
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.pages import open_page
 from holdfast_sidecar.records.checkpoint import SnapshotReport
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.findings import Kind
 from holdfast_sidecar.records.reports import NodeReport
+from holdfast_sidecar.store.protocol import Section
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(240)]
 

@@ -14,9 +14,9 @@ from tests.end_to_end.faults.job import CLOSE_ORDERS, Job, await_exit, new_job
 from holdfast_sidecar.checkpoints.directory import CheckpointDirectory
 from holdfast_sidecar.config.paths import find
 from holdfast_sidecar.config.settings import CheckpointSettings
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry
 from holdfast_sidecar.records.codec import decode
+from holdfast_sidecar.store.protocol import Section
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 

@@ -19,11 +19,10 @@ from tests.servers import Server
 
 from holdfast.page import Word, parse_words
 from holdfast_sidecar.config.paths import find
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import Lease
 from holdfast_sidecar.pages import open_page
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import Incident, Plan
+from holdfast_sidecar.store.protocol import Lease, Section
 
 TRAINING = Path(__file__).with_name("training.py")
 

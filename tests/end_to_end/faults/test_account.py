@@ -17,8 +17,8 @@ import pytest
 from tests.end_to_end.faults.job import Job
 from tests.servers import Server
 
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.records.account import CLOSED, MICRO, Account, Category, parse_account
+from holdfast_sidecar.store.protocol import Section
 
 pytestmark = pytest.mark.torch
 

@@ -18,9 +18,9 @@ from tests.end_to_end.faults.result import Result, assert_same, run_undisturbed
 from tests.servers import Server
 
 from holdfast_sidecar.config.paths import find
-from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.records.checkpoint import PeerOrder
 from holdfast_sidecar.records.codec import decode
+from holdfast_sidecar.store.protocol import CURRENT, Section
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from tests.end_to_end.launcher import Launcher, surroundings
 from tests.servers import Server
 
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.plan import Incident
 from holdfast_sidecar.records.reports import NodeReport
+from holdfast_sidecar.store.protocol import Section
 
 PROGRAMS = Path(__file__).with_name("programs")
 

@@ -13,9 +13,9 @@ import pytest
 from tests import servers
 from tests.end_to_end.launcher import Launcher, surroundings
 
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import Incident
+from holdfast_sidecar.store.protocol import Section
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 

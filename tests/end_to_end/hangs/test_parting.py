@@ -12,10 +12,10 @@ import pytest
 from tests import servers
 from tests.end_to_end.launcher import Launcher, surroundings
 
-from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.decisions.restart import EXIT_DO_NOT_REQUEUE
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import Incident, Plan
+from holdfast_sidecar.store.protocol import CURRENT, Section
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(180)]
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from holdfast_sidecar.coordination.connection import open_store
-from holdfast_sidecar.coordination.keys import Section
+from holdfast_sidecar.store.connection import open_store
+from holdfast_sidecar.store.protocol import Section
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,10 +15,10 @@ from tests.end_to_end.run.conftest import ground  # noqa: F401 - a fixture
 from tests.servers import required
 from tests.two_networks import INTERFACE, TwoNetworks, run, two_networks
 
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.reports import NodeReport
 from holdfast_sidecar.records.steps import Cause, SlowStanding
+from holdfast_sidecar.store.protocol import Section
 
 if TYPE_CHECKING:
     from tests.end_to_end.run.conftest import Ground

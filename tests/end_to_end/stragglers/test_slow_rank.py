@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.end_to_end.run.conftest import ground  # noqa: F401 - a fixture
 
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.findings import Kind
 from holdfast_sidecar.records.reports import NodeReport
+from holdfast_sidecar.store.protocol import Section
 
 if TYPE_CHECKING:
     from tests.end_to_end.run.conftest import Ground

@@ -13,13 +13,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from holdfast_sidecar.cli.main import cli
-from holdfast_sidecar.coordination.connection import open_store
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.redis_store import RedisStore
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
-from holdfast_sidecar.server.embedded import EmbeddedServer, start_server
+from holdfast_sidecar.store.connection import open_store
+from holdfast_sidecar.store.embedded import EmbeddedServer, start_server
+from holdfast_sidecar.store.protocol import Section
+from holdfast_sidecar.store.redis_store import RedisStore
 
 JOB = "chargpt"
 

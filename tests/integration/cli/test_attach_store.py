@@ -13,8 +13,8 @@ from holdfast_sidecar.cli import attach_store
 from holdfast_sidecar.cli.attach_store import open_attached_store
 from holdfast_sidecar.config.paths import Places, places
 from holdfast_sidecar.config.settings import BadInput, PathSettings, RedisSettings
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.memory_store import MemoryStore
+from holdfast_sidecar.store.memory_store import MemoryStore
+from holdfast_sidecar.store.protocol import Section
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from tests.object_store import ObjectStore
 from tests.unit.checkpoints.sealed import seal
 
 from holdfast_sidecar.config.settings import CheckpointSettings
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry, SnapshotOrder
+from holdfast_sidecar.store.protocol import Section
 
 
 def saved(request, state="complete", reason=""):

@@ -4,10 +4,10 @@ import json
 from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.config.paths import places
 from holdfast_sidecar.config.settings import PathSettings
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.job_record import JobRecord
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Incident
+from holdfast_sidecar.store.protocol import Section
 
 
 def hang(identifier="3f2a77", start=1000.0, **given):

@@ -5,11 +5,11 @@ import time
 
 import pytest
 
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.records.checkpoint import CheckpointOrder
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import Incident, Member, Plan, Quarantine, Request
 from holdfast_sidecar.records.reports import AgentReport, Exertion, GateVerdict, NodeReport
+from holdfast_sidecar.store.protocol import Section
 
 FIT = GateVerdict("fit", checked_unix_s=time.time(), gpus=8, gpus_all=8)
 UNFIT = GateVerdict("unfit", ["gpus: 7 of 8 are there"], time.time(), gpus=7, gpus_all=8)

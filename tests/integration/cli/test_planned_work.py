@@ -6,10 +6,10 @@ import pytest
 
 from holdfast_sidecar.cli.restart import without_saving
 from holdfast_sidecar.config.settings import CheckpointSettings
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry, SnapshotReport
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import Incident, Member, Pause, Plan, Quarantine, Request
+from holdfast_sidecar.store.protocol import Section
 
 OUTSIDE = Quarantine("m", "b", 0.0, 2e9, ["3 failures within 24 h are blamed on it"])
 

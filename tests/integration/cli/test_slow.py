@@ -5,8 +5,8 @@ import json
 
 from tests.unit.records.slow_job import STANDING, line
 
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.records.steps import spell
+from holdfast_sidecar.store.protocol import Section
 
 
 def slow_job(job):

@@ -5,11 +5,11 @@ import os
 from tests.unit.pretend_pages import NOBODY, set_word, write_page
 
 from holdfast.page import Ending, Word
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.plan import Incident
 from holdfast_sidecar.sidecar_record import SidecarRecord, write_record
+from holdfast_sidecar.store.protocol import Section
 
 
 def healthy(job):

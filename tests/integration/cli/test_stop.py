@@ -9,12 +9,12 @@ import time
 
 import pytest
 
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.records.checkpoint import CheckpointOrder
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import Request
 from holdfast_sidecar.records.reports import NodeReport
-from holdfast_sidecar.server.embedded import start_server
+from holdfast_sidecar.store.embedded import start_server
+from holdfast_sidecar.store.protocol import Section
 
 
 def begin(job):
@@ -202,6 +202,6 @@ def test_a_job_whose_own_server_ends_with_it_has_ended(job, run, tmp_path, home)
 
 
 def _client(server):
-    from holdfast_sidecar.coordination.connection import connect
+    from holdfast_sidecar.store.connection import connect
 
     return connect(server.settings, {})

@@ -9,10 +9,6 @@ from collections.abc import Mapping
 import pytest
 from tests.servers import Server
 
-from holdfast_sidecar.coordination.account_turn import TURNS, Fold, Turn, turned
-from holdfast_sidecar.coordination.keys import Keys, Section
-from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
-from holdfast_sidecar.coordination.store import Lease, Store
 from holdfast_sidecar.records.account import (
     CLOSED,
     PENDING,
@@ -22,6 +18,9 @@ from holdfast_sidecar.records.account import (
     parse_account,
     spell_cost,
 )
+from holdfast_sidecar.store.account import TURNS, Fold, Turn, turned
+from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
+from holdfast_sidecar.store.protocol import Keys, Lease, Section, Store
 
 LONG_S = 30.0
 S = 1_000_000

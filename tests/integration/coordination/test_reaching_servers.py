@@ -14,10 +14,8 @@ from tests.servers import Server, free_port, plain_on_port, plain_on_socket
 from holdfast import environment as names
 from holdfast_sidecar.config.addresses import without_password
 from holdfast_sidecar.config.settings import BadInput, RedisSettings
-from holdfast_sidecar.coordination.connection import connect, open_store
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.server_checks import check_server
-from holdfast_sidecar.coordination.store import Lease, Store, StoreUnavailable
+from holdfast_sidecar.store.connection import check_server, connect, open_store
+from holdfast_sidecar.store.protocol import Lease, Section, Store, StoreUnavailable
 
 SECRET = "correct-horse-battery-staple"
 

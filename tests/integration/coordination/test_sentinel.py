@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.servers import Sentinels, wait_until
 
-from holdfast_sidecar.coordination.connection import connect
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.server_checks import check_server
-from holdfast_sidecar.coordination.store import Lease, Store, StoreUnavailable
+from holdfast_sidecar.store.connection import check_server, connect
+from holdfast_sidecar.store.protocol import Lease, Section, Store, StoreUnavailable
 
 pytestmark = pytest.mark.redis_server
 

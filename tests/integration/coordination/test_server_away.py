@@ -8,8 +8,15 @@ import time
 import pytest
 from tests.servers import Server, wait_until
 
-from holdfast_sidecar.coordination.keys import ENDED_TTL_S, RUNNING_TTL_S, Keys, Section
-from holdfast_sidecar.coordination.store import Heard, Lease, StoreUnavailable
+from holdfast_sidecar.store.protocol import (
+    ENDED_TTL_S,
+    RUNNING_TTL_S,
+    Heard,
+    Keys,
+    Lease,
+    Section,
+    StoreUnavailable,
+)
 
 LONG_S = 30.0
 

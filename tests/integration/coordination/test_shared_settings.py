@@ -10,18 +10,18 @@ from functools import partial
 import pytest
 from tests.servers import Server
 
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.linux.process import die_with
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.shared_settings import check_settings_shared
+from holdfast_sidecar.store.protocol import Section
+from holdfast_sidecar.store.shared_settings import check_settings_shared
 
 NODE = """
 import sys, time
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.coordination.connection import open_store
+from holdfast_sidecar.store.connection import open_store
 from holdfast_sidecar.config.settings import RedisSettings
-from holdfast_sidecar.shared_settings import check_settings_shared
+from holdfast_sidecar.store.shared_settings import check_settings_shared
 
 node, url = sys.argv[1:]
 store = open_store(RedisSettings(url=url), "j", {})

@@ -11,12 +11,10 @@ from typing import Protocol
 import pytest
 from tests.servers import Server
 
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
-from holdfast_sidecar.coordination.own_report import OwnReport
-from holdfast_sidecar.coordination.store import Bid, Heard, Lease, Store
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.reports import NodeReport
+from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
+from holdfast_sidecar.store.protocol import Bid, Heard, Lease, OwnReport, Section, Store
 
 LONG_S = 30.0
 SHORT_S = 0.05

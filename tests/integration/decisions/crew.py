@@ -22,9 +22,6 @@ from tests.integration.sidecar.node import PRETEND_RANK
 
 from holdfast_sidecar.config.paths import Places, places
 from holdfast_sidecar.config.settings import PathSettings, RedisSettings
-from holdfast_sidecar.coordination.connection import open_store
-from holdfast_sidecar.coordination.keys import CURRENT, Section
-from holdfast_sidecar.coordination.store import Lease, StoreUnavailable
 from holdfast_sidecar.launcher.plan_watch import PlanWatch
 from holdfast_sidecar.launcher.reporting import Reporter
 from holdfast_sidecar.launcher.standing import (
@@ -37,6 +34,8 @@ from holdfast_sidecar.launcher.standing import (
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import Incident, Plan
 from holdfast_sidecar.records.reports import AgentReport, Exit
+from holdfast_sidecar.store.connection import open_store
+from holdfast_sidecar.store.protocol import CURRENT, Lease, Section, StoreUnavailable
 
 STRUCK_SIDECAR = Path(__file__).with_name("struck_sidecar.py")
 JOB = "job"

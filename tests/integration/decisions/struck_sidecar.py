@@ -12,10 +12,9 @@ import signal
 import time
 from pathlib import Path
 
-from holdfast_sidecar.coordination import connection
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.redis_store import RedisStore
-from holdfast_sidecar.coordination.store import Lease
+from holdfast_sidecar.store import connection
+from holdfast_sidecar.store.protocol import Lease, Section
+from holdfast_sidecar.store.redis_store import RedisStore
 
 FOLDER = Path(os.environ["STRIKE_DIR"])
 

@@ -21,8 +21,6 @@ from torch.distributed.elastic.rendezvous import (  # noqa: E402
 from torch.distributed.elastic.rendezvous.api import RendezvousInfo  # noqa: E402
 
 from holdfast_sidecar.config.settings import BadInput  # noqa: E402
-from holdfast_sidecar.coordination.keys import Section  # noqa: E402
-from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore  # noqa: E402
 from holdfast_sidecar.launcher.plan_watch import PlanWatch  # noqa: E402
 from holdfast_sidecar.launcher.rendezvous import (  # noqa: E402
     HoldfastRendezvous,
@@ -34,6 +32,8 @@ from holdfast_sidecar.launcher.seating import assign_workers  # noqa: E402
 from holdfast_sidecar.records.codec import decode, encode  # noqa: E402
 from holdfast_sidecar.records.plan import Member, Plan  # noqa: E402
 from holdfast_sidecar.records.reports import AgentReport  # noqa: E402
+from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore  # noqa: E402
+from holdfast_sidecar.store.protocol import Section  # noqa: E402
 
 PATIENCE_S = 20.0
 HEARTBEAT_S = 0.02

@@ -14,9 +14,6 @@ from tests.unit.pretend_pages import set_word, write_page
 from holdfast import page
 from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.config.settings import SnapshotSettings
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import Lease, View
-from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import RankLook
 from holdfast_sidecar.pages import Pages
 from holdfast_sidecar.peers.node_peers import NodePeers
@@ -24,6 +21,8 @@ from holdfast_sidecar.records.checkpoint import AttemptKey, PeerOrder, SnapshotR
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Candidate, Member, Plan
 from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
+from holdfast_sidecar.store.orders import Orders
+from holdfast_sidecar.store.protocol import Lease, Section, View
 
 SECRET = "5e" * 32
 PATIENCE_S = 20.0

@@ -16,17 +16,15 @@ import pytest
 from tests.servers import required
 
 from holdfast_sidecar.config.settings import BadInput, RedisSettings
-from holdfast_sidecar.coordination.connection import connect, open_store
-from holdfast_sidecar.coordination.server_checks import check_server
-from holdfast_sidecar.coordination.store import Lease
-from holdfast_sidecar.server import embedded
-from holdfast_sidecar.server.binary import ServerBinary, find_binary
-from holdfast_sidecar.server.embedded import EmbeddedServer, start_server
+from holdfast_sidecar.store import embedded
+from holdfast_sidecar.store.connection import check_server, connect, open_store
+from holdfast_sidecar.store.embedded import EmbeddedServer, ServerBinary, find_binary, start_server
+from holdfast_sidecar.store.protocol import Lease
 
 PARENT = """
 import sys, time
 from pathlib import Path
-from holdfast_sidecar.server.embedded import start_server
+from holdfast_sidecar.store.embedded import start_server
 server = start_server(Path(sys.argv[1]), sys.argv[2])
 print(server.pid, flush=True)
 time.sleep(600)

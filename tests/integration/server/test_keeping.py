@@ -17,20 +17,23 @@ from typing import Literal
 import pytest
 from tests.servers import required
 
-from holdfast_sidecar.coordination.connection import connect, open_store
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.server_checks import check_server
-from holdfast_sidecar.server.binary import ServerBinary, find_binary
-from holdfast_sidecar.server.embedded import EmbeddedServer, start_server
-from holdfast_sidecar.server.keeping import KeptServer
+from holdfast_sidecar.store.connection import check_server, connect, open_store
+from holdfast_sidecar.store.embedded import (
+    EmbeddedServer,
+    KeptServer,
+    ServerBinary,
+    find_binary,
+    start_server,
+)
+from holdfast_sidecar.store.protocol import Section
 
 PATIENCE_S = 60.0
 
 PARENT = """
 import sys, time
 from pathlib import Path
-from holdfast_sidecar.server.embedded import start_server
-from holdfast_sidecar.server.keeping import KeptServer
+from holdfast_sidecar.store.embedded import start_server
+from holdfast_sidecar.store.embedded import KeptServer
 kept = KeptServer(start_server(Path(sys.argv[1])), lambda line: print(kept.pid, flush=True))
 kept.start()
 print(kept.pid, flush=True)

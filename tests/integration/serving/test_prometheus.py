@@ -14,10 +14,10 @@ from tests.integration.sidecar.node import Node, wait_for
 from tests.servers import Server, free_port, required
 from tests.unit.serving.asking import make_certificate
 
-from holdfast_sidecar.coordination.keys import CURRENT, TALLY, Section
 from holdfast_sidecar.records.checkpoint import CheckpointTally
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Incident, Member, Plan
+from holdfast_sidecar.store.protocol import CURRENT, TALLY, Section
 
 pytestmark = pytest.mark.prometheus
 

@@ -18,10 +18,10 @@ from tests.servers import Server
 
 from holdfast_sidecar.config.paths import Places, places
 from holdfast_sidecar.config.settings import PathSettings
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.plan import Incident, Plan
 from holdfast_sidecar.records.reports import AgentReport, NodeReport
+from holdfast_sidecar.store.protocol import Section
 
 PRETEND_RANK = Path(__file__).with_name("pretend_rank.py")
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from tests.integration.sidecar.node import Node, wait_for
 
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import Incident
+from holdfast_sidecar.store.protocol import Section
 
 SECRETS = {
     "environment": "env1r0nment-s3cret",

@@ -13,10 +13,10 @@ import pytest
 from tests.integration.sidecar.node import Node, wait_for
 from tests.integration.sidecar.test_hang import start_attempt
 
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.linux.cgroups import parse_mounts
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import Incident
+from holdfast_sidecar.store.protocol import Section
 
 LIMIT_BYTES = 96 << 20
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from tests.integration.sidecar.node import Node, wait_for
 
 from holdfast import page
-from holdfast_sidecar.coordination.keys import CURRENT, Section
 from holdfast_sidecar.pages import Pages
 from holdfast_sidecar.records.checkpoint import TraceOrder
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.plan import Request
+from holdfast_sidecar.store.protocol import CURRENT, Section
 
 RANK = Path(__file__).with_name("tracing_rank.py")
 

@@ -12,8 +12,8 @@ from holdfast_sidecar.actions.node_hooks import KEPT, NodeHooks, words_of
 from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.config.settings import NodesSettings
 from holdfast_sidecar.deeds import own_hooks
-from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.records.plan import HookRun, Plan
+from holdfast_sidecar.store.orders import Orders
 
 DRAIN = "scontrol update nodename={node} state=drain reason={reason}"
 

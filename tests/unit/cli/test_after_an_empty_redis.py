@@ -13,10 +13,10 @@ from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.cli.finding_the_job import FoundJob
 from holdfast_sidecar.cli.main import cli
 from holdfast_sidecar.config.paths import Places
-from holdfast_sidecar.coordination.keys import CURRENT, Section
-from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Incident, Plan
+from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
+from holdfast_sidecar.store.protocol import CURRENT, Section
 
 
 def kept(now: float) -> list[Incident]:

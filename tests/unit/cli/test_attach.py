@@ -10,11 +10,10 @@ from click.testing import CliRunner
 
 from holdfast_sidecar.cli.attach_console import HINT_S, Console
 from holdfast_sidecar.cli.main import cli
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.plan import Incident
+from holdfast_sidecar.store.protocol import Lease, Section, View
 
 
 @pytest.fixture

@@ -11,12 +11,11 @@ from holdfast_sidecar.cli.checkpoint.following import SAVES_NOWHERE, Outcome, lo
 from holdfast_sidecar.cli.progress import EVERY_S, ProgressLine
 from holdfast_sidecar.cli.table import size
 from holdfast_sidecar.config.settings import CheckpointSettings
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, FileFact, LedgerEntry, SavedPart
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Plan, Request
 from holdfast_sidecar.records.reports import NodeReport
+from holdfast_sidecar.store.protocol import Lease, Section, View
 
 NAME = "r1"
 LEDGER = LedgerEntry("aa", "/ck/x", 7, 0, 1, "", "complete", 1, 2, 0.0, requested_by="r0,r1")

@@ -9,8 +9,6 @@ from tests.unit.records import slow_job
 from holdfast_sidecar.cli.nodes import words
 from holdfast_sidecar.cli.standing_page import page
 from holdfast_sidecar.config.settings import PolicySettings
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.decisions.beginning import story
 from holdfast_sidecar.node_lines import node_lines
 from holdfast_sidecar.records.checkpoint import SnapshotOrder, SnapshotReport
@@ -21,6 +19,7 @@ from holdfast_sidecar.records.plan import Incident, Member, Plan
 from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
 from holdfast_sidecar.records.steps import Change
 from holdfast_sidecar.standing import Standing, has_ended, is_settled, judge
+from holdfast_sidecar.store.protocol import Lease, Section, View
 from holdfast_sidecar.story import tell
 
 RANK = RankReport(0, 0, 1, 5, "forward", 0.0, 0.1, 0.1)

@@ -7,13 +7,12 @@ from holdfast_sidecar.cli import stop
 from holdfast_sidecar.cli.finding_the_job import FoundJob
 from holdfast_sidecar.cli.main import cli
 from holdfast_sidecar.config.settings import RedisSettings
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
-from holdfast_sidecar.coordination.store import Lease, StoreUnavailable, View
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Member, Plan, Request
 from holdfast_sidecar.records.reports import AgentReport
+from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
+from holdfast_sidecar.store.protocol import Lease, Section, StoreUnavailable, View
 
 REQUEST = Request("r", "stop", "me@here")
 MEMBERS = [Member("a", "i", 0, 0, 2)]

@@ -12,17 +12,23 @@ from typing import Any
 import pytest
 
 from holdfast_sidecar.config.settings import Settings, SidecarSettings
-from holdfast_sidecar.coordination.keys import ENDED_TTL_S, RUNNING_TTL_S, Section
-from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
-from holdfast_sidecar.coordination.store import Lease, StoreUnavailable, View
 from holdfast_sidecar.coordinator import Coordinator, NodeIdentity
 from holdfast_sidecar.decisions.namesake import HANDOVER_S
 from holdfast_sidecar.fence import FenceFile
-from holdfast_sidecar.local_state import LocalState
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import AgentReport, NodeReport
 from holdfast_sidecar.records.steps import SlowStanding
+from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
+from holdfast_sidecar.store.orders import LocalState
+from holdfast_sidecar.store.protocol import (
+    ENDED_TTL_S,
+    RUNNING_TTL_S,
+    Lease,
+    Section,
+    StoreUnavailable,
+    View,
+)
 
 CALM = Settings(sidecar=SidecarSettings(heartbeat_s=0.1, node_timeout_s=1.0, lease_s=30.0))
 QUICK = Settings(sidecar=SidecarSettings(heartbeat_s=0.01, node_timeout_s=1.0, lease_s=30.0))

@@ -23,15 +23,11 @@ from holdfast_sidecar.config.settings import (
     Settings,
     SidecarSettings,
 )
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
-from holdfast_sidecar.coordination.store import StoreUnavailable
 from holdfast_sidecar.coordinator import Coordinator, NodeIdentity
 from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.desk.asked_storage import Unanswered
 from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.leadership import Leadership
-from holdfast_sidecar.local_state import LocalState
 from holdfast_sidecar.readings.round_trips import Life, LifeSign
 from holdfast_sidecar.records.checkpoint import (
     CheckpointOrder,
@@ -45,6 +41,9 @@ from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.plan import Candidate, Incident, Plan, Request
 from holdfast_sidecar.records.reports import AgentReport, Exit, GateVerdict, RankReport
 from holdfast_sidecar.records.steps import SlowStanding
+from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
+from holdfast_sidecar.store.orders import LocalState
+from holdfast_sidecar.store.protocol import Section, StoreUnavailable
 
 TICK_S = 0.1
 STEP_S = 0.1

@@ -8,8 +8,8 @@ import pytest
 from tests.unit.decisions.simulated_job import SimulatedJob
 
 from holdfast_sidecar.config.settings import PolicySettings
-from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.stopwatch import SharedClock
+from holdfast_sidecar.store.memory_store import MemoryStore
 
 HOUR_S = 3600.0
 

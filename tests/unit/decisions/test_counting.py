@@ -10,7 +10,6 @@ from tests.unit.decisions.simulated_job import SimulatedJob
 from tests.unit.metrics.picture import picture
 
 from holdfast_sidecar.checkpoint_outcomes import of_run, with_ended, with_skipped
-from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.decisions.counting import count, counted_ever, keep_counted, taken_back
 from holdfast_sidecar.metrics.catalogue import CATALOGUE
@@ -19,6 +18,7 @@ from holdfast_sidecar.metrics.job_samples import draw_job
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, CheckpointTally, LedgerEntry
 from holdfast_sidecar.records.metric import Told
 from holdfast_sidecar.records.plan import Incident
+from holdfast_sidecar.store.memory_store import MemoryStore
 
 COUNTERS = {entry.name for entry in CATALOGUE if entry.leader_only and entry.kind != "gauge"}
 

@@ -6,7 +6,6 @@ from typing import Any
 from tests.unit.decisions.test_arrival import PAST, STEP, mute, standing, trace
 
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.culprit import judge_attempt, name_culprit
 from holdfast_sidecar.decisions.lateness import Cause
@@ -18,6 +17,7 @@ from holdfast_sidecar.records.collectives import RankTrace
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.plan import Incident, Member, Plan
 from holdfast_sidecar.records.reports import AgentReport, Exit, NodeReport, RankReport
+from holdfast_sidecar.store.protocol import Section
 
 PLAN = Plan(0, 1, "running", [Member("a", "i", 0, 0, 2), Member("b", "j", 1, 2, 2)], world_size=4)
 

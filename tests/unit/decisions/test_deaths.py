@@ -8,7 +8,6 @@ import signal
 import pytest
 
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.leader import decide
 from holdfast_sidecar.decisions.outcome import Circumstances, Outcome
@@ -16,6 +15,7 @@ from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.plan import Incident, Member, Plan
 from holdfast_sidecar.records.reports import AgentReport, Exit, NodeReport, RankReport
+from holdfast_sidecar.store.protocol import Section
 
 SEATS = [Member("a", "i", 0, 0, 1), Member("b", "i", 1, 1, 1)]
 PLAN = Plan(4, 7, "running", SEATS, 2)

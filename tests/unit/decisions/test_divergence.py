@@ -16,7 +16,6 @@ from holdfast_sidecar.config.settings import (
     NumbersSettings,
     Settings,
 )
-from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.decisions.divergence import (
     NEAR_STEPS,
@@ -29,6 +28,7 @@ from holdfast_sidecar.decisions.restart import EXIT_DO_NOT_REQUEUE
 from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.plan import LEFT_ALONE, BatchSkip, Incident, Member, Plan
 from holdfast_sidecar.records.reports import NodeReport, RankReport
+from holdfast_sidecar.store.memory_store import MemoryStore
 from holdfast_sidecar.story import tell
 from holdfast_sidecar.summing_up import sum_up
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from tests.unit.decisions.simulated_job import SimulatedJob
 
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.records.reports import GateVerdict
+from holdfast_sidecar.store.memory_store import MemoryStore
+from holdfast_sidecar.store.protocol import Section
 
 DAY_S = 86400.0
 

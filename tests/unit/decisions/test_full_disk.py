@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tests.unit.decisions.simulated_job import SimulatedJob
 
-from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.fence import Fence, FenceFile
+from holdfast_sidecar.store.memory_store import MemoryStore
 
 
 def fill_up(folder: Path) -> None:

@@ -9,8 +9,8 @@ from tests.unit.decisions.simulated_job import SimulatedJob
 
 from holdfast_sidecar.cli.restart import without_saving
 from holdfast_sidecar.config.settings import CheckpointSettings
-from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.records.plan import Candidate
+from holdfast_sidecar.store.memory_store import MemoryStore
 
 
 def running(tmp_path: Path, listens: bool = True, **options: object) -> SimulatedJob:

@@ -8,9 +8,9 @@ import pytest
 from tests.unit.decisions.ill_hardware import ill, members, started
 
 from holdfast_sidecar.config.settings import ModeSettings
-from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.records.findings import Kind, Remedy
 from holdfast_sidecar.standing import judge
+from holdfast_sidecar.store.memory_store import MemoryStore
 
 
 @pytest.mark.parametrize("mode", ["suggest", "observe"])

@@ -7,7 +7,6 @@ import dataclasses
 import pytest
 
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.interruption import TOLD
 from holdfast_sidecar.decisions.leader import decide
@@ -15,6 +14,7 @@ from holdfast_sidecar.decisions.outcome import Circumstances, Outcome
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.plan import Incident, Member, Plan, Request
 from holdfast_sidecar.records.reports import OUTPUT_UNREAD, AgentReport, Exit
+from holdfast_sidecar.store.protocol import Section
 
 NOW = 100.0
 SEATS = [Member("a", "i", 0, 0, 1), Member("b", "i", 1, 1, 1)]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.decisions.kept_evidence import note_bundles, with_keepers, with_places
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.plan import Incident
 from holdfast_sidecar.records.reports import NodeReport
+from holdfast_sidecar.store.protocol import Lease, Section, View
 
 HANG = Incident("i1", 0, "hang", "b", [3], 0.95, detected_unix_s=5.0, evidence=["it is stopped"])
 

@@ -11,11 +11,11 @@ from tests.unit.decisions.simulated_job import STEP_S, SimulatedJob
 
 from holdfast_sidecar.checkpoint_orders import UNREAD
 from holdfast_sidecar.config.settings import PolicySettings
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Request
+from holdfast_sidecar.store.memory_store import MemoryStore
+from holdfast_sidecar.store.protocol import Section
 
 
 def running(job: SimulatedJob, attempt: int) -> bool:

@@ -11,13 +11,13 @@ from tests.unit.decisions.simulated_job import SimulatedJob
 
 from holdfast_sidecar.checkpoints.ledger import NothingResumable
 from holdfast_sidecar.config.settings import RedisSettings
-from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.decisions import checkpointing
 from holdfast_sidecar.decisions.outcome import Circumstances
 from holdfast_sidecar.desk.asked_storage import Unanswered
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry, SavedPart
 from holdfast_sidecar.records.plan import Candidate, Plan
 from holdfast_sidecar.records.reports import RankReport
+from holdfast_sidecar.store.memory_store import MemoryStore
 
 
 def is_running(job: SimulatedJob, attempt: int) -> bool:

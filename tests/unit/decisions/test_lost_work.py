@@ -7,13 +7,13 @@ from collections.abc import Mapping
 import pytest
 
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.leader import decide
 from holdfast_sidecar.decisions.outcome import Circumstances
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.plan import Incident, Member, Plan
 from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
+from holdfast_sidecar.store.protocol import Section
 from holdfast_sidecar.story import tell
 
 MEMBERS = [Member("a", "ia", 0, 0, 2), Member("b", "ib", 1, 2, 2)]

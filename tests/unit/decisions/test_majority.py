@@ -10,9 +10,9 @@ from tests.unit.decisions.simulated_job import SimulatedJob
 from tests.unit.decisions.troubled_job import TroubledJob
 
 from holdfast_sidecar.config.settings import RedisSettings
-from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.decisions.losses import NO_MAJORITY, too_few_to_decide
+from holdfast_sidecar.store.memory_store import MemoryStore
 
 
 def started(folder: Path, nodes: int, url: str) -> SimulatedJob:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
-from holdfast_sidecar.coordination.store import Lease
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.outlook import Outlook
 from holdfast_sidecar.records.plan import Candidate
+from holdfast_sidecar.store.protocol import Lease
 
 LEASE = Lease(1, "n0/i")
 BEFORE = Cluster()

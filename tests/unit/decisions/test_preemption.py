@@ -11,8 +11,8 @@ from tests.unit.decisions.test_leader import running, started
 
 from holdfast_sidecar.config.settings import CheckpointSettings, PolicySettings
 from holdfast_sidecar.decisions.preemption import LAST_S, patience_s
-from holdfast_sidecar.local_state import LocalState
 from holdfast_sidecar.records.checkpoint import SnapshotReport
+from holdfast_sidecar.store.orders import LocalState
 
 REQUEUE = 75
 

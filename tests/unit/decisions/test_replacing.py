@@ -10,7 +10,6 @@ from tests.unit.decisions.simulated_job import SimulatedJob
 from tests.unit.records.slow_job import slow
 
 from holdfast_sidecar.config.settings import ModeSettings, PolicySettings
-from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.decisions import replacing, worth_replacing
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.endurance import LATE_S, Endurance, Spell
@@ -21,6 +20,7 @@ from holdfast_sidecar.records.plan import Incident
 from holdfast_sidecar.records.reports import GateVerdict
 from holdfast_sidecar.records.steps import Cause, Slowness, SlowStanding
 from holdfast_sidecar.standing import judge
+from holdfast_sidecar.store.memory_store import MemoryStore
 from holdfast_sidecar.story import tell
 from holdfast_sidecar.summing_up import sum_up
 

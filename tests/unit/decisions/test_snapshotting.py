@@ -5,8 +5,6 @@ from dataclasses import replace
 import pytest
 
 from holdfast_sidecar.config.settings import Settings, SnapshotSettings
-from holdfast_sidecar.coordination.keys import CURRENT, Section
-from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.decisions.snapshotting import decide_rhythm
 from holdfast_sidecar.records.checkpoint import SnapshotOrder, SnapshotReport
@@ -14,6 +12,8 @@ from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.reports import NodeReport, RankReport
 from holdfast_sidecar.snapshot_keeping import SnapshotKeeping
+from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
+from holdfast_sidecar.store.protocol import CURRENT, Section
 
 MEMBERS = [Member("a", "x", 0, 0, 1), Member("b", "y", 1, 1, 1)]
 PLAN = Plan(3, 7, "running", members=MEMBERS, world_size=2)

@@ -9,8 +9,6 @@ import pytest
 from tests.unit.decisions.troubled_job import TroubledJob
 
 from holdfast_sidecar.config.settings import SnapshotSettings
-from holdfast_sidecar.coordination.memory_store import MemoryStore
-from holdfast_sidecar.coordination.store import Lease
 from holdfast_sidecar.decisions.absence import find_absent
 from holdfast_sidecar.decisions.cluster import Cluster, beats, parse_cluster
 from holdfast_sidecar.decisions.liveness import Heartbeats
@@ -18,6 +16,8 @@ from holdfast_sidecar.decisions.succession import is_taken, why_gone
 from holdfast_sidecar.records.findings import Kind
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.reports import AgentReport, NodeReport
+from holdfast_sidecar.store.memory_store import MemoryStore
+from holdfast_sidecar.store.protocol import Lease
 
 TIMEOUT_S = 1.1
 

@@ -9,8 +9,6 @@ import pytest
 from tests.unit.decisions.simulated_job import SimulatedJob
 
 from holdfast_sidecar.config.settings import PolicySettings, Settings
-from holdfast_sidecar.coordination.keys import CURRENT, Section
-from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.decisions import restart
 from holdfast_sidecar.decisions.blame import Blame
 from holdfast_sidecar.decisions.cluster import Cluster
@@ -20,6 +18,8 @@ from holdfast_sidecar.decisions.signature import is_of_surroundings, sign
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Incident, Member, Plan, Requeues
 from holdfast_sidecar.records.reports import OUTPUT_UNREAD, AgentReport, Exit
+from holdfast_sidecar.store.memory_store import MemoryStore
+from holdfast_sidecar.store.protocol import CURRENT, Section
 
 QUICK = PolicySettings(surroundings_backoff_s=0.2, backoff_s=0.1, backoff_limit_s=0.1)
 

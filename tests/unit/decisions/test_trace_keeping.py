@@ -9,15 +9,14 @@ from dataclasses import dataclass, field
 import pytest
 
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.coordination.keys import CURRENT, Section
-from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
-from holdfast_sidecar.coordination.store import Lease
 from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.decisions.tracing import TIMES_SHARE
 from holdfast_sidecar.records.checkpoint import TracedPart, TracedRank, TraceOrder
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.plan import Member, Plan, Request
 from holdfast_sidecar.records.reports import NodeReport, RankReport
+from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
+from holdfast_sidecar.store.protocol import CURRENT, Lease, Section
 from holdfast_sidecar.trace_keeping import REARMINGS, UNREAD_S, TraceKeeping
 
 SAVED = "saved"

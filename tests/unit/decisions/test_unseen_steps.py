@@ -10,7 +10,6 @@ import pytest
 from tests.unit.decisions.simulated_job import SimulatedJob
 
 from holdfast_sidecar.config.settings import PolicySettings, Settings, StallSettings
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.decisions import restart, unseen_steps
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.leader import decide
@@ -21,6 +20,7 @@ from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.plan import NEVER_SEEN, Incident, Member, Plan
 from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
+from holdfast_sidecar.store.protocol import Section
 
 MEMBERS = [Member("a", "ia", 0, 0, 1), Member("b", "ib", 1, 1, 1)]
 PLAN = Plan(4, 8, "running", MEMBERS, 2, began_unix_s=50.0)

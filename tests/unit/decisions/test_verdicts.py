@@ -8,8 +8,8 @@ from pathlib import Path
 from tests.unit.decisions.simulated_job import STEP_S, SimulatedJob
 
 from holdfast_sidecar.config.settings import CheckpointSettings
-from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.decisions.cluster import parse_cluster
+from holdfast_sidecar.store.memory_store import MemoryStore
 
 SETTINGS = CheckpointSettings(dir="/c", every_steps=40, good_after_s=6.0, good_after_steps=5)
 

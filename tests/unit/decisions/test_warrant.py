@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from holdfast.permit import Handle, Licence, NotPermitted
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.decisions.warrant import Warrant, refusal, warranted
 from holdfast_sidecar.deeds import have_all_kept
-from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Member, Pause, Plan
 from holdfast_sidecar.records.reports import NodeReport
+from holdfast_sidecar.store.orders import Orders
+from holdfast_sidecar.store.protocol import Lease, Section, View
 
 PLAN = Plan(
     attempt=2,

@@ -8,7 +8,6 @@ import pytest
 from tests.unit.decisions.simulated_job import SimulatedJob
 
 from holdfast_sidecar.config.settings import ModeSettings, Settings, SidecarSettings
-from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.decisions import modes
 from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.decisions.outcome import Circumstances
@@ -19,6 +18,7 @@ from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.plan import Incident, Member, Plan
 from holdfast_sidecar.records.reports import NodeReport, RankReport
 from holdfast_sidecar.standing import judge
+from holdfast_sidecar.store.memory_store import MemoryStore
 from holdfast_sidecar.story import tell
 
 

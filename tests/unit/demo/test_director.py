@@ -4,12 +4,12 @@ import io
 
 import pytest
 
-from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.demo.director import Director
 from holdfast_sidecar.demo.nodes import Nodes
 from holdfast_sidecar.demo.scenario import scenario
 from holdfast_sidecar.demo.screen import LineScreen
 from holdfast_sidecar.demo.stopped import DemonstrationStopped
+from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
 
 
 def test_a_job_that_is_over_before_all_was_done_to_it_is_not_waited_for() -> None:

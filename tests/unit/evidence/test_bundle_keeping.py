@@ -14,11 +14,8 @@ from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.bundle_keeping import BundleKeeping
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.evidence.archive import archive_of
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
-from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.pages import Pages
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.host import HostReading
@@ -26,6 +23,8 @@ from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.readings.network import NetworkReading
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Incident, Plan
+from holdfast_sidecar.store.orders import Orders
+from holdfast_sidecar.store.protocol import Lease, Section, View
 
 MACHINE = MachineReading(
     HostReading({}, 2, 0.1, 100, 90, 0, 0.0), NetworkReading({}), GpuReading(False), ()

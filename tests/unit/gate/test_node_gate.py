@@ -3,10 +3,7 @@ from __future__ import annotations
 import dataclasses
 
 from holdfast_sidecar.config.settings import GateSettings, Settings, SidecarSettings
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.gate.node_gate import NodeGate
-from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading, Signal
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.clock import Moment
@@ -14,6 +11,8 @@ from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.findings import Kind
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import Exertion, NodeReport
+from holdfast_sidecar.store.orders import Orders
+from holdfast_sidecar.store.protocol import Lease, Section, View
 
 ENDED = Plan(3, 1, "ended", incident="i9", culprit_node="n1", cause="crash")
 

@@ -7,17 +7,16 @@ import time
 from collections.abc import Callable
 
 from holdfast_sidecar.config.settings import GateSettings
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.gate.errand import Errand
 from holdfast_sidecar.gate.proving import Proving
 from holdfast_sidecar.gate.test_process import TestProcess
-from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Plan, Request
 from holdfast_sidecar.records.reports import Exertion
+from holdfast_sidecar.store.orders import Orders
+from holdfast_sidecar.store.protocol import Lease, Section, View
 
 WELL = """echo testing; echo '{"figures":{"matmul_flops_per_s":5.0},"model":"cpu"}'"""
 

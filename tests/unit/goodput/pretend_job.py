@@ -11,13 +11,13 @@ from typing import Any
 from tests.unit.decisions.simulated_job import SimulatedJob, SimulatedNode
 from tests.unit.records.slow_job import line
 
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.memory_store import MemoryStore
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.records.account import Account, Category, parse_account
 from holdfast_sidecar.records.plan import Incident, Member, Plan
 from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
 from holdfast_sidecar.records.steps import StepLine, spell
+from holdfast_sidecar.store.memory_store import MemoryStore
+from holdfast_sidecar.store.protocol import Section
 
 MEMBERS = [Member("a", "ia", 0, 0, 1), Member("b", "ib", 1, 1, 1)]
 PLAN = Plan(0, 3, "running", MEMBERS, 2, began_unix_s=1000.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from holdfast_sidecar.coordination.account_turn import Fold, Turn, is_behind, turned
 from holdfast_sidecar.records.account import (
     CLOSED,
     PENDING,
@@ -15,6 +14,7 @@ from holdfast_sidecar.records.account import (
     spell_cost,
     spell_marks,
 )
+from holdfast_sidecar.store.account import Fold, Turn, is_behind, turned
 
 S = 1_000_000
 

@@ -12,8 +12,8 @@ from tests.unit.goodput.pretend_job import ToldJob
 
 from holdfast_sidecar.decisions import unseen_steps
 from holdfast_sidecar.goodput import stand
-from holdfast_sidecar.local_state import LocalState
 from holdfast_sidecar.records.account import Category
+from holdfast_sidecar.store.orders import LocalState
 
 WAIT_S = 8.0
 

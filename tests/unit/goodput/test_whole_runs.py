@@ -12,15 +12,14 @@ from tests.unit.goodput.pretend_job import ToldJob, account_of
 
 from holdfast_sidecar import goodput_keeping
 from holdfast_sidecar.config.settings import PolicySettings
-from holdfast_sidecar.coordination.account_turn import Turn
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.memory_store import MemoryStore
-from holdfast_sidecar.coordination.store import Lease, StoreUnavailable
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.goodput.stand import Standing
 from holdfast_sidecar.goodput.turning import Heard, next_turn
 from holdfast_sidecar.goodput_keeping import GoodputKeeping
 from holdfast_sidecar.records.account import CLOSED, PENDING, Account, Category
+from holdfast_sidecar.store.account import Turn
+from holdfast_sidecar.store.memory_store import MemoryStore
+from holdfast_sidecar.store.protocol import Lease, Section, StoreUnavailable
 
 BEARING = PolicySettings(budget=1000, backoff_s=0.1, backoff_limit_s=0.1, blames_limit=1000)
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import select
 
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
-from holdfast_sidecar.coordination.store import StoreUnavailable
 from holdfast_sidecar.launcher.plan_watch import PlanWatch
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Plan
+from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
+from holdfast_sidecar.store.protocol import Section, StoreUnavailable
 
 
 def is_woken(watch: PlanWatch) -> bool:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.launcher import reporting
 from holdfast_sidecar.launcher.reporting import Reporter
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.reports import AgentReport
+from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
+from holdfast_sidecar.store.protocol import Section
 
 HEARTBEAT_S = 0.3
 OWN = AgentReport("a", "a-2", "joining", -1, 0, 1, "127.0.0.1", 1, 1)

@@ -6,12 +6,12 @@ import dataclasses
 
 from tests.unit.records.slow_job import QUIET, SLOW, STANDING, nodes, slow
 
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.launcher.plan_watch import PlanWatch
 from holdfast_sidecar.launcher.slowness_news import SlownessNews
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.steps import Cause, Slowness
+from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
+from holdfast_sidecar.store.protocol import Section
 
 TOLD = (
     "slow: rank 5 on b, +31 % since step 1200: cpu_quota; the job would be 18 % faster without it "

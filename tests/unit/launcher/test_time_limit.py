@@ -7,10 +7,10 @@ import time
 import pytest
 
 from holdfast_sidecar.config.settings import PolicySettings
-from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.launcher.reporting import Reporter
 from holdfast_sidecar.launcher.time_limit import parse_left, read_left_s
 from holdfast_sidecar.records.reports import AgentReport
+from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
 
 NOW_S = 1_000_000.0
 SLURM = {"SLURM_JOB_ID": "17", "SLURM_JOB_END_TIME": "1003600"}

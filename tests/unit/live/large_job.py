@@ -11,9 +11,6 @@ from tests.unit.metrics.picture import INCIDENTS, LEDGER
 from tests.unit.metrics.picture import picture as known_picture
 from tests.unit.records import slow_job
 
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import Lease, View
-from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import Ranks
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.records.checkpoint import LedgerEntry
@@ -21,6 +18,8 @@ from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.findings import Finding
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
+from holdfast_sidecar.store.orders import Orders
+from holdfast_sidecar.store.protocol import Lease, Section, View
 
 ATTEMPT = 3
 PER_NODE = 8

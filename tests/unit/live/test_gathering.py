@@ -9,13 +9,13 @@ from tests.unit.metrics.picture import picture as known_picture
 from tests.unit.metrics.picture import ranks
 
 from holdfast.page import Phase
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.live.gathering import gather, of_store, scene_of
 from holdfast_sidecar.live.view import INCIDENTS, LiveView
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.records.account import parse_account
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.plan import Incident, Pause
+from holdfast_sidecar.store.protocol import Section
 
 
 def seen(shown: Picture, away_since_unix_s: float | None = None) -> LiveView:

@@ -12,15 +12,14 @@ from tests.unit.loop.test_loop import Coordination, loop
 from tests.unit.pretend_pages import publish, set_word, write_page
 
 from holdfast.page import Phase, Word
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import Lease, View
-from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.loop import Loop
 from holdfast_sidecar.observation import RankHistory
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.collectives import RankTrace
 from holdfast_sidecar.records.findings import Kind
 from holdfast_sidecar.records.reports import NodeReport, RankReport
+from holdfast_sidecar.store.orders import LocalState, Orders
+from holdfast_sidecar.store.protocol import Lease, Section, View
 
 __all__ = ["loop"]
 

@@ -11,11 +11,11 @@ from tests.unit.loop.test_loop import Fixed, loop  # noqa: F401 - a fixture
 from holdfast_sidecar.demo.fake_sysfs import ACTIVE, DOWN, build_fabric
 from holdfast_sidecar.linux.kmsg import KernelReading, KernelRecord
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
-from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.loop import Loop
 from holdfast_sidecar.probes.fabric.ports import FabricProbe
 from holdfast_sidecar.probes.network import NetworkProbe
 from holdfast_sidecar.records.findings import Kind, Remedy
+from holdfast_sidecar.store.orders import Orders
 
 
 def kinds(loop: Loop) -> list[tuple[Kind, str]]:  # noqa: F811

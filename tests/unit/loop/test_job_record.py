@@ -9,7 +9,6 @@ from click.testing import CliRunner
 
 from holdfast_sidecar.cli.main import cli
 from holdfast_sidecar.config.paths import Places
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.job_record import (
     STEPS_EVERY_S,
     JobRecord,
@@ -22,6 +21,7 @@ from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.plan import Member, Plan, Requeues
 from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
 from holdfast_sidecar.records.steps import SlowStanding
+from holdfast_sidecar.store.protocol import Section
 
 
 def sections(step: int, **plan: object) -> Mapping[Section, Mapping[str, str]]:

@@ -23,8 +23,6 @@ from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.chronicle import Chronicle, read_incidents
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.deeds import Deeds
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.farewell import Farewell
@@ -33,7 +31,6 @@ from holdfast_sidecar.gpus.watch import GpuWatch
 from holdfast_sidecar.job_record import read_record
 from holdfast_sidecar.linux.kmsg import KernelLog, KernelReading, KernelRecord
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
-from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.loop import Loop
 from holdfast_sidecar.pages import Pages
 from holdfast_sidecar.parting import Parting
@@ -52,6 +49,8 @@ from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.plan import Incident, Plan
 from holdfast_sidecar.records.reports import NodeReport, RankReport
+from holdfast_sidecar.store.orders import LocalState, Orders
+from holdfast_sidecar.store.protocol import Lease, Section, View
 from holdfast_sidecar.xids.event import XidEvent
 
 HOST = HostReading({}, 2, 0.1, 100, 90, 0, 0.0)
@@ -459,7 +458,7 @@ def test_nothing_on_the_sidecars_path_imports_torch_or_numpy() -> None:
     code = (
         "import sys, holdfast_sidecar.cli.main, holdfast_sidecar.cli.sidecar;"
         "import holdfast_sidecar.assembly, holdfast_sidecar.exporting;"
-        "import holdfast_sidecar.coordination.connection;"
+        "import holdfast_sidecar.store.connection;"
         "print([m for m in ('torch', 'numpy', 'pynvml') if m in sys.modules])"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)

@@ -17,7 +17,6 @@ from holdfast_sidecar import fence as fence_module
 from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.echo.exchange import Exchange
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.fence import Fence, FenceFile, read_fence
@@ -34,11 +33,11 @@ from holdfast_sidecar.peers.server import PeerServer
 from holdfast_sidecar.peers.tally import Tally
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import AgentReport
-from holdfast_sidecar.server.embedded import EmbeddedServer
-from holdfast_sidecar.server.keeping import KeptServer
 from holdfast_sidecar.serving.server import Answer, Server
 from holdfast_sidecar.snapshots.checking import Checking
 from holdfast_sidecar.snapshots.slot_files import SlotFile
+from holdfast_sidecar.store.embedded import EmbeddedServer, KeptServer
+from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
 
 WAIT_S = 10.0
 

@@ -10,10 +10,7 @@ import pytest
 from tests.unit.desk_twin import MemoryDesk
 
 from holdfast_sidecar.config.settings import CheckpointSettings, Settings, SidecarSettings
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.desk.questions import Entered, Part, Question, Seal, WriteParts
-from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.records.checkpoint import (
     CheckpointOrder,
@@ -25,6 +22,8 @@ from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.reports import RankReport
 from holdfast_sidecar.staying import TELLING, WRITING, read_last_word, read_stay
+from holdfast_sidecar.store.orders import Orders
+from holdfast_sidecar.store.protocol import Lease, Section, View
 
 SETTINGS = Settings(checkpoint=CheckpointSettings(dir="/ck"))
 PLAN = Plan(3, 7, "running", [Member("a", "i", 0, 0, 2)], 2)

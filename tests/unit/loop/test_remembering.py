@@ -13,13 +13,12 @@ from tests.unit.detectors.scene import history, look, moment, steps
 from holdfast.page import Flag, Record, RecordFlag, Word, float_bits
 from holdfast_sidecar.attention import Attention
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.heartbeat_times import KEPT_S, HeartbeatTimes
 from holdfast_sidecar.observation import RECORDS_KEPT
 from holdfast_sidecar.rank_reports import report_rank
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.reports import NodeReport
+from holdfast_sidecar.store.protocol import Lease, Section, View
 
 
 def view(**beats: int) -> View:

@@ -11,9 +11,7 @@ from tests.unit.loop.test_loop import HOST, Coordination, Fixed, loop  # noqa: F
 from tests.unit.pretend_pages import publish, write_page
 from tests.unit.test_slowness_attention import Twin, slow, standing
 
-from holdfast_sidecar.coordination.store import Lease
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
-from holdfast_sidecar.local_state import LocalState, Orders
 from holdfast_sidecar.loop import Loop
 from holdfast_sidecar.probes.layouts import LayoutsProbe
 from holdfast_sidecar.readings.host import Pressure
@@ -21,6 +19,8 @@ from holdfast_sidecar.records.findings import Kind
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import NodeReport
 from holdfast_sidecar.records.steps import FIELDS, StepLine, parse, spell
+from holdfast_sidecar.store.orders import LocalState, Orders
+from holdfast_sidecar.store.protocol import Lease
 
 LINE = StepLine._make([0] * FIELDS)._replace(rank=3, step=8, stride=1, steps=1)
 LEADER = Orders(is_leader=True, store_up=True, nodes={}, lease=Lease(1, "a/i"))

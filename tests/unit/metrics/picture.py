@@ -11,14 +11,11 @@ from tests.unit.records import slow_job
 
 from holdfast.page import Phase, Reply, ReplyState, Word, float_bits
 from holdfast_sidecar.config.settings import CheckpointSettings, CostSettings
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.detectors.gate import Fitness, Trouble
 from holdfast_sidecar.gpus.energy import EnergyAccount
 from holdfast_sidecar.gpus.ownership import Ownership, Source, Tie
 from holdfast_sidecar.gpus.view import GpuView
 from holdfast_sidecar.kernel_events import KernelEvents
-from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.observation import RankHistory, RankLook, Ranks
 from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.picture import Cost, Picture
@@ -69,6 +66,8 @@ from holdfast_sidecar.records.reports import (
     RankReport,
 )
 from holdfast_sidecar.records.steps import Standing
+from holdfast_sidecar.store.orders import Orders
+from holdfast_sidecar.store.protocol import Lease, Section, View
 
 XIDS = XidReading(
     gpus={"0000:01:00.0": Known("GPU-1", 0, rank=0)},

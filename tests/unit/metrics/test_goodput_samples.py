@@ -9,7 +9,6 @@ from tests.unit.metrics.picture import PLAN, VIEW, picture
 from tests.unit.metrics.test_page import ended
 
 from holdfast_sidecar.config.settings import CostSettings, PolicySettings
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.metrics.drawing import draw
 from holdfast_sidecar.metrics.goodput_samples import STOPPED_FOR_S, budget_left, is_open
 from holdfast_sidecar.metrics.job_samples import CAUSES
@@ -17,6 +16,7 @@ from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.records.account import Category
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Incident, Quarantine
+from holdfast_sidecar.store.protocol import Section
 
 NEW = replace(
     VIEW,

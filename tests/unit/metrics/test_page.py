@@ -11,9 +11,6 @@ from tests.unit.metrics.picture import PLAN, VIEW, picture, ranks, with_words
 from tests.unit.records.slow_job import QUIET
 
 from holdfast.page import Phase, Word
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import Lease
-from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.metrics.catalogue import CATALOGUE
 from holdfast_sidecar.metrics.drawing import draw
 from holdfast_sidecar.metrics.exposition import expose
@@ -25,6 +22,8 @@ from holdfast_sidecar.records.checkpoint import SnapshotReport
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.reports import NodeReport
 from holdfast_sidecar.records.steps import Cause
+from holdfast_sidecar.store.orders import Orders
+from holdfast_sidecar.store.protocol import Lease, Section
 
 GOLDEN = Path(__file__).with_name("golden.prom")
 OF_THIS_PROCESS = re.compile(

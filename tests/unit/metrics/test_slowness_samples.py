@@ -7,10 +7,10 @@ from dataclasses import replace
 from tests.unit.metrics.picture import VIEW, picture
 from tests.unit.records.slow_job import QUIET
 
-from holdfast_sidecar.coordination.keys import Section
 from holdfast_sidecar.metrics.drawing import draw
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.reports import NodeReport
+from holdfast_sidecar.store.protocol import Section
 
 
 def slowed(**lost: dict[str, float]) -> dict[str, float]:

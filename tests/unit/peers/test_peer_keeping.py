@@ -10,15 +10,14 @@ from dataclasses import dataclass, field
 import pytest
 
 from holdfast_sidecar.config.settings import Settings, SnapshotSettings
-from holdfast_sidecar.coordination.keys import CURRENT, Section
-from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
-from holdfast_sidecar.coordination.store import ALL_SECTIONS, OPEN_SECTIONS
 from holdfast_sidecar.decisions.cluster import Cluster, parse_cluster
 from holdfast_sidecar.peer_keeping import PeerKeeping
 from holdfast_sidecar.records.checkpoint import AttemptKey, PeerOrder, SnapshotOrder, SnapshotReport
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
+from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
+from holdfast_sidecar.store.protocol import ALL_SECTIONS, CURRENT, OPEN_SECTIONS, Section
 
 MEMBERS = [Member("a", "i", 0, 0, 1), Member("b", "i", 1, 1, 1)]
 STEP_S = 0.5

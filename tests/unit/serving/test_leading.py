@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from tests.unit.metrics.picture import VIEW, picture
 
-from holdfast_sidecar.coordination.store import Lease
-from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.metrics.catalogue import CATALOGUE
 from holdfast_sidecar.serving.exporter import Exporter
 from holdfast_sidecar.serving.metrics_route import MetricsRoute
 from holdfast_sidecar.serving.route import Request
+from holdfast_sidecar.store.orders import Orders
+from holdfast_sidecar.store.protocol import Lease
 
 OF_THE_JOB = {entry.name for entry in CATALOGUE if entry.leader_only}
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from tests.unit.metrics.picture import picture
 
-from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.records.reports import NodeReport
 from holdfast_sidecar.serving.discovery_route import DiscoveryRoute
 from holdfast_sidecar.serving.route import Request
 from holdfast_sidecar.serving.target_file import KEEP_EVERY_S, TargetFile
 from holdfast_sidecar.serving.targets import LISTED_S, Target, Targets, as_discovered
+from holdfast_sidecar.store.orders import Orders
 
 ASKED = Request("/sd")
 

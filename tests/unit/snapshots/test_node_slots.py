@@ -13,7 +13,6 @@ from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
 from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.config.settings import SnapshotSettings
 from holdfast_sidecar.decisions.memory import Margin, Room
-from holdfast_sidecar.local_state import Orders
 from holdfast_sidecar.pages import Pages
 from holdfast_sidecar.probes.ranks import RanksProbe
 from holdfast_sidecar.records.checkpoint import SnapshotOrder, SnapshotReport
@@ -24,6 +23,7 @@ from holdfast_sidecar.snapshots.node_slots import (
     PRESSED_S,
     NodeSlots,
 )
+from holdfast_sidecar.store.orders import Orders
 
 PLAN = Plan(2, 5, "running", members=[Member("a", "x", 0, 0, 2)], world_size=2)
 ORDER = SnapshotOrder(2, 5, every_steps=1)

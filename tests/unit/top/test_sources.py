@@ -11,11 +11,10 @@ from tests.unit.live.large_job import Job, picture
 from tests.unit.top.pretend_views import healthy, troubled
 
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
-from holdfast_sidecar.coordination.store import View
 from holdfast_sidecar.live.packing import pack
 from holdfast_sidecar.live.view import LiveView
+from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
+from holdfast_sidecar.store.protocol import Section, View
 from holdfast_sidecar.top import store_source
 from holdfast_sidecar.top.access import Access
 from holdfast_sidecar.top.asking import Refused

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from holdfast_sidecar.cli.finding_the_job import FoundJob
 from holdfast_sidecar.cli.progress import ProgressLine
 from holdfast_sidecar.cli.table import size
-from holdfast_sidecar.coordination.keys import CURRENT, Section
-from holdfast_sidecar.coordination.store import Store, StoreUnavailable, View
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, LedgerEntry, SavedPart
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.formatting import span
 from holdfast_sidecar.records.plan import TERMINAL, Plan, Request
 from holdfast_sidecar.records.reports import NodeReport
+from holdfast_sidecar.store.protocol import CURRENT, Section, Store, StoreUnavailable, View
 
 LOOK_S = 0.25
 """People notice nothing shorter; a write wakes us sooner anyway."""

@@ -6,7 +6,6 @@ import subprocess
 import time
 
 from holdfast_sidecar.config.settings import RedisSettings
-from holdfast_sidecar.coordination.connection import open_store
 from holdfast_sidecar.demo import programs
 from holdfast_sidecar.demo.fake_node import FakeNode, build_node
 from holdfast_sidecar.demo.fake_nvml.build import build
@@ -18,7 +17,8 @@ from holdfast_sidecar.demo.nodes import Nodes
 from holdfast_sidecar.demo.screen import Screen
 from holdfast_sidecar.demo.stopped import DemonstrationStopped
 from holdfast_sidecar.demo.workspace import Workspace
-from holdfast_sidecar.server.embedded import start_server
+from holdfast_sidecar.store.connection import open_store
+from holdfast_sidecar.store.embedded import start_server
 
 JOB = "demo-gpus"
 STOP_LIMIT_S = 30.0

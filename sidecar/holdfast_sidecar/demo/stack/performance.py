@@ -12,7 +12,6 @@ from tempfile import TemporaryDirectory
 import psutil
 
 from holdfast_sidecar.config.settings import RedisSettings
-from holdfast_sidecar.coordination.connection import open_store
 from holdfast_sidecar.demo import programs
 from holdfast_sidecar.demo.nodes import Nodes
 from holdfast_sidecar.demo.screen import Screen
@@ -25,7 +24,8 @@ from holdfast_sidecar.demo.stack.requirements import Requirement
 from holdfast_sidecar.demo.stack.scenario import DOOMED, JOB, NODES
 from holdfast_sidecar.demo.stopped import DemonstrationStopped
 from holdfast_sidecar.demo.workspace import Workspace
-from holdfast_sidecar.server.embedded import start_server
+from holdfast_sidecar.store.connection import open_store
+from holdfast_sidecar.store.embedded import start_server
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.demo.fake_node import build_node
 from holdfast_sidecar.demo.hardware.director import Director
@@ -22,6 +21,7 @@ from holdfast_sidecar.records.checkpoint import LedgerEntry
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.plan import Incident, Member, Plan
 from holdfast_sidecar.records.reports import NodeReport
+from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
 
 HOT, FLAP, STORM, FALLEN = (
     next(story for story in stories(8) if story.fault is fault)

@@ -10,9 +10,9 @@ import functools
 import hashlib
 from dataclasses import dataclass
 
-from holdfast_sidecar.coordination.account_turn import TURNS, UNSEEN_AFTER_US
-from holdfast_sidecar.coordination.keys import RUNNING_TTL_S
 from holdfast_sidecar.records.account import PENDING, TIMED, Category
+from holdfast_sidecar.store.account import TURNS, UNSEEN_AFTER_US
+from holdfast_sidecar.store.protocol import RUNNING_TTL_S
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast_sidecar.coordination.keys import RUNNING_TTL_S, Section
-from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
-from holdfast_sidecar.coordination.store import Lease, Store, StoreUnavailable
+from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
+from holdfast_sidecar.store.protocol import RUNNING_TTL_S, Lease, Section, Store, StoreUnavailable
 
 
 class Clock:

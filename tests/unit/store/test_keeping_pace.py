@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast_sidecar.server.keeping import LONGEST_PAUSE_S, pause_s
+from holdfast_sidecar.store.embedded import LONGEST_PAUSE_S, pause_s
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 
 from holdfast import environment as names
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.coordination.keys import CURRENT, Section
-from holdfast_sidecar.coordination.store import Store, View
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import TERMINAL, Plan
 from holdfast_sidecar.records.reports import AgentReport, NodeReport
+from holdfast_sidecar.store.protocol import CURRENT, Section, Store, View
 
 WATCH_S = 3.0
 """How long a claim that differs is watched for signs of life, or for an ended run's sidecars to

@@ -9,8 +9,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.records.checkpoint import (
     AttemptKey,
     CheckpointOrder,
@@ -27,6 +25,7 @@ from holdfast_sidecar.records.findings import Finding
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import Exertion, GateVerdict, NodeReport, RankReport
 from holdfast_sidecar.records.steps import SlowStanding
+from holdfast_sidecar.store.protocol import Lease, Section, View
 
 
 @dataclass(frozen=True)

@@ -11,19 +11,21 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
-from holdfast_sidecar.coordination.account_turn import Turn, turned
-from holdfast_sidecar.coordination.keys import FOR_LEADERS, RUNNING_TTL_S, Section
-from holdfast_sidecar.coordination.store import (
+from holdfast_sidecar.records.account import MICRO
+from holdfast_sidecar.records.codec import incarnation_in
+from holdfast_sidecar.store.account import Turn, turned
+from holdfast_sidecar.store.protocol import (
     ALL_SECTIONS,
+    FOR_LEADERS,
     OPEN_SECTIONS,
+    RUNNING_TTL_S,
     Bid,
     Heard,
     Lease,
+    Section,
     StoreUnavailable,
     View,
 )
-from holdfast_sidecar.records.account import MICRO
-from holdfast_sidecar.records.codec import incarnation_in
 
 NOBODY = Lease(0, "")
 CHANNELS = (Heard.ORDERS, Heard.REPORTS)

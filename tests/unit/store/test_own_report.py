@@ -7,9 +7,6 @@ import dataclasses
 from tests.unit.records.slow_job import SLOW
 
 from holdfast_sidecar.config.settings import CheckpointSettings
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.own_report import OwnReport
-from holdfast_sidecar.coordination.store import Lease, View
 from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.records.checkpoint import FileFact, SavedPart, SnapshotReport
 from holdfast_sidecar.records.codec import decode
@@ -17,6 +14,7 @@ from holdfast_sidecar.records.collectives import RankTrace
 from holdfast_sidecar.records.findings import Finding, Kind, Remedy
 from holdfast_sidecar.records.reports import GateVerdict, NodeReport, RankReport
 from holdfast_sidecar.records.steps import Efficiency, SlowStanding, WhatIf
+from holdfast_sidecar.store.protocol import Lease, OwnReport, Section, View
 
 FULL = NodeReport(
     node="a",

@@ -6,13 +6,12 @@ from collections.abc import Callable
 import pytest
 
 from holdfast_sidecar.config.settings import BadInput
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
-from holdfast_sidecar.coordination.store import Store
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.reports import AgentReport
-from holdfast_sidecar.shared_settings import check_settings_shared
+from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
+from holdfast_sidecar.store.protocol import Section, Store
+from holdfast_sidecar.store.shared_settings import check_settings_shared
 
 OURS = {"nodes": "2:2", "slots": 4}
 AGENT = AgentReport("a", "i", "running", 0, 1, 2, "", 2, 2)

@@ -8,15 +8,19 @@ from collections.abc import Callable, Collection, Iterator
 
 import pytest
 
-from holdfast_sidecar.coordination.exchange_guard import ExchangeGuard
-from holdfast_sidecar.coordination.keys import Section
-from holdfast_sidecar.coordination.memory_store import MemoryServer, MemoryStore
-from holdfast_sidecar.coordination.store import ALL_SECTIONS, StoreUnavailable, View
 from holdfast_sidecar.launcher.plan_watch import PlanWatch
 from holdfast_sidecar.launcher.reporting import Reporter
 from holdfast_sidecar.records.codec import decode, encode
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import AgentReport
+from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
+from holdfast_sidecar.store.protocol import (
+    ALL_SECTIONS,
+    ExchangeGuard,
+    Section,
+    StoreUnavailable,
+    View,
+)
 
 PATIENCE_S = 10.0
 

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast_sidecar.server.binary import parse_version
-from holdfast_sidecar.server.embedded import configuration
+from holdfast_sidecar.store.embedded import configuration, parse_version
 
 
 @pytest.mark.parametrize(

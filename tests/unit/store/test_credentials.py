@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import environment as names
 from holdfast_sidecar.config.settings import BadInput, RedisSettings
-from holdfast_sidecar.coordination.connection import connect, open_store
+from holdfast_sidecar.store.connection import connect, open_store
 
 HOST = "redis://h"
 
