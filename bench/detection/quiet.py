@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from tests.unit.detectors.simulated_training import Habits, Training, watch
+from tests.unit.ranks.simulated_training import Habits, Training, watch
 
 from bench.benchmark import Sample, Task
 from bench.detection.hang_kinds import PROGRAMS

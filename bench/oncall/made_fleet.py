@@ -9,9 +9,9 @@ from bench.oncall.made_machine import gpus_of, machine_of
 from bench.oncall.made_ranks import SLOT_BYTES, follow_ranks
 from holdfast_sidecar.config.settings import CheckpointSettings, CostSettings
 from holdfast_sidecar.detectors.gate import Fitness
-from holdfast_sidecar.observation import RankHistory, Ranks
 from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.picture import Cost, Picture
+from holdfast_sidecar.ranks.observation import RankHistory, Ranks
 from holdfast_sidecar.records.checkpoint import SnapshotOrder, SnapshotReport
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.reports import ProbeHealth

@@ -16,7 +16,7 @@ from holdfast.page import (
     Word,
     float_bits,
 )
-from holdfast_sidecar.observation import ProcessLook, RankHistory, RankLook, follow
+from holdfast_sidecar.ranks.observation import ProcessLook, RankHistory, RankLook, follow
 
 MOST_NEW = 20
 """Records in one look; a first look finds no more than the latest."""

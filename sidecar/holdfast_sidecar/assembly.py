@@ -8,13 +8,10 @@ import socket
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from holdfast_sidecar.actions.runner import ActionRunner
-from holdfast_sidecar.attention import Attention
 from holdfast_sidecar.checkpoints.parts import NodePart
 from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.config.redaction import own_secrets
 from holdfast_sidecar.coordinator import Coordinator, NodeIdentity, RoundTripWitness
-from holdfast_sidecar.deathwatch.watch import DeathWatch
 from holdfast_sidecar.deeds import Deeds
 from holdfast_sidecar.desk.asked_storage import AskedStorage
 from holdfast_sidecar.desk.questions import Errand
@@ -27,7 +24,6 @@ from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.first_look import Site
 from holdfast_sidecar.gpus.watch import GpuWatch
 from holdfast_sidecar.hardware_attention import HardwareAttention
-from holdfast_sidecar.inquiry import Inquiry
 from holdfast_sidecar.job_record import read_requeues
 from holdfast_sidecar.leadership import Leadership
 from holdfast_sidecar.linux import oom
@@ -37,7 +33,6 @@ from holdfast_sidecar.linux.probe_runner import Patient, ProbeRunner
 from holdfast_sidecar.loop import Coordination, Loop, Teller
 from holdfast_sidecar.nvml.event_probe import open_event_probe
 from holdfast_sidecar.nvml.probe import open_gpu_probe
-from holdfast_sidecar.pages import Pages, RankPage
 from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.peers.node_peers import NodePeers
 from holdfast_sidecar.probes import layouts, machine, throttling
@@ -51,8 +46,13 @@ from holdfast_sidecar.probes.host import HostProbe
 from holdfast_sidecar.probes.launcher import watch_launcher
 from holdfast_sidecar.probes.layouts import LayoutsProbe
 from holdfast_sidecar.probes.network import NetworkProbe
-from holdfast_sidecar.probes.ranks import RanksProbe
 from holdfast_sidecar.probes.throttling import ThrottlingProbe
+from holdfast_sidecar.ranks.death_watch import DeathWatch
+from holdfast_sidecar.ranks.ending import ActionRunner
+from holdfast_sidecar.ranks.flight_recorder import Inquiry
+from holdfast_sidecar.ranks.observation import Attention
+from holdfast_sidecar.ranks.page import Pages, RankPage
+from holdfast_sidecar.ranks.probe import RanksProbe
 from holdfast_sidecar.slowness_attention import SlownessAttention
 from holdfast_sidecar.snapshots.allocation import Allocation
 from holdfast_sidecar.snapshots.node_slots import NodeSlots

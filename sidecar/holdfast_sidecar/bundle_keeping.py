@@ -14,7 +14,6 @@ from pathlib import Path
 
 from holdfast import page
 from holdfast_sidecar import __version__
-from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.config.paths import NAME, Places
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.decisions.restart import PLANNED
@@ -28,8 +27,9 @@ from holdfast_sidecar.evidence.aftermath import (
 from holdfast_sidecar.evidence.archive import archive_of, pack
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.linux.threads import start_thread
-from holdfast_sidecar.pages import RankPage
 from holdfast_sidecar.probes.kernel_lines import read_kernel_lines
+from holdfast_sidecar.ranks.ending import ActionRunner
+from holdfast_sidecar.ranks.page import RankPage
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import Incident, Plan

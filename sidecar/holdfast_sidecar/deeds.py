@@ -7,17 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from holdfast_sidecar.actions.arming import (
-    arm_checkpoint,
-    arm_trace,
-    order_stop,
-    withdraw_checkpoint,
-    withdraw_trace,
-)
-from holdfast_sidecar.actions.ending import end_culprits
 from holdfast_sidecar.actions.node_hooks import NodeHooks
-from holdfast_sidecar.actions.releasing import release
-from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.bundle_keeping import BundleKeeping
 from holdfast_sidecar.chronicle import Chronicle
 from holdfast_sidecar.config.paths import NAME, Places
@@ -28,9 +18,18 @@ from holdfast_sidecar.decisions.warrant import Warrant, refusal, warranted
 from holdfast_sidecar.evidence_keeping import EvidenceKeeping
 from holdfast_sidecar.job_record import RecordKeeping
 from holdfast_sidecar.linux.files import KernelTrees
-from holdfast_sidecar.observation import RankHistory
-from holdfast_sidecar.pages import Pages, RankPage
 from holdfast_sidecar.probes.kernel_lines import read_kernel_lines
+from holdfast_sidecar.ranks.ending import ActionRunner, end_culprits, release
+from holdfast_sidecar.ranks.observation import RankHistory
+from holdfast_sidecar.ranks.page import (
+    Pages,
+    RankPage,
+    arm_checkpoint,
+    arm_trace,
+    order_stop,
+    withdraw_checkpoint,
+    withdraw_trace,
+)
 from holdfast_sidecar.records.plan import HookRun, Plan
 from holdfast_sidecar.store.orders import Orders
 from holdfast_sidecar.store.protocol import Section

@@ -13,15 +13,15 @@ from functools import partial
 
 from holdfast import page
 from holdfast_sidecar.actions.evidence import ANSWER_S, AskRing, Request, keep_evidence
-from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.config.paths import TAKES_NOTHING, Places
 from holdfast_sidecar.config.redaction import Redaction
 from holdfast_sidecar.config.settings import EvidenceSettings
 from holdfast_sidecar.evidence.kept import is_kept, read_places
 from holdfast_sidecar.evidence.rank_facts import RankFactsMemory
 from holdfast_sidecar.linux.threads import start_thread
-from holdfast_sidecar.pages import RankPage
-from holdfast_sidecar.probes.flight_recorder import HANDLERS, ask
+from holdfast_sidecar.ranks.ending import ActionRunner
+from holdfast_sidecar.ranks.flight_recorder import HANDLERS, ask
+from holdfast_sidecar.ranks.page import RankPage
 from holdfast_sidecar.records.plan import Plan
 
 WAIT_S = 0.1

@@ -10,8 +10,10 @@ from functools import partial
 from holdfast.identity import ProcessIdentity
 from holdfast.owned import owned_file
 from holdfast.removing import unlink
-from holdfast_sidecar.actions.runner import ActionRunner
-from holdfast_sidecar.actions.sweeping import (
+from holdfast_sidecar.config.paths import Places
+from holdfast_sidecar.probes.launcher import LauncherWatch
+from holdfast_sidecar.ranks.ending import (
+    ActionRunner,
     end_leftovers,
     find_leftovers,
     has_new_owner,
@@ -19,8 +21,6 @@ from holdfast_sidecar.actions.sweeping import (
     remove_shared_memory,
     unowned,
 )
-from holdfast_sidecar.config.paths import Places
-from holdfast_sidecar.probes.launcher import LauncherWatch
 from holdfast_sidecar.store.embedded import remove_files
 
 logger = logging.getLogger(__name__)

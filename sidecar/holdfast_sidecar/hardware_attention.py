@@ -11,7 +11,7 @@ from holdfast_sidecar.detectors.xids import find_gpu_faults
 from holdfast_sidecar.gpus.scene import GpuScene
 from holdfast_sidecar.gpus.watch import GpuWatch
 from holdfast_sidecar.kernel_events import KernelEvents
-from holdfast_sidecar.observation import RankHistory
+from holdfast_sidecar.ranks.observation import RankHistory
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.findings import Finding

@@ -16,43 +16,45 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from holdfast_sidecar.attached import obeyed
-from holdfast_sidecar.attention import Attention
-from holdfast_sidecar.closer_look import Scrutiny
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.deathwatch.watch import NoDeathWatch
 from holdfast_sidecar.deeds import Deeds
-from holdfast_sidecar.detectors.arrival import (
-    concerned,
-    is_doubtful,
-    judge_collectives,
-    note_rest,
-    overdue,
-)
 from holdfast_sidecar.detectors.judgement import judge_machine, judge_ranks
 from holdfast_sidecar.detectors.links import told_only
 from holdfast_sidecar.detectors.onset import keep_onsets, newly_found, no_longer_found
-from holdfast_sidecar.detectors.preemption import asked_of, find_preemption, told_to_go
-from holdfast_sidecar.detectors.restorable import find_unrestorable
 from holdfast_sidecar.detectors.rooms import find_unwritable_state
-from holdfast_sidecar.detectors.slots import find_missing_slots
-from holdfast_sidecar.detectors.stall import due_in_s, is_suspicious, suspects
-from holdfast_sidecar.detectors.storage import find_slow_storage
 from holdfast_sidecar.echo.node_echo import Echo, NoEcho, life_of
 from holdfast_sidecar.farewell import Farewell
 from holdfast_sidecar.gate.node_gate import NodeGate
 from holdfast_sidecar.gate.proving import Proving
 from holdfast_sidecar.hardware_attention import HardwareAttention
 from holdfast_sidecar.heartbeat_times import HeartbeatTimes
-from holdfast_sidecar.inquiry import Inquiry
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
-from holdfast_sidecar.observation import RankHistory, RankLook, Ranks
 from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.picture import Cost, Picture
-from holdfast_sidecar.probes.closely import CloserProbe
 from holdfast_sidecar.probes.machine import MachineProbes
-from holdfast_sidecar.probes.peers import parse_peers, parse_traces
-from holdfast_sidecar.rank_reports import report_rank
+from holdfast_sidecar.ranks.arrival import (
+    concerned,
+    is_doubtful,
+    judge_collectives,
+    note_rest,
+    overdue,
+)
+from holdfast_sidecar.ranks.checks import (
+    asked_of,
+    find_missing_slots,
+    find_preemption,
+    find_slow_storage,
+    find_unrestorable,
+    told_to_go,
+)
+from holdfast_sidecar.ranks.death_watch import NoDeathWatch
+from holdfast_sidecar.ranks.flight_recorder import Inquiry
+from holdfast_sidecar.ranks.history import Scrutiny
+from holdfast_sidecar.ranks.inspection import CloserProbe
+from holdfast_sidecar.ranks.observation import Attention, RankHistory, RankLook, Ranks
+from holdfast_sidecar.ranks.probe import parse_peers, parse_traces, report_rank
+from holdfast_sidecar.ranks.stall import due_in_s, is_suspicious, suspects
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.checkpoint import CheckpointOrder, SavedPart, SnapshotReport
 from holdfast_sidecar.records.clock import Moment

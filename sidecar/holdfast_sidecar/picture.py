@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from holdfast_sidecar.config.settings import CheckpointSettings, CostSettings, PolicySettings
 from holdfast_sidecar.detectors.gate import Fitness
 from holdfast_sidecar.gpus.view import GpuView
-from holdfast_sidecar.observation import Ranks
 from holdfast_sidecar.peers.tally import PeerCounts
+from holdfast_sidecar.ranks.observation import Ranks
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.checkpoint import SnapshotReport
 from holdfast_sidecar.records.clock import Moment

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from holdfast_sidecar.config.settings import StragglerSettings
 from holdfast_sidecar.detectors.slowness import find_slow
 from holdfast_sidecar.gpus.ownership import Ownership
-from holdfast_sidecar.observation import RankHistory
+from holdfast_sidecar.ranks.observation import RankHistory
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.findings import Finding

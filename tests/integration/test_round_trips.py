@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests.unit.detectors.scene import moment
+from tests.unit.ranks.scene import moment
 
 from holdfast_sidecar.detectors.round_trips import WINDOWS, find_slow_peers
 from holdfast_sidecar.echo.exchange import Company, Exchange

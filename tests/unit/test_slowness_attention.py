@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.unit.detectors.scene import history, identity, look, record
+from tests.unit.ranks.scene import history, identity, look, record
 from tests.unit.records.slow_job import SLOW, slow
 
 from holdfast_sidecar.config.settings import StragglerSettings

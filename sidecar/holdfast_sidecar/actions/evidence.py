@@ -19,22 +19,26 @@ from typing import Any
 
 from holdfast import page
 from holdfast.own_directory import make_closed
-from holdfast_sidecar.actions.kernel_views import read_kernel_views
-from holdfast_sidecar.actions.spied_stacks import SPY_S, find_spy, spy
-from holdfast_sidecar.actions.stack_answers import Asked, ask_for_stacks, await_stacks
-from holdfast_sidecar.actions.suspects import (
-    STOPPED,
-    choose_suspects,
-    file_name,
-    letter,
-    state_of,
-)
 from holdfast_sidecar.config.redaction import Redaction
 from holdfast_sidecar.evidence.kept import Kept, is_kept, write_file, write_kept
 from holdfast_sidecar.evidence.rank_facts import RankFacts
-from holdfast_sidecar.evidence.stacks import main_thread, place
 from holdfast_sidecar.linux.files import read_if_any
-from holdfast_sidecar.pages import RankPage
+from holdfast_sidecar.ranks.page import RankPage
+from holdfast_sidecar.ranks.stack_dumps import main_thread, place
+from holdfast_sidecar.ranks.stacks import (
+    SPY_S,
+    STOPPED,
+    Asked,
+    ask_for_stacks,
+    await_stacks,
+    choose_suspects,
+    file_name,
+    find_spy,
+    letter,
+    read_kernel_views,
+    spy,
+    state_of,
+)
 
 ANSWER_S = 0.5
 """faulthandler answers within some 1 ms even while the GIL is held, the flight recorder within a

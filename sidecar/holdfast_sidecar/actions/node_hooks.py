@@ -20,9 +20,9 @@ from typing import IO
 from holdfast import environment
 from holdfast.ending_processes import signal_group
 from holdfast.permit import own_group
-from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.config import timeouts
 from holdfast_sidecar.config.settings import NodesSettings
+from holdfast_sidecar.ranks.ending import ActionRunner
 from holdfast_sidecar.records.plan import DONE, HookRun
 
 logger = logging.getLogger(__name__)

@@ -10,14 +10,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from holdfast.own_directory import make_closed
-from holdfast_sidecar.actions.kernel_views import read_kernel_views
-from holdfast_sidecar.actions.spied_stacks import Suspect, find_spy, spy
 from holdfast_sidecar.config.redaction import Redaction
 from holdfast_sidecar.evidence.kept import Kept, write_file, write_kept
 from holdfast_sidecar.evidence.rank_facts import RankFacts, read_rank_facts
-from holdfast_sidecar.evidence.stacks import main_thread, place
 from holdfast_sidecar.linux.threads import start_thread
-from holdfast_sidecar.outside_look import OutsideLook
+from holdfast_sidecar.ranks.stack_dumps import main_thread, place
+from holdfast_sidecar.ranks.stacks import Suspect, find_spy, read_kernel_views, spy
+from holdfast_sidecar.ranks.unhooked import OutsideLook
 
 PROC = Path("/proc")
 

@@ -15,7 +15,6 @@ from holdfast.owned import owned_file
 from holdfast.permit import NotPermitted
 from holdfast.removing import unlink
 from holdfast_sidecar.actions.outside_evidence import keep_outside_evidence
-from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.assembly import coordinate, open_desk
 from holdfast_sidecar.attached import obeyed
 from holdfast_sidecar.chronicle import Chronicle
@@ -28,20 +27,22 @@ from holdfast_sidecar.coordinator import Coordinator
 from holdfast_sidecar.decisions.modes import mode_of_job
 from holdfast_sidecar.decisions.warrant import Warrant, refusal, warranted
 from holdfast_sidecar.deeds import have_all_kept
-from holdfast_sidecar.detectors.outside import find_outside_troubles
 from holdfast_sidecar.evidence_keeping import WAIT_S, EvidenceTries, KeptEvidence
 from holdfast_sidecar.first_look import Site, await_place
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
 from holdfast_sidecar.linux.threads import start_thread
 from holdfast_sidecar.nvml.probe import open_gpu_probe
-from holdfast_sidecar.outside_look import (
+from holdfast_sidecar.ranks.ending import ActionRunner
+from holdfast_sidecar.ranks.page import open_process
+from holdfast_sidecar.ranks.unhooked import (
     OutsideHistory,
     OutsideLook,
+    OutsideProbe,
     OutsideRank,
+    find_outside_troubles,
+    find_ranks,
     follow_outside,
 )
-from holdfast_sidecar.pages import open_process
-from holdfast_sidecar.probes.outside import OutsideProbe, find_ranks
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.findings import Finding
 from holdfast_sidecar.records.plan import Plan

@@ -12,7 +12,6 @@ import click
 
 from holdfast.owned import owned_file
 from holdfast.removing import unlink
-from holdfast_sidecar.actions.sweeping import remove_shared_memory
 from holdfast_sidecar.assembly import assemble, coordinate, open_desk
 from holdfast_sidecar.cli.attach_console import Console
 from holdfast_sidecar.cli.attach_store import open_attached_store
@@ -23,6 +22,7 @@ from holdfast_sidecar.exporting import open_exporter
 from holdfast_sidecar.first_look import Site, await_place
 from holdfast_sidecar.linux.threads import start_needed_thread
 from holdfast_sidecar.picture import Picture
+from holdfast_sidecar.ranks.ending import remove_shared_memory
 from holdfast_sidecar.serving.exporter import Exporter
 from holdfast_sidecar.sidecar_record import SidecarRecord, lock_node, write_record
 

@@ -13,7 +13,7 @@ from holdfast import page
 from holdfast.identity import ProcessIdentity, is_alive
 from holdfast_sidecar.cli.finding_the_job import FoundJob, NoAnswer, NoSuchJob, read_records
 from holdfast_sidecar.config.paths import find
-from holdfast_sidecar.pages import Pages
+from holdfast_sidecar.ranks.page import Pages
 from holdfast_sidecar.store.connection import describe
 from holdfast_sidecar.store.protocol import StoreUnavailable, View
 

@@ -9,10 +9,10 @@ import dataclasses
 from collections.abc import Iterable, Iterator
 
 from holdfast_sidecar.decisions import fault_time
-from holdfast_sidecar.decisions.arrival import judge_late
 from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.decisions.lateness import Arrival, Cause
 from holdfast_sidecar.decisions.modes import mode_on
+from holdfast_sidecar.ranks.collectives import Arrival, Cause
+from holdfast_sidecar.ranks.deadlock import judge_late
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.plan import Incident, Plan
 from holdfast_sidecar.records.reports import NodeReport

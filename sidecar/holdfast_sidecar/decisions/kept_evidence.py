@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.outcome import Write, amend
 from holdfast_sidecar.decisions.warrant import HANGS
-from holdfast_sidecar.evidence.stacks import tell_places
+from holdfast_sidecar.ranks.stack_dumps import tell_places
 from holdfast_sidecar.records.plan import Incident
 
 

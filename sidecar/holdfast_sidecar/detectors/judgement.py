@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from holdfast_sidecar.config.settings import FabricSettings, Settings
 from holdfast_sidecar.detectors.adapters import find_troubled_adapters
-from holdfast_sidecar.detectors.arrival import settle
-from holdfast_sidecar.detectors.crash import find_crashes
 from holdfast_sidecar.detectors.drift import find_drifting_errors
 from holdfast_sidecar.detectors.host import find_host_troubles
 from holdfast_sidecar.detectors.links import find_link_troubles, find_missing_ports
-from holdfast_sidecar.detectors.numbers import find_bad_numbers
 from holdfast_sidecar.detectors.nvml import find_wedged_nvml
 from holdfast_sidecar.detectors.pci_errors import find_pci_errors
-from holdfast_sidecar.detectors.presence import find_absences
 from holdfast_sidecar.detectors.round_trips import find_slow_peers
-from holdfast_sidecar.detectors.stall import find_stalls
-from holdfast_sidecar.observation import Ranks
+from holdfast_sidecar.ranks.arrival import settle
+from holdfast_sidecar.ranks.checks import find_absences, find_bad_numbers, find_crashes
+from holdfast_sidecar.ranks.observation import Ranks
+from holdfast_sidecar.ranks.stall import find_stalls
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.findings import Finding

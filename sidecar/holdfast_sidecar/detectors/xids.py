@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from holdfast_sidecar.observation import RankHistory
+from holdfast_sidecar.ranks.observation import RankHistory
 from holdfast_sidecar.readings.xids import Known, XidReading
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.findings import Finding, Kind

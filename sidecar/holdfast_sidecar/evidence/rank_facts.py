@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from holdfast_sidecar.config.redaction import secrets_among
-from holdfast_sidecar.pages import RankPage
+from holdfast_sidecar.ranks.page import RankPage
 
 PROC = Path("/proc")
 

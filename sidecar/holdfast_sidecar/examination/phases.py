@@ -10,10 +10,10 @@ from pathlib import Path
 from holdfast import page
 from holdfast_sidecar.config.paths import find
 from holdfast_sidecar.config.settings import Settings, StallSettings
-from holdfast_sidecar.detectors.expectation import MEASURED, STEPS_TO_TRUST, USUAL_SHARE
 from holdfast_sidecar.examination.check import FAIL, OK, Check
-from holdfast_sidecar.pace import Pace
-from holdfast_sidecar.pages import Pages
+from holdfast_sidecar.ranks.history import Pace
+from holdfast_sidecar.ranks.page import Pages
+from holdfast_sidecar.ranks.stall import MEASURED, STEPS_TO_TRUST, USUAL_SHARE
 
 
 @dataclass(frozen=True)

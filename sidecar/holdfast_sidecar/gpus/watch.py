@@ -19,7 +19,7 @@ from holdfast_sidecar.gpus.processes import Company
 from holdfast_sidecar.gpus.scene import GpuScene
 from holdfast_sidecar.gpus.soundness import leave_out_garbage
 from holdfast_sidecar.gpus.view import GpuView
-from holdfast_sidecar.observation import RankHistory
+from holdfast_sidecar.ranks.observation import RankHistory
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.findings import Finding

@@ -21,7 +21,6 @@ from holdfast.owned import owned_file, remove_own
 from holdfast.page import DEVICES_SUFFIX, GROUPS_SUFFIX, LAYOUT_SUFFIX, SOCKET_SUFFIX
 from holdfast.removing import rmdir, unlink
 from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
-from holdfast_sidecar.actions.sweeping import all_unlocked, is_slot_in_use
 from holdfast_sidecar.config.paths import (
     LONGEST_NAME,
     NAME,
@@ -33,6 +32,7 @@ from holdfast_sidecar.config.paths import (
     shm_root,
 )
 from holdfast_sidecar.config.settings import BadInput, PathSettings
+from holdfast_sidecar.ranks.ending import all_unlocked, is_slot_in_use
 from holdfast_sidecar.sidecar_record import STAND_IN
 
 logger = logging.getLogger(__name__)

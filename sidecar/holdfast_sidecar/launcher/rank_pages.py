@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast import page
-from holdfast_sidecar.observation import find_onset
+from holdfast_sidecar.ranks.observation import find_onset
 from holdfast_sidecar.records.plan import Member
 
 

@@ -9,9 +9,9 @@ from holdfast.page import Phase
 from holdfast_sidecar.live import silence
 from holdfast_sidecar.live.heat import RankNow
 from holdfast_sidecar.live.silence import PATIENCE_S, Hearing, silences
-from holdfast_sidecar.observation import RankHistory, own_s
 from holdfast_sidecar.picture import Picture
-from holdfast_sidecar.rank_reports import STEPS_OF_PACE
+from holdfast_sidecar.ranks.observation import RankHistory, own_s
+from holdfast_sidecar.ranks.probe import STEPS_OF_PACE
 from holdfast_sidecar.records.plan import TERMINAL
 from holdfast_sidecar.records.reports import NodeReport, RankReport
 from holdfast_sidecar.roles import read_roles

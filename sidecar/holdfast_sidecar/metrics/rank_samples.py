@@ -9,9 +9,9 @@ from holdfast.page import ReplyState, Word
 from holdfast_sidecar.metrics.gpu_samples import draw_energy
 from holdfast_sidecar.metrics.group_samples import draw_groups
 from holdfast_sidecar.metrics.slowness_samples import draw_memory
-from holdfast_sidecar.observation import UNSPLIT, RankHistory, is_finite, own_s, step_s
 from holdfast_sidecar.picture import Picture
-from holdfast_sidecar.rank_reports import STEPS_OF_PACE
+from holdfast_sidecar.ranks.observation import UNSPLIT, RankHistory, is_finite, own_s, step_s
+from holdfast_sidecar.ranks.probe import STEPS_OF_PACE
 from holdfast_sidecar.records.metric import Sample, Told
 from holdfast_sidecar.records.steps import NOWHERE
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from holdfast.page import Word
 from holdfast_sidecar.decisions.cluster import Cluster
-from holdfast_sidecar.observation import RankLook
 from holdfast_sidecar.performance_seen import heard
+from holdfast_sidecar.ranks.observation import RankLook
 from holdfast_sidecar.records.metric import Sample, Told
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.steps import Cause, Efficiency, Slowness, SlowStanding

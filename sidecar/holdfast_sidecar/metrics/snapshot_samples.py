@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.page import Word
-from holdfast_sidecar.observation import RankHistory
 from holdfast_sidecar.picture import Picture
+from holdfast_sidecar.ranks.observation import RankHistory
 from holdfast_sidecar.records.metric import Sample, Told
 
 

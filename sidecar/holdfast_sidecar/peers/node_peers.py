@@ -11,13 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.page import Word
-from holdfast_sidecar.actions.peer_orders import arm_peer, read_copied
-from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.config.settings import SnapshotSettings
 from holdfast_sidecar.decisions import peer_waiting
 from holdfast_sidecar.decisions.peering import is_loopback
-from holdfast_sidecar.observation import RankLook
-from holdfast_sidecar.pages import Pages
 from holdfast_sidecar.peers.bandwidth import Bucket, Throttle
 from holdfast_sidecar.peers.handshake import Credentials
 from holdfast_sidecar.peers.hosting import Hosting
@@ -25,6 +21,9 @@ from holdfast_sidecar.peers.means import Means
 from holdfast_sidecar.peers.neighbours import Neighbours
 from holdfast_sidecar.peers.tally import PeerCounts, Tally
 from holdfast_sidecar.peers.transfers import Transfers
+from holdfast_sidecar.ranks.ending import ActionRunner
+from holdfast_sidecar.ranks.observation import RankLook
+from holdfast_sidecar.ranks.page import Pages, arm_peer, read_copied
 from holdfast_sidecar.records.checkpoint import SnapshotReport
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.findings import Finding, Kind

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.page import Order, OrderKind, Word, parse_words
-from holdfast_sidecar.pages import RankPage, open_page
+from holdfast_sidecar.ranks.page import RankPage, open_page
 
 NO_MORE = 2**62
 """A step beyond all others: nothing is confirmed until further notice."""

@@ -16,7 +16,7 @@ from holdfast.identity import ProcessIdentity, parse_stat
 from holdfast_sidecar.gpus.processes import Company, Device, Process, Seat
 from holdfast_sidecar.gpus.visible import CHOOSING
 from holdfast_sidecar.linux.files import read_if_any
-from holdfast_sidecar.pages import RankPage
+from holdfast_sidecar.ranks.page import RankPage
 from holdfast_sidecar.readings.gpu import GpuReading
 
 FIRST_NAMESPACE = "pid:[4026531836]"

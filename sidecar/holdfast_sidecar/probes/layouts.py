@@ -11,7 +11,7 @@ from pathlib import Path
 
 from holdfast import page
 from holdfast_sidecar.linux.files import read_if_any
-from holdfast_sidecar.pages import RankPage
+from holdfast_sidecar.ranks.page import RankPage
 from holdfast_sidecar.records.steps import NOWHERE, Standing
 from holdfast_sidecar.stragglers.layout import spell_groups, spell_layout
 

@@ -13,12 +13,11 @@ from pathlib import Path
 
 from holdfast.page import Flag, Word
 from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
-from holdfast_sidecar.actions.arming import order_snapshots
-from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.config.settings import SnapshotSettings
 from holdfast_sidecar.decisions.memory import Wish, rungs_given_up
-from holdfast_sidecar.observation import RankLook
-from holdfast_sidecar.pages import Pages
+from holdfast_sidecar.ranks.ending import ActionRunner
+from holdfast_sidecar.ranks.observation import RankLook
+from holdfast_sidecar.ranks.page import Pages, order_snapshots
 from holdfast_sidecar.records.checkpoint import SnapshotReport
 from holdfast_sidecar.snapshots.allocation import Allocation, Needs
 from holdfast_sidecar.snapshots.checking import Checking

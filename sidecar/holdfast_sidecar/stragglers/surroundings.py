@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from holdfast_sidecar.gpus.clocks import clock_ratios
 from holdfast_sidecar.gpus.ownership import Ownership
-from holdfast_sidecar.observation import RankLook
+from holdfast_sidecar.ranks.observation import RankLook
 from holdfast_sidecar.readings.host import HostReading
 from holdfast_sidecar.readings.machine import MachineReading
 from holdfast_sidecar.stragglers.load import Counts, Surroundings

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from holdfast.page import RING_CAPACITY, Identity, Record, Word
-from holdfast_sidecar.observation import RankLook
+from holdfast_sidecar.ranks.observation import RankLook
 from holdfast_sidecar.records.steps import StepLine, spell
 from holdfast_sidecar.stragglers.condensing import Block, condense, is_rare
 from holdfast_sidecar.stragglers.device_rhythm import DeviceRhythm

@@ -22,7 +22,7 @@ from holdfast.page import OrderKind, ReplyState, parse_reply, trace_facts_name, 
 from holdfast.permit import own_child
 from holdfast.removing import rmtree
 from holdfast_sidecar.config.paths import NAME, Places
-from holdfast_sidecar.pages import RankPage
+from holdfast_sidecar.ranks.page import RankPage
 from holdfast_sidecar.records.checkpoint import OperatorTime, TracedPart, TracedRank, TraceOrder
 
 log = logging.getLogger(__name__)

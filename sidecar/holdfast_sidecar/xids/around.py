@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from holdfast_sidecar.observation import RankHistory
+from holdfast_sidecar.ranks.observation import RankHistory
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading, Signal
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.xids.scene import GpuState, Scene, parse_driver_branch

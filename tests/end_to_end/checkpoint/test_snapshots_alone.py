@@ -19,7 +19,7 @@ from tests.end_to_end.faults.result import assert_same, run_undisturbed
 
 from holdfast.page import Word, parse_words
 from holdfast_sidecar.config.paths import find
-from holdfast_sidecar.pages import open_page
+from holdfast_sidecar.ranks.page import open_page
 from holdfast_sidecar.records.checkpoint import SnapshotReport
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.findings import Kind

@@ -19,7 +19,7 @@ from tests.servers import Server
 
 from holdfast.page import Word, parse_words
 from holdfast_sidecar.config.paths import find
-from holdfast_sidecar.pages import open_page
+from holdfast_sidecar.ranks.page import open_page
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.plan import Incident, Plan
 from holdfast_sidecar.store.protocol import Lease, Section

@@ -17,7 +17,7 @@ from tests.servers import Server
 
 from holdfast.page import Phase, Word, parse_words
 from holdfast_sidecar.config.paths import find
-from holdfast_sidecar.pages import open_page
+from holdfast_sidecar.ranks.page import open_page
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 

@@ -16,10 +16,10 @@ import pytest
 
 from holdfast import page
 from holdfast.page import Word
-from holdfast_sidecar.deathwatch.waiter import COMMAND, WaiterProcess, Watch
-from holdfast_sidecar.observation import RankLook
-from holdfast_sidecar.pages import Pages
-from holdfast_sidecar.probes.ranks import RanksProbe
+from holdfast_sidecar.ranks.death_watch import COMMAND, WaiterProcess, Watch
+from holdfast_sidecar.ranks.observation import RankLook
+from holdfast_sidecar.ranks.page import Pages
+from holdfast_sidecar.ranks.probe import RanksProbe
 
 SOON_S = 5.0
 """Far more than a death takes to be told, far less than nothing."""

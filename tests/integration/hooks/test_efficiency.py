@@ -7,12 +7,12 @@ from statistics import median
 
 import pytest
 from tests.integration.hooks.test_flops import BATCH, BEGIN, LENGTH, LOOP, PARAMETERS
-from tests.unit.detectors.scene import history, look, moment
+from tests.unit.ranks.scene import history, look, moment
 
 from holdfast import page
 from holdfast.page import RecordFlag
 from holdfast_sidecar.config.settings import Settings
-from holdfast_sidecar.rank_reports import report_rank
+from holdfast_sidecar.ranks.probe import report_rank
 from holdfast_sidecar.records.steps import Efficiency, StepLine
 from holdfast_sidecar.stragglers.efficiency import NO_PEAK, EfficiencyWatch
 from holdfast_sidecar.stragglers.frame import Frame

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast import page
 from holdfast.page import Record, Word
-from holdfast_sidecar.observation import own_of
+from holdfast_sidecar.ranks.observation import own_of
 
 pytestmark = pytest.mark.torch
 

@@ -11,10 +11,9 @@ import pytest
 
 from holdfast import environment, page
 from holdfast.page import Word
-from holdfast_sidecar.decisions.arrival import judge
-from holdfast_sidecar.decisions.lateness import Cause
-from holdfast_sidecar.inquiry import ask_rank
-from holdfast_sidecar.probes.flight_recorder import Members, ask, read_members
+from holdfast_sidecar.ranks.collectives import Cause
+from holdfast_sidecar.ranks.deadlock import judge
+from holdfast_sidecar.ranks.flight_recorder import Members, ask, ask_rank, read_members
 from holdfast_sidecar.records.collectives import RankTrace
 
 pytestmark = pytest.mark.torch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from tests.unit.live.large_job import Job, picture
+from tests.unit.ranks.large_job import Job, picture
 
 from holdfast_sidecar.live_page import LivePage
 from holdfast_sidecar.live_telling import LiveTelling

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.chromium import Visit, visit
 from tests.integration.page.site import Site
-from tests.unit.live.large_job import Job, picture
 from tests.unit.metrics.picture import ACCOUNT, INCIDENTS
+from tests.unit.ranks.large_job import Job, picture
 
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.formatting import span

@@ -12,11 +12,11 @@ from tests.unit.peers.slots import JOB, write_slot
 from tests.unit.pretend_pages import set_word, write_page
 
 from holdfast import page
-from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.config.settings import SnapshotSettings
-from holdfast_sidecar.observation import RankLook
-from holdfast_sidecar.pages import Pages
 from holdfast_sidecar.peers.node_peers import NodePeers
+from holdfast_sidecar.ranks.ending import ActionRunner
+from holdfast_sidecar.ranks.observation import RankLook
+from holdfast_sidecar.ranks.page import Pages
 from holdfast_sidecar.records.checkpoint import AttemptKey, PeerOrder, SnapshotReport
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Candidate, Member, Plan

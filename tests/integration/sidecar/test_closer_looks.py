@@ -17,14 +17,14 @@ from pathlib import Path
 
 import pytest
 from tests.integration.sidecar.node import wait_for
-from tests.unit.detectors.scene import look
+from tests.unit.ranks.scene import look
 
-from holdfast_sidecar.closer_look import RESTED_LOOKS, Scrutiny
-from holdfast_sidecar.detectors.immobility import proof_of_standing
-from holdfast_sidecar.detectors.loader import LoaderState, judge_loader
 from holdfast_sidecar.linux.syscalls import MACHINE, Where
-from holdfast_sidecar.observation import RankLook
-from holdfast_sidecar.probes.closely import CloserProbe
+from holdfast_sidecar.ranks.checks import LoaderState, judge_loader
+from holdfast_sidecar.ranks.history import RESTED_LOOKS, Scrutiny
+from holdfast_sidecar.ranks.inspection import CloserProbe
+from holdfast_sidecar.ranks.observation import RankLook
+from holdfast_sidecar.ranks.stall import proof_of_standing
 
 pytestmark = pytest.mark.skipif(
     platform.machine() != MACHINE, reason="the numbers of system calls are those of x86-64"

@@ -10,17 +10,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.detectors.scene import record
 from tests.unit.pretend_pages import NOBODY, publish, write_page
+from tests.unit.ranks.scene import record
 
 from holdfast import page
 from holdfast.page import PAGE_SIZE, STACKS_SIGNAL
 from holdfast_sidecar.actions.evidence import Request, clean_page, keep_evidence
-from holdfast_sidecar.actions.stack_answers import can_answer
 from holdfast_sidecar.config.redaction import REDACTED, Redaction, secrets_among
 from holdfast_sidecar.evidence.kept import is_kept
 from holdfast_sidecar.evidence.rank_facts import RankFacts
-from holdfast_sidecar.pages import Pages, RankPage
+from holdfast_sidecar.ranks.page import Pages, RankPage
+from holdfast_sidecar.ranks.stacks import can_answer
 
 STATUS = "Name:\tpython\nState:\t{state}\nSigBlk:\t{blocked}\nSigCgt:\t{caught}\n"
 OURS = f"{1 << (STACKS_SIGNAL - 1):016x}"

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from holdfast_sidecar.actions.outside_evidence import keep_outside_evidence
-from holdfast_sidecar.actions.spied_stacks import find_spy
-from holdfast_sidecar.outside_look import OutsideLook, OutsideRank
+from holdfast_sidecar.ranks.stacks import find_spy
+from holdfast_sidecar.ranks.unhooked import OutsideLook, OutsideRank
 
 SCRIPT = """
 import sys

@@ -19,7 +19,7 @@ from holdfast_sidecar.cli.attach_outside import OutsideWatch
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import Settings, SidecarSettings
 from holdfast_sidecar.first_look import Site
-from holdfast_sidecar.outside_look import OutsideLook, OutsideRank
+from holdfast_sidecar.ranks.unhooked import OutsideLook, OutsideRank
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.records.reports import NodeReport

@@ -17,7 +17,7 @@ from holdfast_sidecar.examination.phases import (
     describe_rule,
     judge_jobs,
 )
-from holdfast_sidecar.pace import Pace
+from holdfast_sidecar.ranks.history import Pace
 
 
 def pace(steps: int, forward_s: float) -> Pace:

@@ -3,15 +3,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tests.unit.decisions.test_arrival import PAST, STEP, mute, standing, trace
+from tests.unit.ranks.test_arrival import PAST, STEP, mute, standing, trace
 
 from holdfast_sidecar.config.settings import Settings
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.culprit import judge_attempt, name_culprit
-from holdfast_sidecar.decisions.lateness import Cause
 from holdfast_sidecar.decisions.outcome import Circumstances
 from holdfast_sidecar.decisions.watching import watch
 from holdfast_sidecar.decisions.withholding import acting_findings
+from holdfast_sidecar.ranks.collectives import Cause
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.collectives import RankTrace
 from holdfast_sidecar.records.findings import Finding, Kind

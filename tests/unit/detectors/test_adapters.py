@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
-from tests.unit.detectors.scene import moment
+from tests.unit.ranks.scene import moment
 
 from holdfast_sidecar.detectors.adapters import find_troubled_adapters
 from holdfast_sidecar.kernel_events import KernelEvents, parse_event

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.detectors.scene import moment
+from tests.unit.ranks.scene import moment
 
 from holdfast_sidecar.detectors.host import find_host_troubles
 from holdfast_sidecar.kernel_events import KernelEvent, KernelEvents

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tests.unit.detectors.scene import moment
+from tests.unit.ranks.scene import moment
 
 from holdfast_sidecar.config.settings import FabricSettings
 from holdfast_sidecar.demo.fake_sysfs import ACTIVE, DOWN, FakeSysfs, build_fabric

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
-from tests.unit.detectors.scene import moment
+from tests.unit.ranks.scene import moment
 
 from holdfast_sidecar.config.settings import FabricSettings
 from holdfast_sidecar.detectors.host import find_host_troubles
 from holdfast_sidecar.detectors.links import find_link_troubles
 from holdfast_sidecar.detectors.onset import keep_onsets, newly_found, no_longer_found
-from holdfast_sidecar.detectors.presence import find_absences
+from holdfast_sidecar.ranks.checks import find_absences
 from holdfast_sidecar.readings.host import HostReading, Pressure, Room
 from holdfast_sidecar.readings.links import LinkLook, LinkStory
 from holdfast_sidecar.records.findings import Finding, Kind

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.detectors.scene import moment
+from tests.unit.ranks.scene import moment
 
 from holdfast_sidecar.detectors.nvml import NEXT, find_wedged_nvml
 from holdfast_sidecar.readings.gpu import GpuReading, NvmlSilence

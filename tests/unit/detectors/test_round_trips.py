@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.detectors.scene import moment
+from tests.unit.ranks.scene import moment
 
 from holdfast_sidecar.detectors.round_trips import find_slow_peers
 from holdfast_sidecar.readings.round_trips import RoundTrips, Trips

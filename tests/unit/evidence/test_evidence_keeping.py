@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from holdfast_sidecar.actions.evidence import Request
-from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import EvidenceSettings
 from holdfast_sidecar.evidence.kept import Kept, write_kept
 from holdfast_sidecar.evidence_keeping import PAUSES_S, EvidenceKeeping
+from holdfast_sidecar.ranks.ending import ActionRunner
 from holdfast_sidecar.records.plan import Plan
 
 HANG = Plan(0, 1, "evidence", incident="i1", cause="hang", culprit_ranks=[1])

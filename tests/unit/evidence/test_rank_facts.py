@@ -10,7 +10,7 @@ import pytest
 from tests.unit.pretend_pages import write_page
 
 from holdfast_sidecar.evidence.rank_facts import RankFacts, RankFactsMemory, read_rank_facts
-from holdfast_sidecar.pages import Pages
+from holdfast_sidecar.ranks.page import Pages
 
 UP_AND_WAITING = "import sys; print('up', file=sys.stderr, flush=True); input()"
 """In the middle of its exec a process has no command line; a rank that has a page is past that."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 
-from tests.unit.detectors.scene import moment
+from tests.unit.ranks.scene import moment
 
 from holdfast_sidecar.detectors.gpus.judgement import judge_rates, judge_states
 from holdfast_sidecar.gpus.history import GpuHistory, follow_gpus

@@ -9,8 +9,8 @@ from types import ModuleType
 
 import pytest
 from tests.fake_nvml import fresh_pynvml
-from tests.unit.detectors.scene import moment
 from tests.unit.gpus.nodes import company, seat
+from tests.unit.ranks.scene import moment
 
 from holdfast_sidecar.demo.fake_nvml import profiles
 from holdfast_sidecar.demo.fake_nvml.build import STATE_VARIABLE

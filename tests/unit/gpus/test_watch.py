@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 
-from tests.unit.detectors.scene import history, look, moment
 from tests.unit.gpus.nodes import gpu, lost, ranks, reading, without
+from tests.unit.ranks.scene import history, look, moment
 
 from holdfast.page import Word
 from holdfast_sidecar.gpus.history import EVERY_S, SPAN_S, GpuHistory, follow_gpus

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.unit.detectors.scene import history, look, steps
-from tests.unit.live.large_job import Job, picture, plan_of
 from tests.unit.metrics.picture import picture as known_picture
 from tests.unit.metrics.picture import ranks
+from tests.unit.ranks.large_job import Job, picture, plan_of
+from tests.unit.ranks.scene import history, look, steps
 
 from holdfast.page import Phase
 from holdfast_sidecar.live.feeding import GONE, told_now

@@ -3,10 +3,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.detectors.scene import history, look, steps
-from tests.unit.live.large_job import ATTEMPT, Job, picture
 from tests.unit.metrics.picture import picture as known_picture
 from tests.unit.metrics.picture import ranks
+from tests.unit.ranks.large_job import ATTEMPT, Job, picture
+from tests.unit.ranks.scene import history, look, steps
 
 from holdfast.page import Phase
 from holdfast_sidecar.live.gathering import gather, of_store, scene_of

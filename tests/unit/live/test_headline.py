@@ -4,8 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.live.large_job import Job, picture
 from tests.unit.metrics.picture import INCIDENTS
+from tests.unit.ranks.large_job import Job, picture
 
 from holdfast_sidecar.live.gathering import gather, scene_of
 from holdfast_sidecar.live.view import LiveView

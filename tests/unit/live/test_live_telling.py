@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.unit.live.large_job import Job, picture
 from tests.unit.metrics.picture import picture as known_picture
+from tests.unit.ranks.large_job import Job, picture
 
 from holdfast_sidecar.live.packing import unpack
 from holdfast_sidecar.live.view import LiveView

@@ -4,7 +4,7 @@ import gzip
 import random
 
 import pytest
-from tests.unit.live.large_job import Job, picture
+from tests.unit.ranks.large_job import Job, picture
 
 from holdfast_sidecar.live.gathering import PHASE_NAMES, gather, scene_of
 from holdfast_sidecar.live.heat import HeatMemory, RankNow

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.unit.detectors.scene import history, look
-from tests.unit.live.large_job import ATTEMPT, Job, picture
 from tests.unit.metrics.picture import ranks
+from tests.unit.ranks.large_job import ATTEMPT, Job, picture
+from tests.unit.ranks.scene import history, look
 
 from holdfast_sidecar.live.feeding import GONE, LOST, PHASE_NAMES, told_now
 from holdfast_sidecar.live.gathering import gather, scene_of

@@ -13,13 +13,12 @@ from typing import Any
 
 import pytest
 from tests.unit.desk_twin import MemoryDesk
-from tests.unit.detectors.scene import record
 from tests.unit.gpus.nodes import company, gpu, lost, seat
 from tests.unit.pretend_pages import publish, set_word, write_page
+from tests.unit.ranks.scene import record
 
 from holdfast.page import Phase, Word
 from holdfast_sidecar import loop as loop_module
-from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.chronicle import Chronicle, read_incidents
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import Settings
@@ -32,13 +31,14 @@ from holdfast_sidecar.job_record import read_record
 from holdfast_sidecar.linux.kmsg import KernelLog, KernelReading, KernelRecord
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
 from holdfast_sidecar.loop import Loop
-from holdfast_sidecar.pages import Pages
 from holdfast_sidecar.parting import Parting
 from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.picture import Picture
 from holdfast_sidecar.probes.launcher import LauncherWatch
 from holdfast_sidecar.probes.machine import MachineProbes
-from holdfast_sidecar.probes.ranks import RanksProbe
+from holdfast_sidecar.ranks.ending import ActionRunner
+from holdfast_sidecar.ranks.page import Pages
+from holdfast_sidecar.ranks.probe import RanksProbe
 from holdfast_sidecar.readings.gpu import Gpu, GpuReading
 from holdfast_sidecar.readings.gpu_events import GpuEvents
 from holdfast_sidecar.readings.host import HostReading

@@ -14,7 +14,6 @@ from unittest.mock import Mock
 import pytest
 
 from holdfast_sidecar import fence as fence_module
-from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.config.paths import Places
 from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.echo.exchange import Exchange
@@ -31,6 +30,7 @@ from holdfast_sidecar.peers import server as server_module
 from holdfast_sidecar.peers.hosting import Hosting
 from holdfast_sidecar.peers.server import PeerServer
 from holdfast_sidecar.peers.tally import Tally
+from holdfast_sidecar.ranks.ending import ActionRunner
 from holdfast_sidecar.records.plan import Plan
 from holdfast_sidecar.records.reports import AgentReport
 from holdfast_sidecar.serving.server import Answer, Server

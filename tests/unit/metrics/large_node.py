@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.unit.detectors.scene import history, look, steps
 from tests.unit.metrics.picture import (
     FABRIC,
     GPU,
@@ -16,13 +15,14 @@ from tests.unit.metrics.picture import (
     ranks,
     with_words,
 )
+from tests.unit.ranks.scene import history, look, steps
 
 from holdfast.page import Phase
 from holdfast_sidecar.gpus.energy import EnergyAccount
 from holdfast_sidecar.gpus.ownership import Ownership, Source, Tie
 from holdfast_sidecar.gpus.view import GpuView
-from holdfast_sidecar.observation import RankHistory
 from holdfast_sidecar.picture import Picture
+from holdfast_sidecar.ranks.observation import RankHistory
 from holdfast_sidecar.readings.fabric import FabricReading
 from holdfast_sidecar.readings.gpu import GpuReading
 from holdfast_sidecar.readings.links import LinkStory

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from tests.unit.detectors import scene
-from tests.unit.detectors.scene import history, look, moment, steps
+from tests.unit.ranks import scene
+from tests.unit.ranks.scene import history, look, moment, steps
 from tests.unit.records import slow_job
 
 from holdfast.page import Phase, Reply, ReplyState, Word, float_bits
@@ -16,10 +16,10 @@ from holdfast_sidecar.gpus.energy import EnergyAccount
 from holdfast_sidecar.gpus.ownership import Ownership, Source, Tie
 from holdfast_sidecar.gpus.view import GpuView
 from holdfast_sidecar.kernel_events import KernelEvents
-from holdfast_sidecar.observation import RankHistory, RankLook, Ranks
 from holdfast_sidecar.peers.tally import PeerCounts
 from holdfast_sidecar.picture import Cost, Picture
 from holdfast_sidecar.probes.fabric.counters import COUNTERS, EFA_COUNTERS, HW_COUNTERS
+from holdfast_sidecar.ranks.observation import RankHistory, RankLook, Ranks
 from holdfast_sidecar.readings.fabric import (
     Device,
     FabricReading,

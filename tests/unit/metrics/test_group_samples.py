@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.detectors.scene import history, look, record
 from tests.unit.metrics.picture import with_words
+from tests.unit.ranks.scene import history, look, record
 
 from holdfast.page import Word
 from holdfast_sidecar.metrics.group_samples import draw_groups, name_groups
-from holdfast_sidecar.observation import RankHistory, follow
+from holdfast_sidecar.ranks.observation import RankHistory, follow
 from holdfast_sidecar.records.metric import Told
 
 TWO = ("default_pg/aabb/8", "mesh_dp/ccdd/4", "", "")

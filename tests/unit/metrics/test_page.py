@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.unit.detectors.scene import history, look, steps
 from tests.unit.metrics.picture import PLAN, VIEW, picture, ranks, with_words
+from tests.unit.ranks.scene import history, look, steps
 from tests.unit.records.slow_job import QUIET
 
 from holdfast.page import Phase, Word

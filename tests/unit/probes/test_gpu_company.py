@@ -15,7 +15,6 @@ from tests.unit.pretend_pages import write_page
 from holdfast import page
 from holdfast.identity import ProcessIdentity, read_identity
 from holdfast_sidecar.gpus.processes import Device
-from holdfast_sidecar.pages import Pages
 from holdfast_sidecar.probes.gpu_company import (
     CompanyReader,
     parse_devices,
@@ -23,6 +22,7 @@ from holdfast_sidecar.probes.gpu_company import (
     read_environment,
     read_process,
 )
+from holdfast_sidecar.ranks.page import Pages
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from tests.unit.pretend_pages import write_page
 
-from holdfast_sidecar.pages import Pages
 from holdfast_sidecar.probes import layouts
 from holdfast_sidecar.probes.layouts import LayoutsProbe
+from holdfast_sidecar.ranks.page import Pages
 from holdfast_sidecar.records.steps import Standing
 
 

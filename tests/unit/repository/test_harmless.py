@@ -72,9 +72,8 @@ POLICY = {
     "storage": {"own_upload", "written_here"},
     "checkpoint_files": {"marked"},
     "decisions/warrant": {"warranted"},
-    "actions/releasing": {"released_by"},
-    "actions/stack_answers": {"answerable"},
-    "actions/sweeping": {"left_by"},
+    "ranks/ending": {"released_by", "left_by"},
+    "ranks/stacks": {"answerable"},
 }
 """The modules that make permits, with what makes them."""
 

@@ -101,7 +101,7 @@ def test_only_five_places_catch_every_exception() -> None:
     ]
     assert set(catching) <= {
         "hooks/holdfast/guard.py",
-        "sidecar/holdfast_sidecar/actions/runner.py",
+        "sidecar/holdfast_sidecar/ranks/ending.py",
         "sidecar/holdfast_sidecar/store/protocol.py",
         "sidecar/holdfast_sidecar/loop.py",
         "sidecar/holdfast_sidecar/linux/probe_runner.py",

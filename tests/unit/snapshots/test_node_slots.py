@@ -10,11 +10,11 @@ from tests.unit.snapshots.slots import SIZE, filled, seal
 
 from holdfast.page import Flag, Order, OrderKind, Word
 from holdfast.snapshot_file import COPIES_DIRECTORY, OWN_DIRECTORY
-from holdfast_sidecar.actions.runner import ActionRunner
 from holdfast_sidecar.config.settings import SnapshotSettings
 from holdfast_sidecar.decisions.memory import Margin, Room
-from holdfast_sidecar.pages import Pages
-from holdfast_sidecar.probes.ranks import RanksProbe
+from holdfast_sidecar.ranks.ending import ActionRunner
+from holdfast_sidecar.ranks.page import Pages
+from holdfast_sidecar.ranks.probe import RanksProbe
 from holdfast_sidecar.records.checkpoint import SnapshotOrder, SnapshotReport
 from holdfast_sidecar.records.plan import Member, Plan
 from holdfast_sidecar.snapshots.allocation import Allocation

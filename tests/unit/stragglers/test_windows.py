@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from tests.unit.detectors.scene import identity, look, record
+from tests.unit.ranks.scene import identity, look, record
 
 from holdfast.page import Record, RecordFlag, Word
 from holdfast_sidecar.records.steps import StepLine, parse

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
-from tests.unit.live.large_job import Job, picture
+from tests.unit.ranks.large_job import Job, picture
 from tests.unit.top.pretend_views import healthy, troubled
 
 from holdfast_sidecar.config.settings import BadInput

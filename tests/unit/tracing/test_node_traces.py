@@ -16,7 +16,7 @@ from tests.unit.pretend_pages import write_page
 from holdfast import page
 from holdfast.page import OrderKind, Reply, ReplyState
 from holdfast_sidecar.config.paths import Places
-from holdfast_sidecar.pages import Pages
+from holdfast_sidecar.ranks.page import Pages
 from holdfast_sidecar.records.checkpoint import OperatorTime, TracedPart, TracedRank, TraceOrder
 from holdfast_sidecar.tracing import node_traces
 from holdfast_sidecar.tracing.node_traces import KEPT, SUM_UP_S, NodeTraces

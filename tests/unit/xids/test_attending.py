@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.detectors.scene import history, look
+from tests.unit.ranks.scene import history, look
 
 from holdfast_sidecar.detectors.xids import find_gpu_faults
 from holdfast_sidecar.linux.kmsg import KernelReading, KernelRecord
