@@ -20,9 +20,8 @@ from holdfast_sidecar.decisions.absence import (
 )
 from holdfast_sidecar.decisions.cluster import Cluster
 from holdfast_sidecar.decisions.liveness import COUNTED_BEATS, Beat, Heartbeats, StepTimes
-from holdfast_sidecar.readings.round_trips import LifeSign
 from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.records.reports import AgentReport, NodeReport
+from holdfast_sidecar.records.reports import AgentReport, LifeSign, NodeReport
 
 NEVER = float("inf")
 

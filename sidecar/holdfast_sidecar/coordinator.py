@@ -43,7 +43,6 @@ from holdfast_sidecar.decisions.succession import is_taken, why_gone
 from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.leadership import Leadership
 from holdfast_sidecar.linux.threads import start_thread
-from holdfast_sidecar.readings.round_trips import LifeSign
 from holdfast_sidecar.records.checkpoint import (
     AttemptKey,
     CheckpointOrder,
@@ -56,7 +55,7 @@ from holdfast_sidecar.records.checkpoint import (
 from holdfast_sidecar.records.codec import decode, incarnation_in
 from holdfast_sidecar.records.findings import Finding
 from holdfast_sidecar.records.plan import TERMINAL, Plan
-from holdfast_sidecar.records.reports import GateVerdict, NodeReport
+from holdfast_sidecar.records.reports import GateVerdict, LifeSign, NodeReport
 from holdfast_sidecar.records.steps import SlowStanding
 from holdfast_sidecar.stopwatch import SharedClock, Stopwatch
 from holdfast_sidecar.store.orders import LocalState, Orders

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -29,6 +29,7 @@ from holdfast_sidecar.decisions.warrant import Warrant, refusal, warranted
 from holdfast_sidecar.deeds import have_all_kept
 from holdfast_sidecar.evidence_keeping import WAIT_S, EvidenceTries, KeptEvidence
 from holdfast_sidecar.first_look import Site, await_place
+from holdfast_sidecar.gpus.ownership import busy_by_pid
 from holdfast_sidecar.linux.probe_runner import ProbeRunner
 from holdfast_sidecar.linux.threads import start_thread
 from holdfast_sidecar.nvml.probe import open_gpu_probe
@@ -67,6 +68,11 @@ def watch_outside(watched: Watched, pids: tuple[int, ...], match: str | None) ->
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
     lock = lock_node(where)
     gpus = ProbeRunner(open_gpu_probe(site.settings.gpu), every_s=0.0)
+
+    def busy(now_s: float) -> Mapping[int, float]:
+        reading = gpus.read(now_s)
+        return {} if reading is None else busy_by_pid(reading)
+
     kept = open_attached_store(site.settings.redis, site.job, where)
     try:
         predecessor = await_place(kept.store, site, lock.predecessor)
@@ -75,7 +81,7 @@ def watch_outside(watched: Watched, pids: tuple[int, ...], match: str | None) ->
         lock.pass_on(coordinator.incarnation)
         count = f"{len(ranks)} rank{'s' * (len(ranks) != 1)}"
         say(f"watching {count} of job {site.job} on node {site.node} from outside")
-        OutsideWatch(site, OutsideProbe(ranks, gpus=gpus), coordinator, console).run()
+        OutsideWatch(site, OutsideProbe(ranks, busy_by_pid=busy), coordinator, console).run()
     finally:
         gpus.close()
         unlink(owned_file(where.sidecar_record), missing_ok=True)

@@ -15,11 +15,10 @@ from holdfast_sidecar.config.settings import SidecarSettings
 from holdfast_sidecar.decisions.cluster import UNRESPONSIVE_FACTOR, Cluster, beats
 from holdfast_sidecar.decisions.liveness import ANY_GROUP, Heartbeats, Steps, StepTimes
 from holdfast_sidecar.decisions.losses import how_lost
-from holdfast_sidecar.readings.round_trips import LifeSign
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.plan import TERMINAL, Member, Plan
-from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
-from holdfast_sidecar.stragglers.layout import parse_groups
+from holdfast_sidecar.records.reports import AgentReport, LifeSign, NodeReport, RankReport
+from holdfast_sidecar.records.steps import parse_groups
 
 CONFIDENCE = 0.95
 """A node that is cut off from the store and from the other sidecars looks the same from here."""

@@ -39,7 +39,8 @@ from holdfast_sidecar.echo.packet import (
 )
 from holdfast_sidecar.echo.tally import Tally
 from holdfast_sidecar.linux.threads import NONE_LEFT, start_thread
-from holdfast_sidecar.readings.round_trips import NOTHING_KNOWN, Life, LifeSign, RoundTrips
+from holdfast_sidecar.readings.round_trips import RoundTrips
+from holdfast_sidecar.records.reports import NOTHING_KNOWN, Life, LifeSign
 
 log = logging.getLogger(__name__)
 

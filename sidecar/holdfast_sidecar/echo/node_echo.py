@@ -22,11 +22,11 @@ from holdfast_sidecar.config.settings import BadInput
 from holdfast_sidecar.echo.choosing import choose
 from holdfast_sidecar.echo.exchange import Company, Exchange
 from holdfast_sidecar.echo.lookup import Address
-from holdfast_sidecar.readings.round_trips import Life, LifeSign, RoundTrips
+from holdfast_sidecar.readings.round_trips import RoundTrips
 from holdfast_sidecar.records.codec import decode
 from holdfast_sidecar.records.findings import Kind
 from holdfast_sidecar.records.plan import Plan
-from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
+from holdfast_sidecar.records.reports import AgentReport, Life, LifeSign, NodeReport, RankReport
 from holdfast_sidecar.store.orders import Orders
 from holdfast_sidecar.store.protocol import Section
 

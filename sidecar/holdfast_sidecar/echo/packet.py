@@ -12,7 +12,7 @@ import struct
 from dataclasses import dataclass
 from functools import lru_cache
 
-from holdfast_sidecar.readings.round_trips import NOTHING_KNOWN, Life
+from holdfast_sidecar.records.reports import NOTHING_KNOWN, Life
 
 ASK, ANSWER, RELAY = 1, 2, 3
 """RELAY asks whoever gets it to ask `to`, and to hand on what that answers."""

@@ -12,7 +12,18 @@ from enum import Enum
 
 from holdfast_sidecar.gpus.processes import Company, Device, Seat
 from holdfast_sidecar.gpus.visible import LOCAL_RANK, VISIBLE, visible_gpus
-from holdfast_sidecar.readings.gpu import Gpu, GpuReading
+from holdfast_sidecar.readings.gpu import Gpu, GpuReading, Signal
+
+
+def busy_by_pid(reading: GpuReading) -> dict[int, float]:
+    """Process -> how busy the busiest GPU is that it computes on."""
+    busy: dict[int, float] = {}
+    for gpu in reading.gpus:
+        ratio = gpu.value(Signal.BUSY)
+        if ratio is not None:
+            for user in gpu.users or ():
+                busy[user.pid] = max(busy.get(user.pid, 0.0), ratio)
+    return busy
 
 
 class Source(str, Enum):

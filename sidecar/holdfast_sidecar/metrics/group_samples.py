@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from holdfast.page import Word
 from holdfast_sidecar.ranks.observation import RankHistory
 from holdfast_sidecar.records.metric import Sample, Told
-from holdfast_sidecar.stragglers.layout import parse_groups
+from holdfast_sidecar.records.steps import parse_groups
 from holdfast_sidecar.stragglers.roll import UNDEFINED
 
 

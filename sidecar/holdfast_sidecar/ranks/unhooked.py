@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from holdfast import environment
 from holdfast.foreign_launch import find_seat, is_launcher
 from holdfast.identity import ProcessStatus, parse_stat
-from holdfast_sidecar.linux.probe_runner import ProbeRunner
 from holdfast_sidecar.linux.sockets import read_unread_bytes
-from holdfast_sidecar.readings.gpu import GpuReading, Signal
 from holdfast_sidecar.records.clock import Moment
 from holdfast_sidecar.records.findings import Finding, Kind
 
@@ -140,12 +138,12 @@ class OutsideProbe:
 
     ranks: tuple[OutsideRank, ...]
     proc: Path = PROC
-    gpus: ProbeRunner[GpuReading | None] | None = None
+    busy_by_pid: Callable[[float], Mapping[int, float]] | None = None
+    """Monotonic time -> process -> how busy the busiest GPU is that it computes on."""
 
     def read(self, now_s: float) -> list[OutsideLook]:
         """Time is CLOCK_MONOTONIC seconds."""
-        gpus = None if self.gpus is None else self.gpus.read(now_s)
-        busy = {} if gpus is None else busy_by_pid(gpus)
+        busy = {} if self.busy_by_pid is None else self.busy_by_pid(now_s)
         return [self._look(rank, now_s, busy.get(rank.pid)) for rank in self.ranks]
 
     def _look(self, who: OutsideRank, now_s: float, gpu_ratio: float | None) -> OutsideLook:
@@ -163,17 +161,6 @@ class OutsideProbe:
             gpu_ratio=gpu_ratio,
             waits_in=_read(directory / "wchan").strip().strip("0"),
         )
-
-
-def busy_by_pid(reading: GpuReading) -> dict[int, float]:
-    """Process -> how busy the busiest GPU is that it computes on."""
-    busy: dict[int, float] = {}
-    for gpu in reading.gpus:
-        ratio = gpu.value(Signal.BUSY)
-        if ratio is not None:
-            for user in gpu.users or ():
-                busy[user.pid] = max(busy.get(user.pid, 0.0), ratio)
-    return busy
 
 
 def find_ranks(

@@ -12,6 +12,32 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from holdfast.page import GROUPS_TIMED
+
+
+def parse_groups(told: list[str]) -> tuple[Group | None, ...]:
+    """Process groups as a report tells them, by their slot; None: that slot has none."""
+    groups = [_parse_group(text) for text in told[:GROUPS_TIMED]]
+    return (*groups, *[None] * (GROUPS_TIMED - len(groups)))
+
+
+def _parse_group(text: str) -> Group | None:
+    """A title may have a stroke in it, the others have none."""
+    front, _, size = text.rpartition("/")
+    title, _, digest = front.rpartition("/")
+    return Group(title, digest, int(size)) if digest and size.isdecimal() else None
+
+
+@dataclass(frozen=True)
+class Group:
+    """A process group as all its members tell it alike."""
+
+    title: str
+    """What torch calls its purpose: `default_pg`, `mesh_dp`; may be empty."""
+    digest: str
+    """Of its members: ranks that tell the same one are in it together."""
+    size: int
+
 
 class StepLine(NamedTuple):
     """Means over the ordinary steps of a block, microseconds unless a name says otherwise.

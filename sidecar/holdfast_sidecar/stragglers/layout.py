@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 from holdfast.page import GROUPS_TIMED, UNCLEAR
 from holdfast_sidecar.stragglers.chains import Messages
 from holdfast_sidecar.stragglers.described_groups import PIPELINE, dimensions
-from holdfast_sidecar.stragglers.place import Group
 
 _PIPELINES = frozenset({PIPELINE, "pipe", "pipeline", "pipeline_parallel", "stage", "stages"})
 
@@ -132,12 +131,6 @@ def spell_groups(text: str) -> list[str]:
     return told if any(told) else []
 
 
-def parse_groups(told: list[str]) -> tuple[Group | None, ...]:
-    """The same as a report tells them."""
-    groups = [_parse_group(text) for text in told[:GROUPS_TIMED]]
-    return (*groups, *[None] * (GROUPS_TIMED - len(groups)))
-
-
 def _slots(groups: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
     for group in groups.values():
         try:
@@ -147,13 +140,6 @@ def _slots(groups: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
             continue
         if isinstance(slot, int) and 0 <= slot < GROUPS_TIMED:
             yield slot, f"{title}/{digest}/{size}"
-
-
-def _parse_group(text: str) -> Group | None:
-    """A title may have a stroke in it, the others have none."""
-    front, _, size = text.rpartition("/")
-    title, _, digest = front.rpartition("/")
-    return Group(title, digest, int(size)) if digest and size.isdecimal() else None
 
 
 def _parse(text: str) -> dict[str, Any]:

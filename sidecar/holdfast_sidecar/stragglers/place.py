@@ -6,24 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from holdfast_sidecar.records.steps import StepLine
+from holdfast_sidecar.records.steps import Group, StepLine
 from holdfast_sidecar.stragglers.described_groups import PIPELINE
 
 OF_A_MESH = "mesh_"
 """So torch calls the groups of a DeviceMesh, with the name of the dimension behind it."""
 
 _WAITS = tuple(StepLine._fields.index(f"wait_{slot}") for slot in (1, 2, 3, 4))
-
-
-@dataclass(frozen=True)
-class Group:
-    """A process group as all its members tell it alike."""
-
-    title: str
-    """What torch calls its purpose: `default_pg`, `mesh_dp`; may be empty."""
-    digest: str
-    """Of its members: ranks that tell the same one are in it together."""
-    size: int
 
 
 @dataclass(frozen=True)

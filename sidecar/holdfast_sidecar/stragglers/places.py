@@ -12,9 +12,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from holdfast_sidecar.records.reports import RankReport
+from holdfast_sidecar.records.steps import parse_groups
 from holdfast_sidecar.stragglers.chains import Stage, find_stages
 from holdfast_sidecar.stragglers.described_groups import PIPELINE
-from holdfast_sidecar.stragglers.layout import WITH, parse_groups, parse_layout, parse_messages
+from holdfast_sidecar.stragglers.layout import WITH, parse_layout, parse_messages
 from holdfast_sidecar.stragglers.place import Place
 
 FoundStages = Mapping[int, Stage]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
 
-from holdfast_sidecar.records.steps import StepLine
-from holdfast_sidecar.stragglers.place import Group, Place
+from holdfast_sidecar.records.steps import Group, StepLine
+from holdfast_sidecar.stragglers.place import Place
 
 SOME = 16
 """Members of a group whose spread tells that of all."""

@@ -28,7 +28,6 @@ from holdfast_sidecar.decisions.cluster import parse_cluster
 from holdfast_sidecar.desk.asked_storage import Unanswered
 from holdfast_sidecar.fence import FenceFile
 from holdfast_sidecar.leadership import Leadership
-from holdfast_sidecar.readings.round_trips import Life, LifeSign
 from holdfast_sidecar.records.checkpoint import (
     CheckpointOrder,
     FileFact,
@@ -39,7 +38,14 @@ from holdfast_sidecar.records.checkpoint import (
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.plan import Candidate, Incident, Plan, Request
-from holdfast_sidecar.records.reports import AgentReport, Exit, GateVerdict, RankReport
+from holdfast_sidecar.records.reports import (
+    AgentReport,
+    Exit,
+    GateVerdict,
+    Life,
+    LifeSign,
+    RankReport,
+)
 from holdfast_sidecar.records.steps import SlowStanding
 from holdfast_sidecar.store.memory_store import MemoryServer, MemoryStore
 from holdfast_sidecar.store.orders import LocalState

@@ -12,7 +12,7 @@ import pytest
 from holdfast_sidecar.echo import exchange as exchanging
 from holdfast_sidecar.echo.exchange import Company, Exchange
 from holdfast_sidecar.echo.packet import ASK, RELAY, Packet, pack
-from holdfast_sidecar.readings.round_trips import Life
+from holdfast_sidecar.records.reports import Life
 
 SECRET = b"k" * 32
 

@@ -8,12 +8,12 @@ import pytest
 
 from holdfast_sidecar.echo.exchange import Company
 from holdfast_sidecar.echo.node_echo import NodeEcho, accusers, life_of, parse_address
-from holdfast_sidecar.readings.round_trips import Life, RoundTrips
+from holdfast_sidecar.readings.round_trips import RoundTrips
 from holdfast_sidecar.records.checkpoint import AttemptKey
 from holdfast_sidecar.records.codec import encode
 from holdfast_sidecar.records.findings import Finding, Kind
 from holdfast_sidecar.records.plan import Member, Plan
-from holdfast_sidecar.records.reports import AgentReport, NodeReport, RankReport
+from holdfast_sidecar.records.reports import AgentReport, Life, NodeReport, RankReport
 from holdfast_sidecar.store.orders import Orders
 from holdfast_sidecar.store.protocol import Lease, Section, View
 

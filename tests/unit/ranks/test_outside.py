@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from holdfast_sidecar.gpus.ownership import busy_by_pid
 from holdfast_sidecar.linux.sockets import parse_unread, read_unread_bytes
 from holdfast_sidecar.ranks.unhooked import (
     OutsideProbe,
     OutsideRank,
     Process,
-    busy_by_pid,
     choose_ranks,
     find_ranks,
     parse_io,

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tests.unit.stragglers.told import line
 
+from holdfast_sidecar.records.steps import Group
 from holdfast_sidecar.stragglers.exchanges import Exchanges, SlowExchange
 from holdfast_sidecar.stragglers.frame import Frame
-from holdfast_sidecar.stragglers.place import Group, Place
+from holdfast_sidecar.stragglers.place import Place
 
 USUAL_US = 20_000
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast_sidecar.records.reports import RankReport
-from holdfast_sidecar.records.steps import Efficiency, StepLine
+from holdfast_sidecar.records.steps import Efficiency, Group, StepLine
 from holdfast_sidecar.stragglers import bubble
 from holdfast_sidecar.stragglers.efficiency import (
     MISSING,
@@ -25,7 +25,7 @@ from holdfast_sidecar.stragglers.efficiency import (
     EfficiencyWatch,
 )
 from holdfast_sidecar.stragglers.frame import Frame
-from holdfast_sidecar.stragglers.place import Group, Place
+from holdfast_sidecar.stragglers.place import Place
 
 NOTHING = StepLine(*[0] * len(StepLine._fields))
 

@@ -4,9 +4,10 @@ import pytest
 from tests.unit.stragglers.exchanging import exchange, grouped
 from tests.unit.stragglers.told import line
 
+from holdfast_sidecar.records.steps import Group
 from holdfast_sidecar.stragglers.exchanges import Exchanges
 from holdfast_sidecar.stragglers.frame import Frame
-from holdfast_sidecar.stragglers.place import Group, Place
+from holdfast_sidecar.stragglers.place import Place
 
 NODES = ["a", "a", "b", "b", "c", "c", "d", "d"]
 ALL = range(8)

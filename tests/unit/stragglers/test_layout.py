@@ -4,15 +4,14 @@ import json
 
 import pytest
 
+from holdfast_sidecar.records.steps import Group, parse_groups
 from holdfast_sidecar.stragglers.chains import Messages
 from holdfast_sidecar.stragglers.layout import (
-    parse_groups,
     parse_layout,
     parse_messages,
     spell_groups,
     spell_layout,
 )
-from holdfast_sidecar.stragglers.place import Group
 
 
 def layout(**told: object) -> str:

@@ -11,8 +11,8 @@ from tests.unit.stragglers.parallel import laid_out
 from tests.unit.stragglers.schedules import Task, gpipe, lasts, one_f_one_b
 from tests.unit.stragglers.told import line
 
+from holdfast_sidecar.records.steps import Group
 from holdfast_sidecar.stragglers.frame import Frame
-from holdfast_sidecar.stragglers.place import Group
 from holdfast_sidecar.stragglers.what_if import WhatIfs
 
 Schedule = Callable[[int, int, int], Iterator[Task]]

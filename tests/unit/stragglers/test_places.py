@@ -3,7 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast_sidecar.records.reports import FINISHED, RankReport
-from holdfast_sidecar.stragglers.place import Group, Place
+from holdfast_sidecar.records.steps import Group
+from holdfast_sidecar.stragglers.place import Place
 from holdfast_sidecar.stragglers.places import find_places
 
 
